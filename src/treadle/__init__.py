@@ -1,0 +1,1 @@
+"""Treadle: tensor programs to GPU kernels."""

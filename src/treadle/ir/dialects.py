@@ -1,0 +1,5 @@
+"""The upstream dialect modules that Treadle uses, under the names the rest of the compiler imports them by."""
+
+from xdsl.dialects import affine, arith, builtin, func, linalg, math, memref, scf, tensor
+
+__all__ = ["affine", "arith", "builtin", "func", "linalg", "math", "memref", "scf", "tensor"]
