@@ -1,0 +1,64 @@
+"""The catalogue of user errors and the exceptions that carry them.
+
+Every error a user can meet has an `Entry` here: a stable code, the text, and what to do. Codes are grouped by hundreds:
+1xx input text, 2xx types and shapes, 3xx forming and tiling, 4xx schedule, 5xx targets and tools, 6xx devices and launch, 7xx arguments, 8xx command line, 9xx files and cache.
+"""
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """A place in the user's text: `line` and `column` count from 1, 0 where unknown."""
+
+    file: str
+    line: int
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One catalogue entry; `text` and `fix` are format strings over the fields given to `TreadleError`."""
+
+    code: str
+    text: str
+    fix: str
+
+
+class TreadleError(Exception):
+    """An error the user can act on.
+
+    Attributes: `entry`, `code`, `message`, `fix`, `location` (None where no line of the user's is at fault).
+    """
+
+    def __init__(self, entry: Entry, location: SourceLocation | None = None, **fields: object) -> None:
+        self.entry = entry
+        self.code = entry.code
+        self.message = entry.text.format(**fields)
+        self.fix = entry.fix.format(**fields)
+        self.location = location
+        super().__init__(self.render())
+
+    def render(self) -> str:
+        """`file:line:col: error TRxxx: message` and, on a second line, what to do."""
+        place = f"{self.location}: " if self.location else ""
+        return f"{place}error {self.code}: {self.message}\n  fix: {self.fix}"
+
+
+class InternalError(Exception):
+    """A state the compiler must never reach; carries the operation's text and location in its message."""
+
+
+def unreachable(what: str) -> NoReturn:
+    """Raise `InternalError` for a case that earlier checks rule out."""
+    raise InternalError(what)
+
+
+PARSE = Entry("TR101", "{message}", "correct the text at the marked place; `treadle opt FILE` checks it alone")
+UNKNOWN_OP = Entry("TR102", "operation '{name}' is not known", "use an operation of the func, linalg, tensor, arith, math, scf or affine dialect")
+VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
+UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")

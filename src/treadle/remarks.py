@@ -1,0 +1,49 @@
+"""Remarks: every decision and refusal of the compiler, with its reason, for `treadle explain`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Literal
+
+from treadle.errors import SourceLocation
+
+Kind = Literal["decision", "refusal", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One decision or refusal: who (`pass_name`), about what (`subject`: kernel or op), what and why (`text`)."""
+
+    kind: Kind
+    pass_name: str
+    subject: str
+    text: str
+    location: SourceLocation | None = None
+
+
+@dataclass(slots=True)
+class RemarkLog:
+    """The remarks of one compilation, in order."""
+
+    remarks: list[Remark] = field(default_factory=list[Remark])
+
+
+_current: ContextVar[RemarkLog | None] = ContextVar("treadle_remarks", default=None)
+
+
+@contextmanager
+def collect_remarks() -> Iterator[RemarkLog]:
+    """Collect the remarks emitted inside the block (they are dropped where nobody collects)."""
+    log = RemarkLog()
+    token = _current.set(log)
+    try:
+        yield log
+    finally:
+        _current.reset(token)
+
+
+def emit(kind: Kind, pass_name: str, subject: str, text: str, location: SourceLocation | None = None) -> None:
+    """Record a remark in the innermost collecting block."""
+    if (log := _current.get()) is not None:
+        log.remarks.append(Remark(kind, pass_name, subject, text, location))
