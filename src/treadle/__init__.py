@@ -1,1 +1,38 @@
-"""Treadle: tensor programs to GPU kernels."""
+"""Treadle: tensor programs to GPU kernels.
+
+The public names are here and load on first use, so that importing the package stays cheap.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from treadle.driver import Program, compile
+    from treadle.errors import InternalError, TreadleError
+    from treadle.options import CompileOptions
+
+__all__ = ["CompileOptions", "InternalError", "Program", "TreadleError", "__version__", "compile"]
+
+_HOMES = {
+    "CompileOptions": "treadle.options",
+    "InternalError": "treadle.errors",
+    "Program": "treadle.driver",
+    "TreadleError": "treadle.errors",
+    "compile": "treadle.driver",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from the module that defines it."""
+    if (home := _HOMES.get(name)) is None:
+        raise AttributeError(f"module 'treadle' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names, loaded or not."""
+    return sorted(__all__)

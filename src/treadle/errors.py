@@ -1,7 +1,8 @@
 """The catalogue of user errors and the exceptions that carry them.
 
 Every error a user can meet has an `Entry` here: a stable code, the text, and what to do. Codes are grouped by hundreds:
-1xx input text, 2xx types and shapes, 3xx forming and tiling, 4xx schedule, 5xx targets and tools, 6xx devices and launch, 7xx arguments, 8xx command line, 9xx files and cache.
+1xx input text, 2xx types and shapes, 3xx forming and tiling, 4xx schedule, 5xx targets and tools, 6xx devices and launch,
+7xx arguments, 8xx command line, 9xx files and cache.
 """
 
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ def unreachable(what: str) -> NoReturn:
 
 
 PARSE = Entry("TR101", "{message}", "correct the text at the marked place; `treadle opt FILE` checks it alone")
-UNKNOWN_OP = Entry("TR102", "operation '{name}' is not known", "use an operation of the func, linalg, tensor, arith, math, scf or affine dialect")
+UNKNOWN_OP = Entry(
+    "TR102", "operation '{name}' is not known", "use an operation of the func, linalg, tensor, arith, math, scf or affine dialect"
+)
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")

@@ -1,6 +1,6 @@
 """Remarks: every decision and refusal of the compiler, with its reason, for `treadle explain`."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ _current: ContextVar[RemarkLog | None] = ContextVar("treadle_remarks", default=N
 
 
 @contextmanager
-def collect_remarks() -> Iterator[RemarkLog]:
+def collect_remarks() -> Generator[RemarkLog]:
     """Collect the remarks emitted inside the block (they are dropped where nobody collects)."""
     log = RemarkLog()
     token = _current.set(log)
