@@ -63,5 +63,6 @@ PARSE = Entry("TR101", "{message}", "correct the text at the marked place; `trea
 UNKNOWN_OP = Entry(
     "TR102", "operation '{name}' is not known", "use an operation of the func, linalg, tensor, arith, math, scf or affine dialect"
 )
+SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")

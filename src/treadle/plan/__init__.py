@@ -1,0 +1,1 @@
+"""Pure decisions over records: no IR, no targets."""

@@ -1,0 +1,465 @@
+"""Integer size expressions over named symbols, in Python syntax.
+
+An `Expr` is kept in a canonical form: a sum of integer-weighted products of *atoms*, where an atom is a symbol or one of `//`, `%`, `min`,
+`max` over expressions. Two expressions that are equal as polynomials over their atoms are therefore equal objects, `s0*s1 - s1*s0` is 0,
+and `parse(str(e)) == e`. Division and remainder are Python's (rounding towards minus infinity). Folding never makes an expression mean
+something else, with one exception on purpose: `(a * s) // s` is `a` although the original would divide by zero at s = 0.
+"""
+
+import ast
+import keyword
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Self, TypeAlias
+
+from treadle import errors
+from treadle.errors import InternalError, TreadleError
+
+ExprLike: TypeAlias = "Expr | int"
+Kind = Literal["symbol", "//", "%", "min", "max"]
+
+ZERO_DIVISOR = 1 << 62
+"""What `divisor` answers for 0, which every power of two divides."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A factor of a product: a symbol (`name`, no args) or an operation on `args`. `text` is its source and its sort key."""
+
+    kind: Kind
+    name: str
+    args: "tuple[Expr, ...]"
+    text: str
+
+    @property
+    def is_call(self) -> bool:
+        """True if the text needs no parentheses anywhere (symbol, min, max)."""
+        return self.kind not in ("//", "%")
+
+
+Factors: TypeAlias = tuple[Atom, ...]
+
+
+class Expr:
+    """An immutable integer expression; build with `symbol`, `constant`, `parse` and operators.
+
+    Expressions compare and hash by value (a constant equals its `int`). There is no truth value and no order: both would need the symbols.
+    """
+
+    __slots__ = ("_hash", "_text", "terms")
+    terms: tuple[tuple[Factors, int], ...]
+    """Pairs (product of atoms, non-zero coefficient), sorted by the product's text; the empty product is the constant part."""
+    _hash: int
+    _text: str | None
+
+    def __init__(self, terms: Mapping[Factors, int]) -> None:
+        ordered = sorted(((f, c) for f, c in terms.items() if c), key=lambda term: tuple(a.text for a in term[0]))
+        object.__setattr__(self, "terms", tuple(ordered))
+        value = self.as_int()
+        object.__setattr__(self, "_hash", hash(self.terms) if value is None else hash(value))
+        object.__setattr__(self, "_text", None)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Expr is immutable ({name})")
+
+    def __reduce__(self) -> tuple[Callable[[str], "Expr"], tuple[str]]:
+        return parse, (str(self),)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def as_int(self) -> int | None:
+        """The value if this is a constant, else None."""
+        if not self.terms:
+            return 0
+        return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
+
+    @property
+    def is_constant(self) -> bool:
+        """True if no symbol is left."""
+        return self.as_int() is not None
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Expr):
+            return self.terms == other.terms
+        return isinstance(other, int) and self.as_int() == other
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __bool__(self) -> bool:
+        raise TypeError("a size expression has no truth value; compare it with ==")
+
+    def __repr__(self) -> str:
+        return f"Expr({self})"
+
+    def __str__(self) -> str:
+        if self._text is None:
+            object.__setattr__(self, "_text", _render(self))
+        return self._text or "0"
+
+    # operators
+
+    def __add__(self, other: ExprLike) -> "Expr":
+        terms = dict(self.terms)
+        for factors, coefficient in as_expr(other).terms:
+            terms[factors] = terms.get(factors, 0) + coefficient
+        return Expr(terms)
+
+    def __radd__(self, other: int) -> "Expr":
+        return self + other
+
+    def __neg__(self) -> "Expr":
+        return Expr({f: -c for f, c in self.terms})
+
+    def __sub__(self, other: ExprLike) -> "Expr":
+        return self + -as_expr(other)
+
+    def __rsub__(self, other: int) -> "Expr":
+        return constant(other) - self
+
+    def __mul__(self, other: ExprLike) -> "Expr":
+        right = as_expr(other)
+        terms: dict[Factors, int] = {}
+        for fa, ca in self.terms:
+            for fb, cb in right.terms:
+                factors = tuple(sorted(fa + fb, key=lambda a: a.text)) if fa and fb else fa or fb
+                terms[factors] = terms.get(factors, 0) + ca * cb
+        return Expr(terms)
+
+    def __rmul__(self, other: int) -> "Expr":
+        return self * other
+
+    def __floordiv__(self, other: ExprLike) -> "Expr":
+        return _floor_div(self, as_expr(other))
+
+    def __rfloordiv__(self, other: int) -> "Expr":
+        return _floor_div(constant(other), self)
+
+    def __mod__(self, other: ExprLike) -> "Expr":
+        return _modulo(self, as_expr(other))
+
+    def __rmod__(self, other: int) -> "Expr":
+        return _modulo(constant(other), self)
+
+    # queries
+
+    def symbols(self) -> frozenset[str]:
+        """Names of all symbols in the expression."""
+        names: set[str] = set()
+        for factors, _ in self.terms:
+            for a in factors:
+                if a.kind == "symbol":
+                    names.add(a.name)
+                for arg in a.args:
+                    names |= arg.symbols()
+        return frozenset(names)
+
+    def evaluate(self, env: Mapping[str, int]) -> int:
+        """The value under `env`. Raises KeyError for a symbol that is not in `env` and ZeroDivisionError."""
+        return sum(c * math.prod(_evaluate_atom(a, env) for a in f) for f, c in self.terms)
+
+    def substitute(self, mapping: Mapping[str, ExprLike]) -> "Expr":
+        """The expression with symbols replaced (all at once); symbols that are not in `mapping` stay."""
+        total = constant(0)
+        for factors, coefficient in self.terms:
+            product = constant(coefficient)
+            for a in factors:
+                product = product * _substitute_atom(a, mapping)
+            total = total + product
+        return total
+
+    def divisor(self, facts: Mapping[str, int] | None = None) -> int:
+        """Largest power of two known to divide the value; `facts` gives divisors of symbols (default 1). 0 answers `ZERO_DIVISOR`."""
+        if not self.terms:
+            return ZERO_DIVISOR
+        return min(_power_of_two(c) * math.prod(_atom_divisor(a, facts or {}) for a in f) for f, c in self.terms)
+
+
+def constant(value: int) -> Expr:
+    """The expression that is the number `value`."""
+    return Expr({(): int(value)})
+
+
+def symbol(name: str) -> Expr:
+    """The expression that is the symbol `name` (a Python identifier other than `min` and `max`)."""
+    if not _NAME.match(name) or keyword.iskeyword(name) or name in ("min", "max"):
+        raise InternalError(f"'{name}' cannot name a size")
+    return Expr({(Atom("symbol", name, (), name),): 1})
+
+
+def as_expr(value: "ExprLike | str") -> Expr:
+    """`value` as an expression: an `Expr` as it is, an int as a constant, a string parsed."""
+    if isinstance(value, Expr):
+        return value
+    return parse(value) if isinstance(value, str) else constant(value)
+
+
+def ceil_div(a: ExprLike, b: ExprLike) -> Expr:
+    """`a / b` rounded up, for b > 0."""
+    return (as_expr(a) + as_expr(b) - 1) // b
+
+
+def minimum(*values: ExprLike) -> Expr:
+    """The smallest of one or more values."""
+    return _extremum("min", values)
+
+
+def maximum(*values: ExprLike) -> Expr:
+    """The largest of one or more values."""
+    return _extremum("max", values)
+
+
+def product(values: Iterable[ExprLike]) -> Expr:
+    """The product of the values; 1 if there are none."""
+    result = constant(1)
+    for value in values:
+        result = result * value
+    return result
+
+
+def compile_tuple(values: Iterable[ExprLike], symbols: Iterable[str]) -> Callable[..., tuple[int, ...]]:
+    """A Python function of the symbols (positional, in the order given) that returns all values as a tuple."""
+    texts = [str(as_expr(v)) for v in values]
+    # The text is printed from the canonical form, so it holds nothing but numbers, symbols and the six operations.
+    source = f"lambda {', '.join(symbols)}: ({''.join(text + ', ' for text in texts)})"
+    return eval(source, {"__builtins__": {}, "min": min, "max": max})
+
+
+# folding
+
+
+def _opaque(kind: Kind, args: tuple[Expr, ...]) -> Expr:
+    if kind in ("min", "max"):
+        text = f"{kind}({', '.join(map(str, args))})"
+    else:
+        left, right = args
+        left_text = f"({left})" if len(left.terms) > 1 else str(left)
+        simple = right.is_constant or (len(right.terms) == 1 and str(right) == right.terms[0][0][0].text and right.terms[0][0][0].is_call)
+        text = f"{left_text} {kind} {right if simple and (right.as_int() or 0) >= 0 else f'({right})'}"
+    return Expr({(Atom(kind, "", args, text),): 1})
+
+
+def _sole_atom(e: Expr) -> Atom | None:
+    if len(e.terms) == 1 and e.terms[0][1] == 1 and len(e.terms[0][0]) == 1:
+        return e.terms[0][0][0]
+    return None
+
+
+def _split(a: Expr, divisor: int) -> tuple[dict[Factors, int], dict[Factors, int]]:
+    """`a` as `divisor * q + r`: whole terms that divide go to q, the constant is split with 0 <= constant of r < divisor."""
+    quotient: dict[Factors, int] = {}
+    rest: dict[Factors, int] = {}
+    for factors, coefficient in a.terms:
+        if not factors or coefficient % divisor == 0:
+            quotient[factors] = coefficient // divisor
+            rest[factors] = coefficient % divisor
+        else:
+            rest[factors] = coefficient
+    return quotient, rest
+
+
+def _floor_div(a: Expr, b: Expr) -> Expr:
+    divisor = b.as_int()
+    if divisor is None:
+        exact = _divide_exactly(a, b)
+        return _opaque("//", (a, b)) if exact is None else exact
+    if divisor < 0:
+        return _floor_div(-a, constant(-divisor))
+    if divisor == 0:
+        raise ZeroDivisionError(f"({a}) // 0")
+    quotient, rest = _split(a, divisor)
+    remainder = Expr(rest)
+    if remainder.is_constant:  # 0 <= constant < divisor
+        return Expr(quotient)
+    # floor(n / (g * d)) = floor(floor(n / g) / d), and g divides every coefficient but the constant one.
+    common = math.gcd(divisor, *(c for f, c in remainder.terms if f))
+    if common > 1:
+        reduced = Expr({f: c // common for f, c in remainder.terms})
+        return Expr(quotient) + _floor_div(reduced, constant(divisor // common))
+    atom = _sole_atom(remainder)
+    if atom is not None and atom.kind in ("//", "%"):
+        inner = atom.args[1].as_int()
+        if atom.kind == "//" and inner is not None:
+            return Expr(quotient) + _floor_div(atom.args[0], constant(inner * divisor))
+        if atom.kind == "%" and inner is not None and inner <= divisor:
+            return Expr(quotient)
+    return Expr(quotient) + _opaque("//", (remainder, constant(divisor)))
+
+
+def _divide_exactly(a: Expr, b: Expr) -> Expr | None:
+    """`a / b` where b is one product and divides every term of a; None where it does not."""
+    if a.terms == b.terms:
+        return constant(1)
+    if len(b.terms) != 1 or not a.terms:
+        return None if a.terms else a
+    b_factors, b_coefficient = b.terms[0]
+    terms: dict[Factors, int] = {}
+    for factors, coefficient in a.terms:
+        left = list(factors)
+        for factor in b_factors:
+            if factor not in left:
+                return None
+            left.remove(factor)
+        if coefficient % b_coefficient:
+            return None
+        terms[tuple(left)] = coefficient // b_coefficient
+    return Expr(terms)
+
+
+def _modulo(a: Expr, b: Expr) -> Expr:
+    divisor = b.as_int()
+    if divisor is None:
+        return constant(0) if _divide_exactly(a, b) is not None else _opaque("%", (a, b))
+    if divisor < 0:
+        return -_modulo(-a, constant(-divisor))
+    if divisor == 0:
+        raise ZeroDivisionError(f"({a}) % 0")
+    remainder = Expr({f: c % divisor for f, c in a.terms})
+    value = remainder.as_int()
+    if value is not None:
+        return constant(value)
+    common = math.gcd(divisor, *(c for _, c in remainder.terms))
+    if common > 1:
+        reduced = Expr({f: c // common for f, c in remainder.terms})
+        return _modulo(reduced, constant(divisor // common)) * common
+    atom = _sole_atom(remainder)
+    if atom is not None and atom.kind == "%" and (inner := atom.args[1].as_int()) is not None:
+        if inner <= divisor:
+            return remainder
+        if inner % divisor == 0:
+            return _modulo(atom.args[0], b)
+    return _opaque("%", (remainder, b))
+
+
+def _extremum(kind: Literal["min", "max"], values: Iterable[ExprLike]) -> Expr:
+    kept: list[Expr] = []
+    pending = [as_expr(v) for v in values]
+    if not pending:
+        raise InternalError(f"{kind} of nothing")
+    while pending:
+        value = pending.pop()
+        atom = _sole_atom(value)
+        if atom is not None and atom.kind == kind:
+            pending.extend(atom.args)
+            continue
+        for i, other in enumerate(kept):
+            gap = (value - other).as_int()
+            if gap is not None:  # comparable: keep the one that wins
+                if (gap < 0) == (kind == "min"):
+                    kept[i] = value
+                break
+        else:
+            kept.append(value)
+    if len(kept) == 1:
+        return kept[0]
+    return _opaque(kind, tuple(sorted(kept, key=str)))
+
+
+# evaluation
+
+
+def _evaluate_atom(a: Atom, env: Mapping[str, int]) -> int:
+    if a.kind == "symbol":
+        return env[a.name]
+    values = [arg.evaluate(env) for arg in a.args]
+    match a.kind:
+        case "//":
+            return values[0] // values[1]
+        case "%":
+            return values[0] % values[1]
+        case "min":
+            return min(values)
+        case "max":
+            return max(values)
+
+
+def _substitute_atom(a: Atom, mapping: Mapping[str, ExprLike]) -> Expr:
+    if a.kind == "symbol":
+        return as_expr(mapping[a.name]) if a.name in mapping else symbol(a.name)
+    args = [arg.substitute(mapping) for arg in a.args]
+    match a.kind:
+        case "//":
+            return args[0] // args[1]
+        case "%":
+            return args[0] % args[1]
+        case "min" | "max":
+            return _extremum(a.kind, args)
+
+
+def _power_of_two(value: int) -> int:
+    return value & -value if value else ZERO_DIVISOR
+
+
+def _atom_divisor(a: Atom, facts: Mapping[str, int]) -> int:
+    match a.kind:
+        case "symbol":
+            return _power_of_two(facts.get(a.name, 1))
+        case "//":
+            by = a.args[1].as_int()
+            known = a.args[0].divisor(facts)
+            return known // by if by is not None and by > 0 and by & (by - 1) == 0 and known % by == 0 else 1
+        case "%" | "min" | "max":
+            return min(arg.divisor(facts) for arg in a.args)
+
+
+# text
+
+
+def _render(e: Expr) -> str:
+    # Positive terms first, then negative ones; the constant closes its group.
+    ordered = sorted(e.terms, key=lambda term: (term[1] < 0, not term[0]))
+    text = ""
+    for i, (factors, coefficient) in enumerate(ordered):
+        sign = ("-" if i == 0 else " - ") if coefficient < 0 else ("" if i == 0 else " + ")
+        text += sign + _render_product(factors, abs(coefficient), after_sign=i == 0 and coefficient < 0)
+    return text
+
+
+def _render_product(factors: Factors, coefficient: int, after_sign: bool) -> str:
+    parts = [] if coefficient == 1 and factors else [str(coefficient)]
+    for a in factors:
+        # A leading quotient binds as it stands, except behind a sign: -a // b is (-a) // b.
+        bare = a.is_call or (not parts and not after_sign)
+        parts.append(a.text if bare else f"({a.text})")
+    return " * ".join(parts)
+
+
+_BINARY: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: _floor_div,
+    ast.Mod: _modulo,
+}
+
+
+def parse(text: str) -> Expr:
+    """Read an expression: integers, names, `+ - * // %`, `min(..)`, `max(..)`, parentheses. Raises `TreadleError` TR103 otherwise."""
+    try:
+        return _build(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError) as problem:
+        raise TreadleError(errors.SIZE_EXPRESSION, text=text, reason=problem) from None
+
+
+def _build(node: ast.expr) -> Expr:
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return constant(value)
+        case ast.Name(id=name) if name not in ("min", "max"):
+            return symbol(name)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            return _BINARY[type(op)](_build(left), _build(right))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_build(operand)
+        case ast.Call(func=ast.Name(id="min" | "max" as name), args=[_, _, *_] as args, keywords=[]):
+            return minimum(*map(_build, args)) if name == "min" else maximum(*map(_build, args))
+        case _:
+            raise ValueError(f"'{ast.unparse(node)}' is not allowed here")
