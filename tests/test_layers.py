@@ -1,0 +1,119 @@
+"""The import order of docs/architecture.md, "Packages and the import order": every import of the package is walked and judged."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "treadle"
+
+# From the ground upwards; a package imports from lower floors or itself. The ground floor's rooms may see each other.
+FLOORS = (
+    ("errors", "remarks", "options", "knobs", "ir", "machine", "layout", "plan", "codegen", "artifact"),
+    ("dialects",),
+    ("analysis", "verify", "sim", "targets", "runtime"),
+    ("transforms", "frontends"),
+    ("pipelines",),
+    ("driver",),
+    ("lang", "tools"),
+)
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+VENDORS = ("nvidia", "amd")
+# The package's own front door loads public names lazily and may name any room.
+FRONT_DOOR = "treadle"
+
+
+def module_name(path: Path) -> str:
+    """`src/treadle/ir/core.py` -> `treadle.ir.core`."""
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(tree: ast.AST, importer: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
+    """Line and absolute module name of each import, `import_module("...")` and imports inside functions included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = importer.split(".")[: len(importer.split(".")) - node.level + is_package] if node.level else []
+            home = ".".join([*above, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{home}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
+            function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if function in ("import_module", "__import__"):
+                yield node.lineno, node.args[0].value
+
+
+def objection(importer: str, target: str) -> str | None:
+    """Why `importer` may not import `target`; None where it may."""
+    here, there = importer.split("."), target.split(".")
+    if there[0] == "xdsl":
+        return None if here[1:2] == ["ir"] else "only treadle.ir imports xdsl"
+    if there[0] != "treadle" or len(there) == 1 or importer == FRONT_DOOR or there[1].startswith("__"):
+        return None
+    for room in (here[1], there[1]):
+        if room not in FLOOR_OF:
+            return f"`{room}` has no floor in the import order"
+    vendor = there[2] if there[1] == "targets" and len(there) > 2 and there[2] in VENDORS else None
+    if vendor and here[1:3] != ["targets", vendor] and here[1:] != ["targets", "registry"]:
+        return "a vendor is reached through targets/registry.py only"
+    if here[1] == there[1]:
+        return None
+    if here[1] == "transforms" and there[1] == "targets":
+        return "transforms see machine, never targets"
+    if FLOOR_OF[here[1]] == FLOOR_OF[there[1]] == 0 or FLOOR_OF[there[1]] < FLOOR_OF[here[1]]:
+        return None
+    return f"`{there[1]}` is not on a lower floor than `{here[1]}`"
+
+
+def violations(importer: str, text: str, is_package: bool = False) -> list[str]:
+    """Every forbidden import of one module's text."""
+    found = ((line, target, objection(importer, target)) for line, target in imported(ast.parse(text), importer, is_package))
+    return [f"{importer}:{line}: imports {target}: {why}" for line, target, why in found if why]
+
+
+def test_imports_go_downwards() -> None:
+    paths = sorted(SOURCE.rglob("*.py"))
+    assert len(paths) > 5
+    found = [
+        message for path in paths for message in violations(module_name(path), path.read_text(encoding="utf-8"), path.name == "__init__.py")
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("importer", "text", "why"),
+    [
+        ("treadle.dialects.tile", "from xdsl.ir import Operation", "only treadle.ir"),
+        ("treadle.plan.expr", "def f():\n    import xdsl", "only treadle.ir"),
+        ("treadle.ir.core", "from treadle.dialects import tile", "lower floor"),
+        ("treadle.transforms.kernel.x", "from treadle.targets import registry", "never targets"),
+        ("treadle.transforms.kernel.x", "from treadle.targets.simt import emit", "never targets"),
+        ("treadle.targets.nvidia.emit", "from treadle.targets.amd import emit", "registry"),
+        ("treadle.targets.simt.emit", "from treadle.targets import nvidia", "registry"),
+        ("treadle.targets.amd.emit", "from ..nvidia import emit", "registry"),
+        ("treadle.driver", "import treadle.targets.nvidia.emit", "registry"),
+        ("treadle.sim.machine", "from treadle.transforms import common", "lower floor"),
+        ("treadle.analysis.slices", "from treadle import verify", "lower floor"),
+        ("treadle.pipelines", "from importlib import import_module\nimport_module('treadle.driver')", "lower floor"),
+        ("treadle.helpers.x", "from treadle import errors", "no floor"),
+    ],
+)
+def test_forbidden_imports_are_seen(importer: str, text: str, why: str) -> None:
+    assert [why in message for message in violations(importer, text)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("importer", "text"),
+    [
+        ("treadle.ir.core", "from xdsl.ir import Operation"),
+        ("treadle.targets.registry", "from treadle.targets.nvidia import target"),
+        ("treadle.targets.nvidia.emit", "from treadle.targets.simt import emit"),
+        ("treadle.driver", "from treadle import __version__, pipelines"),
+        ("treadle.machine.spec", "from treadle import errors"),
+        ("treadle.transforms.kernel.x", "from treadle.machine import spec\nimport numpy"),
+    ],
+)
+def test_allowed_imports_pass(importer: str, text: str) -> None:
+    assert violations(importer, text) == []
