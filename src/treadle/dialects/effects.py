@@ -1,0 +1,47 @@
+"""The one interface through which operations of `tile`, `pipe` and `sync` tell what memory they touch, and when.
+
+An effect names a resource (the SSA value of a view, a shared buffer or a queue), read or write, the proxy the access goes through, and when it
+is complete: in program order, by a queue of groups, or on an mbarrier.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+from treadle.ir.core import SSAValue
+
+Access = Literal["read", "write"]
+Proxy = Literal["generic", "async"]
+Completion = Literal["program_order", "queue", "mbarrier"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The part of a resource an effect touches: `offsets` are the SSA values or static ints of its origin, `extents` its static size.
+
+    `own_part`: each agent touches only what its own threads hold under the layout (False: the whole slice may be touched by every agent).
+    """
+
+    offsets: tuple[SSAValue | int, ...]
+    extents: tuple[int, ...]
+    own_part: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One access: what, how, through which proxy, complete when (`queue` names the class of groups)."""
+
+    resource: SSAValue
+    access: Access
+    slice: Slice | None = None
+    proxy: Proxy = "generic"
+    completion: Completion = "program_order"
+    queue: str = ""
+
+
+class HasEffects(ABC):
+    """Interface of every operation of `tile`, `pipe` and `sync`."""
+
+    @abstractmethod
+    def effects(self) -> tuple[Effect, ...]:
+        """The accesses of this operation, in issue order; an empty tuple states that it touches no memory."""

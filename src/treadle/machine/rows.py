@@ -1,0 +1,175 @@
+"""The rows: one `TargetSpec` an architecture.
+
+Sources: vendor ISA manuals and programming guides; figures measured on an H200 where they are (research notes of the project).
+"""
+
+from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, SharedBanks, TargetSpec
+
+
+def _wgmma(a: str, b: str, acc: str, k: int, *, n_step: int = 8, k_major_only: bool) -> MatrixInstruction:
+    name = f"wgmma_m64k{k}_{acc}_{a}_{b}"
+    return MatrixInstruction(name, a, b, acc, 64, 256, k, "shared", "wgmma", 4, n_step, k_major_only, 128)
+
+
+_FP8 = ("f8E4M3FN", "f8E5M2")
+
+SM_90A = TargetSpec(
+    name="sm_90a",
+    vendor="nvidia",
+    description="NVIDIA Hopper (H100, H200)",
+    subgroup_size=32,
+    compute_units=132,
+    clock_mhz=1755,
+    memory_gbps=4800,
+    l2_bytes=50 * 2**20,
+    shared_bytes_per_workgroup=227 * 1024,
+    shared_bytes_per_unit=228 * 1024,
+    registers_per_unit=65536,
+    max_registers_per_thread=255,
+    max_threads_per_workgroup=1024,
+    max_threads_per_unit=2048,
+    max_grid=(2**31 - 1, 65535, 65535),
+    max_vector_bytes=16,
+    banks=SharedBanks(32, 4, ((1, 32), (2, 32), (4, 32), (8, 16), (16, 8))),
+    matrix_instructions=(
+        _wgmma("f16", "f16", "f32", 16, k_major_only=False),
+        _wgmma("bf16", "bf16", "f32", 16, k_major_only=False),
+        _wgmma("tf32", "tf32", "f32", 8, k_major_only=True),
+        *(_wgmma(a, b, "f32", 32, k_major_only=True) for a in _FP8 for b in _FP8),
+        _wgmma("i8", "i8", "i32", 32, n_step=32, k_major_only=True),
+    ),
+    bulk_tensor=BulkTensorCopy(16, 16, 256, 5, (128, 64, 32)),
+    queues=("wgmma", "cp_async", "bulk_store"),
+    async_matrix=True,
+)
+
+
+def _mfma(shape: tuple[int, int, int], a: str, acc: str, *, b: str | None = None, cycles: int) -> MatrixInstruction:
+    m, n, k = shape
+    b = b or a
+    suffix = a if a == b else f"{a}_{b}"
+    return MatrixInstruction(f"mfma_{m}x{n}x{k}_{acc}_{suffix}", a, b, acc, m, n, k, "register", f"mfma_{m}x{n}", cycles=cycles)
+
+
+_FNUZ = ("f8E4M3FNUZ", "f8E5M2FNUZ")
+
+_CDNA_BANKS_32 = SharedBanks(32, 4, ((1, 64), (2, 64), (4, 64), (8, 32), (16, 16)))
+_CDNA_BANKS_64 = SharedBanks(64, 4, ((1, 64), (2, 64), (4, 64), (8, 32), (16, 16)))
+
+GFX942 = TargetSpec(
+    name="gfx942",
+    vendor="amd",
+    description="AMD CDNA3 (MI300X, MI325X)",
+    subgroup_size=64,
+    compute_units=304,
+    clock_mhz=2100,
+    memory_gbps=5300,
+    l2_bytes=4 * 2**20,
+    shared_bytes_per_workgroup=64 * 1024,
+    shared_bytes_per_unit=64 * 1024,
+    registers_per_unit=4 * 512 * 64,
+    max_registers_per_thread=512,
+    max_threads_per_workgroup=1024,
+    max_threads_per_unit=2048,
+    max_grid=(2**31 - 1, 65535, 65535),
+    max_vector_bytes=16,
+    banks=_CDNA_BANKS_32,
+    matrix_instructions=(
+        _mfma((16, 16, 16), "f16", "f32", cycles=16),
+        _mfma((16, 16, 16), "bf16", "f32", cycles=16),
+        _mfma((16, 16, 32), "i8", "i32", cycles=16),
+        *(_mfma((16, 16, 32), a, "f32", b=b, cycles=16) for a in _FNUZ for b in _FNUZ),
+        _mfma((16, 16, 4), "f32", "f32", cycles=32),
+    ),
+    queues=("vmcnt", "lgkmcnt"),
+    max_warps_per_workgroup=16,
+)
+
+GFX950 = TargetSpec(
+    name="gfx950",
+    vendor="amd",
+    description="AMD CDNA4 (MI350X, MI355X)",
+    subgroup_size=64,
+    compute_units=256,
+    clock_mhz=2400,
+    memory_gbps=8000,
+    l2_bytes=4 * 2**20,
+    shared_bytes_per_workgroup=160 * 1024,
+    shared_bytes_per_unit=160 * 1024,
+    registers_per_unit=4 * 512 * 64,
+    max_registers_per_thread=512,
+    max_threads_per_workgroup=1024,
+    max_threads_per_unit=2048,
+    max_grid=(2**31 - 1, 65535, 65535),
+    max_vector_bytes=16,
+    banks=_CDNA_BANKS_64,
+    matrix_instructions=(
+        _mfma((16, 16, 32), "f16", "f32", cycles=16),
+        _mfma((16, 16, 32), "bf16", "f32", cycles=16),
+        _mfma((16, 16, 64), "i8", "i32", cycles=16),
+        *(_mfma((16, 16, 32), a, "f32", b=b, cycles=16) for a in _FP8 for b in _FP8),
+        _mfma((16, 16, 4), "f32", "f32", cycles=32),
+    ),
+    queues=("vmcnt", "lgkmcnt"),
+    max_warps_per_workgroup=16,
+)
+
+
+def _wmma(generation: int, a: str, acc: str, *, b: str | None = None) -> MatrixInstruction:
+    b = b or a
+    suffix = a if a == b else f"{a}_{b}"
+    return MatrixInstruction(f"wmma{generation}_16x16x16_{acc}_{suffix}", a, b, acc, 16, 16, 16, "register", f"wmma{generation}", cycles=32)
+
+
+_RDNA_BANKS = SharedBanks(64, 4, ((1, 32), (2, 32), (4, 32), (8, 32), (16, 16)))
+
+GFX1100 = TargetSpec(
+    name="gfx1100",
+    vendor="amd",
+    description="AMD RDNA3 (RX 7900, W7900)",
+    subgroup_size=32,
+    compute_units=96,
+    clock_mhz=2500,
+    memory_gbps=960,
+    l2_bytes=6 * 2**20,
+    shared_bytes_per_workgroup=64 * 1024,
+    shared_bytes_per_unit=64 * 1024,
+    registers_per_unit=2 * 1536 * 32,
+    max_registers_per_thread=256,
+    max_threads_per_workgroup=1024,
+    max_threads_per_unit=1024,
+    max_grid=(2**31 - 1, 65535, 65535),
+    max_vector_bytes=16,
+    banks=_RDNA_BANKS,
+    matrix_instructions=(_wmma(11, "f16", "f32"), _wmma(11, "bf16", "f32"), _wmma(11, "i8", "i32")),
+    queues=("vmcnt", "vscnt", "lgkmcnt"),
+)
+
+GFX1201 = TargetSpec(
+    name="gfx1201",
+    vendor="amd",
+    description="AMD RDNA4 (RX 9070)",
+    subgroup_size=32,
+    compute_units=64,
+    clock_mhz=2970,
+    memory_gbps=640,
+    l2_bytes=8 * 2**20,
+    shared_bytes_per_workgroup=64 * 1024,
+    shared_bytes_per_unit=64 * 1024,
+    registers_per_unit=2 * 1536 * 32,
+    max_registers_per_thread=256,
+    max_threads_per_workgroup=1024,
+    max_threads_per_unit=1024,
+    max_grid=(2**31 - 1, 65535, 65535),
+    max_vector_bytes=16,
+    banks=_RDNA_BANKS,
+    matrix_instructions=(
+        _wmma(12, "f16", "f32"),
+        _wmma(12, "bf16", "f32"),
+        _wmma(12, "i8", "i32"),
+        *(_wmma(12, a, "f32", b=b) for a in _FP8 for b in _FP8),
+    ),
+    queues=("loadcnt", "storecnt", "dscnt"),
+)
+
+ROWS: tuple[TargetSpec, ...] = (SM_90A, GFX942, GFX950, GFX1100, GFX1201)

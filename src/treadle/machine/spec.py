@@ -1,0 +1,93 @@
+"""What a machine is: frozen facts, one row an architecture. Every level may read them; nothing here decides anything."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixInstruction:
+    """One matrix instruction: D[m, n] += A[m, k] * B[k, n].
+
+    `a_type`, `b_type`, `accumulator_type`: MLIR element type names ("tf32" for f32 operands rounded by the hardware). `n` is the widest; where
+    `n_step` > 0 every multiple of it up to `n` exists. `warps`: how many warps issue it together. `operands`: "shared" (read from shared buffers
+    through descriptors) or "register" (fragments in `fragment`'s layouts, see layout/fragments.py). `k_major_only`: shared operands must be
+    contiguous along k. `cycles`: issue interval on one matrix unit.
+    """
+
+    name: str
+    a_type: str
+    b_type: str
+    accumulator_type: str
+    m: int
+    n: int
+    k: int
+    operands: Literal["shared", "register"]
+    fragment: str
+    warps: int = 1
+    n_step: int = 0
+    k_major_only: bool = True
+    cycles: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BulkTensorCopy:
+    """Descriptor-driven copies of boxes between global and shared memory: alignment rules and limits."""
+
+    base_align_bytes: int
+    pitch_align_bytes: int
+    max_box_extent: int
+    max_rank: int
+    swizzle_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBanks:
+    """Shared memory banks: how many, how wide, and how many lanes are served together for each access width in bytes."""
+
+    count: int
+    bytes: int
+    lanes_by_access_bytes: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """Facts of one architecture. Bytes, clocks and counts; bandwidth in GB/s; `vendor` is for humans, no pass may branch on it."""
+
+    name: str
+    vendor: str
+    description: str
+    subgroup_size: int
+    compute_units: int
+    clock_mhz: int
+    memory_gbps: int
+    l2_bytes: int
+    shared_bytes_per_workgroup: int
+    shared_bytes_per_unit: int
+    registers_per_unit: int
+    max_registers_per_thread: int
+    max_threads_per_workgroup: int
+    max_threads_per_unit: int
+    max_grid: tuple[int, int, int]
+    max_vector_bytes: int
+    banks: SharedBanks
+    matrix_instructions: tuple[MatrixInstruction, ...]
+    bulk_tensor: BulkTensorCopy | None = None
+    queues: tuple[str, ...] = ()
+    async_matrix: bool = False
+    max_warps_per_workgroup: int = 32
+    fma_per_unit_per_clock: int = 128
+
+    def instructions_for(self, a_type: str, b_type: str, accumulator_type: str) -> tuple[MatrixInstruction, ...]:
+        """Matrix instructions of exactly these types, best first."""
+        return tuple(
+            i
+            for i in self.matrix_instructions
+            if (i.a_type, i.b_type, i.accumulator_type) == (a_type, b_type, accumulator_type)
+        )
+
+    def instruction(self, name: str) -> MatrixInstruction:
+        """The matrix instruction of that name; KeyError where the machine has none."""
+        for row in self.matrix_instructions:
+            if row.name == name:
+                return row
+        raise KeyError(name)
