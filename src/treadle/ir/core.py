@@ -1,6 +1,16 @@
 """IR structures and the definition language for operations, re-exported from xDSL."""
 
 from xdsl.builder import Builder, ImplicitBuilder, InsertPoint
+from xdsl.dialects.builtin import DYNAMIC_INDEX
+from xdsl.dialects.utils import (
+    DynamicIndexList,
+    get_dynamic_index_list,
+    parse_assignment,
+    parse_dynamic_index_list_without_types,
+    print_dynamic_index_list,
+    split_dynamic_index_list,
+    verify_dynamic_index_list,
+)
 from xdsl.ir import (
     Attribute,
     Block,
@@ -20,15 +30,18 @@ from xdsl.irdl import (
     AttrSizedOperandSegments,
     AttrSizedResultSegments,
     IRDLOperation,
+    ParsePropInAttrDict,
     attr_def,
     base,
     irdl_attr_definition,
     irdl_op_definition,
+    lazy_traits_def,
     operand_def,
     opt_attr_def,
     opt_operand_def,
     opt_prop_def,
     opt_region_def,
+    opt_result_def,
     param_def,
     prop_def,
     region_def,
@@ -42,16 +55,18 @@ from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 from xdsl.traits import (
     HasParent,
-    IsolatedFromAbove,
     IsTerminator,
+    IsolatedFromAbove,
     NoTerminator,
     Pure,
+    RecursiveMemoryEffect,
     SingleBlockImplicitTerminator,
     SymbolOpInterface,
 )
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 __all__ = [
+    "DYNAMIC_INDEX",
     "AffineBinaryOpExpr",
     "AffineConstantExpr",
     "AffineDimExpr",
@@ -67,6 +82,7 @@ __all__ = [
     "Builder",
     "Data",
     "Dialect",
+    "DynamicIndexList",
     "HasParent",
     "IRDLOperation",
     "ImplicitBuilder",
@@ -78,9 +94,11 @@ __all__ = [
     "Operation",
     "ParametrizedAttribute",
     "ParseError",
+    "ParsePropInAttrDict",
     "Parser",
     "Printer",
     "Pure",
+    "RecursiveMemoryEffect",
     "Region",
     "SSAValue",
     "SingleBlockImplicitTerminator",
@@ -90,19 +108,27 @@ __all__ = [
     "VerifyException",
     "attr_def",
     "base",
+    "get_dynamic_index_list",
     "irdl_attr_definition",
     "irdl_op_definition",
+    "lazy_traits_def",
     "operand_def",
     "opt_attr_def",
     "opt_operand_def",
     "opt_prop_def",
     "opt_region_def",
+    "opt_result_def",
     "param_def",
+    "parse_assignment",
+    "parse_dynamic_index_list_without_types",
+    "print_dynamic_index_list",
     "prop_def",
     "region_def",
     "result_def",
+    "split_dynamic_index_list",
     "traits_def",
     "var_operand_def",
     "var_region_def",
     "var_result_def",
+    "verify_dynamic_index_list",
 ]

@@ -1,0 +1,82 @@
+"""Base classes of the linalg dialect and the text shared by its operations: `ins(..) outs(..)` groups and result lists."""
+
+from collections.abc import Sequence
+
+from treadle.ir.core import Attribute, Block, Parser, Printer, SSAValue, VerifyException
+from treadle.ir.dialects import arith, linalg
+from treadle.ir.builtin import AnyFloat, IntegerType, MemRefType, TensorType
+
+LinalgStructuredOperation = linalg.abstract_ops.LinalgStructuredOperation
+NamedOperation = linalg.abstract_ops.NamedOperation
+IteratorTypeAttr = linalg.attrs.IteratorTypeAttr
+IteratorType = linalg.attrs.IteratorType
+YieldOp = linalg.ops.YieldOp
+
+
+def parse_operand_group(parser: Parser, keyword: str) -> Sequence[SSAValue]:
+    """Parse `keyword(%a, %b : type, type)` where present, else nothing."""
+    if not parser.parse_optional_keyword(keyword):
+        return ()
+    position = parser.pos
+    parser.parse_punctuation("(")
+    operands = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
+    parser.parse_punctuation(":")
+    types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+    parser.parse_punctuation(")")
+    return parser.resolve_operands(operands, types, position)
+
+
+def print_operand_group(printer: Printer, keyword: str, values: Sequence[SSAValue]) -> None:
+    """Print ` keyword(%a, %b : type, type)`, or nothing where there are no values."""
+    if not values:
+        return
+    printer.print_string(f" {keyword}(")
+    printer.print_list(values, printer.print_ssa_value)
+    printer.print_string(" : ")
+    printer.print_list([value.type for value in values], printer.print_attribute)
+    printer.print_string(")")
+
+
+def parse_result_types(parser: Parser) -> Sequence[Attribute]:
+    """Parse `-> type` or `-> (type, type)` where present, else nothing."""
+    if not parser.parse_optional_punctuation("->"):
+        return ()
+    several = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+    return several if several is not None else [parser.parse_type()]
+
+
+def print_result_types(printer: Printer, types: Sequence[Attribute]) -> None:
+    """Print ` -> type` or ` -> (type, type)`, or nothing where there are none."""
+    if not types:
+        return
+    printer.print_string(" -> ")
+    if len(types) == 1:
+        printer.print_attribute(types[0])
+        return
+    with printer.in_parens():
+        printer.print_list(types, printer.print_attribute)
+
+
+def element_type(value: SSAValue) -> Attribute:
+    """The element type of a tensor or memref value, the type itself for a scalar."""
+    return value.type.get_element_type() if isinstance(value.type, TensorType | MemRefType) else value.type
+
+
+def cast_scalar(block: Block, value: SSAValue, target: Attribute) -> SSAValue:
+    """Append to `block` what turns `value` into `target` (integers are signed, as linalg's default) and return the result."""
+    source = value.type
+    if source == target:
+        return value
+    match source, target:
+        case AnyFloat(), AnyFloat():
+            op = arith.ExtFOp(value, target) if source.bitwidth < target.bitwidth else arith.TruncFOp(value, target)
+        case IntegerType(), IntegerType():
+            op = arith.ExtSIOp(value, target) if source.bitwidth < target.bitwidth else arith.TruncIOp(value, target)
+        case IntegerType(), AnyFloat():
+            op = arith.SIToFPOp(value, target)
+        case AnyFloat(), IntegerType():
+            op = arith.FPToSIOp(value, target)
+        case _:
+            raise VerifyException(f"cannot convert {source} to {target}")
+    block.add_op(op)
+    return op.results[0]

@@ -1,0 +1,115 @@
+"""MLIR text in and out, with the user's line kept on every operation and in every error."""
+
+from bisect import bisect_right
+from io import StringIO
+
+from treadle.errors import PARSE, UNKNOWN_OP, VERIFY, SourceLocation, TreadleError
+from treadle.ir.context import Context, default_context
+from treadle.ir.core import Operation, ParseError, Parser, Printer
+from treadle.ir.dialects import builtin
+from treadle.ir.locations import has_location, location_of, make_location
+
+__all__ = ["location_of", "parse_module", "print_module", "verify_module"]
+
+
+class LocatingParser(Parser):
+    """A parser that gives each operation the place of its name in the text, where the text has no `loc(...)` of its own."""
+
+    def __init__(self, context: Context, text: str, file: str) -> None:
+        super().__init__(context, text, file)
+        self._file = file
+        self._line_starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
+        self._op_starts: list[int] = []
+
+    def place(self, position: int) -> SourceLocation:
+        """File, line and column (from 1) of a character position."""
+        line = bisect_right(self._line_starts, position)
+        return SourceLocation(self._file, line, position - self._line_starts[line - 1] + 1)
+
+    @property
+    def current_place(self) -> SourceLocation:
+        """Where the parser stands."""
+        return self.place(self._current_token.span.start)
+
+    def _parse_op_result_list(self):
+        results = super()._parse_op_result_list()
+        self._op_starts[-1] = self._current_token.span.start
+        return results
+
+    def _get_op_by_name(self, name: str) -> type[Operation]:
+        found = self.ctx.get_optional_op(name, dialect_stack=self._parser_state.dialect_stack)
+        if found is None:
+            raise TreadleError(UNKNOWN_OP, self.place(self._op_starts[-1]), name=name)
+        return found
+
+    def parse_operation(self) -> Operation:
+        self._op_starts.append(self._current_token.span.start)
+        op = super().parse_operation()
+        start = self._op_starts.pop()
+        if not has_location(op):
+            op.location = make_location(self.place(start))
+        return op
+
+
+def parse_module(text: str, file: str, ctx: Context | None = None) -> builtin.ModuleOp:
+    """Parse and verify a module (a list of functions without `module { }` around it is one too).
+
+    `file` is the name used in locations. Without `ctx` the text may use every dialect of the compiler.
+    Raises `TreadleError` with the user's line: TR101 bad syntax, TR102 unknown operation, TR201 an operation that does not verify.
+    """
+    parser = LocatingParser(ctx or default_context(), text, file)
+    try:
+        module = parser.parse_module()
+    except ParseError as error:
+        start = error.span.get_location()
+        message = error.msg.strip().replace("\n", " ")
+        raise TreadleError(PARSE, SourceLocation(file, start.line, start.col), message=message) from error
+    except TreadleError:
+        raise
+    except Exception as error:  # The parsers of upstream operations fail in many ways on text they do not expect.
+        raise TreadleError(PARSE, parser.current_place, message=str(error).strip() or type(error).__name__) from error
+    if not has_location(module):
+        module.location = make_location(SourceLocation(file, 1, 1))
+    for op in module.walk():
+        parent = op.parent_op()
+        if parent is not None and not has_location(op):
+            op.location = parent.location
+    verify_module(module)
+    return module
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.removeprefix("Operation does not verify: ").replace("\n", " ")
+
+
+def find_invalid(root: Operation) -> tuple[Operation, str] | None:
+    """The first operation that does not verify, innermost first, with the reason; None where all do."""
+    try:
+        root.verify()
+        return None
+    except Exception as error:
+        whole = _reason(error)
+    for op in root.walk(region_first=True):
+        try:
+            op.verify(verify_nested_ops=False)
+        except Exception as error:
+            return op, _reason(error)
+    return root, whole
+
+
+def verify_module(module: Operation) -> None:
+    """Verify an operation and everything in it; raises `TreadleError` TR201 at the line of the operation at fault."""
+    if (invalid := find_invalid(module)) is not None:
+        op, reason = invalid
+        raise TreadleError(VERIFY, location_of(op), message=f"'{op.name}': {reason}")
+
+
+def print_module(op: Operation, *, locations: bool = False) -> str:
+    """The operation as MLIR text ending in a newline; with `locations` each operation carries its `loc(...)`.
+
+    Nothing is verified: broken IR prints too, for error messages.
+    """
+    stream = StringIO()
+    Printer(stream=stream, print_debuginfo=locations).print_op(op)
+    return stream.getvalue().rstrip("\n") + "\n"
