@@ -1,0 +1,1 @@
+"""Code generation below the IR: LLVM text, worker processes around LLVM, and the vendors' tools."""
