@@ -1,0 +1,131 @@
+"""What a target backend takes and gives: `EmittedKernel` (LLVM text), `CompiledKernel` (binary) and the protocol between them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from treadle.dialects.tile import KernelOp
+from treadle.machine import TargetSpec
+
+Swizzle = Literal["none", "32B", "64B", "128B"]
+
+
+@dataclass(frozen=True, slots=True)
+class PointerParam:
+    """A device address: block argument `arg` of the kernel."""
+
+    arg: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexParam:
+    """A 32-bit size: block argument `arg` of the kernel (an index argument)."""
+
+    arg: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapParam:
+    """A tensor map (128 bytes, by value) over the array that block argument `arg` points to.
+
+    Dimensions come innermost first. `global_dim` in elements and `global_stride_bytes` (one fewer: the innermost stride is one element) are
+    expression text over the kernel's symbols, `byte_offset` a static distance from the pointer. Elements outside are read as zero.
+    """
+
+    arg: int
+    dtype: str
+    global_dim: tuple[str, ...]
+    global_stride_bytes: tuple[str, ...]
+    box_dim: tuple[int, ...]
+    swizzle: Swizzle
+    byte_offset: int = 0
+
+
+Param = PointerParam | IndexParam | TensorMapParam
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedFacts:
+    """What the emitter knows its kernel must look like as machine code, for the audit.
+
+    `matrix_instructions`: static count of matrix instructions issued by the text; `contraction`: the kernel has a matrix or fma contraction,
+    so spills are an error.
+    """
+
+    matrix_instructions: int = 0
+    bulk_copies: int = 0
+    contraction: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedKernel:
+    """One kernel as LLVM text with its launch facts.
+
+    `params`: in argument order. `block`, `cluster`: threads and workgroups. `shared_bytes`: dynamic shared memory to pass at launch.
+    `grid`: expression text over the kernel's symbols. `triple`, `cpu`, `features`: for LLVM.
+    """
+
+    symbol: str
+    llvm_text: str
+    params: tuple[Param, ...]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    shared_bytes: int
+    grid: tuple[str, str, str]
+    triple: str
+    cpu: str
+    features: str
+    expected: ExpectedFacts = ExpectedFacts()
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """What the finished machine code is: `registers` per thread, `spill_bytes` and `stack_bytes`, instruction counts by mnemonic.
+
+    `param_offsets`: byte offset of each parameter in the argument block, in order; `param_bytes`: its size.
+    """
+
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    static_shared_bytes: int = 0
+    instructions: dict[str, int] = field(default_factory=dict[str, int])
+    param_offsets: tuple[int, ...] = ()
+    param_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """A kernel ready to launch: the facts of `EmittedKernel`, the `binary` (file `suffix`, e.g. "cubin"), and its `assembly` as text."""
+
+    emitted: EmittedKernel
+    binary: bytes
+    suffix: str
+    assembly: str
+    facts: KernelFacts
+
+    @property
+    def symbol(self) -> str:
+        """The name of the kernel in the binary."""
+        return self.emitted.symbol
+
+
+class TargetBackend(Protocol):
+    """One architecture's code generation."""
+
+    @property
+    def spec(self) -> TargetSpec:
+        """The machine's facts."""
+        ...
+
+    def emit(self, kernel: KernelOp) -> EmittedKernel:
+        """LLVM text of a kernel after insert-sync. Raises InternalError for forms the passes must not leave, TreadleError for limits."""
+        ...
+
+    def assemble(self, emitted: EmittedKernel) -> CompiledKernel:
+        """Machine code, audited."""
+        ...
+
+    def assemble_many(self, emitted: Sequence[EmittedKernel]) -> list[CompiledKernel]:
+        """`assemble` of each, in parallel where that helps."""
+        ...

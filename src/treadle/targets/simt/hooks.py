@@ -1,0 +1,172 @@
+"""What a vendor supplies to `targets/simt`: thread ids, shuffles, barriers, matrix instructions, hardware copies, native math.
+
+One hooks object serves one kernel: it may keep state between calls. All methods emit code at the builder's current place.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from treadle.codegen.llvm_text import TRUE, Builder, Parameter, Value
+from treadle.dialects.sync import MbarrierAllocOp
+from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, KernelOp
+from treadle.errors import InternalError
+from treadle.machine import TargetSpec
+from treadle.targets.interface import ExpectedFacts, Param
+
+if TYPE_CHECKING:
+    from treadle.targets.simt.context import KernelContext
+
+
+class SimtHooks(ABC):
+    """One vendor's part of a kernel's emission.
+
+    `triple`, `cpu`, `features`: for LLVM. `calling_convention`: LLVM's word on kernels. Address spaces as LLVM numbers them. `native_floats`:
+    LLVM float types with add, mul, fma of their own (the others are computed in `float` and rounded after every operation).
+    """
+
+    triple: str
+    cpu: str
+    features: str = ""
+    calling_convention: str
+    global_space: int = 1
+    shared_space: int = 3
+    native_floats: frozenset[str] = frozenset({"half", "float", "double"})
+
+    def __init__(self, spec: TargetSpec) -> None:
+        self.spec = spec
+
+    # --- the function
+
+    @abstractmethod
+    def function_attributes(self, threads: int) -> Sequence[str]:
+        """Attributes of the kernel function (words or `key_value` strings) for workgroups of `threads`."""
+
+    def extra_parameters(self, kernel: KernelOp) -> Sequence[tuple[Param, Parameter]]:
+        """Parameters after the kernel's own (tensor maps)."""
+        _ = kernel
+        return ()
+
+    def shared_array(self, ctx: "KernelContext", size: int) -> tuple[Value, int]:
+        """`(address, dynamic bytes)` of the workgroup's shared memory of `size` bytes. Default: dynamic, all of it passed at launch."""
+        return ctx.module.shared_array("treadle_shared", None, 1024, self.shared_space), size
+
+    def shared_alignment(self, alloc: AllocOp) -> int:
+        """Byte alignment of a shared buffer."""
+        _ = alloc
+        return 16
+
+    def begin(self, ctx: "KernelContext") -> None:
+        """Called once, after parameters and ids exist and before the body."""
+
+    def end(self, ctx: "KernelContext") -> None:
+        """Called once before the kernel returns."""
+
+    def expected(self, ctx: "KernelContext") -> ExpectedFacts:
+        """Facts for the audit."""
+        _ = ctx
+        return ExpectedFacts()
+
+    # --- ids
+
+    @abstractmethod
+    def thread_id(self, b: Builder) -> Value:
+        """i32, 0 to threads - 1."""
+
+    @abstractmethod
+    def warp_id(self, b: Builder, thread: Value) -> Value:
+        """i32, known to be equal across the warp where the machine has a way to say so."""
+
+    @abstractmethod
+    def program_id(self, b: Builder, axis: int) -> Value:
+        """i32, the workgroup's id along an axis."""
+
+    # --- lanes
+
+    @abstractmethod
+    def shuffle_xor(self, b: Builder, value: Value, mask: int) -> Value:
+        """The i32 that lane `lane ^ mask` gives; all lanes take part."""
+
+    @abstractmethod
+    def shuffle_index(self, b: Builder, value: Value, lane: Value) -> Value:
+        """The i32 that lane `lane` (i32) gives; all lanes take part."""
+
+    # --- order
+
+    @abstractmethod
+    def barrier(self, b: Builder) -> None:
+        """All threads of the workgroup meet; shared memory is visible."""
+
+    def fence(self, b: Builder, proxy: str) -> None:
+        """`sync.fence`."""
+        raise InternalError(f"{self.spec.name} has no fence for the proxy '{proxy}'")
+
+    def commit(self, b: Builder, queue: str) -> None:
+        """`sync.commit`."""
+        raise InternalError(f"{self.spec.name} has no queue '{queue}'")
+
+    def wait(self, ctx: "KernelContext", queue: str, pending: int) -> None:
+        """`sync.wait`. Values that the wait makes ready must pass through it: replace their registers in `ctx`."""
+        raise InternalError(f"{self.spec.name} has no queue '{queue}'")
+
+    def sched_fence(self, b: Builder, classes: Sequence[str]) -> None:
+        """`sync.sched_fence`; nothing where the machine's assembler schedules by itself."""
+
+    def mbarrier_bytes(self) -> int:
+        """Bytes of a transaction barrier."""
+        return 8
+
+    def mbarriers_init(self, ctx: "KernelContext", barriers: Sequence[tuple[MbarrierAllocOp, Value]]) -> None:
+        """Initialise all transaction barriers (op, address) and make them ready for all threads."""
+        if barriers:
+            raise InternalError(f"{self.spec.name} has no transaction barriers")
+
+    def mbarrier_expect(self, ctx: "KernelContext", address: Value, byte_count: int) -> None:
+        """`sync.mbarrier_expect`: one thread arrives and announces bytes."""
+        raise InternalError(f"{self.spec.name} has no transaction barriers")
+
+    def wait_phase(self, ctx: "KernelContext", address: Value, parity: Value) -> None:
+        """`sync.wait_phase`: all threads wait."""
+        raise InternalError(f"{self.spec.name} has no transaction barriers")
+
+    # --- memory
+
+    def load_global(self, b: Builder, address: Value, type: str, align: int, predicate: Value | None, other: Value, read_only: bool) -> Value:
+        """Load a value of `type` (scalar or vector, at most 16 bytes); `other` (a value of `type`) where `predicate` (i1) is false."""
+        _ = read_only
+        if predicate is None:
+            return b.load(type, address, align=align)
+        with b.conditional(predicate) as branch:
+            with branch.then():
+                branch.give([b.load(type, address, align=align)])
+            with branch.otherwise():
+                branch.give([other])
+        return branch.results[0]
+
+    def store_global(self, b: Builder, address: Value, value: Value, align: int, predicate: Value | None) -> None:
+        """Store a value (scalar or vector, at most 16 bytes) where `predicate` is true."""
+        with b.when(predicate or TRUE):
+            b.store(value, address, align=align)
+
+    def copy(self, ctx: "KernelContext", op: CopyOp) -> None:
+        """`tile.copy`."""
+        raise InternalError(f"{self.spec.name} has no hardware copies ('{op.path.data}')")
+
+    # --- arithmetic
+
+    def contract(self, ctx: "KernelContext", op: ContractOp) -> None:
+        """`tile.contract` by a matrix instruction of the target's rows ("fma" never gets here): set the result's registers in `ctx`."""
+        raise InternalError(f"{self.spec.name} has no matrix instruction '{op.instruction.data}'")
+
+    def math(self, b: Builder, name: str, args: Sequence[Value]) -> Value | None:
+        """A native form of one scalar function, or None for the common expansion.
+
+        Names: "exp2", "log2", "rcp", "sqrt", "rsqrt", "sin", "cos", "tanh", "maximum", "minimum", ... of MLIR `math`/`arith`; arguments f32 or f64.
+        """
+        _ = b, name, args
+        return None
+
+    def cast_float(self, b: Builder, values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:
+        """Native conversion of many scalars between MLIR float types (fp8 values are i8), or None for the common one."""
+        _ = b, values, source, result
+        return None
