@@ -66,3 +66,19 @@ UNKNOWN_OP = Entry(
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")
+USAGE = Entry("TR801", "{message}", "`treadle --help` and `treadle VERB --help` show what is accepted")
+INPUT_SPEC = Entry(
+    "TR802", "--input '{text}' is neither a shape nor a .npy file: {reason}", "write 64x32xf16, a scalar as f32, or the path of a .npy file"
+)
+INPUT_COUNT = Entry(
+    "TR803",
+    "'{function}' takes {expected} input(s), --input was given {given} time(s)",
+    "give --input once an input, in order, or not at all",
+)
+DYNAMIC_SIZE = Entry(
+    "TR804", "input {index} ('{name}') has a dynamic dimension: {shape}", "give its size with --input, as in --input {example}"
+)
+OUTPUT_NEEDED = Entry("TR805", "--emit {stage} does not print as text", "name where to write with -o")
+TARGET_HAS_NO_STAGE = Entry("TR806", "target '{target}' has no stage '{stage}'", "choose one of: {stages}")
+READ_FILE = Entry("TR901", "cannot read '{path}': {reason}", "check the path and its permissions")
+WRITE_FILE = Entry("TR902", "cannot write '{path}': {reason}", "check the path and its permissions")

@@ -1,0 +1,68 @@
+"""The ordered passes, one function a level, a reason beside every pass, and `lower`, which runs them on a module."""
+
+from collections.abc import Callable
+
+from treadle.ir.core import Operation
+from treadle.ir.dialects import builtin
+from treadle.ir.passes import ModulePass, run_passes
+from treadle.machine import TargetSpec
+from treadle.options import CompileOptions
+from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
+from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
+from treadle.transforms.kernel.insert_sync import InsertSyncPass
+from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
+from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
+from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
+from treadle.transforms.kernel.stage_operands import StageOperandsPass
+from treadle.transforms.tensor.form_dispatches import FormDispatchesPass
+from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
+
+LEVELS = ("tensor", "dispatch", "tile", "schedule")
+
+Observer = Callable[[str, Operation], None]
+
+
+def tensor_passes() -> tuple[ModulePass, ...]:
+    """Tensor level to dispatch level: a function becomes kernels on tensors and a host program."""
+    return (
+        FormDispatchesPass(),  # what belongs into one kernel, while producers and consumers are still visible
+        OutlineDispatchesPass(),  # kernels by themselves; sizes, grids and buffers as expressions
+    )
+
+
+def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
+    """Dispatch level to tile level: each kernel becomes one workgroup's program."""
+    return (
+        SetTileConfigPass(target=spec.name, allow_tf32=options.allow_tf32),  # all choices in one place, before anything is rewritten
+        ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
+    )
+
+
+def schedule_passes(spec: TargetSpec) -> tuple[ModulePass, ...]:
+    """Tile level to schedule level: memory, layouts and synchronisation made explicit."""
+    return (
+        StageOperandsPass(target=spec.name),  # contraction operands where the matrix instruction reads them
+        AssignLayoutsPass(target=spec.name),  # who holds which element; needs to know the staging
+        LowerReductionsPass(target=spec.name),  # what crosses warps goes through shared buffers, visible to insert-sync
+        LowerLayoutConversionsPass(target=spec.name),  # the same for conversions, reductions' own included
+        InsertSyncPass(target=spec.name),  # last: sees every access there will be
+    )
+
+
+def lower(
+    module: builtin.ModuleOp, spec: TargetSpec, options: CompileOptions, observe: Observer | None = None, until: str = "schedule"
+) -> None:
+    """Take a tensor-level module to the level `until`, in place; `observe` sees the module at every level on the way.
+
+    Raises `TreadleError` with the user's line for what cannot be compiled.
+    """
+    steps = {
+        "tensor": (),
+        "dispatch": tensor_passes(),
+        "tile": tile_passes(spec, options),
+        "schedule": schedule_passes(spec),
+    }
+    for level in LEVELS[: LEVELS.index(until) + 1]:
+        run_passes(module, steps[level], verify=options.verify)
+        if observe is not None:
+            observe(level, module)

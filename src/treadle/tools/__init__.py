@@ -1,0 +1,1 @@
+"""The `treadle` command: one file a verb, registered in `main`."""

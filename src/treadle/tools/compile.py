@@ -1,0 +1,60 @@
+"""`treadle compile`: a file to the text of one level, to a binary, or to an artifact that runs without Treadle."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from treadle import driver
+from treadle.errors import OUTPUT_NEEDED, WRITE_FILE, TreadleError
+from treadle.tools.targets import TargetOption
+
+Stage = Literal["tensor", "dispatch", "tile", "schedule", "llvm", "asm", "binary", "artifact"]
+
+
+def compile_file(
+    file: Annotated[Path, typer.Argument(metavar="FILE.mlir", help="The tensor program.")],
+    target: TargetOption,
+    emit: Annotated[Stage, typer.Option(help="What to write.")] = "asm",
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT", help="Where to write; stdout for texts.")] = None,
+    function: Annotated[str | None, typer.Option(help="The function to compile, where the file has several.")] = None,
+) -> int:
+    """Compile FILE.mlir for a target and write one stage of it."""
+    if emit not in ("binary", "artifact"):
+        text = driver.trace(file, target=target, function=function, until=emit).stages[emit]
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            write(output, text.encode())
+        return 0
+    if output is None:
+        raise TreadleError(OUTPUT_NEEDED, stage=emit)
+    program = driver.compile(file, target=target, function=function)
+    try:
+        if emit == "artifact":
+            program.save(output)
+        else:
+            write_binaries(program, output)
+    except OSError as error:
+        raise TreadleError(WRITE_FILE, path=output, reason=error.strerror or str(error)) from error
+    return 0
+
+
+def write_binaries(program: driver.Program, output: Path) -> None:
+    """One kernel's binary as the file `output`; several as files in the folder `output`."""
+    binaries = {kernel.binary: program.binaries[kernel.binary] for kernel in program.manifest.kernels}
+    if len(binaries) == 1:
+        write(output, next(iter(binaries.values())))
+        return
+    output.mkdir(parents=True, exist_ok=True)
+    for name, data in binaries.items():
+        write(output / name, data)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file; raises TreadleError TR902."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise TreadleError(WRITE_FILE, path=path, reason=error.strerror or str(error)) from error

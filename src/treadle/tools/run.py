@@ -1,0 +1,104 @@
+"""`treadle run`: compile a file, run it on random or given inputs, and check the result against float64."""
+
+import json as json_text
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from treadle import driver
+from treadle.tools import report
+from treadle.tools.checking import Array, Comparison, compare_all
+from treadle.tools.diagnostics import EXIT_WRONG_RESULT
+from treadle.tools.inputs import make_inputs
+
+Device = Literal["auto", "sim", "cuda", "hip"]
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE.mlir", help="The tensor program.")],
+    function: Annotated[str | None, typer.Option(help="The function to run, where the file has several.")] = None,
+    device: Annotated[Device, typer.Option(help="Where to run; auto takes a GPU where there is one, else the simulator.")] = "auto",
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", metavar="64x32xf16|FILE.npy", help="One input, in order; random N(0,1) by default.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")] = 0,
+    check: Annotated[bool, typer.Option("--check", help="Compare with a float64 evaluation of the tensor-level program.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a record instead of tables.")] = False,
+) -> int:
+    """Compile FILE.mlir and run it."""
+    start = time.perf_counter()
+    program = driver.compile(file, target=driver.target_of_device(device), function=function)
+    compiled = time.perf_counter()
+    arrays = make_inputs(program.name, program.manifest.inputs, inputs or (), seed)
+    made = time.perf_counter()
+    results: tuple[Array, ...] = program(*arrays)
+    ran = time.perf_counter()
+    comparisons = compare_all(results, program.reference(*arrays), arrays) if check else ()
+    wrong = any(not one.correct for one in comparisons)
+    seconds = {"compile": compiled - start, "run": ran - made}
+    if json:
+        print(json_text.dumps(record(program, arrays, results, comparisons, seed, seconds), indent=2))
+    else:
+        show(program, results, comparisons, seconds)
+    return EXIT_WRONG_RESULT if wrong else 0
+
+
+def type_text(array: Array) -> str:
+    """`33x1000xfloat32`."""
+    return "x".join([*(str(extent) for extent in array.shape), str(array.dtype)])
+
+
+def show(program: driver.Program, results: Sequence[Array], comparisons: Sequence[Comparison], seconds: dict[str, float]) -> None:
+    """Print what was formed and chosen, the result and the verdict."""
+    out = report.console()
+    times = ", ".join(f"{name} {value:.2f} s" for name, value in seconds.items())
+    out.print(f"[bold]{program.name}[/] for {program.target} on {program.device_name}: {times}")
+    out.print(report.kernels_table(program))
+    out.print(report.remarks_table(program.remarks, kinds=("decision", "refusal")))
+    outputs = [(item.name, type_text(result)) for item, result in zip(program.manifest.outputs, results, strict=True)]
+    out.print(report.results_table(outputs, comparisons))
+
+
+def record(
+    program: driver.Program,
+    arrays: Sequence[Array],
+    results: Sequence[Array],
+    comparisons: Sequence[Comparison],
+    seed: int,
+    seconds: dict[str, float],
+) -> dict[str, Any]:
+    """The same as a JSON value; `verdict` is null where nothing was checked."""
+    outputs: list[dict[str, Any]] = []
+    for number, (item, result) in enumerate(zip(program.manifest.outputs, results, strict=True)):
+        entry: dict[str, Any] = {"name": item.name, "dtype": item.dtype, "shape": list(result.shape)}
+        if comparisons:
+            one = comparisons[number]
+            entry |= {
+                "relative_error": one.relative_error,
+                "largest_error": one.worst_error,
+                "allowed": one.tolerance,
+                "correct": one.correct,
+            }
+        outputs.append(entry)
+    return {
+        "function": program.name,
+        "target": program.target,
+        "device": program.device_name,
+        "seed": seed,
+        "seconds": seconds,
+        "inputs": [
+            {"name": item.name, "dtype": item.dtype, "shape": list(array.shape)}
+            for item, array in zip(program.manifest.inputs, arrays, strict=True)
+        ],
+        "outputs": outputs,
+        "kernels": [
+            {"name": kernel.name, "symbol": kernel.symbol, "workgroup": list(kernel.block), "shared_bytes": kernel.shared_bytes}
+            for kernel in program.manifest.kernels
+        ],
+        "relative_error": max((one.relative_error for one in comparisons), default=None),
+        "verdict": None if not comparisons else "correct" if all(one.correct for one in comparisons) else "wrong",
+        "remarks": [{"kind": r.kind, "pass": r.pass_name, "subject": r.subject, "text": r.text} for r in program.remarks],
+    }
