@@ -65,7 +65,15 @@ UNKNOWN_OP = Entry(
 )
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
+SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")
 UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")
+TOOL_MISSING = Entry("TR551", "{tool} cannot be run: {reason}", "provide {install}")
+TOOL_FAILED = Entry("TR552", "{tool} failed with status {status}:\n{output}", "if the text above names nothing of yours, report it with the input")
+TOOL_TIMEOUT = Entry("TR553", "{tool} took longer than {seconds:g} s", "raise TREADLE_TOOL_SECONDS, or make the kernel smaller")
+NO_DATA_TYPE = Entry(
+    "TR320", "values of type {type} cannot be computed on the CPU", "use f64, f32, f16, bf16, an 8-bit float, or i1, i8, i16, i32, i64"
+)
+NOT_EXECUTABLE = Entry("TR321", "operation '{name}' cannot be executed on the CPU: {reason}", "run without --check, or on another device")
 USAGE = Entry("TR801", "{message}", "`treadle --help` and `treadle VERB --help` show what is accepted")
 INPUT_SPEC = Entry(
     "TR802", "--input '{text}' is neither a shape nor a .npy file: {reason}", "write 64x32xf16, a scalar as f32, or the path of a .npy file"
@@ -82,3 +90,4 @@ OUTPUT_NEEDED = Entry("TR805", "--emit {stage} does not print as text", "name wh
 TARGET_HAS_NO_STAGE = Entry("TR806", "target '{target}' has no stage '{stage}'", "choose one of: {stages}")
 READ_FILE = Entry("TR901", "cannot read '{path}': {reason}", "check the path and its permissions")
 WRITE_FILE = Entry("TR902", "cannot write '{path}': {reason}", "check the path and its permissions")
+KNOB = Entry("TR951", "{name}={value} cannot be read: {reason}", "correct or unset the environment variable")
