@@ -467,7 +467,7 @@ class CheckOp(IRDLOperation):
             raise VerifyException(f"dispatch.check compares with == or <=, found {self.relation.data}")
 
 
-Dispatch = Dialect(
+DISPATCH = Dialect(
     "dispatch",
     [RegionOp, KernelOp, YieldOp, ProgramOp, InputOp, ConstantOp, AllocOp, ViewOp, LaunchOp, CheckOp, ReturnOp],
     [BufferType],
