@@ -1,7 +1,7 @@
 """The set of dialects a text may use.
 
-The upstream dialects are loaded here; dialects of our own, and our replacements of upstream ones, are handed in by the packages above. A dialect
-given in `extra` takes the place of the upstream dialect of the same name (so `scf` with `scf.forall` replaces plain `scf`).
+The upstream dialects are loaded here; dialects of our own, and our replacements of upstream ones, are handed in by the packages above.
+A dialect given in `extra` takes the place of the upstream dialect of the same name (so `scf` with `scf.forall` replaces plain `scf`).
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ __all__ = ["Context", "default_context", "make_context", "set_default_dialects"]
 UPSTREAM: tuple[Dialect, ...] = (
     builtin.Builtin,
     func.Func,
-    arith.Arith,
+    arith.ARITH,
     math.Math,
     scf.Scf,
     affine.Affine,

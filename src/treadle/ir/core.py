@@ -55,8 +55,8 @@ from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 from xdsl.traits import (
     HasParent,
-    IsTerminator,
     IsolatedFromAbove,
+    IsTerminator,
     NoTerminator,
     Pure,
     RecursiveMemoryEffect,

@@ -1,7 +1,7 @@
 """Source locations of operations.
 
-xDSL keeps a location attribute on every operation and copies it on `clone`, but operations made by builders have none. `location_of` therefore
-falls back to the closest enclosing operation that has one, and the rewriter (`ir/rewriting.py`) fills locations in as it inserts.
+xDSL keeps a location attribute on every operation and copies it on `clone`, but operations made by builders have none. `location_of`
+therefore falls back to the closest enclosing operation that has one, and the rewriter (`ir/rewriting.py`) fills locations in as it inserts.
 """
 
 from xdsl.dialects.builtin import CallSiteLoc, FileLineColLoc, FusedLoc, IntAttr, LocationAttr, NameLoc, StringAttr, UnknownLoc

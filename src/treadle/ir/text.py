@@ -1,15 +1,30 @@
 """MLIR text in and out, with the user's line kept on every operation and in every error."""
 
 from bisect import bisect_right
+from dataclasses import dataclass
 from io import StringIO
 
 from treadle.errors import PARSE, UNKNOWN_OP, VERIFY, SourceLocation, TreadleError
+from treadle.ir.builtin import AnyFloat
 from treadle.ir.context import Context, default_context
-from treadle.ir.core import Operation, ParseError, Parser, Printer
+from treadle.ir.core import Attribute, AttrParser, Operation, ParseError, Parser, Printer
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import has_location, location_of, make_location
 
 __all__ = ["location_of", "parse_module", "print_module", "verify_module"]
+
+
+@dataclass
+class HexElement(Parser._TensorLiteralElement):  # pyright: ignore[reportPrivateUsage]
+    """A hexadecimal element of `dense<..>`: for floats it is the bit pattern (upstream reads `0xFF800000` as 4286578688.0)."""
+
+    def to_type(self, parser: AttrParser, type: Attribute):
+        if isinstance(type, AnyFloat):
+            width = type.compile_time_size
+            if not isinstance(self.value, int) or self.value >= 1 << (8 * width):
+                parser.raise_error(f"'{self.span.text}' is no bit pattern of {type}", at_position=self.span)
+            return next(type.iter_unpack(self.value.to_bytes(width, "little")))
+        return super().to_type(parser, type)
 
 
 class LocatingParser(Parser):
@@ -41,6 +56,11 @@ class LocatingParser(Parser):
         if found is None:
             raise TreadleError(UNKNOWN_OP, self.place(self._op_starts[-1]), name=name)
         return found
+
+    def _parse_tensor_literal_element(self):
+        is_hex = self._current_token.text[:2] in ("0x", "0X")
+        element = super()._parse_tensor_literal_element()
+        return HexElement(element.is_negative, element.value, element.span) if is_hex else element
 
     def parse_operation(self) -> Operation:
         self._op_starts.append(self._current_token.span.start)
@@ -88,12 +108,12 @@ def find_invalid(root: Operation) -> tuple[Operation, str] | None:
     try:
         root.verify()
         return None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - upstream verifiers also fail by assertion
         whole = _reason(error)
     for op in root.walk(region_first=True):
         try:
             op.verify(verify_nested_ops=False)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             return op, _reason(error)
     return root, whole
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Self
 
+from treadle.ir.builtin import AffineMapAttr, IndexType
 from treadle.ir.core import (
     IRDLOperation,
     Operation,
@@ -17,7 +18,6 @@ from treadle.ir.core import (
     traits_def,
     var_operand_def,
 )
-from treadle.ir.builtin import AffineMapAttr, IndexType
 
 
 class _ExtremumOp(IRDLOperation):

@@ -19,6 +19,7 @@ from treadle.dialects.mlir_ext.linalg_base import (
     print_result_types,
 )
 from treadle.dialects.mlir_ext.loops import verify_structured
+from treadle.ir.builtin import AffineMapAttr, AnyFloat, ArrayAttr, IntegerType, TensorType
 from treadle.ir.core import (
     AffineDimExpr,
     AffineExpr,
@@ -35,7 +36,6 @@ from treadle.ir.core import (
     opt_prop_def,
 )
 from treadle.ir.dialects import arith, linalg
-from treadle.ir.builtin import AffineMapAttr, AnyFloat, ArrayAttr, IntegerType, TensorType
 
 Maps = ArrayAttr[AffineMapAttr]
 

@@ -4,14 +4,15 @@
       scf.forall.in_parallel { tensor.parallel_insert_slice .. }
     } {mapping = [#gpu.block<y>, #gpu.block<x>]}
 
-The form with bounds is `(%i) = (%lb) to (%ub) step (%s)`. Static bounds are held in `static_*` arrays, where the dynamic marker stands for the
-next operand, as everywhere in MLIR.
+The form with bounds is `(%i) = (%lb) to (%ub) step (%s)`. Static bounds are held in `static_*` arrays, where the dynamic
+marker stands for the next operand, as everywhere in MLIR.
 """
 
 from collections.abc import Sequence
 from typing import Self
 
 from treadle.dialects.mlir_ext.mapping import mapping_error
+from treadle.ir.builtin import ArrayAttr, DenseArrayBase, IndexType, IntegerType, TensorType, i64
 from treadle.ir.core import (
     DYNAMIC_INDEX,
     Attribute,
@@ -44,7 +45,6 @@ from treadle.ir.core import (
     var_result_def,
     verify_dynamic_index_list,
 )
-from treadle.ir.builtin import ArrayAttr, DenseArrayBase, IndexType, IntegerType, TensorType, i64
 
 Bound = SSAValue | int
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from treadle.ir.builtin import AnyFloat, IntegerType, MemRefType, TensorType
 from treadle.ir.core import Attribute, Block, Parser, Printer, SSAValue, VerifyException
 from treadle.ir.dialects import arith, linalg
-from treadle.ir.builtin import AnyFloat, IntegerType, MemRefType, TensorType
 
 LinalgStructuredOperation = linalg.abstract_ops.LinalgStructuredOperation
 NamedOperation = linalg.abstract_ops.NamedOperation
@@ -67,16 +67,15 @@ def cast_scalar(block: Block, value: SSAValue, target: Attribute) -> SSAValue:
     source = value.type
     if source == target:
         return value
-    match source, target:
-        case AnyFloat(), AnyFloat():
-            op = arith.ExtFOp(value, target) if source.bitwidth < target.bitwidth else arith.TruncFOp(value, target)
-        case IntegerType(), IntegerType():
-            op = arith.ExtSIOp(value, target) if source.bitwidth < target.bitwidth else arith.TruncIOp(value, target)
-        case IntegerType(), AnyFloat():
-            op = arith.SIToFPOp(value, target)
-        case AnyFloat(), IntegerType():
-            op = arith.FPToSIOp(value, target)
-        case _:
-            raise VerifyException(f"cannot convert {source} to {target}")
+    if isinstance(source, AnyFloat) and isinstance(target, AnyFloat):
+        op = arith.ExtFOp(value, target) if source.bitwidth < target.bitwidth else arith.TruncFOp(value, target)
+    elif isinstance(source, IntegerType) and isinstance(target, IntegerType):
+        op = arith.ExtSIOp(value, target) if source.width.data < target.width.data else arith.TruncIOp(value, target)
+    elif isinstance(source, IntegerType) and isinstance(target, AnyFloat):
+        op = arith.SIToFPOp(value, target)
+    elif isinstance(source, AnyFloat) and isinstance(target, IntegerType):
+        op = arith.FPToSIOp(value, target)
+    else:
+        raise VerifyException(f"cannot convert {source} to {target}")
     block.add_op(op)
     return op.results[0]

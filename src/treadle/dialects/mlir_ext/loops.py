@@ -1,8 +1,8 @@
 """What every structured linalg operation must satisfy: loop extents that agree, and results of the types of the outputs."""
 
 from treadle.dialects.mlir_ext.linalg_base import LinalgStructuredOperation
-from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, VerifyException
 from treadle.ir.builtin import ShapedType, TensorType
+from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, VerifyException
 
 
 def loop_extents(op: LinalgStructuredOperation) -> list[int]:

@@ -1,13 +1,14 @@
 """Slices of tensors with strict verification, and `tensor.parallel_insert_slice`.
 
-Upstream accepts any result type; here the sliced side must have the sizes the op states, rank reduction only dropping dimensions of static size 1, and
-static offsets, sizes and strides must lie inside the other side.
+Upstream accepts any result type; here the sliced side must have the sizes the op states, rank reduction only dropping dimensions of
+static size 1, and static offsets, sizes and strides must lie inside the other side.
 """
 
 from collections.abc import Sequence
 from typing import ClassVar
 
 from treadle.dialects.mlir_ext.forall import InParallelOp
+from treadle.ir.builtin import DenseArrayBase, IndexType, TensorType, i64
 from treadle.ir.core import (
     DYNAMIC_INDEX,
     AttrSizedOperandSegments,
@@ -27,7 +28,6 @@ from treadle.ir.core import (
     verify_dynamic_index_list,
 )
 from treadle.ir.dialects import tensor
-from treadle.ir.builtin import DenseArrayBase, IndexType, TensorType, i64
 
 Extent = SSAValue | int
 
@@ -56,7 +56,7 @@ def _show(shape: Sequence[int]) -> str:
 def verify_slice(
     whole: TensorType, part: TensorType, offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int], part_name: str
 ) -> None:
-    """Check that `part` is the slice `offsets, sizes, strides` (static values or DYNAMIC_INDEX) of `whole`, maybe with dimensions of 1 left out."""
+    """Check that `part` is the slice `offsets, sizes, strides` (static values or DYNAMIC_INDEX) of `whole`, dimensions of 1 maybe left out."""
     rank = whole.get_num_dims()
     for what, values in (("offset", offsets), ("size", sizes), ("stride", strides)):
         if len(values) != rank:
