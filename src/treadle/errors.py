@@ -68,7 +68,9 @@ VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operatio
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")
 UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")
 TOOL_MISSING = Entry("TR551", "{tool} cannot be run: {reason}", "provide {install}")
-TOOL_FAILED = Entry("TR552", "{tool} failed with status {status}:\n{output}", "if the text above names nothing of yours, report it with the input")
+TOOL_FAILED = Entry(
+    "TR552", "{tool} failed with status {status}:\n{output}", "read the text above; report it with the input if it names nothing of yours"
+)
 TOOL_TIMEOUT = Entry("TR553", "{tool} took longer than {seconds:g} s", "raise TREADLE_TOOL_SECONDS, or make the kernel smaller")
 NO_DATA_TYPE = Entry(
     "TR320", "values of type {type} cannot be computed on the CPU", "use f64, f32, f16, bf16, an 8-bit float, or i1, i8, i16, i32, i64"
