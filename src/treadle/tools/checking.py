@@ -40,7 +40,8 @@ def tolerance(dtype: np.dtype[Any], longest: int) -> float:
     """
     if dtype.kind in "iub":
         return 0.0
-    epsilon = float(ml_dtypes.finfo(dtype).eps) / 2
+    limits: Any = ml_dtypes.finfo(dtype)
+    epsilon = float(limits.eps) / 2
     accumulate = min(epsilon, _F32_EPSILON)
     return _ROUNDINGS * epsilon + 2 * accumulate * float(np.sqrt(max(longest, 1)))
 

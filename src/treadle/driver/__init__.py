@@ -1,0 +1,123 @@
+"""From text to a program that runs: `compile`, and `trace` for the stages' texts.
+
+A program that the cache holds is loaded without the IR framework and the passes: those imports are inside the functions that need them.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from treadle import __version__
+from treadle.driver.program import Program
+from treadle.driver.sources import Source, read_source
+from treadle.options import CompileOptions
+from treadle.runtime.cache import Cache
+from treadle.runtime.device import default_device, open_device
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from treadle.driver.lowering import Stage
+    from treadle.remarks import Remark
+    from treadle.runtime.device import Device
+
+__all__ = ["Program", "Trace", "compile", "target_of_device", "trace"]
+
+_TOOLS = ("xdsl", "llvmlite", "numpy", "ml_dtypes", "nvidia-cuda-nvcc")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The texts of the stages that a compilation passed, and its remarks."""
+
+    stages: "Mapping[str, str]"
+    remarks: "tuple[Remark, ...]"
+
+
+def compile(
+    source: str | os.PathLike[str], target: str = "auto", options: CompileOptions | None = None, function: str | None = None
+) -> Program:
+    """Compile MLIR text, or the file at a path, for a target: "auto" (the GPU that is there, else the simulator), "sim" or an architecture.
+
+    `function` names the function where the module has several. Raises `TreadleError` with the user's line.
+    """
+    read, options = read_source(source), options or CompileOptions()
+    target = target_of_device("auto") if target == "auto" else target
+    key = cache_key(read, target, options, function)
+    cache = Cache()
+    files = cache.get(key)
+    if files is None:
+        from treadle.driver.lowering import lower
+
+        files = lower(read, target, options, function).files
+        cache.put(key, files)
+    return Program(
+        target,
+        files,
+        texts=partial(_texts, read, target, options, function),
+        reference=partial(_reference, read, function),
+        device=partial(_device_of, target),
+    )
+
+
+def trace(
+    source: str | os.PathLike[str],
+    target: str = "auto",
+    options: CompileOptions | None = None,
+    function: str | None = None,
+    until: "Stage" = "asm",
+) -> Trace:
+    """The text of every stage up to `until`, and the remarks. Needs no device, and only the tools that the stages need."""
+    from treadle.driver.lowering import lower
+
+    target = target_of_device("auto") if target == "auto" else target
+    lowered = lower(read_source(source), target, options or CompileOptions(), function, texts=True, until=until)
+    return Trace(lowered.stages, lowered.remarks)
+
+
+def target_of_device(device: str) -> str:
+    """What to compile for: "auto" and "cuda"/"hip" ask the device that is there (TreadleError where there is none), "sim" is itself."""
+    return default_device().target if device == "auto" else open_device(device).target
+
+
+def cache_key(source: Source, target: str, options: CompileOptions, function: str | None) -> str:
+    """A digest of everything that the artifact depends on."""
+    parts = (source.text, source.file, target, options.key(), function or "", *tool_versions(), own_state())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def tool_versions() -> tuple[str, ...]:
+    """Name and version of everything that shapes the code."""
+    return (f"treadle={__version__}", *(f"{name}={version(name)}" for name in _TOOLS))
+
+
+@lru_cache(maxsize=1)
+def own_state() -> str:
+    """Names, sizes and times of Treadle's own files, so that a change of the compiler misses the cache."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        facts = path.stat()
+        digest.update(f"{path.name} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _texts(source: Source, target: str, options: CompileOptions, function: str | None) -> Any:
+    from treadle.driver.lowering import lower
+
+    return lower(source, target, options, function, texts=True, until="tile" if target == "sim" else "asm")
+
+
+def _reference(source: Source, function: str | None, arrays: "Sequence[Any]") -> tuple[Any, ...]:
+    from treadle.frontends import mlir
+    from treadle.sim.reference import evaluate
+
+    return tuple(evaluate(mlir.load(source.text, source.file, function), arrays))
+
+
+def _device_of(target: str) -> "Device":
+    return open_device("sim") if target == "sim" else default_device(target)

@@ -1,0 +1,204 @@
+"""One compilation from text to kernels: every stage's text, the remarks, and the files of the artifact.
+
+This module loads the IR framework and the passes; a start from the cache never imports it.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args
+
+from treadle import pipelines
+from treadle.dialects import dispatch, tile
+from treadle.driver.host_program import Argument, HostProgram, Json, KernelRecord
+from treadle.driver.sources import Source
+from treadle.errors import TARGET_HAS_NO_STAGE, InternalError, TreadleError
+from treadle.frontends import mlir
+from treadle.ir.core import Operation
+from treadle.ir.dialects import builtin
+from treadle.ir.text import print_module
+from treadle.machine import TargetSpec, target_spec
+from treadle.options import CompileOptions
+from treadle.remarks import Remark, collect_remarks
+from treadle.targets import registry
+from treadle.targets.interface import CompiledKernel, EmittedKernel, IndexParam, Param, PointerParam, TensorMapParam
+
+Stage = Literal["tensor", "dispatch", "tile", "schedule", "llvm", "asm"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+SIMULATOR_STAGES: tuple[Stage, ...] = ("tensor", "dispatch", "tile")
+SIMULATED_MACHINE = "sm_90a"  # the simulator runs tile programs as this machine would be given them
+
+MANIFEST_FILE = "manifest.json"
+REMARKS_FILE = "remarks.json"
+
+
+@dataclass(slots=True)
+class Lowered:
+    """What a compilation leaves: `stages` (texts asked for), `remarks`, and, where it went to the end, `files` of the artifact."""
+
+    stages: dict[str, str] = field(default_factory=dict[str, str])
+    remarks: tuple[Remark, ...] = ()
+    files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+
+
+@dataclass(slots=True)
+class _Kernel:
+    op: tile.KernelOp
+    record: KernelRecord
+    binary: bytes
+
+
+def lower(
+    source: Source, target: str, options: CompileOptions, function: str | None, *, texts: bool = False, until: Stage | None = None
+) -> Lowered:
+    """Compile `source` for `target` ("sim" or an architecture) up to the stage `until`, or to the artifact's files where it is None.
+
+    `texts`: keep the text of every stage that is passed. Raises `TreadleError` with the user's line.
+    """
+    simulated = target == "sim"
+    spec = target_spec(SIMULATED_MACHINE if simulated else target)
+    stages = SIMULATOR_STAGES if simulated else STAGES
+    if until is not None and until not in stages:
+        raise TreadleError(TARGET_HAS_NO_STAGE, target=target, stage=until, stages=", ".join(stages))
+    lowered = Lowered()
+
+    def observe(level: str, module: Operation) -> None:
+        if texts:
+            lowered.stages[level] = print_module(module)
+
+    with collect_remarks() as log:
+        module = mlir.load(source.text, source.file, function)
+        last = "tile" if simulated else "schedule"
+        pipelines.lower(module, spec, options, observe, until=until if until in pipelines.LEVELS else last)
+        lowered.remarks = tuple(log.remarks)
+        if until in pipelines.LEVELS:
+            return lowered
+        kernels = _simulated(module, spec) if simulated else _generated(module, target, lowered, texts, until)
+        lowered.remarks = tuple(log.remarks)
+    if until is None:
+        _add_files(lowered, module, kernels, target)
+    return lowered
+
+
+def tile_kernels(module: builtin.ModuleOp) -> list[tile.KernelOp]:
+    """The kernels of a lowered module, in order."""
+    return [op for op in module.body.block.ops if isinstance(op, tile.KernelOp)]
+
+
+def _generated(module: builtin.ModuleOp, target: str, lowered: Lowered, texts: bool, until: Stage | None) -> list[_Kernel]:
+    backend = registry.backend(target)
+    ops = tile_kernels(module)
+    emitted = [backend.emit(op) for op in ops]
+    if texts:
+        lowered.stages["llvm"] = _join(emitted, lambda kernel: kernel.llvm_text, ";")
+    if until == "llvm":
+        return []
+    compiled = backend.assemble_many(emitted)
+    if texts:
+        lowered.stages["asm"] = _join([kernel.emitted for kernel in compiled], _assembly_of(compiled), "//")
+    return [_Kernel(op, kernel_record(op, kernel), kernel.binary) for op, kernel in zip(ops, compiled, strict=True)]
+
+
+def _assembly_of(compiled: Sequence[CompiledKernel]) -> Callable[[EmittedKernel], str]:
+    texts = {kernel.symbol: kernel.assembly for kernel in compiled}
+    return lambda kernel: texts[kernel.symbol]
+
+
+def _join(kernels: Sequence[EmittedKernel], text: Callable[[EmittedKernel], str], comment: str) -> str:
+    return "\n".join(f"{comment} kernel {kernel.symbol}\n{text(kernel).rstrip()}\n" for kernel in kernels)
+
+
+def _pointer_count(op: tile.KernelOp) -> int:
+    return len(op.body.block.args) - len(op.symbol_names())
+
+
+def kernel_record(op: tile.KernelOp, compiled: CompiledKernel) -> KernelRecord:
+    """The manifest's facts of a kernel with a binary."""
+    emitted, facts = compiled.emitted, compiled.facts
+    name = op.sym_name.data
+    return KernelRecord(
+        name=name,
+        symbol=emitted.symbol,
+        binary=f"{name}.{compiled.suffix}",
+        block=emitted.block,
+        cluster=emitted.cluster,
+        shared_bytes=emitted.shared_bytes,
+        kernarg_bytes=facts.param_bytes,
+        arguments=tuple(_argument(param, offset) for param, offset in zip(emitted.params, facts.param_offsets, strict=True)),
+        grid=emitted.grid,
+        symbols=op.symbol_names(),
+        pointer_count=_pointer_count(op),
+        facts={"registers": facts.registers, "spill_bytes": facts.spill_bytes, "instructions": facts.instructions},
+    )
+
+
+def _argument(param: Param, offset: int) -> Argument:
+    match param:
+        case PointerParam(arg):
+            return Argument("pointer", arg, offset)
+        case IndexParam(arg):
+            return Argument("i32", arg, offset)
+        case TensorMapParam():
+            described: Json = {
+                "dtype": param.dtype,
+                "global_dim": list(param.global_dim),
+                "global_stride_bytes": list(param.global_stride_bytes),
+                "box_dim": list(param.box_dim),
+                "element_stride": [1] * len(param.box_dim),
+                "swizzle": param.swizzle,
+                "interleave": "none",
+                "l2_promotion": "128B",
+                "oob_fill": "zero",
+            }
+            return Argument("tensor_map", param.arg, offset, described, param.byte_offset)
+
+
+def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
+    """Kernels whose binary is their tile-level text; pointers and sizes are passed as on a GPU, eight bytes each."""
+    kernels: list[_Kernel] = []
+    for op in tile_kernels(module):
+        name, pointers = op.sym_name.data, _pointer_count(op)
+        count = len(op.body.block.args)
+        record = KernelRecord(
+            name=name,
+            symbol=name,
+            binary=f"{name}.mlir",
+            block=(int(op.num_warps.value.data) * spec.subgroup_size, 1, 1),
+            cluster=(1, 1, 1),
+            shared_bytes=0,
+            kernarg_bytes=8 * count,
+            arguments=tuple(Argument("pointer" if index < pointers else "i32", index, 8 * index) for index in range(count)),
+            grid=op.grid_text(),
+            symbols=op.symbol_names(),
+            pointer_count=pointers,
+        )
+        kernels.append(_Kernel(op, record, print_module(op).encode()))
+    return kernels
+
+
+def _add_files(lowered: Lowered, module: builtin.ModuleOp, kernels: Sequence[_Kernel], target: str) -> None:
+    programs = [op for op in module.body.block.ops if isinstance(op, dispatch.ProgramOp)]
+    if len(programs) != 1:
+        raise InternalError(f"a compiled module has one host program, this one has {len(programs)}")
+    host = HostProgram(programs[0], {kernel.record.name: kernel.record for kernel in kernels}, target)
+    lowered.files = {kernel.record.binary: kernel.binary for kernel in kernels}
+    lowered.files |= host.files
+    lowered.files[MANIFEST_FILE] = json.dumps(host.manifest, indent=1).encode()
+    lowered.files[REMARKS_FILE] = remarks_to_json(lowered.remarks).encode()
+
+
+def remarks_to_json(remarks: Sequence[Remark]) -> str:
+    """Remarks as the artifact keeps them."""
+    rows: list[Any] = []
+    for remark in remarks:
+        place = remark.location
+        rows.append(
+            {
+                "kind": remark.kind,
+                "pass": remark.pass_name,
+                "subject": remark.subject,
+                "text": remark.text,
+                "location": [place.file, place.line, place.column] if place else None,
+            }
+        )
+    return json.dumps(cast("Any", rows), indent=1)

@@ -1,0 +1,103 @@
+"""A compiled program: call it on arrays, read its stages, save its artifact."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from treadle.errors import WRITE_FILE, SourceLocation, TreadleError
+from treadle.remarks import Remark
+from treadle.runtime.manifest import Manifest
+
+if TYPE_CHECKING:
+    from treadle.driver.lowering import Lowered
+    from treadle.runtime.device import Device, LoadedProgram
+
+MANIFEST_FILE = "manifest.json"
+REMARKS_FILE = "remarks.json"
+
+
+def remarks_from_json(text: bytes) -> tuple[Remark, ...]:
+    """What `lowering.remarks_to_json` wrote."""
+    return tuple(
+        Remark(row["kind"], row["pass"], row["subject"], row["text"], SourceLocation(*row["location"]) if row["location"] else None)
+        for row in json.loads(text)
+    )
+
+
+class Program:
+    """One function, compiled for one target.
+
+    `target`: "sim" or an architecture. `manifest`: inputs, outputs, buffers, kernels and launches. `binaries`: file name to contents.
+    `remarks`: the compiler's decisions and refusals, in order. `stages`: stage name to text (tensor, dispatch, tile, schedule, llvm, asm; those
+    that the target has). Texts are made when they are first asked for, by compiling once more; nothing else pays for them.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        files: Mapping[str, bytes],
+        texts: "Callable[[], Lowered]",
+        reference: Callable[[Sequence[Any]], tuple[Any, ...]],
+        device: "Callable[[], Device]",
+    ) -> None:
+        self.target = target
+        self.files: Mapping[str, bytes] = MappingProxyType(dict(files))
+        self.manifest = Manifest.from_json(files[MANIFEST_FILE])
+        self._texts = texts
+        self._reference = reference
+        self._open_device = device
+
+    @property
+    def name(self) -> str:
+        """The compiled function's name."""
+        return self.manifest.function
+
+    @cached_property
+    def binaries(self) -> Mapping[str, bytes]:
+        """Contents of the kernels' binaries by file name."""
+        return {kernel.binary: self.files[kernel.binary] for kernel in self.manifest.kernels}
+
+    @cached_property
+    def remarks(self) -> tuple[Remark, ...]:
+        """Every decision and refusal of the compilation, with its reason."""
+        return remarks_from_json(self.files[REMARKS_FILE])
+
+    @cached_property
+    def stages(self) -> Mapping[str, str]:
+        """Stage name to text."""
+        return MappingProxyType(self._texts().stages)
+
+    @cached_property
+    def _loaded(self) -> "LoadedProgram":
+        return self._open_device().load(self.manifest, self.files)
+
+    @property
+    def device_name(self) -> str:
+        """The device it runs on, in words."""
+        return self._loaded.device_name
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        """Run on arrays (NumPy, or anything with DLPack or `__cuda_array_interface__`); returns one array an output.
+
+        Raises TreadleError for a wrong number, type, shape, stride or device of arguments, or sizes that the program rules out.
+        """
+        return self._loaded(*arrays)
+
+    def reference(self, *arrays: Any) -> tuple[Any, ...]:
+        """The results as the tensor-level program defines them, evaluated in float64 with NumPy."""
+        return self._reference(arrays)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the artifact: the folder that docs/artifact.md specifies. Raises TreadleError TR902."""
+        place = Path(folder)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            for name, data in self.files.items():
+                if name != MANIFEST_FILE:
+                    (place / name).write_bytes(data)
+            (place / MANIFEST_FILE).write_bytes(self.files[MANIFEST_FILE])  # last: a folder with a manifest is whole
+        except OSError as error:
+            raise TreadleError(WRITE_FILE, path=place, reason=error.strerror or str(error)) from error
