@@ -43,8 +43,8 @@ def test_amd_end_to_end(cpu: str) -> None:
 
 def test_log_with_spills_and_performance_remarks() -> None:
     log = (
-        "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient register resources "
-        "for the wgmma pipeline in the function 'k'\n"
+        "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient register "
+        "resources for the wgmma pipeline in the function 'k'\n"
         "ptxas info    : Compiling entry function 'k' for 'sm_90a'\nptxas info    : Function properties for k\n"
         "    432 bytes stack frame, 384 bytes spill stores, 388 bytes spill loads\n"
         "ptxas info    : Used 168 registers, used 1 barriers, 432 bytes cumulative stack size, 2048 bytes smem, 128 bytes cmem[0]\n"
