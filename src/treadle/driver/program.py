@@ -31,8 +31,8 @@ class Program:
     """One function, compiled for one target.
 
     `target`: "sim" or an architecture. `manifest`: inputs, outputs, buffers, kernels and launches. `binaries`: file name to contents.
-    `remarks`: the compiler's decisions and refusals, in order. `stages`: stage name to text (tensor, dispatch, tile, schedule, llvm, asm; those
-    that the target has). Texts are made when they are first asked for, by compiling once more; nothing else pays for them.
+    `remarks`: the compiler's decisions and refusals, in order. `stages`: stage name to text (tensor, dispatch, tile, schedule,
+    llvm, asm; those that the target has), made when first asked for, by compiling once more; nothing else pays for them.
     """
 
     def __init__(
