@@ -1,0 +1,303 @@
+"""The loop nest of a dispatched kernel: its root's iteration axes, and what every read and write looks like along them.
+
+Reads `dispatch.kernel` (the guarantees in docs/architecture.md), writes nothing. Axes of extent one are dropped and axes that every access walks
+as one are merged, so that decisions see the shape of the memory traffic and not the rank of the user's tensors.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from treadle.analysis.indexing import Computation, Contraction, StructuredOp, classify, structured
+from treadle.dialects import dispatch
+from treadle.errors import InternalError
+from treadle.ir.core import AffineMap, BlockArgument, Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.plan.expr import Expr, as_expr, constant, symbol
+
+Role = Literal["batch", "m", "n", "k", "parallel", "reduction"]
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """`offset + sum(coefficients[d] * axis d)` over the root's iteration dimensions."""
+
+    offset: int
+    coefficients: tuple[int, ...]
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dimensions it depends on."""
+        return tuple(d for d, c in enumerate(self.coefficients) if c)
+
+
+Linears: TypeAlias = tuple[Linear, ...]
+
+
+def identity(rank: int) -> Linears:
+    """Each dimension as itself."""
+    return tuple(Linear(0, tuple(int(d == e) for e in range(rank))) for d in range(rank))
+
+
+def compose(map_: AffineMap, dims: Linears, rank: int) -> Linears:
+    """The results of a map (no floordiv, no mod) whose dimensions are `dims`, over `rank` root dimensions."""
+    zeros = [0] * map_.num_dims
+    results: list[Linear] = []
+    for expr in map_.results:
+        offset = expr.eval(zeros, [])
+        coefficients = [0] * rank
+        for d, linear in enumerate(dims):
+            unit = list(zeros)
+            unit[d] = 1
+            if factor := expr.eval(unit, []) - expr.eval(zeros, []):
+                offset += factor * linear.offset
+                coefficients = [c + factor * x for c, x in zip(coefficients, linear.coefficients, strict=True)]
+        results.append(Linear(offset, tuple(coefficients)))
+    return tuple(results)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A kernel argument or result along the root's dimensions: strides and offset in elements.
+
+    `number` counts arguments and results apart. `align`: bytes the base is aligned to. `of_root`: read by the root's own inputs (not by its
+    initial values or by consumers).
+    """
+
+    number: int
+    is_result: bool
+    element: builtin.Attribute
+    strides: tuple[Expr, ...]
+    offset: Expr
+    align: int
+    input_number: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One merged axis: the root dimensions it stands for (outer to inner), its extent, its role."""
+
+    dims: tuple[int, ...]
+    size: Expr
+    role: Role
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether the axis is reduced over."""
+        return self.role in ("k", "reduction")
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNest:
+    """Everything a tiling decision needs to know of one kernel."""
+
+    kernel: dispatch.KernelOp
+    root: StructuredOp
+    computation: Computation
+    dim_sizes: tuple[Expr, ...]
+    axes: tuple[Axis, ...]
+    accesses: tuple[Access, ...]
+    consumer_dims: dict[Operation, Linears]
+    uses_index: bool
+
+    @property
+    def kind(self) -> Literal["contraction", "reduction", "elementwise"]:
+        """Which of the three tilings applies."""
+        if isinstance(self.computation, Contraction):
+            return "contraction"
+        return "elementwise" if self.root.is_parallel else "reduction"
+
+    def stride_along(self, access: Access, axis: Axis) -> Expr:
+        """Elements between neighbours along a merged axis."""
+        return access.strides[axis.dims[-1]]
+
+
+def index_expr(value: SSAValue, symbols: dict[SSAValue, Expr]) -> Expr:
+    """An index value of the kernel's top level as a size expression over its symbols."""
+    if value in symbols:
+        return symbols[value]
+    op = value.owner
+    match op:
+        case arith.ConstantOp():
+            if isinstance(op.value, builtin.IntegerAttr):
+                return constant(op.value.value.data)
+        case arith.AddiOp():
+            return index_expr(op.lhs, symbols) + index_expr(op.rhs, symbols)
+        case arith.SubiOp():
+            return index_expr(op.lhs, symbols) - index_expr(op.rhs, symbols)
+        case arith.MuliOp():
+            return index_expr(op.lhs, symbols) * index_expr(op.rhs, symbols)
+        case arith.IndexCastOp():
+            return index_expr(op.input, symbols)
+        case _:
+            pass
+    raise InternalError(f"{op} is no size expression")
+
+
+def kernel_symbols(kernel: dispatch.KernelOp) -> dict[SSAValue, Expr]:
+    """The kernel's index arguments as symbols."""
+    names = dispatch.texts(kernel.symbols)
+    return {arg: symbol(name) for arg, name in zip(kernel.body.block.args[kernel.tensor_count :], names, strict=True)}
+
+
+def shape_of(value: SSAValue, kernel: dispatch.KernelOp, symbols: dict[SSAValue, Expr]) -> tuple[Expr, ...]:
+    """Sizes of a tensor of the kernel's body."""
+    if isinstance(value, BlockArgument):
+        return tuple(as_expr(t) for t in dispatch.text_lists(kernel.arg_shapes)[value.index])
+    op = value.owner
+    if isinstance(op, tensor.EmptyOp):
+        dynamic = iter(op.dynamic_sizes)
+        shape = op.tensor.type.get_shape()
+        return tuple(index_expr(next(dynamic), symbols) if s == builtin.DYNAMIC_INDEX else constant(s) for s in shape)
+    if isinstance(op, linalg.GenericOp | linalg.FillOp):
+        return shape_of(op.outputs[list(op.results).index(value)], kernel, symbols)  # pyright: ignore[reportArgumentType]
+    raise InternalError(f"a kernel's body holds {op}")
+
+
+def root_of(kernel: dispatch.KernelOp) -> StructuredOp:
+    """The one generic that carries `dispatch.root`."""
+    for op in kernel.body.block.ops:
+        if "dispatch.root" in op.attributes and (view := structured(op)) is not None:
+            return view
+    raise InternalError(f"kernel {kernel.sym_name.data} has no root")
+
+
+def _dim_sizes(root: StructuredOp, kernel: dispatch.KernelOp, symbols: dict[SSAValue, Expr]) -> tuple[Expr, ...]:
+    sizes: list[Expr | None] = [None] * root.rank
+    for value, map_ in root.operands():
+        if not isinstance(value.type, builtin.TensorType):
+            continue
+        for size, linear in zip(shape_of(value, kernel, symbols), compose(map_, identity(root.rank), root.rank), strict=True):
+            if linear.offset == 0 and len(linear.dims) == 1 and linear.coefficients[linear.dims[0]] == 1:
+                dim = linear.dims[0]
+                if sizes[dim] is None or size.is_constant:
+                    sizes[dim] = size
+    if any(s is None for s in sizes):
+        raise InternalError(f"an iteration size of kernel {kernel.sym_name.data} cannot be read off its operands")
+    return tuple(s for s in sizes if s is not None)
+
+
+def consumer_dims(root: StructuredOp, kernel: dispatch.KernelOp) -> dict[Operation, Linears]:
+    """For each consumer of the root, its iteration dimensions as linear forms of the root's dimensions."""
+    known: dict[SSAValue, Linears] = {}
+    for result, map_ in zip(root.op.results, root.output_maps, strict=True):
+        known[result] = compose(map_, identity(root.rank), root.rank)
+    found: dict[Operation, Linears] = {}
+    for op in kernel.body.block.ops:
+        view = structured(op) if isinstance(op, linalg.GenericOp) and op is not root.op else None
+        if view is None:
+            continue
+        dims: list[Linear | None] = [None] * view.rank
+        for value, map_ in zip(view.inputs, view.input_maps, strict=True):
+            for linear, position in zip(known.get(value, ()), compose(map_, identity(view.rank), view.rank), strict=False):
+                dims[position.dims[0]] = linear
+        if all(d is None for d in dims):
+            if view.rank or not any(v in known for v in view.inputs):
+                continue
+        full = tuple(d for d in dims if d is not None)
+        if len(full) != view.rank:
+            raise InternalError(f"a consumer in kernel {kernel.sym_name.data} iterates over more than its root's results")
+        found[op] = full
+        for result, map_ in zip(op.results, view.output_maps, strict=True):
+            known[result] = compose(map_, full, root.rank)
+    return found
+
+
+def producer_dims(producer: StructuredOp, result: int, dims: Linears, rank: int) -> Linears:
+    """Iteration dimensions of an all-parallel generic where its result is read at `dims`."""
+    positions = compose(producer.output_maps[result], identity(producer.rank), producer.rank)
+    found: list[Linear] = [Linear(0, (0,) * rank)] * producer.rank
+    for linear, position in zip(dims, positions, strict=True):
+        found[position.dims[0]] = linear
+    return tuple(found)
+
+
+def reads(value: SSAValue, dims: Linears, rank: int) -> Iterator[tuple[BlockArgument, Linears]]:
+    """The kernel arguments that `value`, read at `dims`, is computed from."""
+    if isinstance(value, BlockArgument):
+        yield value, dims
+        return
+    op = value.owner
+    view = structured(op) if isinstance(op, linalg.GenericOp) else None
+    if view is None:
+        return
+    inner = producer_dims(view, list(op.results).index(value), dims, rank)  # pyright: ignore[reportArgumentType]
+    for source, map_ in zip(view.inputs, view.input_maps, strict=True):
+        if isinstance(source.type, builtin.TensorType):
+            yield from reads(source, compose(map_, inner, rank), rank)
+
+
+def _accesses(kernel: dispatch.KernelOp, root: StructuredOp, consumers: dict[Operation, Linears]) -> Iterator[Access]:
+    rank = root.rank
+    arg_strides = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.arg_strides)]
+    result_strides = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.result_strides)]
+    arg_align = [int(a) for a in kernel.arg_align.get_values()]
+    result_align = [int(a) for a in kernel.result_align.get_values()]
+
+    def access(number: int, is_result: bool, type_: builtin.Attribute, dims: Linears, input_number: int = -1) -> Access:
+        strides = (result_strides if is_result else arg_strides)[number]
+        align = (result_align if is_result else arg_align)[number]
+        assert isinstance(type_, builtin.TensorType)
+        totals = tuple(sum((s * lin.coefficients[d] for s, lin in zip(strides, dims, strict=True)), constant(0)) for d in range(rank))
+        offset = sum((s * lin.offset for s, lin in zip(strides, dims, strict=True)), constant(0))
+        return Access(number, is_result, type_.element_type, totals, offset, align, input_number)
+
+    for i, (value, map_) in enumerate(root.operands()):
+        if isinstance(value.type, builtin.TensorType):
+            for arg, dims in reads(value, compose(map_, identity(rank), rank), rank):
+                yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else -1)
+    results: dict[SSAValue, Linears] = {}
+    for result, map_ in zip(root.op.results, root.output_maps, strict=True):
+        results[result] = compose(map_, identity(rank), rank)
+    for op, dims in consumers.items():
+        view = structured(op)
+        assert view is not None
+        for value, map_ in zip(view.inputs, view.input_maps, strict=True):
+            if isinstance(value.type, builtin.TensorType) and value not in results:
+                for arg, at in reads(value, compose(map_, dims, rank), rank):
+                    yield access(arg.index, False, arg.type, at)
+        for result, map_ in zip(op.results, view.output_maps, strict=True):
+            results[result] = compose(map_, dims, rank)
+    last = kernel.body.block.last_op
+    assert last is not None
+    for number, value in enumerate(last.operands):
+        yield access(number, True, value.type, results[value])
+
+
+def _roles(root: StructuredOp, computation: Computation) -> tuple[Role, ...]:
+    if isinstance(computation, Contraction):
+        role: dict[int, Role] = {d: "batch" for d in computation.batch}
+        role |= {d: "m" for d in computation.m} | {d: "n" for d in computation.n} | {d: "k" for d in computation.k}
+        return tuple(role[d] for d in range(root.rank))
+    return tuple("parallel" if kind == "parallel" else "reduction" for kind in root.iterators)
+
+
+def merge_axes(sizes: Sequence[Expr], roles: Sequence[Role], accesses: Sequence[Access], keep_apart: bool) -> tuple[Axis, ...]:
+    """Drop axes of extent one, join neighbours of one role that every access walks as one (unless `keep_apart`)."""
+    axes: list[Axis] = []
+    for d, (size, role) in enumerate(zip(sizes, roles, strict=True)):
+        if size == constant(1):
+            continue
+        previous = axes[-1] if axes else None
+        if previous is not None and previous.role == role and not keep_apart:
+            outer = previous.dims[-1]
+            if all(a.strides[outer] == a.strides[d] * size for a in accesses):
+                axes[-1] = Axis((*previous.dims, d), previous.size * size, role)
+                continue
+        axes.append(Axis((d,), size, role))
+    return tuple(axes)
+
+
+def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
+    """Read the loop nest off a dispatched kernel."""
+    symbols = kernel_symbols(kernel)
+    root = root_of(kernel)
+    computation = classify(root.op)
+    if computation is None:
+        raise InternalError(f"the root of kernel {kernel.sym_name.data} is not a structured operation")
+    sizes = _dim_sizes(root, kernel, symbols)
+    consumers = consumer_dims(root, kernel)
+    accesses = tuple(_accesses(kernel, root, consumers))
+    uses_index = any(isinstance(op, linalg.IndexOp) for op in kernel.body.walk())
+    axes = merge_axes(sizes, _roles(root, computation), accesses, uses_index)
+    return LoopNest(kernel, root, computation, sizes, axes, accesses, consumers, uses_index)

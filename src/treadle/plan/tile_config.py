@@ -1,0 +1,203 @@
+"""Choosing tile sizes, warps and the matrix instruction of a kernel: pure functions over records.
+
+Sizes are ints where they are static and None where only the runtime knows them.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from treadle.machine.spec import MatrixInstruction, TargetSpec
+
+_UNKNOWN_EXTENT = 4096
+_HALVES = ("f16", "bf16")
+_FP8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionShape:
+    """Sizes of a contraction's merged axes: one main axis each of m, n, k, and the product of all others (`batch`)."""
+
+    batch: int | None
+    m: int | None
+    n: int | None
+    k: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionTypes:
+    """Types a contraction computes in: operands are converted to `a` and `b` on the way in, sums are in `accumulator`.
+
+    `instruction` is a matrix instruction's name or "fma".
+    """
+
+    a: str
+    b: str
+    accumulator: str
+    instruction: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionTile:
+    """Tile of one workgroup, its warps as a grid over m and n, and how many rows of tiles are walked together for cache reuse."""
+
+    m: int
+    n: int
+    k: int
+    warps_m: int
+    warps_n: int
+    group: int = 8
+
+    @property
+    def num_warps(self) -> int:
+        """Warps of the workgroup."""
+        return self.warps_m * self.warps_n
+
+
+def next_power_of_two(value: int) -> int:
+    """The smallest power of two that is not below `value` (1 for 0)."""
+    return 1 << max(value - 1, 0).bit_length()
+
+
+def contraction_types(spec: TargetSpec, lhs: str, rhs: str, result: str, casts: tuple[str, str], allow_tf32: bool) -> ContractionTypes:
+    """The types and instruction for `result += cast(lhs) * cast(rhs)`.
+
+    f16 and bf16 results accumulate in f32. f32 operands are exact unless `allow_tf32`. Where the machine has no instruction for fp8 they are
+    widened to f16, which holds every fp8 value exactly.
+    """
+    accumulator = "f32" if result in _HALVES else "i32" if result in ("i8", "i16") else result
+    if "arith.extui" in casts:
+        return ContractionTypes(accumulator, accumulator, accumulator, "fma")
+    candidates = [(lhs, rhs)]
+    if (lhs, rhs) == ("f32", "f32") and allow_tf32:
+        candidates.insert(0, ("tf32", "tf32"))
+    if lhs in _FP8 and rhs in _FP8:
+        candidates.append(("f16", "f16"))
+    for a, b in candidates:
+        if rows := spec.instructions_for(a, b, accumulator):
+            return ContractionTypes(a, b, accumulator, rows[0].name)
+    return ContractionTypes(accumulator, accumulator, accumulator, "fma")
+
+
+def tiles_for(instruction: MatrixInstruction | None, spec: TargetSpec, operand_bytes: int) -> tuple[ContractionTile, ...]:
+    """Tiles worth considering, large first."""
+    if instruction is None:
+        warps = 256 // spec.subgroup_size
+        half = max(warps // 2, 1)
+        k = max(32 // operand_bytes, 4)
+        return (
+            ContractionTile(128, 128, k, half, warps // half),
+            ContractionTile(64, 64, k, half, warps // half),
+            ContractionTile(32, 32, k, 2, half // 2 or 1),
+        )
+    if instruction.operands == "shared":
+        k = 128 // operand_bytes
+        return (
+            ContractionTile(128, 256, k, 8, 1),
+            ContractionTile(128, 128, k, 8, 1),
+            ContractionTile(64, 256, k, 4, 1),
+            ContractionTile(64, 128, k, 4, 1),
+            ContractionTile(64, 64, k, 4, 1),
+            ContractionTile(64, 32, k, 4, 1),
+        )
+    k = max(2 * instruction.k, 64 // operand_bytes)
+    return (
+        ContractionTile(128, 128, k, 2, 2) if spec.subgroup_size == 64 else ContractionTile(128, 128, k, 4, 2),
+        ContractionTile(64, 64, k, 2, 2),
+        ContractionTile(32, 32, k, 2, 2),
+    )
+
+
+def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: TargetSpec) -> float:
+    """Relative time: rounds of workgroups over the compute units, each as long as its larger of arithmetic and operand traffic."""
+    m, n = shape.m or _UNKNOWN_EXTENT, shape.n or _UNKNOWN_EXTENT
+    tiles = (shape.batch or 1) * -(-m // tile.m) * -(-n // tile.n)
+    # Small tiles share a compute unit, so that one's copies hide behind another's arithmetic.
+    resident = max(1, min(4, 128 * 256 // (tile.m * tile.n)))
+    rounds = -(-tiles // (spec.compute_units * resident)) * resident
+    arithmetic = tile.m * tile.n
+    traffic = 48 * (tile.m + tile.n)
+    return rounds * (arithmetic + traffic)
+
+
+def contraction_tile(types: ContractionTypes, shape: ContractionShape, spec: TargetSpec, operand_bytes: int) -> ContractionTile:
+    """The candidate of least modelled cost."""
+    instruction = None if types.instruction == "fma" else spec.instruction(types.instruction)
+    candidates = tiles_for(instruction, spec, operand_bytes)
+    best = min(candidates, key=lambda tile: contraction_cost(tile, shape, spec))
+    narrow = [t for t in candidates if shape.n is not None and t.n <= next_power_of_two(shape.n)]
+    if narrow and best not in narrow:
+        best = min(narrow, key=lambda tile: contraction_cost(tile, shape, spec))
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class AxisShape:
+    """One axis for the pointwise and reduction tilings: extent, role, and for how many bytes of traffic it is the unit-stride axis."""
+
+    size: int | None
+    is_reduction: bool
+    unit_stride_reads: int
+    unit_stride_writes: int
+
+
+def pointwise_tile(axes: tuple[AxisShape, ...], element_bytes: int, spec: TargetSpec) -> tuple[tuple[int, ...], int]:
+    """Tile extents (1: one at a time) and warps for an all-parallel kernel.
+
+    The unit-stride axes of reads and writes are tiled; where they differ (transposes) both get a side long enough for whole memory sectors.
+    """
+    unit = [i for i, a in enumerate(axes) if a.unit_stride_reads or a.unit_stride_writes]
+    tile = [1] * len(axes)
+    elements = 2048 * 4 // max(element_bytes, 2)
+    if not axes:
+        return (), 1
+    main = max(range(len(axes)), key=lambda i: (axes[i].unit_stride_writes * 2 + axes[i].unit_stride_reads, i))
+    others = [i for i in unit if i != main]
+    if others:
+        second = max(others, key=lambda i: axes[i].unit_stride_reads + axes[i].unit_stride_writes)
+        for i in (main, second):
+            tile[i] = min(64, next_power_of_two(axes[i].size or 64))
+    else:
+        tile[main] = min(elements, next_power_of_two(axes[main].size or elements))
+        # Short rows: take several of them.
+        for i in reversed(range(main)):
+            room = elements // prod(tile)
+            if room > 1:
+                tile[i] = min(room, next_power_of_two(axes[i].size or room))
+                break
+    threads = max(spec.subgroup_size, min(256, prod(tile) // 4))
+    return tuple(tile), max(1, threads // spec.subgroup_size)
+
+
+def reduction_tile(axes: tuple[AxisShape, ...], spec: TargetSpec, separable: bool) -> tuple[tuple[int, ...], int]:
+    """Tile extents and warps for a reduction that is no contraction.
+
+    `separable`: partial results can be combined. Otherwise the reduced axes are walked one element at a time.
+    """
+    tile = [1] * len(axes)
+    parallel = [i for i, a in enumerate(axes) if not a.is_reduction]
+    reduced = [i for i, a in enumerate(axes) if a.is_reduction]
+
+    def traffic(i: int) -> tuple[int, int]:
+        return (axes[i].unit_stride_reads, i)
+
+    main = max(range(len(axes)), key=traffic)
+    if not separable:
+        if parallel:
+            inner = max(parallel, key=traffic)
+            tile[inner] = min(256, next_power_of_two(axes[inner].size or 256))
+        return tuple(tile), max(1, min(256, prod(tile)) // spec.subgroup_size)
+    if axes[main].is_reduction:
+        work = 4096
+        tile[main] = min(2048, next_power_of_two(axes[main].size or 2048))
+        if parallel:
+            inner = max(parallel, key=traffic)
+            rows = prod(a.size or _UNKNOWN_EXTENT for a in axes if not a.is_reduction)
+            wanted = max(1, min(work // tile[main], -(-rows // spec.compute_units)))
+            tile[inner] = min(next_power_of_two(wanted), next_power_of_two(axes[inner].size or wanted))
+    else:
+        tile[main] = min(64, next_power_of_two(axes[main].size or 64))
+        if reduced:
+            inner = max(reduced, key=traffic)
+            tile[inner] = min(64, next_power_of_two(axes[inner].size or 64))
+    threads = max(spec.subgroup_size, min(256, prod(tile) // 4))
+    return tuple(tile), max(1, threads // spec.subgroup_size)

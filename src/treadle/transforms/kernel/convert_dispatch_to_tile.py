@@ -1,0 +1,107 @@
+"""Turn each dispatched kernel into one workgroup's program on tiles.
+
+Level: dispatch -> tile. Reads: `dispatch.kernel` with its `config`. Writes: a `tile.kernel` of the same name in its place: loads, elementwise
+arithmetic, contractions, reductions and stores on register tiles without layouts, sequential.
+Leaves alone: `dispatch.program` and everything that is no `dispatch.kernel`.
+"""
+
+from dataclasses import dataclass
+
+from treadle.analysis.indexing import Contraction
+from treadle.analysis.loop_nest import loop_nest
+from treadle.dialects import dispatch, tile
+from treadle.errors import InternalError
+from treadle.ir.core import Attribute
+from treadle.ir.dialects import builtin
+from treadle.ir.locations import give_location
+from treadle.ir.passes import Context, Pass
+from treadle.transforms.kernel.tiling.builder import KernelBuilder
+from treadle.transforms.kernel.tiling.contraction import ContractionPlan, build_contraction
+from treadle.transforms.kernel.tiling.elementwise import build_elementwise
+from treadle.transforms.kernel.tiling.reduction import build_reduction
+
+_TYPES: dict[str, Attribute] = {
+    "f16": builtin.f16,
+    "bf16": builtin.bf16,
+    "f32": builtin.f32,
+    "tf32": builtin.f32,
+    "f64": builtin.f64,
+    **{f"i{w}": builtin.IntegerType(w) for w in (1, 8, 16, 32, 64)},
+}
+
+
+def _number(config: builtin.DictionaryAttr, key: str) -> int:
+    value = config.data[key]
+    if not isinstance(value, builtin.IntegerAttr):
+        raise InternalError(f"config entry {key} is {value}")
+    return value.value.data
+
+
+def _text(config: builtin.DictionaryAttr, key: str) -> str:
+    value = config.data[key]
+    return value.data if isinstance(value, builtin.StringAttr) else ""
+
+
+def _type(name: str, kernel: dispatch.KernelOp) -> Attribute:
+    if name in _TYPES:
+        return _TYPES[name]
+    for arg in kernel.body.block.args:
+        if isinstance(arg.type, builtin.TensorType) and str(element := arg.type.get_element_type()) == name:
+            return element
+    raise InternalError(f"no argument has the element type {name} that the config names")
+
+
+def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
+    """The tile kernel of a dispatched kernel whose `config` is set."""
+    config = kernel.attributes.get("config")
+    if not isinstance(config, builtin.DictionaryAttr):
+        raise InternalError(f"kernel {kernel.sym_name.data} has no config; run set-tile-config first")
+    nest = loop_nest(kernel)
+    builder = KernelBuilder(nest)
+    if isinstance(nest.computation, Contraction):
+        plan = ContractionPlan(
+            (_number(config, "m_axis"), _number(config, "n_axis"), _number(config, "k_axis")),
+            (_number(config, "tile_m"), _number(config, "tile_n"), _number(config, "tile_k")),
+            _type(_text(config, "a_type"), kernel),
+            _type(_text(config, "b_type"), kernel),
+            _type(_text(config, "accumulator_type"), kernel),
+            _text(config, "instruction"),
+            _number(config, "group"),
+        )
+        grid = build_contraction(builder, nest.computation, plan)
+    else:
+        extents = config.data["tile"]
+        if not isinstance(extents, builtin.DenseArrayBase):
+            raise InternalError("config entry tile is no array")
+        build = build_elementwise if nest.kind == "elementwise" else build_reduction
+        grid = build(builder, [int(e) for e in extents.get_values()])
+    builder.block.add_op(tile.ReturnOp())
+    result = tile.KernelOp(
+        kernel.sym_name.data,
+        builder.block,
+        symbols=dispatch.texts(kernel.symbols),
+        grid=[str(g) for g in grid],
+        num_warps=_number(config, "num_warps"),
+        target=target,
+        arg_align=[int(a) for a in (*kernel.arg_align.get_values(), *kernel.result_align.get_values())],
+        output_count=len(kernel.function_type.outputs),
+        config=config,
+    )
+    give_location(result, builder.location)
+    return result
+
+
+@dataclass(frozen=True)
+class ConvertDispatchToTilePass(Pass):
+    """`target`: the machine the kernels are for."""
+
+    name = "convert-dispatch-to-tile"
+    target: str
+
+    def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
+        block = module.body.block
+        for op in list(block.ops):
+            if isinstance(op, dispatch.KernelOp):
+                block.insert_op_before(convert_kernel(op, self.target), op)
+                block.detach_op(op)
+                op.erase(drop_references=True)

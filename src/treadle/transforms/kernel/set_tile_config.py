@@ -1,0 +1,146 @@
+"""Choose how each kernel is tiled: tile extents, warps, matrix instruction.
+
+Level: dispatch. Reads: the kernel's loop nest, the TargetSpec, the options below. Writes: the attribute `config` on `dispatch.kernel`.
+Leaves alone: kernels that have a `config` already.
+"""
+
+from dataclasses import dataclass
+
+from treadle import machine, remarks
+from treadle.analysis.indexing import Contraction, Reduction
+from treadle.analysis.loop_nest import Access, Axis, LoopNest, loop_nest
+from treadle.dialects import dispatch
+from treadle.ir.core import Attribute
+from treadle.ir.dialects import builtin
+from treadle.ir.locations import location_of
+from treadle.ir.passes import Context, Pass
+from treadle.machine.spec import TargetSpec
+from treadle.plan.expr import Expr, constant
+from treadle.plan.tile_config import (
+    AxisShape,
+    ContractionShape,
+    ContractionTile,
+    contraction_tile,
+    contraction_types,
+    pointwise_tile,
+    reduction_tile,
+)
+
+NAME = "set-tile-config"
+
+
+def element_bytes(element: Attribute) -> int:
+    """Bytes of one element in memory (i1 takes one)."""
+    bits = 64 if isinstance(element, builtin.IndexType) else int(getattr(element, "bitwidth", 0) or element.width.data)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+    return max(bits // 8, 1)
+
+
+def static(size: Expr) -> int | None:
+    """The size as a number, None where only the runtime knows it."""
+    return size.as_int()
+
+
+def main_axis(nest: LoopNest, role: str) -> int:
+    """The largest axis of a role (the innermost of equals, unknown sizes count as large); -1 where there is none."""
+    found = [i for i, axis in enumerate(nest.axes) if axis.role == role]
+    return max(found, key=lambda i: (static(nest.axes[i].size) or 1 << 30, i), default=-1)
+
+
+def axis_shape(nest: LoopNest, axis: Axis) -> AxisShape:
+    """What the pointwise and reduction tilings need to know of an axis."""
+
+    def total(accesses: list[Access]) -> int:
+        return sum(element_bytes(a.element) for a in accesses if nest.stride_along(a, axis) == constant(1))
+
+    reads = [a for a in nest.accesses if not a.is_result]
+    writes = [a for a in nest.accesses if a.is_result]
+    return AxisShape(static(axis.size), axis.is_reduction, total(reads), total(writes))
+
+
+def _int(value: int) -> builtin.IntegerAttr[builtin.IntegerType]:
+    return builtin.IntegerAttr(value, builtin.i64)
+
+
+def _contraction_config(
+    nest: LoopNest, kind: Contraction, spec: TargetSpec, options: "SetTileConfigPass"
+) -> tuple[dict[str, Attribute], str]:
+    root = nest.root
+    names = [str(v.type.get_element_type()) for v in (*root.inputs, root.op.results[0]) if isinstance(v.type, builtin.TensorType)]
+    types = contraction_types(spec, names[kind.lhs], names[kind.rhs], names[2], (kind.lhs_cast, kind.rhs_cast), options.allow_tf32)
+    axes = {role: main_axis(nest, role) for role in ("m", "n", "k")}
+    sizes = {role: static(nest.axes[i].size) if i >= 0 else 1 for role, i in axes.items()}
+    batch: int | None = 1
+    for i, axis in enumerate(nest.axes):
+        if not axis.is_reduction and i not in (axes["m"], axes["n"]):
+            size = static(axis.size)
+            batch = None if size is None or batch is None else batch * size
+    bits = {"tf32": 4, "f64": 8, "f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2}.get(types.a, 1)
+    tile = contraction_tile(types, ContractionShape(batch, sizes["m"], sizes["n"], sizes["k"]), spec, bits)
+    if options.tile_m:
+        warps_m, warps_n = options.warps_m or tile.warps_m, options.warps_n or tile.warps_n
+        tile = ContractionTile(options.tile_m, options.tile_n or tile.n, options.tile_k or tile.k, warps_m, warps_n)
+    config: dict[str, Attribute] = {
+        "kind": builtin.StringAttr("contraction"),
+        "instruction": builtin.StringAttr(types.instruction),
+        "a_type": builtin.StringAttr(types.a),
+        "b_type": builtin.StringAttr(types.b),
+        "accumulator_type": builtin.StringAttr(types.accumulator),
+        "num_warps": _int(tile.num_warps),
+        "warps_m": _int(tile.warps_m),
+        "warps_n": _int(tile.warps_n),
+        "tile_m": _int(tile.m),
+        "tile_n": _int(tile.n),
+        "tile_k": _int(tile.k),
+        "group": _int(tile.group),
+        **{f"{role}_axis": _int(i) for role, i in axes.items()},
+    }
+    shape = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
+    return config, (
+        f"contraction {shape}, operands {types.a} and {types.b}, sums in {types.accumulator}: tile {tile.m}x{tile.n}x{tile.k}, "
+        f"{tile.warps_m}x{tile.warps_n} warps, instruction {types.instruction}"
+    )
+
+
+def _axis_config(nest: LoopNest, spec: TargetSpec) -> tuple[dict[str, Attribute], str]:
+    shapes = tuple(axis_shape(nest, axis) for axis in nest.axes)
+    if nest.kind == "elementwise":
+        largest = max((element_bytes(a.element) for a in nest.accesses), default=4)
+        tile, num_warps = pointwise_tile(shapes, largest, spec)
+    else:
+        kind = nest.computation
+        separable = isinstance(kind, Reduction) and all(kind.combiners) or isinstance(kind, Contraction)
+        tile, num_warps = reduction_tile(shapes, spec, separable) if shapes else ((), 1)
+    config: dict[str, Attribute] = {
+        "kind": builtin.StringAttr(nest.kind),
+        "tile": builtin.DenseArrayBase.from_list(builtin.i64, list(tile)),
+        "num_warps": _int(num_warps),
+    }
+    extents = "x".join(str(axis.size) for axis in nest.axes) or "scalar"
+    return config, f"{nest.kind} over {extents}: tile {'x'.join(map(str, tile)) or '1'}, {num_warps} warps"
+
+
+@dataclass(frozen=True)
+class SetTileConfigPass(Pass):
+    """`target` names the machine; `tile_m` and so on override the choice for contractions (0: choose)."""
+
+    name = "set-tile-config"
+    target: str
+    allow_tf32: bool = False
+    tile_m: int = 0
+    tile_n: int = 0
+    tile_k: int = 0
+    warps_m: int = 0
+    warps_n: int = 0
+
+    def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
+        spec = machine.target_spec(self.target)
+        for op in module.body.block.ops:
+            if not isinstance(op, dispatch.KernelOp) or "config" in op.attributes:
+                continue
+            nest = loop_nest(op)
+            if isinstance(nest.computation, Contraction):
+                config, text = _contraction_config(nest, nest.computation, spec, self)
+            else:
+                config, text = _axis_config(nest, spec)
+            op.attributes["config"] = builtin.DictionaryAttr(config)
+            remarks.emit("decision", self.name, op.sym_name.data, text, location_of(nest.root.op))

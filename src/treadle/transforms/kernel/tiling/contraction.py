@@ -1,0 +1,100 @@
+"""Tiling of contractions: a grid of m by n tiles (and whatever other parallel axes there are), a loop along k."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.analysis.indexing import Contraction
+from treadle.analysis.loop_nest import compose, identity
+from treadle.dialects import tile
+from treadle.ir.core import Attribute, SSAValue
+from treadle.ir.dialects import arith, builtin
+from treadle.plan.expr import Expr, ceil_div, constant, product
+from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
+from treadle.transforms.kernel.tiling.index_math import delinearize, grouped_raster
+from treadle.transforms.kernel.tiling.loops import reduction_loops
+from treadle.transforms.kernel.tiling.reduction import mask_tail
+from treadle.transforms.kernel.tiling.scalars import Constant, Tile, Value, convert, dense, stored_type
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionPlan:
+    """What `config` says: main axes (-1: extent one), tile extents, types, instruction, rows of tiles walked together."""
+
+    axes: tuple[int, int, int]
+    extents: tuple[int, int, int]
+    a_type: Attribute
+    b_type: Attribute
+    accumulator_type: Attribute
+    instruction: str
+    group: int
+
+
+def _place(kernel: KernelBuilder, plan: ContractionPlan) -> Expr:
+    """Set the offsets of all parallel axes; returns the number of workgroups."""
+    nest, index = kernel.nest, kernel.index
+    m_axis, n_axis, _ = plan.axes
+    tile_m, tile_n, _ = plan.extents
+    others = [i for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in (m_axis, n_axis)]
+    count_m, count_n = ceil_div(kernel.axis_size(m_axis), tile_m), ceil_div(kernel.axis_size(n_axis), tile_n)
+    counts = [kernel.axis_size(a) for a in others]
+    program = index.insert(tile.ProgramIdOp(0))
+    m_tiles, n_tiles = index.expression(count_m), index.expression(count_n)
+    *outer, plane = delinearize(index, program, [*(index.expression(c) for c in counts), index.product([m_tiles, n_tiles])])
+    for axis, place in zip(others, outer, strict=True):
+        kernel.offset[axis] = place
+    m_place, n_place = grouped_raster(index, plane, m_tiles, n_tiles, plan.group)
+    for axis, extent, place in ((m_axis, tile_m, m_place), (n_axis, tile_n, n_place)):
+        if axis != UNIT:
+            kernel.offset[axis] = index.multiply(place, extent)
+    return product([*counts, count_m, count_n])
+
+
+def _operand(kernel: KernelBuilder, kind: Contraction, number: int, frame: Frame, target: Attribute, k_axis: int) -> SSAValue:
+    """One operand's tile over `frame`, in the type the products are formed in, zero past the end of k."""
+    root = kernel.nest.root
+    dims = compose(root.input_maps[number], identity(root.rank), root.rank)
+    evaluator = kernel.evaluator(frame)
+    source = kernel.value(root.inputs[number], dims, frame)
+    cast = kind.lhs_cast if number == kind.lhs else kind.rhs_cast
+    value = evaluator.materialize(convert(evaluator, source, target, unsigned=cast == "arith.extui"), frame.extents)
+    if not kernel.is_argument(root.inputs[number]):
+        zero: Attribute = builtin.IntegerAttr(0, target) if isinstance(target, builtin.IntegerType) else builtin.FloatAttr(0.0, target)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        value = mask_tail(kernel, value, frame, [k_axis], zero)
+    return value
+
+
+def _is_zero(value: Value) -> bool:
+    number = getattr(getattr(value.value, "value", None), "data", None) if isinstance(value, Constant) else None
+    return number == 0
+
+
+def build_contraction(kernel: KernelBuilder, kind: Contraction, plan: ContractionPlan) -> tuple[Expr, Expr, Expr]:
+    """Emit the kernel; returns its grid."""
+    nest, index, root = kernel.nest, kernel.index, kernel.nest.root
+    workgroups = _place(kernel, plan)
+    (m_axis, n_axis, k_axis), (tile_m, tile_n, tile_k) = plan.axes, plan.extents
+    a_frame, b_frame = Frame((m_axis, k_axis), (tile_m, tile_k)), Frame((k_axis, n_axis), (tile_k, tile_n))
+    c_frame = Frame((m_axis, n_axis), (tile_m, tile_n))
+    reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
+    loops = [(a, 1) for a in reduced if a != k_axis] + ([(k_axis, tile_k)] if k_axis != UNIT else [])
+    acc_type = plan.accumulator_type
+    zero: Attribute = builtin.IntegerAttr(0, acc_type) if isinstance(acc_type, builtin.IntegerType) else builtin.FloatAttr(0.0, acc_type)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+    def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
+        a = _operand(kernel, kind, kind.lhs, a_frame, plan.a_type, k_axis)
+        b = _operand(kernel, kind, kind.rhs, b_frame, plan.b_type, k_axis)
+        return [index.insert(tile.ContractOp(a, b, carried[0], plan.instruction))]
+
+    total = reduction_loops(kernel, loops, [index.insert(dense(zero, acc_type, c_frame.extents))], step)[0]
+    evaluator = kernel.evaluator(c_frame)
+    start = kernel.value(root.outputs[0], compose(root.output_maps[0], identity(root.rank), root.rank), c_frame)
+    if not _is_zero(start):
+        # Added last: the matrix instructions then start from zero, and the load overlaps the loop.
+        started = evaluator.materialize(convert(evaluator, start, acc_type), c_frame.extents)
+        add = arith.AddiOp if isinstance(acc_type, builtin.IntegerType) else arith.AddfOp
+        total = index.insert(add(started, total))
+    result = root.op.results[0]
+    element = stored_type(result.type.get_element_type()) if isinstance(result.type, builtin.TensorType) else acc_type
+    kernel.known[result] = convert(evaluator, Tile(total), element)
+    kernel.finish_consumers(c_frame)
+    return workgroups, constant(1), constant(1)

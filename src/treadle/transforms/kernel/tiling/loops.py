@@ -1,0 +1,34 @@
+"""Sequential loops over reduction axes with loop-carried tiles."""
+
+from collections.abc import Callable, Sequence
+
+from treadle.ir.core import Block, SSAValue
+from treadle.ir.dialects import builtin, scf
+from treadle.transforms.kernel.tiling.builder import KernelBuilder
+
+
+def reduction_loops(
+    kernel: KernelBuilder,
+    axes: Sequence[tuple[int, int]],
+    initial: Sequence[SSAValue],
+    body: Callable[[Sequence[SSAValue]], Sequence[SSAValue]],
+) -> list[SSAValue]:
+    """Nest a loop for each (axis, step), carrying tiles; `body` maps the carried tiles to the next ones. An axis of one step needs no loop."""
+    if not axes:
+        return list(body(initial))
+    (axis, step), rest = axes[0], axes[1:]
+    index = kernel.index
+    size = kernel.axis_size(axis).as_int()
+    if size is not None and 0 < size <= step:
+        kernel.offset[axis] = index.constant(0)
+        return reduction_loops(kernel, rest, initial, body)
+    lower, upper, stride = index.constant(0), index.expression(kernel.axis_size(axis)), index.constant(step)
+    block = Block(arg_types=[builtin.IndexType(), *(v.type for v in initial)])
+    loop = scf.ForOp(lower, upper, stride, list(initial), block)
+    index.builder.insert_op(loop)
+    place = kernel.enter(block)
+    kernel.offset[axis] = block.args[0]
+    results = reduction_loops(kernel, rest, block.args[1:], body)
+    index.builder.insert_op(scf.YieldOp(*results))
+    kernel.leave(place)
+    return list(loop.results)

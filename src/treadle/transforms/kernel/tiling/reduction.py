@@ -1,0 +1,203 @@
+"""Tiling of reductions that are no contraction.
+
+Separable reductions (each result joined with an element by one associative operation) accumulate whole tiles elementwise and reduce the tile once
+at the end. Others walk the reduced axes one element at a time with the user's own body.
+"""
+
+import math
+from collections.abc import Sequence
+
+from treadle.analysis.indexing import Contraction, Reduction, StructuredOp
+from treadle.analysis.loop_nest import LoopNest, compose, identity
+from treadle.dialects import tile
+from treadle.errors import InternalError
+from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.dialects import arith, builtin
+from treadle.plan.expr import Expr
+from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
+from treadle.transforms.kernel.tiling.elementwise import frame_of, grid_of, place_tiles
+from treadle.transforms.kernel.tiling.loops import reduction_loops
+from treadle.transforms.kernel.tiling.scalars import Constant, Tile, Value, convert, dense, stored_type
+
+_ZERO = ("arith.addf", "arith.addi", "arith.ori", "arith.xori", "arith.maxui")
+_ONE = ("arith.mulf", "arith.muli")
+
+
+def identity_of(combiner: str, element: Attribute) -> Attribute:
+    """The neutral element of a combiner in an element type."""
+    if isinstance(element, builtin.IntegerType):
+        width = element.width.data
+        if combiner in _ZERO:
+            number = 0
+        elif combiner in _ONE:
+            number = 1
+        elif combiner in ("arith.andi", "arith.minui"):
+            number = -1
+        elif combiner == "arith.maxsi":
+            number = -(1 << (width - 1))
+        else:
+            number = (1 << (width - 1)) - 1
+        if width == 1:
+            number &= 1
+        return builtin.IntegerAttr(number, element)
+    value = 0.0 if combiner in _ZERO else 1.0 if combiner in _ONE else -math.inf if combiner in ("arith.maximumf", "arith.maxnumf") else math.inf
+    return builtin.FloatAttr(value, element)  # pyright: ignore[reportArgumentType]
+
+
+def accumulator_type(combiner: str, element: Attribute) -> Attribute:
+    """Sums and products of 16-bit floats are formed in f32."""
+    if combiner in ("arith.addf", "arith.mulf") and isinstance(element, builtin.Float16Type | builtin.BFloat16Type):
+        return builtin.f32
+    return element
+
+
+def _joined(kernel: KernelBuilder, template: Operation, left: SSAValue, right: SSAValue) -> SSAValue:
+    op = type(template).create(operands=[left, right], result_types=[left.type], properties=dict(template.properties))
+    op.location = template.location
+    return kernel.index.insert(op)
+
+
+def _combiner_region(template: Operation, element: Attribute) -> Region:
+    block = Block(arg_types=[element, element])
+    op = type(template).create(operands=list(block.args), result_types=[element], properties=dict(template.properties))
+    op.location = template.location
+    block.add_op(op)
+    block.add_op(tile.YieldOp([op.results[0]]))
+    return Region(block)
+
+
+def mask_tail(kernel: KernelBuilder, value: SSAValue, frame: Frame, axes: Sequence[int], neutral: Attribute) -> SSAValue:
+    """`value` with the neutral element wherever an axis that its size does not fill is past its end."""
+    index = kernel.index
+    shape = tile.tile_type(value).get_shape()
+    element = tile.tile_type(value).element_type
+    for j, (axis, extent) in enumerate(zip(frame.axes, frame.extents, strict=True)):
+        if axis not in axes or extent == 1:
+            continue
+        size = kernel.axis_size(axis)
+        if (known := size.as_int()) is not None and known % extent == 0:
+            continue
+        unit = [extent if i == j else 1 for i in range(len(shape))]
+        room = index.subtract(index.expression(size), kernel.offset[axis])
+        steps = index.insert(tile.IotaOp(j, builtin.TensorType(builtin.i32, unit)))
+        limit = index.insert(tile.SplatOp(room, builtin.TensorType(builtin.i32, unit)))
+        inside = index.insert(arith.CmpiOp(steps, limit, "slt"))
+        whole = index.insert(tile.BroadcastOp(inside, builtin.TensorType(builtin.i1, list(shape)))) if list(unit) != list(shape) else inside
+        value = index.insert(arith.SelectOp(whole, value, index.insert(dense(neutral, element, shape))))
+    return value
+
+
+def _direct_input(root: StructuredOp, element: SSAValue) -> int | None:
+    """The input number where a reduced element is an input as it stands."""
+    for i, argument in enumerate(root.body.args[: len(root.inputs)]):
+        if argument is element:
+            return i
+    return None
+
+
+def _separable(
+    kernel: KernelBuilder, frame: Frame, loops: Sequence[tuple[int, int]], combiners: Sequence[str], elements: Sequence[SSAValue]
+) -> list[Value]:
+    nest, root, index = kernel.nest, kernel.nest.root, kernel.index
+    reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
+    templates: list[Operation] = []
+    for scalar in root.yielded():
+        if not isinstance(scalar.owner, Operation):
+            raise InternalError("a separable reduction yields an argument")
+        templates.append(scalar.owner)
+    outputs = [v.type.get_element_type() for v in root.op.results if isinstance(v.type, builtin.TensorType)]
+    types = [accumulator_type(c, stored_type(t)) for c, t in zip(combiners, outputs, strict=True)]
+    neutral = [identity_of(c, t) for c, t in zip(combiners, types, strict=True)]
+    initial = [index.insert(dense(n, t, frame.extents)) for n, t in zip(neutral, types, strict=True)]
+    direct = [_direct_input(root, e) for e in elements]
+    # A plain load can deliver the neutral element itself where it is outside, which spares the select.
+    others: dict[int, Attribute] = {}
+    for i, combiner, scalar in zip(direct, combiners, elements, strict=True):
+        if i is not None and direct.count(i) == 1:
+            others[i] = identity_of(combiner, stored_type(scalar.type))
+
+    def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
+        dims = identity(root.rank)
+        arguments = kernel.arguments(root, dims, frame, others)
+        evaluator = kernel.evaluator(frame, dims)
+        following: list[SSAValue] = []
+        for accumulator, scalar, template, element, i, fill in zip(carried, elements, templates, types, direct, neutral, strict=True):
+            value = convert(evaluator, evaluator.evaluate(scalar, arguments), element)
+            tile_value = evaluator.materialize(value, frame.extents)
+            loaded = i is not None and i in others and kernel.is_argument(root.inputs[i]) and _covers(kernel, i, frame, reduced)
+            if not loaded:
+                tile_value = mask_tail(kernel, tile_value, frame, reduced, fill)
+            following.append(_joined(kernel, template, accumulator, tile_value))
+        return following
+
+    totals = reduction_loops(kernel, loops, initial, step)
+    results: list[Value] = []
+    for total, template, element, output, combiner, out, map_ in zip(
+        totals, templates, types, outputs, combiners, root.outputs, root.output_maps, strict=True
+    ):
+        value = total
+        for j, axis in enumerate(frame.axes):
+            if axis in reduced and tile.tile_type(value).get_shape()[j] > 1:
+                reduce = tile.ReduceOp([value], j, _combiner_region(template, element))
+                index.builder.insert_op(reduce)
+                value = reduce.results[0]
+        kept = frame.with_unit(reduced)
+        evaluator = kernel.evaluator(kept)
+        start = kernel.value(out, compose(map_, identity(root.rank), root.rank), kept)
+        if not (isinstance(start, Constant) and _is_identity(start, combiner)):
+            started = evaluator.materialize(convert(evaluator, start, element), kept.extents)
+            value = _joined(kernel, template, started, value)
+        results.append(convert(evaluator, Tile(value), stored_type(output)))
+    return results
+
+
+def _covers(kernel: KernelBuilder, number: int, frame: Frame, reduced: Sequence[int]) -> bool:
+    """Whether an input's own bounds mask every ragged reduced axis of the frame."""
+    root = kernel.nest.root
+    dims = compose(root.input_maps[number], identity(root.rank), root.rank)
+    used = {d for linear in dims for d in linear.dims}
+    return all(kernel.nest.axes[a].dims[-1] in used for a in frame.axes if a in reduced)
+
+
+def _is_identity(start: Constant, combiner: str) -> bool:
+    wanted = identity_of(combiner, stored_type(start.element))
+    return getattr(start.value, "value", None) == getattr(wanted, "value", None)
+
+
+def _sequential(kernel: KernelBuilder, frame: Frame, loops: Sequence[tuple[int, int]]) -> list[Value]:
+    root = kernel.nest.root
+    dims = identity(root.rank)
+    evaluator = kernel.evaluator(frame)
+    starts = [kernel.value(v, compose(m, dims, root.rank), frame) for v, m in zip(root.outputs, root.output_maps, strict=True)]
+    initial = [evaluator.materialize(s, frame.extents) for s in starts]
+
+    def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
+        arguments = kernel.arguments(root, dims, frame)
+        for argument, value in zip(root.body.args[len(root.inputs) :], carried, strict=True):
+            arguments[argument] = Tile(value)
+        inner = kernel.evaluator(frame, dims)
+        return [inner.materialize(inner.evaluate(s, arguments), frame.extents) for s in root.yielded()]
+
+    return [Tile(v) for v in reduction_loops(kernel, loops, initial, step)]
+
+
+def build_reduction(kernel: KernelBuilder, extents: Sequence[int]) -> tuple[Expr, Expr, Expr]:
+    """Emit the kernel; returns its grid."""
+    nest: LoopNest = kernel.nest
+    root = nest.root
+    parallel = [i for i, axis in enumerate(nest.axes) if not axis.is_reduction]
+    reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
+    place_tiles(kernel, parallel, [extents[i] for i in parallel])
+    frame = frame_of(range(len(nest.axes)), extents)
+    loops = [(i, extents[i]) for i in sorted(reduced, key=lambda i: extents[i])]
+    kind = nest.computation
+    if isinstance(kind, Contraction):
+        raise InternalError("a contraction is tiled as one")
+    if isinstance(kind, Reduction) and all(kind.combiners):
+        values = _separable(kernel, frame, loops, kind.combiners, [e for e in kind.elements if e is not None])
+    else:
+        values = _sequential(kernel, frame, loops)
+    for result, value in zip(root.op.results, values, strict=True):
+        kernel.known[result] = value
+    kernel.finish_consumers(frame.with_unit(reduced))
+    return grid_of(nest, parallel, [extents[i] for i in parallel])
