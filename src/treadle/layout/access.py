@@ -173,11 +173,11 @@ def bank_conflicts(
     plan = address_plan(tile, shared, element_bytes, 16 if vector is None else vector * element_bytes)
     if vector is not None and vector != plan.vector:
         raise InternalError(f"accesses of {vector} elements where {plan.vector} is the widest up to that")
-    return _conflicts(plan, element_bytes, banks, bank_bytes)
+    return plan_conflicts(plan, element_bytes, banks, bank_bytes)
 
 
-def _conflicts(plan: AddressPlan, element_bytes: int, banks: int, bank_bytes: int) -> int:
-    """`bank_conflicts` of a plan."""
+def plan_conflicts(plan: AddressPlan, element_bytes: int, banks: int, bank_bytes: int) -> int:
+    """Extra wavefronts of one warp for all accesses of a plan, as `bank_conflicts` counts them."""
     row = banks * bank_bytes
     width = max(plan.vector * element_bytes, bank_bytes)
     lanes = 1 << len(plan.lane_bits)

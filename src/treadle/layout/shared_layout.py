@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+from numpy.typing import NDArray
+
 from treadle.errors import InternalError
 from treadle.layout.bits import Coordinates, Span, combine, log2_exact, pack, power_of_two_part, unpack
 
@@ -95,6 +98,17 @@ class SharedLayout:
         parts = [divmod(at, side) for at, side in zip(coordinates, self.base_shape, strict=True)]
         within, _ = Span(map(pack, self.offset)).split(pack([rest for _, rest in parts]))
         return within + sum(tile * stride for (tile, _), stride in zip(parts, self.repeat_strides(), strict=True))
+
+    def offset_array(self, coordinates: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Offsets of many elements: `[..., rank]` to `[...]`. Elements outside the buffer are not looked for."""
+        span = Span(map(pack, self.offset))
+        result = np.zeros(coordinates.shape[:-1], dtype=np.int64)
+        for axis, side in enumerate(self.base_shape):
+            for bit in range(log2_exact(side)):
+                result ^= (coordinates[..., axis] >> bit & 1) * span.split(pack(_unit(self.rank, axis, 1 << bit)))[0]
+        for axis, (side, stride) in enumerate(zip(self.base_shape, self.repeat_strides(), strict=True)):
+            result += coordinates[..., axis] // side * stride
+        return result
 
     def coords_of(self, offset: int) -> Coordinates:
         """The element at an offset; raises `InternalError` outside the buffer."""
