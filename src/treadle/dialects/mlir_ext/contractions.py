@@ -40,7 +40,8 @@ from treadle.ir.dialects import arith, linalg
 Maps = ArrayAttr[AffineMapAttr]
 
 
-def _maps(loops: int, *results: Sequence[int]) -> Maps:
+def projection_maps(loops: int, *results: Sequence[int]) -> Maps:
+    """One indexing map per entry of `results`, which lists the loops of the operand's dimensions."""
     return ArrayAttr([AffineMapAttr(AffineMap(loops, 0, tuple(AffineExpr.dimension(dim) for dim in result))) for result in results])
 
 
@@ -74,7 +75,8 @@ class ContractionMixin(NamedOperation):
         """`indexing_maps` where they are not the op's default ones (transposed or broadcast operands)."""
         ins = [SSAValue.get(value) for value in inputs]
         outs = [SSAValue.get(value) for value in outputs]
-        super().__init__(
+        NamedOperation.__init__(
+            self,
             ins=ins,
             outs=outs,
             result_types=[[value.type for value in outs if isinstance(value.type, TensorType)]],
@@ -155,7 +157,7 @@ class ContractionMixin(NamedOperation):
 class MatmulOp(ContractionMixin, linalg.ops.MatmulOp):
     """out[m,n] += lhs[m,k] * rhs[k,n]; also an instance of upstream's class."""
 
-    DEFAULT_MAPS: ClassVar[Maps] = _maps(3, (0, 2), (2, 1), (0, 1))
+    DEFAULT_MAPS: ClassVar[Maps] = projection_maps(3, (0, 2), (2, 1), (0, 1))
 
 
 class _ContractionOp(ContractionMixin):
@@ -167,7 +169,7 @@ class BatchMatmulOp(_ContractionOp):
     """out[b,m,n] += lhs[b,m,k] * rhs[b,k,n]"""
 
     name = "linalg.batch_matmul"
-    DEFAULT_MAPS: ClassVar[Maps] = _maps(4, (0, 1, 3), (0, 3, 2), (0, 1, 2))
+    DEFAULT_MAPS: ClassVar[Maps] = projection_maps(4, (0, 1, 3), (0, 3, 2), (0, 1, 2))
 
 
 @irdl_op_definition
@@ -175,7 +177,7 @@ class BatchReduceMatmulOp(_ContractionOp):
     """out[m,n] += lhs[b,m,k] * rhs[b,k,n], summed over b too"""
 
     name = "linalg.batch_reduce_matmul"
-    DEFAULT_MAPS: ClassVar[Maps] = _maps(4, (0, 1, 3), (0, 3, 2), (1, 2))
+    DEFAULT_MAPS: ClassVar[Maps] = projection_maps(4, (0, 1, 3), (0, 3, 2), (1, 2))
 
 
 @irdl_op_definition
@@ -183,7 +185,7 @@ class MatvecOp(_ContractionOp):
     """out[m] += lhs[m,k] * rhs[k]"""
 
     name = "linalg.matvec"
-    DEFAULT_MAPS: ClassVar[Maps] = _maps(2, (0, 1), (1,), (0,))
+    DEFAULT_MAPS: ClassVar[Maps] = projection_maps(2, (0, 1), (1,), (0,))
 
 
 @irdl_op_definition
@@ -191,7 +193,7 @@ class VecmatOp(_ContractionOp):
     """out[n] += lhs[k] * rhs[k,n]"""
 
     name = "linalg.vecmat"
-    DEFAULT_MAPS: ClassVar[Maps] = _maps(2, (1,), (1, 0), (0,))
+    DEFAULT_MAPS: ClassVar[Maps] = projection_maps(2, (1,), (1, 0), (0,))
 
 
 @irdl_op_definition
@@ -199,7 +201,7 @@ class DotOp(_ContractionOp):
     """out[] += lhs[k] * rhs[k]"""
 
     name = "linalg.dot"
-    DEFAULT_MAPS: ClassVar[Maps] = _maps(1, (0,), (0,), ())
+    DEFAULT_MAPS: ClassVar[Maps] = projection_maps(1, (0,), (0,), ())
 
 
 @irdl_op_definition
@@ -207,7 +209,7 @@ class BatchMatvecOp(_ContractionOp):
     """out[b,m] += lhs[b,m,k] * rhs[b,k]"""
 
     name = "linalg.batch_matvec"
-    DEFAULT_MAPS: ClassVar[Maps] = _maps(3, (0, 1, 2), (0, 2), (0, 1))
+    DEFAULT_MAPS: ClassVar[Maps] = projection_maps(3, (0, 1, 2), (0, 2), (0, 1))
 
 
 @irdl_op_definition
@@ -215,39 +217,7 @@ class BatchVecmatOp(_ContractionOp):
     """out[b,n] += lhs[b,k] * rhs[b,k,n]"""
 
     name = "linalg.batch_vecmat"
-    DEFAULT_MAPS: ClassVar[Maps] = _maps(3, (0, 2), (0, 2, 1), (0, 1))
-
-
-@irdl_op_definition
-class MatmulTransposeAOp(_ContractionOp):
-    """out[m,n] += lhs[k,m] * rhs[k,n]"""
-
-    name = "linalg.matmul_transpose_a"
-    DEFAULT_MAPS: ClassVar[Maps] = _maps(3, (2, 0), (2, 1), (0, 1))
-
-
-@irdl_op_definition
-class MatmulTransposeBOp(_ContractionOp):
-    """out[m,n] += lhs[m,k] * rhs[n,k]"""
-
-    name = "linalg.matmul_transpose_b"
-    DEFAULT_MAPS: ClassVar[Maps] = _maps(3, (0, 2), (1, 2), (0, 1))
-
-
-@irdl_op_definition
-class BatchMatmulTransposeAOp(_ContractionOp):
-    """out[b,m,n] += lhs[b,k,m] * rhs[b,k,n]"""
-
-    name = "linalg.batch_matmul_transpose_a"
-    DEFAULT_MAPS: ClassVar[Maps] = _maps(4, (0, 3, 1), (0, 3, 2), (0, 1, 2))
-
-
-@irdl_op_definition
-class BatchMatmulTransposeBOp(_ContractionOp):
-    """out[b,m,n] += lhs[b,m,k] * rhs[b,n,k]"""
-
-    name = "linalg.batch_matmul_transpose_b"
-    DEFAULT_MAPS: ClassVar[Maps] = _maps(4, (0, 1, 3), (0, 2, 3), (0, 1, 2))
+    DEFAULT_MAPS: ClassVar[Maps] = projection_maps(3, (0, 2), (0, 2, 1), (0, 1))
 
 
 CONTRACTIONS: tuple[type[ContractionMixin], ...] = (
@@ -259,8 +229,4 @@ CONTRACTIONS: tuple[type[ContractionMixin], ...] = (
     DotOp,
     BatchMatvecOp,
     BatchVecmatOp,
-    MatmulTransposeAOp,
-    MatmulTransposeBOp,
-    BatchMatmulTransposeAOp,
-    BatchMatmulTransposeBOp,
 )

@@ -2,16 +2,33 @@
 
 from treadle.dialects.mlir_ext.affine_max import MaxOp
 from treadle.dialects.mlir_ext.contractions import CONTRACTIONS
+from treadle.dialects.mlir_ext.fill import CopyOp, FillOp
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
 from treadle.dialects.mlir_ext.mapping import GPU
+from treadle.dialects.mlir_ext.reshapes import CollapseShapeOp, ExpandShapeOp
+from treadle.dialects.mlir_ext.shapes import CastOp, EmptyOp, PadOp
 from treadle.dialects.mlir_ext.slices import ExtractSliceOp, InsertSliceOp, ParallelInsertSliceOp
+from treadle.dialects.mlir_ext.structured import STRUCTURED
+from treadle.dialects.mlir_ext.synonyms import SYNONYMS
 from treadle.ir.core import Dialect
 from treadle.ir.dialects import affine, linalg, scf, tensor
 from treadle.ir.extend import extend
 
 SCF = extend(scf.Scf, [ForallOp, InParallelOp])
-TENSOR = extend(tensor.Tensor, [ExtractSliceOp, InsertSliceOp, ParallelInsertSliceOp])
+TENSOR = extend(
+    tensor.Tensor,
+    [
+        CastOp,
+        CollapseShapeOp,
+        EmptyOp,
+        ExpandShapeOp,
+        ExtractSliceOp,
+        InsertSliceOp,
+        PadOp,
+        ParallelInsertSliceOp,
+    ],
+)
 AFFINE = extend(affine.Affine, [MaxOp])
-LINALG = extend(linalg.Linalg, CONTRACTIONS)
+LINALG = extend(linalg.Linalg, [*CONTRACTIONS, *STRUCTURED, CopyOp, FillOp, *SYNONYMS])
 
 MLIR_EXT: tuple[Dialect, ...] = (SCF, TENSOR, AFFINE, LINALG, GPU)

@@ -56,7 +56,7 @@ def _show(shape: Sequence[int]) -> str:
 def verify_slice(
     whole: TensorType, part: TensorType, offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int], part_name: str
 ) -> None:
-    """Check that `part` is the slice `offsets, sizes, strides` (static values or DYNAMIC_INDEX) of `whole`, dimensions of 1 maybe left out."""
+    """Check that `part` is the slice `offsets, sizes, strides` (ints or DYNAMIC_INDEX) of `whole`, dimensions of 1 maybe left out."""
     rank = whole.get_num_dims()
     for what, values in (("offset", offsets), ("size", sizes), ("stride", strides)):
         if len(values) != rank:
