@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layout.strategies import tile_layouts
 
 from treadle.errors import InternalError
 from treadle.layout import fragments
@@ -94,6 +95,29 @@ def test_fragment_loads_of_16_bytes() -> None:
     assert bank_conflicts(tile, good, 2) == 0
     # Lanes that want the same word share it.
     assert bank_conflicts(fragments.wmma_rdna3_a(), swizzled((16, 64), (1, 0), 2, 128), 2) == 0
+
+
+def counted_conflicts(tile: TileLayout, shared: SharedLayout, element_bytes: int) -> int:
+    """The definition, access by access."""
+    plan = address_plan(tile, shared, element_bytes)
+    width = plan.vector * element_bytes
+    phase = min(tile.num_lanes, 128 // max(width, 4))
+    extra = 0
+    for group in plan.groups:
+        for first in range(0, tile.num_lanes, phase):
+            starts = [plan.offset(group, lane, 0) * element_bytes for lane in range(first, first + phase)]
+            words = {byte // 4 for start in starts for byte in range(start, start + width)}
+            extra += max(sum(word % 32 == bank for word in words) for bank in range(32)) - 1
+    return extra
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_conflicts_are_counted_right(data: st.DataObject) -> None:
+    shared = data.draw(st.sampled_from(SHARED))
+    tile = data.draw(tile_layouts((32, 16), 5, 1, mixed=False))
+    element_bytes = data.draw(st.sampled_from([1, 2, 4, 8]))
+    assert bank_conflicts(tile, shared, element_bytes) == counted_conflicts(tile, shared, element_bytes)
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (7, 5), (96, 40), (3, 16, 24)])

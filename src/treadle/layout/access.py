@@ -179,9 +179,15 @@ def bank_conflicts(
 def plan_conflicts(plan: AddressPlan, element_bytes: int, banks: int, bank_bytes: int) -> int:
     """Extra wavefronts of one warp for all accesses of a plan, as `bank_conflicts` counts them."""
     row = banks * bank_bytes
-    width = max(plan.vector * element_bytes, bank_bytes)
+    bytes_each = plan.vector * element_bytes
     lanes = 1 << len(plan.lane_bits)
-    phase = min(lanes, max(1, row // width))
+    phase = min(lanes, max(1, row // max(bytes_each, bank_bytes)))
+    if not any(plan.lane_adds[: log2_exact(phase)]):
+        # The words of a phase are a linear space (shifted): all banks that are wanted at all are wanted equally often.
+        words = [bits * element_bytes // bank_bytes for bits in plan.lane_bits[: log2_exact(phase)]]
+        words += [1 << bit for bit in range(log2_exact(max(bytes_each // bank_bytes, 1)))]
+        wavefronts = 1 << (Span(words).rank - Span([word % banks for word in words]).rank)
+        return (wavefronts - 1) * (lanes // phase) * len(plan.groups)
     threads = [plan.thread_offset(lane, 0) for lane in range(lanes)]
     known: dict[tuple[int, int], int] = {}  # by the constants that decide: those within a row of banks
     extra = 0
@@ -190,8 +196,7 @@ def plan_conflicts(plan: AddressPlan, element_bytes: int, banks: int, bank_bytes
         if key not in known:
             starts = [((xor ^ group.constant_xor) + add + group.constant_add) * element_bytes for xor, add in threads]
             known[key] = sum(
-                _wavefronts(starts[first : first + phase], plan.vector * element_bytes, banks, bank_bytes) - 1
-                for first in range(0, lanes, phase)
+                _wavefronts(starts[first : first + phase], bytes_each, banks, bank_bytes) - 1 for first in range(0, lanes, phase)
             )
         extra += known[key]
     return extra

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 from treadle.errors import InternalError
-from treadle.layout.access import address_plan, plan_conflicts
+from treadle.layout.access import address_plan, global_vector_width, plan_conflicts
 from treadle.layout.bits import Coordinates, Span, combine, log2_exact, pack, parity, power_of_two_part, set_bits
 from treadle.layout.shared_layout import SharedLayout, row_major, xor_swizzled
 from treadle.layout.tile_layout import TileLayout
@@ -222,48 +222,59 @@ def _by_thread(constant: int, bits: Sequence[int]) -> tuple[tuple[int, ...], tup
 def choose_scratch(source: TileLayout, result: TileLayout, element_bytes: int, banks: int = 32, bank_bytes: int = 4) -> SharedLayout:
     """The scratch buffer through which `source` becomes `result` with the fewest wavefronts, both sides taken together.
 
-    Searches XOR swizzles over both orders of the two innermost dimensions that have an extent; ties go to fewer accesses, then to the
-    plainer layout.
+    Searches XOR swizzles over both orders of the two innermost dimensions that have an extent; ties go to fewer accesses.
     """
     if source.shape != result.shape:
         raise InternalError(f"scratch between {source.shape} and {result.shape}")
+    sides = (source, result)
     best: tuple[tuple[int, int], SharedLayout] | None = None
-    bound = sum(-(-tile.num_registers * tile.num_lanes * element_bytes // (banks * bank_bytes)) for tile in (source, result))
-    for shared in _candidates(source.shape, element_bytes, banks * bank_bytes):
-        cost = _traffic(source, shared, element_bytes, banks, bank_bytes)
-        other = _traffic(result, shared, element_bytes, banks, bank_bytes)
-        total = (cost[0] + other[0], cost[1] + other[1])
-        if best is None or total < best[0]:
-            best = (total, shared)
-        if total[0] <= bound and total[1] * MAX_ACCESS_BYTES <= (source.num_registers + result.num_registers) * element_bytes:
-            break  # every bank busy in every wavefront, every access as wide as can be
+    for order in _orders(source.shape):
+        # With these rows no access is wider than the registers along a row: nothing can be cheaper than that without a conflict.
+        widths = [global_vector_width(tile, order[0], MAX_ACCESS_BYTES // element_bytes) for tile in sides]
+        accesses = [tile.num_registers // width for tile, width in zip(sides, widths, strict=True)]
+        phases = [_phases(tile, width * element_bytes, banks, bank_bytes) for tile, width in zip(sides, widths, strict=True)]
+        bound = (sum(count * each for count, each in zip(accesses, phases, strict=True)), sum(accesses))
+        for shared in _candidates(source.shape, order, element_bytes, banks * bank_bytes):
+            if best is not None and best[0] <= bound:
+                break
+            costs = [_traffic(tile, shared, element_bytes, banks, bank_bytes) for tile in sides]
+            total = (sum(cost[0] for cost in costs), sum(cost[1] for cost in costs))
+            if best is None or total < best[0]:
+                best = (total, shared)
     if best is None:
         raise InternalError(f"no scratch layout for {source.shape}")
     return best[1]
 
 
+def _phases(tile: TileLayout, access_bytes: int, banks: int, bank_bytes: int) -> int:
+    """Wavefronts of one access of a warp without conflicts."""
+    return max(1, tile.num_lanes * max(access_bytes, bank_bytes) // (banks * bank_bytes))
+
+
 def _traffic(tile: TileLayout, shared: SharedLayout, element_bytes: int, banks: int, bank_bytes: int) -> tuple[int, int]:
     """Wavefronts and accesses of one warp for moving `tile` to or from `shared`."""
     plan = address_plan(tile, shared, element_bytes)
-    phases = max(1, (tile.num_lanes * max(plan.vector * element_bytes, bank_bytes)) // (banks * bank_bytes))
+    phases = _phases(tile, plan.vector * element_bytes, banks, bank_bytes)
     return len(plan.groups) * phases + plan_conflicts(plan, element_bytes, banks, bank_bytes), len(plan.groups)
 
 
-def _candidates(shape: Coordinates, element_bytes: int, row_bytes: int) -> Iterator[SharedLayout]:
-    """Scratch layouts to try, plain ones first."""
-    inner = [dim for dim in reversed(range(len(shape))) if shape[dim] > 1] + [dim for dim in reversed(range(len(shape))) if shape[dim] == 1]
-    if len(inner) == 1:
-        yield row_major(shape, inner)
+def _orders(shape: Coordinates) -> list[tuple[int, ...]]:
+    """Orders of the dimensions to try, fastest first: the two innermost that have an extent, either way round."""
+    inner = sorted(range(len(shape)), key=lambda dim: (shape[dim] == 1, -dim))
+    return [tuple(inner)] if len(inner) == 1 else [tuple(inner), (inner[1], inner[0], *inner[2:])]
+
+
+def _candidates(shape: Coordinates, order: tuple[int, ...], element_bytes: int, row_bytes: int) -> Iterator[SharedLayout]:
+    """Scratch layouts to try, the plain one first."""
+    if len(order) == 1:
+        yield row_major(shape, order)
         return
-    orders = (tuple(inner), (inner[1], inner[0], *inner[2:]))
-    for order in orders:
-        yield xor_swizzled(shape, order, 1, 1, 1)
-    for order in orders:
-        column, row = power_of_two_part(shape[order[0]]), power_of_two_part(shape[order[1]])
-        # A row of banks holds this many rows of the tile: only rows further apart can meet in a bank.
-        per_row = max(1, row_bytes // (column * element_bytes))
-        for vector in sorted({max(1, size // element_bytes) for size in (16, 8, 4, 2, 1)}, reverse=True):
-            for per_phase in sorted({1, per_row, 2, 4, 8}):
-                phases = min(column // vector, row // per_phase, row_bytes // (vector * element_bytes))
-                for bit in range(1, phases.bit_length()):
-                    yield xor_swizzled(shape, order, vector, per_phase, 1 << bit)
+    yield xor_swizzled(shape, order, 1, 1, 1)
+    column, row = power_of_two_part(shape[order[0]]), power_of_two_part(shape[order[1]])
+    # A row of banks holds this many rows of the tile: only rows further apart can meet in a bank.
+    per_row = max(1, row_bytes // (column * element_bytes))
+    for vector in sorted({max(1, size // element_bytes) for size in (16, 32, 64, 8, 4, 2, 1)}, reverse=True):
+        for per_phase in sorted({1, per_row, 2, 4, 8}):
+            phases = min(column // vector, row // per_phase, row_bytes // (vector * element_bytes))
+            for bit in range(1, phases.bit_length()):
+                yield xor_swizzled(shape, order, vector, per_phase, 1 << bit)
