@@ -226,9 +226,7 @@ class ViewOp(IRDLOperation, HasEffects):
     result = result_def(builtin.MemRefType)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(Pure())
-    assembly_format = (
-        "$pointer `offset` $offset `align` $align `sizes` `[` $sizes `]` `strides` `[` $strides `]` attr-dict `:` type($pointer) `->` type($result)"
-    )
+    assembly_format = "$pointer `offset` $offset `align` $align `sizes` `[` $sizes `]` `strides` `[` $strides `]` attr-dict `:` type($pointer) `->` type($result)"
 
     def __init__(
         self,
@@ -285,9 +283,7 @@ class LoadOp(IRDLOperation, HasEffects):
     vector = prop_def(builtin.IntegerAttr)
     other = opt_prop_def(Attribute)
     result = result_def(builtin.TensorType)
-    assembly_format = (
-        "$view `[` $offsets `]` `dims` $dims `vector` $vector (`other` $other^)? attr-dict `:` type($view) `->` type($result)"
-    )
+    assembly_format = "$view `[` $offsets `]` `dims` $dims `vector` $vector (`other` $other^)? attr-dict `:` type($view) `->` type($result)"
 
     def __init__(
         self,
@@ -477,7 +473,9 @@ class ContractOp(IRDLOperation, HasEffects):
     accumulator = operand_def(builtin.TensorType)
     instruction = prop_def(builtin.StringAttr)
     result = result_def(builtin.TensorType)
-    assembly_format = "$a `,` $b `,` $accumulator $instruction attr-dict `:` type($a) `,` type($b) `,` type($accumulator) `->` type($result)"
+    assembly_format = (
+        "$a `,` $b `,` $accumulator $instruction attr-dict `:` type($a) `,` type($b) `,` type($accumulator) `->` type($result)"
+    )
 
     def __init__(self, a: SSAValue, b: SSAValue, accumulator: SSAValue, instruction: str = "") -> None:
         super().__init__(
@@ -513,6 +511,9 @@ class ContractOp(IRDLOperation, HasEffects):
 class ReduceOp(IRDLOperation, HasEffects):
     """Reduces tiles together along one axis, which keeps extent 1.
 
+    With `group_mask` it reduces within groups: the axis of the results has extent 2^popcount(mask), and element j combines the elements whose
+    index along the axis has the bits of j, in order, at the set bits of the mask. (What each warp holds is such a group: see lower-reductions.)
+
     The region combines two partial results: its block takes the left values, then the right values (scalars, one of each per operand), and
     yields as many. It must be associative and commutative.
     """
@@ -520,6 +521,7 @@ class ReduceOp(IRDLOperation, HasEffects):
     name = "tile.reduce"
     inputs = var_operand_def(builtin.TensorType)
     axis = prop_def(builtin.IntegerAttr)
+    group_mask = opt_prop_def(builtin.IntegerAttr)
     combiner = region_def("single_block")
     results_ = var_result_def(builtin.TensorType)
     traits = traits_def(Pure())
@@ -530,25 +532,36 @@ class ReduceOp(IRDLOperation, HasEffects):
         axis: int,
         combiner: Region,
         result_types: Sequence[Attribute] | None = None,
+        *,
+        group_mask: int = 0,
     ) -> None:
         if result_types is None:
             shape = list(tile_type(inputs[0]).get_shape())
-            shape[axis] = 1
+            shape[axis] = 1 << group_mask.bit_count()
             result_types = [tile_of(shape, tile_type(v).element_type) for v in inputs]
         super().__init__(
             operands=[list(inputs)],
-            properties={"axis": builtin.IntegerAttr(axis, builtin.i64)},
+            properties={
+                "axis": builtin.IntegerAttr(axis, builtin.i64),
+                "group_mask": builtin.IntegerAttr(group_mask, builtin.i64) if group_mask else None,
+            },
             regions=[combiner],
             result_types=[list(result_types)],
         )
+
+    def groups(self) -> int:
+        """The mask of `group_mask`, 0 for a whole reduction."""
+        return self.group_mask.value.data if self.group_mask is not None else 0
 
     def verify_(self) -> None:
         axis = self.axis.value.data
         for value, result in zip(self.inputs, self.results_, strict=True):
             expected = list(tile_type(value).get_shape())
-            expected[axis] = 1
+            if self.groups() >= expected[axis] & -expected[axis] or self.groups() < 0:
+                raise VerifyException(f"tile.reduce: group mask {self.groups()} over an extent of {expected[axis]}")
+            expected[axis] = 1 << self.groups().bit_count()
             if list(tile_type(result).get_shape()) != expected:
-                raise VerifyException("tile.reduce keeps the reduced axis with extent 1")
+                raise VerifyException("tile.reduce keeps the reduced axis with extent 1 (one element a group)")
         if len(self.combiner.block.args) != 2 * len(self.inputs):
             raise VerifyException("tile.reduce: the combiner takes a left and a right value for each operand")
 
