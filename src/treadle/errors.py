@@ -63,6 +63,7 @@ PARSE = Entry("TR101", "{message}", "correct the text at the marked place; `trea
 UNKNOWN_OP = Entry(
     "TR102", "operation '{name}' is not known", "use an operation of the func, linalg, tensor, arith, math, scf or affine dialect"
 )
+WHICH_FUNCTION = Entry("TR104", "{problem} (functions: {names})", "name one of them with --function, or `function=`")
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")
@@ -76,6 +77,42 @@ NO_DATA_TYPE = Entry(
     "TR320", "values of type {type} cannot be computed on the CPU", "use f64, f32, f16, bf16, an 8-bit float, or i1, i8, i16, i32, i64"
 )
 NOT_EXECUTABLE = Entry("TR321", "operation '{name}' cannot be executed on the CPU: {reason}", "run without --check, or on another device")
+NO_DEVICE = Entry("TR601", "device '{device}' cannot be used: {reason}", "{hint}")
+NO_DEVICE_FOR_TARGET = Entry(
+    "TR602", "no device here runs programs for {target}: {reason}", "compile for a device of this machine (`treadle devices`)"
+)
+DEVICE_CALL = Entry("TR603", "{call} failed: {reason}", "{hint}")
+GRID_TOO_LARGE = Entry(
+    "TR604", "kernel '{kernel}' needs a grid of {grid}, {device} takes at most {limit}", "split the largest dimension of the inputs"
+)
+SHARED_TOO_LARGE = Entry(
+    "TR605", "kernel '{kernel}' needs {needed} bytes of shared memory, {device} has {limit} a workgroup", "choose smaller tiles"
+)
+OUT_OF_MEMORY = Entry("TR606", "{device} has no {bytes} bytes of memory left", "free arrays or use smaller inputs")
+BAD_BINARY = Entry("TR607", "{device} does not load '{binary}': {reason}", "compile again for this device; a newer driver may be needed")
+ARGUMENT_COUNT = Entry("TR721", "'{function}' takes {expected} array(s), {given} given", "pass one array for each input, in order")
+ARGUMENT_RANK = Entry(
+    "TR722", "argument '{name}' has {given} dimension(s) ({shape}), the program's input has {expected}", "reshape the array"
+)
+ARGUMENT_SHAPE = Entry(
+    "TR723", "argument '{name}' is {given}, expected {expected} (declared {declared})", "pass an array of the expected shape"
+)
+SIZES_RULED_OUT = Entry(
+    "TR724", "'{function}' cannot run on these sizes: {what} ({left} {relation} {right})", "pass arrays of sizes that fit together"
+)
+ARGUMENT_DTYPE = Entry("TR725", "argument '{name}' has element type {given}, expected {expected}", "convert the array to {expected} first")
+ARGUMENT_DEVICE = Entry(
+    "TR726", "argument '{name}' is on {given}, the program runs on {expected}", "copy the array there, or pass a NumPy array"
+)
+ARGUMENT_STRIDES = Entry("TR727", "argument '{name}' has strides {given} (elements), expected {expected}", "make the array contiguous")
+ARGUMENT_ALIGNMENT = Entry(
+    "TR728",
+    "argument '{name}' starts at an address that is not a multiple of {align}",
+    "pass an array with an aligned start, such as a copy",
+)
+ARGUMENT_KIND = Entry(
+    "TR729", "argument '{name}' ({given}) is no array", "pass a NumPy array or an object with DLPack or __cuda_array_interface__"
+)
 USAGE = Entry("TR801", "{message}", "`treadle --help` and `treadle VERB --help` show what is accepted")
 INPUT_SPEC = Entry(
     "TR802", "--input '{text}' is neither a shape nor a .npy file: {reason}", "write 64x32xf16, a scalar as f32, or the path of a .npy file"
@@ -90,6 +127,10 @@ DYNAMIC_SIZE = Entry(
 )
 OUTPUT_NEEDED = Entry("TR805", "--emit {stage} does not print as text", "name where to write with -o")
 TARGET_HAS_NO_STAGE = Entry("TR806", "target '{target}' has no stage '{stage}'", "choose one of: {stages}")
+UNKNOWN_PASS = Entry("TR811", "there is no pass '{name}'", "choose among: {known}")
+PASS_OPTION = Entry("TR812", "option '{option}' of pass '{name}': {reason}", "`treadle opt --list` shows every pass with its options")
+PASS_SYNTAX = Entry("TR813", "cannot read '{rest}' in the passes '{text}'", "write name{{option=value,...}},name,...")
 READ_FILE = Entry("TR901", "cannot read '{path}': {reason}", "check the path and its permissions")
 WRITE_FILE = Entry("TR902", "cannot write '{path}': {reason}", "check the path and its permissions")
 KNOB = Entry("TR951", "{name}={value} cannot be read: {reason}", "correct or unset the environment variable")
+MANIFEST = Entry("TR931", "{place} {reason}", "write the artifact again; docs/artifact.md describes its format")

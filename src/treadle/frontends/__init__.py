@@ -1,0 +1,1 @@
+"""Ways in: `mlir` reads MLIR text."""

@@ -1,0 +1,124 @@
+"""MLIR text as a program: one function on tensors, every operation of a dialect that the compiler knows."""
+
+from pathlib import Path
+
+import treadle.dialects  # noqa: F401 - makes our dialects known to the parser
+from treadle.errors import READ_FILE, UNSUPPORTED, WHICH_FUNCTION, SourceLocation, TreadleError
+from treadle.ir.builtin import ModuleOp, ShapedType, StringAttr, SymbolRefAttr, TensorType
+from treadle.ir.core import Attribute, Operation
+from treadle.ir.dialects import func
+from treadle.ir.text import location_of, parse_module
+
+TENSOR_LEVEL = ("func", "linalg", "tensor", "arith", "math", "scf", "affine")
+DEFAULT_FILE = "<text>"
+
+
+def load(text_or_path: str | Path, file: str | None = None, function: str | None = None) -> ModuleOp:
+    """Read a module and check that it is a program at tensor level.
+
+    `text_or_path`: MLIR text, or the path of an existing file. `file` is the name in locations (default: the path, or `<text>`).
+    `function` picks the entry among several; the result then holds it and what it calls. The entry takes and returns
+    tensors and scalars, and at least one argument or result is a tensor.
+
+    Raises `TreadleError`: TR101, TR102, TR201 for the text, TR104 for the choice of function, TR301 for what is outside the
+    tensor level, TR901 for a file that cannot be read.
+    """
+    text, name = _read(text_or_path)
+    module = parse_module(text, file or name)
+    entry = _choose(module, function, SourceLocation(file or name, 1))
+    _keep(module, entry)
+    for op in module.walk():
+        dialect = op.name.split(".")[0]
+        if dialect not in TENSOR_LEVEL and not isinstance(op, ModuleOp):
+            hint = f"write it with the dialects {', '.join(TENSOR_LEVEL)}"
+            raise TreadleError(UNSUPPORTED, location_of(op), what=f"operation '{op.name}'", hint=hint)
+    _check_signature(entry)
+    return module
+
+
+def _read(text_or_path: str | Path) -> tuple[str, str]:
+    if isinstance(text_or_path, str) and ("\n" in text_or_path or "{" in text_or_path):
+        return text_or_path, DEFAULT_FILE
+    path = Path(text_or_path)
+    if isinstance(text_or_path, str) and not path.exists() and not path.suffix:
+        return text_or_path, DEFAULT_FILE
+    try:
+        return path.read_text(encoding="utf-8"), str(path)
+    except UnicodeDecodeError as error:
+        raise TreadleError(READ_FILE, path=path, reason="it is not UTF-8 text") from error
+    except OSError as error:
+        raise TreadleError(READ_FILE, path=path, reason=error.strerror or str(error)) from error
+
+
+def _functions(module: ModuleOp) -> list[func.FuncOp]:
+    return [op for op in module.body.block.ops if isinstance(op, func.FuncOp)]
+
+
+def _choose(module: ModuleOp, wanted: str | None, top: SourceLocation) -> func.FuncOp:
+    """The entry function: the one named, or the only one that is not private."""
+    defined = [op for op in _functions(module) if not op.is_declaration]
+    public = [op for op in defined if op.sym_visibility is None or op.sym_visibility.data == "public"]
+    names = ", ".join(op.sym_name.data for op in public) or "none"
+    if wanted is not None:
+        for op in defined:
+            if op.sym_name.data == wanted:
+                return op
+        raise TreadleError(WHICH_FUNCTION, top, problem=f"there is no function '{wanted}'", names=names)
+    if len(public) != 1:
+        problem = "the module has no function" if not public else f"the module has {len(public)} functions"
+        raise TreadleError(WHICH_FUNCTION, top, problem=problem, names=names)
+    return public[0]
+
+
+def _keep(module: ModuleOp, entry: func.FuncOp) -> None:
+    """Erase the functions that `entry` does not reach by calls."""
+    by_name = {op.sym_name.data: op for op in _functions(module)}
+    reached: dict[str, func.FuncOp] = {}
+    pending: list[func.FuncOp] = [entry]
+    while pending:
+        current = pending.pop()
+        reached[current.sym_name.data] = current
+        for op in current.walk():
+            if not isinstance(op, func.CallOp):
+                continue
+            callee = by_name.get(_callee(op))
+            if callee is None or callee.is_declaration:
+                hint = "define the function in this module"
+                raise TreadleError(UNSUPPORTED, location_of(op), what=f"a call of '{_callee(op)}', which has no body here,", hint=hint)
+            if callee.sym_name.data not in reached:
+                pending.append(callee)
+    for name, op in by_name.items():
+        if name not in reached:
+            op.detach()
+            op.erase(safe_erase=False)
+
+
+def _callee(op: func.CallOp) -> str:
+    reference: Attribute = op.callee
+    root = reference.root_reference if isinstance(reference, SymbolRefAttr) else StringAttr("")
+    return root.data
+
+
+def _check_signature(entry: func.FuncOp) -> None:
+    kinds = [*entry.function_type.inputs, *entry.function_type.outputs]
+    for kind in kinds:
+        if isinstance(kind, ShapedType) and not isinstance(kind, TensorType):
+            raise TreadleError(UNSUPPORTED, location_of(entry), what=f"an argument or result of type {kind}", hint="use ranked tensors")
+        if not isinstance(kind, TensorType) and _is_opaque(kind):
+            raise TreadleError(
+                UNSUPPORTED, location_of(entry), what=f"an argument or result of type {kind}", hint="use ranked tensors or scalars"
+            )
+    if not any(isinstance(kind, TensorType) for kind in kinds):
+        hint = "take or return at least one ranked tensor"
+        raise TreadleError(UNSUPPORTED, location_of(entry), what=f"function '{entry.sym_name.data}', which has no tensors,", hint=hint)
+
+
+def _is_opaque(kind: Attribute) -> bool:
+    from treadle.ir.builtin import AnyFloat, IndexType, IntegerType
+
+    return not isinstance(kind, AnyFloat | IndexType | IntegerType)
+
+
+def functions_of(module: Operation) -> list[func.FuncOp]:
+    """The functions of a loaded module, in order."""
+    return _functions(module) if isinstance(module, ModuleOp) else []

@@ -1,0 +1,108 @@
+"""Rewriting that keeps source locations and always ends.
+
+Upstream's rewriter leaves new operations without a location and its greedy driver has no cap. Here every operation that a pattern inserts inherits
+the location of the operation it replaces (of the matched one where it replaces none), and a set of patterns that never settles is an
+`InternalError` naming the pattern that was still at work.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from xdsl.pattern_rewriter import PatternRewriter as UpstreamRewriter
+from xdsl.pattern_rewriter import RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import InsertPoint
+
+from treadle.errors import InternalError, TreadleError
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.locations import give_location, has_location, location_of, set_location
+
+__all__ = ["InsertPoint", "Pattern", "PatternRewriter", "op_type_rewrite_pattern", "rewrite_greedily", "set_location"]
+
+DEFAULT_MAX_ITERATIONS = 64
+
+
+class Pattern(RewritePattern):
+    """A rewrite of one operation; subclasses define `match_and_rewrite(self, op, rewriter)` and change the IR through `rewriter` only."""
+
+    @property
+    def label(self) -> str:
+        """The name that errors and traces give the pattern."""
+        return type(self).__name__
+
+
+class PatternRewriter(UpstreamRewriter):
+    """Inserts with the location of what is replaced, and remembers what has been erased."""
+
+    def __init__(self, op: Operation) -> None:
+        super().__init__(op)
+        self.erased: set[Operation] = set()
+        self._location = op.location
+        scope: Operation | None = op
+        while scope is not None and not has_location(scope):
+            scope = scope.parent_op()
+        if scope is not None:
+            self._location = scope.location
+        self.operation_insertion_handler.append(self._locate)
+        self.operation_removal_handler.append(self._forget)
+
+    def _locate(self, op: Operation) -> None:
+        give_location(op, self._location)
+
+    def _forget(self, op: Operation) -> None:
+        self.erased.update(op.walk())
+
+    def replace(
+        self,
+        op: Operation,
+        new_ops: Operation | Sequence[Operation],
+        new_results: Sequence[SSAValue | None] | None = None,
+        safe_erase: bool = True,
+    ) -> None:
+        """Put `new_ops` in place of `op`, at the location of `op`."""
+        new_ops = (new_ops,) if isinstance(new_ops, Operation) else tuple(new_ops)
+        for new in new_ops:
+            set_location(new, op)
+        super().replace(op, new_ops, new_results, safe_erase)
+
+
+def _apply(op: Operation, patterns: Sequence[RewritePattern], erased: set[Operation]) -> RewritePattern | None:
+    """Try the patterns on `op` in order; the first that changed something, or None."""
+    for pattern in patterns:
+        rewriter = PatternRewriter(op)
+        try:
+            pattern.match_and_rewrite(op, rewriter)
+        except (TreadleError, InternalError):
+            raise
+        except Exception as error:
+            where = location_of(op)
+            raise InternalError(f"pattern {_label(pattern)} failed on '{op.name}' at {where}: {error}") from error
+        if rewriter.has_done_action:
+            erased |= rewriter.erased
+            return pattern
+    return None
+
+
+def _label(pattern: RewritePattern) -> str:
+    return pattern.label if isinstance(pattern, Pattern) else type(pattern).__name__
+
+
+def rewrite_greedily(root: Operation, patterns: Iterable[RewritePattern], max_iterations: int = DEFAULT_MAX_ITERATIONS) -> bool:
+    """Sweep over the operations inside `root` in program order, applying the first pattern that fires, until a sweep changes nothing.
+
+    Returns whether anything changed. Raises `InternalError` naming the last pattern that fired after `max_iterations` sweeps that all changed something.
+    """
+    ordered = tuple(patterns)
+    changed = False
+    last: RewritePattern | None = None
+    for _ in range(max_iterations):
+        fired: RewritePattern | None = None
+        erased: set[Operation] = set()
+        for op in list(root.walk()):
+            if op is root or op in erased or op.parent is None:
+                continue
+            fired = _apply(op, ordered, erased) or fired
+        if fired is None:
+            return changed
+        changed, last = True, fired
+    if last is None:
+        return False
+    raise InternalError(f"pattern {_label(last)} did not settle within {max_iterations} iterations in '{root.name}' at {location_of(root)}")
