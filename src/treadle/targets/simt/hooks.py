@@ -131,7 +131,9 @@ class SimtHooks(ABC):
 
     # --- memory
 
-    def load_global(self, b: Builder, address: Value, type: str, align: int, predicate: Value | None, other: Value, read_only: bool) -> Value:
+    def load_global(
+        self, b: Builder, address: Value, type: str, align: int, predicate: Value | None, other: Value, read_only: bool
+    ) -> Value:
         """Load a value of `type` (scalar or vector, at most 16 bytes); `other` (a value of `type`) where `predicate` (i1) is false."""
         _ = read_only
         if predicate is None:

@@ -1,0 +1,178 @@
+"""The state of one kernel's emission: what every IR value has become in LLVM, and the builder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.codegen.llvm_text import Builder, Module, Value, vector_shape
+from treadle.dialects.sync import MbarrierType
+from treadle.dialects.tile import KernelOp, ViewOp, layout_of, tile_type
+from treadle.errors import InternalError
+from treadle.ir.core import Attribute, Operation, SSAValue
+from treadle.ir.dialects import builtin
+from treadle.layout.shared_layout import SharedLayout
+from treadle.layout.tile_layout import TileLayout
+from treadle.targets.simt.hooks import SimtHooks
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A global array: the address of its element zero, sizes (i32) and strides (i64, in elements) as values."""
+
+    op: ViewOp
+    pointer: Value
+    element: Attribute
+    sizes: tuple[Value, ...]
+    strides: tuple[Value, ...]
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A shared buffer: its address, its static byte offset in the workgroup's shared memory, its layout."""
+
+    address: Value
+    byte_offset: int
+    layout: SharedLayout
+    element: Attribute
+
+
+@dataclass(slots=True)
+class Counts:
+    """Static counts for the audit."""
+
+    matrix_instructions: int = 0
+    bulk_copies: int = 0
+    contractions: int = 0
+
+
+Bound = Value | list[Value] | View | Buffer
+
+
+class KernelContext:
+    """One kernel under emission. `thread`, `lane`, `warp` are i32 values; `shared` the base of shared memory."""
+
+    thread: Value
+    lane: Value
+    warp: Value
+    shared: Value
+    parameters: dict[str, Value]
+
+    def __init__(self, kernel: KernelOp, hooks: SimtHooks, module: Module, builder: Builder) -> None:
+        self.kernel = kernel
+        self.hooks = hooks
+        self.module = module
+        self.b = builder
+        self.warps: int = kernel.num_warps.value.data
+        self.lanes = hooks.spec.subgroup_size
+        self.counts = Counts()
+        self.in_flight: dict[SSAValue, None] = {}  # tiles that an asynchronous matrix instruction is still writing
+        self.parameters = {}
+        self._bound: dict[SSAValue, Bound] = {}
+        self._origin: dict[str, tuple[Value, int]] = {}
+
+    # --- values
+
+    def bind(self, value: SSAValue, bound: Bound) -> None:
+        """Say what an IR value has become (again, where an operation renews it)."""
+        self._bound[value] = bound
+
+    def _get(self, value: SSAValue) -> Bound:
+        try:
+            return self._bound[value]
+        except KeyError:
+            raise InternalError(f"value of type {value.type} is used before it is emitted") from None
+
+    def scalar(self, value: SSAValue) -> Value:
+        """The LLVM value of a scalar or mbarrier."""
+        bound = self._get(value)
+        if not isinstance(bound, Value):
+            raise InternalError(f"expected a scalar, got {value.type}")
+        return bound
+
+    def tile(self, value: SSAValue | Operation) -> list[Value]:
+        """The registers of a tile, in the order of its layout."""
+        bound = self._get(SSAValue.get(value))
+        if not isinstance(bound, list):
+            raise InternalError(f"expected a register tile, got {SSAValue.get(value).type}")
+        return bound
+
+    def view(self, value: SSAValue) -> View:
+        """A global view."""
+        bound = self._get(value)
+        if not isinstance(bound, View):
+            raise InternalError(f"expected a view, got {value.type}")
+        return bound
+
+    def buffer(self, value: SSAValue) -> Buffer:
+        """A shared buffer."""
+        bound = self._get(value)
+        if not isinstance(bound, Buffer):
+            raise InternalError(f"expected a shared buffer, got {value.type}")
+        return bound
+
+    def layout(self, value: SSAValue) -> TileLayout:
+        """The layout of a tile; raises InternalError where none is assigned or it has another number of threads than the kernel."""
+        layout = layout_of(value)
+        if layout is None:
+            raise InternalError(f"register tile {tile_type(value)} has no layout")
+        if layout.num_lanes != self.lanes or layout.num_warps != self.warps:
+            raise InternalError(
+                f"layout of {layout.num_warps} x {layout.num_lanes} threads in a kernel of {self.warps} x {self.lanes}: {layout.to_lists()}"
+            )
+        return layout
+
+    # --- many at once, for control flow
+
+    def flatten(self, values: Sequence[SSAValue]) -> list[Value]:
+        """The LLVM values of scalars and tiles, one after the other."""
+        found: list[Value] = []
+        for value in values:
+            bound = self._get(value)
+            if isinstance(bound, Value):
+                found.append(bound)
+            elif isinstance(bound, list):
+                found.extend(bound)
+            else:
+                raise InternalError(f"a value of type {value.type} cannot be carried through control flow")
+        return found
+
+    def bind_flat(self, values: Sequence[SSAValue], flat: Sequence[Value]) -> None:
+        """The opposite of `flatten`."""
+        at = 0
+        for value in values:
+            if isinstance(value.type, builtin.TensorType):
+                count = self.layout(value).num_registers
+                self.bind(value, list(flat[at : at + count]))
+                at += count
+            elif isinstance(value.type, MbarrierType):
+                raise InternalError("a barrier cannot be carried through control flow")
+            else:
+                self.bind(value, flat[at])
+                at += 1
+        if at != len(flat):
+            raise InternalError(f"{len(flat)} values for {at} registers")
+
+    # --- vectors
+
+    def unpack(self, value: Value) -> list[Value]:
+        """The scalars of a vector; `pack` of exactly these gives the vector back at no cost."""
+        shape = vector_shape(value.type)
+        if shape is None:
+            return [value]
+        elements = [self.b.extract(value, i) for i in range(shape[0])]
+        for i, element in enumerate(elements):
+            self._origin[element.text] = (value, i)
+        return elements
+
+    def pack(self, elements: Sequence[Value]) -> Value:
+        """A vector (a scalar for one element) of scalars of one type."""
+        if len(elements) == 1:
+            return elements[0]
+        first = self._origin.get(elements[0].text)
+        if first is not None and first[1] == 0:
+            shape = vector_shape(first[0].type)
+            if shape is not None and shape[0] == len(elements):
+                origins = [self._origin.get(e.text) for e in elements]
+                if all(o is not None and o[0].text == first[0].text and o[1] == i for i, o in enumerate(origins)):
+                    return first[0]
+        return self.b.build_vector(elements)

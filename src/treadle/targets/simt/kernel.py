@@ -1,0 +1,232 @@
+"""From a `tile.kernel` to LLVM text: the signature, the ids, shared memory, and one handler an operation."""
+
+from collections.abc import Callable
+
+from treadle.codegen.llvm_text import I32, Builder, Module, Parameter, i32, pointer
+from treadle.dialects import sync, tile
+from treadle.dialects.tile_attributes import PointerType
+from treadle.errors import InternalError
+from treadle.ir.core import Block, Operation
+from treadle.ir.dialects import arith, scf
+from treadle.targets.interface import EmittedKernel, IndexParam, Param, PointerParam
+from treadle.targets.simt import math_functions
+from treadle.targets.simt.casts import CASTS, emit_cast
+from treadle.targets.simt.constants import emit_constant
+from treadle.targets.simt.context import KernelContext
+from treadle.targets.simt.contract import emit_fma
+from treadle.targets.simt.control import emit_for, emit_if
+from treadle.targets.simt.elementwise import ELEMENTWISE, emit_elementwise
+from treadle.targets.simt.hooks import SimtHooks
+from treadle.targets.simt.memory import emit_load, emit_store, emit_view
+from treadle.targets.simt.moves import (
+    emit_broadcast,
+    emit_convert_layout,
+    emit_iota,
+    emit_permute,
+    emit_reduce,
+    emit_splat,
+)
+from treadle.targets.simt.ranges import Ranges
+from treadle.targets.simt.shared import bind_buffers, emit_local_load, emit_local_store, place_buffers
+
+# Contraction of a product and a sum is allowed: it only loses a rounding.
+FAST_MATH = "contract"
+
+
+class KernelEmitter:
+    """Emits one kernel; use once."""
+
+    def __init__(self, kernel: tile.KernelOp, hooks: SimtHooks) -> None:
+        self.kernel = kernel
+        self.hooks = hooks
+        self.symbol = kernel.sym_name.data
+        self.ranges = Ranges(kernel)
+        self.params: list[Param] = []
+        self.module = Module(hooks.triple, self.symbol)
+        self.ctx: KernelContext
+
+    def emit(self) -> EmittedKernel:
+        """The kernel's text and launch facts."""
+        threads = self.kernel.num_warps.value.data * self.hooks.spec.subgroup_size
+        parameters = self._parameters()
+        function = self.module.function(
+            self.symbol, parameters, convention=self.hooks.calling_convention, attributes=self.hooks.function_attributes(threads)
+        )
+        b = Builder(function, FAST_MATH)
+        ctx = self.ctx = KernelContext(self.kernel, self.hooks, self.module, b)
+        ctx.parameters = {parameter.name: value for parameter, value in zip(parameters, function.parameters, strict=True)}
+        for argument, value in zip(self.kernel.body.block.args, function.parameters, strict=False):
+            ctx.bind(argument, value)
+        ctx.thread = self.hooks.thread_id(b)
+        ctx.lane = b.and_(ctx.thread, i32(self.hooks.spec.subgroup_size - 1))
+        ctx.warp = self.hooks.warp_id(b, ctx.thread) if ctx.warps > 1 else i32(0)
+        shared_bytes = self._shared_memory()
+        self.hooks.begin(ctx)
+        self._block(self.kernel.body.block)
+        self.hooks.end(ctx)
+        b.ret()
+        return EmittedKernel(
+            symbol=self.symbol,
+            llvm_text=str(self.module),
+            params=tuple(self.params),
+            block=(threads, 1, 1),
+            cluster=(1, 1, 1),
+            shared_bytes=shared_bytes,
+            grid=self.kernel.grid_text(),
+            triple=self.hooks.triple,
+            cpu=self.hooks.cpu,
+            features=self.hooks.features,
+            expected=self.hooks.expected(ctx),
+        )
+
+    def _parameters(self) -> list[Parameter]:
+        aligns = iter(tile.ints(self.kernel.arg_align))
+        inputs = len(tile.ints(self.kernel.arg_align)) - self.kernel.output_count.value.data
+        found: list[Parameter] = []
+        for index, argument in enumerate(self.kernel.body.block.args):
+            if isinstance(argument.type, PointerType):
+                # Inputs may alias each other and outputs alias nothing, so all are noalias in LLVM's sense.
+                words = f"noalias {'readonly' if index < inputs else ''} align {next(aligns)}".replace("  ", " ")
+                found.append(Parameter(pointer(self.hooks.global_space), f"p{index}", words))
+                self.params.append(PointerParam(index))
+            else:
+                found.append(Parameter(I32, f"s{index}"))
+                self.params.append(IndexParam(index))
+        for param, parameter in self.hooks.extra_parameters(self.kernel):
+            self.params.append(param)
+            found.append(parameter)
+        return found
+
+    def _shared_memory(self) -> int:
+        """Place buffers and barriers, bind them; the dynamic bytes to pass at launch."""
+        ctx = self.ctx
+        offsets, end = place_buffers(ctx)
+        barriers = [op for op in self.kernel.body.walk() if isinstance(op, sync.MbarrierAllocOp)]
+        start = -(-end // 8) * 8
+        total = start + len(barriers) * self.hooks.mbarrier_bytes() if barriers else end
+        if total > self.hooks.spec.shared_bytes_per_workgroup:
+            raise InternalError(
+                f"kernel {self.symbol} needs {total} bytes of shared memory, {self.hooks.spec.name} has "
+                f"{self.hooks.spec.shared_bytes_per_workgroup}"
+            )
+        if not total:
+            return 0
+        ctx.shared, dynamic = self.hooks.shared_array(ctx, total)
+        bind_buffers(ctx, offsets)
+        placed = [(op, ctx.b.gep(ctx.shared, i32(start + i * self.hooks.mbarrier_bytes()))) for i, op in enumerate(barriers)]
+        for op, address in placed:
+            ctx.bind(op.result, address)
+        self.hooks.mbarriers_init(ctx, placed)
+        return dynamic
+
+    def _block(self, block: Block) -> None:
+        for op in block.ops:
+            handler = HANDLERS.get(op.name)
+            if handler is None:
+                raise InternalError(f"{op.name} has no code on {self.hooks.spec.name}")
+            handler(self, op)
+
+    # --- handlers that need more than the context
+
+    def control(self, op: Operation) -> None:
+        """scf."""
+        if isinstance(op, scf.ForOp):
+            emit_for(self.ctx, self.ranges, op, self._block)
+        elif isinstance(op, scf.IfOp):
+            emit_if(self.ctx, op, self._block)
+
+    def memory(self, op: Operation) -> None:
+        """Views, loads, stores, copies."""
+        if isinstance(op, tile.ViewOp):
+            emit_view(self.ctx, op)
+        elif isinstance(op, tile.LoadOp):
+            emit_load(self.ctx, self.ranges, op)
+        elif isinstance(op, tile.StoreOp):
+            emit_store(self.ctx, self.ranges, op)
+        elif isinstance(op, tile.LocalLoadOp):
+            emit_local_load(self.ctx, op)
+        elif isinstance(op, tile.LocalStoreOp):
+            emit_local_store(self.ctx, op)
+        elif isinstance(op, tile.CopyOp):
+            self.hooks.copy(self.ctx, op)
+
+    def tiles(self, op: Operation) -> None:
+        """What makes tiles from tiles."""
+        ctx = self.ctx
+        if isinstance(op, tile.ProgramIdOp):
+            ctx.bind(op.result, self.hooks.program_id(ctx.b, op.axis.value.data))
+        elif isinstance(op, tile.ContractOp):
+            if op.instruction.data == "fma":
+                emit_fma(ctx, op)
+            else:
+                ctx.counts.contractions += 1
+                self.hooks.contract(ctx, op)
+        elif isinstance(op, tile.ReduceOp):
+            emit_reduce(ctx, op)
+        elif isinstance(op, tile.SplatOp):
+            emit_splat(ctx, op)
+        elif isinstance(op, tile.IotaOp):
+            emit_iota(ctx, op)
+        elif isinstance(op, tile.BroadcastOp):
+            emit_broadcast(ctx, op)
+        elif isinstance(op, tile.PermuteOp):
+            emit_permute(ctx, op)
+        elif isinstance(op, tile.ConvertLayoutOp):
+            emit_convert_layout(ctx, op)
+
+    def order(self, op: Operation) -> None:
+        """sync."""
+        ctx, hooks = self.ctx, self.hooks
+        if isinstance(op, sync.BarrierOp):
+            hooks.barrier(ctx.b)
+        elif isinstance(op, sync.FenceOp):
+            hooks.fence(ctx.b, op.proxy.data)
+        elif isinstance(op, sync.CommitOp):
+            hooks.commit(ctx.b, op.queue.data)
+        elif isinstance(op, sync.WaitOp):
+            hooks.wait(ctx, op.queue.data, op.pending.value.data)
+        elif isinstance(op, sync.MbarrierExpectOp):
+            hooks.mbarrier_expect(ctx, ctx.scalar(op.barrier), op.byte_count.value.data)
+        elif isinstance(op, sync.WaitPhaseOp):
+            hooks.wait_phase(ctx, ctx.scalar(op.barrier), ctx.scalar(op.parity))
+        elif isinstance(op, sync.SchedFenceOp):
+            hooks.sched_fence(ctx.b, [str(c).strip('"') for c in op.classes])
+
+    def constant(self, op: Operation) -> None:
+        """arith.constant."""
+        if isinstance(op, arith.ConstantOp):
+            emit_constant(self.ctx, op)
+
+    def elementwise(self, op: Operation) -> None:
+        """arith and math."""
+        emit_elementwise(self.ctx, op)
+
+    def cast(self, op: Operation) -> None:
+        """Conversions."""
+        emit_cast(self.ctx, op)
+
+    def nothing(self, op: Operation) -> None:
+        """Terminators, and what was placed before the body."""
+
+
+Handler = Callable[[KernelEmitter, Operation], None]
+_TILES = ("program_id", "contract", "reduce", "splat", "iota", "broadcast", "permute", "convert_layout")
+_MEMORY = ("view", "load", "store", "local_load", "local_store", "copy")
+_ORDER = ("barrier", "fence", "commit", "wait", "mbarrier_expect", "wait_phase", "sched_fence")
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(ELEMENTWISE, KernelEmitter.elementwise),
+    **dict.fromkeys((f"math.{name}" for name in math_functions.NAMES), KernelEmitter.elementwise),
+    **dict.fromkeys(CASTS, KernelEmitter.cast),
+    **dict.fromkeys(("scf.for", "scf.if"), KernelEmitter.control),
+    **dict.fromkeys((f"tile.{name}" for name in _TILES), KernelEmitter.tiles),
+    **dict.fromkeys((f"tile.{name}" for name in _MEMORY), KernelEmitter.memory),
+    **dict.fromkeys((f"sync.{name}" for name in _ORDER), KernelEmitter.order),
+    **dict.fromkeys(("scf.yield", "tile.return", "tile.alloc", "sync.mbarrier_alloc"), KernelEmitter.nothing),
+    "arith.constant": KernelEmitter.constant,
+}
+
+
+def emit_kernel(kernel: tile.KernelOp, hooks: SimtHooks) -> EmittedKernel:
+    """LLVM text of a kernel; `hooks` serve this kernel only."""
+    return KernelEmitter(kernel, hooks).emit()

@@ -1,0 +1,172 @@
+"""Global memory: `tile.view`, `tile.load`, `tile.store`.
+
+An address is pointer + (thread's coordinates * strides) + (offsets * strides) + a constant of the register, in 64 bits; the parts are added in
+this order, so that in a loop only the offsets' part moves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.codegen.llvm_text import I64, TRUE, Value, i32, i64, vector, zero
+from treadle.dialects.tile import LoadOp, StoreOp, ViewOp, ints, memref_type, tile_type, view_strides
+from treadle.errors import InternalError
+from treadle.ir.core import SSAValue
+from treadle.ir.dialects import builtin
+from treadle.layout.access import CoordinateGroup, GlobalPlan, global_access, global_vector_width
+from treadle.layout.tile_layout import TileLayout
+from treadle.targets.simt.constants import attribute_constant
+from treadle.targets.simt.context import KernelContext, View
+from treadle.targets.simt.ranges import Ranges
+from treadle.targets.simt.threads import holds_first_copy, thread_coordinates
+from treadle.targets.simt.types import element_bytes, memory_type
+
+MAX_VECTOR_BYTES = 16
+
+
+def emit_view(ctx: KernelContext, op: ViewOp) -> None:
+    """Bind a view: nothing is computed but the pointer with its static offset."""
+    b = ctx.b
+    element = memref_type(op.result).element_type
+    sizes = tuple(i32(s) if isinstance(s, int) else ctx.scalar(s) for s in op.size_values())
+    strides = tuple(i64(s) if isinstance(s, int) else b.sext(ctx.scalar(s), I64) for s in op.stride_values())
+    pointer = b.gep(ctx.scalar(op.pointer), i64(op.offset.value.data), memory_type(element))
+    inputs = sum(str(a.type).startswith("!tile.ptr") for a in ctx.kernel.body.block.args) - ctx.kernel.output_count.value.data
+    argument = op.pointer
+    read_only = getattr(argument, "index", inputs) < inputs
+    ctx.bind(op.result, View(op, pointer, element, sizes, strides, read_only))
+
+
+@dataclass(slots=True)
+class _Access:
+    """Addresses and predicates of the accesses of one load or store."""
+
+    ctx: KernelContext
+    view: View
+    offsets: Sequence[SSAValue]
+    dims: tuple[int, ...]
+    layout: TileLayout
+    plan: GlobalPlan
+    base: Value
+    coordinates: dict[int, Value]  # view dimension -> offset + thread part, for the checked ones
+    always: Value  # predicate of the whole tile
+    parts: tuple[Value, ...]
+
+    def _coordinate(self, dim: int, constant: int) -> Value:
+        b, axis = self.ctx.b, self.dims.index(dim)
+        if self.plan.is_disjoint:
+            return b.add(self.coordinates[dim], i32(constant))
+        return b.add(self.ctx.scalar(self.offsets[dim]), b.xor(self.parts[axis], i32(constant)))
+
+    def predicate(self, group: CoordinateGroup) -> Value:
+        """i1: the group lies within the view."""
+        b, condition = self.ctx.b, self.always
+        for axis, dim in enumerate(self.dims):
+            if dim in self.coordinates:
+                inside = b.icmp("ult", self._coordinate(dim, group.coordinates[axis]), self.view.sizes[dim])
+                condition = b.and_(condition, inside)
+        return condition
+
+    def address(self, group: CoordinateGroup) -> Value:
+        """Where the group starts."""
+        b = self.ctx.b
+        distance = i64(0)
+        for axis, dim in enumerate(self.dims):
+            constant = group.coordinates[axis]
+            if not self.plan.is_disjoint:
+                part = self.parts[axis]
+                moved = b.sext(b.sub(b.xor(part, i32(constant)), part), I64)
+            else:
+                moved = i64(constant)
+            distance = b.add(distance, b.mul(moved, self.view.strides[dim]))
+        return b.gep(self.base, distance, memory_type(self.view.element), flags="")
+
+
+def _access(
+    ctx: KernelContext, ranges: Ranges, view: View, offsets: Sequence[SSAValue], dims: tuple[int, ...], layout: TileLayout, vector_limit: int
+) -> _Access:
+    b = ctx.b
+    static = view_strides(view.op.result)
+    unit = next((axis for axis, dim in enumerate(dims) if static[dim] == 1), None)
+    limit = min(vector_limit, MAX_VECTOR_BYTES // element_bytes(view.element))
+    width = global_vector_width(layout, unit, limit) if unit is not None and limit > 1 else 1
+    plan = global_access(layout, unit or 0, width)
+    parts = thread_coordinates(ctx, layout)
+    thread = i64(0)
+    for axis, dim in enumerate(dims):
+        thread = b.add(thread, b.mul(b.sext(parts[axis], I64), view.strides[dim]))
+    uniform = i64(0)
+    for dim, offset in enumerate(offsets):
+        uniform = b.add(uniform, b.mul(b.sext(ctx.scalar(offset), I64), view.strides[dim]))
+    kind = memory_type(view.element)
+    base = b.gep(b.gep(view.pointer, thread, kind, flags=""), uniform, kind, flags="")
+    coordinates: dict[int, Value] = {}
+    always = TRUE
+    for dim, offset in enumerate(offsets):
+        axis = dims.index(dim) if dim in dims else -1
+        extent = layout.shape[axis] if axis >= 0 else 1
+        if ranges.inside(offset, extent, view.sizes[dim].number):
+            continue
+        if axis >= 0:
+            coordinates[dim] = b.add(ctx.scalar(offset), parts[axis])
+        else:
+            always = b.and_(always, b.icmp("ult", ctx.scalar(offset), view.sizes[dim]))
+    return _Access(ctx, view, offsets, dims, layout, plan, base, coordinates, always, parts)
+
+
+def _group_type(view: View, count: int) -> str:
+    kind = memory_type(view.element)
+    return vector(count, kind) if count > 1 else kind
+
+
+def emit_load(ctx: KernelContext, ranges: Ranges, op: LoadOp) -> None:
+    """All loads of a tile; registers that are copies of others are loaded once."""
+    b, view, layout = ctx.b, ctx.view(op.view), ctx.layout(op.result)
+    access = _access(ctx, ranges, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data)
+    count = access.plan.vector
+    kind = _group_type(view, count)
+    is_bool = tile_type(op.result).element_type == builtin.i1
+    other = zero(kind)
+    if op.other is not None:
+        scalar = attribute_constant(op.other)
+        scalar = b.zext(scalar, memory_type(view.element)) if is_bool else scalar
+        other = Value(kind, f"splat ({scalar.typed})") if count > 1 else scalar
+    align = element_bytes(view.element) * count
+    loaded: dict[tuple[int, ...], list[Value]] = {}
+    registers: list[Value | None] = [None] * layout.num_registers
+    # Addresses and predicates first, so that the loads themselves stand together.
+    todo = {group.coordinates: (access.address(group), access.predicate(group)) for group in access.plan.groups}
+    for coordinates, (address, condition) in todo.items():
+        predicate = None if condition.number == 1 else condition
+        loaded[coordinates] = ctx.unpack(ctx.hooks.load_global(b, address, kind, align, predicate, other, view.read_only))
+    for group in access.plan.groups:
+        for register, value in zip(group.registers, loaded[group.coordinates], strict=True):
+            registers[register] = b.trunc(value, "i1") if is_bool else value
+    ctx.bind(op.result, _complete(registers))
+
+
+def _complete(registers: Sequence[Value | None]) -> list[Value]:
+    found = [value for value in registers if value is not None]
+    if len(found) != len(registers):
+        raise InternalError("an access plan leaves registers out")
+    return found
+
+
+def emit_store(ctx: KernelContext, ranges: Ranges, op: StoreOp) -> None:
+    """All stores of a tile, by the first of several holders only."""
+    b, view, layout = ctx.b, ctx.view(op.view), ctx.layout(op.value)
+    access = _access(ctx, ranges, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data)
+    align = element_bytes(view.element) * access.plan.vector
+    values = ctx.tile(op.value)
+    access.always = b.and_(holds_first_copy(ctx, layout), access.always)
+    done: set[tuple[int, ...]] = set()
+    for group in access.plan.groups:
+        if group.coordinates in done:
+            continue
+        done.add(group.coordinates)
+        elements = [values[r] for r in group.registers]
+        if elements[0].type == "i1":
+            elements = [b.zext(e, "i8") for e in elements]
+        condition = access.predicate(group)
+        ctx.hooks.store_global(b, access.address(group), ctx.pack(elements), align, None if condition.number == 1 else condition)
+
+

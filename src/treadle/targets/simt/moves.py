@@ -1,0 +1,187 @@
+"""What moves register tiles: splat, iota, broadcast, permute, layout conversions within a warp, reductions."""
+
+from collections.abc import Sequence
+
+from treadle.codegen.llvm_text import TRUE, Builder, Value, i32
+from treadle.dialects.tile import BroadcastOp, ConvertLayoutOp, IotaOp, PermuteOp, ReduceOp, SplatOp, ints
+from treadle.errors import InternalError
+from treadle.layout.bits import pack, set_bits
+from treadle.layout.conversion import RegisterChoice, ShuffleRound, convert
+from treadle.layout.tile_layout import TileLayout, broadcast_registers
+from treadle.targets.simt.context import KernelContext
+from treadle.targets.simt.elementwise import emit_elementwise
+from treadle.targets.simt.casts import CASTS, emit_cast
+from treadle.targets.simt.constants import emit_constant
+from treadle.ir.core import Region
+from treadle.ir.dialects import arith
+from treadle.targets.simt.lanes import through_lanes
+from treadle.targets.simt.threads import linear, thread_coordinates
+
+
+def emit_splat(ctx: KernelContext, op: SplatOp) -> None:
+    """One scalar in every register."""
+    ctx.bind(op.result, [ctx.scalar(op.scalar)] * ctx.layout(op.result).num_registers)
+
+
+def emit_iota(ctx: KernelContext, op: IotaOp) -> None:
+    """The coordinate along an axis."""
+    b, layout, axis = ctx.b, ctx.layout(op.result), op.axis.value.data
+    part = thread_coordinates(ctx, layout)[axis]
+    taken = 0
+    for basis in layout.lane + layout.warp:
+        taken |= basis[axis]
+
+    def element(at: int) -> Value:
+        return b.xor(part, i32(at)) if at & taken else b.add(part, i32(at))
+
+    ctx.bind(op.result, [element(coordinates[axis]) for _, coordinates in layout.registers()])
+
+
+def emit_broadcast(ctx: KernelContext, op: BroadcastOp) -> None:
+    """Registers repeated; the layouts must agree about who holds what."""
+    where = broadcast_registers(ctx.layout(op.source), ctx.layout(op.result))
+    if where is None:
+        raise InternalError(f"tile.broadcast of {op.source.type} to {op.result.type} moves data between threads")
+    values = ctx.tile(op.source)
+    ctx.bind(op.result, [values[register] for register in where])
+
+
+def emit_permute(ctx: KernelContext, op: PermuteOp) -> None:
+    """Dimensions renamed; registers may change their order."""
+    order = ints(op.order)
+    source = ctx.layout(op.source)
+    if source.permute(order) != ctx.layout(op.result):
+        raise InternalError(f"tile.permute of {op.source.type} to {op.result.type} moves data between threads")
+    values = ctx.tile(op.source)
+    ctx.bind(op.result, [values[register] for register in source.permute_registers(order)])
+
+
+# --- layout conversions
+
+
+def _parity(b: Builder, thread: Value, mask: int) -> Value:
+    """i1: the parity of `thread & mask`."""
+    bits = list(set_bits(mask))
+    found = b.lshr(thread, i32(bits[0]))
+    for bit in bits[1:]:
+        found = b.xor(found, b.lshr(thread, i32(bit)))
+    return b.trunc(found, "i1")
+
+
+def _chosen(ctx: KernelContext, choice: RegisterChoice, values: Sequence[Value]) -> Value:
+    level = [values[max(register, 0)] for register in choice.registers]
+    for mask in choice.masks:
+        bit = _parity(ctx.b, ctx.thread, mask)
+        level = [ctx.b.select(bit, level[i + 1], level[i]) for i in range(0, len(level), 2)]
+    return level[0]
+
+
+def _received(ctx: KernelContext, turn: ShuffleRound, value: Value, registers: list[Value | None]) -> None:
+    b, choice = ctx.b, turn.receive
+    for index, register in enumerate(choice.registers):
+        if register < 0:
+            continue
+        old = registers[register]
+        if old is None:
+            registers[register] = value  # threads whose value this is not are served by another round
+            continue
+        condition = TRUE
+        for bit, mask in enumerate(choice.masks):
+            here = _parity(b, ctx.thread, mask)
+            condition = b.and_(condition, here if index >> bit & 1 else b.not_(here))
+        registers[register] = b.select(condition, value, old)
+
+
+def emit_convert_layout(ctx: KernelContext, op: ConvertLayoutOp) -> None:
+    """Registers renamed, or rounds of shuffles."""
+    source, result = ctx.layout(op.source), ctx.layout(op.result)
+    plan = convert(source, result)
+    values = ctx.tile(op.source)
+    if plan.kind in ("identity", "register"):
+        ctx.bind(op.result, [values[register] for register in plan.registers])
+        return
+    if plan.kind == "shared":
+        raise InternalError(f"tile.convert_layout of {op.source.type} to {op.result.type} crosses warps")
+    b = ctx.b
+    registers: list[Value | None] = [None] * result.num_registers
+    for turn in plan.rounds:
+        value = _chosen(ctx, turn.send, values)
+        mask = turn.xor_mask(ctx.lanes)
+        if mask is None:
+            count = ctx.lanes.bit_length() - 1
+            lane = b.xor(linear(ctx, turn.lane_bits[:count], turn.lane_bits[count:]), i32(turn.lane_constant))
+            value = through_lanes(b, value, lambda v, lane=lane: ctx.hooks.shuffle_index(b, v, lane))
+        elif mask:
+            value = through_lanes(b, value, lambda v, mask=mask: ctx.hooks.shuffle_xor(b, v, mask))
+        _received(ctx, turn, value, registers)
+    found = [value for value in registers if value is not None]
+    if len(found) != len(registers):
+        raise InternalError("a shuffle plan leaves registers out")
+    ctx.bind(op.result, found)
+
+
+# --- reductions
+
+
+def _inline(ctx: KernelContext, region: Region, args: Sequence[Value]) -> list[Value]:
+    """The values that a combiner yields."""
+    for argument, value in zip(region.block.args, args, strict=True):
+        ctx.bind(argument, value)
+    for op in region.block.ops:
+        if op.name == "tile.yield":
+            return [ctx.scalar(value) for value in op.operands]
+        if isinstance(op, arith.ConstantOp):
+            emit_constant(ctx, op)
+        elif op.name in CASTS:
+            emit_cast(ctx, op)
+        else:
+            emit_elementwise(ctx, op)
+    raise InternalError("a combiner ends without tile.yield")
+
+
+def _result_registers(source: TileLayout, result: TileLayout, axis: int) -> list[int]:
+    """For each register of the source, the register of the result it is reduced into; raises InternalError where threads disagree."""
+
+    def flat(bases: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        return [tuple(0 if dim == axis else value for dim, value in enumerate(basis)) for basis in bases]
+
+    if flat(source.lane) != list(result.lane) or flat(source.warp) != list(result.warp):
+        raise InternalError(f"tile.reduce along {axis} of {source.to_lists()} cannot give {result.to_lists()}")
+    where: dict[int, int] = {}
+    for register, key in enumerate(result.register_keys()):
+        where.setdefault(key, register)
+    coordinates = source.register_coordinates()
+    return [where[pack([0 if dim == axis else value for dim, value in enumerate(at)])] for at in coordinates]
+
+
+def emit_reduce(ctx: KernelContext, op: ReduceOp) -> None:
+    """In the thread first (a balanced tree over the registers), then across the lanes along the axis."""
+    b, axis = ctx.b, op.axis.value.data
+    source, result = ctx.layout(op.inputs[0]), ctx.layout(op.results_[0])
+    if source.warp_bits_along(axis):
+        raise InternalError(f"tile.reduce along {axis} crosses warps: {source.to_lists()}")
+    targets = _result_registers(source, result, axis)
+    columns = [ctx.tile(value) for value in op.inputs]
+    partial: dict[int, list[list[Value]]] = {}
+    seen: set[tuple[int, ...]] = set()
+    for register, coordinates in source.registers():
+        if coordinates not in seen:  # copies count once
+            seen.add(coordinates)
+            partial.setdefault(targets[register], []).append([column[register] for column in columns])
+    lanes = source.lane_bits_along(axis)
+    done: dict[int, list[Value]] = {}
+    for target, values in partial.items():
+        while len(values) > 1:
+            paired = [_inline(ctx, op.combiner, [*left, *right]) for left, right in zip(values[::2], values[1::2], strict=False)]
+            values = paired + (values[-1:] if len(values) % 2 else [])
+        total = values[0]
+        for bit in lanes:
+            moved = [through_lanes(b, v, lambda x, bit=bit: ctx.hooks.shuffle_xor(b, x, 1 << bit)) for v in total]
+            total = _inline(ctx, op.combiner, [*total, *moved])
+        done[target] = total
+    keys = result.register_keys()
+    first = {key: register for register, key in reversed(list(enumerate(keys)))}
+    for index, value in enumerate(op.results_):
+        ctx.bind(value, [done[first[key]][index] for key in keys])
+
+

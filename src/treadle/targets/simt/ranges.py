@@ -1,0 +1,114 @@
+"""Static ranges of index values: what bounds checks can be left out.
+
+Read off the operations that compute an index; nothing is remembered between calls but a cache.
+"""
+
+from dataclasses import dataclass
+from math import gcd
+
+from treadle.dialects.tile import KernelOp, ProgramIdOp
+from treadle.ir.core import BlockArgument, SSAValue
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.plan import expr
+
+LIMIT = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`low` <= value <= `high`, and the value is a multiple of `multiple` (0: the value is zero)."""
+
+    low: int
+    high: int
+    multiple: int = 1
+
+    @property
+    def last(self) -> int:
+        """The largest multiple that is not above `high`."""
+        return self.high // self.multiple * self.multiple if self.multiple else 0
+
+
+UNKNOWN = Range(-LIMIT - 1, LIMIT)
+
+
+def constant_of(value: SSAValue) -> int | None:
+    """The number of an `arith.constant` of integer or index type."""
+    if isinstance(value.owner, arith.ConstantOp) and isinstance(value.owner.value, builtin.IntegerAttr):
+        return value.owner.value.value.data
+    return None
+
+
+class Ranges:
+    """Ranges of the index values of one kernel."""
+
+    def __init__(self, kernel: KernelOp) -> None:
+        self.kernel = kernel
+        self.grid = [expr.parse(text).as_int() for text in kernel.grid_text()]
+        self._known: dict[SSAValue, Range] = {}
+
+    def of(self, value: SSAValue) -> Range:
+        """The range of an index value."""
+        if value not in self._known:
+            self._known[value] = UNKNOWN  # for cycles
+            self._known[value] = _clip(self._compute(value))
+        return self._known[value]
+
+    def inside(self, offset: SSAValue, extent: int, size: int | None) -> bool:
+        """Whether `offset .. offset + extent` always lies in `0 .. size`."""
+        at = self.of(offset)
+        return size is not None and at.low >= 0 and at.last + extent <= size
+
+    def _compute(self, value: SSAValue) -> Range:
+        if (number := constant_of(value)) is not None:
+            return Range(number, number, abs(number))
+        if isinstance(value, BlockArgument):
+            return self._argument(value)
+        op = value.owner
+        if isinstance(op, ProgramIdOp):
+            extent = self.grid[op.axis.value.data]
+            return Range(0, LIMIT if extent is None else max(extent - 1, 0))
+        if isinstance(op, arith.IndexCastOp):
+            return self.of(op.input)
+        if isinstance(op, arith.AddiOp | arith.SubiOp | arith.MuliOp | arith.MinSIOp | arith.MaxSIOp):
+            return _binary(op, self.of(op.lhs), self.of(op.rhs))
+        if isinstance(op, arith.DivSIOp | arith.DivUIOp | arith.FloorDivSIOp | arith.RemSIOp | arith.RemUIOp):
+            return _divide(op, self.of(op.lhs), self.of(op.rhs))
+        return UNKNOWN
+
+    def _argument(self, value: BlockArgument) -> Range:
+        owner = value.block.parent_op()
+        if owner is self.kernel:
+            return Range(0, LIMIT)  # a size
+        if isinstance(owner, scf.ForOp) and value.index == 0:
+            low, high, step = self.of(owner.lb), self.of(owner.ub), self.of(owner.step)
+            if step.low < 1:
+                return UNKNOWN
+            return Range(low.low, max(high.high - 1, low.low), gcd(low.multiple, step.multiple))
+        return UNKNOWN
+
+
+def _clip(found: Range) -> Range:
+    # Beyond 32 bits arithmetic wraps and nothing is known.
+    return UNKNOWN if found.low < -LIMIT - 1 or found.high > LIMIT else found
+
+
+def _binary(op: object, a: Range, b: Range) -> Range:
+    if isinstance(op, arith.AddiOp):
+        return Range(a.low + b.low, a.high + b.high, gcd(a.multiple, b.multiple))
+    if isinstance(op, arith.SubiOp):
+        return Range(a.low - b.high, a.high - b.low, gcd(a.multiple, b.multiple))
+    if isinstance(op, arith.MuliOp):
+        ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+        return Range(min(ends), max(ends), a.multiple * b.multiple)
+    if isinstance(op, arith.MinSIOp):
+        return Range(min(a.low, b.low), min(a.high, b.high), gcd(a.multiple, b.multiple))
+    return Range(max(a.low, b.low), max(a.high, b.high), gcd(a.multiple, b.multiple))
+
+
+def _divide(op: object, a: Range, b: Range) -> Range:
+    if a.low < 0 or b.low < 1:
+        return UNKNOWN
+    if isinstance(op, arith.RemSIOp | arith.RemUIOp):
+        return Range(0, min(a.high, b.high - 1), gcd(a.multiple, b.multiple) if b.low == b.high else 1)
+    exact = b.low == b.high and a.multiple % b.low == 0
+    return Range(a.low // b.high, a.high // b.low, a.multiple // b.low if exact else 1)
