@@ -14,7 +14,11 @@ from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConver
 from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
+from treadle.transforms.tensor.decompose_tensor_ops import DecomposeTensorOpsPass
+from treadle.transforms.tensor.fold_data_movement import FoldDataMovementPass
 from treadle.transforms.tensor.form_dispatches import FormDispatchesPass
+from treadle.transforms.tensor.generalize_named_ops import GeneralizeNamedOpsPass
+from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 
 LEVELS = ("tensor", "dispatch", "tile", "schedule")
@@ -25,6 +29,10 @@ Observer = Callable[[str, Operation], None]
 def tensor_passes() -> tuple[ModulePass, ...]:
     """Tensor level to dispatch level: a function becomes kernels on tensors and a host program."""
     return (
+        GeneralizeNamedOpsPass(),  # from here on every computation is a generic or a fill
+        DecomposeTensorOpsPass(),  # pad, concat and splat become fills and insertions, which kernels and the host know
+        NormalizeGenericsPass(),  # one form of loops, scalars and outputs, so that nothing after it has to ask
+        FoldDataMovementPass(),  # transposes, broadcasts and widenings cost nothing inside the kernel that reads them
         FormDispatchesPass(),  # what belongs into one kernel, while producers and consumers are still visible
         OutlineDispatchesPass(),  # kernels by themselves; sizes, grids and buffers as expressions
     )

@@ -1,0 +1,338 @@
+"""One view of every structured operation, and what kind of computation it is.
+
+`structured(op)` reads iteration dimensions, indexing maps and scalar body off any linalg operation on tensors, named or generic.
+`classify(op)` recognises contractions, reductions, elementwise computations and copies from maps and body, never from an operation's name.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Block, BlockArgument, Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, linalg
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredOp:
+    """A loop nest: `iterators[d]` is "parallel" or "reduction"; maps go from iteration dimensions to the dimensions of an operand.
+
+    `body` takes one scalar per input, then one per output (the initial value or accumulator).
+    """
+
+    op: Operation
+    inputs: tuple[SSAValue, ...]
+    outputs: tuple[SSAValue, ...]
+    input_maps: tuple[AffineMap, ...]
+    output_maps: tuple[AffineMap, ...]
+    iterators: tuple[str, ...]
+    body: Block
+
+    @property
+    def rank(self) -> int:
+        """Number of iteration dimensions."""
+        return len(self.iterators)
+
+    @property
+    def parallel_dims(self) -> tuple[int, ...]:
+        """The iteration dimensions that are parallel."""
+        return tuple(d for d, kind in enumerate(self.iterators) if kind == "parallel")
+
+    @property
+    def reduction_dims(self) -> tuple[int, ...]:
+        """The iteration dimensions that are reduced over."""
+        return tuple(d for d, kind in enumerate(self.iterators) if kind == "reduction")
+
+    @property
+    def is_parallel(self) -> bool:
+        """True where no dimension is reduced over."""
+        return all(kind == "parallel" for kind in self.iterators)
+
+    def operands(self) -> Iterator[tuple[SSAValue, AffineMap]]:
+        """Inputs, then outputs, each with its map."""
+        yield from zip(self.inputs, self.input_maps, strict=True)
+        yield from zip(self.outputs, self.output_maps, strict=True)
+
+    def reads_output(self, index: int) -> bool:
+        """Whether the body uses the incoming value of an output."""
+        return self.body.args[len(self.inputs) + index].first_use is not None
+
+    def yielded(self) -> tuple[SSAValue, ...]:
+        """The scalars the body computes, one an output."""
+        last = self.body.last_op
+        return tuple(last.operands) if last is not None else ()
+
+
+def dim_map(rank: int, dims: tuple[int, ...] | list[int] | range) -> AffineMap:
+    """The map from `rank` dimensions to the listed ones."""
+    return AffineMap(rank, 0, tuple(AffineExpr.dimension(d) for d in dims))
+
+
+def map_dims(map_: AffineMap) -> tuple[int, ...] | None:
+    """The dimensions a map picks, None where one of its results is not a plain dimension."""
+    dims = tuple(expr.position for expr in map_.results if isinstance(expr, AffineDimExpr))
+    return dims if len(dims) == len(map_.results) else None
+
+
+def is_projection(map_: AffineMap) -> bool:
+    """True for maps that pick distinct dimensions (a projected permutation)."""
+    dims = map_dims(map_)
+    return dims is not None and len(set(dims)) == len(dims)
+
+
+def is_permutation(map_: AffineMap) -> bool:
+    """True for maps that pick every dimension exactly once."""
+    return is_projection(map_) and len(map_.results) == map_.num_dims
+
+
+def is_constant_map(map_: AffineMap) -> bool:
+    """True for maps that read one element whatever the iteration."""
+    return all(isinstance(expr, AffineConstantExpr) for expr in map_.results)
+
+
+def compose(outer: AffineMap, inner: AffineMap) -> AffineMap:
+    """`outer(inner(dims))`: both without symbols."""
+    return outer.compose(inner)
+
+
+def structured(op: Operation) -> StructuredOp | None:
+    """The view of a linalg operation on tensors; None for any other operation."""
+    match op:
+        case linalg.ops.ReduceOp():
+            return _reduce(op)
+        case linalg.ops.BroadcastOp():
+            return _broadcast(op)
+        case linalg.abstract_ops.LinalgStructuredOperation():
+            maps = tuple(attr.data for attr in op.get_indexing_maps())
+            iterators = tuple(str(attr.data) for attr in op.get_iterator_types())
+            count = len(op.inputs)
+            if len(maps) != len(op.operands):
+                return None
+            return StructuredOp(op, tuple(op.inputs), tuple(op.outputs), maps[:count], maps[count:], iterators, op.body.block)
+        case _:
+            return None
+
+
+def _reduce(op: Operation) -> StructuredOp:
+    half = len(op.operands) // 2
+    inputs, outputs = tuple(op.operands[:half]), tuple(op.operands[half:])
+    reduced = _int_list(op.properties["dimensions"])
+    type_ = inputs[0].type
+    rank = type_.get_num_dims() if isinstance(type_, builtin.TensorType) else 0
+    kept = [d for d in range(rank) if d not in reduced]
+    iterators = tuple("reduction" if d in reduced else "parallel" for d in range(rank))
+    identity, picked = dim_map(rank, range(rank)), dim_map(rank, kept)
+    return StructuredOp(op, inputs, outputs, (identity,) * half, (picked,) * half, iterators, op.regions[0].block)
+
+
+def _broadcast(op: linalg.ops.BroadcastOp) -> StructuredOp:
+    added = _int_list(op.dimensions)
+    type_ = op.init.type
+    rank = type_.get_num_dims() if isinstance(type_, builtin.TensorType) else 0
+    kept = [d for d in range(rank) if d not in added]
+    maps = dim_map(rank, kept), dim_map(rank, range(rank))
+    return StructuredOp(op, (op.input,), (op.init,), maps[:1], maps[1:], ("parallel",) * rank, op.hidden_region.block)
+
+
+def _int_list(attr: object) -> tuple[int, ...]:
+    return tuple(int(value) for value in attr.get_values()) if isinstance(attr, builtin.DenseArrayBase) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """`out[b, m, n] += sum_k cast(lhs[b, m, k]) * cast(rhs[b, k, n])`, the dimensions of each group in any order of the operands' axes.
+
+    `batch`, `m`, `n` are in the order of the output, `k` in that of the iteration; m and n are not empty. `lhs` and `rhs` are input numbers.
+    `lhs_cast` and `rhs_cast` name the operation that widens an element ("arith.extf", "arith.extsi", ...) or are empty.
+    """
+
+    batch: tuple[int, ...]
+    m: tuple[int, ...]
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+    lhs: int
+    rhs: int
+    lhs_cast: str
+    rhs_cast: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Any other reduction over `dims`.
+
+    `combiners[i]` names the operation that joins the accumulator of output i with `elements[i]`, a scalar of the body that depends on no
+    accumulator ("arith.addf", "arith.maximumf", ..); "" with element None where the outputs are combined together or in another way.
+    """
+
+    dims: tuple[int, ...]
+    combiners: tuple[str, ...]
+    elements: tuple[SSAValue | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """All dimensions parallel; `arithmetic` counts the operations of the body, `transcendental` those of them that are expensive."""
+
+    arithmetic: int
+    transcendental: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """All dimensions parallel, one result, and the body passes input `source` on unchanged: a copy, transpose or broadcast."""
+
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """All dimensions parallel, and every result is the same scalar everywhere, computed from no tensor."""
+
+
+Computation: TypeAlias = Contraction | Reduction | Elementwise | Copy | Fill
+
+WIDENING = (arith.ExtFOp, arith.ExtSIOp, arith.ExtUIOp)
+CASTS = (
+    *WIDENING,
+    arith.TruncFOp,
+    arith.TruncIOp,
+    arith.SIToFPOp,
+    arith.UIToFPOp,
+    arith.FPToSIOp,
+    arith.FPToUIOp,
+    arith.BitcastOp,
+    arith.IndexCastOp,
+)
+COMBINERS = (
+    arith.AddfOp,
+    arith.AddiOp,
+    arith.MulfOp,
+    arith.MuliOp,
+    arith.MaximumfOp,
+    arith.MinimumfOp,
+    arith.MaxnumfOp,
+    arith.MinnumfOp,
+    arith.MaxSIOp,
+    arith.MaxUIOp,
+    arith.MinSIOp,
+    arith.MinUIOp,
+    arith.AndIOp,
+    arith.OrIOp,
+    arith.XOrIOp,
+)
+_CHEAP_MATH = (
+    "math.absf",
+    "math.absi",
+    "math.fma",
+    "math.copysign",
+    "math.floor",
+    "math.ceil",
+    "math.roundeven",
+    "math.trunc",
+    "math.round",
+)
+
+
+def classify(op: Operation) -> Computation | None:
+    """What a structured operation computes; None for any other operation."""
+    view = structured(op)
+    if view is None:
+        return None
+    if view.is_parallel:
+        return _classify_parallel(view)
+    return _contraction(view) or _reduction(view)
+
+
+def body_cost(body: Block) -> tuple[int, int]:
+    """Operations of a scalar body that compute something, and how many of them are transcendental."""
+    arithmetic = transcendental = 0
+    for op in body.ops:
+        if isinstance(op, arith.ConstantOp | linalg.ops.YieldOp | linalg.ops.IndexOp):
+            continue
+        arithmetic += 1
+        if (op.name.startswith("math.") and op.name not in _CHEAP_MATH) or op.name in ("arith.divf", "arith.divsi", "arith.remsi"):
+            transcendental += 1
+    return arithmetic, transcendental
+
+
+def _classify_parallel(view: StructuredOp) -> Elementwise | Copy | Fill:
+    yielded = view.yielded()
+    if len(yielded) == 1 and isinstance(source := yielded[0], BlockArgument) and source.block is view.body:
+        if source.index < len(view.inputs) and isinstance(view.inputs[source.index].type, builtin.TensorType):
+            return Copy(source.index)
+    reads_tensor = any(isinstance(value.type, builtin.TensorType) for value in view.inputs)
+    reads_tensor = reads_tensor or any(view.reads_output(index) for index in range(len(view.outputs)))
+    if not reads_tensor and not any(isinstance(op, linalg.ops.IndexOp) for op in view.body.ops):
+        return Fill()
+    return Elementwise(*body_cost(view.body))
+
+
+def depends_on(value: SSAValue, sources: set[SSAValue], body: Block) -> bool:
+    """Whether a scalar of `body` is computed from one of `sources`."""
+    pending, seen = [value], set[SSAValue]()
+    while pending:
+        current = pending.pop()
+        if current in sources:
+            return True
+        if current in seen:
+            continue
+        seen.add(current)
+        owner = current.owner
+        if isinstance(owner, Operation) and owner.parent_block() is body:
+            pending.extend(owner.operands)
+    return False
+
+
+def _reduction(view: StructuredOp) -> Reduction:
+    accumulators = view.body.args[len(view.inputs) :]
+    combiners: list[str] = []
+    elements: list[SSAValue | None] = []
+    for value, accumulator in zip(view.yielded(), accumulators, strict=True):
+        name, element = "", None
+        owner = value.owner
+        if isinstance(owner, COMBINERS) and owner.parent_block() is view.body:
+            left, right = owner.operands
+            other = right if left is accumulator else left if right is accumulator else None
+            if other is not None and not depends_on(other, set(accumulators), view.body):
+                name, element = owner.name, other
+        combiners.append(name)
+        elements.append(element)
+    return Reduction(view.reduction_dims, tuple(combiners), tuple(elements))
+
+
+def _widened(value: SSAValue, body: Block) -> tuple[int, str] | None:
+    """(input number, cast name) where `value` is a block argument or a widening cast of one."""
+    cast = ""
+    if isinstance(value.owner, WIDENING) and value.owner.parent_block() is body:
+        cast, value = value.owner.name, value.owner.operands[0]
+    if isinstance(value, BlockArgument) and value.block is body:
+        return value.index, cast
+    return None
+
+
+def _contraction(view: StructuredOp) -> Contraction | None:
+    if len(view.inputs) != 2 or len(view.outputs) != 1:
+        return None
+    if not all(is_projection(map_) for map_ in (*view.input_maps, *view.output_maps)):
+        return None
+    add = view.yielded()[0].owner
+    if not isinstance(add, arith.AddfOp | arith.AddiOp):
+        return None
+    accumulator = view.body.args[2]
+    other = add.rhs if add.lhs is accumulator else add.lhs if add.rhs is accumulator else None
+    if other is None or not isinstance(other.owner, arith.MulfOp | arith.MuliOp):
+        return None
+    factors = [_widened(factor, view.body) for factor in other.owner.operands]
+    if factors[0] is None or factors[1] is None or sorted((factors[0][0], factors[1][0])) != [0, 1]:
+        return None
+    casts = dict((factors[0], factors[1]))
+    lhs, rhs, out = (set(map_dims(map_) or ()) for map_ in (*view.input_maps, *view.output_maps))
+    order = map_dims(view.output_maps[0]) or ()
+    reduced = set(view.reduction_dims)
+    if out & reduced or not reduced <= (lhs & rhs) or not out <= (lhs | rhs):
+        return None
+    batch = tuple(d for d in order if d in lhs and d in rhs)
+    m = tuple(d for d in order if d in lhs and d not in rhs)
+    n = tuple(d for d in order if d in rhs and d not in lhs)
+    if not m or not n or len(batch) + len(m) + len(n) + len(reduced) != view.rank:
+        return None
+    return Contraction(batch, m, n, view.reduction_dims, 0, 1, casts[0], casts[1])

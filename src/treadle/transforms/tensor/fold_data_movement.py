@@ -1,0 +1,130 @@
+"""fold-data-movement: transposes, broadcasts and copies become part of the maps of their readers, widening casts part of contractions.
+
+Level: tensor, after normalize-generics. Reads: generics. Writes: input maps and bodies of generics that read a copy, transpose or broadcast (the source is
+read directly), and contractions whose operand is a widened tensor (`f16 -> f32` and the like: the narrow tensor becomes the operand, the body widens
+its elements, which is the same computation and what matrix instructions do). A remark tells of each.
+Leaves alone: copies that something other than a generic reads; initial values.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from treadle.analysis.indexing import WIDENING, Contraction, Copy, classify, compose, structured
+from treadle.ir.context import Context
+from treadle.ir.core import AffineMap, Block, Operation, SSAValue
+from treadle.ir.dialects import builtin, linalg
+from treadle.ir.locations import location_of, set_location
+from treadle.ir.passes import ModulePass, register_pass
+from treadle.remarks import emit
+from treadle.transforms.tensor.generics import (
+    build_generic,
+    clone_body,
+    erase_dead,
+    functions,
+    generics,
+    origin_of,
+    replace,
+    sized_loops,
+    view_of,
+)
+
+NAME = "fold-data-movement"
+
+
+def moved_source(value: SSAValue) -> tuple[SSAValue, AffineMap] | None:
+    """(source, map from the dimensions of `value` to those of the source) where `value` is a copy, transpose or broadcast."""
+    owner = value.owner
+    if not isinstance(owner, linalg.ops.GenericOp) or not isinstance(found := classify(owner), Copy):
+        return None
+    view = view_of(owner)
+    if view.output_maps[0] != AffineMap.identity(view.rank):
+        return None
+    return view.inputs[found.source], view.input_maps[found.source]
+
+
+def _fold_copies(op: linalg.ops.GenericOp) -> bool:
+    view = view_of(op)
+    inputs, maps = list(view.inputs), list(view.input_maps)
+    changed = False
+    for index, value in enumerate(inputs):
+        found = moved_source(value)
+        if found is None:
+            continue
+        candidate = compose(found[1], maps[index])
+        others = [map_ for i, map_ in enumerate(maps) if i != index]
+        if sized_loops((*others, candidate, *view.output_maps)) != sized_loops((*maps, *view.output_maps)):
+            continue
+        inputs[index], maps[index], changed = found[0], candidate, True
+        emit("decision", NAME, origin_of(op), f"reads the source of the {origin_of(_owner(value))} directly", location_of(op))
+    if changed:
+        replace(op, build_generic(inputs, view.outputs, (*maps, *view.output_maps), view.iterators, clone_body(view), op))
+    return changed
+
+
+def _owner(value: SSAValue) -> Operation:
+    owner = value.owner
+    if isinstance(owner, Block):
+        raise TypeError("a block argument has no defining operation")
+    return owner
+
+
+def widened_source(value: SSAValue) -> tuple[SSAValue, AffineMap, Operation] | None:
+    """(narrow tensor, its map, the cast) where `value` is a tensor widened element by element and nothing else."""
+    owner = value.owner
+    view = structured(owner) if isinstance(owner, linalg.ops.GenericOp) else None
+    if view is None or not view.is_parallel or len(view.inputs) != 1 or view.output_maps != (AffineMap.identity(view.rank),):
+        return None
+    cast = view.body.first_op
+    if not isinstance(cast, WIDENING) or cast.next_op is not view.body.last_op or view.yielded() != (cast.results[0],):
+        return None
+    return (view.inputs[0], view.input_maps[0], cast) if cast.operands[0] is view.body.args[0] else None
+
+
+def _fold_widening(op: linalg.ops.GenericOp) -> None:
+    kind = classify(op)
+    if not isinstance(kind, Contraction):
+        return
+    view = view_of(op)
+    inputs, maps, body = list(view.inputs), list(view.input_maps), clone_body(view)
+    changed = False
+    for index, present in ((kind.lhs, kind.lhs_cast), (kind.rhs, kind.rhs_cast)):
+        found = None if present else widened_source(inputs[index])
+        if found is None:
+            continue
+        source, map_, cast = found
+        argument = body.block.args[index]
+        narrow = body.block.insert_arg(cast.operands[0].type, index)
+        copy = cast.clone(value_mapper={cast.operands[0]: narrow})
+        if (first := body.block.first_op) is not None:
+            body.block.insert_op_before(copy, first)
+        argument.replace_all_uses_with(copy.results[0])
+        body.block.erase_arg(argument)
+        inputs[index], maps[index], changed = source, compose(map_, maps[index]), True
+        emit("decision", NAME, origin_of(op), f"multiplies operand {index} as {cast.operands[0].type} and widens in the multiplication", location_of(op))
+    if changed:
+        new = build_generic(inputs, view.outputs, (*maps, *view.output_maps), view.iterators, body, op)
+        set_location(new, op)
+        replace(op, new)
+
+
+def fold_data_movement(module: builtin.ModuleOp) -> None:
+    """Fold in the functions of `module`, then erase what nobody reads any more."""
+    for function in functions(module):
+        for op in generics(function):
+            _fold_copies(op)
+        for op in generics(function):
+            _fold_widening(op)
+        for op in generics(function):
+            _fold_copies(op)
+        erase_dead(function)
+
+
+@register_pass
+@dataclass(frozen=True)
+class FoldDataMovementPass(ModulePass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "fold-data-movement"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        fold_data_movement(op)

@@ -1,0 +1,164 @@
+"""The kernels of a module while programs are built: regions become isolated kernels, equal ones are shared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from treadle.analysis.shapes import Shapes
+from treadle.dialects import dispatch
+from treadle.errors import InternalError
+from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.dialects import builtin, func, tensor
+from treadle.ir.locations import set_location
+from treadle.ir.text import print_module
+from treadle.plan.expr import Expr, symbol
+from treadle.transforms.tensor.buffers import Buffer
+from treadle.transforms.tensor.generics import build_generic, copy_body, tensor_type
+from treadle.transforms.tensor.size_arithmetic import SizeEmitter
+
+ROOT = "dispatch.root"
+
+
+class Holder(Protocol):
+    """What outlining needs to know of the function around a region."""
+
+    function: func.FuncOp
+    shapes: Shapes
+
+    def buffer(self, value: SSAValue, like: Operation) -> Buffer:
+        """The buffer of a tensor."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outlined:
+    """A region's kernel: its name, the tensors it takes, and its symbols as expressions over the program's."""
+
+    name: str
+    tensors: tuple[SSAValue, ...]
+    symbols: dict[str, str]
+
+
+def captures(body: Region) -> list[SSAValue]:
+    """Values that a region reads from outside, each once, in order of first use."""
+    inside = set(body.walk())
+    found: dict[SSAValue, None] = {}
+    for op in body.walk():
+        for operand in op.operands:
+            owner = operand.owner
+            holder = owner if isinstance(owner, Operation) else owner.parent_op()
+            if holder not in inside and not (isinstance(owner, Block) and owner.parent_region() is body):
+                found[operand] = None
+    return list(found)
+
+
+def copy_region(source: SSAValue, like: Operation) -> Region:
+    """A region that copies the tensor `source`; its size operands are the emitter's to give (`tensor.dim` on the source)."""
+    type_ = tensor_type(source)
+    plain = builtin.TensorType(type_.element_type, type_.get_shape())
+    block = Block()
+    empty = tensor.EmptyOp([], plain)
+    rank = plain.get_num_dims()
+    identity = AffineMap.identity(rank)
+    copy = build_generic([source], [empty.tensor], (identity, identity), ["parallel"] * rank, copy_body(plain.element_type), like)
+    copy.attributes[ROOT] = builtin.UnitAttr()
+    block.add_ops([empty, copy, dispatch.YieldOp(copy.results)])
+    return Region(block)
+
+
+@dataclass(slots=True)
+class KernelTable:
+    """Kernels in the order they were first needed; `_names` finds an equal one by its text."""
+
+    ops: list[dispatch.KernelOp] = field(default_factory=list[dispatch.KernelOp])
+    _names: dict[str, str] = field(default_factory=dict[str, str])
+    _counts: dict[str, int] = field(default_factory=dict[str, int])
+
+    def outline(self, body: Region, holder: Holder, outputs: Sequence[Buffer], like: Operation, origin: Attribute | None) -> Outlined:
+        """The kernel of a region whose results go to `outputs`, made new or found."""
+        values = captures(body)
+        tensors = [value for value in values if isinstance(value.type, builtin.TensorType)]
+        indices = {value: holder.shapes.index(value) for value in values if not isinstance(value.type, builtin.TensorType)}
+        sizes: dict[SSAValue, Expr] = {}
+        for value, size in indices.items():
+            if size is None:
+                raise InternalError(f"a kernel captures {value.type}, which is no size")
+            sizes[value] = size
+        inputs = [holder.buffer(value, like) for value in tensors]
+        names = _symbol_names([*(size for buffer in (*inputs, *outputs) for size in (*buffer.shape, *buffer.strides)), *sizes.values()])
+        renamed: dict[str, Expr | int] = {old: symbol(new) for old, new in names.items()}
+        kernel = _build(body, tensors, inputs, outputs, {v: s.substitute(renamed) for v, s in sizes.items()}, renamed, list(names.values()))
+        set_location(kernel, like)
+        if origin is not None:
+            kernel.attributes["origin"] = origin
+        name = self._intern(kernel, holder.function.sym_name.data)
+        return Outlined(name, tuple(tensors), {new: old for old, new in names.items()})
+
+    def _intern(self, kernel: dispatch.KernelOp, function: str) -> str:
+        text = print_module(kernel.clone(clone_name_hints=False))  # equal kernels may name their values differently
+        if text not in self._names:
+            number = self._counts.get(function, 0)
+            self._counts[function] = number + 1
+            self._names[text] = f"{function}_k{number}"
+            kernel.properties["sym_name"] = builtin.StringAttr(self._names[text])
+            self.ops.append(kernel)
+        return self._names[text]
+
+
+def _symbol_names(sizes: Sequence[Expr]) -> dict[str, str]:
+    """Program symbol -> kernel symbol s0, s1, ..: in order of first appearance, so that equal kernels get equal texts."""
+    names: dict[str, str] = {}
+    for size in sizes:
+        for name in sorted(size.symbols()):
+            names.setdefault(name, f"s{len(names)}")
+    return names
+
+
+def _build(
+    body: Region,
+    tensors: Sequence[SSAValue],
+    inputs: Sequence[Buffer],
+    outputs: Sequence[Buffer],
+    sizes: dict[SSAValue, Expr],
+    renamed: dict[str, Expr | int],
+    symbols: Sequence[str],
+) -> dispatch.KernelOp:
+    block = Block(arg_types=[*(value.type for value in tensors), *(builtin.IndexType() for _ in symbols)])
+    mapping: dict[SSAValue, SSAValue] = dict(zip(tensors, block.args, strict=False))
+    for number, argument in enumerate(block.args):
+        argument.name_hint = f"t{number}" if number < len(tensors) else symbols[number - len(tensors)]
+    emitter = SizeEmitter(block, dict(zip(symbols, block.args[len(tensors) :], strict=True)))
+    for value, size in sizes.items():
+        mapping[value] = emitter.emit(size)
+    result_types: list[Attribute] = []
+    for op in body.block.ops:
+        missing = _missing_sizes(op)
+        extra = [emitter.emit(size.substitute(renamed)) for size in (outputs[0].shape[axis] for axis in missing)]
+        copy = op.clone(value_mapper=mapping)
+        if extra and isinstance(copy, tensor.EmptyOp):
+            copy = tensor.EmptyOp(extra, copy.tensor.type)
+            mapping[op.results[0]] = copy.tensor
+        block.add_op(copy)
+        if isinstance(copy, dispatch.YieldOp):
+            result_types = [value.type for value in copy.values]
+    rename = [[size.substitute(renamed) for size in row] for row in (*(b.shape for b in inputs), *(b.strides for b in inputs))]
+    results = [[size.substitute(renamed) for size in row] for row in (*(b.shape for b in outputs), *(b.strides for b in outputs))]
+    return dispatch.KernelOp(
+        "kernel",
+        Region(block),
+        result_types,
+        symbols=symbols,
+        arg_shapes=rename[: len(inputs)],
+        arg_strides=rename[len(inputs) :],
+        arg_align=[buffer.align for buffer in inputs],
+        result_shapes=results[: len(outputs)],
+        result_strides=results[len(outputs) :],
+        result_align=[buffer.align for buffer in outputs],
+    )
+
+
+def _missing_sizes(op: Operation) -> list[int]:
+    """Axes of a `tensor.empty` without operands for its dynamic sizes (a copy region leaves them to be given here)."""
+    if not isinstance(op, tensor.EmptyOp) or op.dynamic_sizes:
+        return []
+    return [axis for axis, size in enumerate(tensor_type(op.tensor).get_shape()) if size == builtin.DYNAMIC_INDEX]

@@ -1,0 +1,282 @@
+"""normalize-generics: one form for every generic, so that later passes need not ask.
+
+Level: tensor. Reads: `linalg.generic`, `linalg.fill` and the scalars they use.
+Writes: generics in which
+ - loops are ordered: dimensions of the first result, then reductions in their order;
+ - scalars (constants, splat constants, fills that are read, elements extracted at constant indices) live in the body or are tensor operands: a body
+   captures values of type `index` only;
+ - the `outs` of all-parallel generics are `tensor.empty` and never read (what was read became an input);
+ - unused and repeated inputs are gone;
+and a fill that is not the initial value of a reduction becomes a generic without inputs.
+Leaves alone: generics whose first result is not a projection of the loops (form-dispatches refuses them).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from treadle.analysis.indexing import StructuredOp, is_projection, map_dims, structured
+from treadle.ir.context import Context
+from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from treadle.ir.dialects import arith, builtin, func, linalg, tensor
+from treadle.ir.locations import set_location
+from treadle.ir.passes import ModulePass, register_pass
+from treadle.transforms.tensor.generics import (
+    build_generic,
+    clone_body,
+    constant_map,
+    empty_like,
+    erase_dead,
+    functions,
+    generics,
+    insert_before,
+    rename_dims,
+    replace,
+    sized_loops,
+    view_of,
+)
+
+
+def splat_constant(value: SSAValue) -> Attribute | None:
+    """The scalar attribute that a dense constant holds everywhere; None for other values."""
+    owner = value.owner
+    if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, builtin.DenseIntOrFPElementsAttr):
+        return None
+    if not owner.value.is_splat():
+        return None
+    return next(iter(owner.value.get_attrs()), None)
+
+
+def uniform_scalar(value: SSAValue, anchor: Operation) -> SSAValue | None:
+    """A scalar that every element of the operand equals (inserted before `anchor` where it is new); None where there is none."""
+    if not isinstance(value.type, builtin.TensorType):
+        return value
+    if (attr := splat_constant(value)) is not None:
+        op = arith.ConstantOp(attr)
+        insert_before(anchor, op)
+        return op.result
+    owner = value.owner
+    if isinstance(owner, linalg.ops.FillOp):
+        return owner.inputs[0]
+    return None
+
+
+@dataclass(slots=True)
+class Draft:
+    """A generic under change: inputs with their maps and the body's arguments for them."""
+
+    op: linalg.ops.GenericOp
+    inputs: list[SSAValue]
+    maps: list[AffineMap]
+    outputs: list[SSAValue]
+    output_maps: list[AffineMap]
+    body: Region
+    changed: bool = False
+
+    @property
+    def block(self) -> Block:
+        """The body."""
+        return self.body.block
+
+    def drop_input(self, index: int, value: SSAValue) -> None:
+        """Let `value` stand for input `index` in the body and remove the input."""
+        argument = self.block.args[index]
+        argument.replace_all_uses_with(value)
+        self.block.erase_arg(argument)
+        del self.inputs[index], self.maps[index]
+        self.changed = True
+
+    def add_input(self, value: SSAValue, map_: AffineMap, element: Attribute) -> BlockArgument:
+        """Append an input; returns the body's argument for it."""
+        argument = self.block.insert_arg(element, len(self.inputs))
+        self.inputs.append(value)
+        self.maps.append(map_)
+        self.changed = True
+        return argument
+
+    def finish(self, iterators: tuple[str, ...]) -> None:
+        """Put the changed generic in place of the old one."""
+        new = build_generic(self.inputs, self.outputs, (*self.maps, *self.output_maps), iterators, self.body, self.op)
+        replace(self.op, new)
+
+
+def _draft(view: StructuredOp, op: linalg.ops.GenericOp) -> Draft:
+    body = clone_body(view)
+    return Draft(op, list(view.inputs), list(view.input_maps), list(view.outputs), list(view.output_maps), body)
+
+
+def _fold_uniform_inputs(draft: Draft) -> None:
+    for index in range(len(draft.inputs) - 1, -1, -1):
+        others = [map_ for i, map_ in enumerate(draft.maps) if i != index]
+        if sized_loops((*others, *draft.output_maps)) != sized_loops((*draft.maps, *draft.output_maps)):
+            continue
+        if draft.block.args[index].first_use is None:
+            draft.drop_input(index, draft.block.args[index])
+        elif (scalar := uniform_scalar(draft.inputs[index], draft.op)) is not None:
+            draft.drop_input(index, scalar)
+
+
+def _merge_repeated_inputs(draft: Draft) -> None:
+    for index in range(len(draft.inputs) - 1, 0, -1):
+        for earlier in range(index):
+            if draft.inputs[earlier] is draft.inputs[index] and draft.maps[earlier] == draft.maps[index]:
+                draft.drop_input(index, draft.block.args[earlier])
+                break
+
+
+def _constant_indices(op: tensor.ExtractOp) -> list[int] | None:
+    found: list[int] = []
+    for value in op.indices:
+        owner = value.owner
+        if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, builtin.IntegerAttr):
+            return None
+        found.append(int(owner.value.value.data))
+    return found
+
+
+def _sink_scalars(draft: Draft, rank: int) -> None:
+    """Copy the operations that compute captured scalars into the body, up to index values; extracted elements become inputs."""
+    moved: dict[SSAValue, SSAValue] = {}
+    first = draft.block.first_op
+    pending = [operand for op in draft.block.walk() for operand in op.operands if _is_captured(operand, draft.block)]
+    for value in pending:
+        _sink(value, draft, rank, moved, first)
+    for op in draft.block.walk():
+        for index, operand in enumerate(op.operands):
+            if operand in moved and moved[operand] is not operand:
+                op.operands[index] = moved[operand]
+                draft.changed = True
+
+
+def _is_captured(value: SSAValue, block: Block) -> bool:
+    owner = value.owner
+    holder = owner if isinstance(owner, Block) else owner.parent_block()
+    while holder is not None:
+        if holder is block:
+            return False
+        holder = holder.parent_block()
+    return not isinstance(value.type, builtin.IndexType) or isinstance(owner, arith.ConstantOp)
+
+
+def _sink(value: SSAValue, draft: Draft, rank: int, moved: dict[SSAValue, SSAValue], before: Operation | None) -> SSAValue:
+    if value in moved:
+        return moved[value]
+    owner = value.owner
+    moved[value] = value
+    if isinstance(owner, tensor.ExtractOp) and (indices := _constant_indices(owner)) is not None:
+        moved[value] = draft.add_input(owner.tensor, constant_map(rank, indices), value.type)
+    elif isinstance(owner, Operation) and owner.name.split(".")[0] in ("arith", "math") and not owner.regions:
+        if isinstance(value.type, builtin.IndexType) and not isinstance(owner, arith.ConstantOp):
+            return value
+        mapping = {operand: _sink(operand, draft, rank, moved, before) for operand in owner.operands}
+        copy = owner.clone(value_mapper=mapping)
+        if before is None:
+            draft.block.add_op(copy)
+        else:
+            draft.block.insert_op_before(copy, before)
+        for old, new in zip(owner.results, copy.results, strict=True):
+            moved[old] = new
+    return moved[value]
+
+
+def _free_outputs(draft: Draft) -> None:
+    """Turn reads of the outputs of an all-parallel generic into inputs, and the outputs into empty tensors."""
+    for index, (value, map_) in enumerate(zip(list(draft.outputs), draft.output_maps, strict=True)):
+        argument = draft.block.args[len(draft.inputs) + index]
+        if argument.first_use is not None:
+            argument.replace_all_uses_with(draft.add_input(value, map_, argument.type))
+        if not isinstance(value.owner, tensor.EmptyOp):
+            draft.outputs[index] = empty_like(value, draft.op)
+            draft.changed = True
+
+
+def _ordered_loops(view: StructuredOp) -> list[int] | None:
+    """Old dimension numbers in their new order; None where the first result is no projection of parallel dimensions."""
+    dims = map_dims(view.output_maps[0])
+    if dims is None or not is_projection(view.output_maps[0]) or any(view.iterators[d] != "parallel" for d in dims):
+        return None
+    rest = [d for d in range(view.rank) if d not in dims]
+    return [*dims, *rest]
+
+
+def normalize(op: linalg.ops.GenericOp) -> None:
+    """Bring one generic to the form the module's docstring describes."""
+    view = view_of(op)
+    draft = _draft(view, op)
+    _sink_scalars(draft, view.rank)
+    if view.is_parallel:
+        _free_outputs(draft)
+    _fold_uniform_inputs(draft)
+    _sink_scalars(draft, view.rank)
+    _merge_repeated_inputs(draft)
+    iterators = view.iterators
+    order = _ordered_loops(view)
+    if order is not None and order != list(range(view.rank)):
+        position = [order.index(d) for d in range(view.rank)]
+        draft.maps = [rename_dims(map_, position) for map_ in draft.maps]
+        draft.output_maps = [rename_dims(map_, position) for map_ in draft.output_maps]
+        iterators = tuple(view.iterators[d] for d in order)
+        for index in [inner for inner in draft.block.walk() if isinstance(inner, linalg.ops.IndexOp)]:
+            renamed = linalg.ops.IndexOp(position[int(index.dim.value.data)])
+            set_location(renamed, index)
+            replace(index, renamed)
+        draft.changed = True
+    if draft.changed:
+        draft.finish(iterators)
+
+
+def fill_as_generic(op: linalg.ops.FillOp) -> linalg.ops.GenericOp:
+    """A generic without inputs that yields the filled value; its `outs` is a fresh empty tensor. Inserted before `op`."""
+    output = op.outputs[0]
+    if not isinstance(output.owner, tensor.EmptyOp):
+        output = empty_like(output, op)
+    element = op.body.block.args[-1].type
+    rank = len(output.type.get_shape()) if isinstance(output.type, builtin.TensorType) else 0
+    block = Block(arg_types=[element])
+    block.add_op(linalg.ops.YieldOp(op.inputs[0]))
+    new = build_generic([], [output], [AffineMap.identity(rank)], ["parallel"] * rank, Region(block), op)
+    insert_before(op, new)
+    new.results[0].name_hint = op.results[0].name_hint
+    return new
+
+
+def _is_initial_value(operation: Operation, index: int) -> bool:
+    view = structured(operation)
+    return view is not None and not view.is_parallel and index >= len(view.inputs)
+
+
+def _normalize_fill(op: linalg.ops.FillOp) -> None:
+    if not op.results:
+        return
+    uses = [use for use in op.results[0].uses if not _is_initial_value(use.operation, use.index)]
+    if uses:
+        new = fill_as_generic(op)
+        op.results[0].replace_uses_with_if(new.results[0], lambda use: not _is_initial_value(use.operation, use.index))
+    if not isinstance(op.outputs[0].owner, tensor.EmptyOp) and op.results[0].first_use is not None:
+        op.operands[1] = empty_like(op.outputs[0], op)
+
+
+def _normalize_function(function: func.FuncOp) -> None:
+    for op in generics(function):
+        normalize(op)
+    for op in [op for op in function.walk() if isinstance(op, linalg.ops.FillOp)]:
+        _normalize_fill(op)
+    for op in generics(function):  # fills that became generics may hold scalars still
+        normalize(op)
+    erase_dead(function)
+
+
+def normalize_generics(module: builtin.ModuleOp) -> None:
+    """Normalise every generic in the functions of `module`."""
+    for function in functions(module):
+        _normalize_function(function)
+
+
+@register_pass
+@dataclass(frozen=True)
+class NormalizeGenericsPass(ModulePass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "normalize-generics"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        normalize_generics(op)

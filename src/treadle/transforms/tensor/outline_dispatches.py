@@ -1,0 +1,240 @@
+"""outline-dispatches: functions of regions become `dispatch.kernel`s and one `dispatch.program` each.
+
+Level: tensor to dispatch. Reads: `dispatch.region`, slices, reshapes, constants, index arithmetic, `treadle.strides` and `treadle.align` of arguments.
+Writes: kernels (those with equal body, shapes, strides and alignments once), programs. Nothing of the functions stays.
+Leaves alone: kernels and programs that are there already.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from treadle import errors
+from treadle.analysis.shapes import ALIGN, DEFAULT_ALIGN, STRIDES, Shapes, groups_of, infer_shapes, kept_axes, slice_parameters, unsupported
+from treadle.dialects import dispatch
+from treadle.errors import InternalError, TreadleError
+from treadle.ir.context import Context
+from treadle.ir.core import DYNAMIC_INDEX, Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.dialects import arith, builtin, func, linalg, tensor
+from treadle.ir.locations import location_of, set_location
+from treadle.ir.passes import ModulePass, register_pass
+from treadle.plan.expr import Expr, constant
+from treadle.remarks import emit
+from treadle.transforms.tensor.buffers import ALLOC_ALIGN, Buffer, collapsed, expanded, reshaped, row_major, sliced, whole_buffer
+from treadle.transforms.tensor.generics import functions, tensor_type
+from treadle.transforms.tensor.kernels import KernelTable, copy_region
+
+NAME = "outline-dispatches"
+
+
+@dataclass(slots=True)
+class ProgramBuilder:
+    """The program of one function under construction."""
+
+    function: func.FuncOp
+    shapes: Shapes
+    kernels: KernelTable
+    block: Block = field(default_factory=Block)
+    buffers: dict[SSAValue, Buffer] = field(default_factory=dict[SSAValue, Buffer])
+    writable: set[SSAValue] = field(default_factory=set[SSAValue])
+    """Tensors of the function whose buffer is an allocation that only they name: it may be written in place."""
+
+    def add(self, op: Operation, like: Operation) -> None:
+        """Append a program operation with the location of `like`."""
+        set_location(op, like)
+        self.block.add_op(op)
+
+    # buffers
+
+    def add_inputs(self) -> None:
+        """One `dispatch.input` an argument; strides and alignment from the argument's attributes."""
+        attributes = self.function.arg_attrs.data if self.function.arg_attrs is not None else ()
+        for index, argument in enumerate(self.function.body.block.args):
+            given = attributes[index].data if index < len(attributes) else {}
+            shape = self.shapes.shape(argument)
+            strides = self._input_strides(index, shape, given.get(STRIDES))
+            align = self._input_align(given.get(ALIGN))
+            name = argument.name_hint or f"arg{index}"
+            op = dispatch.InputOp(index, name, dispatch.BufferType(tensor_type(argument).element_type), shape, strides, align)
+            op.result.name_hint = name
+            self.add(op, self.function)
+            self.buffers[argument] = whole_buffer(op.result, argument, shape, align, owned=False, strides=strides)
+
+    def _input_strides(self, index: int, shape: Sequence[Expr], attr: Attribute | None) -> tuple[Expr, ...]:
+        if attr is None:
+            return row_major(shape)
+        values = [int(value) for value in attr.get_values()] if isinstance(attr, builtin.DenseArrayBase) else None
+        if values is None or len(values) != len(shape) or any(value < 0 and value not in (-1, DYNAMIC_INDEX) for value in values):
+            raise TreadleError(
+                errors.VERIFY, location_of(self.function), message=f"{STRIDES} of argument {index} must be array<i64> with one stride a dimension"
+            )
+        return tuple(
+            self.shapes.new_symbol((index, -1 - axis)) if value in (-1, DYNAMIC_INDEX) else constant(value) for axis, value in enumerate(values)
+        )
+
+    def _input_align(self, attr: Attribute | None) -> int:
+        if attr is None:
+            return DEFAULT_ALIGN
+        value = attr.value.data if isinstance(attr, builtin.IntegerAttr) else 0
+        if value < 1 or value & (value - 1):
+            raise TreadleError(errors.VERIFY, location_of(self.function), message=f"{ALIGN} must be a power of two, in bytes")
+        return value
+
+    def add_checks(self) -> None:
+        """The size requirements that the inputs' shapes do not imply."""
+        for check in self.shapes.checks:
+            place = f" at {check.location}" if check.location else ""
+            self.add(dispatch.CheckOp(check.left, check.relation, check.right, f"{check.message}{place}"), self.function)
+
+    def allocate(self, value: SSAValue, shape: Sequence[Expr], like: Operation) -> Buffer:
+        """Fresh memory for a tensor like `value`."""
+        op = dispatch.AllocOp(shape, dispatch.BufferType(tensor_type(value).element_type))
+        op.result.name_hint = value.name_hint
+        self.add(op, like)
+        return whole_buffer(op.result, value, shape, ALLOC_ALIGN, owned=True)
+
+    def buffer(self, value: SSAValue, like: Operation) -> Buffer:
+        """The buffer of a tensor of the function; constants and empty tensors get theirs at the first use."""
+        if value not in self.buffers:
+            owner = value.owner
+            if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, builtin.DenseIntOrFPElementsAttr):
+                op = dispatch.ConstantOp(owner.value)
+                op.result.name_hint = value.name_hint
+                self.add(op, owner)
+                self.buffers[value] = whole_buffer(op.result, value, self.shapes.shape(value), ALLOC_ALIGN, owned=False)
+            elif isinstance(owner, tensor.EmptyOp):
+                self.buffers[value] = self.allocate(value, self.shapes.shape(value), like)
+                self.writable.add(value)
+            else:
+                raise InternalError(f"a tensor made by {owner.name if isinstance(owner, Operation) else 'a block argument'} has no buffer")
+        return self.buffers[value]
+
+    def program_value(self, buffer: Buffer, like: Operation) -> SSAValue:
+        """The program's value for a buffer; a `dispatch.view` where it is not the base itself."""
+        if buffer.value is not None:
+            return buffer.value
+        op = dispatch.ViewOp(buffer.base, buffer.offset, buffer.shape, buffer.strides)
+        self.add(op, like)
+        return op.result
+
+    # operations
+
+    def visit(self, op: Operation) -> None:
+        """Append what the host does for one operation of the function."""
+        match op:
+            case dispatch.RegionOp():
+                self._launch_region(op)
+            case tensor.CastOp():
+                self.buffers[op.dest] = self.buffer(op.source, op)
+            case tensor.ExtractSliceOp():
+                offsets, sizes, strides = slice_parameters(op, self.shapes)
+                kept = kept_axes(op, tensor_type(op.result))
+                self.buffers[op.result] = sliced(self.buffer(op.source, op), offsets, sizes, strides, kept)
+            case tensor.ExpandShapeOp():
+                self.buffers[op.result] = expanded(self.buffer(op.src, op), groups_of(op.reassociation), self.shapes.shape(op.result))
+            case tensor.CollapseShapeOp():
+                source = self.buffer(op.src, op)
+                groups = groups_of(op.reassociation)
+                found = collapsed(source, groups) or collapsed(self._contiguous(op.src, source, op), groups)
+                self.buffers[op.result] = found if found is not None else errors.unreachable("a contiguous array collapses")
+            case tensor.ReshapeOp():
+                source = self.buffer(op.source, op)
+                shape = self.shapes.shape(op.result)
+                found = reshaped(source, shape) or reshaped(self._contiguous(op.source, source, op), shape)
+                self.buffers[op.result] = found if found is not None else errors.unreachable("a contiguous array reshapes")
+            case tensor.InsertSliceOp():
+                self._insert_slice(op)
+            case func.ReturnOp():
+                self._return(op)
+            case tensor.EmptyOp() | tensor.DimOp() | arith.ConstantOp():
+                pass
+            case _ if op.name.split(".")[0] in ("arith", "affine", "math"):
+                pass
+            case _:
+                raise unsupported(op)
+
+    def _launch_region(self, op: dispatch.RegionOp) -> None:
+        outputs = [self.allocate(result, self.shapes.shape(result), op) for result in op.results]
+        self._launch(op.body, outputs, op, op.attributes.get("origin"))
+        for result, buffer in zip(op.results, outputs, strict=True):
+            self.buffers[result] = buffer
+            self.writable.add(result)
+
+    def _launch(self, body: Region, outputs: Sequence[Buffer], like: Operation, origin: Attribute | None) -> None:
+        found = self.kernels.outline(body, self, outputs, like, origin)
+        inputs = [self.program_value(self.buffer(value, like), like) for value in found.tensors]
+        values = [self.program_value(buffer, like) for buffer in outputs]
+        self.add(dispatch.LaunchOp(found.name, inputs, values, found.symbols), like)
+
+    def copy(self, source: SSAValue, destination: Buffer, like: Operation) -> None:
+        """Launch a kernel that copies a tensor into a buffer of the same shape."""
+        self._launch(copy_region(source, like), [destination], like, builtin.StringAttr("copy"))
+
+    def _contiguous(self, value: SSAValue, buffer: Buffer, like: Operation) -> Buffer:
+        emit("decision", NAME, like.name, "copies its source: the strides do not allow a view", location_of(like))
+        fresh = self.allocate(value, buffer.shape, like)
+        self.copy(value, fresh, like)
+        return fresh
+
+    def _insert_slice(self, op: tensor.InsertSliceOp) -> None:
+        destination = self.buffer(op.dest, op)
+        if op.dest not in self.writable or not op.dest.has_one_use():
+            fresh = self.allocate(op.result, self.shapes.shape(op.result), op)
+            if not isinstance(op.dest.owner, tensor.EmptyOp):
+                self.copy(op.dest, fresh, op)
+            destination = fresh
+        self.buffers[op.result] = destination
+        self.writable.add(op.result)
+        offsets, sizes, strides = slice_parameters(op, self.shapes)
+        kept = kept_axes(op, tensor_type(op.source))
+        self.copy(op.source, sliced(destination, offsets, sizes, strides, kept), op)
+
+    def _return(self, op: func.ReturnOp) -> None:
+        values: list[SSAValue] = []
+        returned: set[SSAValue] = set()
+        for operand in op.operands:
+            if not isinstance(operand.type, builtin.TensorType):
+                raise TreadleError(
+                    errors.UNSUPPORTED, location_of(op), what=f"a result of type {operand.type}", hint="return tensors (tensor<f32> holds one number)"
+                )
+            buffer = self.buffer(operand, op)
+            if not buffer.owned or not buffer.is_whole or buffer.base in returned:
+                fresh = self.allocate(operand, buffer.shape, op)
+                self.copy(operand, fresh, op)
+                buffer = fresh
+            returned.add(buffer.base)
+            values.append(self.program_value(buffer, op))
+        self.add(dispatch.ReturnOp(values), op)
+
+
+def outline_function(function: func.FuncOp, kernels: KernelTable) -> dispatch.ProgramOp:
+    """The program of one function; new kernels are added to `kernels`."""
+    builder = ProgramBuilder(function, infer_shapes(function), kernels)
+    builder.add_inputs()
+    builder.add_checks()
+    for op in function.body.block.ops:
+        builder.visit(op)
+    program = dispatch.ProgramOp(function.sym_name.data, builder.shapes.symbols, Region(builder.block))
+    set_location(program, function)
+    return program
+
+
+def outline_dispatches(module: builtin.ModuleOp) -> None:
+    """Replace every function of `module` by its program, kernels first."""
+    kernels = KernelTable()
+    programs = [(function, outline_function(function, kernels)) for function in functions(module)]
+    for op in [op for op in module.body.block.ops if isinstance(op, func.FuncOp)]:
+        module.body.block.erase_op(op)
+    for op in (*kernels.ops, *(program for _, program in programs)):
+        module.body.block.add_op(op)
+
+
+@register_pass
+@dataclass(frozen=True)
+class OutlineDispatchesPass(ModulePass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "outline-dispatches"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        outline_dispatches(op)
