@@ -233,7 +233,7 @@ def test_everything_else_parses() -> None:
     x, _map, s = kernel.parameters
     quad = b.load(vector(4, F32), x, 16, metadata=f"!invariant.load {module.metadata('!{}')}")
     half = b.fptrunc(b.fmul(quad, b.splat(s, 4)), vector(4, F16))
-    picked = b.shuffle(half, None, [3, -1, 0, 1])
+    picked = b.shuffle(half, None, [3, 2, 0, 1, -1, -1, -1, -1])
     items = [b.fpext(e, F32) for e in b.elements(picked)]
     total = b.math("llvm.fma", [items[0], items[1], b.math("llvm.maxnum", [items[2], items[3]])])
     b.store(b.build_vector([total] * 4), b.gep(shared, i32(16)), 16)
@@ -250,7 +250,7 @@ def test_everything_else_parses() -> None:
     b.ret()
     ptx = compile_llvm(str(module), triple=NVIDIA, cpu="sm_90a", features="+ptx86")
     assert isinstance(ptx, str)
-    for needle in (".maxntid 128", "bar.sync", ".extern .shared .align 1024", "fma.rn.f32", ".param .align 64"):
+    for needle in (".maxntid 128", "ld.global.nc", "bar.sync", ".extern .shared .align 1024", "fma.rn.f32", ".param .align 64"):
         assert needle in ptx
     text = str(module)
     assert text.count("declare float @llvm.fma.f32") == 1

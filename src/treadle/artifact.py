@@ -1,0 +1,388 @@
+"""The artifact: a manifest, binaries and constants in one folder (docs/artifact.md), as frozen records with strict reading.
+
+Sizes are `int` where they are known and `Expr` where they depend on runtime dimensions. Every record checks what can be checked without
+running: names that are used exist, expressions use symbols of `dims` only, offsets lie in the argument block.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from treadle import errors
+from treadle.errors import TreadleError
+from treadle.manifest_reader import Reader
+from treadle.plan.expr import Expr
+
+Size: TypeAlias = int | Expr
+Role = Literal["input", "output", "temporary", "constant"]
+ArgKind = Literal["pointer", "i32", "i64", "f32", "tensor_map"]
+Swizzle = Literal["none", "32B", "64B", "128B"]
+Interleave = Literal["none", "16B", "32B"]
+Promotion = Literal["none", "64B", "128B", "256B"]
+Fill = Literal["zero", "nan"]
+Relation = Literal["==", "<="]
+
+FORMAT: Final = 1
+MANIFEST_FILE: Final = "manifest.json"
+ARG_BYTES: Final[Mapping[ArgKind, int]] = {"pointer": 8, "i32": 4, "i64": 8, "f32": 4, "tensor_map": 128}
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """Where a symbol's value comes from: the extent of `axis` of the input number `input`."""
+
+    input: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """An input or output. `dtype` is the MLIR name (f16, bf16, f8E4M3FN, i8, ..), `strides` are in elements."""
+
+    name: str
+    dtype: str
+    shape: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Device memory; `align` is what kernels rely on; a constant's contents are in `file`; `zero` asks for zeros at the start."""
+
+    name: str
+    role: Role
+    bytes: Size
+    align: int
+    file: str | None = None
+    zero: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KernelArg:
+    """One argument: its kind and its byte offset in the argument block."""
+
+    kind: ArgKind
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel: `symbol` in the file `binary`; `shared_bytes` is the dynamic part only. `facts` is free information for people."""
+
+    name: str
+    symbol: str
+    binary: str
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    shared_bytes: int
+    kernarg_bytes: int
+    args: tuple[KernelArg, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class PointerValue:
+    """The address `byte_offset` bytes into a buffer."""
+
+    buffer: str
+    byte_offset: Size = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarValue:
+    """A number passed by value; a float only for kind f32."""
+
+    value: Size | float
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapValue:
+    """A tensor map over a buffer, 128 bytes by value. Dimensions innermost first; the innermost stride is one element, not listed."""
+
+    buffer: str
+    dtype: str
+    global_dim: tuple[Size, ...]
+    global_stride_bytes: tuple[Size, ...]
+    box_dim: tuple[int, ...]
+    element_stride: tuple[int, ...]
+    swizzle: Swizzle = "none"
+    interleave: Interleave = "none"
+    l2_promotion: Promotion = "none"
+    oob_fill: Fill = "zero"
+    byte_offset: Size = 0
+
+
+ArgValue: TypeAlias = PointerValue | ScalarValue | TensorMapValue
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a kernel; skipped where a grid extent is 0."""
+
+    kernel: str
+    grid: tuple[Size, Size, Size]
+    args: tuple[ArgValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`left relation right` must hold for the sizes of a call; `message` says what is wrong where it does not."""
+
+    left: Size
+    relation: Relation
+    right: Size
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything a launcher needs beside the binaries."""
+
+    treadle: str
+    target: str
+    function: str
+    dims: Mapping[str, Dim]
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+    buffers: tuple[Buffer, ...]
+    kernels: tuple[Kernel, ...]
+    launches: tuple[Launch, ...]
+    checks: tuple[Check, ...] = ()
+    format: int = FORMAT
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel of a name."""
+        return next(k for k in self.kernels if k.name == name)
+
+    def to_json(self) -> str:
+        """The text of manifest.json."""
+        return json.dumps(_plain(self), indent=1)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> "Manifest":
+        """Read and check manifest.json. Raises `TreadleError` TR931 that names the place."""
+        try:
+            value = json.loads(text)
+        except (ValueError, UnicodeDecodeError) as problem:
+            raise TreadleError(errors.MANIFEST, place="manifest", reason=problem) from None
+        return _manifest(Reader(value, "manifest"))
+
+
+# writing
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Expr():
+            known = value.as_int()
+            return str(value) if known is None else known
+        case Manifest():
+            head = {"format": value.format, "treadle": value.treadle, "target": value.target, "function": value.function}
+            names = ("dims", "inputs", "outputs", "buffers", "checks", "kernels", "launches")
+            return head | {name: _plain(getattr(value, name)) for name in names}
+        case Buffer():
+            record: dict[str, Any] = {"name": value.name, "role": value.role, "bytes": _plain(value.bytes), "align": value.align}
+            return record | ({"file": value.file} if value.file else {}) | ({"zero": True} if value.zero else {})
+        case TensorMapValue():
+            return {"tensor_map": _fields(value)}
+        case Dim() | TensorRecord() | KernelArg() | Kernel() | PointerValue() | ScalarValue() | Launch() | Check():
+            return _fields(value)
+        case Mapping():
+            return {str(k): _plain(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case tuple() | list():
+            return [_plain(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return value
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {name: _plain(getattr(record, name)) for name in record.__dataclass_fields__}
+
+
+# reading
+
+
+def _manifest(r: Reader) -> Manifest:
+    version = r.integer("format")
+    if version != FORMAT:
+        raise r.at("format").error(f"format {version}, this is a reader of format {FORMAT}")
+    dims = {name: Dim(d.integer("input", low=0), d.integer("axis", low=0)) for name, d in r.mapping("dims")}
+    sized = r.with_symbols(dims)
+    inputs = tuple(_tensor(t) for t in sized.items("inputs"))
+    for name, d in dims.items():
+        if d.input >= len(inputs) or d.axis >= len(inputs[d.input].shape):
+            raise r.at("dims").at(name).error("there is no such input axis")
+    made = Manifest(
+        format=version,
+        treadle=r.text("treadle"),
+        target=r.text("target"),
+        function=r.text("function"),
+        dims=dims,
+        inputs=inputs,
+        outputs=tuple(_tensor(t) for t in sized.items("outputs")),
+        buffers=tuple(_buffer(b) for b in sized.items("buffers")),
+        checks=tuple(
+            Check(c.size("left"), c.choice("relation", get_args(Relation)), c.size("right"), c.text("message", ""))
+            for c in sized.items("checks", optional=True)
+        ),
+        kernels=tuple(_kernel(k) for k in sized.items("kernels")),
+        launches=tuple(_launch(item) for item in sized.items("launches")),
+    )
+    r.only("format", "treadle", "target", "function", "dims", "inputs", "outputs", "buffers", "checks", "kernels", "launches")
+    _check_names(made, r)
+    return made
+
+
+def _tensor(r: Reader) -> TensorRecord:
+    made = TensorRecord(r.text("name"), r.text("dtype"), r.sizes("shape"), r.sizes("strides"), r.text("buffer"))
+    if len(made.shape) != len(made.strides):
+        raise r.error("shape and strides differ in length")
+    r.only("name", "dtype", "shape", "strides", "buffer")
+    return made
+
+
+def _buffer(r: Reader) -> Buffer:
+    role: Role = r.choice("role", get_args(Role))
+    file = r.file_name("file") if role == "constant" or r.has("file") else None
+    align = r.integer("align", low=1)
+    if align & (align - 1):
+        raise r.at("align").error(f"{align} is no power of two")
+    r.only("name", "role", "bytes", "align", "file", "zero")
+    return Buffer(r.text("name"), role, r.size("bytes"), align, file, r.flag("zero", default=False))
+
+
+def _kernel(r: Reader) -> Kernel:
+    size = r.integer("kernarg_bytes", low=0)
+    args = tuple(KernelArg(a.choice("kind", get_args(ArgKind)), a.integer("offset", low=0)) for a in r.items("args"))
+    for i, arg in enumerate(args):
+        if arg.offset + ARG_BYTES[arg.kind] > size:
+            raise r.at("args").at(i).error(f"ends behind the {size} bytes of the argument block")
+    r.only("name", "symbol", "binary", "block", "cluster", "shared_bytes", "kernarg_bytes", "args", "facts")
+    return Kernel(
+        name=r.text("name"),
+        symbol=r.text("symbol"),
+        binary=r.file_name("binary"),
+        block=r.triple("block"),
+        cluster=r.triple("cluster"),
+        shared_bytes=r.integer("shared_bytes", low=0),
+        kernarg_bytes=size,
+        args=args,
+        facts=dict(r.mapping_values("facts")),
+    )
+
+
+def _launch(r: Reader) -> Launch:
+    x, y, z = r.sizes("grid", count=3)
+    r.only("kernel", "grid", "args")
+    return Launch(r.text("kernel"), (x, y, z), tuple(_value(a) for a in r.items("args")))
+
+
+def _value(r: Reader) -> ArgValue:
+    if r.has("tensor_map"):
+        r.only("tensor_map")
+        return _tensor_map(r.at("tensor_map"))
+    if r.has("value"):
+        r.only("value")
+        return ScalarValue(r.size_or_float("value"))
+    r.only("buffer", "byte_offset")
+    return PointerValue(r.text("buffer"), r.size("byte_offset", default=0))
+
+
+def _tensor_map(r: Reader) -> TensorMapValue:
+    global_dim = r.sizes("global_dim")
+    rank = len(global_dim)
+    names = (*TensorMapValue.__dataclass_fields__,)
+    r.only(*names)
+    return TensorMapValue(
+        buffer=r.text("buffer"),
+        dtype=r.text("dtype"),
+        global_dim=global_dim,
+        global_stride_bytes=r.sizes("global_stride_bytes", count=rank - 1),
+        box_dim=r.integers("box_dim", rank),
+        element_stride=r.integers("element_stride", rank),
+        swizzle=r.choice("swizzle", get_args(Swizzle)),
+        interleave=r.choice("interleave", get_args(Interleave)),
+        l2_promotion=r.choice("l2_promotion", get_args(Promotion)),
+        oob_fill=r.choice("oob_fill", get_args(Fill)),
+        byte_offset=r.size("byte_offset", default=0),
+    )
+
+
+_VALUE_OF: Final[Mapping[ArgKind, type]] = {"pointer": PointerValue, "tensor_map": TensorMapValue}
+
+
+def _check_names(m: Manifest, r: Reader) -> None:
+    for what, names in (("buffers", [b.name for b in m.buffers]), ("kernels", [k.name for k in m.kernels])):
+        if len(set(names)) != len(names):
+            raise r.at(what).error("two have one name")
+    buffers, kernels = {b.name for b in m.buffers}, {k.name: k for k in m.kernels}
+    for field_name, tensors in (("inputs", m.inputs), ("outputs", m.outputs)):
+        for i, tensor in enumerate(tensors):
+            if tensor.buffer not in buffers:
+                raise r.at(field_name).at(i).error(f"there is no buffer '{tensor.buffer}'")
+    for i, launch in enumerate(m.launches):
+        here = r.at("launches").at(i)
+        if launch.kernel not in kernels:
+            raise here.error(f"there is no kernel '{launch.kernel}'")
+        wanted = kernels[launch.kernel].args
+        if len(wanted) != len(launch.args):
+            raise here.error(f"'{launch.kernel}' takes {len(wanted)} arguments, {len(launch.args)} are given")
+        for j, (arg, value) in enumerate(zip(wanted, launch.args, strict=True)):
+            if not isinstance(value, _VALUE_OF.get(arg.kind, ScalarValue)):
+                raise here.at("args").at(j).error(f"does not fit kind {arg.kind}")
+            if not isinstance(value, ScalarValue) and value.buffer not in buffers:
+                raise here.at("args").at(j).error(f"there is no buffer '{value.buffer}'")
+
+
+# folders
+
+
+def write(folder: str | Path, manifest: Manifest, binaries: Mapping[str, bytes], constants: Mapping[str, bytes] | None = None) -> Path:
+    """Write an artifact folder at once: it is complete when it appears, and an old one is replaced. Raises TR902, TR931."""
+    if manifest.target == "sim":
+        raise TreadleError(errors.MANIFEST, place="manifest.target", reason="a program for the simulator has no artifact")
+    place, files = Path(folder), {**binaries, **(constants or {})}
+    for name in [*(k.binary for k in manifest.kernels), *(b.file for b in manifest.buffers if b.file)]:
+        if name not in files:
+            raise TreadleError(errors.MANIFEST, place="artifact", reason=f"'{name}' is named in the manifest and not given")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+    except OSError as problem:
+        raise TreadleError(errors.WRITE_FILE, path=place, reason=problem.strerror) from None
+    try:
+        made.chmod(0o755)
+        for name, data in files.items():
+            (made / name).write_bytes(data)
+        (made / MANIFEST_FILE).write_text(manifest.to_json() + "\n")
+        if place.is_dir() and (place / MANIFEST_FILE).exists():  # only ever replace an artifact, never other people's files
+            old = made.with_name(made.name + "-old")
+            place.replace(old)
+            made.replace(place)
+            shutil.rmtree(old)
+        else:
+            made.replace(place)  # also onto an empty folder
+    except OSError as problem:
+        shutil.rmtree(made, ignore_errors=True)
+        raise TreadleError(errors.WRITE_FILE, path=place, reason=problem.strerror) from None
+    return place
+
+
+def read(folder: str | Path) -> tuple[Manifest, dict[str, bytes]]:
+    """Manifest and the files it names (binaries and constants). Raises TR901 for a file that cannot be read and TR931."""
+    place = Path(folder)
+    manifest = Manifest.from_json(_read(place / MANIFEST_FILE))
+    names = {*(k.binary for k in manifest.kernels), *(b.file for b in manifest.buffers if b.file)}
+    return manifest, {name: _read(place / name) for name in sorted(names)}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise TreadleError(errors.READ_FILE, path=path, reason=problem.strerror) from None

@@ -1,0 +1,174 @@
+"""From the shapes of a call's inputs to everything its launches need: sizes of buffers, shapes of results, grids and argument values.
+
+Pure and cached by shape: the expressions of a manifest become one Python function, which runs once for each tuple of input shapes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from treadle import errors
+from treadle.artifact import ArgKind, Kernel, Manifest, PointerValue, ScalarValue, TensorMapValue
+from treadle.errors import TreadleError
+from treadle.plan.expr import ExprLike, as_expr, compile_tuple
+
+Shape: TypeAlias = tuple[int, ...]
+
+_CACHED_SHAPES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PointerArg:
+    """An address: `byte_offset` into the buffer number `buffer`."""
+
+    offset: int
+    buffer: int
+    byte_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArg:
+    """A number of a kind, at an offset of the argument block."""
+
+    offset: int
+    kind: ArgKind
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapArg:
+    """A tensor map whose sizes are numbers; `form` has the fields that do not depend on sizes."""
+
+    offset: int
+    buffer: int
+    byte_offset: int
+    global_dim: Shape
+    global_stride_bytes: Shape
+    form: TensorMapValue
+
+
+ResolvedArg: TypeAlias = PointerArg | ScalarArg | TensorMapArg
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedLaunch:
+    """A launch with numbers for sizes; those with an empty grid are left out."""
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    args: tuple[ResolvedArg, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What a call with certain input shapes does. `buffer_bytes` is in the order of the manifest's buffers; strides are in elements."""
+
+    input_strides: tuple[Shape, ...]
+    output_shapes: tuple[Shape, ...]
+    output_strides: tuple[Shape, ...]
+    buffer_bytes: tuple[int, ...]
+    launches: tuple[ResolvedLaunch, ...]
+
+
+class InvocationPlan:
+    """Resolves shapes for one manifest. `resolve` is cheap for shapes it has seen."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.buffer_index: Mapping[str, int] = {b.name: i for i, b in enumerate(manifest.buffers)}
+        self._ranks = tuple(len(t.shape) for t in manifest.inputs)
+        self._slots: dict[ExprLike, int] = {}
+        self._forms = self._collect()
+        self._evaluate: Callable[..., tuple[int, ...]] = compile_tuple(self._slots, manifest.dims)
+        self._cache: dict[tuple[Shape, ...], Invocation] = {}
+
+    def resolve(self, shapes: tuple[Shape, ...]) -> Invocation:
+        """The numbers for these input shapes. Raises TR721 (count), TR722 (rank), TR723 (extent), TR724 (a check of the program)."""
+        if (known := self._cache.get(shapes)) is not None:
+            return known
+        made = self._resolve(shapes)
+        if len(self._cache) >= _CACHED_SHAPES:
+            del self._cache[next(iter(self._cache))]
+        self._cache[shapes] = made
+        return made
+
+    def _row(self, values: Sequence[ExprLike]) -> tuple[int, ...]:
+        return tuple(self._slots.setdefault(as_expr(v), len(self._slots)) for v in values)
+
+    def _collect(self) -> dict[str, Any]:
+        """Slot numbers of every size in the manifest, in the manifest's structure."""
+        m = self.manifest
+        return {
+            "shape": [self._row(t.shape) for t in m.inputs],
+            "strides": [self._row(t.strides) for t in m.inputs],
+            "out_shape": [self._row(t.shape) for t in m.outputs],
+            "out_strides": [self._row(t.strides) for t in m.outputs],
+            "bytes": self._row([b.bytes for b in m.buffers]),
+            "checks": [self._row((c.left, c.right)) for c in m.checks],
+            "grids": [self._row(launch.grid) for launch in m.launches],
+            "args": [[self._arg_slots(a) for a in launch.args] for launch in m.launches],
+        }
+
+    def _arg_slots(self, value: Any) -> tuple[tuple[int, ...], ...]:
+        match value:
+            case PointerValue():
+                return (self._row((value.byte_offset,)),)
+            case TensorMapValue():
+                return self._row((value.byte_offset,)), self._row(value.global_dim), self._row(value.global_stride_bytes)
+            case ScalarValue(value=float()):
+                return ()
+            case _:
+                return (self._row((value.value,)),)
+
+    def _resolve(self, shapes: tuple[Shape, ...]) -> Invocation:
+        m, forms = self.manifest, self._forms
+        if len(shapes) != len(m.inputs):
+            raise TreadleError(errors.ARGUMENT_COUNT, function=m.function, expected=len(m.inputs), given=len(shapes))
+        for record, shape, rank in zip(m.inputs, shapes, self._ranks, strict=True):
+            if len(shape) != rank:
+                raise TreadleError(errors.ARGUMENT_RANK, name=record.name, expected=rank, given=len(shape), shape=_times(shape))
+        v = self._evaluate(*(shapes[d.input][d.axis] for d in m.dims.values()))
+
+        def at(row: Sequence[int]) -> Shape:
+            return tuple(v[i] for i in row)
+
+        for record, shape, row in zip(m.inputs, shapes, forms["shape"], strict=True):
+            if shape != at(row):
+                declared = "x".join(str(s) for s in record.shape) or "scalar"
+                raise TreadleError(
+                    errors.ARGUMENT_SHAPE, name=record.name, given=_times(shape), expected=_times(at(row)), declared=declared
+                )
+        for check, row in zip(m.checks, forms["checks"], strict=True):
+            left, right = at(row)
+            if not (left == right if check.relation == "==" else left <= right):
+                what = check.message or f"{check.left} {check.relation} {check.right} does not hold"
+                raise TreadleError(errors.SIZES_RULED_OUT, function=m.function, what=what, left=left, relation=check.relation, right=right)
+        launches: list[ResolvedLaunch] = []
+        for launch, grid_row, arg_rows in zip(m.launches, forms["grids"], forms["args"], strict=True):
+            x, y, z = at(grid_row)
+            if x > 0 and y > 0 and z > 0:
+                kernel = m.kernel(launch.kernel)
+                pairs = zip(kernel.args, launch.args, arg_rows, strict=True)
+                args = tuple(self._argument(arg.offset, arg.kind, value, [at(row) for row in rows]) for arg, value, rows in pairs)
+                launches.append(ResolvedLaunch(kernel, (x, y, z), args))
+        return Invocation(
+            input_strides=tuple(at(row) for row in forms["strides"]),
+            output_shapes=tuple(at(row) for row in forms["out_shape"]),
+            output_strides=tuple(at(row) for row in forms["out_strides"]),
+            buffer_bytes=tuple(max(0, size) for size in at(forms["bytes"])),
+            launches=tuple(launches),
+        )
+
+    def _argument(self, offset: int, kind: ArgKind, value: Any, numbers: list[Shape]) -> ResolvedArg:
+        match value:
+            case PointerValue():
+                return PointerArg(offset, self.buffer_index[value.buffer], numbers[0][0])
+            case TensorMapValue():
+                (start,), dims, strides = numbers
+                return TensorMapArg(offset, self.buffer_index[value.buffer], start, dims, strides, value)
+            case _:
+                return ScalarArg(offset, kind, numbers[0][0] if numbers else value.value)
+
+
+def _times(shape: Shape) -> str:
+    return "x".join(map(str, shape)) or "scalar"
