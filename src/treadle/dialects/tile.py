@@ -48,8 +48,10 @@ def i64_array(values: Sequence[int]) -> builtin.DenseArrayBase:
     return builtin.DenseArrayBase.from_list(builtin.i64, list(values))
 
 
-def ints(attribute: builtin.DenseArrayBase) -> tuple[int, ...]:
+def ints(attribute: Attribute) -> tuple[int, ...]:
     """The values of a dense integer array attribute."""
+    if not isinstance(attribute, builtin.DenseArrayBase):
+        raise VerifyException(f"expected array<i64: ..>, got {attribute}")
     return tuple(int(v) for v in attribute.get_values())
 
 
@@ -279,7 +281,7 @@ class LoadOp(IRDLOperation, HasEffects):
     name = "tile.load"
     view = operand_def(builtin.MemRefType)
     offsets = var_operand_def(builtin.IndexType)
-    dims = prop_def(builtin.DenseArrayBase)
+    dims = prop_def(Attribute)
     vector = prop_def(builtin.IntegerAttr)
     other = opt_prop_def(Attribute)
     result = result_def(builtin.TensorType)
@@ -321,7 +323,7 @@ class StoreOp(IRDLOperation, HasEffects):
     value = operand_def(builtin.TensorType)
     view = operand_def(builtin.MemRefType)
     offsets = var_operand_def(builtin.IndexType)
-    dims = prop_def(builtin.DenseArrayBase)
+    dims = prop_def(Attribute)
     vector = prop_def(builtin.IntegerAttr)
     assembly_format = "$value `,` $view `[` $offsets `]` `dims` $dims `vector` $vector attr-dict `:` type($value) `,` type($view)"
 
@@ -379,7 +381,7 @@ class CopyOp(IRDLOperation, HasEffects):
     offsets = var_operand_def(builtin.IndexType)
     destination = operand_def(builtin.MemRefType)
     barrier = opt_operand_def()
-    dims = prop_def(builtin.DenseArrayBase)
+    dims = prop_def(Attribute)
     path = prop_def(builtin.StringAttr)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
@@ -425,7 +427,7 @@ class LocalLoadOp(IRDLOperation, HasEffects):
 
     name = "tile.local_load"
     source = operand_def(builtin.MemRefType)
-    offsets = prop_def(builtin.DenseArrayBase)
+    offsets = prop_def(Attribute)
     result = result_def(builtin.TensorType)
     assembly_format = "$source $offsets attr-dict `:` type($source) `->` type($result)"
 
@@ -446,7 +448,7 @@ class LocalStoreOp(IRDLOperation, HasEffects):
     name = "tile.local_store"
     value = operand_def(builtin.TensorType)
     destination = operand_def(builtin.MemRefType)
-    offsets = prop_def(builtin.DenseArrayBase)
+    offsets = prop_def(Attribute)
     assembly_format = "$value `,` $destination $offsets attr-dict `:` type($value) `,` type($destination)"
 
     def __init__(self, value: SSAValue, destination: SSAValue, offsets: Sequence[int]) -> None:
@@ -636,7 +638,7 @@ class PermuteOp(_UnaryTileOp):
     """A register tile with its dimensions renamed: dimension j of the result is dimension `order[j]` of the source. Moves no data."""
 
     name = "tile.permute"
-    order = prop_def(builtin.DenseArrayBase)
+    order = prop_def(Attribute)
     assembly_format = "$source $order attr-dict `:` type($source) `->` type($result)"
 
     def __init__(self, source: SSAValue, order: Sequence[int]) -> None:

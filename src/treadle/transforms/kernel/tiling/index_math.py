@@ -135,6 +135,8 @@ def grouped_raster(index: IndexBuilder, linear: SSAValue, count_m: SSAValue, cou
     m, n = index.static(count_m), index.static(count_n)
     if group <= 1 or n == 1 or m == 1:
         return index.divide(linear, count_n), index.remainder(linear, count_n)
+    if m is not None and m <= group:
+        return index.remainder(linear, count_m), index.divide(linear, count_m)
     width = index.multiply(count_n, group)
     first = index.multiply(index.divide(linear, width), group)
     rows = index.minimum(index.subtract(count_m, first), index.constant(group))
