@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from treadle.driver.lowering import Stage
     from treadle.remarks import Remark
     from treadle.runtime.device import Device
+    from treadle.sim.reference import ReferenceResult
 
 __all__ = ["Program", "Trace", "compile", "target_of_device", "trace"]
 
@@ -59,7 +60,7 @@ def compile(
         target,
         files,
         texts=partial(_texts, read, target, options, function),
-        reference=partial(_reference, read, function),
+        reference=partial(_reference, read, options, function),
         device=partial(_device_of, target),
     )
 
@@ -112,11 +113,11 @@ def _texts(source: Source, target: str, options: CompileOptions, function: str |
     return lower(source, target, options, function, texts=True, until="tile" if target == "sim" else "asm")
 
 
-def _reference(source: Source, function: str | None, arrays: "Sequence[Any]") -> tuple[Any, ...]:
+def _reference(source: Source, options: CompileOptions, function: str | None, arrays: "Sequence[Any]") -> "Sequence[ReferenceResult]":
     from treadle.frontends import mlir
-    from treadle.sim.reference import evaluate
+    from treadle.sim.reference import evaluate_module
 
-    return tuple(evaluate(mlir.load(source.text, source.file, function), arrays))
+    return evaluate_module(mlir.load(source.text + "\n", source.file, function), arrays, function, allow_tf32=options.allow_tf32)
 
 
 def _device_of(target: str) -> "Device":

@@ -67,7 +67,7 @@ def lower(
             lowered.stages[level] = print_module(module)
 
     with collect_remarks() as log:
-        module = mlir.load(source.text, source.file, function)
+        module = mlir.load(source.text + "\n", source.file, function)  # the line break says that it is text, not a path
         last = "tile" if simulated else "schedule"
         pipelines.lower(module, spec, options, observe, until=until if until in pipelines.LEVELS else last)
         lowered.remarks = tuple(log.remarks)

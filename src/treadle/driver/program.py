@@ -14,6 +14,7 @@ from treadle.runtime.manifest import Manifest
 if TYPE_CHECKING:
     from treadle.driver.lowering import Lowered
     from treadle.runtime.device import Device, LoadedProgram
+    from treadle.sim.reference import ReferenceResult
 
 MANIFEST_FILE = "manifest.json"
 REMARKS_FILE = "remarks.json"
@@ -40,7 +41,7 @@ class Program:
         target: str,
         files: Mapping[str, bytes],
         texts: "Callable[[], Lowered]",
-        reference: Callable[[Sequence[Any]], tuple[Any, ...]],
+        reference: "Callable[[Sequence[Any]], Sequence[ReferenceResult]]",
         device: "Callable[[], Device]",
     ) -> None:
         self.target = target
@@ -86,8 +87,8 @@ class Program:
         """
         return self._loaded(*arrays)
 
-    def reference(self, *arrays: Any) -> tuple[Any, ...]:
-        """The results as the tensor-level program defines them, evaluated in float64 with NumPy."""
+    def reference(self, *arrays: Any) -> "Sequence[ReferenceResult]":
+        """The results as the tensor-level program defines them, evaluated in float64 with NumPy, with bounds on the error they may have."""
         return self._reference(arrays)
 
     def save(self, folder: str | Path) -> None:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from treadle.driver import Program
 from treadle.remarks import Remark
-from treadle.tools.checking import Comparison
+from treadle.sim.check import CheckResult
 
 _STYLES = {"decision": "green", "refusal": "yellow", "note": "dim"}
 
@@ -53,16 +53,16 @@ def remarks_table(remarks: Sequence[Remark], title: str = "chosen", kinds: Seque
     return made
 
 
-def results_table(outputs: Sequence[tuple[str, str]], comparisons: Sequence[Comparison]) -> Table:
+def results_table(outputs: Sequence[tuple[str, str]], comparisons: Sequence[CheckResult]) -> Table:
     """The outputs (name, type) and, where they were compared, their errors and verdicts."""
-    columns = ("relative error", "largest error", "allowed", "verdict") if comparisons else ()
+    columns = ("relative error", "allowed", "worst of its own bound", "verdict") if comparisons else ()
     made = table("result", "output", "type", *columns)
     for number, (name, kind) in enumerate(outputs):
         row = [name, kind]
         if comparisons:
             one = comparisons[number]
-            verdict = "[green]correct[/]" if one.correct else "[bold red]WRONG[/]"
-            row += [f"{one.relative_error:.2e}", f"{one.worst_error:.2e}", f"{one.tolerance:.1e}", verdict]
+            verdict = "[green]correct[/]" if one.ok else f"[bold red]WRONG[/] at {one.place}"
+            row += [f"{one.relative_error:.2e}", f"{one.allowed:.1e}", f"{one.worst:.2f}", verdict]
         made.add_row(*row)
     return made
 

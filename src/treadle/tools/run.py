@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from treadle import driver
+from treadle.sim.check import CheckResult
+from treadle.sim.check import check as check_one
 from treadle.tools import report
-from treadle.tools.checking import Array, Comparison, compare_all
 from treadle.tools.diagnostics import EXIT_WRONG_RESULT
-from treadle.tools.inputs import make_inputs
+from treadle.tools.inputs import Array, make_inputs
 
 Device = Literal["auto", "sim", "cuda", "hip"]
 
@@ -36,8 +37,8 @@ def run(
     made = time.perf_counter()
     results: tuple[Array, ...] = program(*arrays)
     ran = time.perf_counter()
-    comparisons = compare_all(results, program.reference(*arrays), arrays) if check else ()
-    wrong = any(not one.correct for one in comparisons)
+    comparisons = check_results(program, results, arrays) if check else ()
+    wrong = any(not one.ok for one in comparisons)
     seconds = {"compile": compiled - start, "run": ran - made}
     if json:
         print(json_text.dumps(record(program, arrays, results, comparisons, seed, seconds), indent=2))
@@ -46,12 +47,17 @@ def run(
     return EXIT_WRONG_RESULT if wrong else 0
 
 
+def check_results(program: driver.Program, results: Sequence[Array], arrays: Sequence[Array]) -> tuple[CheckResult, ...]:
+    """Each output against the float64 evaluation of the tensor-level program."""
+    return tuple(check_one(result, reference) for result, reference in zip(results, program.reference(*arrays), strict=True))
+
+
 def type_text(array: Array) -> str:
     """`33x1000xfloat32`."""
     return "x".join([*(str(extent) for extent in array.shape), str(array.dtype)])
 
 
-def show(program: driver.Program, results: Sequence[Array], comparisons: Sequence[Comparison], seconds: dict[str, float]) -> None:
+def show(program: driver.Program, results: Sequence[Array], comparisons: Sequence[CheckResult], seconds: dict[str, float]) -> None:
     """Print what was formed and chosen, the result and the verdict."""
     out = report.console()
     times = ", ".join(f"{name} {value:.2f} s" for name, value in seconds.items())
@@ -66,7 +72,7 @@ def record(
     program: driver.Program,
     arrays: Sequence[Array],
     results: Sequence[Array],
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[CheckResult],
     seed: int,
     seconds: dict[str, float],
 ) -> dict[str, Any]:
@@ -80,7 +86,7 @@ def record(
                 "relative_error": one.relative_error,
                 "largest_error": one.worst_error,
                 "allowed": one.tolerance,
-                "correct": one.correct,
+                "correct": one.ok,
             }
         outputs.append(entry)
     return {
@@ -99,6 +105,6 @@ def record(
             for kernel in program.manifest.kernels
         ],
         "relative_error": max((one.relative_error for one in comparisons), default=None),
-        "verdict": None if not comparisons else "correct" if all(one.correct for one in comparisons) else "wrong",
+        "verdict": None if not comparisons else "correct" if all(one.ok for one in comparisons) else "wrong",
         "remarks": [{"kind": r.kind, "pass": r.pass_name, "subject": r.subject, "text": r.text} for r in program.remarks],
     }

@@ -1,0 +1,53 @@
+"""Named passes on a file: every pass of the compiler is found, made from its text, run, and the module printed."""
+
+import pkgutil
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+
+import treadle.dialects  # noqa: F401 - makes every level's dialects known to the parser
+from treadle import transforms
+from treadle.driver.sources import read_source
+from treadle.ir.core import Operation
+from treadle.ir.passes import parse_passes, registered_passes, run_passes
+from treadle.ir.text import parse_module, print_module
+
+Observer = Callable[[str, str], None]
+
+
+@lru_cache(maxsize=1)
+def load_passes() -> None:
+    """Import every module of `treadle.transforms`; passes register themselves when they are imported."""
+    for module in pkgutil.walk_packages(transforms.__path__, transforms.__name__ + "."):
+        import_module(module.name)
+
+
+def run_file(file: Path, passes: str, after: Observer | None = None) -> str:
+    """The text of the module in `file` after the passes; `after(name, text)` sees it after each.
+
+    Raises TreadleError for the file's text, for unknown passes and options, and for what a pass refuses.
+    """
+    load_passes()
+    chosen = parse_passes(passes)
+    source = read_source(file)
+    module = parse_module(source.text, source.file)
+
+    def observe(name: str, op: Operation) -> None:
+        if after is not None:
+            after(name, print_module(op))
+
+    run_passes(module, chosen, after=observe)
+    return print_module(module)
+
+
+def describe_passes() -> str:
+    """One line a pass: its name, options with their defaults, and the first line of its module's docstring."""
+    load_passes()
+    lines: list[str] = []
+    for name, kind in registered_passes().items():
+        options = ", ".join(field.name if field.default is MISSING else f"{field.name}={field.default}" for field in fields(kind))
+        summary = (import_module(kind.__module__).__doc__ or "").partition("\n")[0]
+        lines.append(f"{name}{'{' + options + '}' if options else ''}\n    {summary}\n")
+    return "".join(lines)
