@@ -1,0 +1,296 @@
+"""Values of `arith` and `math` operations, on NumPy scalars and arrays alike.
+
+One table serves every level. What differs is the NumPy type that holds a scalar type: the exact storage type in the tile interpreter, so that every
+operation rounds as the machine's does; float64 for every float in the reference. Floats narrower than 32 bits are computed in float32 and rounded once.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from treadle.errors import NOT_EXECUTABLE, TreadleError
+from treadle.ir.core import Attribute, Operation
+from treadle.ir.dialects import arith, builtin, math
+from treadle.ir.locations import location_of
+from treadle.sim.element_types import Array, DType, element_type, is_float, storage_dtype, unsigned
+from treadle.sim.special_functions import erf
+
+Formats = Callable[[Attribute], DType]
+Function = Callable[..., Any]
+
+
+def _signed(function: Function) -> Function:
+    """An unsigned operation on signless integers: reinterpret, compute, reinterpret back."""
+
+    def apply(*args: Array) -> Any:
+        dtype = np.asarray(args[0]).dtype
+        return np.asarray(function(*(unsigned(np.asarray(a)) for a in args))).view(dtype)
+
+    return apply
+
+
+def _divide(function: Function) -> Function:
+    """Integer division; by zero (undefined) it gives zero."""
+
+    def apply(a: Array, b: Array) -> Any:
+        safe = np.where(b == 0, np.ones_like(b), b)
+        return np.where(b == 0, np.zeros_like(a), function(a, safe))
+
+    return apply
+
+
+def _truncating_quotient(a: Array, b: Array) -> Array:
+    quotient = np.floor_divide(a, b)
+    return quotient + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(quotient.dtype)
+
+
+def _shift(function: Function) -> Function:
+    """A shift; by the width or more (undefined) it gives zero."""
+
+    def apply(a: Array, b: Array) -> Any:
+        width = np.asarray(a).dtype.itemsize * 8
+        inside = unsigned(np.asarray(b)) < width
+        return np.where(inside, function(a, np.where(inside, b, np.zeros_like(b))), np.zeros_like(a))
+
+    return apply
+
+
+def _bool_or(on_bool: Function, on_int: Function) -> Function:
+    """i1 arithmetic is modulo 2; NumPy's is logical or refused."""
+    return lambda a, b: on_bool(a, b) if np.asarray(a).dtype == np.bool_ else on_int(a, b)
+
+
+def _count_trailing_zeros(x: Array) -> Array:
+    x = np.asarray(x)
+    return np.bitwise_count(unsigned(np.bitwise_and(np.invert(x), np.subtract(x, np.ones_like(x))))).astype(x.dtype)
+
+
+def _count_leading_zeros(x: Array) -> Array:
+    bits, width = unsigned(np.asarray(x)), np.asarray(x).dtype.itemsize * 8
+    shift = 1
+    while shift < width:
+        bits = bits | (bits >> np.asarray(shift, dtype=bits.dtype))
+        shift *= 2
+    return (width - np.bitwise_count(bits).astype(np.int64)).astype(np.asarray(x).dtype)
+
+
+def _round_half_away(x: Array) -> Array:
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
+def by_name(table: dict[type[Operation], Function]) -> dict[str, Function]:
+    """A table over operation names."""
+    return {kind.name: function for kind, function in table.items()}
+
+
+_INTEGER: dict[type[Operation], Function] = {
+    arith.AddiOp: _bool_or(np.bitwise_xor, np.add),
+    arith.SubiOp: _bool_or(np.bitwise_xor, np.subtract),
+    arith.MuliOp: _bool_or(np.bitwise_and, np.multiply),
+    arith.DivSIOp: _divide(_truncating_quotient),
+    arith.DivUIOp: _signed(_divide(np.floor_divide)),
+    arith.FloorDivSIOp: _divide(np.floor_divide),
+    arith.CeilDivSIOp: _divide(lambda a, b: np.negative(np.floor_divide(np.negative(a), b))),
+    arith.CeilDivUIOp: _signed(_divide(lambda a, b: np.floor_divide(a, b) + (np.remainder(a, b) != 0).astype(a.dtype))),
+    arith.RemSIOp: _divide(np.fmod),
+    arith.RemUIOp: _signed(_divide(np.remainder)),
+    arith.MinSIOp: np.minimum,
+    arith.MaxSIOp: np.maximum,
+    arith.MinUIOp: _signed(np.minimum),
+    arith.MaxUIOp: _signed(np.maximum),
+    arith.AndIOp: np.bitwise_and,
+    arith.OrIOp: np.bitwise_or,
+    arith.XOrIOp: np.bitwise_xor,
+    arith.ShLIOp: _shift(np.left_shift),
+    arith.ShRSIOp: _shift(np.right_shift),
+    arith.ShRUIOp: _signed(_shift(np.right_shift)),
+    math.AbsIOp: np.abs,
+    math.CtPopOp: lambda x: np.bitwise_count(unsigned(np.asarray(x))).astype(np.asarray(x).dtype),
+    math.CountLeadingZerosOp: _count_leading_zeros,
+    math.CountTrailingZerosOp: _count_trailing_zeros,
+    math.IPowIOp: np.power,
+}
+
+_FLOAT: dict[type[Operation], Function] = {
+    arith.AddfOp: np.add,
+    arith.SubfOp: np.subtract,
+    arith.MulfOp: np.multiply,
+    arith.DivfOp: np.divide,
+    arith.RemfOp: np.fmod,
+    arith.NegfOp: np.negative,
+    arith.MaximumfOp: np.maximum,
+    arith.MinimumfOp: np.minimum,
+    arith.MaxnumfOp: np.fmax,
+    arith.MinnumfOp: np.fmin,
+    math.AbsFOp: np.abs,
+    math.AcosOp: np.arccos,
+    math.AcoshOp: np.arccosh,
+    math.AsinOp: np.arcsin,
+    math.AsinhOp: np.arcsinh,
+    math.AtanOp: np.arctan,
+    math.AtanhOp: np.arctanh,
+    math.Atan2Op: np.arctan2,
+    math.CbrtOp: np.cbrt,
+    math.CeilOp: np.ceil,
+    math.CopySignOp: np.copysign,
+    math.CosOp: np.cos,
+    math.CoshOp: np.cosh,
+    math.ErfOp: erf,
+    math.ExpOp: np.exp,
+    math.Exp2Op: np.exp2,
+    math.ExpM1Op: np.expm1,
+    math.FloorOp: np.floor,
+    math.LogOp: np.log,
+    math.Log10Op: np.log10,
+    math.Log1pOp: np.log1p,
+    math.Log2Op: np.log2,
+    math.PowFOp: np.power,
+    math.RoundOp: _round_half_away,
+    math.RoundEvenOp: np.rint,
+    math.RsqrtOp: lambda x: 1 / np.sqrt(x),
+    math.SinOp: np.sin,
+    math.SinhOp: np.sinh,
+    math.SqrtOp: np.sqrt,
+    math.TanOp: np.tan,
+    math.TanhOp: np.tanh,
+    math.TruncOp: np.trunc,
+}
+
+INTEGER, FLOAT = by_name(_INTEGER), by_name(_FLOAT)
+
+_CMPI: tuple[Function, ...] = (
+    np.equal,
+    np.not_equal,
+    np.less,
+    np.less_equal,
+    np.greater,
+    np.greater_equal,
+    *(
+        (lambda function: lambda a, b: function(unsigned(np.asarray(a)), unsigned(np.asarray(b))))(f)
+        for f in (np.less, np.less_equal, np.greater, np.greater_equal)
+    ),
+)
+
+
+def _unordered(a: Array, b: Array) -> Array:
+    return np.isnan(a) | np.isnan(b)
+
+
+_ORDERED: tuple[Function, ...] = (np.equal, np.greater, np.greater_equal, np.less, np.less_equal, lambda a, b: (a < b) | (a > b))
+_CMPF: tuple[Function, ...] = (
+    lambda a, b: np.zeros(np.broadcast(a, b).shape, dtype=np.bool_),
+    *_ORDERED,
+    lambda a, b: ~_unordered(a, b),
+    *((lambda function: lambda a, b: function(a, b) | _unordered(a, b))(f) for f in (*_ORDERED[:5],)),
+    np.not_equal,
+    _unordered,
+    lambda a, b: np.ones(np.broadcast(a, b).shape, dtype=np.bool_),
+)
+
+
+def _to_integer(x: Array, dtype: DType, *, as_unsigned: bool) -> Array:
+    """Truncation towards zero; outside the range (undefined) it saturates, NaN gives zero."""
+    limits = np.iinfo(np.dtype(f"u{dtype.itemsize}") if as_unsigned else dtype)
+    wide = np.nan_to_num(np.trunc(np.asarray(x).astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    middle = np.where((wide >= float(limits.max)) | (wide <= float(limits.min)), 0.0, wide).astype(np.uint64 if as_unsigned else np.int64)
+    exact = np.where(wide >= float(limits.max), limits.max, np.where(wide <= float(limits.min), limits.min, middle))
+    return np.asarray(exact).astype(limits.dtype).view(dtype)
+
+
+def _cast(op: Operation, formats: Formats) -> Function | None:
+    source, target = element_type(op.operands[0].type), element_type(op.results[0].type)
+    dtype = formats(target)
+    match op:
+        case arith.ExtFOp() | arith.TruncFOp() | arith.SIToFPOp():
+            if storage_dtype(source) == np.bool_:
+                return lambda x: np.negative(np.asarray(x).astype(np.float32)).astype(dtype)
+            return lambda x: np.asarray(x).astype(dtype)
+        case arith.UIToFPOp():
+            return lambda x: unsigned(np.asarray(x)).astype(dtype)
+        case arith.ExtSIOp():
+            if storage_dtype(source) == np.bool_:
+                return lambda x: np.negative(np.asarray(x).astype(dtype))
+            return lambda x: np.asarray(x).astype(dtype)
+        case arith.ExtUIOp():
+            return lambda x: unsigned(np.asarray(x)).astype(dtype)
+        case arith.TruncIOp() if dtype == np.bool_:
+            return lambda x: (np.asarray(x) & 1).astype(dtype)
+        case arith.IndexCastUIOp():
+            return lambda x: unsigned(np.asarray(x)).astype(dtype)
+        case arith.TruncIOp() | arith.IndexCastOp():
+            return lambda x: np.asarray(x).astype(dtype)
+        case arith.FPToSIOp():
+            return lambda x: _to_integer(x, dtype, as_unsigned=False)
+        case arith.FPToUIOp():
+            return lambda x: _to_integer(x, dtype, as_unsigned=True)
+        case arith.BitcastOp():
+            stored, wanted = storage_dtype(source), storage_dtype(target)
+            return lambda x: np.ascontiguousarray(np.asarray(x).astype(stored)).view(wanted).astype(dtype).reshape(np.shape(x))
+        case _:
+            return None
+
+
+def constant_value(op: arith.ConstantOp, formats: Formats) -> Array:
+    """The value of a constant, rounded to its declared type; 0-d for scalars."""
+    return attribute_value(op.value, formats)
+
+
+def attribute_value(value: Attribute, formats: Formats) -> Array:
+    """The value of an integer, float or dense attribute, rounded to its declared type."""
+    if isinstance(value, builtin.DenseIntOrFPElementsAttr):
+        scalar: Attribute = value.get_element_type()
+        raw = value.get_values()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        shape = value.get_shape()
+    elif isinstance(value, builtin.IntegerAttr | builtin.FloatAttr):
+        scalar, raw, shape = value.type, [value.value.data], ()
+    else:
+        raise TreadleError(NOT_EXECUTABLE, name="arith.constant", reason=f"its value {value} is not dense")
+    stored = storage_dtype(scalar)
+    if is_float(scalar):
+        exact = np.array(raw, dtype=np.float64).astype(stored)
+    else:
+        mask = (1 << (stored.itemsize * 8)) - 1
+        exact = np.array([int(v) & mask for v in raw], dtype=f"u{stored.itemsize}").astype(stored)  # pyright: ignore[reportUnknownVariableType]
+    return exact.reshape(shape).astype(formats(scalar))
+
+
+def _in_format(function: Function, dtype: DType) -> Function:
+    """Compute in float32 at least, round once to `dtype`."""
+    if dtype in (np.float64, np.float32):
+        return lambda *args: np.asarray(function(*args)).astype(dtype, copy=False)
+    return lambda *args: np.asarray(function(*(np.asarray(a).astype(np.float32) for a in args))).astype(dtype)
+
+
+def _not_executable(op: Operation, reason: str) -> TreadleError:
+    return TreadleError(NOT_EXECUTABLE, location_of(op), name=op.name, reason=reason)
+
+
+def elementwise_function(op: Operation, formats: Formats) -> Function | None:
+    """What computes the single result of an `arith` or `math` operation from its operands' values; None where the operation is of neither kind."""
+    if isinstance(op, arith.ConstantOp):
+        value = constant_value(op, formats)
+        return lambda: value
+    if not op.name.startswith(("arith.", "math.")):
+        return None
+    if len(op.results) != 1:
+        raise _not_executable(op, "it has several results")
+    dtype = formats(element_type(op.results[0].type))
+    if op.name in INTEGER:
+        return INTEGER[op.name]
+    if op.name in FLOAT:
+        return _in_format(FLOAT[op.name], dtype)
+    if isinstance(op, math.FmaOp):
+        wide = np.float32 if dtype.itemsize < 4 else np.float64  # the product of two f32 is exact in f64: one rounding, nearly always
+        return lambda a, b, c: np.asarray(np.asarray(a).astype(wide) * np.asarray(b).astype(wide) + c).astype(dtype)
+    if isinstance(op, math.FPowIOp):
+        return _in_format(lambda x, n: np.power(x, np.asarray(n).astype(x.dtype)), dtype)
+    if isinstance(op, arith.CmpiOp):
+        return _CMPI[op.predicate.value.data]
+    if isinstance(op, arith.CmpfOp):
+        return _CMPF[op.predicate.value.data]
+    if isinstance(op, arith.SelectOp):
+        return lambda condition, a, b: np.where(condition, a, b)
+    if (cast := _cast(op, formats)) is not None:
+        return cast
+    raise _not_executable(op, "it has no definition here")
