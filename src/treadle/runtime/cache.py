@@ -1,0 +1,151 @@
+"""The disk cache: folders of files under the digest of everything they depend on, safe under concurrent processes.
+
+An entry is built in a folder of its own and renamed into place, so it is either absent or complete. Builders of one key wait for each other;
+readers never wait. Entries that were not used for longest go first when the cache grows beyond `TREADLE_CACHE_MIB`.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import filelock
+import platformdirs
+
+from treadle import errors, knobs
+from treadle.errors import TreadleError
+
+_TRIM_EVERY: Final = 32
+"""Entries are counted and trimmed once in so many writes of a process."""
+
+
+def key_of(*parts: str | bytes) -> str:
+    """SHA-256 of the parts; each is preceded by its length, so that no two lists of parts run into each other."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(f"{len(data)}:".encode())
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def default_folder() -> Path:
+    """Where the cache is unless told otherwise."""
+    return knobs.CACHE_DIR.get() or Path(platformdirs.user_cache_dir("treadle", appauthor=False))
+
+
+class Cache:
+    """The cache in one folder (made when first written). Raises TR902 where the folder cannot be written."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or default_folder()
+        self._writes = 0
+
+    def path_of(self, key: str) -> Path:
+        """The folder of a key, whether it exists or not."""
+        return self.folder / "entries" / key[:2] / key
+
+    def find(self, key: str) -> Path | None:
+        """The folder of a key that is there; counts as a use."""
+        place = self.path_of(key)
+        try:
+            os.utime(place)
+        except OSError:  # absent, or a cache that may only be read
+            return place if place.is_dir() else None
+        return place
+
+    def get_or_create(self, key: str, build: Callable[[Path], None]) -> Path:
+        """The folder of a key; where it is absent, `build` fills an empty folder, once even among processes. An exception leaves nothing."""
+        if (place := self.find(key)) is not None:
+            return place
+        with self._writing(), filelock.FileLock(self._lock_file(key)):
+            if (place := self.find(key)) is not None:
+                return place
+            return self._build(key, build)
+
+    def get(self, key: str) -> dict[str, bytes] | None:
+        """All files of an entry by name; None if there is none."""
+        place = self.find(key)
+        if place is None:
+            return None
+        try:
+            return {path.name: path.read_bytes() for path in sorted(place.iterdir())}
+        except OSError:  # trimmed by another process meanwhile
+            return None
+
+    def put(self, key: str, files: Mapping[str, bytes]) -> None:
+        """Store an entry, unless it is there already."""
+
+        def build(folder: Path) -> None:
+            for name, data in files.items():
+                (folder / name).write_bytes(data)
+
+        self.get_or_create(key, build)
+
+    def trim(self, limit_bytes: int) -> None:
+        """Remove the entries that were not used for longest until the rest fits; and what crashed builders left an hour ago."""
+        entries: list[tuple[float, int, Path]] = []
+        for path in (self.folder / "entries").glob("*/*"):
+            with contextlib.suppress(OSError):
+                entries.append((path.stat().st_mtime, sum(f.stat().st_size for f in path.iterdir()), path))
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in sorted(entries):
+            if total <= limit_bytes:
+                break
+            self._remove(path)
+            total -= size
+        for path in (self.folder / "building").glob("*"):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < time.time() - 3600:
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def _build(self, key: str, build: Callable[[Path], None]) -> Path:
+        building = self.folder / "building"
+        building.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=key[:8] + "-", dir=building))
+        try:
+            build(made)
+            place = self.path_of(key)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            made.chmod(0o755)
+            try:
+                made.rename(place)
+            except OSError as problem:
+                if problem.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+        self._writes += 1
+        limit = knobs.CACHE_MIB.get()
+        if limit and self._writes % _TRIM_EVERY == 1:
+            self.trim(limit << 20)
+        return place
+
+    def _remove(self, path: Path) -> None:
+        """Take an entry out of sight in one step, then delete it."""
+        (self.folder / "building").mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
+            aside = Path(tempfile.mkdtemp(prefix="old-", dir=self.folder / "building"))
+            path.rename(aside / path.name)
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _lock_file(self, key: str) -> Path:
+        # One of 256 files for all keys: lock files cannot be deleted safely, so there must not be one a key.
+        locks = self.folder / "locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        return locks / key[:2]
+
+    @contextlib.contextmanager
+    def _writing(self):
+        try:
+            yield
+        except OSError as problem:
+            raise TreadleError(
+                errors.WRITE_FILE, path=problem.filename or self.folder, reason=problem.strerror or str(problem)
+            ) from problem

@@ -1,0 +1,110 @@
+"""What a device is, which there are, and how one is chosen.
+
+A device loads an artifact (`Manifest` and files) and gives a `LoadedProgram`: a callable on arrays. Devices are reached by kind through a table
+of module names, so that no vendor's binding is imported before it is wanted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final, Protocol
+
+from treadle import errors
+from treadle.artifact import Manifest
+from treadle.errors import TreadleError
+
+
+class LoadedProgram(Protocol):
+    """A program on its device."""
+
+    @property
+    def device_name(self) -> str:
+        """The device in words."""
+        ...
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        """Run; one array (shape, dtype, DLPack, `numpy()`) for each output. Raises TR721..TR729 for wrong arguments."""
+        ...
+
+
+class Device(Protocol):
+    """A place that runs programs."""
+
+    @property
+    def kind(self) -> str:
+        """`cuda`, `hip` or `sim`."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """In words, such as the product's name."""
+        ...
+
+    @property
+    def target(self) -> str:
+        """What to compile for: `sm_90a`, `gfx942`, `sim`."""
+        ...
+
+    def load(self, manifest: Manifest, files: Mapping[str, bytes]) -> LoadedProgram:
+        """Bring a program to the device. Raises TR602 for another target, TR604, TR605, TR607 for what the device cannot take."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all work on the device. Raises TR603 for a fault of earlier work."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """One line of a survey: `description` is what the device is, or why it is not there."""
+
+    kind: str
+    target: str
+    available: bool
+    description: str
+
+
+# Each module has `open_device() -> Device`, which raises TR601 where there is none.
+_MODULES: Final = {"cuda": "treadle.runtime.cuda", "hip": "treadle.runtime.hip", "sim": "treadle.sim.device"}
+_GPUS: Final = ("cuda", "hip")
+
+
+@lru_cache(maxsize=8)
+def open_device(kind: str) -> Device:
+    """The device of a kind (`cuda`, `hip`, `sim`), opened once a process. Raises TR601 with the reason where there is none."""
+    if kind not in _MODULES:
+        known = ", ".join(_MODULES)
+        raise TreadleError(errors.NO_DEVICE, device=kind, reason="there is no such kind", hint=f"choose one of {known}")
+    return import_module(_MODULES[kind]).open_device()
+
+
+def default_device(target: str | None = None) -> Device:
+    """The GPU of this machine, else the simulator. With a target: the device that runs programs for it; raises TR602 where there is none."""
+    if target == "sim":
+        return open_device("sim")
+    reasons: list[str] = []
+    for kind in _GPUS:
+        try:
+            device = open_device(kind)
+        except TreadleError as absent:
+            reasons.append(absent.message)
+            continue
+        if target is None or device.target == target:
+            return device
+        reasons.append(f"{device.name} runs programs for {device.target}")
+    if target is None:
+        return open_device("sim")
+    raise TreadleError(errors.NO_DEVICE_FOR_TARGET, target=target, reason="; ".join(reasons))
+
+
+def survey() -> list[DeviceInfo]:
+    """Every kind of device, there or not."""
+    found: list[DeviceInfo] = []
+    for kind in _MODULES:
+        try:
+            device = open_device(kind)
+            found.append(DeviceInfo(kind, device.target, True, device.name))
+        except TreadleError as absent:
+            found.append(DeviceInfo(kind, "", False, absent.message))
+    return found
