@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import treadle.dialects  # noqa: F401 - makes our dialects known to the parser
+import treadle.dialects  # noqa: F401 # pyright: ignore[reportUnusedImport] - makes our dialects known to the parser
 from treadle.errors import READ_FILE, UNSUPPORTED, WHICH_FUNCTION, SourceLocation, TreadleError
-from treadle.ir.builtin import ModuleOp, ShapedType, StringAttr, SymbolRefAttr, TensorType
-from treadle.ir.core import Attribute, Operation
+from treadle.ir.builtin import AnyFloat, IndexType, IntegerType, ModuleOp, StringAttr, SymbolRefAttr, TensorType
+from treadle.ir.core import Attribute
 from treadle.ir.dialects import func
 from treadle.ir.text import location_of, parse_module
 
@@ -102,23 +102,9 @@ def _callee(op: func.CallOp) -> str:
 def _check_signature(entry: func.FuncOp) -> None:
     kinds = [*entry.function_type.inputs, *entry.function_type.outputs]
     for kind in kinds:
-        if isinstance(kind, ShapedType) and not isinstance(kind, TensorType):
-            raise TreadleError(UNSUPPORTED, location_of(entry), what=f"an argument or result of type {kind}", hint="use ranked tensors")
-        if not isinstance(kind, TensorType) and _is_opaque(kind):
-            raise TreadleError(
-                UNSUPPORTED, location_of(entry), what=f"an argument or result of type {kind}", hint="use ranked tensors or scalars"
-            )
+        if not isinstance(kind, TensorType | AnyFloat | IndexType | IntegerType):
+            hint = "use ranked tensors and scalars"
+            raise TreadleError(UNSUPPORTED, location_of(entry), what=f"an argument or result of type {kind}", hint=hint)
     if not any(isinstance(kind, TensorType) for kind in kinds):
         hint = "take or return at least one ranked tensor"
         raise TreadleError(UNSUPPORTED, location_of(entry), what=f"function '{entry.sym_name.data}', which has no tensors,", hint=hint)
-
-
-def _is_opaque(kind: Attribute) -> bool:
-    from treadle.ir.builtin import AnyFloat, IndexType, IntegerType
-
-    return not isinstance(kind, AnyFloat | IndexType | IntegerType)
-
-
-def functions_of(module: Operation) -> list[func.FuncOp]:
-    """The functions of a loaded module, in order."""
-    return _functions(module) if isinstance(module, ModuleOp) else []

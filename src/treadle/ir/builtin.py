@@ -1,4 +1,7 @@
-"""The builtin types and attributes by name, for `from treadle.ir.builtin import TensorType`."""
+"""The builtin types and attributes by name, for `from treadle.ir.builtin import TensorType`, and typed tests for them."""
+
+from collections.abc import Sequence
+from typing import TypeGuard, TypeVar, cast
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -6,6 +9,7 @@ from xdsl.dialects.builtin import (
     AnyFloat,
     ArrayAttr,
     BFloat16Type,
+    ComplexType,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
     DictionaryAttr,
@@ -43,6 +47,7 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
+from xdsl.ir import Attribute
 
 __all__ = [
     "DYNAMIC_INDEX",
@@ -50,6 +55,7 @@ __all__ = [
     "AnyFloat",
     "ArrayAttr",
     "BFloat16Type",
+    "ComplexType",
     "DenseArrayBase",
     "DenseIntOrFPElementsAttr",
     "DictionaryAttr",
@@ -86,4 +92,32 @@ __all__ = [
     "i16",
     "i32",
     "i64",
+    "is_array_of",
+    "is_integer",
+    "is_tensor",
+    "tensor_types",
 ]
+
+A = TypeVar("A", bound=Attribute)
+
+
+def is_tensor(kind: Attribute) -> TypeGuard[TensorType[Attribute]]:
+    """Whether `kind` is a ranked tensor type."""
+    return isinstance(kind, TensorType)
+
+
+def is_integer(kind: Attribute) -> TypeGuard[IntegerType]:
+    """Whether `kind` is an integer type (not index)."""
+    return isinstance(kind, IntegerType)
+
+
+def is_array_of(attribute: Attribute | None, kind: type[A]) -> TypeGuard[ArrayAttr[A]]:
+    """Whether `attribute` is an array whose entries are all of `kind`."""
+    if not isinstance(attribute, ArrayAttr):
+        return False
+    return all(isinstance(entry, kind) for entry in cast("ArrayAttr[Attribute]", attribute).data)
+
+
+def tensor_types(kinds: Sequence[Attribute]) -> list[Attribute]:
+    """The ranked tensor types among `kinds`."""
+    return [kind for kind in kinds if is_tensor(kind)]

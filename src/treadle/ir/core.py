@@ -1,6 +1,6 @@
 """IR structures and the definition language for operations, re-exported from xDSL."""
 
-from xdsl.builder import Builder, ImplicitBuilder, InsertPoint
+from xdsl.builder import Builder, ImplicitBuilder
 from xdsl.dialects.builtin import DYNAMIC_INDEX
 from xdsl.dialects.utils import (
     DynamicIndexList,
@@ -53,10 +53,13 @@ from xdsl.irdl import (
 )
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
+from xdsl.rewriter import InsertPoint
 from xdsl.traits import (
+    EffectInstance,
     HasParent,
     IsolatedFromAbove,
     IsTerminator,
+    MemoryEffect,
     NoTerminator,
     Pure,
     RecursiveMemoryEffect,
@@ -83,12 +86,14 @@ __all__ = [
     "Data",
     "Dialect",
     "DynamicIndexList",
+    "EffectInstance",
     "HasParent",
     "IRDLOperation",
     "ImplicitBuilder",
     "InsertPoint",
     "IsTerminator",
     "IsolatedFromAbove",
+    "MemoryEffect",
     "NoTerminator",
     "OpResult",
     "Operation",

@@ -5,11 +5,12 @@ puts these in place of upstream's.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 from xdsl.dialects.arith import CMPF_COMPARISON_OPERATIONS, CMPI_COMPARISON_OPERATIONS, FastMathFlagsAttr
 from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerAttr, IntegerType, MemRefType, TensorType, VectorType, i1, i64
 
+from treadle.ir.builtin import is_integer
 from treadle.ir.core import (
     Attribute,
     IRDLOperation,
@@ -29,7 +30,9 @@ from treadle.ir.core import (
 
 def element_of(kind: Attribute) -> Attribute:
     """The element type of a tensor, vector or memref type; a scalar type itself."""
-    return kind.element_type if isinstance(kind, TensorType | VectorType | MemRefType) else kind
+    if isinstance(kind, TensorType | VectorType | MemRefType):
+        return cast("TensorType[Attribute]", kind).element_type
+    return kind
 
 
 def with_element(kind: Attribute, element: Attribute) -> Attribute:
@@ -62,8 +65,9 @@ class CastOp(IRDLOperation):
         source, target = element_of(self.input.type), element_of(self.result.type)
         if with_element(self.input.type, target) != self.result.type:
             raise VerifyException(f"operand {self.input.type} and result {self.result.type} must have the same shape")
-        widths = isinstance(source, IntegerType) and isinstance(target, IntegerType)
-        wrong_way = self.CHANGE != 0 and widths and (target.width.data - source.width.data) * self.CHANGE <= 0
+        wrong_way = False
+        if self.CHANGE and is_integer(source) and is_integer(target):
+            wrong_way = (target.width.data - source.width.data) * self.CHANGE <= 0
         if not isinstance(source, self.SOURCE) or not isinstance(target, self.TARGET) or wrong_way:
             raise VerifyException(f"cannot convert {self.input.type} to {self.result.type}")
 

@@ -1,21 +1,20 @@
 """Rewriting that keeps source locations and always ends.
 
-Upstream's rewriter leaves new operations without a location and its greedy driver has no cap. Here every operation that a pattern inserts inherits
-the location of the operation it replaces (of the matched one where it replaces none), and a set of patterns that never settles is an
-`InternalError` naming the pattern that was still at work.
+Upstream's rewriter leaves new operations without a location and its greedy driver has no cap. Here every operation that a pattern
+inserts inherits the location of the operation it replaces (of the matched one where it replaces none), and a set of patterns that never
+settles is an `InternalError` naming the pattern that was still at work.
 """
 
 from collections.abc import Iterable, Sequence
 
-from xdsl.pattern_rewriter import PatternRewriter as UpstreamRewriter
-from xdsl.pattern_rewriter import RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 from xdsl.rewriter import InsertPoint
 
 from treadle.errors import InternalError, TreadleError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.locations import give_location, has_location, location_of, set_location
 
-__all__ = ["InsertPoint", "Pattern", "PatternRewriter", "op_type_rewrite_pattern", "rewrite_greedily", "set_location"]
+__all__ = ["InsertPoint", "LocatingRewriter", "Pattern", "PatternRewriter", "op_type_rewrite_pattern", "rewrite_greedily", "set_location"]
 
 DEFAULT_MAX_ITERATIONS = 64
 
@@ -29,7 +28,7 @@ class Pattern(RewritePattern):
         return type(self).__name__
 
 
-class PatternRewriter(UpstreamRewriter):
+class LocatingRewriter(PatternRewriter):
     """Inserts with the location of what is replaced, and remembers what has been erased."""
 
     def __init__(self, op: Operation) -> None:
@@ -67,7 +66,7 @@ class PatternRewriter(UpstreamRewriter):
 def _apply(op: Operation, patterns: Sequence[RewritePattern], erased: set[Operation]) -> RewritePattern | None:
     """Try the patterns on `op` in order; the first that changed something, or None."""
     for pattern in patterns:
-        rewriter = PatternRewriter(op)
+        rewriter = LocatingRewriter(op)
         try:
             pattern.match_and_rewrite(op, rewriter)
         except (TreadleError, InternalError):
@@ -88,7 +87,8 @@ def _label(pattern: RewritePattern) -> str:
 def rewrite_greedily(root: Operation, patterns: Iterable[RewritePattern], max_iterations: int = DEFAULT_MAX_ITERATIONS) -> bool:
     """Sweep over the operations inside `root` in program order, applying the first pattern that fires, until a sweep changes nothing.
 
-    Returns whether anything changed. Raises `InternalError` naming the last pattern that fired after `max_iterations` sweeps that all changed something.
+    Returns whether anything changed. Raises `InternalError` naming the last pattern that fired after `max_iterations` sweeps that all
+    changed something.
     """
     ordered = tuple(patterns)
     changed = False

@@ -1,7 +1,7 @@
 """Cleaning up: `cse`, `dce` and `canonicalize`.
 
-Level: any. Reads: constants, uses, effects. Writes: removes operations and folds index arithmetic. Leaves alone: operations with effects (or effects
-nobody knows), floating-point arithmetic, and every location.
+Level: any. Reads: constants, uses, effects. Writes: removes operations and folds index arithmetic. Leaves alone: operations with
+effects (or effects nobody knows), floating-point arithmetic, and every location.
 """
 
 from collections.abc import Callable, Sequence

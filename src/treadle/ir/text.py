@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from io import StringIO
 
 from treadle.errors import PARSE, UNKNOWN_OP, VERIFY, SourceLocation, TreadleError
-from treadle.ir.builtin import AnyFloat
+from treadle.ir.builtin import AnyFloat, ComplexType, IndexType, IntegerType
 from treadle.ir.context import Context, default_context
-from treadle.ir.core import Attribute, AttrParser, Operation, ParseError, Parser, Printer
+from treadle.ir.core import AttrParser, Operation, ParseError, Parser, Printer
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import has_location, location_of, make_location
 
@@ -18,7 +18,7 @@ __all__ = ["location_of", "parse_module", "print_module", "verify_module"]
 class HexElement(Parser._TensorLiteralElement):  # pyright: ignore[reportPrivateUsage]
     """A hexadecimal element of `dense<..>`: for floats it is the bit pattern (upstream reads `0xFF800000` as 4286578688.0)."""
 
-    def to_type(self, parser: AttrParser, type: Attribute):
+    def to_type(self, parser: AttrParser, type: AnyFloat | IntegerType | IndexType | ComplexType):
         if isinstance(type, AnyFloat):
             width = type.compile_time_size
             if not isinstance(self.value, int) or self.value >= 1 << (8 * width):

@@ -1,8 +1,8 @@
 """What the upstream dialects lack, under MLIR's names: import these classes rather than upstream's of the same name.
 
-`scf.forall` and parallel insertions, `affine.max`, contractions of mixed types, structured ops that keep attributes and several results, and
-slices, reshapes and shapes that are checked. Where upstream has a class of the name, ours is a subclass of it, except `ReduceOp`, `BroadcastOp`
-and `TransposeOp`.
+`scf.forall` and parallel insertions, `affine.max`, contractions of mixed types, structured ops that keep attributes and several results,
+and slices, reshapes and shapes that are checked. Where upstream has a class of the name, ours is a subclass of it, except `ReduceOp`,
+`BroadcastOp` and `TransposeOp`.
 """
 
 from treadle.dialects.mlir_ext.affine_max import MaxOp

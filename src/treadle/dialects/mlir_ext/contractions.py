@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 from treadle.dialects.mlir_ext.linalg_base import (
     IteratorTypeAttr,
     NamedOperation,
+    TensorEffects,
     YieldOp,
     cast_scalar,
     element_type,
@@ -19,7 +20,7 @@ from treadle.dialects.mlir_ext.linalg_base import (
     print_result_types,
 )
 from treadle.dialects.mlir_ext.loops import verify_structured
-from treadle.ir.builtin import AffineMapAttr, AnyFloat, ArrayAttr, IntegerType, TensorType
+from treadle.ir.builtin import AffineMapAttr, AnyFloat, ArrayAttr, IntegerType, is_array_of, tensor_types
 from treadle.ir.core import (
     AffineDimExpr,
     AffineExpr,
@@ -34,6 +35,7 @@ from treadle.ir.core import (
     VerifyException,
     irdl_op_definition,
     opt_prop_def,
+    traits_def,
 )
 from treadle.ir.dialects import arith, linalg
 
@@ -64,6 +66,7 @@ class ContractionMixin(NamedOperation):
 
     PRINT_ATTRS_IN_FRONT: ClassVar[bool] = True
     DEFAULT_MAPS: ClassVar[Maps]
+    traits = traits_def(TensorEffects())
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class ContractionMixin(NamedOperation):
             self,
             ins=ins,
             outs=outs,
-            result_types=[[value.type for value in outs if isinstance(value.type, TensorType)]],
+            result_types=[tensor_types([value.type for value in outs])],
             properties={"indexing_maps": self.DEFAULT_MAPS if indexing_maps is None else indexing_maps},
             attributes=attributes,
             hidden_region=contraction_body(ins, outs),
@@ -91,7 +94,7 @@ class ContractionMixin(NamedOperation):
 
     def get_indexing_maps(self) -> Maps:
         maps = self.properties.get("indexing_maps")
-        return maps if isinstance(maps, ArrayAttr) else self.DEFAULT_MAPS
+        return maps if is_array_of(maps, AffineMapAttr) else self.DEFAULT_MAPS
 
     def get_default_indexing_maps(self) -> Sequence[AffineMap]:
         return tuple(entry.data for entry in self.get_indexing_maps())
@@ -126,7 +129,9 @@ class ContractionMixin(NamedOperation):
             maps = parser.parse_attribute()
         attributes = parser.parse_optional_attr_dict()
         maps = attributes.pop("indexing_maps", maps)
-        if maps is not None and not (isinstance(maps, ArrayAttr) and all(isinstance(entry, AffineMapAttr) for entry in maps)):
+        if maps is None:
+            maps = cls.DEFAULT_MAPS
+        if not is_array_of(maps, AffineMapAttr):
             parser.raise_error("indexing_maps must be an array of affine maps", start, parser.pos)
         inputs = parse_operand_group(parser, "ins")
         outputs = parse_operand_group(parser, "outs")
@@ -138,7 +143,7 @@ class ContractionMixin(NamedOperation):
         return cls.build(
             operands=[inputs, outputs],
             result_types=[result_types],
-            properties={"indexing_maps": cls.DEFAULT_MAPS if maps is None else maps},
+            properties={"indexing_maps": maps},
             attributes=attributes,
             regions=[body],
         )

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from treadle.dialects.mlir_ext.linalg_base import YieldOp, cast_scalar, element_type
+from treadle.dialects.mlir_ext.linalg_base import TensorEffects, YieldOp, cast_scalar, element_type
 from treadle.dialects.mlir_ext.loops import verify_structured
 from treadle.ir.builtin import AnyFloat, IndexType, IntegerType
-from treadle.ir.core import Block, Region, SSAValue, VerifyException
+from treadle.ir.core import Block, Region, SSAValue, VerifyException, traits_def
 from treadle.ir.dialects import linalg
 
 
@@ -20,6 +20,8 @@ def _converting_body(inputs: Sequence[SSAValue], outputs: Sequence[SSAValue]) ->
 class FillOp(linalg.ops.FillOp):
     """Every element of the output is the scalar, converted."""
 
+    traits = traits_def(TensorEffects())
+
     def verify_(self) -> None:
         super().verify_()
         if not isinstance(self.inputs[0].type, AnyFloat | IntegerType | IndexType):
@@ -33,6 +35,8 @@ class FillOp(linalg.ops.FillOp):
 
 class CopyOp(linalg.ops.CopyOp):
     """Every element of the output is the input's, converted."""
+
+    traits = traits_def(TensorEffects())
 
     def verify_(self) -> None:
         super().verify_()

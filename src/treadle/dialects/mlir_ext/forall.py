@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from treadle.dialects.mlir_ext.mapping import mapping_error
-from treadle.ir.builtin import ArrayAttr, DenseArrayBase, IndexType, IntegerType, TensorType, i64
+from treadle.ir.builtin import ArrayAttr, DenseArrayBase, IndexType, IntegerType, TensorType, i64, is_array_of
 from treadle.ir.core import (
     DYNAMIC_INDEX,
     Attribute,
@@ -238,7 +238,7 @@ class ForallOp(IRDLOperation):
             body.block.add_op(InParallelOp())
         attributes = parser.parse_optional_attr_dict()
         mapping = attributes.pop("mapping", None)
-        if mapping is not None and not isinstance(mapping, ArrayAttr):
+        if mapping is not None and not is_array_of(mapping, Attribute):
             parser.raise_error("mapping must be an array of mapping attributes")
         op = cls(lower, upper, step, outputs, body, mapping)
         op.attributes |= attributes

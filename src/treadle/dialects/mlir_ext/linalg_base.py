@@ -1,16 +1,26 @@
 """Base classes of the linalg dialect and the text shared by its operations: `ins(..) outs(..)` groups and result lists."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
-from treadle.ir.builtin import AnyFloat, IntegerType, MemRefType, TensorType
-from treadle.ir.core import Attribute, Block, Parser, Printer, SSAValue, VerifyException
+from treadle.ir.builtin import AnyFloat, MemRefType, is_integer
+from treadle.ir.core import Attribute, Block, EffectInstance, MemoryEffect, Operation, Parser, Printer, SSAValue, VerifyException
 from treadle.ir.dialects import arith, linalg
+from treadle.ir.elementwise import element_of
 
 LinalgStructuredOperation = linalg.abstract_ops.LinalgStructuredOperation
 NamedOperation = linalg.abstract_ops.NamedOperation
 IteratorTypeAttr = linalg.attrs.IteratorTypeAttr
 IteratorType = linalg.attrs.IteratorType
 YieldOp = linalg.ops.YieldOp
+
+
+class TensorEffects(MemoryEffect):
+    """No effects on tensors; unknown ones where a memref is written. Upstream's linalg ops say nothing, so dead ones would stay."""
+
+    @classmethod
+    def get_effects(cls, op: Operation) -> AbstractSet[EffectInstance] | None:
+        return None if any(isinstance(operand.type, MemRefType) for operand in op.operands) else frozenset()
 
 
 def parse_operand_group(parser: Parser, keyword: str) -> Sequence[SSAValue]:
@@ -59,7 +69,7 @@ def print_result_types(printer: Printer, types: Sequence[Attribute]) -> None:
 
 def element_type(value: SSAValue) -> Attribute:
     """The element type of a tensor or memref value, the type itself for a scalar."""
-    return value.type.get_element_type() if isinstance(value.type, TensorType | MemRefType) else value.type
+    return element_of(value.type)
 
 
 def cast_scalar(block: Block, value: SSAValue, target: Attribute) -> SSAValue:
@@ -69,11 +79,11 @@ def cast_scalar(block: Block, value: SSAValue, target: Attribute) -> SSAValue:
         return value
     if isinstance(source, AnyFloat) and isinstance(target, AnyFloat):
         op = arith.ExtFOp(value, target) if source.bitwidth < target.bitwidth else arith.TruncFOp(value, target)
-    elif isinstance(source, IntegerType) and isinstance(target, IntegerType):
+    elif is_integer(source) and is_integer(target):
         op = arith.ExtSIOp(value, target) if source.width.data < target.width.data else arith.TruncIOp(value, target)
-    elif isinstance(source, IntegerType) and isinstance(target, AnyFloat):
+    elif is_integer(source) and isinstance(target, AnyFloat):
         op = arith.SIToFPOp(value, target)
-    elif isinstance(source, AnyFloat) and isinstance(target, IntegerType):
+    elif isinstance(source, AnyFloat) and is_integer(target):
         op = arith.FPToSIOp(value, target)
     else:
         raise VerifyException(f"cannot convert {source} to {target}")

@@ -1,7 +1,7 @@
 """What every structured linalg operation must satisfy: loop extents that agree, and results of the types of the outputs."""
 
 from treadle.dialects.mlir_ext.linalg_base import LinalgStructuredOperation
-from treadle.ir.builtin import ShapedType, TensorType
+from treadle.ir.builtin import ShapedType, tensor_types
 from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, VerifyException
 
 
@@ -41,7 +41,7 @@ def verify_structured(op: LinalgStructuredOperation) -> None:
         if indexing_map.data.num_dims != loops:
             raise VerifyException(f"indexing map {number} is over {indexing_map.data.num_dims} loops, expected {loops}")
     loop_extents(op)
-    outputs = [value.type for value in op.outputs if isinstance(value.type, TensorType)]
+    outputs = tensor_types(op.outputs.types)
     results = [result.type for result in op.res]
     if results != outputs:
         listing = ", ".join(str(kind) for kind in results) or "none"

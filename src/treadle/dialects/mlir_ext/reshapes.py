@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import Self, cast
 
-from treadle.ir.builtin import ArrayAttr, DenseArrayBase, IndexType, IntegerAttr, TensorType, i64
+from treadle.ir.builtin import ArrayAttr, DenseArrayBase, IndexType, IntegerAttr, TensorType, i64, is_array_of, is_tensor
 from treadle.ir.core import (
     DYNAMIC_INDEX,
     Parser,
     Printer,
+    SSAValue,
     VerifyException,
     parse_dynamic_index_list_without_types,
     print_dynamic_index_list,
@@ -56,13 +57,13 @@ class CollapseShapeOp(tensor.CollapseShapeOp):
 
     def verify_(self) -> None:
         super().verify_()
-        _verify(cast(TensorType, self.result.type), cast(TensorType, self.src.type), cast(Reassociation, self.reassociation))
+        _verify(self.result.type, cast(TensorType, self.src.type), self.reassociation)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_ssa_value(self.src)
         printer.print_string(" ")
-        _print_groups(printer, cast(Reassociation, self.reassociation))
+        _print_groups(printer, self.reassociation)
         printer.print_op_attributes(self.attributes)
         printer.print_string(" : ")
         printer.print_attribute(self.src.type)
@@ -74,8 +75,8 @@ class ExpandShapeOp(tensor.ExpandShapeOp):
     """Splits dimensions into groups; `output_shape` gives every extent of the result."""
 
     def verify_(self) -> None:
-        result = cast(TensorType, self.result.type)
-        _verify(cast(TensorType, self.src.type), result, cast(Reassociation, self.reassociation))
+        result = self.result.type
+        _verify(cast(TensorType, self.src.type), result, self.reassociation)
         static = self.static_output_shape.get_values()
         verify_dynamic_index_list(static, self.dynamic_output_shape, DYNAMIC_INDEX, " in output_shape")
         if tuple(static) != tuple(result.get_shape()):
@@ -87,9 +88,10 @@ class ExpandShapeOp(tensor.ExpandShapeOp):
         source = parser.parse_unresolved_operand()
         start = parser.pos
         groups = parser.parse_attribute()
-        if not isinstance(groups, ArrayAttr) or not all(isinstance(group, ArrayAttr) for group in groups):
+        if not is_array_of(groups, ArrayAttr):
             parser.raise_error("expected groups of dimensions, such as [[0], [1, 2]]", start, parser.pos)
-        dynamic, static = [], None
+        dynamic: Sequence[SSAValue] = ()
+        static: Sequence[int] | None = None
         if parser.parse_optional_keyword("output_shape"):
             position = parser.pos
             unresolved, static = parse_dynamic_index_list_without_types(parser, DYNAMIC_INDEX)
@@ -100,7 +102,7 @@ class ExpandShapeOp(tensor.ExpandShapeOp):
         parser.parse_keyword("into")
         position = parser.pos
         result_type = parser.parse_type()
-        if not isinstance(result_type, TensorType):
+        if not is_tensor(result_type):
             parser.raise_error("expected a tensor type", position, parser.pos)
         if static is None:
             if DYNAMIC_INDEX in result_type.get_shape():
@@ -114,7 +116,7 @@ class ExpandShapeOp(tensor.ExpandShapeOp):
         printer.print_string(" ")
         printer.print_ssa_value(self.src)
         printer.print_string(" ")
-        _print_groups(printer, cast(Reassociation, self.reassociation))
+        _print_groups(printer, self.reassociation)
         printer.print_string(" output_shape ")
         print_dynamic_index_list(printer, DYNAMIC_INDEX, self.dynamic_output_shape, self.static_output_shape.get_values())
         printer.print_op_attributes(self.attributes)

@@ -2,7 +2,7 @@
 
 from typing import Self, cast
 
-from treadle.ir.builtin import TensorType
+from treadle.ir.builtin import TensorType, is_tensor
 from treadle.ir.core import DYNAMIC_INDEX, Parser, Printer, VerifyException
 from treadle.ir.dialects import tensor
 
@@ -12,7 +12,7 @@ class EmptyOp(tensor.EmptyOp):
 
     def verify_(self) -> None:
         super().verify_()
-        dynamic = cast(TensorType, self.tensor.type).get_shape().count(DYNAMIC_INDEX)
+        dynamic = self.tensor.type.get_shape().count(DYNAMIC_INDEX)
         if dynamic != len(self.dynamic_sizes):
             raise VerifyException(f"{self.tensor.type} has {dynamic} dynamic dimension(s), but {len(self.dynamic_sizes)} size(s) are given")
 
@@ -35,7 +35,7 @@ class CastOp(tensor.CastOp):
     def verify_(self) -> None:
         super().verify_()
         source, result = self.source.type, self.dest.type
-        if isinstance(source, TensorType) and isinstance(result, TensorType) and source.element_type != result.element_type:
+        if is_tensor(source) and is_tensor(result) and source.element_type != result.element_type:
             raise VerifyException(f"cannot convert elements of {source} to {result}")
 
 
@@ -44,7 +44,7 @@ class PadOp(tensor.PadOp):
 
     def verify_(self) -> None:
         super().verify_()
-        source, result = cast(TensorType, self.source.type), cast(TensorType, self.result.type)
+        source, result = cast(TensorType, self.source.type), self.result.type
         if source.element_type != result.element_type:
             raise VerifyException(f"element types differ: {source.element_type} and {result.element_type}")
         extents = zip(source.get_shape(), self.static_low.get_values(), self.static_high.get_values(), result.get_shape(), strict=True)

@@ -5,12 +5,13 @@ static size 1, and static offsets, sizes and strides must lie inside the other s
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from treadle.dialects.mlir_ext.forall import InParallelOp
 from treadle.ir.builtin import DenseArrayBase, IndexType, TensorType, i64
 from treadle.ir.core import (
     DYNAMIC_INDEX,
+    Attribute,
     AttrSizedOperandSegments,
     DynamicIndexList,
     HasParent,
@@ -83,28 +84,29 @@ class SliceOpMixin(IRDLOperation):
     @property
     def mixed_offsets(self) -> list[Extent]:
         """First element of each dimension."""
-        return get_dynamic_index_list(self.static_offsets.get_values(), self.offsets, DYNAMIC_INDEX)
+        op = cast("ParallelInsertSliceOp", self)  # every slice op has these fields
+        return get_dynamic_index_list(op.static_offsets.get_values(), op.offsets, DYNAMIC_INDEX)
 
     @property
     def mixed_sizes(self) -> list[Extent]:
         """Number of elements of each dimension."""
-        return get_dynamic_index_list(self.static_sizes.get_values(), self.sizes, DYNAMIC_INDEX)
+        op = cast("ParallelInsertSliceOp", self)
+        return get_dynamic_index_list(op.static_sizes.get_values(), op.sizes, DYNAMIC_INDEX)
 
     @property
     def mixed_strides(self) -> list[Extent]:
         """Distance between elements of each dimension."""
-        return get_dynamic_index_list(self.static_strides.get_values(), self.strides, DYNAMIC_INDEX)
+        op = cast("ParallelInsertSliceOp", self)
+        return get_dynamic_index_list(op.static_strides.get_values(), op.strides, DYNAMIC_INDEX)
 
-    def verify_access(self, whole: TensorType, part: TensorType, part_name: str) -> None:
+    def verify_access(self, whole: Attribute, part: Attribute, part_name: str) -> None:
         """Check the dynamic lists and the types on both sides."""
-        lists = (
-            ("offset", self.static_offsets.get_values(), self.offsets),
-            ("size", self.static_sizes.get_values(), self.sizes),
-            ("stride", self.static_strides.get_values(), self.strides),
-        )
-        for what, static, dynamic in lists:
-            verify_dynamic_index_list(static, dynamic, DYNAMIC_INDEX, f" in the {what} arguments")
-        verify_slice(whole, part, lists[0][1], lists[1][1], lists[2][1], part_name)
+        op = cast("ParallelInsertSliceOp", self)
+        offsets, sizes, strides = op.static_offsets.get_values(), op.static_sizes.get_values(), op.static_strides.get_values()
+        verify_dynamic_index_list(offsets, op.offsets, DYNAMIC_INDEX, " in the offset arguments")
+        verify_dynamic_index_list(sizes, op.sizes, DYNAMIC_INDEX, " in the size arguments")
+        verify_dynamic_index_list(strides, op.strides, DYNAMIC_INDEX, " in the stride arguments")
+        verify_slice(cast(TensorType, whole), cast(TensorType, part), offsets, sizes, strides, part_name)
 
 
 class ExtractSliceOp(SliceOpMixin, tensor.ExtractSliceOp):

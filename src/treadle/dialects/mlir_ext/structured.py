@@ -11,6 +11,7 @@ from treadle.dialects.mlir_ext.linalg_base import (
     IteratorType,
     IteratorTypeAttr,
     LinalgStructuredOperation,
+    TensorEffects,
     YieldOp,
     element_type,
     parse_operand_group,
@@ -18,7 +19,7 @@ from treadle.dialects.mlir_ext.linalg_base import (
     print_operand_group,
 )
 from treadle.dialects.mlir_ext.loops import verify_structured
-from treadle.ir.builtin import AffineMapAttr, ArrayAttr, DenseArrayBase, StringAttr, TensorType, i64
+from treadle.ir.builtin import AffineMapAttr, ArrayAttr, DenseArrayBase, ShapedType, StringAttr, i64, is_array_of, tensor_types
 from treadle.ir.core import (
     AffineExpr,
     AffineMap,
@@ -33,6 +34,7 @@ from treadle.ir.core import (
     VerifyException,
     irdl_op_definition,
     prop_def,
+    traits_def,
 )
 from treadle.ir.dialects import linalg
 
@@ -43,8 +45,8 @@ def _projection(loops: int, dims: Sequence[int]) -> AffineMapAttr:
     return AffineMapAttr(AffineMap(loops, 0, tuple(AffineExpr.dimension(dim) for dim in dims)))
 
 
-def _tensor_types(values: Sequence[SSAValue]) -> list[Attribute]:
-    return [value.type for value in values if isinstance(value.type, TensorType)]
+def _rank_of(value: SSAValue) -> int:
+    return len(value.type.get_shape()) if isinstance(value.type, ShapedType) else 0
 
 
 def _verify_body(op: LinalgStructuredOperation, arguments: Sequence[SSAValue]) -> None:
@@ -62,6 +64,8 @@ def _verify_body(op: LinalgStructuredOperation, arguments: Sequence[SSAValue]) -
 class GenericOp(linalg.ops.GenericOp):
     """`linalg.generic`, also with several results, its loop extents checked where only some are static."""
 
+    traits = traits_def(TensorEffects())
+
     def verify_(self) -> None:
         super().verify_()
         verify_structured(self)
@@ -74,9 +78,9 @@ class GenericOp(linalg.ops.GenericOp):
         maps = header.pop("indexing_maps", None)
         iterators = header.pop("iterator_types", None)
         doc, library_call = header.pop("doc", None), header.pop("library_call", None)
-        if not isinstance(maps, ArrayAttr) or not all(isinstance(entry, AffineMapAttr) for entry in maps):
+        if not is_array_of(maps, AffineMapAttr):
             parser.raise_error("expected 'indexing_maps' with an array of affine maps", start, parser.pos)
-        if not isinstance(iterators, ArrayAttr):
+        if not is_array_of(iterators, Attribute):
             parser.raise_error("expected 'iterator_types' with an array of strings", start, parser.pos)
         kinds: list[IteratorTypeAttr] = []
         for entry in iterators:
@@ -111,6 +115,7 @@ class GenericOp(linalg.ops.GenericOp):
 class _RegionOp(LinalgStructuredOperation):
     """Common to the ops with `ins`, `outs` and a body of their own."""
 
+    traits = traits_def(TensorEffects())
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
     def _print_operands(self, printer: Printer) -> None:
@@ -173,14 +178,14 @@ class ReduceOp(_RegionOp):
         ins, outs = [SSAValue.get(value) for value in inputs], [SSAValue.get(value) for value in outputs]
         super().__init__(
             operands=[ins, outs],
-            result_types=[_tensor_types(outs)],
+            result_types=[tensor_types([value.type for value in outs])],
             properties={"dimensions": DenseArrayBase.from_list(i64, dimensions)},
             regions=[body],
         )
 
     @property
     def _rank(self) -> int:
-        return self.inputs[0].type.get_num_dims() if self.inputs and isinstance(self.inputs[0].type, TensorType) else 0
+        return _rank_of(self.inputs[0]) if self.inputs else 0
 
     def get_indexing_maps(self) -> ArrayAttr[AffineMapAttr]:
         rank, reduced = self._rank, set(self.dimensions.get_values())
@@ -239,15 +244,14 @@ class MapOp(_RegionOp):
 
     def __init__(self, inputs: Sequence[SSAValue | Operation], output: SSAValue | Operation, body: Region) -> None:
         ins, out = [SSAValue.get(value) for value in inputs], SSAValue.get(output)
-        super().__init__(operands=[ins, [out]], result_types=[_tensor_types([out])], regions=[body])
+        super().__init__(operands=[ins, [out]], result_types=[tensor_types([out.type])], regions=[body])
 
     def get_indexing_maps(self) -> ArrayAttr[AffineMapAttr]:
         rank = len(self.get_iterator_types())
         return ArrayAttr([_projection(rank, range(rank))] * len(self.operands))
 
     def get_iterator_types(self) -> ArrayAttr[IteratorTypeAttr]:
-        kind = self.outputs[0].type
-        return ArrayAttr([IteratorTypeAttr.parallel()] * (kind.get_num_dims() if isinstance(kind, TensorType) else 0))
+        return ArrayAttr([IteratorTypeAttr.parallel()] * _rank_of(self.outputs[0]))
 
     def verify_(self) -> None:
         verify_structured(self)
@@ -290,7 +294,7 @@ class _CopyingOp(_RegionOp):
         block.add_op(YieldOp(block.args[0]))
         super().__init__(
             operands=[[value], [out]],
-            result_types=[_tensor_types([out])],
+            result_types=[tensor_types([out.type])],
             properties={self.ARRAY: DenseArrayBase.from_list(i64, values)},
             regions=[Region(block)],
         )
@@ -301,8 +305,7 @@ class _CopyingOp(_RegionOp):
 
     @property
     def _rank(self) -> int:
-        kind = self.outputs[0].type
-        return kind.get_num_dims() if isinstance(kind, TensorType) else 0
+        return _rank_of(self.outputs[0])
 
     def get_iterator_types(self) -> ArrayAttr[IteratorTypeAttr]:
         return ArrayAttr([IteratorTypeAttr.parallel()] * self._rank)

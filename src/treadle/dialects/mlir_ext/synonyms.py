@@ -16,7 +16,7 @@ from treadle.dialects.mlir_ext.linalg_base import (
     parse_result_types,
 )
 from treadle.dialects.mlir_ext.structured import GenericOp
-from treadle.ir.builtin import AffineMapAttr, AnyFloat, ArrayAttr, FloatAttr, TensorType
+from treadle.ir.builtin import AffineMapAttr, AnyFloat, ArrayAttr, FloatAttr, ShapedType, is_array_of, tensor_types
 from treadle.ir.core import AffineDimExpr, Attribute, Block, Operation, Parser, Region, SSAValue, VerifyException
 from treadle.ir.dialects import arith, math
 
@@ -36,7 +36,7 @@ def _build_matmul(parser: Parser, kind: type[ContractionMixin], maps: ArrayAttr[
     inputs = parse_operand_group(parser, "ins")
     outputs = parse_operand_group(parser, "outs")
     results = parse_result_types(parser)
-    if list(results) != [value.type for value in outputs if isinstance(value.type, TensorType)]:
+    if list(results) != tensor_types([value.type for value in outputs]):
         parser.raise_error("result types must be the types of outs", start, parser.pos)
     try:
         return kind(inputs, outputs, maps, attributes)
@@ -99,16 +99,16 @@ class ContractOp(Synonym):
         inputs = parse_operand_group(parser, "ins")
         outputs = parse_operand_group(parser, "outs")
         results = parse_result_types(parser)
-        if not isinstance(maps, ArrayAttr) or len(maps) != 3 or not all(isinstance(entry, AffineMapAttr) for entry in maps):
+        if not is_array_of(maps, AffineMapAttr) or len(maps) != 3:
             parser.raise_error("indexing_maps must be three affine maps", start, parser.pos)
-        output_map = cast(AffineMapAttr, maps.data[2]).data
+        output_map = maps.data[2].data
         kept = {expr.position for expr in output_map.results if isinstance(expr, AffineDimExpr)}
         kinds = [IteratorTypeAttr.parallel() if d in kept else IteratorTypeAttr.reduction() for d in range(output_map.num_dims)]
         try:
             body = contraction_body(inputs, outputs)
         except VerifyException as error:
             parser.raise_error(str(error), start, parser.pos)
-        op = GenericOp(inputs, outputs, body, cast(ArrayAttr[AffineMapAttr], maps), kinds, results)
+        op = GenericOp(inputs, outputs, body, maps, kinds, results)
         op.attributes |= attributes
         return op
 
@@ -133,7 +133,7 @@ class ElementwiseOp(Synonym):
         builder = cls.FLOAT if isinstance(elements[-1], AnyFloat) else cls.INTEGER
         if builder is None or len(set(elements[-cls.ARITY - 1 + (cls.ARITY == 3) :])) != 1:
             parser.raise_error(f"{cls.name} does not take elements {', '.join(map(str, elements))}", start, parser.pos)
-        rank = len(outputs[0].type.get_shape()) if isinstance(outputs[0].type, TensorType) else 0
+        rank = len(outputs[0].type.get_shape()) if isinstance(outputs[0].type, ShapedType) else 0
         op = GenericOp(
             inputs,
             outputs,
@@ -155,6 +155,10 @@ def _scalar_body(builder: Builder, elements: Sequence[Attribute]) -> Region:
     result = op.results[0]
     block.add_op(YieldOp(result))
     return Region(block)
+
+
+def _square(value: SSAValue) -> Operation:
+    return arith.MulfOp(value, value)
 
 
 def _reciprocal(value: SSAValue) -> Operation:
@@ -181,7 +185,7 @@ _ELEMENTWISE: dict[str, tuple[int, Builder | None, Builder | None]] = {
     "round": (1, math.RoundOp, None),
     "sqrt": (1, math.SqrtOp, None),
     "rsqrt": (1, math.RsqrtOp, None),
-    "square": (1, lambda value: arith.MulfOp(value, value), None),
+    "square": (1, _square, None),
     "tanh": (1, math.TanhOp, None),
     "erf": (1, math.ErfOp, None),
     "select": (3, arith.SelectOp, arith.SelectOp),
