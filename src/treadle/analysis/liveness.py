@@ -1,0 +1,78 @@
+"""When shared buffers are in use: intervals over the program order of a kernel, whole loops where a value may travel along the back edge."""
+
+from dataclasses import dataclass
+
+from treadle.dialects import tile
+from treadle.dialects.effects import HasEffects
+from treadle.ir.core import Operation
+from treadle.ir.dialects import scf
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """First and last program point (inclusive) at which a buffer is in use."""
+
+    start: int
+    end: int
+
+    def overlaps(self, other: "Interval") -> bool:
+        """Whether both are in use at some point."""
+        return self.start <= other.end and other.start <= self.end
+
+
+def _numbered(kernel: tile.KernelOp) -> dict[Operation, Interval]:
+    """Program points of every operation; one with regions spans them."""
+    points: dict[Operation, Interval] = {}
+    counter = 0
+
+    def visit(op: Operation) -> None:
+        nonlocal counter
+        start = counter
+        counter += 1
+        for region in op.regions:
+            for block in region.blocks:
+                for inner in block.ops:
+                    visit(inner)
+        points[op] = Interval(start, counter)
+        counter += 1
+
+    for op in kernel.body.block.ops:
+        visit(op)
+    return points
+
+
+def buffer_intervals(kernel: tile.KernelOp) -> dict[tile.AllocOp, Interval]:
+    """The interval of every shared buffer, from its first access to its last.
+
+    A buffer accessed in a loop that does not contain its allocation is in use during the whole loop: what one iteration leaves, the next may read.
+    """
+    points = _numbered(kernel)
+    found: dict[tile.AllocOp, Interval] = {}
+    for op in points:
+        if not isinstance(op, HasEffects):
+            continue
+        for effect in op.effects():
+            alloc = effect.resource.owner
+            if isinstance(alloc, tile.AllocOp):
+                span = points[_spanning(op, alloc)]
+                known = found.get(alloc)
+                found[alloc] = span if known is None else Interval(min(known.start, span.start), max(known.end, span.end))
+    for op in points:
+        if isinstance(op, tile.AllocOp) and op not in found:
+            found[op] = points[op]
+    return found
+
+
+def _spanning(op: Operation, alloc: tile.AllocOp) -> Operation:
+    """`op`, or the outermost loop around it that does not contain `alloc`."""
+    home = set[Operation]()
+    parent = alloc.parent_op()
+    while parent is not None:
+        home.add(parent)
+        parent = parent.parent_op()
+    found, current = op, op.parent_op()
+    while current is not None and current not in home:
+        if isinstance(current, scf.ForOp | scf.WhileOp):
+            found = current
+        current = current.parent_op()
+    return found

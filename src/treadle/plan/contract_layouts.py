@@ -1,0 +1,134 @@
+"""Register layouts of a contraction's accumulator and operands over the workgroup's warp grid. Pure, no IR."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from treadle.errors import InternalError
+from treadle.layout import fragments
+from treadle.layout.bits import log2_exact, odd_part, power_of_two_part
+from treadle.layout.tile_layout import Bases, TileLayout
+from treadle.machine import MatrixInstruction
+
+MICRO_TILE = 4
+"""Neighbouring rows and columns of a thread's accumulators where the vector units do the work: one 16-byte access of f32."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContractLayouts:
+    """Layouts for one `tile.contract`: accumulator (m, n), and A (m, k), B (k, n) for one step of `k_step` along k.
+
+    `a` and `b` are None where the instruction reads shared buffers. `c` is the accumulator layout of a single instruction (None for multiply-adds).
+    """
+
+    accumulator: TileLayout
+    a: TileLayout | None
+    b: TileLayout | None
+    k_step: int
+    c: TileLayout | None = None
+
+
+def _fragments(row: MatrixInstruction) -> tuple[TileLayout, TileLayout, TileLayout]:
+    family, _, _shape = row.fragment.partition("_")
+    match family:
+        case "mfma":
+            return fragments.mfma_a(row.m, row.k), fragments.mfma_b(row.n, row.k), fragments.mfma_c(row.m)
+        case "wmma11":
+            return fragments.wmma_rdna3_a(), fragments.wmma_rdna3_b(), fragments.wmma_rdna3_c()
+        case "wmma12":
+            return fragments.wmma_rdna4_a(), fragments.wmma_rdna4_b(), fragments.wmma_rdna4_c()
+        case _:
+            raise InternalError(f"no register fragments are known for {row.name} ({row.fragment})")
+
+
+@lru_cache(maxsize=256)
+def matrix_layouts(row: MatrixInstruction, m: int, n: int, warps_m: int, warps_n: int) -> ContractLayouts:
+    """Layouts of an m x n tile computed with a matrix instruction by a grid of `warps_m` x `warps_n` warps (`warps_m` counts all of a group's)."""
+    if row.operands == "shared":
+        groups = warps_m // row.warps
+        if groups < 1 or n % warps_n:
+            raise InternalError(f"{warps_m} x {warps_n} warps cannot issue {row.name} over {m} x {n}")
+        per_group = n // warps_n
+        width = next((w for w in range(min(per_group, row.n), 0, -1) if per_group % w == 0 and w % row.n_step == 0), 0)
+        if width == 0:
+            raise InternalError(f"{row.name} has no width that divides {per_group}")
+        c = fragments.wgmma_accumulator(width)
+        return ContractLayouts(fragments.tile_fragment(c, (m, n), (groups, warps_n)), None, None, row.k, c)
+    a, b, c = _fragments(row)
+    grid = (warps_m, warps_n)
+    return ContractLayouts(
+        fragments.tile_fragment(c, (m, n), grid),
+        fragments.tile_fragment(a, (m, row.k), grid, (0, None)),
+        fragments.tile_fragment(b, (row.k, n), grid, (None, 1)),
+        row.k,
+        c,
+    )
+
+
+def _lane_grid(lanes: int, rows: int, columns: int) -> tuple[int, int]:
+    """Lanes along m and n: as square as can be, at most one for each micro tile; what is left over stays with n, then m, then copies."""
+    along_m = along_n = 1
+    while along_m * along_n < lanes:
+        if along_n <= along_m and along_n < columns:
+            along_n *= 2
+        elif along_m < rows:
+            along_m *= 2
+        elif along_n < columns:
+            along_n *= 2
+        else:
+            break
+    return along_m, along_n
+
+
+@lru_cache(maxsize=256)
+def multiply_add_layouts(m: int, n: int, warps_m: int, warps_n: int, lanes: int, k_step: int) -> ContractLayouts:
+    """Layouts for multiply-adds of the vector units: every thread holds micro tiles of 4 x 4, so that operand loads are 16 bytes wide and shared.
+
+    Threads in excess of the elements hold copies.
+    """
+    left = [power_of_two_part(m), power_of_two_part(n)]
+    taken = [1, 1]
+
+    def take(dim: int, count: int) -> list[tuple[int, int]]:
+        bases: list[tuple[int, int]] = []
+        while left[dim] > 1 and count > 1:
+            bases.append((taken[dim], 0) if dim == 0 else (0, taken[dim]))
+            taken[dim] *= 2
+            left[dim] //= 2
+            count //= 2
+        return bases
+
+    def padded(bases: list[tuple[int, int]], count: int) -> Bases:
+        return (*bases, *[(0, 0)] * (log2_exact(count) - len(bases)))
+
+    # A tile too small for all threads gives up width of the micro tile first.
+    micro = [MICRO_TILE, MICRO_TILE]
+    threads = warps_m * warps_n * lanes
+    for dim in (0, 1, 0, 1):
+        if left[0] // micro[0] * (left[1] // micro[1]) < threads and micro[dim] > 1:
+            micro[dim] //= 2
+    register = [*take(1, micro[1]), *take(0, micro[0])]
+    # The warp grid is asked for, but lanes come first in each dimension so that a warp covers neighbouring columns.
+    grid_m, grid_n = _lane_grid(lanes, max(1, left[0] // warps_m), max(1, left[1] // warps_n))
+    lane = padded([*take(1, grid_n), *take(0, grid_m)], lanes)
+    warp_m, warp_n = take(0, warps_m), take(1, warps_n)
+    warp = (
+        *warp_m,
+        *[(0, 0)] * (log2_exact(warps_m) - len(warp_m)),
+        *warp_n,
+        *[(0, 0)] * (log2_exact(warps_n) - len(warp_n)),
+    )
+    register += [*take(1, left[1]), *take(0, left[0])]
+    accumulator = TileLayout(tuple(register), lane, warp, (odd_part(m), odd_part(n)))
+    return ContractLayouts(accumulator, _operand(accumulator, 0, k_step), _operand(accumulator, 1, k_step), k_step)
+
+
+def _operand(accumulator: TileLayout, dim: int, k_step: int) -> TileLayout:
+    """The operand tile that goes with an accumulator: `dim` 0 is A (m, k), 1 is B (k, n). Every thread holds all of k."""
+
+    def project(bases: Bases) -> Bases:
+        return tuple((basis[0], 0) if dim == 0 else (0, basis[1]) for basis in bases)
+
+    along_k = tuple((0, 1 << bit) if dim == 0 else (1 << bit, 0) for bit in range(log2_exact(k_step)))
+    register = tuple(basis for basis in project(accumulator.register) if any(basis))
+    repeat = (accumulator.repeat[0], 1) if dim == 0 else (1, accumulator.repeat[1])
+    return TileLayout((*register, *along_k), project(accumulator.lane), project(accumulator.warp), repeat)

@@ -1,0 +1,203 @@
+"""Choosing register layouts by what the accesses cost: candidates and costs, pure functions over layouts.
+
+Costs are clocks of one warp's load-store path: one an access issued, one a 32-byte sector or a wavefront of shared memory served. They are for
+comparing layouts of one tile, not for predicting time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from treadle.errors import InternalError
+from treadle.layout.access import address_plan, bank_conflicts, global_access, global_vector_width
+from treadle.layout.bits import log2_exact, odd_part, power_of_two_part
+from treadle.layout.shared_layout import SharedLayout
+from treadle.layout.tile_layout import Bases, TileLayout
+from treadle.machine import SharedBanks
+
+SECTOR_BYTES = 32
+BARRIER_COST = 32
+IMPOSSIBLE = 1 << 40
+_ALL = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalAccess:
+    """A global load or store of a tile: the tile dimension of unit stride (None: all strided), the widest access, bytes of an element."""
+
+    contiguous: int | None
+    vector: int
+    element_bytes: int
+
+
+@lru_cache(maxsize=4096)
+def global_cost(layout: TileLayout, access: GlobalAccess) -> int:
+    """Accesses issued plus sectors served for one warp to move its part of a tile."""
+    if access.contiguous is None:
+        return layout.num_registers * (1 + layout.num_lanes)
+    dim = access.contiguous
+    vector = global_vector_width(layout, dim, access.vector)
+    plan = global_access(layout, dim, vector)
+    first = plan.groups[0].coordinates
+    sectors: set[tuple[int, ...]] = set()
+    for lane in range(layout.num_lanes):
+        at = list(first)
+        for bit, basis in enumerate(plan.lane_bits):
+            if lane >> bit & 1:
+                at = [a ^ b for a, b in zip(at, basis, strict=True)]
+        at[dim] = at[dim] * access.element_bytes // SECTOR_BYTES
+        sectors.add(tuple(at))
+    return len(plan.groups) * (1 + len(sectors))
+
+
+@lru_cache(maxsize=4096)
+def shared_cost(layout: TileLayout, shared: SharedLayout, element_bytes: int, banks: SharedBanks) -> int:
+    """Wavefronts for one warp to move its part of a tile between registers and shared memory; `IMPOSSIBLE` where addresses do not come out."""
+    try:
+        plan = address_plan(layout, shared, element_bytes)
+        extra = bank_conflicts(layout, shared, element_bytes, banks=banks.count, bank_bytes=banks.bytes)
+    except InternalError:
+        return IMPOSSIBLE
+    phase = max(1, banks.count * banks.bytes // max(plan.vector * element_bytes, banks.bytes))
+    return len(plan.groups) * (1 + max(1, layout.num_lanes // phase)) + extra
+
+
+def conversion_cost(source: TileLayout, target: TileLayout, element_bytes: int, banks: SharedBanks) -> int:
+    """What moving a tile from one layout to another costs: nothing within a thread, else through shared memory with its barriers."""
+    if source == target:
+        return 0
+    if source.lane == target.lane and source.warp == target.warp:
+        return 0
+    width = banks.count * banks.bytes
+    lanes = source.num_lanes
+    moved = (source.num_registers + target.num_registers) * lanes * element_bytes
+    return 2 * moved // width + BARRIER_COST
+
+
+def blocked_tile(
+    shape: Sequence[int],
+    order: Sequence[int],
+    per_thread: Sequence[int],
+    lanes: int,
+    warps: int,
+    *,
+    lanes_fast: int = _ALL,
+    warp_order: Sequence[int] | None = None,
+) -> TileLayout:
+    """Every thread holds a block of `per_thread` elements (powers of two, one a dimension); `order` lists the dimensions, fastest first.
+
+    At most `lanes_fast` lanes lie along the fastest dimension before the others are filled; warps fill dimensions in `warp_order` (default `order`).
+    What is left goes to registers, odd factors to repeats; threads in excess hold copies.
+    """
+    rank = len(shape)
+    left = [power_of_two_part(side) for side in shape]
+    taken = [1] * rank
+
+    def take(dim: int, bits: int) -> list[tuple[int, ...]]:
+        bases: list[tuple[int, ...]] = []
+        while left[dim] > 1 and len(bases) < bits:
+            bases.append(tuple(taken[dim] if axis == dim else 0 for axis in range(rank)))
+            taken[dim] *= 2
+            left[dim] //= 2
+        return bases
+
+    def spread(dims: Sequence[int], bits: int) -> list[tuple[int, ...]]:
+        bases: list[tuple[int, ...]] = []
+        for dim in dims:
+            bases += take(dim, bits - len(bases))
+        return bases
+
+    def padded(bases: list[tuple[int, ...]], bits: int) -> Bases:
+        return (*bases, *[(0,) * rank] * (bits - len(bases)))
+
+    register = [basis for dim in order for basis in take(dim, log2_exact(per_thread[dim]))]
+    lane_bits, warp_bits = log2_exact(lanes), log2_exact(warps)
+    lane = take(order[0], min(lane_bits, log2_exact(min(lanes_fast, lanes))))
+    lane += spread((*order[1:], order[0]), lane_bits - len(lane))
+    warp = spread(warp_order or order, warp_bits)
+    register += spread(order, _ALL)
+    return TileLayout(tuple(register), padded(lane, lane_bits), padded(warp, warp_bits), tuple(odd_part(side) for side in shape))
+
+
+def dimension_order(rank: int, fastest: int | None) -> tuple[int, ...]:
+    """Dimensions fastest first: the given one, then the others from the last to the first."""
+    rest = [dim for dim in reversed(range(rank)) if dim != fastest]
+    return (*([] if fastest is None else [fastest]), *rest)
+
+
+def per_thread_block(shape: Sequence[int], dim: int, count: int) -> tuple[int, ...]:
+    """A block of `count` elements along one dimension, cut to the power of two that divides its side."""
+    return tuple(min(count, power_of_two_part(side)) if axis == dim else 1 for axis, side in enumerate(shape))
+
+
+@lru_cache(maxsize=1024)
+def coalesced(shape: tuple[int, ...], access: GlobalAccess, lanes: int, warps: int) -> TileLayout:
+    """The plain coalesced layout of a global access: `vector` neighbours a thread, lanes and warps along the contiguous dimension first.
+
+    Where the tile has fewer vectors than there are threads, narrower vectors use them all.
+    """
+    order = dimension_order(len(shape), access.contiguous)
+    elements = 1
+    for side in shape:
+        elements *= power_of_two_part(side)
+    vector = min(access.vector, max(1, elements // (lanes * warps)))
+    return blocked_tile(shape, order, per_thread_block(shape, order[0], vector), lanes, warps)
+
+
+@lru_cache(maxsize=1024)
+def candidates(
+    shape: tuple[int, ...], access: GlobalAccess, lanes: int, warps: int, *, transposes: bool = False, reduced: frozenset[int] = frozenset()
+) -> tuple[TileLayout, ...]:
+    """Layouts worth comparing for a tile that is accessed so.
+
+    With `transposes`, blocks that are vectors along the contiguous dimension and along the next one. `reduced`: dimensions that a reduction
+    runs over; warps may then fill the other dimensions first.
+    """
+    rank = len(shape)
+    order = dimension_order(rank, access.contiguous)
+    found = {coalesced(shape, access, lanes, warps): None}
+    if reduced:
+        kept = [dim for dim in order if dim not in reduced]
+        across = (*kept, *(dim for dim in order if dim in reduced))
+        for vector in {access.vector, 1}:
+            block = per_thread_block(shape, order[0], vector)
+            found[blocked_tile(shape, order, block, lanes, warps, warp_order=across)] = None
+            for few in (lanes // 4, lanes // 16):
+                found[blocked_tile(shape, order, block, lanes, warps, lanes_fast=max(1, few), warp_order=across)] = None
+    if transposes and rank >= 2:
+        wide = max(1, 16 // access.element_bytes)
+        fast, slow = order[0], order[1]
+        for slow_count, lanes_fast in product((wide, max(1, wide // 2), 1), (1, 2, 4, 8, 16, lanes)):
+            block = [1] * rank
+            block[fast] = min(access.vector, power_of_two_part(shape[fast]))
+            block[slow] = min(slow_count, power_of_two_part(shape[slow]))
+            if block[fast] * block[slow] * lanes * warps <= _elements(shape) and lanes_fast <= lanes:
+                found[blocked_tile(shape, order, tuple(block), lanes, warps, lanes_fast=lanes_fast)] = None
+    return tuple(found)
+
+
+def _elements(shape: Sequence[int]) -> int:
+    count = 1
+    for side in shape:
+        count *= side
+    return count
+
+
+def reduce_cost(layout: TileLayout, axis: int) -> int:
+    """What reducing a tile along an axis costs beyond the arithmetic in registers: shuffles, and barriers where warps share the axis."""
+    results = layout.num_registers
+    for basis in layout.register:
+        results //= 2 if basis[axis] else 1
+    results = max(1, results // layout.repeat[axis])
+    shuffles = 2 * results * sum(1 for basis in layout.lane if basis[axis])
+    across = any(basis[axis] for basis in layout.warp)
+    return layout.num_registers + shuffles + ((2 * BARRIER_COST + 4 * results) if across else 0)
+
+
+def access_layout(layout: TileLayout, access: GlobalAccess, lanes: int, warps: int, banks: SharedBanks) -> tuple[TileLayout, int]:
+    """The layout in which to load or store a tile that lives in `layout`, and the cost: itself, or a coalesced one where the conversion pays."""
+    direct = global_cost(layout, access)
+    target = coalesced(layout.shape, access, lanes, warps)
+    through = global_cost(target, access) + conversion_cost(layout, target, access.element_bytes, banks)
+    return (target, through) if through < direct else (layout, direct)

@@ -1,0 +1,116 @@
+"""How contraction operands get into shared memory: by which path, and in which shared layout. Pure functions over records."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from treadle.errors import InternalError
+from treadle.layout.bits import log2_exact, power_of_two_part
+from treadle.layout.shared_layout import SharedLayout, row_major, swizzled, xor_swizzled
+from treadle.layout.tile_layout import TileLayout
+from treadle.machine import BulkTensorCopy, SharedBanks
+from treadle.plan.access import AccessFacts
+from treadle.plan.layout_choice import IMPOSSIBLE, GlobalAccess, candidates, global_cost, shared_cost
+
+
+def bulk_refusal(facts: AccessFacts, contiguous: int | None, rules: BulkTensorCopy) -> str | None:
+    """Why a descriptor copy cannot move this box, None where it can. `contiguous`: the view dimension of unit stride along which the tile extends.
+
+    Sizes may be dynamic; strides may be too where enough is known about their divisors.
+    """
+    if len(facts.dims) > rules.max_rank:
+        return f"rank {len(facts.dims)} is beyond {rules.max_rank}"
+    if contiguous is None:
+        return "no dimension of the tile has unit stride"
+    if facts.base_align % rules.base_align_bytes:
+        return f"base is aligned to {facts.base_align} bytes, not {rules.base_align_bytes}"
+    if any(dim.size == 0 for dim in facts.dims):
+        return "the array is empty"
+    for index, dim in enumerate(facts.dims):
+        if index == contiguous:
+            continue
+        if dim.extent > rules.max_box_extent:
+            return f"box extent {dim.extent} of dimension {index} is beyond {rules.max_box_extent}"
+        if dim.size == 1 and dim.extent == 1:
+            continue
+        if dim.stride is None:
+            if dim.stride_divisor * facts.element_bytes % rules.pitch_align_bytes:
+                return f"pitch of dimension {index} is dynamic and not known to be a multiple of {rules.pitch_align_bytes} bytes"
+        elif dim.stride <= 0:
+            return f"stride {dim.stride} of dimension {index} ({'broadcast' if dim.stride == 0 else 'backwards'})"
+        elif (pitch := dim.stride * facts.element_bytes) % rules.pitch_align_bytes:
+            return f"pitch {pitch} bytes is not a multiple of {rules.pitch_align_bytes}"
+    return _overlap(facts)
+
+
+def _overlap(facts: AccessFacts) -> str | None:
+    known = sorted((dim.stride, dim.size or 1, index) for index, dim in enumerate(facts.dims) if dim.stride and dim.size != 1)
+    for (inner_stride, inner_size, inner), (outer_stride, _, outer) in zip(known, known[1:], strict=False):
+        if outer_stride < inner_stride * inner_size:
+            return f"dimensions {inner} and {outer} overlap"
+    return None
+
+
+def descriptor_layout(shape: Sequence[int], order: Sequence[int], element_bytes: int, swizzles: Sequence[int]) -> SharedLayout:
+    """The layout of a buffer that copies and matrix instructions reach through descriptors: the widest swizzle that its rows fill."""
+    row_bytes = shape[order[0]] * element_bytes
+    for width in swizzles:
+        if row_bytes % width == 0:
+            return swizzled(shape, order, element_bytes, width)
+    raise InternalError(f"rows of {row_bytes} bytes fit none of the swizzles {tuple(swizzles)}")
+
+
+def _buffer_layouts(shape: tuple[int, ...], order: tuple[int, ...], element_bytes: int) -> Iterator[SharedLayout]:
+    """Dense and xor-swizzled layouts of one order, simplest first."""
+    try:
+        yield row_major(shape, order)
+    except InternalError:
+        return
+    row = power_of_two_part(shape[order[0]])
+    rows = power_of_two_part(shape[order[1]])
+    for vector_bytes in (16, 8):
+        vector = vector_bytes // element_bytes
+        for phases_log in range(1, 5):
+            for per_phase in (1, 2, 4):
+                phases = 1 << phases_log
+                if vector >= 1 and vector * phases <= row and per_phase * phases <= rows:
+                    yield xor_swizzled(shape, order, vector, per_phase, phases)
+
+
+@lru_cache(maxsize=256)
+def register_buffer(
+    shape: tuple[int, int],
+    access: GlobalAccess,
+    fragment: TileLayout,
+    fragments_per_tile: int,
+    lanes: int,
+    warps: int,
+    banks: SharedBanks,
+) -> tuple[SharedLayout, int]:
+    """The shared layout for an operand that is read back as register fragments, and its cost for one warp.
+
+    Both orders and all xor swizzles are compared by what the store (in the best register layout of the global load) and the loads of all
+    fragments cost together; the simplest of the cheapest wins.
+    """
+    best: SharedLayout | None = None
+    best_cost = IMPOSSIBLE
+    registers = candidates(shape, access, lanes, warps, transposes=True)
+    fetch = {layout: global_cost(layout, access) for layout in registers}
+    floor = min(fetch.values())
+    fastest = access.contiguous if access.contiguous is not None else 1
+    for first in (fastest, 1 - fastest):
+        for layout in _buffer_layouts(shape, (first, 1 - first), access.element_bytes):
+            load = shared_cost(fragment, layout, access.element_bytes, banks) * fragments_per_tile
+            if load + floor >= best_cost:
+                continue
+            cost = load + min(fetch[r] + shared_cost(r, layout, access.element_bytes, banks) for r in registers)
+            if cost < best_cost:
+                best, best_cost = layout, cost
+    if best is None:
+        raise InternalError(f"no shared layout serves a {shape} operand")
+    return best, best_cost
+
+
+def multiply_add_k_step(k: int, element_bytes: int) -> int:
+    """How many k a multiply-add step takes at once: 16 bytes of an operand, at least 4 where there are as many, never more than there are."""
+    wanted = max(4, min(8, 16 // element_bytes))
+    return min(wanted, 1 << log2_exact(power_of_two_part(k)))

@@ -1,0 +1,81 @@
+"""allocate-shared: byte offsets of shared buffers.
+
+Level: tile. Reads: tile.alloc, the accesses of its buffer, the machine's shared memory. Writes: `byte_offset` of tile.alloc.
+Leaves alone: everything else. Buffers that are never in use at the same time may share bytes; insert-sync orders their accesses.
+"""
+
+from dataclasses import dataclass
+
+from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.liveness import buffer_intervals
+from treadle.dialects import tile
+from treadle.dialects.effects import HasEffects
+from treadle.errors import Entry, TreadleError
+from treadle.ir.dialects import builtin
+from treadle.ir.locations import location_of
+from treadle.ir.passes import register_pass
+from treadle.machine import TargetSpec
+from treadle.plan.shared_packing import BufferDemand, pack_buffers
+from treadle.remarks import emit
+from treadle.transforms.kernel.kernel_ir import KernelPass
+
+SHARED_MEMORY = Entry(
+    "TR401",
+    "kernel '{kernel}' needs {needed} bytes of shared memory; {target} has {available} for a workgroup",
+    "choose a smaller tile (option `tile`) or another target",
+)
+DESCRIPTOR_ALIGN = 1024
+PLAIN_ALIGN = 16
+MBARRIER_BYTES = 8
+
+
+def buffer_bytes(alloc: tile.AllocOp) -> int:
+    """Bytes of a shared buffer."""
+    return tile.shared_layout_of(alloc.result).size * element_bytes(tile.memref_type(alloc.result).element_type)
+
+
+def has_descriptor_access(alloc: tile.AllocOp) -> bool:
+    """Whether copies or matrix instructions reach the buffer through descriptors (swizzle atoms must be aligned)."""
+    users = (use.operation for use in alloc.result.uses)
+    return any(
+        effect.resource is alloc.result and effect.proxy == "async" for op in users if isinstance(op, HasEffects) for effect in op.effects()
+    )
+
+
+@register_pass
+@dataclass(frozen=True)
+class AllocateSharedPass(KernelPass):
+    """Places the shared buffers of every kernel."""
+
+    name = "allocate-shared"
+
+    def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
+        """Place the buffers of one kernel; raises TR401 where they do not fit."""
+        intervals = buffer_intervals(kernel)
+        allocs = [op for op in kernel.body.walk() if isinstance(op, tile.AllocOp)]
+        if not allocs:
+            return
+        demands = [
+            BufferDemand(
+                buffer_bytes(alloc),
+                DESCRIPTOR_ALIGN if has_descriptor_access(alloc) else PLAIN_ALIGN,
+                intervals[alloc].start,
+                intervals[alloc].end,
+            )
+            for alloc in allocs
+        ]
+        offsets, total = pack_buffers(demands)
+        # Transaction barriers come behind the buffers: at most one for each copy.
+        barriers = sum(isinstance(op, tile.CopyOp) for op in kernel.body.walk()) * MBARRIER_BYTES
+        if total + barriers > spec.shared_bytes_per_workgroup:
+            raise TreadleError(
+                SHARED_MEMORY,
+                location_of(kernel),
+                kernel=kernel.sym_name.data,
+                needed=total + barriers,
+                target=spec.name,
+                available=spec.shared_bytes_per_workgroup,
+            )
+        for alloc, offset in zip(allocs, offsets, strict=True):
+            alloc.byte_offset = builtin.IntegerAttr(offset, builtin.i64)
+        emit("decision", self.name, kernel.sym_name.data, f"{len(allocs)} shared buffer(s) in {total} bytes", location_of(kernel))

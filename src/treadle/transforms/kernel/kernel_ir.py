@@ -1,0 +1,132 @@
+"""What the passes over `tile.kernel` share: finding kernels and their machine, reading configs, inserting, facts about views."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, cast
+
+from treadle.analysis.divisibility import EVERYTHING, divisor
+from treadle.analysis.element_bytes import element_bytes
+from treadle.dialects import tile
+from treadle.errors import InternalError
+from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.dialects import builtin
+from treadle.ir.locations import set_location
+from treadle.ir.passes import Context, Pass
+from treadle.machine import TargetSpec, target_spec
+from treadle.plan.access import AccessFacts, DimFacts
+
+
+@dataclass(frozen=True)
+class KernelPass(Pass):
+    """A pass that works on one `tile.kernel` at a time."""
+
+    name: ClassVar[str]
+
+    def apply(self, ctx: Context, module: builtin.ModuleOp, /) -> None:
+        """Run on every kernel of the module."""
+        for kernel in kernels(module):
+            self.run(kernel, target_spec(kernel.target.data))
+
+    @abstractmethod
+    def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
+        """Rewrite one kernel in place."""
+
+
+def kernels(module: Operation) -> tuple[tile.KernelOp, ...]:
+    """All tile kernels of a module, in order."""
+    return tuple(op for op in module.walk() if isinstance(op, tile.KernelOp))
+
+
+def config_int(kernel: tile.KernelOp, name: str, default: int | None = None) -> int:
+    """An integer of the kernel's config; `InternalError` where it is missing and there is no default."""
+    attribute = kernel.config.data.get(name) if kernel.config is not None else None
+    if isinstance(attribute, builtin.IntegerAttr):
+        return attribute.value.data
+    if default is None:
+        raise InternalError(f"kernel {kernel.sym_name.data} has no '{name}' in its config")
+    return default
+
+
+def num_warps(kernel: tile.KernelOp) -> int:
+    """Warps of the workgroup."""
+    return kernel.num_warps.value.data
+
+
+def insert_before(anchor: Operation, *ops: Operation) -> None:
+    """Insert `ops` in order before `anchor`, with its location."""
+    block = cast(Block, anchor.parent)
+    for op in ops:
+        set_location(op, anchor)
+        block.insert_op_before(op, anchor)
+
+
+def insert_after(anchor: Operation, *ops: Operation) -> None:
+    """Insert `ops` in order after `anchor`, with its location."""
+    block = cast(Block, anchor.parent)
+    for op in reversed(ops):
+        set_location(op, anchor)
+        block.insert_op_after(op, anchor)
+
+
+def erase_if_unused(op: Operation) -> None:
+    """Erase an operation none of whose results has a use."""
+    if all(not tuple(result.uses) for result in op.results):
+        op.detach()
+        op.erase()
+
+
+def outermost_in_kernel(op: Operation) -> Operation:
+    """The operation of the kernel's top block that `op` is or lies in."""
+    current = op
+    while not isinstance(parent := current.parent_op(), tile.KernelOp):
+        if parent is None:
+            raise InternalError(f"{op.name} is in no kernel")
+        current = parent
+    return current
+
+
+def is_tile(value: SSAValue) -> bool:
+    """Whether a value is a register tile."""
+    return isinstance(value.type, builtin.TensorType)
+
+
+def tile_values(op: Operation) -> Iterator[SSAValue]:
+    """The register tiles among operands and results."""
+    yield from (v for v in (*op.operands, *op.results) if is_tile(v))
+
+
+def tile_bytes(value: SSAValue) -> int:
+    """Bytes of a register tile's elements."""
+    value_type = tile.tile_type(value)
+    return prod(value_type.get_shape()) * element_bytes(value_type.element_type)
+
+
+def view_op(view: SSAValue) -> tile.ViewOp:
+    """The operation that makes a view."""
+    owner = view.owner
+    if not isinstance(owner, tile.ViewOp):
+        raise InternalError("a view that tile.view does not define")
+    return owner
+
+
+def access_facts(view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int], shape: Sequence[int]) -> AccessFacts:
+    """What is known about an access of a tile of `shape` along view dimensions `dims` at `offsets`."""
+    op = view_op(view)
+    extents = [1] * len(offsets)
+    for dim, extent in zip(dims, shape, strict=True):
+        extents[dim] = extent
+    found: list[DimFacts] = []
+    for size, stride, offset, extent in zip(op.size_values(), op.stride_values(), offsets, extents, strict=True):
+        found.append(
+            DimFacts(
+                stride if isinstance(stride, int) else None,
+                size if isinstance(size, int) else None,
+                divisor(abs(stride) if isinstance(stride, int) else stride),
+                divisor(size) if not (isinstance(size, int) and size == 0) else EVERYTHING,
+                divisor(offset),
+                extent,
+            )
+        )
+    return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data)

@@ -1,0 +1,109 @@
+"""lower-reductions: reductions whose axis lies in several warps become a reduction within each warp, a hand-over through shared memory, and a
+reduction of what the warps found.
+
+Level: tile. Reads: tile.reduce with layouts. Writes: tile.reduce with `group_mask` (one group a warp), tile.alloc, local stores and loads.
+Leaves alone: reductions that stay within warps; kernels without layouts.
+
+Lanes and warps that hold copies have zero bases and are never part of a mask, so nothing is counted twice.
+"""
+
+from dataclasses import dataclass
+
+from treadle.dialects import tile
+from treadle.errors import InternalError
+from treadle.ir.core import SSAValue
+from treadle.ir.passes import register_pass
+from treadle.layout.bits import set_bits
+from treadle.layout.shared_layout import row_major
+from treadle.layout.tile_layout import Bases, TileLayout
+from treadle.machine import TargetSpec
+from treadle.plan.layout_choice import dimension_order
+from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
+
+
+def warp_mask(layout: TileLayout, axis: int) -> int:
+    """The bits of the index along `axis` that warps are told apart by; 0 where the axis stays within warps.
+
+    Raises `InternalError` where another basis moves the same bits: the index would not tell the warps apart.
+    """
+    mask = 0
+    for basis in layout.warp:
+        mask |= basis[axis]
+    for basis in layout.register + layout.lane:
+        if basis[axis] & mask:
+            raise InternalError(f"warps and lanes share bits of dimension {axis} in {layout.to_lists()}")
+    return mask
+
+
+def _gather(value: int, mask: int) -> int:
+    """The bits of `value` at the set bits of `mask`, moved together."""
+    return sum((value >> bit & 1) << at for at, bit in enumerate(set_bits(mask)))
+
+
+def group_layout(layout: TileLayout, axis: int, mask: int) -> TileLayout:
+    """The layout of a tile reduced along `axis` within the groups of `mask`: what each thread held becomes one element of its group."""
+
+    def squeeze(bases: Bases) -> Bases:
+        return tuple(tuple(_gather(value, mask) if dim == axis else value for dim, value in enumerate(basis)) for basis in bases)
+
+    repeat = tuple(1 if dim == axis else count for dim, count in enumerate(layout.repeat))
+    register = tuple(basis for basis in squeeze(layout.register) if any(basis))
+    return TileLayout(register, squeeze(layout.lane), squeeze(layout.warp), repeat)
+
+
+def gathered_layout(result: TileLayout, axis: int, groups: int) -> TileLayout:
+    """The layout in which a thread that wants an element of `result` holds all `groups` partial results of it in registers."""
+    along = tuple(tuple(1 << bit if dim == axis else 0 for dim in range(result.rank)) for bit in range(groups.bit_length() - 1))
+    return TileLayout((*along, *result.register), result.lane, result.warp, result.repeat)
+
+
+def lower_reduce(op: tile.ReduceOp) -> bool:
+    """Split one reduction if its axis spans warps; returns whether it did."""
+    axis = op.axis.value.data
+    layout, result = tile.layout_of(op.inputs[0]), tile.layout_of(op.results[0])
+    if op.groups() or layout is None or result is None:
+        return False
+    mask = warp_mask(layout, axis)
+    if not mask:
+        return False
+    groups = 1 << mask.bit_count()
+    partial_layout = group_layout(layout, axis, mask)
+    shape = partial_layout.shape
+    partial = tile.ReduceOp(
+        list(op.inputs),
+        axis,
+        op.combiner.clone(),
+        [tile.tile_of(shape, tile.tile_type(v).element_type, partial_layout) for v in op.inputs],
+        group_mask=mask,
+    )
+    insert_before(op, partial)
+    gathered: list[SSAValue] = []
+    loads: list[tile.LocalLoadOp] = []
+    fastest = max((dim for dim in range(len(shape)) if dim != axis), key=lambda dim: shape[dim], default=axis)
+    for value in partial.results:
+        element = tile.tile_type(value).element_type
+        buffer = row_major(shape, (*(d for d in dimension_order(len(shape), fastest) if d != axis), axis))
+        alloc = tile.AllocOp(tile.shared_buffer_type(shape, element, buffer))
+        store = tile.LocalStoreOp(value, alloc.result, (0,) * len(shape))
+        insert_before(op, alloc, store)
+        loads.append(tile.LocalLoadOp(alloc.result, (0,) * len(shape), tile.tile_of(shape, element, gathered_layout(result, axis, groups))))
+    for load in loads:
+        insert_before(op, load)
+        gathered.append(load.result)
+    for index, value in enumerate(gathered):
+        op.operands[index] = value
+    return True
+
+
+@register_pass
+@dataclass(frozen=True)
+class LowerReductionsPass(KernelPass):
+    """Takes reductions across warps through shared memory."""
+
+    name = "lower-reductions"
+
+    def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
+        """Lower the reductions of one kernel."""
+        for op in tuple(kernel.body.walk()):
+            if isinstance(op, tile.ReduceOp):
+                lower_reduce(op)

@@ -1,0 +1,42 @@
+"""set-access-widths: how many elements each global load and store may move at once.
+
+Level: tile. Reads: views (sizes, strides, alignment), offsets, the machine's widest access. Writes: `vector` of tile.load and tile.store.
+Leaves alone: everything else; accesses without a unit-stride dimension keep width 1.
+"""
+
+from dataclasses import dataclass
+
+from treadle.dialects import tile
+from treadle.ir.dialects import builtin
+from treadle.ir.locations import location_of
+from treadle.ir.passes import register_pass
+from treadle.machine import TargetSpec
+from treadle.plan.access import contiguous_dim, vector_limit
+from treadle.remarks import emit
+from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts
+
+
+def access_width(op: tile.LoadOp | tile.StoreOp, max_bytes: int) -> tuple[int, str]:
+    """Elements that the load or store may move at once, and what limits them."""
+    shape = tuple(tile.tile_type(op.result if isinstance(op, tile.LoadOp) else op.value).get_shape())
+    dims = tile.ints(op.dims)
+    along = contiguous_dim(tile.view_strides(op.view), dims, shape)
+    facts = access_facts(op.view, tuple(op.offsets), dims, shape)
+    return vector_limit(facts, None if along is None else dims[along], max_bytes)
+
+
+@register_pass
+@dataclass(frozen=True)
+class SetAccessWidthsPass(KernelPass):
+    """Decides the vector width of every global access."""
+
+    name = "set-access-widths"
+
+    def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
+        """Write `vector` on the loads and stores of one kernel."""
+        for op in kernel.body.walk():
+            if isinstance(op, tile.LoadOp | tile.StoreOp):
+                width, rule = access_width(op, spec.max_vector_bytes)
+                op.vector = builtin.IntegerAttr(width, builtin.i64)
+                kind = "load" if isinstance(op, tile.LoadOp) else "store"
+                emit("decision", self.name, kernel.sym_name.data, f"{kind}: {width} element(s) at once; limit: {rule}", location_of(op))

@@ -1,0 +1,171 @@
+"""set-operand-staging: by which path and in which shared layout the operands of a contraction reach it.
+
+Level: tile. Reads: tile.contract with register operands, the loads behind them, the machine's copies and instructions. Writes: attribute `staging`
+of tile.contract: `{a = {path, layout}, b = {path, layout}}` with path "bulk_tensor" or "threads" and layout a `#tile.shared_layout`.
+Leaves alone: contractions whose operands are in shared memory already.
+"""
+
+from dataclasses import dataclass
+
+from treadle.analysis.element_bytes import element_bytes
+from treadle.dialects import tile
+from treadle.dialects.tile_attributes import SharedLayoutAttr, is_shared
+from treadle.errors import InternalError
+from treadle.ir.core import Attribute, OpResult, SSAValue
+from treadle.ir.dialects import builtin
+from treadle.ir.locations import location_of
+from treadle.ir.passes import register_pass
+from treadle.layout.shared_layout import SharedLayout
+from treadle.layout.tile_layout import TileLayout
+from treadle.machine import MatrixInstruction, TargetSpec
+from treadle.plan.access import contiguous_dim
+from treadle.plan.contract_layouts import ContractLayouts, matrix_layouts, multiply_add_layouts
+from treadle.plan.layout_choice import GlobalAccess
+from treadle.plan.staging import bulk_refusal, descriptor_layout, multiply_add_k_step, register_buffer
+from treadle.remarks import emit
+from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, config_int, is_tile, num_warps
+
+STAGING = "staging"
+
+
+def contract_layouts(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec) -> ContractLayouts:
+    """The register layouts of a contraction of this kernel."""
+    m, n = tile.tile_type(op.accumulator).get_shape()
+    warps_m, warps_n = config_int(kernel, "warps_m", num_warps(kernel)), config_int(kernel, "warps_n", 1)
+    if warps_m * warps_n != num_warps(kernel):
+        raise InternalError(f"{warps_m} x {warps_n} warps in a kernel of {num_warps(kernel)}")
+    if op.instruction.data == "fma":
+        k = op.operand_shape(op.a)[1]
+        a_type = op.a.type
+        element = a_type.element_type if isinstance(a_type, builtin.TensorType | builtin.MemRefType) else None
+        if element is None:
+            raise InternalError("tile.contract with an operand that is neither tile nor buffer")
+        return multiply_add_layouts(m, n, warps_m, warps_n, spec.subgroup_size, multiply_add_k_step(k, element_bytes(element)))
+    return matrix_layouts(spec.instruction(op.instruction.data), m, n, warps_m, warps_n)
+
+
+def source_load(value: SSAValue) -> tile.LoadOp | None:
+    """The load of the operand's full shape that an operand is computed from by elementwise operations."""
+    shape = tile.tile_type(value).get_shape()
+    pending, seen = [value], set[SSAValue]()
+    while pending:
+        current = pending.pop()
+        if current in seen or not isinstance(current, OpResult):
+            continue
+        seen.add(current)
+        if tile.tile_type(current).get_shape() != shape:
+            continue
+        if isinstance(current.op, tile.LoadOp):
+            return current.op
+        pending.extend(v for v in reversed(current.op.operands) if is_tile(v))
+    return None
+
+
+def is_zero(attribute: Attribute | None) -> bool:
+    """Whether `other` of a load is zero (it is where it is not given)."""
+    match attribute:
+        case None:
+            return True
+        case builtin.IntegerAttr():
+            return attribute.value.data == 0
+        case builtin.FloatAttr():
+            return attribute.value.data == 0.0
+        case _:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """One operand: its name, tile, place of k among its dimensions, and the load behind it."""
+
+    name: str
+    value: SSAValue
+    k_dim: int
+    load: tile.LoadOp | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = tile.tile_type(self.value).get_shape()
+        return rows, columns
+
+    @property
+    def bytes(self) -> int:
+        return element_bytes(tile.tile_type(self.value).element_type)
+
+    @property
+    def contiguous(self) -> int | None:
+        """Tile dimension of unit stride in global memory."""
+        if self.load is None:
+            return None
+        return contiguous_dim(tile.view_strides(self.load.view), tile.ints(self.load.dims), self.shape)
+
+
+def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: TargetSpec) -> str | None:
+    load = operand.load
+    if spec.bulk_tensor is None:
+        return f"{spec.name} has no descriptor copies"
+    if row is None or row.operands != "shared":
+        return "the operands are read as register fragments"
+    if load is None or load.result is not operand.value:
+        return "the operand is computed, not loaded"
+    if not is_zero(load.other):
+        return "elements outside the array are not zero"
+    along = operand.contiguous
+    dims = tile.ints(load.dims)
+    if along is not None and along != operand.k_dim and row.k_major_only:
+        return f"{row.name} reads operands that are contiguous along k only"
+    facts = access_facts(load.view, tuple(load.offsets), dims, operand.shape)
+    return bulk_refusal(facts, None if along is None else dims[along], spec.bulk_tensor)
+
+
+def _layout(
+    operand: _Operand, row: MatrixInstruction | None, fragment: TileLayout | None, k_step: int, kernel: tile.KernelOp, spec: TargetSpec
+) -> SharedLayout:
+    if row is not None and row.operands == "shared":
+        fastest = operand.k_dim if row.k_major_only or operand.contiguous is None else operand.contiguous
+        swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else (128, 64, 32)
+        return descriptor_layout(operand.shape, (fastest, 1 - fastest), operand.bytes, swizzles)
+    if fragment is None:
+        raise InternalError("a register instruction without fragment layouts")
+    vector = operand.load.vector.value.data if operand.load is not None else 1
+    access = GlobalAccess(operand.contiguous, vector, operand.bytes)
+    steps = operand.shape[operand.k_dim] // k_step
+    layout, _ = register_buffer(operand.shape, access, fragment, steps, spec.subgroup_size, num_warps(kernel), spec.banks)
+    return layout
+
+
+@register_pass
+@dataclass(frozen=True)
+class SetOperandStagingPass(KernelPass):
+    """Decides path and shared layout of contraction operands."""
+
+    name = "set-operand-staging"
+
+    def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
+        """Write `staging` on every contraction with register operands."""
+        for op in kernel.body.walk():
+            if isinstance(op, tile.ContractOp) and not is_shared(op.a.type) and not is_shared(op.b.type) and op.instruction.data:
+                self._decide(op, kernel, spec)
+
+    def _decide(self, op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec) -> None:
+        row = None if op.instruction.data == "fma" else spec.instruction(op.instruction.data)
+        layouts = contract_layouts(op, kernel, spec)
+        staging: dict[str, Attribute] = {}
+        for name, value, k_dim, fragment in (("a", op.a, 1, layouts.a), ("b", op.b, 0, layouts.b)):
+            operand = _Operand(name, value, k_dim, source_load(value))
+            refusal = _bulk_refusal(operand, row, spec)
+            path = "threads" if refusal else "bulk_tensor"
+            layout = _layout(operand, row, fragment, layouts.k_step, kernel, spec)
+            staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": SharedLayoutAttr(layout)})
+            subject = f"{kernel.sym_name.data}: operand {name}"
+            if refusal and spec.bulk_tensor is not None:
+                emit("refusal", self.name, subject, f"descriptor copy refused: {refusal}; staged by the threads", location_of(op))
+            else:
+                emit(
+                    "decision",
+                    self.name,
+                    subject,
+                    f"staged by {'descriptor copy' if path == 'bulk_tensor' else 'the threads'}",
+                    location_of(op),
+                )
+        op.attributes[STAGING] = builtin.DictionaryAttr(staging)
