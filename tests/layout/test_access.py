@@ -64,6 +64,14 @@ def test_misaligned_offsets_are_refused() -> None:
         address_plan(blocked((64, 64), (1, 0)), SHARED[0], 2, 16, (192, 0))
 
 
+def test_addresses_that_do_not_add_are_refused() -> None:
+    steps = SharedLayout((), (4,))  # base tiles of one element
+    assert address_plan(TileLayout((), ((1,), (2,)), (), (1,)), steps, 4).lane_adds == (1, 2)
+    for tile in (TileLayout((), ((1,), (3,)), (), (1,)), TileLayout(((3,),), ((1,),), (), (1,))):
+        with pytest.raises(InternalError):
+            address_plan(tile, steps, 4)
+
+
 def test_vector_width() -> None:
     tile = blocked((64, 64), (1, 0), 8)
     assert vector_width(tile, row_major((64, 64), (1, 0)), 2) == 8
@@ -147,5 +155,6 @@ def test_global_vector_width_of_odd_tiles() -> None:
     assert global_vector_width(blocked((7, 5), (1, 0), 8), 1, 8) == 1
     assert global_vector_width(blocked((96, 40), (1, 0), 8), 1, 16) == 8
     assert global_vector_width(fragments.wgmma_accumulator(24), 1, 8) == 2
+    assert global_vector_width(TileLayout(((1,),), ((3,),), (), (1,)), 0, 2) == 1  # lane 1 holds 3, 2
     mixed = TileLayout(((0, 1),), ((1, 2), (0, 2)), (), (1, 1))
     assert not global_access(mixed, 1, 2).is_disjoint

@@ -105,6 +105,15 @@ def test_different_base_tiles_and_broadcasts() -> None:
         assert step.xor_mask(32) == 0  # every lane has it: selection, no shuffle
 
 
+def test_more_readers_than_senders() -> None:
+    """Lanes 1 and 2 read from lane 1, each another register, and no other register of theirs could come from another lane."""
+    source = TileLayout(((2,), (4,)), ((1,), (8,), (0,)), (), (1,))
+    result = TileLayout(((1,),), ((3,), (5,), (8,)), (), (1,))
+    conversion = check(source, result)
+    assert conversion.kind == "shuffle"
+    assert len(conversion.rounds) == 2 * result.num_registers
+
+
 def test_shapes_must_agree() -> None:
     with pytest.raises(InternalError):
         convert(blocked((64, 64), (1, 0)), blocked((64, 32), (1, 0)))

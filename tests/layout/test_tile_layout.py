@@ -86,6 +86,10 @@ def test_contiguous(layout: TileLayout, data: st.DataObject) -> None:
     np.testing.assert_array_equal(grouped - grouped[..., :1, :], np.broadcast_to(step, grouped.shape))
 
 
+def test_lanes_that_reverse_neighbours_break_contiguity() -> None:
+    assert TileLayout(((1,),), ((3,),), (), (1,)).contiguous(0) == 1  # lane 1 holds 3, 2
+
+
 @pytest.mark.parametrize("shape", [(1,), (7,), (192,), (64, 64), (7, 5), (96, 40), (3, 64, 10)])
 @pytest.mark.parametrize(("lanes", "warps"), [(32, 1), (32, 4), (64, 8)])
 def test_blocked(shape: tuple[int, ...], lanes: int, warps: int) -> None:
@@ -117,6 +121,8 @@ def test_broadcast_that_moves_data_is_refused() -> None:
     row = blocked((1, 64), (1, 0), 4)
     assert broadcast_registers(row, full) is None
     assert broadcast_registers(full.with_unit_dim(0), full) is not None
+    unit = full.with_unit_dim(0)
+    assert broadcast_registers(TileLayout(unit.register, unit.lane[::-1], unit.warp, unit.repeat), full) is None
     short = TileLayout((), ((0, 1),), (), (1, 2))  # the same lanes, but registers that miss half
     with pytest.raises(InternalError):
         broadcast_registers(short, full)

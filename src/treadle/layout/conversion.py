@@ -13,7 +13,7 @@ from typing import Literal
 
 from treadle.errors import InternalError
 from treadle.layout.access import address_plan, global_vector_width, plan_conflicts
-from treadle.layout.bits import Coordinates, Span, combine, log2_exact, pack, parity, power_of_two_part, set_bits
+from treadle.layout.bits import Coordinates, Span, combine, log2_exact, pack, parity, power_of_two_part
 from treadle.layout.shared_layout import SharedLayout, row_major, xor_swizzled
 from treadle.layout.tile_layout import TileLayout
 
@@ -128,29 +128,21 @@ class _LinearMap:
     sender: list[int]
     key: list[int]
 
-    def unsettled(self) -> tuple[list[int], list[int]]:
-        """Readers of one sender that want different registers: `(masks, keys)`.
+    def unsettled(self) -> list[tuple[int, int]]:
+        """`(thread bit, key)` where two readers of one sender, apart in that bit, want registers whose keys differ by `key`.
 
-        Reader t wants the key that its sender offers, XOR the `keys[j]` whose mask has odd parity with t. The keys are independent.
+        Reader t wants what its sender offers, XOR the keys of its bits. The keys are independent, for no two threads of the result
+        read one register of one sender unless they hold copies.
         """
-        image, wishes = Span(), Span()
-        masks: list[int] = []
-        keys: list[int] = []
+        image = Span()
+        found: list[tuple[int, int]] = []
         for bit, (sender, key) in enumerate(zip(self.sender, self.key, strict=True)):
             mates, rest = image.split(sender)
             image.add(sender)
-            if rest:
-                continue
-            # Thread bit `bit` with `mates` reads from the same sender; do they want the same register?
             wish = key ^ combine(self.key, mates)
-            known, new = wishes.split(wish)
-            if new:
-                wishes.add(wish)
-                masks.append(1 << bit)
-                keys.append(wish)
-            else:
-                masks = [mask | (1 << bit if known >> at & 1 else 0) for at, mask in enumerate(masks)]
-        return masks, keys
+            if not rest and wish:
+                found.append((bit, wish))
+        return found
 
     def offers(self) -> list[int]:
         """The key that a sender offers, by bit of the sending thread: the linear map that takes each sender to its readers' wish."""
@@ -176,14 +168,15 @@ def _rounds(
     for _ in range(bits):
         image = Span(threads.sender)
         turn = next((1 << bit for bit in range(bits) if registers[1 << bit][0] not in image), None)
-        masks, _ = threads.unsettled()
-        if turn is None or not masks:
+        unsettled = threads.unsettled()
+        if turn is None or not unsettled:
             break
-        for bit in set_bits(masks[0]):
-            turns[bit] ^= turn
-            threads.sender[bit] ^= registers[turn][0]
-            threads.key[bit] ^= registers[turn][1]
-    masks, wishes = threads.unsettled()
+        at = unsettled[0][0]
+        turns[at] ^= turn
+        threads.sender[at] ^= registers[turn][0]
+        threads.key[at] ^= registers[turn][1]
+    unsettled = threads.unsettled()
+    masks, wishes = [1 << at for at, _ in unsettled], [key for _, key in unsettled]
     offers = threads.offers()
     lane_bits = tuple(sender & (lanes - 1) for sender in threads.sender)
     rounds: list[ShuffleRound] = []
