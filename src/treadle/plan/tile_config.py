@@ -83,7 +83,7 @@ def tiles_for(instruction: MatrixInstruction | None, spec: TargetSpec, operand_b
     if instruction is None:
         warps = 256 // spec.subgroup_size
         half = max(warps // 2, 1)
-        k = max(32 // operand_bytes, 4)
+        k = max(64 // operand_bytes, 4)
         return (
             ContractionTile(128, 128, k, half, warps // half),
             ContractionTile(64, 64, k, half, warps // half),
@@ -132,7 +132,7 @@ def contraction_tile(types: ContractionTypes, shape: ContractionShape, spec: Tar
 
 @dataclass(frozen=True, slots=True)
 class AxisShape:
-    """One axis for the pointwise and reduction tilings: extent, role, and for how many bytes of traffic it is the unit-stride axis."""
+    """One axis for the pointwise and reduction tilings: extent, role, and how many bytes are read and written along it as unit-stride axis."""
 
     size: int | None
     is_reduction: bool
@@ -145,7 +145,9 @@ def pointwise_tile(axes: tuple[AxisShape, ...], element_bytes: int, spec: Target
 
     The unit-stride axes of reads and writes are tiled; where they differ (transposes) both get a side long enough for whole memory sectors.
     """
-    unit = [i for i, a in enumerate(axes) if a.unit_stride_reads or a.unit_stride_writes]
+    heaviest = max((a.unit_stride_reads + a.unit_stride_writes for a in axes), default=0)
+    # Small side inputs (a row's maximum, a bias) must not turn a streaming kernel into a transposing one.
+    unit = [i for i, a in enumerate(axes) if 8 * (a.unit_stride_reads + a.unit_stride_writes) > heaviest]
     tile = [1] * len(axes)
     elements = 2048 * 4 // max(element_bytes, 2)
     if not axes:

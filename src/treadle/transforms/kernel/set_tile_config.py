@@ -5,6 +5,7 @@ Leaves alone: kernels that have a `config` already.
 """
 
 from dataclasses import dataclass
+from math import prod
 
 from treadle import machine, remarks
 from treadle.analysis.indexing import Contraction, Reduction
@@ -13,7 +14,7 @@ from treadle.dialects import dispatch
 from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
-from treadle.ir.passes import Context, Pass
+from treadle.ir.passes import Context, Pass, register_pass
 from treadle.machine.spec import TargetSpec
 from treadle.plan.expr import Expr, constant
 from treadle.plan.tile_config import (
@@ -50,11 +51,17 @@ def axis_shape(nest: LoopNest, axis: Axis) -> AxisShape:
     """What the pointwise and reduction tilings need to know of an axis."""
 
     def total(accesses: list[Access]) -> int:
-        return sum(element_bytes(a.element) for a in accesses if nest.stride_along(a, axis) == constant(1))
+        return sum(_bytes_touched(nest, a) for a in accesses if nest.stride_along(a, axis) == constant(1))
 
     reads = [a for a in nest.accesses if not a.is_result]
     writes = [a for a in nest.accesses if a.is_result]
     return AxisShape(static(axis.size), axis.is_reduction, total(reads), total(writes))
+
+
+def _bytes_touched(nest: LoopNest, access: Access) -> int:
+    """Size of the array along the axes it depends on; unknown extents count as 4096."""
+    extents = [static(axis.size) or 4096 for axis in nest.axes if nest.stride_along(access, axis) != constant(0)]
+    return element_bytes(access.element) * prod(extents)
 
 
 def _int(value: int) -> builtin.IntegerAttr[builtin.IntegerType]:
@@ -108,7 +115,7 @@ def _axis_config(nest: LoopNest, spec: TargetSpec) -> tuple[dict[str, Attribute]
         tile, num_warps = pointwise_tile(shapes, largest, spec)
     else:
         kind = nest.computation
-        separable = isinstance(kind, Reduction) and all(kind.combiners) or isinstance(kind, Contraction)
+        separable = (isinstance(kind, Reduction) and all(kind.combiners)) or isinstance(kind, Contraction)
         tile, num_warps = reduction_tile(shapes, spec, separable) if shapes else ((), 1)
     config: dict[str, Attribute] = {
         "kind": builtin.StringAttr(nest.kind),
@@ -119,6 +126,7 @@ def _axis_config(nest: LoopNest, spec: TargetSpec) -> tuple[dict[str, Attribute]
     return config, f"{nest.kind} over {extents}: tile {'x'.join(map(str, tile)) or '1'}, {num_warps} warps"
 
 
+@register_pass
 @dataclass(frozen=True)
 class SetTileConfigPass(Pass):
     """`target` names the machine; `tile_m` and so on override the choice for contractions (0: choose)."""
