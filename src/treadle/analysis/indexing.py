@@ -96,53 +96,20 @@ def compose(outer: AffineMap, inner: AffineMap) -> AffineMap:
 
 def structured(op: Operation) -> StructuredOp | None:
     """The view of a linalg operation on tensors; None for any other operation."""
-    match op:
-        case linalg.ops.ReduceOp():
-            return _reduce(op)
-        case linalg.ops.BroadcastOp():
-            return _broadcast(op)
-        case linalg.abstract_ops.LinalgStructuredOperation():
-            maps = tuple(attr.data for attr in op.get_indexing_maps())
-            iterators = tuple(str(attr.data) for attr in op.get_iterator_types())
-            count = len(op.inputs)
-            if len(maps) != len(op.operands):
-                return None
-            return StructuredOp(op, tuple(op.inputs), tuple(op.outputs), maps[:count], maps[count:], iterators, op.body.block)
-        case _:
-            return None
-
-
-def _reduce(op: Operation) -> StructuredOp:
-    half = len(op.operands) // 2
-    inputs, outputs = tuple(op.operands[:half]), tuple(op.operands[half:])
-    reduced = _int_list(op.properties["dimensions"])
-    type_ = inputs[0].type
-    rank = type_.get_num_dims() if isinstance(type_, builtin.TensorType) else 0
-    kept = [d for d in range(rank) if d not in reduced]
-    iterators = tuple("reduction" if d in reduced else "parallel" for d in range(rank))
-    identity, picked = dim_map(rank, range(rank)), dim_map(rank, kept)
-    return StructuredOp(op, inputs, outputs, (identity,) * half, (picked,) * half, iterators, op.regions[0].block)
-
-
-def _broadcast(op: linalg.ops.BroadcastOp) -> StructuredOp:
-    added = _int_list(op.dimensions)
-    type_ = op.init.type
-    rank = type_.get_num_dims() if isinstance(type_, builtin.TensorType) else 0
-    kept = [d for d in range(rank) if d not in added]
-    maps = dim_map(rank, kept), dim_map(rank, range(rank))
-    return StructuredOp(op, (op.input,), (op.init,), maps[:1], maps[1:], ("parallel",) * rank, op.hidden_region.block)
-
-
-def _int_list(attr: object) -> tuple[int, ...]:
-    return tuple(int(value) for value in attr.get_values()) if isinstance(attr, builtin.DenseArrayBase) else ()
+    if not isinstance(op, linalg.abstract_ops.LinalgStructuredOperation):
+        return None
+    maps = tuple(attr.data for attr in op.get_indexing_maps())
+    iterators = tuple(str(attr.data) for attr in op.get_iterator_types())
+    count = len(op.inputs)
+    return StructuredOp(op, tuple(op.inputs), tuple(op.outputs), maps[:count], maps[count:], iterators, op.body.block)
 
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
     """`out[b, m, n] += sum_k cast(lhs[b, m, k]) * cast(rhs[b, k, n])`, the dimensions of each group in any order of the operands' axes.
 
-    `batch`, `m`, `n` are in the order of the output, `k` in that of the iteration; m and n are not empty. `lhs` and `rhs` are input numbers.
-    `lhs_cast` and `rhs_cast` name the operation that widens an element ("arith.extf", "arith.extsi", ...) or are empty.
+    `batch`, `m`, `n` are in the order of the output, `k` in that of the iteration; m and n are not empty. `lhs` and `rhs` are input
+    numbers; `lhs_cast` and `rhs_cast` name the operation that widens an element ("arith.extf", "arith.extsi", ...) or are empty.
     """
 
     batch: tuple[int, ...]

@@ -11,8 +11,18 @@ from itertools import pairwise
 from treadle import errors
 from treadle.analysis.indexing import structured
 from treadle.errors import SourceLocation, TreadleError
-from treadle.ir.core import DYNAMIC_INDEX, AffineBinaryOpExpr, AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, AffineSymExpr
-from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.core import (
+    DYNAMIC_INDEX,
+    AffineBinaryOpExpr,
+    AffineConstantExpr,
+    AffineDimExpr,
+    AffineExpr,
+    AffineMap,
+    AffineSymExpr,
+    Block,
+    Operation,
+    SSAValue,
+)
 from treadle.ir.dialects import affine, arith, builtin, func, tensor
 from treadle.ir.locations import location_of
 from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, product, symbol
@@ -172,7 +182,9 @@ def _walk(block: Block, shapes: Shapes) -> None:
                 for axis, (found, size) in enumerate(zip(shapes.shape(result), known, strict=True)):
                     if size != DYNAMIC_INDEX:
                         shapes.equate(found, constant(size), f"axis {axis} of the result of {op.name}", op)
-                sizes = [found if size == DYNAMIC_INDEX else constant(size) for found, size in zip(shapes.shape(result), known, strict=True)]
+                sizes = [
+                    found if size == DYNAMIC_INDEX else constant(size) for found, size in zip(shapes.shape(result), known, strict=True)
+                ]
                 shapes.set_shape(result, sizes)
 
 

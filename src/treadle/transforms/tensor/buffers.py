@@ -64,7 +64,9 @@ def row_major(shape: Sequence[Expr]) -> tuple[Expr, ...]:
     return tuple(reversed(strides))
 
 
-def whole_buffer(base: SSAValue, tensor: SSAValue, shape: Sequence[Expr], align: int, *, owned: bool, strides: Sequence[Expr] | None = None) -> Buffer:
+def whole_buffer(
+    base: SSAValue, tensor: SSAValue, shape: Sequence[Expr], align: int, *, owned: bool, strides: Sequence[Expr] | None = None
+) -> Buffer:
     """The buffer of a fresh base: `tensor` gives the element type."""
     element = base.type.element_type if isinstance(base.type, dispatch.BufferType) else base.type
     sizes = tuple(shape)

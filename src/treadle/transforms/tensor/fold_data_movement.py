@@ -100,7 +100,13 @@ def _fold_widening(op: linalg.ops.GenericOp) -> None:
         argument.replace_all_uses_with(copy.results[0])
         body.block.erase_arg(argument)
         inputs[index], maps[index], changed = source, compose(map_, maps[index]), True
-        emit("decision", NAME, origin_of(op), f"multiplies operand {index} as {cast.operands[0].type} and widens in the multiplication", location_of(op))
+        emit(
+            "decision",
+            NAME,
+            origin_of(op),
+            f"multiplies operand {index} as {cast.operands[0].type} and widens in the multiplication",
+            location_of(op),
+        )
     if changed:
         new = build_generic(inputs, view.outputs, (*maps, *view.output_maps), view.iterators, body, op)
         set_location(new, op)

@@ -48,12 +48,19 @@ def check_supported(function: func.FuncOp) -> None:
     """Raise `TreadleError` TR301 at the first operation that neither a kernel nor the host program can hold."""
     if len(function.body.blocks) != 1:
         raise TreadleError(
-            errors.UNSUPPORTED, location_of(function), what=f"function '{function.sym_name.data}' with branches", hint="write one straight block"
+            errors.UNSUPPORTED,
+            location_of(function),
+            what=f"function '{function.sym_name.data}' with branches",
+            hint="write one straight block",
         )
     for op in function.body.block.ops:
         if op.name not in HOST_OPERATIONS and op.name.split(".")[0] not in ("arith", "math", "affine"):
             raise unsupported(op)
-        if op.name.split(".")[0] in ("arith", "math") and op.name != "arith.constant" and any(isinstance(r.type, builtin.TensorType) for r in op.results):
+        if (
+            op.name.split(".")[0] in ("arith", "math")
+            and op.name != "arith.constant"
+            and any(isinstance(r.type, builtin.TensorType) for r in op.results)
+        ):
             raise unsupported(op)
         if isinstance(op, linalg.ops.GenericOp):
             _check_generic(op)
@@ -76,7 +83,10 @@ def _check_generic(op: linalg.ops.GenericOp) -> None:
     for inner in view.body.walk():
         if inner.name.split(".")[0] not in ("arith", "math") and not isinstance(inner, linalg.ops.YieldOp | linalg.ops.IndexOp):
             raise TreadleError(
-                errors.UNSUPPORTED, location_of(inner), what=f"'{inner.name}' inside linalg.generic", hint="use arith, math and linalg.index there"
+                errors.UNSUPPORTED,
+                location_of(inner),
+                what=f"'{inner.name}' inside linalg.generic",
+                hint="use arith, math and linalg.index there",
             )
     for value in captured(op):
         if not isinstance(value.type, builtin.TensorType | builtin.IndexType):
@@ -192,7 +202,12 @@ def sort_by_definition(block: Block) -> None:
             stack.append((op, True))
             for value in reversed(captured(op)):
                 owner = value.owner
-                if not isinstance(value, BlockArgument) and isinstance(owner, Operation) and owner.parent_block() is block and state.get(owner) != 2:
+                if (
+                    not isinstance(value, BlockArgument)
+                    and isinstance(owner, Operation)
+                    and owner.parent_block() is block
+                    and state.get(owner) != 2
+                ):
                     stack.append((owner, False))
     for op in order:
         op.detach()

@@ -1,7 +1,8 @@
-"""generalize-named-ops: every named linalg operation becomes `linalg.generic`.
+"""generalize-named-ops: every named linalg operation, and arithmetic on whole tensors, becomes `linalg.generic`.
 
-Level: tensor. Reads: named linalg operations on tensors. Writes: `linalg.generic` with the attribute `treadle.origin` naming the operation it was.
-Leaves alone: `linalg.fill` (an initial value that kernels keep as such), generics, operations on memrefs.
+Level: tensor. Reads: named linalg operations on tensors, `arith` and `math` operations whose result is a tensor.
+Writes: `linalg.generic` with the attribute `treadle.origin` naming the operation it was.
+Leaves alone: `linalg.fill` (an initial value that kernels keep as such), constants, generics, operations on memrefs.
 """
 
 from dataclasses import dataclass
@@ -9,20 +10,47 @@ from typing import ClassVar
 
 from treadle.analysis.indexing import structured
 from treadle.ir.context import Context
-from treadle.ir.dialects import builtin, linalg
+from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.dialects import arith, builtin, linalg
 from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import build_generic, clone_body, functions, replace
+from treadle.transforms.tensor.generics import build_generic, clone_body, empty_like, functions, replace
+
+
+def _element(type_: Attribute) -> Attribute:
+    return type_.element_type if isinstance(type_, builtin.TensorType) else type_
+
+
+def generalize_arithmetic(op: Operation) -> None:
+    """An `arith` or `math` operation on tensors of one shape as a generic around the scalar operation."""
+    first = next(value for value in op.operands if isinstance(value.type, builtin.TensorType))
+    result = op.results[0].type
+    empty = empty_like(first, op, _element(result))
+    block = Block(arg_types=[*(_element(value.type) for value in op.operands), _element(result)])
+    scalar = type(op).create(
+        operands=list(block.args[: len(op.operands)]),
+        result_types=[_element(result)],
+        properties=dict(op.properties),
+        attributes=dict(op.attributes),
+    )
+    block.add_ops([scalar, linalg.ops.YieldOp(scalar.results[0])])
+    rank = result.get_num_dims() if isinstance(result, builtin.TensorType) else 0
+    identity, scalar_map = AffineMap.identity(rank), AffineMap(rank, 0, ())
+    maps = [identity if isinstance(value.type, builtin.TensorType) else scalar_map for value in op.operands]
+    inputs: list[SSAValue] = list(op.operands)
+    replace(op, build_generic(inputs, [empty], [*maps, identity], ["parallel"] * rank, Region(block), op))
 
 
 def generalize_named_ops(module: builtin.ModuleOp) -> None:
     """Rewrite every named operation in the functions of `module`."""
     for function in functions(module):
         for op in list(function.walk()):
-            if isinstance(op, linalg.ops.GenericOp | linalg.ops.FillOp) or not op.results:
+            if isinstance(op, linalg.ops.GenericOp | linalg.ops.FillOp | arith.ConstantOp) or not op.results:
                 continue
             if (view := structured(op)) is not None:
                 maps = (*view.input_maps, *view.output_maps)
                 replace(op, build_generic(view.inputs, view.outputs, maps, view.iterators, clone_body(view), op))
+            elif op.name.split(".")[0] in ("arith", "math") and isinstance(op.results[0].type, builtin.TensorType):
+                generalize_arithmetic(op)
 
 
 @register_pass

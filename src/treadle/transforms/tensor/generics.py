@@ -109,8 +109,11 @@ def copy_body(element_type: Attribute) -> Region:
     return Region(block)
 
 
-def empty_like(value: SSAValue, anchor: Operation) -> SSAValue:
-    """A `tensor.empty` of the shape and type of `value`, inserted before `anchor` (with `tensor.dim` for its dynamic sizes)."""
+def empty_like(value: SSAValue, anchor: Operation, element: Attribute | None = None) -> SSAValue:
+    """A `tensor.empty` of the shape of `value` (and of its element type unless `element` is given), inserted before `anchor`.
+
+    Dynamic sizes are read with `tensor.dim`.
+    """
     type_ = tensor_type(value)
     sizes: list[SSAValue] = []
     for axis, size in enumerate(type_.get_shape()):
@@ -119,7 +122,7 @@ def empty_like(value: SSAValue, anchor: Operation) -> SSAValue:
             dim = tensor.DimOp(value, number.result)
             insert_before(anchor, number, dim)
             sizes.append(dim.result)
-    plain = builtin.TensorType(type_.element_type, type_.get_shape())
+    plain = builtin.TensorType(element if element is not None else type_.element_type, type_.get_shape())
     op = tensor.EmptyOp(sizes, plain)
     insert_before(anchor, op)
     return op.tensor

@@ -161,14 +161,18 @@ def _grow_consumers(grouping: Grouping, group: Group) -> None:
         if reason is None:
             group.members.append(op)
             grouping.owner[op] = group
-            _say("decision", group.root, op, f"{_line(op)} joins the kernel of {_line(group.root)}: it works on the result while it is at hand", grouping)
+            _say(
+                "decision",
+                group.root,
+                op,
+                f"{_line(op)} joins the kernel of {_line(group.root)}: it works on the result while it is at hand",
+                grouping,
+            )
         elif view_of(op).is_parallel:
             _say("refusal", group.root, op, f"{_line(op)} stays out of the kernel of {_line(group.root)}: {reason}", grouping)
 
 
-def _consumer_refusal(
-    grouping: Grouping, group: Group, op: linalg.ops.GenericOp, reads: list[tuple[SSAValue, AffineMap]]
-) -> str | None:
+def _consumer_refusal(grouping: Grouping, group: Group, op: linalg.ops.GenericOp, reads: list[tuple[SSAValue, AffineMap]]) -> str | None:
     view = view_of(op)
     if not view.is_parallel:
         return "it is a reduction or contraction itself"

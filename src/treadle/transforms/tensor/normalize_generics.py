@@ -244,9 +244,21 @@ def _is_initial_value(operation: Operation, index: int) -> bool:
     return view is not None and not view.is_parallel and index >= len(view.inputs)
 
 
+def _convert_filled(op: linalg.ops.FillOp) -> None:
+    """Move the conversion that a fill implies out of it: the scalar gets the element type of the tensor."""
+    converted: dict[SSAValue, SSAValue] = {op.body.block.args[0]: op.inputs[0]}
+    for inner in op.body.block.ops:
+        if isinstance(inner, linalg.ops.YieldOp):
+            scalar = converted.get(inner.operands[0], inner.operands[0])
+            if scalar is not op.inputs[0]:
+                replace(op, type(op)([scalar], [op.outputs[0]], [op.results[0].type]))
+            return
+        copy = inner.clone(value_mapper=converted)
+        copy.location = op.location
+        insert_before(op, copy)
+
+
 def _normalize_fill(op: linalg.ops.FillOp) -> None:
-    if not op.results:
-        return
     uses = [use for use in op.results[0].uses if not _is_initial_value(use.operation, use.index)]
     if uses:
         new = fill_as_generic(op)
@@ -255,10 +267,16 @@ def _normalize_fill(op: linalg.ops.FillOp) -> None:
         op.operands[1] = empty_like(op.outputs[0], op)
 
 
+def _fills(function: func.FuncOp) -> list[linalg.ops.FillOp]:
+    return [op for op in function.walk() if isinstance(op, linalg.ops.FillOp) and op.results]
+
+
 def _normalize_function(function: func.FuncOp) -> None:
+    for op in _fills(function):
+        _convert_filled(op)
     for op in generics(function):
         normalize(op)
-    for op in [op for op in function.walk() if isinstance(op, linalg.ops.FillOp)]:
+    for op in _fills(function):
         _normalize_fill(op)
     for op in generics(function):  # fills that became generics may hold scalars still
         normalize(op)

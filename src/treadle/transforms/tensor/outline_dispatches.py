@@ -66,10 +66,13 @@ class ProgramBuilder:
         values = [int(value) for value in attr.get_values()] if isinstance(attr, builtin.DenseArrayBase) else None
         if values is None or len(values) != len(shape) or any(value < 0 and value not in (-1, DYNAMIC_INDEX) for value in values):
             raise TreadleError(
-                errors.VERIFY, location_of(self.function), message=f"{STRIDES} of argument {index} must be array<i64> with one stride a dimension"
+                errors.VERIFY,
+                location_of(self.function),
+                message=f"{STRIDES} of argument {index} must be array<i64> with one stride a dimension",
             )
         return tuple(
-            self.shapes.new_symbol((index, -1 - axis)) if value in (-1, DYNAMIC_INDEX) else constant(value) for axis, value in enumerate(values)
+            self.shapes.new_symbol((index, -1 - axis)) if value in (-1, DYNAMIC_INDEX) else constant(value)
+            for axis, value in enumerate(values)
         )
 
     def _input_align(self, attr: Attribute | None) -> int:
@@ -195,7 +198,10 @@ class ProgramBuilder:
         for operand in op.operands:
             if not isinstance(operand.type, builtin.TensorType):
                 raise TreadleError(
-                    errors.UNSUPPORTED, location_of(op), what=f"a result of type {operand.type}", hint="return tensors (tensor<f32> holds one number)"
+                    errors.UNSUPPORTED,
+                    location_of(op),
+                    what=f"a result of type {operand.type}",
+                    hint="return tensors (tensor<f32> holds one number)",
                 )
             buffer = self.buffer(operand, op)
             if not buffer.owned or not buffer.is_whole or buffer.base in returned:

@@ -1,0 +1,1 @@
+"""Analyses: they read the IR and never write it."""
