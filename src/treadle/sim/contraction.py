@@ -23,7 +23,7 @@ def _largest(array: Array) -> float:
     return float(np.max(np.abs(array.astype(np.float64)))) if array.size else 0.0
 
 
-def _matmul(a: Array, b: Array) -> Array:
+def matrix_product(a: Array, b: Array) -> Array:
     """A (batched) matrix product; integers exactly, modulo their width."""
     if a.dtype.kind == "f":
         return a @ b
@@ -52,7 +52,7 @@ def contract(a: Array, b: Array, reduced: Sequence[int], extents: Sequence[int])
         rest = [d for d in range(rank) if d not in flat]
         return array.transpose(*flat, *rest).reshape([prod(array.shape[d] for d in group) for group in groups])
 
-    product = _matmul(arranged(a, batch, rows, inner), arranged(b, batch, inner, columns))
+    product = matrix_product(arranged(a, batch, rows, inner), arranged(b, batch, inner, columns))
     order = [*batch, *rows, *columns]
     shape = [extents[d] for d in order]
     placed = product.reshape(shape).transpose([order.index(d) for d in sorted(order)])

@@ -56,10 +56,7 @@ def evaluate_module(
     """
     entry = function_named(module, function)
     evaluator = _Evaluator(module, allow_tf32)
-    arguments = [
-        Tracked(_converted(value, element_type(arg.type)))
-        for value, arg in zip(inputs, entry.body.block.args, strict=True)
-    ]
+    arguments = [Tracked(_converted(value, element_type(arg.type))) for value, arg in zip(inputs, entry.body.block.args, strict=True)]
     with np.errstate(all="ignore"):
         found = evaluator.run_function(entry, arguments)
     types = [element_type(t) for t in entry.function_type.outputs]

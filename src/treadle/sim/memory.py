@@ -1,0 +1,124 @@
+"""Memory of the simulated device: flat allocations, pointers into them, and views of global arrays with bounds and alignment checks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from treadle.sim.element_types import Array, DType, poison
+from treadle.sim.faults import SimulationFault
+
+ALLOCATION_ALIGN = 256  # bytes; every allocation starts at such an address
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An address: `offset` elements into the flat allocation `data`."""
+
+    data: Array
+    offset: int = 0
+
+
+def allocate(count: int, dtype: DType) -> Array:
+    """A flat allocation of `count` elements, poisoned."""
+    return poison((count,), dtype)
+
+
+def strided(data: Array, offset: int, shape: Sequence[int], strides: Sequence[int], what: str) -> Array:
+    """A strided array over a flat allocation (strides in elements). Raises SimulationFault where it would leave the allocation."""
+    if any(n < 0 for n in shape):
+        raise SimulationFault(f"{what} has a negative size: {list(shape)}")
+    if 0 in shape:
+        return np.empty(shape, dtype=data.dtype)
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    first, last = offset + sum(min(r, 0) for r in reach), offset + sum(max(r, 0) for r in reach)
+    if first < 0 or last >= data.size:
+        raise SimulationFault(f"{what} of shape {list(shape)}, strides {list(strides)}, reaches elements {first}..{last} of {data.size}")
+    byte_strides = [s * data.itemsize for s in strides]
+    return np.lib.stride_tricks.as_strided(data[offset:], shape=tuple(shape), strides=byte_strides)
+
+
+class View:
+    """A global array seen through the dimensions of a `tile.view`."""
+
+    __slots__ = ("array", "element_offset", "sizes", "strides")
+
+    def __init__(self, pointer: Pointer, offset: int, sizes: Sequence[int], strides: Sequence[int], align: int) -> None:
+        self.element_offset = pointer.offset + offset
+        self.sizes = tuple(int(n) for n in sizes)
+        self.strides = tuple(int(s) for s in strides)
+        self.array = strided(pointer.data, self.element_offset, self.sizes, self.strides, "tile.view")
+        if align > 1 and (self.element_offset * pointer.data.itemsize) % min(align, ALLOCATION_ALIGN):
+            raise SimulationFault(f"tile.view promises {align} bytes of alignment at element {self.element_offset} of {pointer.data.dtype}")
+
+    def check_vector(self, offsets: Sequence[int], extents: dict[int, int], vector: int) -> None:
+        """Check what `vector` promises of a tile at `offsets` whose view dimensions have `extents`: along the dimension of stride 1, each group of
+        `vector` elements is aligned and wholly inside or wholly outside. Raises SimulationFault.
+        """
+        along = max((d for d in extents if self.strides[d] == 1 and extents[d] % vector == 0), key=lambda d: extents[d], default=None)
+        if along is None:
+            raise SimulationFault(f"an access of {vector} elements at once finds no dimension of stride 1 in strides {self.strides}")
+        start, size = offsets[along], self.sizes[along]
+        cut = start < size < start + extents[along] and (size - start) % vector
+        if cut or (start < 0 and start % vector):
+            raise SimulationFault(f"a group of {vector} elements from {start} crosses the size {size}")
+        address = self.element_offset + sum(o * s for o, s in zip(offsets, self.strides, strict=True))
+        uneven = [d for d, n in extents.items() if d != along and self.strides[d] % vector and min(n, self.sizes[d] - offsets[d]) > 1]
+        if address % vector or uneven:
+            raise SimulationFault(f"groups of {vector} elements at element {address}, strides {self.strides}, are not aligned")
+
+
+class Window:
+    """Which part of a view a tile covers: tile dimension j lies along view dimension `dims[j]`, the others are taken at their offset."""
+
+    __slots__ = ("_extents", "_order", "_rank", "_unorder", "shape", "vector")
+
+    def __init__(self, dims: Sequence[int], shape: Sequence[int], rank: int, vector: int) -> None:
+        self.shape = tuple(shape)
+        self.vector = vector
+        self._rank = rank
+        self._extents = dict(zip(dims, shape, strict=True))
+        axes = sorted(dims)
+        self._order = tuple(axes.index(d) for d in dims)
+        self._unorder = tuple(int(i) for i in np.argsort(self._order))
+
+    def _find(self, view: View, offsets: Sequence[int]) -> tuple[tuple[Any, ...], tuple[slice, ...] | None] | None:
+        """Index of the part inside the view, and where it lies within the tile (in view order), None for the whole tile; None: all is outside."""
+        index: list[Any] = []
+        place: list[slice] = []
+        whole = True
+        for axis in range(self._rank):
+            offset, size, extent = int(offsets[axis]), view.sizes[axis], self._extents.get(axis)
+            if extent is None:
+                if not 0 <= offset < size:
+                    return None
+                index.append(offset)
+                continue
+            low, high = max(offset, 0), min(offset + extent, size)
+            if low >= high:
+                return None
+            index.append(slice(low, high))
+            place.append(slice(low - offset, high - offset))
+            whole = whole and high - low == extent
+        if self.vector > 1:
+            view.check_vector(offsets, self._extents, self.vector)
+        return tuple(index), None if whole else tuple(place)
+
+    def read(self, view: View, offsets: Sequence[int], other: Any) -> Array:
+        """A copy of the tile; `other` outside the view."""
+        found = self._find(view, offsets)
+        if found is not None and found[1] is None:
+            return np.array(view.array[found[0]].transpose(self._order))
+        out = np.full(self.shape, other, dtype=view.array.dtype)
+        if found is not None and found[1] is not None:
+            out.transpose(self._unorder)[found[1]] = view.array[found[0]]
+        return out
+
+    def write(self, view: View, offsets: Sequence[int], value: Array) -> None:
+        """Store the tile's part inside the view."""
+        found = self._find(view, offsets)
+        if found is None:
+            return
+        in_view_order = value.transpose(self._unorder)
+        view.array[found[0]] = in_view_order if found[1] is None else in_view_order[found[1]]

@@ -1,0 +1,153 @@
+"""Executes tile kernels in NumPy: one workgroup after the other, each operation to its end before the next.
+
+A kernel is compiled once into a list of closures over slots of a frame; what an operation computes comes from `values.py`. Layouts do not matter to
+values, so that a kernel gives the same results before and after every pass of the kernel pipeline.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from treadle.dialects import tile
+from treadle.errors import InternalError
+from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.dialects import scf
+from treadle.plan import expr
+from treadle.sim.faults import SimulationFault
+from treadle.sim.memory import Pointer
+from treadle.sim.values import is_index, operation_function
+
+Frame = list[Any]
+Step = Callable[[Frame], None]
+
+
+def _bind(function: Callable[..., Any], ins: Sequence[int], outs: Sequence[int]) -> Step:
+    """A step that calls `function` on slots; the common arities without building argument lists."""
+    if len(outs) == 1:
+        out = outs[0]
+        if len(ins) == 0:
+            return lambda frame: frame.__setitem__(out, function())
+        if len(ins) == 1:
+            a = ins[0]
+            return lambda frame: frame.__setitem__(out, function(frame[a]))
+        if len(ins) == 2:
+            a, b = ins
+            return lambda frame: frame.__setitem__(out, function(frame[a], frame[b]))
+        return lambda frame: frame.__setitem__(out, function(*[frame[i] for i in ins]))
+    if not outs:
+        return lambda frame: function(*[frame[i] for i in ins])
+
+    def several(frame: Frame) -> None:
+        for slot, value in zip(outs, function(*[frame[i] for i in ins]), strict=True):
+            frame[slot] = value
+
+    return several
+
+
+class TileKernel:
+    """A `tile.kernel` ready to run. `name`, `symbols` (names of its index arguments), `pointer_count`, `grid(symbol values) -> (x, y, z)`."""
+
+    def __init__(self, kernel: tile.KernelOp) -> None:
+        self.name = kernel.sym_name.data
+        self.symbols = kernel.symbol_names()
+        self._slots: dict[SSAValue, int] = {}
+        self._next = 3  # slots 0..2: the workgroup's id
+        arguments = kernel.body.block.args
+        self.pointer_count = len(arguments) - len(self.symbols)
+        self._arguments = [self._slot(a) for a in arguments]
+        self._steps = self._compile(kernel.body.block)
+        self._grid = expr.compile_tuple([expr.parse(text) for text in kernel.grid_text()], self.symbols)
+
+    def grid(self, symbols: Sequence[int]) -> tuple[int, int, int]:
+        """Workgroups along x, y and z for values of the symbols."""
+        x, y, z = self._grid(*symbols)
+        return x, y, z
+
+    def launch(self, pointers: Sequence[Pointer], symbols: Sequence[int], grid: Sequence[int] | None = None) -> None:
+        """Run every workgroup of the grid (by default the kernel's own); outputs are written through their pointers.
+
+        Raises SimulationFault where the program breaks a promise of its IR.
+        """
+        if len(pointers) != self.pointer_count or len(symbols) != len(self.symbols):
+            raise SimulationFault(f"kernel {self.name} takes {self.pointer_count} pointers and symbols {list(self.symbols)}")
+        template: Frame = [None] * self._next
+        for slot, value in zip(self._arguments, (*pointers, *(int(s) for s in symbols)), strict=True):
+            template[slot] = value
+        x, y, z = grid if grid is not None else self.grid(symbols)
+        with np.errstate(all="ignore"):
+            for place in np.ndindex(z, y, x):
+                frame = template.copy()
+                frame[0:3] = place[::-1]
+                for step in self._steps:
+                    step(frame)
+
+    def _slot(self, value: SSAValue) -> int:
+        if value not in self._slots:
+            self._slots[value] = self._next
+            self._next += 1
+        return self._slots[value]
+
+    def _compile(self, block: Block) -> list[Step]:
+        return [step for op in block.ops if (step := self._step(op)) is not None]
+
+    def _step(self, op: Operation) -> Step | None:
+        match op:
+            case tile.ReturnOp() | scf.YieldOp():
+                return None
+            case tile.ProgramIdOp():
+                axis, out = op.axis.value.data, self._slot(op.result)
+                return lambda frame: frame.__setitem__(out, frame[axis])
+            case scf.ForOp():
+                return self._for(op)
+            case scf.IfOp():
+                return self._if(op)
+            case _:
+                function = operation_function(op)
+                return _bind(function, [self._slot(v) for v in op.operands], [self._slot(r) for r in op.results])
+
+    def _yielded(self, block: Block) -> list[int]:
+        if not isinstance(block.last_op, scf.YieldOp):
+            raise InternalError("a loop or branch of a tile kernel does not end in scf.yield")
+        return [self._slot(v) for v in block.last_op.operands]
+
+    def _for(self, op: scf.ForOp) -> Step:
+        lower, upper, step = (self._slot(v) for v in (op.lb, op.ub, op.step))
+        initial = [self._slot(v) for v in op.iter_args]
+        block = op.body.block
+        induction, *carried = [self._slot(a) for a in block.args]
+        body = self._compile(block)
+        yielded = self._yielded(block)
+        results = [self._slot(r) for r in op.results]
+        wrap: Callable[[int], Any] = int if is_index(op.lb.type) else np.int32
+
+        def run(frame: Frame) -> None:
+            values = [frame[s] for s in initial]
+            for i in range(int(frame[lower]), int(frame[upper]), int(frame[step])):
+                frame[induction] = wrap(i)
+                for slot, value in zip(carried, values, strict=True):
+                    frame[slot] = value
+                for inner in body:
+                    inner(frame)
+                values = [frame[s] for s in yielded]
+            for slot, value in zip(results, values, strict=True):
+                frame[slot] = value
+
+        return run
+
+    def _if(self, op: scf.IfOp) -> Step:
+        condition = self._slot(op.cond)
+        regions = [op.true_region, op.false_region]
+        bodies = [self._compile(region.block) if region.blocks else [] for region in regions]
+        yields = [self._yielded(region.block) if region.blocks else [] for region in regions]
+        results = [self._slot(r) for r in op.results]
+
+        def run(frame: Frame) -> None:
+            taken = 0 if frame[condition] else 1
+            for inner in bodies[taken]:
+                inner(frame)
+            values = [frame[s] for s in yields[taken]]
+            for slot, value in zip(results, values, strict=True):
+                frame[slot] = value
+
+        return run

@@ -1,0 +1,288 @@
+"""What each operation of a tile kernel computes: a function of its operands' values, in exact storage types.
+
+Nothing here knows of control flow, of the order of execution or of when an asynchronous effect lands; the drivers bind these functions to operands.
+Values: `index` is a Python int, other scalars 0-d arrays, register tiles arrays (never changed in place), shared buffers arrays (changed in place),
+views and pointers objects of `memory.py`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from treadle.dialects import sync, tile
+from treadle.errors import NOT_EXECUTABLE, TreadleError
+from treadle.ir.core import Attribute, Block, Operation
+from treadle.ir.dialects import arith, builtin
+from treadle.ir.locations import location_of
+from treadle.sim.contraction import matrix_product
+from treadle.sim.element_types import Array, is_float, poison, storage_dtype
+from treadle.sim.elementwise import attribute_value, elementwise_function
+from treadle.sim.faults import SimulationFault
+from treadle.sim.memory import Pointer, View, Window
+
+Function = Callable[..., Any]
+
+_INDEX_LIMIT = 1 << 31
+
+
+def _truncating_quotient(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+_INDEX: dict[str, Callable[[int, int], int]] = {
+    "arith.addi": lambda a, b: a + b,
+    "arith.subi": lambda a, b: a - b,
+    "arith.muli": lambda a, b: a * b,
+    "arith.divsi": _truncating_quotient,
+    "arith.divui": lambda a, b: a // b,
+    "arith.floordivsi": lambda a, b: a // b,
+    "arith.ceildivsi": lambda a, b: -(-a // b),
+    "arith.ceildivui": lambda a, b: -(-a // b),
+    "arith.remsi": lambda a, b: a - b * _truncating_quotient(a, b),
+    "arith.remui": lambda a, b: a % b,
+    "arith.minsi": min,
+    "arith.minui": min,
+    "arith.maxsi": max,
+    "arith.maxui": max,
+    "arith.andi": lambda a, b: a & b,
+    "arith.ori": lambda a, b: a | b,
+    "arith.xori": lambda a, b: a ^ b,
+    "arith.shli": lambda a, b: a << b,
+    "arith.shrsi": lambda a, b: a >> b,
+    "arith.shrui": lambda a, b: a >> b,
+}
+_INDEX_COMPARISONS: tuple[Callable[[int, int], bool], ...] = (
+    lambda a, b: a == b,
+    lambda a, b: a != b,
+    *(lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b) * 2,
+)
+_AFFINE: dict[str, Callable[[Sequence[int]], int]] = {"affine.apply": lambda r: r[0], "affine.min": min, "affine.max": max}
+
+
+def is_index(value_type: Attribute) -> bool:
+    """Whether a type is `index`."""
+    return isinstance(value_type, builtin.IndexType)
+
+
+def _in_range(op: Operation, value: int) -> int:
+    if not -_INDEX_LIMIT <= value < _INDEX_LIMIT:
+        raise SimulationFault(f"{op.name} at {location_of(op)} gives the index {value}, which 32 bits do not hold")
+    return value
+
+
+def _index_function(op: Operation) -> Function | None:
+    """Arithmetic on `index`; None where the operation has nothing to do with it."""
+    if isinstance(op, arith.CmpiOp) and is_index(op.lhs.type):
+        return _INDEX_COMPARISONS[op.predicate.value.data]
+    if op.name in ("arith.index_cast", "arith.index_castui"):
+        if is_index(op.results[0].type):
+            return int
+        dtype = storage_dtype(op.results[0].type)
+        return lambda a: np.asarray(a).astype(dtype)
+    if not op.results or not is_index(op.results[0].type):
+        return None
+    if isinstance(op, arith.ConstantOp):
+        constant = int(attribute_value(op.value, storage_dtype))
+        return lambda: constant
+    if isinstance(op, arith.SelectOp):
+        return lambda condition, a, b: a if condition else b
+    if op.name in _INDEX:
+        function = _INDEX[op.name]
+        return lambda a, b: _in_range(op, function(a, b))
+    attribute = op.properties.get("map")
+    if op.name in _AFFINE and isinstance(attribute, builtin.AffineMapAttr):
+        affine_map, choose = attribute.data, _AFFINE[op.name]
+        dims = affine_map.num_dims
+        return lambda *args: _in_range(op, choose(affine_map.eval(args[:dims], args[dims:])))
+    return None
+
+
+def straight_line(block: Block) -> Callable[[Sequence[Any]], list[Any]]:
+    """A block of elementwise operations as a function from its arguments to its terminator's operands."""
+    steps = [(op, operation_function(op)) for op in block.ops if op is not block.last_op]
+    terminator = block.last_op
+
+    def run(arguments: Sequence[Any]) -> list[Any]:
+        values: dict[Any, Any] = dict(zip(block.args, arguments, strict=True))
+        for op, function in steps:
+            values[op.results[0]] = function(*(values[v] for v in op.operands))
+        return [values[v] for v in terminator.operands] if terminator is not None else []
+
+    return run
+
+
+def _groups(extent: int, mask: int) -> list[list[int]]:
+    """Indices along an axis, by the value of their bits at the set bits of `mask` (in order)."""
+    bits = [b for b in range(mask.bit_length()) if mask >> b & 1]
+    groups: list[list[int]] = [[] for _ in range(1 << len(bits))]
+    for i in range(extent):
+        groups[sum((i >> b & 1) << n for n, b in enumerate(bits))].append(i)
+    return groups
+
+
+def _reduce(op: tile.ReduceOp) -> Function:
+    """By halves, so that every combination rounds as the machine's does and the order is that of a tree."""
+    combine = straight_line(op.combiner.block)
+    axis = op.axis.value.data
+    groups = _groups(tile.tile_type(op.inputs[0]).get_shape()[axis], op.group_mask.value.data if op.group_mask else 0)
+
+    def part(array: Array, low: int, high: int) -> Array:
+        return array[(slice(None),) * axis + (slice(low, high),)]
+
+    def folded(values: list[Array]) -> list[Array]:
+        while (extent := values[0].shape[axis]) > 1:
+            half = extent // 2
+            rest = [part(v, 2 * half, extent) for v in values]
+            values = combine([*(part(v, 0, half) for v in values), *(part(v, half, 2 * half) for v in values)])
+            if extent % 2:
+                values = [np.concatenate([v, r], axis=axis) for v, r in zip(values, rest, strict=True)]
+        return values
+
+    def run(*values: Array) -> Any:
+        if len(groups) == 1:
+            results = folded(list(values))
+        else:
+            parts = [folded([np.take(v, group, axis=axis) for v in values]) for group in groups]
+            results = [np.concatenate([p[i] for p in parts], axis=axis) for i in range(len(values))]
+        return results[0] if len(results) == 1 else results
+
+    return run
+
+
+def _round_to_tf32(array: Array) -> Array:
+    """f32 values with 10 bits of mantissa, to nearest, ties to even (infinities and NaN stay)."""
+    bits = array.view(np.uint32)
+    rounded = (bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(array), rounded.view(np.float32), array)
+
+
+def _contract(op: tile.ContractOp) -> Function:
+    dtype = storage_dtype(tile.tile_type(op.accumulator).element_type)
+    if not is_float(tile.tile_type(op.accumulator).element_type):
+        return lambda a, b, accumulator: accumulator + matrix_product(a.astype(dtype), b.astype(dtype))
+    compute = np.float64 if dtype == np.float64 else np.float32
+    tf32 = "tf32" in op.instruction.data
+
+    def run(a: Array, b: Array, accumulator: Array) -> Array:
+        left, right = np.ascontiguousarray(a.astype(compute, copy=False)), np.ascontiguousarray(b.astype(compute, copy=False))
+        if tf32:
+            left, right = _round_to_tf32(left), _round_to_tf32(right)
+        return (accumulator.astype(compute, copy=False) + left @ right).astype(dtype, copy=False)
+
+    return run
+
+
+def _view(op: tile.ViewOp) -> Function:
+    sizes, strides = op.size_values(), op.stride_values()
+    offset, align = op.offset.value.data, op.align.value.data
+
+    def run(pointer: Pointer, *dynamic: int) -> View:
+        values = iter(dynamic)
+        found = [[v if isinstance(v, int) else next(values) for v in group] for group in (sizes, strides)]
+        return View(pointer, offset, found[0], found[1], align)
+
+    return run
+
+
+def _load(op: tile.LoadOp) -> Function:
+    window = Window(tile.ints(op.dims), tile.tile_type(op.result).get_shape(), len(op.offsets), op.vector.value.data)
+    other = 0 if op.other is None else attribute_value(op.other, storage_dtype)
+    return lambda view, *offsets: window.read(view, offsets, other)
+
+
+def _store(op: tile.StoreOp) -> Function:
+    window = Window(tile.ints(op.dims), tile.tile_type(op.value).get_shape(), len(op.offsets), op.vector.value.data)
+    return lambda value, view, *offsets: window.write(view, offsets, value)
+
+
+def _copy(op: tile.CopyOp) -> Function:
+    window = Window(tile.ints(op.dims), tile.memref_type(op.destination).get_shape(), len(op.offsets), 1)
+    rank = len(op.offsets)
+
+    def run(view: View, *rest: Any) -> None:
+        rest[rank][...] = window.read(view, rest[:rank], 0)
+
+    return run
+
+
+def _local(offsets: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(o, o + n) for o, n in zip(offsets, shape, strict=True))
+
+
+def _splat(op: tile.SplatOp) -> Function:
+    kind = tile.tile_type(op.result)
+    shape, dtype = kind.get_shape(), storage_dtype(kind.element_type)
+    return lambda scalar: np.full(shape, scalar, dtype=dtype)
+
+
+def _iota(op: tile.IotaOp) -> Function:
+    kind = tile.tile_type(op.result)
+    shape, axis = kind.get_shape(), op.axis.value.data
+    along = np.arange(shape[axis], dtype=storage_dtype(kind.element_type)).reshape([-1 if d == axis else 1 for d in range(len(shape))])
+    whole = np.array(np.broadcast_to(along, shape))
+    return lambda: whole
+
+
+def _store_local(op: tile.LocalStoreOp) -> Function:
+    where = _local(tile.ints(op.offsets), tile.tile_type(op.value).get_shape())
+
+    def run(value: Array, buffer: Array) -> None:
+        buffer[where] = value
+
+    return run
+
+
+def _tile_function(op: Operation) -> Function | None:
+    match op:
+        case tile.ViewOp():
+            return _view(op)
+        case tile.LoadOp():
+            return _load(op)
+        case tile.StoreOp():
+            return _store(op)
+        case tile.AllocOp():
+            kind = tile.memref_type(op.result)
+            shape, dtype = tuple(kind.get_shape()), storage_dtype(kind.element_type)
+            return lambda: poison(shape, dtype)
+        case tile.CopyOp():
+            return _copy(op)
+        case tile.LocalLoadOp():
+            where = _local(tile.ints(op.offsets), tile.tile_type(op.result).get_shape())
+            return lambda buffer: buffer[where].copy()
+        case tile.LocalStoreOp():
+            return _store_local(op)
+        case tile.ContractOp():
+            return _contract(op)
+        case tile.ReduceOp():
+            return _reduce(op)
+        case tile.BroadcastOp():
+            shape = tile.tile_type(op.result).get_shape()
+            return lambda value: np.broadcast_to(value, shape)
+        case tile.ConvertLayoutOp():
+            return lambda value: value
+        case tile.PermuteOp():
+            order = tile.ints(op.order)
+            return lambda value: value.transpose(order)
+        case tile.SplatOp():
+            return _splat(op)
+        case tile.IotaOp():
+            return _iota(op)
+        case _:
+            return None
+
+
+_SYNC = frozenset(kind.name for kind in sync.SYNC.operations)
+
+
+def operation_function(op: Operation) -> Function:
+    """What an operation without regions of control flow computes: its result, a sequence of results, or None.
+
+    `sync` operations have no values: at this level every effect is complete when the next operation starts. Raises TreadleError TR321.
+    """
+    if op.name in _SYNC:
+        return lambda *_: None
+    for find in (_index_function, _tile_function, lambda o: elementwise_function(o, storage_dtype)):
+        if (function := find(op)) is not None:
+            return function
+    raise TreadleError(NOT_EXECUTABLE, location_of(op), name=op.name, reason="the simulator does not define it")
