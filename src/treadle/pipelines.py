@@ -5,13 +5,17 @@ from collections.abc import Callable
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import ModulePass, run_passes
+from treadle.ir.simplify import CsePass, DcePass
 from treadle.machine import TargetSpec
 from treadle.options import CompileOptions
+from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
 from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
+from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
+from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.tensor.decompose_tensor_ops import DecomposeTensorOpsPass
@@ -20,6 +24,7 @@ from treadle.transforms.tensor.form_dispatches import FormDispatchesPass
 from treadle.transforms.tensor.generalize_named_ops import GeneralizeNamedOpsPass
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
+from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
 
 LEVELS = ("tensor", "dispatch", "tile", "schedule")
 
@@ -32,6 +37,7 @@ def tensor_passes() -> tuple[ModulePass, ...]:
         GeneralizeNamedOpsPass(),  # from here on every computation is a generic or a fill
         DecomposeTensorOpsPass(),  # pad, concat and splat become fills and insertions, which kernels and the host know
         NormalizeGenericsPass(),  # one form of loops, scalars and outputs, so that nothing after it has to ask
+        ResolveTensorDimsPass(),  # sizes must not look like dependences on the tensors they are read off
         FoldDataMovementPass(),  # transposes, broadcasts and widenings cost nothing inside the kernel that reads them
         FormDispatchesPass(),  # what belongs into one kernel, while producers and consumers are still visible
         OutlineDispatchesPass(),  # kernels by themselves; sizes, grids and buffers as expressions
@@ -43,17 +49,24 @@ def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
     return (
         SetTileConfigPass(target=spec.name, allow_tf32=options.allow_tf32),  # all choices in one place, before anything is rewritten
         ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
+        CsePass(),  # index arithmetic is emitted where it is needed, not once
+        DcePass(),  # views and offsets that nothing reads
     )
 
 
-def schedule_passes(spec: TargetSpec) -> tuple[ModulePass, ...]:
+def schedule_passes() -> tuple[ModulePass, ...]:
     """Tile level to schedule level: memory, layouts and synchronisation made explicit."""
     return (
-        StageOperandsPass(target=spec.name),  # contraction operands where the matrix instruction reads them
-        AssignLayoutsPass(target=spec.name),  # who holds which element; needs to know the staging
-        LowerReductionsPass(target=spec.name),  # what crosses warps goes through shared buffers, visible to insert-sync
-        LowerLayoutConversionsPass(target=spec.name),  # the same for conversions, reductions' own included
-        InsertSyncPass(target=spec.name),  # last: sees every access there will be
+        SetAccessWidthsPass(),  # before staging: the width decides which copies a thread can make
+        SetOperandStagingPass(),  # while the operands' loads still stand beside the contraction
+        StageOperandsPass(),  # contraction operands where the matrix instruction reads them
+        AssignLayoutsPass(),  # who holds which element; needs to know the staging
+        LowerReductionsPass(),  # what crosses warps goes through shared buffers, visible to insert-sync
+        LowerLayoutConversionsPass(),  # the same for conversions, reductions' own included
+        CsePass(),  # layouts make equal constants and loads distinct values; join those that agreed
+        DcePass(),  # what only the old forms used
+        AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
+        InsertSyncPass(),  # last: sees every access there will be
     )
 
 
@@ -68,7 +81,7 @@ def lower(
         "tensor": (),
         "dispatch": tensor_passes(),
         "tile": tile_passes(spec, options),
-        "schedule": schedule_passes(spec),
+        "schedule": schedule_passes(),
     }
     for level in LEVELS[: LEVELS.index(until) + 1]:
         run_passes(module, steps[level], verify=options.verify)
