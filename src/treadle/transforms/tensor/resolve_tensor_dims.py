@@ -1,0 +1,95 @@
+"""resolve-tensor-dims: sizes of computed tensors become sizes of what they were computed from.
+
+Level: tensor. Reads: `tensor.dim` at constant axes. Writes: constants, operands of `tensor.empty` and of slices, `tensor.dim` of arguments: no size waits
+for a computation any more, so form-dispatches sees the dependences of the data only.
+Leaves alone: sizes of arguments, of collapsed and reshaped tensors, and axes that are not constant.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from treadle.analysis.indexing import structured
+from treadle.analysis.shapes import kept_axes
+from treadle.ir.context import Context
+from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, tensor
+from treadle.ir.passes import ModulePass, register_pass
+from treadle.transforms.tensor.generics import erase_dead, functions, insert_before, tensor_type
+
+Size = SSAValue | int
+
+
+def _entry(static: list[int], dynamic: list[SSAValue], position: int) -> Size:
+    """Entry `position` of a static list whose dynamic entries are the next of `dynamic`."""
+    if static[position] != DYNAMIC_INDEX:
+        return static[position]
+    return dynamic[static[:position].count(DYNAMIC_INDEX)]
+
+
+def size_of(value: SSAValue, axis: int) -> Size | tuple[SSAValue, int]:
+    """The size of an axis: a number, an index value, or (tensor, axis) of the tensor that it is the size of."""
+    while True:
+        static = list(tensor_type(value).get_shape())
+        if static[axis] != DYNAMIC_INDEX:
+            return static[axis]
+        owner = value.owner
+        view = structured(owner) if isinstance(owner, Operation) else None
+        match owner:
+            case _ if view is not None and isinstance(owner, Operation):
+                value = view.outputs[owner.results.index(value)]
+            case tensor.EmptyOp():
+                return _entry(static, list(owner.dynamic_sizes), axis)
+            case tensor.CastOp():
+                value = owner.source
+            case tensor.InsertSliceOp():
+                value = owner.dest
+            case tensor.ExpandShapeOp():
+                return _entry([int(v) for v in owner.static_output_shape.get_values()], list(owner.dynamic_output_shape), axis)
+            case tensor.ExtractSliceOp():
+                whole_axis = kept_axes(owner, tensor_type(value))[axis]
+                return _entry([int(v) for v in owner.static_sizes.get_values()], list(owner.sizes), whole_axis)
+            case _:
+                return value, axis
+
+
+def resolve_tensor_dims(module: builtin.ModuleOp) -> None:
+    """Rewrite the sizes in the functions of `module`."""
+    for function in functions(module):
+        for op in list(function.body.block.ops):
+            if isinstance(op, tensor.DimOp):
+                _resolve(op)
+        erase_dead(function)
+
+
+def _resolve(op: tensor.DimOp) -> None:
+    number = op.index.owner
+    if not isinstance(number, arith.ConstantOp) or not isinstance(number.value, builtin.IntegerAttr):
+        return
+    axis = number.value.value.data
+    if not isinstance(op.source.type, builtin.TensorType) or not 0 <= axis < op.source.type.get_num_dims():
+        return
+    found = size_of(op.source, axis)
+    if isinstance(found, tuple):
+        source, place = found
+        if source is op.source:
+            return
+        place_op = arith.ConstantOp(builtin.IntegerAttr(place, builtin.IndexType()))
+        new: Operation = tensor.DimOp(source, place_op.result)
+        insert_before(op, place_op, new)
+        found = new.results[0]
+    elif isinstance(found, int):
+        new = arith.ConstantOp(builtin.IntegerAttr(found, builtin.IndexType()))
+        insert_before(op, new)
+        found = new.results[0]
+    op.result.replace_all_uses_with(found)
+
+
+@register_pass
+@dataclass(frozen=True)
+class ResolveTensorDimsPass(ModulePass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "resolve-tensor-dims"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        resolve_tensor_dims(op)
