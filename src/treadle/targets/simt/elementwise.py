@@ -134,7 +134,7 @@ def _function(ctx: KernelContext, op: Operation) -> IntegerFunction:
         return lambda b, args: b.select(args[0], args[1], args[2])
     if op.name in INTEGER:
         return INTEGER[op.name]
-    if op.name in FLOAT or op.name in math_functions.NAMES:
+    if op.name in FLOAT or op.name.removeprefix("math.") in math_functions.NAMES:
         if is_float_type(element):
             return _float(ctx, op, element)
     raise InternalError(f"operation {op.name} on {element} has no code")

@@ -11,6 +11,7 @@ from treadle.codegen.llvm_text import TRUE, Builder, Parameter, Value
 from treadle.dialects.sync import MbarrierAllocOp
 from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, KernelOp
 from treadle.errors import InternalError
+from treadle.ir.core import Operation
 from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param
 
@@ -58,6 +59,9 @@ class SimtHooks(ABC):
 
     def begin(self, ctx: "KernelContext") -> None:
         """Called once, after parameters and ids exist and before the body."""
+
+    def before(self, ctx: "KernelContext", op: Operation | None) -> None:
+        """Called before every operation, and with None at the end of every block: gathered instructions can be written out here."""
 
     def end(self, ctx: "KernelContext") -> None:
         """Called once before the kernel returns."""

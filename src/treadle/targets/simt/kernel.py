@@ -124,7 +124,9 @@ class KernelEmitter:
             handler = HANDLERS.get(op.name)
             if handler is None:
                 raise InternalError(f"{op.name} has no code on {self.hooks.spec.name}")
+            self.hooks.before(self.ctx, op)
             handler(self, op)
+        self.hooks.before(self.ctx, None)
 
     # --- handlers that need more than the context
 

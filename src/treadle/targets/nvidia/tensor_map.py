@@ -1,0 +1,123 @@
+"""`tile.copy` as tensor copies: the tensor map of the view, and the boxes that fill the shared buffer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.dialects.tile import CopyOp, KernelOp, ViewOp, ints, memref_type, shared_layout_of
+from treadle.errors import InternalError
+from treadle.ir.core import BlockArgument, SSAValue
+from treadle.ir.dialects import arith
+from treadle.machine import BulkTensorCopy
+from treadle.plan.expr import Expr, constant, maximum, minimum, symbol
+from treadle.targets.interface import TensorMapParam
+from treadle.targets.nvidia.swizzle import recognise
+from treadle.targets.simt.ranges import constant_of
+from treadle.targets.simt.types import element_bytes, type_name
+
+
+def size_expression(kernel: KernelOp, value: SSAValue) -> Expr:
+    """An index value as an expression over the kernel's symbols; raises InternalError where it is none."""
+    if (number := constant_of(value)) is not None:
+        return constant(number)
+    if isinstance(value, BlockArgument):
+        if value.block is not kernel.body.block:
+            raise InternalError("a tensor map's size varies within the kernel")
+        first = len(kernel.body.block.args) - len(kernel.symbols)
+        return symbol(kernel.symbol_names()[value.index - first])
+    op = value.owner
+    if isinstance(op, arith.IndexCastOp):
+        return size_expression(kernel, op.input)
+    if isinstance(op, arith.AddiOp | arith.SubiOp | arith.MuliOp | arith.FloorDivSIOp | arith.DivSIOp | arith.DivUIOp | arith.MinSIOp | arith.MaxSIOp):
+        left, right = size_expression(kernel, op.lhs), size_expression(kernel, op.rhs)
+        if isinstance(op, arith.AddiOp):
+            return left + right
+        if isinstance(op, arith.SubiOp):
+            return left - right
+        if isinstance(op, arith.MuliOp):
+            return left * right
+        if isinstance(op, arith.MinSIOp):
+            return minimum(left, right)
+        if isinstance(op, arith.MaxSIOp):
+            return maximum(left, right)
+        return left // right  # sizes are not negative
+    raise InternalError(f"a tensor map's size is computed by {op}")
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One hardware copy: where it lands (bytes from the buffer's start) and its start within the tile, per tensor map dimension."""
+
+    byte_offset: int
+    start: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """`map` covers the view dimensions `view_dims` (innermost first); `boxes` fill the buffer."""
+
+    map: TensorMapParam
+    view_dims: tuple[int, ...]
+    boxes: tuple[Box, ...]
+
+
+def _chunk(rows: int, limit: int) -> int:
+    """The most rows of one box: all, or the largest divisor that is a multiple of 8 and within the limit."""
+    if rows <= limit:
+        return rows
+    found = [r for r in range(8, limit + 1, 8) if rows % r == 0]
+    if not found:
+        raise InternalError(f"{rows} rows cannot be split into equal boxes of at most {limit}")
+    return found[-1]
+
+
+def _view_dims(op: CopyOp, inner: int, outer: int, sizes: Sequence[int | SSAValue]) -> tuple[int, ...]:
+    dims = ints(op.dims)
+    tiled = [dims[inner], dims[outer]]
+    rest = [d for d in range(len(sizes)) if d not in tiled and sizes[d] != 1]
+    return (*tiled, *reversed(rest))
+
+
+def plan_copy(kernel: KernelOp, op: CopyOp, limits: BulkTensorCopy) -> CopyPlan:
+    """The tensor map and boxes of a copy. Raises InternalError for views and buffers the hardware cannot copy between."""
+    if op.path.data != "bulk_tensor":
+        raise InternalError(f"tile.copy along the path '{op.path.data}'")
+    view = op.view.owner
+    if not isinstance(view, ViewOp) or not isinstance(view.pointer, BlockArgument):
+        raise InternalError("tile.copy needs a view of a kernel argument")
+    layout = shared_layout_of(op.destination)
+    element = memref_type(op.destination).element_type
+    size = element_bytes(element)
+    rows = recognise(layout, size)
+    sizes, strides = view.size_values(), view.stride_values()
+    dims = _view_dims(op, rows.inner, rows.outer, sizes)
+    if len(dims) > limits.max_rank:
+        raise InternalError(f"a tensor map of {len(dims)} dimensions")
+    if strides[dims[0]] != 1:
+        raise InternalError(f"tile.copy: view dimension {dims[0]} is not contiguous")
+
+    def expression(value: int | SSAValue) -> Expr:
+        return constant(value) if isinstance(value, int) else size_expression(kernel, value)
+
+    width = rows.row_bytes // size if rows.row_bytes else layout.shape[rows.inner]
+    height = _chunk(layout.shape[rows.outer], limits.max_box_extent)
+    if width > limits.max_box_extent or width * size % 16:
+        raise InternalError(f"a box of {width} elements of {size} bytes")
+    boxes: list[Box] = []
+    for column in range(0, layout.shape[rows.inner], width):
+        for row in range(0, layout.shape[rows.outer], height):
+            at = [0, 0]
+            at[rows.inner], at[rows.outer] = column, row
+            boxes.append(Box(layout.offset_of(at) * size, (column, row, *[0] * (len(dims) - 2))))
+    return CopyPlan(
+        TensorMapParam(
+            arg=view.pointer.index,
+            dtype=type_name(element),
+            global_dim=tuple(str(expression(sizes[d])) for d in dims),
+            global_stride_bytes=tuple(str(expression(strides[d]) * size) for d in dims[1:]),
+            box_dim=(width, height, *[1] * (len(dims) - 2)),
+            swizzle=rows.name,
+            byte_offset=view.offset.value.data * size,
+        ),
+        dims,
+        tuple(boxes),
+    )
