@@ -150,8 +150,8 @@ def view(array: Any, name: str) -> ArrayView:
         return _view_of_dlpack(array)
     if (interface := getattr(array, "__cuda_array_interface__", None)) is not None:
         return _view_of_interface(interface, array)
-    if isinstance(array, (bool, int, float, list, tuple)) or hasattr(array, "__array__"):
-        made: HostArray = np.asarray(array)  # pyright: ignore[reportUnknownArgumentType]
+    if hasattr(array, "__array__") or type(array) in (bool, int, float, list, tuple):
+        made: HostArray = np.asarray(array)
         if made.dtype.kind != "O":
             return view_of_numpy(made)
     raise TreadleError(errors.ARGUMENT_KIND, name=name, given=type(array).__name__)

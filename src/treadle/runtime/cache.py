@@ -1,7 +1,7 @@
 """The disk cache: folders of files under the digest of everything they depend on, safe under concurrent processes.
 
-An entry is built in a folder of its own and renamed into place, so it is either absent or complete. Builders of one key wait for each other;
-readers never wait. Entries that were not used for longest go first when the cache grows beyond `TREADLE_CACHE_MIB`.
+An entry is built in a folder of its own and renamed into place, so it is either absent or complete. Builders of one key wait for each
+other; readers never wait. Entries that were not used for longest go first when the cache grows beyond `TREADLE_CACHE_MIB`.
 """
 
 import contextlib
@@ -61,10 +61,10 @@ class Cache:
         return place
 
     def get_or_create(self, key: str, build: Callable[[Path], None]) -> Path:
-        """The folder of a key; where it is absent, `build` fills an empty folder, once even among processes. An exception leaves nothing."""
+        """The folder of a key; if absent, `build` fills an empty folder, once even among processes. An exception leaves nothing."""
         if (place := self.find(key)) is not None:
             return place
-        with self._writing(), filelock.FileLock(self._lock_file(key)):
+        with self._writing(), filelock.FileLock(self._lock_file(key), is_singleton=True):
             if (place := self.find(key)) is not None:
                 return place
             return self._build(key, build)

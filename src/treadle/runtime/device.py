@@ -1,7 +1,7 @@
 """What a device is, which there are, and how one is chosen.
 
-A device loads an artifact (`Manifest` and files) and gives a `LoadedProgram`: a callable on arrays. Devices are reached by kind through a table
-of module names, so that no vendor's binding is imported before it is wanted.
+A device loads an artifact (`Manifest` and files) and gives a `LoadedProgram`: a callable on arrays. Devices are reached by kind through a
+table of module names, so that no vendor's binding is imported before it is wanted.
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ def open_device(kind: str) -> Device:
 
 
 def default_device(target: str | None = None) -> Device:
-    """The GPU of this machine, else the simulator. With a target: the device that runs programs for it; raises TR602 where there is none."""
+    """The GPU of this machine, else the simulator. With a target: the device that runs its programs; raises TR602 if there is none."""
     if target == "sim":
         return open_device("sim")
     reasons: list[str] = []

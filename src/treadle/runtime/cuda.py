@@ -1,0 +1,219 @@
+"""NVIDIA GPUs through the CUDA driver API (`cuda-bindings`); needs the driver, no CUDA toolkit and no PyTorch."""
+
+import ctypes
+from collections.abc import Mapping
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from treadle import errors
+from treadle.artifact import Kernel, Manifest
+from treadle.errors import TreadleError
+from treadle.plan.invocation import TensorMapArg
+from treadle.runtime.arrays import HostArray
+from treadle.runtime.gpu_program import ArgumentBlock, GpuProgram, Limits
+from treadle.runtime.pool import Pool
+
+_TENSOR_TYPES: Final = {
+    "f16": "FLOAT16",
+    "bf16": "BFLOAT16",
+    "f32": "FLOAT32",
+    "tf32": "TFLOAT32",
+    "f64": "FLOAT64",
+    "i8": "UINT8",
+    "ui8": "UINT8",
+    "i1": "UINT8",
+    "f8E4M3FN": "UINT8",
+    "f8E5M2": "UINT8",
+    "i16": "UINT16",
+    "ui16": "UINT16",
+    "i32": "INT32",
+    "ui32": "UINT32",
+    "i64": "INT64",
+    "ui64": "UINT64",
+}
+_SWIZZLES: Final = {"none": "SWIZZLE_NONE", "32B": "SWIZZLE_32B", "64B": "SWIZZLE_64B", "128B": "SWIZZLE_128B"}
+_INTERLEAVES: Final = {"none": "INTERLEAVE_NONE", "16B": "INTERLEAVE_16B", "32B": "INTERLEAVE_32B"}
+_PROMOTIONS: Final = {"none": "NONE", "64B": "L2_64B", "128B": "L2_128B", "256B": "L2_256B"}
+_FILLS: Final = {"zero": "NONE", "nan": "NAN_REQUEST_ZERO_FMA"}
+_STICKY_HINT: Final = "a fault of earlier work stays until the process ends; run with CUDA_LAUNCH_BLOCKING=1 to find the launch"
+
+
+@lru_cache(maxsize=1)
+def bindings() -> ModuleType:
+    """The driver bindings, initialised. Raises TR601 without the package, the driver or a GPU."""
+    try:
+        from cuda.bindings import driver
+    except ImportError as problem:
+        raise _absent(f"the Python package cuda-bindings is not there ({problem})", "`pip install treadle[cuda]`") from None
+    try:
+        (status,) = driver.cuInit(0)
+    except (RuntimeError, OSError):
+        raise _absent("no NVIDIA driver is installed", "use a machine with an NVIDIA GPU, or --device sim") from None
+    if status:
+        raise _absent(f"the driver does not start ({status.name})", "check `nvidia-smi`, or use --device sim")
+    return driver
+
+
+def _absent(reason: str, hint: str) -> TreadleError:
+    return TreadleError(errors.NO_DEVICE, device="cuda", reason=reason, hint=hint)
+
+
+class CudaDevice:
+    """One NVIDIA GPU with its primary context (the one that PyTorch and the CUDA runtime use)."""
+
+    kind = "cuda"
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self._driver = bindings()
+        d = self._driver
+        if ordinal >= self._call("cuDeviceGetCount"):
+            raise _absent(f"there is no GPU number {ordinal}", "see `treadle devices`")
+        self.ordinal = ordinal
+        self._device = self._call("cuDeviceGet", ordinal)
+        self.name = self._call("cuDeviceGetName", 128, self._device).split(b"\0")[0].decode()
+        attribute = d.CUdevice_attribute
+
+        def ask(name: str) -> int:
+            return int(self._call("cuDeviceGetAttribute", getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), self._device))
+
+        major, minor = ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")
+        # From 9.0 on the fast instructions (wgmma, ..) belong to one architecture only: the `a` targets.
+        self.target = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+        self.limits = Limits(
+            (ask("MAX_GRID_DIM_X"), ask("MAX_GRID_DIM_Y"), ask("MAX_GRID_DIM_Z")), ask("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        )
+        self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
+        self._context_id = int(self._context)
+        self.pool = Pool(self._allocate, self._release, self.synchronize)
+        self._modules: list[Any] = []
+
+    def _call(self, name: str, *args: Any) -> Any:
+        """Call the driver API; returns the value (or values) behind the status."""
+        status, *values = getattr(self._driver, name)(*args)
+        if status:
+            raise TreadleError(errors.DEVICE_CALL, call=name, reason=self._words(status), hint=_STICKY_HINT)
+        return values[0] if len(values) == 1 else values or None
+
+    def _words(self, status: Any) -> str:
+        _, text = self._driver.cuGetErrorString(status)
+        return f"{status.name}: {text.decode() if text else 'unknown'}"
+
+    def activate(self) -> None:
+        """Make the primary context current for this thread."""
+        _, current = self._driver.cuCtxGetCurrent()
+        if int(current) != self._context_id:
+            self._call("cuCtxSetCurrent", self._context)
+
+    def load(self, manifest: Manifest, files: Mapping[str, bytes]) -> GpuProgram:
+        """Bring a program to this GPU."""
+        return GpuProgram(self, manifest, files)
+
+    def synchronize(self) -> None:
+        """Wait for all work in the context."""
+        self.activate()
+        self._call("cuCtxSynchronize")
+
+    def wait_stream(self, stream: int) -> None:
+        """Wait for the work on a stream."""
+        self.activate()
+        self._call("cuStreamSynchronize", stream)
+
+    def _allocate(self, nbytes: int) -> int | None:
+        status, pointer = self._driver.cuMemAlloc(nbytes)
+        if status == self._driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            return None
+        if status:
+            raise TreadleError(errors.DEVICE_CALL, call="cuMemAlloc", reason=self._words(status), hint=_STICKY_HINT)
+        return int(pointer)
+
+    def _release(self, address: int) -> None:
+        self._call("cuMemFree", address)
+
+    def load_kernel(self, kernel: Kernel, binary: bytes) -> Any:
+        """Load a cubin and get its function; raises TR605, TR607."""
+        d = self._driver
+        status, module = d.cuModuleLoadData(binary)
+        if status:
+            raise TreadleError(errors.BAD_BINARY, device=self.name, binary=kernel.binary, reason=self._words(status))
+        self._modules.append(module)  # modules stay loaded for the life of the process
+        status, function = d.cuModuleGetFunction(module, kernel.symbol.encode())
+        if status:
+            raise TreadleError(errors.BAD_BINARY, device=self.name, binary=kernel.binary, reason=f"no kernel '{kernel.symbol}' in it")
+        attribute = d.CUfunction_attribute
+        static = int(self._call("cuFuncGetAttribute", attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
+        if static + kernel.shared_bytes > self.limits.shared_bytes:
+            needed = static + kernel.shared_bytes
+            raise TreadleError(errors.SHARED_TOO_LARGE, kernel=kernel.name, needed=needed, device=self.name, limit=self.limits.shared_bytes)
+        if static + kernel.shared_bytes > 48 << 10:
+            self._call("cuFuncSetAttribute", function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes)
+        return function
+
+    def prepare(self, function: Any, block: ArgumentBlock, stream: int) -> tuple[Any, Any, int, ArgumentBlock]:
+        """A launch configuration with the block's argument pointers."""
+        d, kernel, config = self._driver, block.launch.kernel, self._driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = block.launch.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = kernel.block
+        config.sharedMemBytes = kernel.shared_bytes
+        config.hStream = stream
+        attributes: list[Any] = []
+        if kernel.cluster != (1, 1, 1):
+            cluster = d.CUlaunchAttribute()
+            cluster.id = d.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z = kernel.cluster
+            attributes.append(cluster)
+        config.attrs, config.numAttrs = attributes, len(attributes)
+        return config, function, ctypes.addressof(block.pointers), block
+
+    def launch(self, prepared: tuple[Any, Any, int, ArgumentBlock]) -> None:
+        """Enqueue one launch."""
+        config, function, pointers, _ = prepared
+        (status,) = self._driver.cuLaunchKernelEx(config, function, pointers, 0)
+        if status:
+            raise TreadleError(errors.DEVICE_CALL, call="cuLaunchKernelEx", reason=self._words(status), hint=_STICKY_HINT)
+
+    def encode_tensor_map(self, arg: TensorMapArg, address: int) -> bytes:
+        """The 128 bytes of a tensor map (cuTensorMapEncodeTiled)."""
+        d, form = self._driver, arg.form
+        status, made = d.cuTensorMapEncodeTiled(
+            getattr(d.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_TYPES[form.dtype]}"),
+            len(arg.global_dim),
+            address,
+            [d.cuuint64_t(n) for n in arg.global_dim],
+            [d.cuuint64_t(n) for n in arg.global_stride_bytes],
+            [d.cuuint32_t(n) for n in form.box_dim],
+            [d.cuuint32_t(n) for n in form.element_stride],
+            getattr(d.CUtensorMapInterleave, f"CU_TENSOR_MAP_{_INTERLEAVES[form.interleave]}"),
+            getattr(d.CUtensorMapSwizzle, f"CU_TENSOR_MAP_{_SWIZZLES[form.swizzle]}"),
+            getattr(d.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{_PROMOTIONS[form.l2_promotion]}"),
+            getattr(d.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{_FILLS[form.oob_fill]}"),
+        )
+        if status:
+            sizes = f"sizes {arg.global_dim}, strides {arg.global_stride_bytes} bytes, box {form.box_dim}, address {address:#x}"
+            reason = f"{self._words(status)} ({sizes})"
+            raise TreadleError(errors.DEVICE_CALL, call="cuTensorMapEncodeTiled", reason=reason, hint="report it with the program")
+        return b"".join(int(word).to_bytes(8, "little") for word in made.opaque)
+
+    def copy_to_device(self, address: int, data: HostArray, stream: int) -> None:
+        """Copy host bytes in stream order; the host array may change after the return (pageable memory is staged first)."""
+        self._call("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream)
+
+    def copy_to_host(self, address: int, nbytes: int, stream: int) -> HostArray:
+        """A copy of device bytes, after the work on the stream."""
+        self.activate()
+        made = np.empty(nbytes, np.uint8)
+        self._call("cuMemcpyDtoHAsync", made.ctypes.data, address, nbytes, stream)
+        self._call("cuStreamSynchronize", stream)
+        return made
+
+    def fill_zero(self, address: int, nbytes: int, stream: int) -> None:
+        """Zero device memory in stream order."""
+        if nbytes:
+            self._call("cuMemsetD8Async", address, 0, nbytes, stream)
+
+
+def open_device() -> CudaDevice:
+    """The first NVIDIA GPU. Raises TR601 with the reason where there is none."""
+    return CudaDevice(0)
