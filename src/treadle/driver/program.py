@@ -7,9 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from treadle.artifact import Manifest
 from treadle.errors import WRITE_FILE, SourceLocation, TreadleError
 from treadle.remarks import Remark
-from treadle.runtime.manifest import Manifest
 
 if TYPE_CHECKING:
     from treadle.driver.lowering import Lowered

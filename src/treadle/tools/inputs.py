@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from treadle.artifact import TensorRecord
 from treadle.errors import DYNAMIC_SIZE, INPUT_COUNT, INPUT_SPEC, READ_FILE, TreadleError
 from treadle.runtime.arrays import dtype_names, numpy_dtype
-from treadle.runtime.manifest import TensorRecord
 
 Array = NDArray[Any]
 
@@ -57,7 +57,7 @@ def static_shape(record: TensorRecord, index: int) -> tuple[int, ...]:
     """The shape of an input without dynamic dimensions; raises TreadleError TR804 for one that has them."""
     if all(isinstance(extent, int) for extent in record.shape):
         return tuple(int(extent) for extent in record.shape)
-    shown = "x".join([*("?" if isinstance(extent, str) else str(extent) for extent in record.shape), record.dtype])
+    shown = "x".join([*(str(extent) if isinstance(extent, int) else "?" for extent in record.shape), record.dtype])
     raise TreadleError(DYNAMIC_SIZE, index=index, name=record.name, shape=shown, example=shown.replace("?", "64"))
 
 
