@@ -149,7 +149,7 @@ def shape_of(value: SSAValue, kernel: dispatch.KernelOp, symbols: dict[SSAValue,
         dynamic = iter(op.dynamic_sizes)
         shape = op.tensor.type.get_shape()
         return tuple(index_expr(next(dynamic), symbols) if s == builtin.DYNAMIC_INDEX else constant(s) for s in shape)
-    if isinstance(op, linalg.GenericOp | linalg.FillOp):
+    if isinstance(op, linalg.ops.GenericOp | linalg.ops.FillOp):
         return shape_of(op.outputs[list(op.results).index(value)], kernel, symbols)  # pyright: ignore[reportArgumentType]
     raise InternalError(f"a kernel's body holds {op}")
 
@@ -184,7 +184,7 @@ def consumer_dims(root: StructuredOp, kernel: dispatch.KernelOp) -> dict[Operati
         known[result] = compose(map_, identity(root.rank), root.rank)
     found: dict[Operation, Linears] = {}
     for op in kernel.body.block.ops:
-        view = structured(op) if isinstance(op, linalg.GenericOp) and op is not root.op else None
+        view = structured(op) if isinstance(op, linalg.ops.GenericOp) and op is not root.op else None
         if view is None:
             continue
         dims: list[Linear | None] = [None] * view.rank
@@ -218,7 +218,7 @@ def reads(value: SSAValue, dims: Linears, rank: int) -> Iterator[tuple[BlockArgu
         yield value, dims
         return
     op = value.owner
-    view = structured(op) if isinstance(op, linalg.GenericOp) else None
+    view = structured(op) if isinstance(op, linalg.ops.GenericOp) else None
     if view is None:
         return
     inner = producer_dims(view, list(op.results).index(value), dims, rank)  # pyright: ignore[reportArgumentType]
@@ -266,8 +266,8 @@ def _accesses(kernel: dispatch.KernelOp, root: StructuredOp, consumers: dict[Ope
 
 def _roles(root: StructuredOp, computation: Computation) -> tuple[Role, ...]:
     if isinstance(computation, Contraction):
-        role: dict[int, Role] = {d: "batch" for d in computation.batch}
-        role |= {d: "m" for d in computation.m} | {d: "n" for d in computation.n} | {d: "k" for d in computation.k}
+        role: dict[int, Role] = dict.fromkeys(computation.batch, "batch")
+        role |= dict.fromkeys(computation.m, "m") | dict.fromkeys(computation.n, "n") | dict.fromkeys(computation.k, "k")
         return tuple(role[d] for d in range(root.rank))
     return tuple("parallel" if kind == "parallel" else "reduction" for kind in root.iterators)
 
@@ -298,6 +298,6 @@ def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     sizes = _dim_sizes(root, kernel, symbols)
     consumers = consumer_dims(root, kernel)
     accesses = tuple(_accesses(kernel, root, consumers))
-    uses_index = any(isinstance(op, linalg.IndexOp) for op in kernel.body.walk())
+    uses_index = any(isinstance(op, linalg.ops.IndexOp) for op in kernel.body.walk())
     axes = merge_axes(sizes, _roles(root, computation), accesses, uses_index)
     return LoopNest(kernel, root, computation, sizes, axes, accesses, consumers, uses_index)

@@ -14,7 +14,7 @@ from treadle.errors import InternalError
 from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import give_location
-from treadle.ir.passes import Context, Pass
+from treadle.ir.passes import Context, Pass, register_pass
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import ContractionPlan, build_contraction
 from treadle.transforms.kernel.tiling.elementwise import build_elementwise
@@ -91,6 +91,7 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
     return result
 
 
+@register_pass
 @dataclass(frozen=True)
 class ConvertDispatchToTilePass(Pass):
     """`target`: the machine the kernels are for."""

@@ -180,7 +180,7 @@ class KernelBuilder:
         offsets = [self.offset[a] if a in covered else self.index.constant(0) for a in axes]
         align = int(self.kernel.result_align.get_values()[number])
         view = self.view(self.outputs[number], align, strides, offset, [a if a in covered else UNIT for a in axes])
-        self.index.builder.insert_op(tile.StoreOp(whole, view, offsets, tile_dims))
+        self.index.builder.insert(tile.StoreOp(whole, view, offsets, tile_dims))
 
     def _strides(self, rows: builtin.ArrayAttr[dispatch.Strings], number: int) -> list[Expr]:
         return [as_expr(t) for t in dispatch.text_lists(rows)[number]]
@@ -228,7 +228,7 @@ class KernelBuilder:
                 return remembered[key]
         if isinstance(source, BlockArgument):
             result: Value = self.load(source.index, dims, frame, other)
-        elif isinstance(source.owner, linalg.FillOp):
+        elif isinstance(source.owner, linalg.ops.FillOp):
             result = self.scalar_of(source.owner.inputs[0])
         else:
             result = self._computed(source, dims, frame)
@@ -237,7 +237,7 @@ class KernelBuilder:
 
     def _computed(self, source: SSAValue, dims: Linears, frame: Frame) -> Value:
         op = source.owner
-        view = structured(op) if isinstance(op, linalg.GenericOp) else None
+        view = structured(op) if isinstance(op, linalg.ops.GenericOp) else None
         if view is None or not isinstance(op, Operation):
             raise InternalError(f"a kernel's body reads {op}")
         number = [r is source for r in op.results].index(True)

@@ -21,7 +21,7 @@ class IndexBuilder:
 
     def insert(self, op: Operation) -> SSAValue:
         """Insert an operation of one result and return that."""
-        self.builder.insert_op(op)
+        self.builder.insert(op)
         return op.results[0]
 
     def constant(self, value: int) -> SSAValue:
@@ -36,7 +36,7 @@ class IndexBuilder:
         return None
 
     def add(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        """a + b"""
+        """A + b"""
         x, y = self.static(a), self.static(b)
         if x == 0:
             return b
@@ -45,7 +45,7 @@ class IndexBuilder:
         return self.constant(x + y) if x is not None and y is not None else self.insert(arith.AddiOp(a, b, result_type=INDEX))
 
     def multiply(self, a: SSAValue, factor: int) -> SSAValue:
-        """a * factor"""
+        """A * factor"""
         x = self.static(a)
         if factor == 1:
             return a
@@ -54,14 +54,14 @@ class IndexBuilder:
         return self.insert(arith.MuliOp(a, self.constant(factor), result_type=INDEX))
 
     def divide(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        """a / b for non-negative values, rounded down."""
+        """A / b for non-negative values, rounded down."""
         x, y = self.static(a), self.static(b)
         if y == 1:
             return a
         return self.constant(x // y) if x is not None and y else self.insert(arith.DivUIOp(a, b))
 
     def remainder(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        """a % b for non-negative values."""
+        """A % b for non-negative values."""
         x, y = self.static(a), self.static(b)
         if y == 1:
             return self.constant(0)
@@ -73,7 +73,7 @@ class IndexBuilder:
         return self.constant(min(x, y)) if x is not None and y is not None else self.insert(arith.MinSIOp(a, b))
 
     def subtract(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        """a - b"""
+        """A - b"""
         x, y = self.static(a), self.static(b)
         if y == 0:
             return a

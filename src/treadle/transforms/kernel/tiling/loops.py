@@ -25,10 +25,10 @@ def reduction_loops(
     lower, upper, stride = index.constant(0), index.expression(kernel.axis_size(axis)), index.constant(step)
     block = Block(arg_types=[builtin.IndexType(), *(v.type for v in initial)])
     loop = scf.ForOp(lower, upper, stride, list(initial), block)
-    index.builder.insert_op(loop)
+    index.builder.insert(loop)
     place = kernel.enter(block)
     kernel.offset[axis] = block.args[0]
     results = reduction_loops(kernel, rest, block.args[1:], body)
-    index.builder.insert_op(scf.YieldOp(*results))
+    index.builder.insert(scf.YieldOp(*results))
     kernel.leave(place)
     return list(loop.results)

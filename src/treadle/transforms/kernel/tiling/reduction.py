@@ -139,7 +139,7 @@ def _separable(
         for j, axis in enumerate(frame.axes):
             if axis in reduced and tile.tile_type(value).get_shape()[j] > 1:
                 reduce = tile.ReduceOp([value], j, _combiner_region(template, element))
-                index.builder.insert_op(reduce)
+                index.builder.insert(reduce)
                 value = reduce.results[0]
         kept = frame.with_unit(reduced)
         evaluator = kernel.evaluator(kept)

@@ -112,9 +112,9 @@ class BodyEvaluator:
             result = self.scalar_of(scalar)
         elif isinstance(op, arith.ConstantOp):
             result = Constant(op.value, op.result.type)
-        elif isinstance(op, linalg.IndexOp):
+        elif isinstance(op, linalg.ops.IndexOp):
             result = self.index_of(op.dim.value.data)
-        elif not any(isinstance(parent, linalg.GenericOp) for parent in _parents(op)):
+        elif not any(isinstance(parent, linalg.ops.GenericOp) for parent in _parents(op)):
             result = self.scalar_of(scalar)
         else:
             result = self.apply(op, [self.evaluate(operand, arguments) for operand in op.operands])

@@ -1,0 +1,92 @@
+"""Tile choices as pure functions."""
+
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.machine import known_targets, target_spec
+from treadle.plan.tile_config import (
+    AxisShape,
+    ContractionShape,
+    contraction_tile,
+    contraction_types,
+    next_power_of_two,
+    pointwise_tile,
+    reduction_tile,
+)
+
+SIZES = st.one_of(st.none(), st.integers(1, 100_000))
+
+
+@given(m=SIZES, n=SIZES, k=SIZES, batch=SIZES, target=st.sampled_from(known_targets()), kind=st.sampled_from(["f16", "f32", "i8"]))
+def test_contraction_tiles_fit_their_instruction(m: int, n: int, k: int, batch: int, target: str, kind: str) -> None:
+    spec = target_spec(target)
+    result = "i32" if kind == "i8" else "f32"
+    types = contraction_types(spec, kind, kind, result, ("", ""), False)
+    tile = contraction_tile(types, ContractionShape(batch, m, n, k), spec, 4 if types.a == "f32" else 2)
+    assert tile.num_warps * spec.subgroup_size <= spec.max_threads_per_workgroup
+    if types.instruction != "fma":
+        row = spec.instruction(types.instruction)
+        assert tile.m % (row.m * max(tile.warps_m // row.warps, 1)) == 0
+        assert tile.k % row.k == 0
+
+
+def test_a_narrow_result_takes_a_narrow_tile() -> None:
+    spec = target_spec("sm_90a")
+    types = contraction_types(spec, "bf16", "bf16", "f32", ("", ""), False)
+    assert contraction_tile(types, ContractionShape(1, 8192, 8192, 8192), spec, 2).n >= 128
+    assert contraction_tile(types, ContractionShape(1, 8192, 40, 8192), spec, 2).n <= 64
+
+
+@pytest.mark.parametrize(
+    ("target", "lhs", "rhs", "result", "tf32", "expected"),
+    [
+        ("sm_90a", "f16", "f16", "f16", False, ("f16", "f16", "f32", "wgmma_m64k16_f32_f16_f16")),
+        ("sm_90a", "f32", "f32", "f32", False, ("f32", "f32", "f32", "fma")),
+        ("sm_90a", "f32", "f32", "f32", True, ("tf32", "tf32", "f32", "wgmma_m64k8_f32_tf32_tf32")),
+        ("gfx942", "f32", "f32", "f32", True, ("f32", "f32", "f32", "mfma_16x16x4_f32_f32")),
+        ("gfx942", "f8E4M3FN", "f8E5M2", "f32", False, ("f16", "f16", "f32", "mfma_16x16x16_f32_f16")),
+        ("gfx950", "f8E4M3FN", "f8E5M2", "f32", False, ("f8E4M3FN", "f8E5M2", "f32", "mfma_16x16x32_f32_f8E4M3FN_f8E5M2")),
+        ("gfx1100", "f64", "f64", "f64", False, ("f64", "f64", "f64", "fma")),
+        ("gfx1201", "f16", "f32", "f32", False, ("f32", "f32", "f32", "fma")),
+    ],
+)
+def test_contraction_types(target: str, lhs: str, rhs: str, result: str, tf32: bool, expected: tuple[str, ...]) -> None:
+    types = contraction_types(target_spec(target), lhs, rhs, result, ("", ""), tf32)
+    assert (types.a, types.b, types.accumulator, types.instruction) == expected
+
+
+def test_unsigned_operands_do_not_use_signed_instructions() -> None:
+    types = contraction_types(target_spec("sm_90a"), "i8", "i8", "i32", ("arith.extui", "arith.extui"), False)
+    assert types.instruction == "fma"
+
+
+@given(
+    sizes=st.lists(SIZES, min_size=1, max_size=4),
+    unit=st.integers(0, 3),
+    reduced=st.integers(0, 3),
+    target=st.sampled_from(known_targets()),
+    separable=st.booleans(),
+)
+def test_axis_tiles_are_powers_of_two_that_fit(sizes: list[int | None], unit: int, reduced: int, target: str, separable: bool) -> None:
+    spec = target_spec(target)
+    axes = tuple(AxisShape(s, i == reduced % len(sizes), 4096 * (i == unit % len(sizes)), 0) for i, s in enumerate(sizes))
+    for tile, warps in (pointwise_tile(axes, 4, spec), reduction_tile(axes, spec, separable)):
+        assert len(tile) == len(axes)
+        assert all(t == next_power_of_two(t) for t in tile)
+        assert all(s is None or t <= next_power_of_two(s) for t, s in zip(tile, sizes, strict=True))
+        assert prod(tile) <= 16384
+        assert warps == next_power_of_two(warps) and warps * spec.subgroup_size <= 256
+    if not separable:
+        tile, _ = reduction_tile(axes, spec, separable)
+        assert tile[reduced % len(sizes)] == 1
+
+
+def test_a_transpose_tiles_both_unit_stride_axes_and_a_side_input_does_not() -> None:
+    spec = target_spec("sm_90a")
+    transposing = (AxisShape(1000, False, 4_000_000, 0), AxisShape(1000, False, 0, 4_000_000))
+    assert pointwise_tile(transposing, 4, spec)[0] == (64, 64)
+    streaming = (AxisShape(1000, False, 4_000, 0), AxisShape(1000, False, 4_000_000, 4_000_000))
+    assert pointwise_tile(streaming, 4, spec)[0][1] == 1024
