@@ -137,7 +137,8 @@ CASES: list[tuple[str, str, str, str]] = [
     ("empty sizes", "%0 = tensor.empty() : tensor<?xf32>", "TR201", "1 dynamic dimension(s), but 0 size(s)"),
     (
         "pad",
-        "%f = arith.constant 0.0 : f32 %0 = tensor.pad %e low[1] high[1] { ^bb0(%k: index): tensor.yield %f : f32 } : tensor<3xf32> to tensor<6xf32>",
+        "%f = arith.constant 0.0 : f32 %0 = tensor.pad %e low[1] high[1] { ^bb0(%k: index): tensor.yield %f : f32 } "
+        ": tensor<3xf32> to tensor<6xf32>",
         "TR201",
         "expected 1 + 3 + 1",
     ),

@@ -141,3 +141,26 @@ def test_set_location() -> None:
     new = arith.NegfOp(old.operands[0])
     set_location(new, old)
     assert location_of(new) == SourceLocation("model.py", 42, 9)
+
+
+def test_location_aliases_may_follow_their_use() -> None:
+    text = """#loc1 = loc("model.py":7:3)
+func.func @f(%x: tensor<3xf32> loc("a":1:1), %o: tensor<3xf32>) -> tensor<3xf32> {
+  %0 = linalg.exp ins(%x : tensor<3xf32>) outs(%o : tensor<3xf32>) -> tensor<3xf32> loc(#loc1)
+  %1 = linalg.exp ins(%0 : tensor<3xf32>) outs(%o : tensor<3xf32>) -> tensor<3xf32> loc(#loc3)
+  %2 = linalg.exp ins(%1 : tensor<3xf32>) outs(%o : tensor<3xf32>) -> tensor<3xf32> loc("a name alone")
+  %3 = linalg.exp ins(%2 : tensor<3xf32>) outs(%o : tensor<3xf32>) -> tensor<3xf32> loc(fused["x":1:2, "y":3:4])
+  return %3 : tensor<3xf32> loc(unknown)
+} loc(#loc2)
+#loc3 = loc(callsite(#loc2 at #loc1))
+#loc2 = loc("other.py":9:5)
+"""
+    module = parse_module(text, "user.mlir")
+    generics = [str(location_of(op)) for op in module.walk() if op.name == "linalg.generic"]
+    assert generics == ["model.py:7:3", "other.py:9:5", "user.mlir:5:8", "x:1:2"]
+    assert [str(location_of(op)) for op in module.walk() if op.name.startswith("func.")] == ["other.py:9:5", "user.mlir:7:3"]
+
+
+def test_an_undefined_location_alias_is_an_error() -> None:
+    with pytest.raises(TreadleError, match=r"user.mlir:2:19: error TR101"):
+        parse_module("func.func @f() {\n  return loc(#loc9)\n}\n#loc8 = loc(#loc9)\n", "user.mlir")

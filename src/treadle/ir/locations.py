@@ -15,17 +15,18 @@ def make_location(location: SourceLocation) -> FileLineColLoc:
     return FileLineColLoc(StringAttr(location.file), IntAttr(location.line), IntAttr(location.column))
 
 
-def _resolve(location: Attribute) -> SourceLocation | None:
+def resolve_location(location: Attribute) -> SourceLocation | None:
+    """The place that a location attribute names, the first one where it names several; None where it names none."""
     match location:
         case FileLineColLoc():
             return SourceLocation(location.filename.data, location.line.data, location.column.data)
         case NameLoc():
-            return _resolve(location.location)
+            return resolve_location(location.location)
         case CallSiteLoc():
-            return _resolve(location.callee) or _resolve(location.caller)
+            return resolve_location(location.callee) or resolve_location(location.caller)
         case FusedLoc():
             parts = location.locations
-            return next((found for part in getattr(parts, "data", ()) if (found := _resolve(part)) is not None), None)
+            return next((found for part in getattr(parts, "data", ()) if (found := resolve_location(part)) is not None), None)
         case _:
             return None
 
@@ -34,7 +35,7 @@ def location_of(op: Operation) -> SourceLocation | None:
     """Where the operation came from: its own location, or else that of the closest enclosing operation that has one."""
     current: Operation | None = op
     while current is not None:
-        if (found := _resolve(current.location)) is not None:
+        if (found := resolve_location(current.location)) is not None:
             return found
         current = current.parent_op()
     return None

@@ -1,15 +1,17 @@
 """MLIR text in and out, with the user's line kept on every operation and in every error."""
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from io import StringIO
+from typing import cast
 
 from treadle.errors import PARSE, UNKNOWN_OP, VERIFY, SourceLocation, TreadleError
 from treadle.ir.builtin import AnyFloat, ComplexType, IndexType, IntegerType
 from treadle.ir.context import Context, default_context
-from treadle.ir.core import AttrParser, Operation, ParseError, Parser, Printer
+from treadle.ir.core import Attribute, AttrParser, Operation, ParseError, Parser, Printer
 from treadle.ir.dialects import builtin
-from treadle.ir.locations import has_location, location_of, make_location
+from treadle.ir.locations import has_location, location_of, make_location, resolve_location
 
 __all__ = ["location_of", "parse_module", "print_module", "verify_module"]
 
@@ -27,14 +29,40 @@ class HexElement(Parser._TensorLiteralElement):  # pyright: ignore[reportPrivate
         return super().to_type(parser, type)
 
 
+_LOCATION_ALIAS = re.compile(r"^(#loc\w*)[ \t]*=[ \t]*(loc\(.*\))[ \t]*$", re.MULTILINE)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match.group())
+
+
 class LocatingParser(Parser):
     """A parser that gives each operation the place of its name in the text, where the text has no `loc(...)` of its own."""
 
     def __init__(self, context: Context, text: str, file: str) -> None:
-        super().__init__(context, text, file)
+        # MLIR prints the aliases of locations behind the module, where they are used before they are defined: read them first.
+        super().__init__(context, _LOCATION_ALIAS.sub(_blank, text), file)
+        self._define_locations(dict(_LOCATION_ALIAS.findall(text)))
         self._file = file
         self._line_starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
         self._op_starts: list[int] = []
+
+    def _define_locations(self, pending: dict[str, str]) -> None:
+        """Give every location alias its meaning; aliases may name each other in any order."""
+        while pending:
+            unresolved: dict[str, str] = {}
+            for name, text in pending.items():
+                parser = Parser(self.ctx, text)
+                parser.attribute_aliases.update(self.attribute_aliases)
+                try:
+                    location = parser.parse_optional_location()
+                except ParseError:
+                    unresolved[name] = text
+                    continue
+                self.attribute_aliases[name] = cast("Attribute", location)
+            if len(unresolved) == len(pending):
+                return  # a use of one of these is an error with the user's line
+            pending = unresolved
 
     def place(self, position: int) -> SourceLocation:
         """File, line and column (from 1) of a character position."""
@@ -66,7 +94,7 @@ class LocatingParser(Parser):
         self._op_starts.append(self._current_token.span.start)
         op = super().parse_operation()
         start = self._op_starts.pop()
-        if not has_location(op):
+        if resolve_location(op.location) is None:
             op.location = make_location(self.place(start))
         return op
 
