@@ -95,7 +95,12 @@ def jit(text: str, name: str, argument_types: Sequence[object]) -> tuple[object,
     """A callable of a void function in LLVM text, and what must stay alive."""
     module = llvm.parse_assembly(text)
     module.verify()
-    engine = llvm.create_mcjit_compiler(module, llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1))
+    engine = llvm.create_mcjit_compiler(
+        module,
+        llvm.Target.from_triple(TRIPLE).create_target_machine(
+            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1
+        ),
+    )
     engine.finalize_object()
     return ctypes.CFUNCTYPE(None, *argument_types)(engine.get_function_address(name)), engine
 

@@ -35,7 +35,9 @@ def index(value: int) -> SSAValue:
 
 def splat(number: float, tile_type: builtin.TensorType) -> SSAValue:
     element = tile_type.element_type
-    attribute = builtin.FloatAttr(number, element) if not isinstance(element, builtin.IntegerType) else builtin.IntegerAttr(int(number), element)
+    attribute = (
+        builtin.FloatAttr(number, element) if not isinstance(element, builtin.IntegerType) else builtin.IntegerAttr(int(number), element)
+    )
     return arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(tile_type, [attribute.value.data]), tile_type).result
 
 
@@ -43,7 +45,9 @@ def kernel_block(pointers: list[Attribute], symbols: int = 0) -> Block:
     return Block(arg_types=[*(PointerType(p) for p in pointers), *[INDEX] * symbols])
 
 
-def finish(name: str, block: Block, *, outputs: int = 1, grid: list[str], warps: int, symbols: list[str] | None = None, target: str = "sm_90a") -> KernelOp:
+def finish(
+    name: str, block: Block, *, outputs: int = 1, grid: list[str], warps: int, symbols: list[str] | None = None, target: str = "sm_90a"
+) -> KernelOp:
     pointers = sum(isinstance(a.type, PointerType) for a in block.args)
     kernel = KernelOp(
         name,
@@ -60,7 +64,7 @@ def finish(name: str, block: Block, *, outputs: int = 1, grid: list[str], warps:
 
 
 def vector_add(element: Attribute, width: int = 4, target: str = "sm_90a", warps: int = 4) -> KernelOp:
-    """z = x + y over `s0` elements, tiles of warps * lanes * width."""
+    """Z = x + y over `s0` elements, tiles of warps * lanes * width."""
     lanes = target_spec(target).subgroup_size
     extent = lanes * warps * width
     layout = blocked([extent], [0], width, lanes, warps)
@@ -119,7 +123,9 @@ def softmax(rows: int, columns: int, extent: int, target: str = "sm_90a", warps:
     return finish("softmax", block, grid=[str(-(-rows // warps)), "1", "1"], warps=warps, target=target)
 
 
-def fma_matmul(m: int, n: int, k: int, element: Attribute, target: str = "sm_90a", warps: int = 4, side: int = 64, depth: int = 16) -> KernelOp:
+def fma_matmul(
+    m: int, n: int, k: int, element: Attribute, target: str = "sm_90a", warps: int = 4, side: int = 64, depth: int = 16
+) -> KernelOp:
     """C = A B with f32 sums: operands through shared memory to registers, `side` x `side` x `depth` tiles, ragged everywhere."""
     lanes = target_spec(target).subgroup_size
     f32 = builtin.f32
@@ -252,5 +258,3 @@ def wgmma_matmul(
 
 def builtin_bytes(element: Attribute) -> int:
     return {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i8": 1, "i32": 4}.get(str(element), 1)
-
-

@@ -102,7 +102,9 @@ def test_small_floats_encode(name: str) -> None:
     beyond = np.array([top * f for f in (1.01, 1.03, 1.0357, 1.0358, 1.05, 1.07, 1.0714, 1.0715, 1.1, 1.2, 2, 1e30)], np.float32)
     rng = np.random.default_rng(1)
     spread = np.exp(rng.uniform(-20, 12, 5000)).astype(np.float32)
-    x = np.concatenate([values, middles, np.nextafter(middles, 9e9), np.nextafter(middles, -9e9), beyond, -beyond, spread, -spread, SPECIAL])
+    x = np.concatenate(
+        [values, middles, np.nextafter(middles, 9e9), np.nextafter(middles, -9e9), beyond, -beyond, spread, -spread, SPECIAL]
+    )
     x = x.astype(np.float32)
     found = run_scalar_function(lambda b, v: small_floats.encode_from_f32(b, v[0], name), [x], np.dtype(np.uint8))
     with np.errstate(all="ignore"):

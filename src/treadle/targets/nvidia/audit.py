@@ -32,6 +32,8 @@ def audit(emitted: EmittedKernel, resources: KernelResources, warnings: tuple[st
     found = sum(counts.get(mnemonic, 0) for mnemonic in _MATRIX)
     # ptxas may copy a loop body (peeling), never drop an instruction of it.
     if found < emitted.expected.matrix_instructions:
-        raise InternalError(f"kernel {name}: {found} matrix instructions in the machine code, {emitted.expected.matrix_instructions} emitted")
+        raise InternalError(
+            f"kernel {name}: {found} matrix instructions in the machine code, {emitted.expected.matrix_instructions} emitted"
+        )
     if counts.get("UTMALDG", 0) < emitted.expected.bulk_copies:
         raise InternalError(f"kernel {name}: {counts.get('UTMALDG', 0)} tensor copies, {emitted.expected.bulk_copies} emitted")

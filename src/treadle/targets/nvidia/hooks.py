@@ -7,6 +7,7 @@ from treadle.dialects.sync import MbarrierAllocOp
 from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, KernelOp
 from treadle.errors import InternalError
 from treadle.ir.core import Operation
+from treadle.ir.dialects import builtin
 from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
 from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
@@ -15,7 +16,6 @@ from treadle.targets.simt.casts import widen_to_f32
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.small_floats import mend_overflow
-from treadle.ir.dialects import builtin
 
 MEMORY = "~{memory}"
 _FP8_PTX = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
@@ -137,7 +137,9 @@ class NvidiaHooks(SimtHooks):
             return
         letters = ["f" if v.type == F32 else "r" for v in live]
         constraints = [*(f"={c}" for c in letters), *(str(i) for i in range(len(live))), MEMORY]
-        result = b.asm(wait_text(pending), ",".join(constraints), live, structure([v.type for v in live]) if len(live) > 1 else live[0].type)
+        result = b.asm(
+            wait_text(pending), ",".join(constraints), live, structure([v.type for v in live]) if len(live) > 1 else live[0].type
+        )
         ready = [b.extract_value(result, i) for i in range(len(live))] if len(live) > 1 else [result]
         ctx.bind_flat(tiles, ready)
         if pending == 0:
@@ -149,9 +151,7 @@ class NvidiaHooks(SimtHooks):
             return
         with b.when(b.icmp("eq", ctx.thread, i32(0))):
             for op, address in barriers:
-                b.asm(
-                    "mbarrier.init.shared::cta.b64 [$0], $1;", f"r,r,{MEMORY}", [b.ptrtoint(address, I32), i32(op.arrivals.value.data)]
-                )
+                b.asm("mbarrier.init.shared::cta.b64 [$0], $1;", f"r,r,{MEMORY}", [b.ptrtoint(address, I32), i32(op.arrivals.value.data)])
             b.asm("fence.mbarrier_init.release.cluster;", MEMORY)
         self.barrier(b)
 
@@ -161,14 +161,14 @@ class NvidiaHooks(SimtHooks):
 
     def wait_phase(self, ctx: KernelContext, address: Value, parity: Value) -> None:
         b = ctx.b
-        text = (
-            "{ .reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1;\n@p bra DONE;\nbra WAIT;\nDONE: }"
-        )
+        text = "{ .reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1;\n@p bra DONE;\nbra WAIT;\nDONE: }"
         b.asm(text, f"r,r,{MEMORY}", [b.ptrtoint(address, I32), parity])
 
     # --- memory
 
-    def load_global(self, b: Builder, address: Value, type: str, align: int, predicate: Value | None, other: Value, read_only: bool) -> Value:
+    def load_global(
+        self, b: Builder, address: Value, type: str, align: int, predicate: Value | None, other: Value, read_only: bool
+    ) -> Value:
         if predicate is None:
             return b.load(type, address, align, metadata=f"!invariant.load {b.module.metadata('!{}')}" if read_only else "")
         bits = bit_width(type)
@@ -290,4 +290,3 @@ def _from_words(b: Builder, parts: Sequence[Value], type: str) -> Value:
     if parts[0].type == I16:
         return b.bitcast(b.trunc(parts[0], I8) if bit_width(type) == 8 else parts[0], type)
     return b.bitcast(parts[0] if len(parts) == 1 else b.build_vector(parts), type)
-

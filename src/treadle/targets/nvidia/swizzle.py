@@ -35,7 +35,9 @@ def recognise(layout: SharedLayout, element_bytes: int) -> SwizzledRows:
         for inner in (0, 1):
             order = (inner, 1 - inner)
             for row_bytes in ROW_BYTES:
-                if layout.shape[inner] * element_bytes % row_bytes == 0 and layout == swizzled(layout.shape, order, element_bytes, row_bytes):
+                if layout.shape[inner] * element_bytes % row_bytes == 0 and layout == swizzled(
+                    layout.shape, order, element_bytes, row_bytes
+                ):
                     return SwizzledRows(inner, 1 - inner, row_bytes)
         for inner in (1, 0):
             dense = layout == row_major(layout.shape, (inner, 1 - inner))

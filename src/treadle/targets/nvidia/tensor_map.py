@@ -27,7 +27,9 @@ def size_expression(kernel: KernelOp, value: SSAValue) -> Expr:
     op = value.owner
     if isinstance(op, arith.IndexCastOp):
         return size_expression(kernel, op.input)
-    if isinstance(op, arith.AddiOp | arith.SubiOp | arith.MuliOp | arith.FloorDivSIOp | arith.DivSIOp | arith.DivUIOp | arith.MinSIOp | arith.MaxSIOp):
+    if isinstance(
+        op, arith.AddiOp | arith.SubiOp | arith.MuliOp | arith.FloorDivSIOp | arith.DivSIOp | arith.DivUIOp | arith.MinSIOp | arith.MaxSIOp
+    ):
         left, right = size_expression(kernel, op.lhs), size_expression(kernel, op.rhs)
         if isinstance(op, arith.AddiOp):
             return left + right

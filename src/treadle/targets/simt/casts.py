@@ -9,7 +9,7 @@ from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.small_floats import decode_to_f32, encode_from_f32
-from treadle.targets.simt.types import is_fp8, is_float_type, register_type, type_name
+from treadle.targets.simt.types import is_float_type, is_fp8, register_type, type_name
 
 
 def element_of(value: SSAValue) -> Attribute:

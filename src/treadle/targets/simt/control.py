@@ -1,12 +1,13 @@
 """Structured control flow: `scf.for`, `scf.if`, with tiles carried as one value a register."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from treadle.errors import InternalError
-from treadle.ir.core import Block, SSAValue
-from treadle.ir.dialects import scf
+from treadle.codegen.llvm_text import Value
 from treadle.dialects.sync import WaitOp
 from treadle.dialects.tile import ContractOp
+from treadle.errors import InternalError
+from treadle.ir.core import Block, SSAValue
+from treadle.ir.dialects import builtin, scf
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.ranges import Ranges
 
@@ -33,24 +34,48 @@ def _still_in_flight(value: SSAValue, block: Block) -> bool:
     return True
 
 
+def _grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequence[int], start: bool = False) -> list[Value]:
+    """`ctx.flatten` with the registers of tiles in vectors of `groups`."""
+    found: list[Value] = []
+    for value, group in zip(values, groups, strict=True):
+        flat = ctx.flatten([value])
+        if group > 1:
+            flat = [ctx.pack(flat[at : at + group]) for at in range(0, len(flat), group)]
+        found += [ctx.hooks.carried_start(ctx.b, value, v) for v in flat] if start and group > 1 else flat
+    return found
+
+
+def _bind_grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequence[int], carried: Sequence[Value]) -> None:
+    """The opposite of `_grouped`."""
+    left = iter(carried)
+    for value, group in zip(values, groups, strict=True):
+        if not isinstance(value.type, builtin.TensorType):
+            ctx.bind_flat([value], [next(left)])
+            continue
+        count = ctx.layout(value).num_registers // group
+        flat = [next(left) for _ in range(count)]
+        ctx.bind_flat([value], [element for v in flat for element in ctx.unpack(v)] if group > 1 else flat)
+
+
 def emit_for(ctx: KernelContext, ranges: Ranges, op: scf.ForOp, emit_block: EmitBlock) -> None:
     """A counted loop."""
     b = ctx.b
     block = op.body.block
     lower, upper = ranges.of(op.lb), ranges.of(op.ub)
-    carried = ctx.flatten(list(op.iter_args))
     arguments = list(block.args)
+    groups = [ctx.hooks.carried_group(argument) for argument in arguments[1:]]
+    carried = _grouped(ctx, list(op.iter_args), groups, start=True)
     yielded = _yielded(block)
     runs_once = lower.high < upper.low
     with b.loop(ctx.scalar(op.lb), ctx.scalar(op.ub), ctx.scalar(op.step), carried, runs_once=runs_once) as loop:
         ctx.bind(arguments[0], loop.index)
-        ctx.bind_flat(arguments[1:], loop.carried)
+        _bind_grouped(ctx, arguments[1:], groups, loop.carried)
         for argument, value in zip(arguments[1:], yielded, strict=True):
             if _still_in_flight(value, block):
                 ctx.in_flight[argument] = None
         emit_block(block)
-        loop.next(ctx.flatten(yielded))
-    ctx.bind_flat(list(op.results), loop.results)
+        loop.next(_grouped(ctx, yielded, groups))
+    _bind_grouped(ctx, list(op.results), groups, loop.results)
     for argument, value, result in zip(arguments[1:], yielded, op.results, strict=True):
         ctx.in_flight.pop(argument, None)
         if value in ctx.in_flight:

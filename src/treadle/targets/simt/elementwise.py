@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from treadle.codegen.llvm_text import F64, Builder, Value, zero
-from treadle.errors import InternalError, TreadleError, UNSUPPORTED
+from treadle.errors import UNSUPPORTED, InternalError, TreadleError
 from treadle.ir.core import Attribute, Operation
 from treadle.ir.dialects import arith, builtin
 from treadle.targets.simt import math_functions

@@ -11,7 +11,7 @@ from treadle.codegen.llvm_text import TRUE, Builder, Parameter, Value
 from treadle.dialects.sync import MbarrierAllocOp
 from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, KernelOp
 from treadle.errors import InternalError
-from treadle.ir.core import Operation
+from treadle.ir.core import Operation, SSAValue
 from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param
 
@@ -163,6 +163,16 @@ class SimtHooks(ABC):
     def contract(self, ctx: "KernelContext", op: ContractOp) -> None:
         """`tile.contract` by a matrix instruction of the target's rows ("fma" never gets here): set the result's registers in `ctx`."""
         raise InternalError(f"{self.spec.name} has no matrix instruction '{op.instruction.data}'")
+
+    def carried_group(self, value: SSAValue) -> int:
+        """Consecutive registers of a tile that loops carry as one vector (a divisor of their number); 1 for single ones."""
+        _ = value
+        return 1
+
+    def carried_start(self, b: Builder, value: SSAValue, registers: Value) -> Value:
+        """What a loop starts from for one group of a carried tile; here a constant may be replaced by a value of its own."""
+        _ = b, value
+        return registers
 
     def math(self, b: Builder, name: str, args: Sequence[Value]) -> Value | None:
         """A native form of one scalar function, or None for the common expansion.

@@ -131,7 +131,7 @@ class KernelEmitter:
     # --- handlers that need more than the context
 
     def control(self, op: Operation) -> None:
-        """scf."""
+        """Scf."""
         if isinstance(op, scf.ForOp):
             emit_for(self.ctx, self.ranges, op, self._block)
         elif isinstance(op, scf.IfOp):
@@ -177,7 +177,7 @@ class KernelEmitter:
             emit_convert_layout(ctx, op)
 
     def order(self, op: Operation) -> None:
-        """sync."""
+        """Sync."""
         ctx, hooks = self.ctx, self.hooks
         if isinstance(op, sync.BarrierOp):
             hooks.barrier(ctx.b)
@@ -200,7 +200,7 @@ class KernelEmitter:
             emit_constant(self.ctx, op)
 
     def elementwise(self, op: Operation) -> None:
-        """arith and math."""
+        """Arith and math."""
         emit_elementwise(self.ctx, op)
 
     def cast(self, op: Operation) -> None:

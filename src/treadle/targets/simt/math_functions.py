@@ -105,7 +105,7 @@ def _power_of_two(b: Builder, exponent: Value) -> Value:
 
 
 def _scale(b: Builder, x: Value, exponent: Value) -> Value:
-    """x * 2^exponent, in two steps so that results near the ends of the range come out right."""
+    """X * 2^exponent, in two steps so that results near the ends of the range come out right."""
     half = b.ashr(exponent, i32(1))
     return b.fmul(b.fmul(x, _power_of_two(b, half), ""), _power_of_two(b, b.sub(exponent, half)), "")
 

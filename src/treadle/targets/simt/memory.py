@@ -82,7 +82,13 @@ class _Access:
 
 
 def _access(
-    ctx: KernelContext, ranges: Ranges, view: View, offsets: Sequence[SSAValue], dims: tuple[int, ...], layout: TileLayout, vector_limit: int
+    ctx: KernelContext,
+    ranges: Ranges,
+    view: View,
+    offsets: Sequence[SSAValue],
+    dims: tuple[int, ...],
+    layout: TileLayout,
+    vector_limit: int,
 ) -> _Access:
     b = ctx.b
     static = view_strides(view.op.result)
@@ -168,5 +174,3 @@ def emit_store(ctx: KernelContext, ranges: Ranges, op: StoreOp) -> None:
             elements = [b.zext(e, "i8") for e in elements]
         condition = access.predicate(group)
         ctx.hooks.store_global(b, access.address(group), ctx.pack(elements), align, None if condition.number == 1 else condition)
-
-

@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from treadle.codegen.llvm_text import TRUE, Builder, Value, i32
 from treadle.dialects.tile import BroadcastOp, ConvertLayoutOp, IotaOp, PermuteOp, ReduceOp, SplatOp, ints
 from treadle.errors import InternalError
-from treadle.layout.bits import pack, set_bits
-from treadle.layout.conversion import RegisterChoice, ShuffleRound, convert
-from treadle.layout.tile_layout import TileLayout, broadcast_registers
-from treadle.targets.simt.context import KernelContext
-from treadle.targets.simt.elementwise import emit_elementwise
-from treadle.targets.simt.casts import CASTS, emit_cast
-from treadle.targets.simt.constants import emit_constant
 from treadle.ir.core import Region
 from treadle.ir.dialects import arith
+from treadle.layout.bits import pack, set_bits
+from treadle.layout.conversion import RegisterChoice, ShuffleRound, convert
+from treadle.layout.grouping import group_index
+from treadle.layout.tile_layout import TileLayout, broadcast_registers
+from treadle.targets.simt.casts import CASTS, emit_cast
+from treadle.targets.simt.constants import emit_constant
+from treadle.targets.simt.context import KernelContext
+from treadle.targets.simt.elementwise import emit_elementwise
 from treadle.targets.simt.lanes import through_lanes
 from treadle.targets.simt.threads import linear, thread_coordinates
 
@@ -139,28 +140,30 @@ def _inline(ctx: KernelContext, region: Region, args: Sequence[Value]) -> list[V
     raise InternalError("a combiner ends without tile.yield")
 
 
-def _result_registers(source: TileLayout, result: TileLayout, axis: int) -> list[int]:
+def _result_registers(source: TileLayout, result: TileLayout, axis: int, mask: int) -> list[int]:
     """For each register of the source, the register of the result it is reduced into; raises InternalError where threads disagree."""
 
-    def flat(bases: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        return [tuple(0 if dim == axis else value for dim, value in enumerate(basis)) for basis in bases]
+    def flat(at: Sequence[int]) -> tuple[int, ...]:
+        return tuple(group_index(value, mask) if dim == axis else value for dim, value in enumerate(at))
 
-    if flat(source.lane) != list(result.lane) or flat(source.warp) != list(result.warp):
+    if [flat(b) for b in source.lane] != list(result.lane) or [flat(b) for b in source.warp] != list(result.warp):
         raise InternalError(f"tile.reduce along {axis} of {source.to_lists()} cannot give {result.to_lists()}")
     where: dict[int, int] = {}
     for register, key in enumerate(result.register_keys()):
         where.setdefault(key, register)
-    coordinates = source.register_coordinates()
-    return [where[pack([0 if dim == axis else value for dim, value in enumerate(at)])] for at in coordinates]
+    return [where[pack(flat(at))] for at in source.register_coordinates()]
 
 
 def emit_reduce(ctx: KernelContext, op: ReduceOp) -> None:
     """In the thread first (a balanced tree over the registers), then across the lanes along the axis."""
     b, axis = ctx.b, op.axis.value.data
     source, result = ctx.layout(op.inputs[0]), ctx.layout(op.results_[0])
-    if source.warp_bits_along(axis):
+    mask = op.groups()
+    if any(basis[axis] & ~mask for basis in source.warp):
         raise InternalError(f"tile.reduce along {axis} crosses warps: {source.to_lists()}")
-    targets = _result_registers(source, result, axis)
+    if any(basis[axis] & mask and basis[axis] & ~mask for basis in source.lane):
+        raise InternalError(f"tile.reduce along {axis} in groups that lanes mix: {source.to_lists()}")
+    targets = _result_registers(source, result, axis, mask)
     columns = [ctx.tile(value) for value in op.inputs]
     partial: dict[int, list[list[Value]]] = {}
     seen: set[tuple[int, ...]] = set()
@@ -168,7 +171,7 @@ def emit_reduce(ctx: KernelContext, op: ReduceOp) -> None:
         if coordinates not in seen:  # copies count once
             seen.add(coordinates)
             partial.setdefault(targets[register], []).append([column[register] for column in columns])
-    lanes = source.lane_bits_along(axis)
+    lanes = [bit for bit in source.lane_bits_along(axis) if source.lane[bit][axis] & ~mask]
     done: dict[int, list[Value]] = {}
     for target, values in partial.items():
         while len(values) > 1:
@@ -183,5 +186,3 @@ def emit_reduce(ctx: KernelContext, op: ReduceOp) -> None:
     first = {key: register for register, key in reversed(list(enumerate(keys)))}
     for index, value in enumerate(op.results_):
         ctx.bind(value, [done[first[key]][index] for key in keys])
-
-

@@ -1,0 +1,1 @@
+def audit(emitted, assembly, metadata): return {}

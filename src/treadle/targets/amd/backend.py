@@ -1,0 +1,64 @@
+"""The backend of AMD architectures: hooks over simt, LLVM to assembly and object, the linker to a code object, audit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.codegen.toolchain import link_amdgpu
+from treadle.codegen.worker import LlvmJob, compile_many
+from treadle.dialects.tile import KernelOp
+from treadle.errors import InternalError
+from treadle.machine import TargetSpec
+from treadle.targets.amd.audit import audit
+from treadle.targets.amd.hooks import AmdHooks
+from treadle.targets.amd.metadata import read_metadata
+from treadle.targets.interface import CompiledKernel, EmittedKernel, KernelFacts
+from treadle.targets.simt.kernel import emit_kernel
+
+# IR passes would fold the accumulators' starting instructions together and infer attributes against the plan.
+OPT_LEVEL = 3
+
+_REGISTER_BYTES = 4
+
+
+def _jobs(emitted: EmittedKernel) -> tuple[LlvmJob, LlvmJob]:
+    """Assembly, for the audit, and the object file: the same code generation twice, since LLVM here cannot assemble AMDGPU text."""
+    machine = (emitted.llvm_text, emitted.triple, emitted.cpu, emitted.features, OPT_LEVEL)
+    return LlvmJob(*machine, "asm"), LlvmJob(*machine, "object")
+
+
+@dataclass(frozen=True, slots=True)
+class AmdBackend:
+    """Code generation for one AMD architecture."""
+
+    spec: TargetSpec
+
+    def emit(self, kernel: KernelOp) -> EmittedKernel:
+        """LLVM text of a kernel after insert-sync."""
+        return emit_kernel(kernel, AmdHooks(self.spec, kernel))
+
+    def assemble(self, emitted: EmittedKernel) -> CompiledKernel:
+        """LLVM text to an audited code object. Raises InternalError when the audit fails, TreadleError from the tools."""
+        return self.assemble_many([emitted])[0]
+
+    def assemble_many(self, emitted: Sequence[EmittedKernel]) -> list[CompiledKernel]:
+        """`assemble` of each; code generation runs in parallel over the worker processes."""
+        results = compile_many([job for one in emitted for job in _jobs(one)])
+        return [self._finish(one, results[2 * i], results[2 * i + 1]) for i, one in enumerate(emitted)]
+
+    def _finish(self, emitted: EmittedKernel, assembly: str | bytes, object_file: str | bytes) -> CompiledKernel:
+        if not isinstance(assembly, str) or not isinstance(object_file, bytes):
+            raise InternalError("code generation gave assembly and object in the wrong order")
+        metadata = read_metadata(assembly, emitted.symbol)
+        if len(metadata.argument_offsets) != len(emitted.params):
+            raise InternalError(f"kernel {emitted.symbol} has {len(metadata.argument_offsets)} arguments, {len(emitted.params)} emitted")
+        counts = audit(emitted, assembly, metadata)
+        facts = KernelFacts(
+            registers=metadata.vector_registers,
+            spill_bytes=_REGISTER_BYTES * metadata.vector_spills,
+            stack_bytes=metadata.private_bytes,
+            static_shared_bytes=metadata.shared_bytes,
+            instructions=counts,
+            param_offsets=metadata.argument_offsets,
+            param_bytes=metadata.argument_bytes,
+        )
+        return CompiledKernel(emitted, link_amdgpu(object_file), "hsaco", assembly, facts)

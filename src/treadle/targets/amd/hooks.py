@@ -1,0 +1,156 @@
+"""AMD's part of a kernel: ids, lanes, barriers, matrix instructions, accumulators as whole vectors.
+
+Barriers wait for shared memory only: a workgroup fence would also wait for loads from global memory on RDNA, which ends every prefetch.
+The machine scheduler does not see that matrix instructions belong to a phase, so scheduling barriers stand on both sides.
+"""
+
+from collections.abc import Sequence
+
+from treadle.codegen.llvm_text import F32, I1, I32, Builder, Value, i32, key_value, zero
+from treadle.dialects.tile import ContractOp, KernelOp, ProgramIdOp, layout_of
+from treadle.errors import InternalError
+from treadle.ir.core import SSAValue
+from treadle.ir.dialects import builtin
+from treadle.layout.tile_layout import TileLayout
+from treadle.machine import MatrixInstruction, TargetSpec
+from treadle.targets.amd.matrix import emit_matrix, instruction_fragments, zero_accumulator
+from treadle.targets.interface import ExpectedFacts
+from treadle.targets.simt.context import KernelContext
+from treadle.targets.simt.hooks import SimtHooks
+
+# What the runtime could pass beside the arguments; none is used, and each would take registers or argument bytes.
+_ABSENT = (
+    "dispatch-ptr",
+    "queue-ptr",
+    "dispatch-id",
+    "implicitarg-ptr",
+    "workitem-id-y",
+    "workitem-id-z",
+    "cluster-id-x",
+    "cluster-id-y",
+    "cluster-id-z",
+    "lds-kernel-id",
+    "heap-ptr",
+    "hostcall-ptr",
+    "multigrid-sync-arg",
+    "default-queue",
+    "completion-action",
+    "flat-scratch-init",
+)
+
+# Instruction classes that may cross a scheduling barrier, as its mask counts them.
+_CLASSES = {
+    "alu": 0x1,
+    "vector_alu": 0x2,
+    "scalar_alu": 0x4,
+    "matrix": 0x8,
+    "global": 0x10,
+    "global_load": 0x20,
+    "global_store": 0x40,
+    "shared": 0x80,
+    "shared_load": 0x100,
+    "shared_store": 0x200,
+    "transcendental": 0x400,
+}
+
+_QUAD_PERM_LANES = 4
+
+
+class AmdHooks(SimtHooks):
+    """Hooks of one AMD architecture; one object a kernel."""
+
+    triple = "amdgcn-amd-amdhsa"
+    calling_convention = "amdgpu_kernel"
+
+    def __init__(self, spec: TargetSpec, kernel: KernelOp) -> None:
+        super().__init__(spec)
+        self.cpu = spec.name
+        self._axes = {op.axis.value.data for op in kernel.body.walk() if isinstance(op, ProgramIdOp)}
+        self._accumulators: dict[TileLayout, MatrixInstruction] = {}
+        for op in kernel.body.walk():
+            if isinstance(op, ContractOp) and op.instruction.data != "fma" and (layout := layout_of(op.accumulator)) is not None:
+                self._accumulators[layout] = spec.instruction(op.instruction.data)
+
+    # --- the function
+
+    def function_attributes(self, threads: int) -> Sequence[str]:
+        absent = [*_ABSENT, *(f"workgroup-id-{'xyz'[axis]}" for axis in range(3) if axis not in self._axes)]
+        return (
+            key_value("amdgpu-flat-work-group-size", f"{threads},{threads}"),
+            key_value("uniform-work-group-size", "true"),
+            *(key_value(f"amdgpu-no-{word}") for word in absent),
+            "nounwind",
+        )
+
+    def shared_array(self, ctx: KernelContext, size: int) -> tuple[Value, int]:
+        return ctx.module.shared_array("treadle_shared", size, 1024, self.shared_space), 0
+
+    def expected(self, ctx: KernelContext) -> ExpectedFacts:
+        return ExpectedFacts(ctx.counts.matrix_instructions, 0, ctx.counts.contractions > 0)
+
+    # --- ids and lanes
+
+    def thread_id(self, b: Builder) -> Value:
+        return b.intrinsic("llvm.amdgcn.workitem.id.x", I32, pure=True)
+
+    def warp_id(self, b: Builder, thread: Value) -> Value:
+        first = b.lshr(thread, i32(self.spec.subgroup_size.bit_length() - 1))
+        return b.intrinsic("llvm.amdgcn.readfirstlane.i32", I32, [first], pure=True, attributes=["convergent"])
+
+    def program_id(self, b: Builder, axis: int) -> Value:
+        return b.intrinsic(f"llvm.amdgcn.workgroup.id.{'xyz'[axis]}", I32, pure=True)
+
+    def shuffle_xor(self, b: Builder, value: Value, mask: int) -> Value:
+        if mask < _QUAD_PERM_LANES:
+            control = sum((lane ^ mask) << 2 * lane for lane in range(_QUAD_PERM_LANES))
+            arguments = [i32(0), value, i32(control), i32(15), i32(15), Value(I1, "true", 1)]
+            return b.intrinsic("llvm.amdgcn.update.dpp.i32", I32, arguments, attributes=["convergent"])
+        if mask < 32:
+            return b.intrinsic("llvm.amdgcn.ds.swizzle", I32, [value, i32(mask << 10 | 0x1F)], attributes=["convergent"])
+        lane = b.and_(self.thread_id(b), i32(self.spec.subgroup_size - 1))
+        return self.shuffle_index(b, value, b.xor(lane, i32(mask)))
+
+    def shuffle_index(self, b: Builder, value: Value, lane: Value) -> Value:
+        return b.intrinsic("llvm.amdgcn.ds.bpermute", I32, [b.shl(lane, i32(2)), value], attributes=["convergent"])
+
+    # --- order
+
+    def barrier(self, b: Builder) -> None:
+        metadata = f'!mmra {b.module.metadata('!{!"amdgpu-synchronize-as", !"local"}')}'
+        self.sched_fence(b, ())
+        b.fence("release", "workgroup", metadata)
+        b.intrinsic("llvm.amdgcn.s.barrier", "void", attributes=["convergent"])
+        b.fence("acquire", "workgroup", metadata)
+        self.sched_fence(b, ())
+
+    def sched_fence(self, b: Builder, classes: Sequence[str]) -> None:
+        mask = 0
+        for name in classes:
+            if name not in _CLASSES:
+                raise InternalError(f"sync.sched_fence of the unknown class '{name}' (known: {', '.join(_CLASSES)})")
+            mask |= _CLASSES[name]
+        b.intrinsic("llvm.amdgcn.sched.barrier", "void", [i32(mask)])
+
+    # --- arithmetic
+
+    def contract(self, ctx: KernelContext, op: ContractOp) -> None:
+        emit_matrix(ctx, op, self.spec)
+
+    def carried_group(self, value: SSAValue) -> int:
+        row = self._row(value)
+        return 1 if row is None else instruction_fragments(row)[2].num_registers
+
+    def carried_start(self, b: Builder, value: SSAValue, registers: Value) -> Value:
+        row = self._row(value)
+        return zero_accumulator(b, row) if row is not None and registers.text == zero(registers.type).text else registers
+
+    def _row(self, value: SSAValue) -> MatrixInstruction | None:
+        """The instruction whose accumulator a tile is."""
+        if not isinstance(value.type, builtin.TensorType) or (layout := layout_of(value)) is None:
+            return None
+        row = self._accumulators.get(layout)
+        return row if row is not None and str(value.type.element_type) == row.accumulator_type else None
+
+    def math(self, b: Builder, name: str, args: Sequence[Value]) -> Value | None:
+        # LLVM puts the scaling for small results around the machine's exponential.
+        return b.math("llvm.exp2", args) if name == "exp2" and args[0].type == F32 else None
