@@ -164,3 +164,17 @@ func.func @f(%x: tensor<3xf32> loc("a":1:1), %o: tensor<3xf32>) -> tensor<3xf32>
 def test_an_undefined_location_alias_is_an_error() -> None:
     with pytest.raises(TreadleError, match=r"user.mlir:2:19: error TR101"):
         parse_module("func.func @f() {\n  return loc(#loc9)\n}\n#loc8 = loc(#loc9)\n", "user.mlir")
+
+
+def test_a_replacement_has_the_line_of_what_it_replaces_not_of_the_match() -> None:
+    class MultiplyFirst(Pattern):
+        """Matches the exponential, replaces the sum before it."""
+
+        def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+            operand = op.operands[0].owner if op.name == "math.exp" else None
+            if isinstance(operand, arith.AddfOp):
+                rewriter.replace(operand, arith.MulfOp(operand.operands[0], operand.operands[1]))
+
+    module = parse_module(TEXT, "user.mlir")
+    assert rewrite_greedily(module, [MultiplyFirst()])
+    assert [location_of(op) for op in module.walk() if op.name == "arith.mulf"] == [SourceLocation("user.mlir", 9, 10)]

@@ -77,3 +77,15 @@ def test_a_failing_pattern_is_named_with_the_line() -> None:
     module = parse_module(TEXT, "user.mlir")
     with pytest.raises(InternalError, match=r"pattern Fails failed on 'arith.addf' at user.mlir:5:10"):
         rewrite_greedily(module, [Fails()])
+
+
+def test_does_not_visit_what_lay_inside_an_erased_operation() -> None:
+    visited: list[str] = []
+
+    class Visit(Pattern):
+        def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+            visited.append(op.name)
+
+    rewrite_greedily(parse_module(TEXT, "user.mlir"), [DropLoops(), Visit()], max_iterations=2)
+    assert visited.count("arith.addf") == 2  # the one behind the loop, in each of two sweeps
+    assert "scf.yield" not in visited

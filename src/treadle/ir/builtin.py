@@ -79,7 +79,10 @@ __all__ = [
     "TensorType",
     "UnitAttr",
     "VectorType",
+    "array_ints",
+    "attr_number",
     "bf16",
+    "element_of",
     "f8E4M3FN",
     "f8E4M3FNUZ",
     "f8E5M2",
@@ -92,9 +95,12 @@ __all__ = [
     "i16",
     "i32",
     "i64",
+    "integer_width",
     "is_array_of",
     "is_integer",
     "is_tensor",
+    "number_attr",
+    "splat",
     "tensor_types",
 ]
 
@@ -121,3 +127,42 @@ def is_array_of(attribute: Attribute | None, kind: type[A]) -> TypeGuard[ArrayAt
 def tensor_types(kinds: Sequence[Attribute]) -> list[Attribute]:
     """The ranked tensor types among `kinds`."""
     return [kind for kind in kinds if is_tensor(kind)]
+
+
+def array_ints(attribute: Attribute | None) -> tuple[int, ...]:
+    """The values of an `array<i64: ..>` attribute; TypeError for any other attribute."""
+    if not isinstance(attribute, DenseArrayBase):
+        raise TypeError(f"expected array<i64: ..>, got {attribute}")
+    return tuple(int(v) for v in cast("DenseArrayBase[IntegerType]", attribute).get_values())
+
+
+def integer_width(kind: Attribute) -> int | None:
+    """Bits of an integer type, None for any other type (index included)."""
+    return kind.width.data if is_integer(kind) else None
+
+
+def element_of(kind: Attribute) -> Attribute:
+    """The element type of a tensor type; TypeError for any other type."""
+    if not is_tensor(kind):
+        raise TypeError(f"expected a tensor type, got {kind}")
+    return kind.element_type
+
+
+def number_attr(value: float, kind: Attribute) -> Attribute:
+    """The attribute of a number in an integer, index or float type."""
+    if isinstance(kind, IntegerType | IndexType):
+        return IntegerAttr(int(value), cast("IntegerType | IndexType", kind))
+    return FloatAttr(float(value), cast(AnyFloat, kind))
+
+
+def attr_number(attribute: Attribute) -> float | int | None:
+    """The number that an IntegerAttr or FloatAttr holds, None for any other attribute."""
+    if isinstance(attribute, IntegerAttr | FloatAttr):
+        return cast("IntegerAttr[IntegerType] | FloatAttr[AnyFloat]", attribute).value.data
+    return None
+
+
+def splat(value: float, element: Attribute, shape: Sequence[int]) -> DenseIntOrFPElementsAttr:
+    """`dense<value>` of a tensor type with this element type and static shape."""
+    kind = cast("TensorType[IntegerType]", TensorType(element, list(shape)))
+    return DenseIntOrFPElementsAttr.from_list(kind, [cast(int, value)])
