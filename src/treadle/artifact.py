@@ -33,7 +33,10 @@ ARG_BYTES: Final[Mapping[ArgKind, int]] = {"pointer": 8, "i32": 4, "i64": 8, "f3
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """Where a symbol's value comes from: the extent of `axis` of the input number `input`."""
+    """Where a symbol's value comes from: the extent of `axis` of the input number `input`, or, for `axis` = -1 - k, its stride of axis k.
+
+    Strides are in elements.
+    """
 
     input: int
     axis: int
@@ -211,11 +214,11 @@ def _manifest(r: Reader) -> Manifest:
     version = r.integer("format")
     if version != FORMAT:
         raise r.at("format").error(f"format {version}, this is a reader of format {FORMAT}")
-    dims = {name: Dim(d.integer("input", low=0), d.integer("axis", low=0)) for name, d in r.mapping("dims")}
+    dims = {name: Dim(d.integer("input", low=0), d.integer("axis")) for name, d in r.mapping("dims")}
     sized = r.with_symbols(dims)
     inputs = tuple(_tensor(t) for t in sized.items("inputs"))
     for name, d in dims.items():
-        if d.input >= len(inputs) or d.axis >= len(inputs[d.input].shape):
+        if d.input >= len(inputs) or not -len(inputs[d.input].shape) <= d.axis < len(inputs[d.input].shape):
             raise r.at("dims").at(name).error("there is no such input axis")
     made = Manifest(
         format=version,

@@ -80,16 +80,26 @@ class InvocationPlan:
         self._slots: dict[ExprLike, int] = {}
         self._forms = self._collect()
         self._evaluate: Callable[..., tuple[int, ...]] = compile_tuple(self._slots, manifest.dims)
+        self._stride_dims = tuple((d.input, -1 - d.axis) for d in manifest.dims.values() if d.axis < 0)
         self._cache: dict[tuple[Shape, ...], Invocation] = {}
 
-    def resolve(self, shapes: tuple[Shape, ...]) -> Invocation:
-        """The numbers for these input shapes. Raises TR721 (count), TR722 (rank), TR723 (extent), TR724 (a check of the program)."""
-        if (known := self._cache.get(shapes)) is not None:
+    def resolve(self, shapes: tuple[Shape, ...], strides: Sequence[Shape]) -> Invocation:
+        """The numbers for inputs of these shapes and strides (in elements; they count where the program has symbols for them).
+
+        Raises TR721 (count), TR722 (rank), TR723 (extent), TR724 (a check of the program).
+        """
+        if len(shapes) != len(self._ranks):
+            raise TreadleError(errors.ARGUMENT_COUNT, function=self.manifest.function, expected=len(self._ranks), given=len(shapes))
+        for record, shape, rank in zip(self.manifest.inputs, shapes, self._ranks, strict=True):
+            if len(shape) != rank:
+                raise TreadleError(errors.ARGUMENT_RANK, name=record.name, expected=rank, given=len(shape), shape=_times(shape))
+        free = tuple(strides[number][axis] for number, axis in self._stride_dims)
+        if (known := self._cache.get((*shapes, free))) is not None:
             return known
-        made = self._resolve(shapes)
+        made = self._resolve(shapes, strides)
         if len(self._cache) >= _CACHED_SHAPES:
             del self._cache[next(iter(self._cache))]
-        self._cache[shapes] = made
+        self._cache[*shapes, free] = made
         return made
 
     def _row(self, values: Sequence[ExprLike]) -> tuple[int, ...]:
@@ -120,14 +130,9 @@ class InvocationPlan:
             case _:
                 return (self._row((value.value,)),)
 
-    def _resolve(self, shapes: tuple[Shape, ...]) -> Invocation:
+    def _resolve(self, shapes: tuple[Shape, ...], strides: Sequence[Shape]) -> Invocation:
         m, forms = self.manifest, self._forms
-        if len(shapes) != len(m.inputs):
-            raise TreadleError(errors.ARGUMENT_COUNT, function=m.function, expected=len(m.inputs), given=len(shapes))
-        for record, shape, rank in zip(m.inputs, shapes, self._ranks, strict=True):
-            if len(shape) != rank:
-                raise TreadleError(errors.ARGUMENT_RANK, name=record.name, expected=rank, given=len(shape), shape=_times(shape))
-        v = self._evaluate(*(shapes[d.input][d.axis] for d in m.dims.values()))
+        v = self._evaluate(*(shapes[d.input][d.axis] if d.axis >= 0 else strides[d.input][-1 - d.axis] for d in m.dims.values()))
 
         def at(row: Sequence[int]) -> Shape:
             return tuple(v[i] for i in row)

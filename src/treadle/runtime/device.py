@@ -66,7 +66,7 @@ class DeviceInfo:
 
 
 # Each module has `open_device() -> Device`, which raises TR601 where there is none.
-_MODULES: Final = {"cuda": "treadle.runtime.cuda", "hip": "treadle.runtime.hip", "sim": "treadle.sim.device"}
+_MODULES: Final = {"cuda": "treadle.runtime.cuda", "hip": "treadle.runtime.hip", "sim": "treadle.runtime.simulated"}
 _GPUS: Final = ("cuda", "hip")
 
 

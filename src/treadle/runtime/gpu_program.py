@@ -17,7 +17,7 @@ from treadle import errors
 from treadle.artifact import Kernel, Manifest, TensorRecord
 from treadle.errors import TreadleError
 from treadle.plan.invocation import Invocation, InvocationPlan, PointerArg, ResolvedLaunch, ScalarArg, TensorMapArg
-from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype, same_bits, view
+from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype, row_major, same_bits, view
 from treadle.runtime.device_array import DeviceArray
 from treadle.runtime.pool import Block, Pool
 
@@ -131,16 +131,13 @@ class GpuProgram:
         Raises TR721..TR729 for wrong arguments, TR604 and TR606 for what the device cannot take, TR603.
         """
         driver, manifest = self._driver, self.manifest
-        if len(arrays) != len(manifest.inputs):
-            raise TreadleError(errors.ARGUMENT_COUNT, function=manifest.function, expected=len(manifest.inputs), given=len(arrays))
         driver.activate()
-        views = [view(a, t.name) for a, t in zip(arrays, manifest.inputs, strict=True)]
-        invocation = self.plan.resolve(tuple(v.shape for v in views))
+        views, invocation = resolve_arguments(self.plan, arrays)
         stream = _stream_of(arrays) if stream is None else stream
         addresses = [0] * len(manifest.buffers)
         owners: dict[int, Any] = {}
         for i, (array, record, index) in enumerate(zip(views, manifest.inputs, self._input_buffers, strict=True)):
-            _check_argument(array, record, invocation.input_strides[i])
+            check_argument(array, record, invocation.input_strides[i])
             addresses[index], owners[index] = self._bind(array, record, index, invocation, i, stream)
         for index, block in self._constants.items():
             addresses[index], owners[index] = block.address, block
@@ -215,7 +212,18 @@ class GpuProgram:
         return driver.prepare(self._functions[launch.kernel.name], block, stream)
 
 
-def _check_argument(array: ArrayView, record: TensorRecord, strides: tuple[int, ...]) -> None:
+def resolve_arguments(plan: InvocationPlan, arrays: tuple[Any, ...]) -> tuple[list[ArrayView], Invocation]:
+    """Views of a call's arrays, and its numbers. Arrays of the host are copied in the end, so their strides are those of a dense copy."""
+    inputs = plan.manifest.inputs
+    if len(arrays) != len(inputs):
+        raise TreadleError(errors.ARGUMENT_COUNT, function=plan.manifest.function, expected=len(inputs), given=len(arrays))
+    views = [view(a, t.name) for a, t in zip(arrays, inputs, strict=True)]
+    strides = [v.strides if v.host is None else row_major(v.shape) for v in views]
+    return views, plan.resolve(tuple(v.shape for v in views), strides)
+
+
+def check_argument(array: ArrayView, record: TensorRecord, strides: tuple[int, ...]) -> None:
+    """Raises TR725 for a wrong element type, TR727 for wrong strides."""
     if array.dtype != record.dtype and not same_bits(array.dtype, record.dtype):
         given = array.dtype or "unknown"
         raise TreadleError(errors.ARGUMENT_DTYPE, name=record.name, given=given, expected=record.dtype)
