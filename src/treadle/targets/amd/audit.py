@@ -1,1 +1,2 @@
-def audit(emitted, assembly, metadata): return {}
+def audit(emitted, assembly, metadata):
+    return {}

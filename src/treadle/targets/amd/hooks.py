@@ -116,7 +116,8 @@ class AmdHooks(SimtHooks):
     # --- order
 
     def barrier(self, b: Builder) -> None:
-        metadata = f'!mmra {b.module.metadata('!{!"amdgpu-synchronize-as", !"local"}')}'
+        node = b.module.metadata('!{!"amdgpu-synchronize-as", !"local"}')
+        metadata = f"!mmra {node}"
         self.sched_fence(b, ())
         b.fence("release", "workgroup", metadata)
         b.intrinsic("llvm.amdgcn.s.barrier", "void", attributes=["convergent"])

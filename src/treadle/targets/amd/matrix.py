@@ -72,7 +72,7 @@ def intrinsic_of(row: MatrixInstruction) -> Intrinsic:
 
 def _mangled(type: str) -> str:
     count, element = type[1:-1].split(" x ")
-    return f"v{count}{ {F16: 'f16', F32: 'f32'}.get(element, element)}"
+    return f"v{count}{ {F16: 'f16', F32: 'f32'}.get(element, element) }"
 
 
 def instruction_fragments(row: MatrixInstruction) -> tuple[TileLayout, TileLayout, TileLayout]:
@@ -140,5 +140,3 @@ def zero_accumulator(b: Builder, row: MatrixInstruction) -> Value:
     intrinsic = intrinsic_of(row)
     nothing = zero(intrinsic.operand)
     return issue(b, intrinsic, nothing, nothing, zero(intrinsic.accumulator))
-
-

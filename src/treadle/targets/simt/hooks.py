@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class SimtHooks(ABC):
     """One vendor's part of a kernel's emission.
 
-    `triple`, `cpu`, `features`: for LLVM. `calling_convention`: LLVM's word on kernels. Address spaces as LLVM numbers them. `native_floats`:
-    LLVM float types with add, mul, fma of their own (the others are computed in `float` and rounded after every operation).
+    `triple`, `cpu`, `features`: for LLVM. `calling_convention`: LLVM's word on kernels. Address spaces as LLVM numbers them.
+    `native_floats`: LLVM float types with add, mul, fma of their own (others are computed in `float`, rounded after every operation).
     """
 
     triple: str
@@ -59,12 +59,15 @@ class SimtHooks(ABC):
 
     def begin(self, ctx: "KernelContext") -> None:
         """Called once, after parameters and ids exist and before the body."""
+        _ = ctx
 
     def before(self, ctx: "KernelContext", op: Operation | None) -> None:
         """Called before every operation, and with None at the end of every block: gathered instructions can be written out here."""
+        _ = ctx, op
 
     def end(self, ctx: "KernelContext") -> None:
         """Called once before the kernel returns."""
+        _ = ctx
 
     def expected(self, ctx: "KernelContext") -> ExpectedFacts:
         """Facts for the audit."""
@@ -115,6 +118,7 @@ class SimtHooks(ABC):
 
     def sched_fence(self, b: Builder, classes: Sequence[str]) -> None:
         """`sync.sched_fence`; nothing where the machine's assembler schedules by itself."""
+        _ = b, classes
 
     def mbarrier_bytes(self) -> int:
         """Bytes of a transaction barrier."""
@@ -177,7 +181,8 @@ class SimtHooks(ABC):
     def math(self, b: Builder, name: str, args: Sequence[Value]) -> Value | None:
         """A native form of one scalar function, or None for the common expansion.
 
-        Names: "exp2", "log2", "rcp", "sqrt", "rsqrt", "sin", "cos", "tanh", "maximum", "minimum", ... of MLIR `math`/`arith`; arguments f32 or f64.
+        Names: "exp2" and "rsqrt" (f32, error of a few units in the last place), and those of the operations that are one instruction in
+        LLVM, with their dialect ("arith.maximumf", "math.sqrt"; any native float type).
         """
         _ = b, name, args
         return None
