@@ -1,6 +1,7 @@
 """The loop nest of a dispatched kernel: its root's iteration axes, and what every read and write looks like along them.
 
-Reads `dispatch.kernel` (the guarantees in docs/architecture.md), writes nothing. Axes of extent one are dropped and axes that every access walks
+Reads `dispatch.kernel` (the guarantees in docs/architecture.md), writes nothing. Axes of extent one are dropped and axes that every
+access walks
 as one are merged, so that decisions see the shape of the memory traffic and not the rank of the user's tensors.
 """
 
@@ -11,7 +12,8 @@ from typing import Literal, TypeAlias
 from treadle.analysis.indexing import Computation, Contraction, StructuredOp, classify, structured
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
-from treadle.ir.core import AffineMap, BlockArgument, Operation, SSAValue
+from treadle.ir.builtin import array_ints, element_of
+from treadle.ir.core import AffineMap, Attribute, BlockArgument, Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.plan.expr import Expr, as_expr, constant, symbol
 
@@ -66,7 +68,7 @@ class Access:
 
     number: int
     is_result: bool
-    element: builtin.Attribute
+    element: Attribute
     strides: tuple[Expr, ...]
     offset: Expr
     align: int
@@ -150,8 +152,15 @@ def shape_of(value: SSAValue, kernel: dispatch.KernelOp, symbols: dict[SSAValue,
         shape = op.tensor.type.get_shape()
         return tuple(index_expr(next(dynamic), symbols) if s == builtin.DYNAMIC_INDEX else constant(s) for s in shape)
     if isinstance(op, linalg.ops.GenericOp | linalg.ops.FillOp):
-        return shape_of(op.outputs[list(op.results).index(value)], kernel, symbols)  # pyright: ignore[reportArgumentType]
+        return shape_of(op.outputs[result_number(value)], kernel, symbols)
     raise InternalError(f"a kernel's body holds {op}")
+
+
+def result_number(value: SSAValue) -> int:
+    """Which of its operation's results a value is."""
+    if not isinstance(value, OpResult):
+        raise InternalError("a block argument is no result")
+    return value.index
 
 
 def root_of(kernel: dispatch.KernelOp) -> StructuredOp:
@@ -221,7 +230,7 @@ def reads(value: SSAValue, dims: Linears, rank: int) -> Iterator[tuple[BlockArgu
     view = structured(op) if isinstance(op, linalg.ops.GenericOp) else None
     if view is None:
         return
-    inner = producer_dims(view, list(op.results).index(value), dims, rank)  # pyright: ignore[reportArgumentType]
+    inner = producer_dims(view, result_number(value), dims, rank)
     for source, map_ in zip(view.inputs, view.input_maps, strict=True):
         if isinstance(source.type, builtin.TensorType):
             yield from reads(source, compose(map_, inner, rank), rank)
@@ -231,16 +240,15 @@ def _accesses(kernel: dispatch.KernelOp, root: StructuredOp, consumers: dict[Ope
     rank = root.rank
     arg_strides = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.arg_strides)]
     result_strides = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.result_strides)]
-    arg_align = [int(a) for a in kernel.arg_align.get_values()]
-    result_align = [int(a) for a in kernel.result_align.get_values()]
+    arg_align = array_ints(kernel.arg_align)
+    result_align = array_ints(kernel.result_align)
 
-    def access(number: int, is_result: bool, type_: builtin.Attribute, dims: Linears, input_number: int = -1) -> Access:
+    def access(number: int, is_result: bool, type_: Attribute, dims: Linears, input_number: int = -1) -> Access:
         strides = (result_strides if is_result else arg_strides)[number]
         align = (result_align if is_result else arg_align)[number]
-        assert isinstance(type_, builtin.TensorType)
         totals = tuple(sum((s * lin.coefficients[d] for s, lin in zip(strides, dims, strict=True)), constant(0)) for d in range(rank))
         offset = sum((s * lin.offset for s, lin in zip(strides, dims, strict=True)), constant(0))
-        return Access(number, is_result, type_.element_type, totals, offset, align, input_number)
+        return Access(number, is_result, element_of(type_), totals, offset, align, input_number)
 
     for i, (value, map_) in enumerate(root.operands()):
         if isinstance(value.type, builtin.TensorType):
@@ -251,7 +259,8 @@ def _accesses(kernel: dispatch.KernelOp, root: StructuredOp, consumers: dict[Ope
         results[result] = compose(map_, identity(rank), rank)
     for op, dims in consumers.items():
         view = structured(op)
-        assert view is not None
+        if view is None:
+            raise InternalError(f"consumer {op} is not structured")
         for value, map_ in zip(view.inputs, view.input_maps, strict=True):
             if isinstance(value.type, builtin.TensorType) and value not in results:
                 for arg, at in reads(value, compose(map_, dims, rank), rank):
@@ -259,17 +268,24 @@ def _accesses(kernel: dispatch.KernelOp, root: StructuredOp, consumers: dict[Ope
         for result, map_ in zip(op.results, view.output_maps, strict=True):
             results[result] = compose(map_, dims, rank)
     last = kernel.body.block.last_op
-    assert last is not None
+    if last is None:
+        raise InternalError("a kernel without dispatch.yield")
     for number, value in enumerate(last.operands):
         yield access(number, True, value.type, results[value])
 
 
 def _roles(root: StructuredOp, computation: Computation) -> tuple[Role, ...]:
     if isinstance(computation, Contraction):
-        role: dict[int, Role] = dict.fromkeys(computation.batch, "batch")
-        role |= dict.fromkeys(computation.m, "m") | dict.fromkeys(computation.n, "n") | dict.fromkeys(computation.k, "k")
+        groups: tuple[tuple[Role, tuple[int, ...]], ...] = (
+            ("batch", computation.batch),
+            ("m", computation.m),
+            ("n", computation.n),
+            ("k", computation.k),
+        )
+        role: dict[int, Role] = {d: name for name, dims in groups for d in dims}
         return tuple(role[d] for d in range(root.rank))
-    return tuple("parallel" if kind == "parallel" else "reduction" for kind in root.iterators)
+    names: dict[str, Role] = {"parallel": "parallel", "reduction": "reduction"}
+    return tuple(names[kind] for kind in root.iterators)
 
 
 def merge_axes(sizes: Sequence[Expr], roles: Sequence[Role], accesses: Sequence[Access], keep_apart: bool) -> tuple[Axis, ...]:

@@ -1,6 +1,7 @@
 """The one interface through which operations of `tile`, `pipe` and `sync` tell what memory they touch, and when.
 
-An effect names a resource (the SSA value of a view, a shared buffer or a queue), read or write, the proxy the access goes through, and when it
+An effect names a resource (the SSA value of a view, a shared buffer or a queue), read or write, the proxy the access goes through, and
+when it
 is complete: in program order, by a queue of groups, or on an mbarrier.
 """
 

@@ -115,7 +115,8 @@ def _verify_tile_dims(dims: tuple[int, ...], tile_shape: Sequence[int], rank: in
 class KernelOp(IRDLOperation):
     """One workgroup's program. Block arguments: input pointers, output pointers, then one index for each of `symbols`.
 
-    `grid`: three size expressions over the symbols. `arg_align`: bytes each pointer is aligned to. `output_count`: how many pointers are outputs.
+    `grid`: three size expressions over the symbols. `arg_align`: bytes each pointer is aligned to. `output_count`: how many pointers are
+    outputs.
     """
 
     name = "tile.kernel"
@@ -215,7 +216,8 @@ class ProgramIdOp(IRDLOperation, HasEffects):
 class ViewOp(IRDLOperation, HasEffects):
     """A global array seen through loop dimensions.
 
-    Result: memref with strided layout; static sizes and strides stand in the type, dynamic ones are operands in order. `offset` is in elements and
+    Result: memref with strided layout; static sizes and strides stand in the type, dynamic ones are operands in order. `offset` is in
+    elements and
     static. `align`: bytes the address of element zero is known to be aligned to.
     """
 
@@ -228,7 +230,8 @@ class ViewOp(IRDLOperation, HasEffects):
     result = result_def(builtin.MemRefType)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(Pure())
-    assembly_format = "$pointer `offset` $offset `align` $align `sizes` `[` $sizes `]` `strides` `[` $strides `]` attr-dict `:` type($pointer) `->` type($result)"
+    assembly_format = "$pointer `offset` $offset `align` $align `sizes` `[` $sizes `]` `strides` `[` $strides `]` attr-dict `:`
+    type($pointer) `->` type($result)"
 
     def __init__(
         self,
@@ -274,7 +277,8 @@ class ViewOp(IRDLOperation, HasEffects):
 class LoadOp(IRDLOperation, HasEffects):
     """Register tile of a view: tile dimension j lies along view dimension `dims[j]`, the others are taken at their offset.
 
-    Elements outside the view's sizes are `other` (default: zero of the type). `vector`: elements along the unit-stride dimension that may be
+    Elements outside the view's sizes are `other` (default: zero of the type). `vector`: elements along the unit-stride dimension that
+    may be
     accessed at once; the compiler guarantees that alignment, and that a group is wholly inside or wholly outside.
     """
 
@@ -466,7 +470,8 @@ class ContractOp(IRDLOperation, HasEffects):
     """acc[m, n] + sum over k of a[m, k] * b[k, n].
 
     Operands are register tiles, or shared buffers where the instruction reads them there. `instruction` names a matrix instruction of the
-    target's rows, "fma" for multiply-adds by the vector units, or "" while it is not chosen. Products and sums are in the accumulator's type.
+    target's rows, "fma" for multiply-adds by the vector units, or "" while it is not chosen. Products and sums are in the accumulator's
+    type.
     """
 
     name = "tile.contract"
@@ -513,8 +518,10 @@ class ContractOp(IRDLOperation, HasEffects):
 class ReduceOp(IRDLOperation, HasEffects):
     """Reduces tiles together along one axis, which keeps extent 1.
 
-    With `group_mask` it reduces within groups: the axis of the results has extent 2^popcount(mask), and element j combines the elements whose
-    index along the axis has the bits of j, in order, at the set bits of the mask. (What each warp holds is such a group: see lower-reductions.)
+    With `group_mask` it reduces within groups: the axis of the results has extent 2^popcount(mask), and element j combines the elements
+    whose
+    index along the axis has the bits of j, in order, at the set bits of the mask. (What each warp holds is such a group: see
+    lower-reductions.)
 
     The region combines two partial results: its block takes the left values, then the right values (scalars, one of each per operand), and
     yields as many. It must be associative and commutative.

@@ -8,8 +8,10 @@ from typing import Literal
 class MatrixInstruction:
     """One matrix instruction: D[m, n] += A[m, k] * B[k, n].
 
-    `a_type`, `b_type`, `accumulator_type`: MLIR element type names ("tf32" for f32 operands rounded by the hardware). `n` is the widest; where
-    `n_step` > 0 every multiple of it up to `n` exists. `warps`: how many warps issue it together. `operands`: "shared" (read from shared buffers
+    `a_type`, `b_type`, `accumulator_type`: MLIR element type names ("tf32" for f32 operands rounded by the hardware). `n` is the widest;
+    where
+    `n_step` > 0 every multiple of it up to `n` exists. `warps`: how many warps issue it together. `operands`: "shared" (read from shared
+    buffers
     through descriptors) or "register" (fragments in `fragment`'s layouts, see layout/fragments.py). `k_major_only`: shared operands must be
     contiguous along k. `cycles`: issue interval on one matrix unit.
     """
@@ -79,11 +81,7 @@ class TargetSpec:
 
     def instructions_for(self, a_type: str, b_type: str, accumulator_type: str) -> tuple[MatrixInstruction, ...]:
         """Matrix instructions of exactly these types, best first."""
-        return tuple(
-            i
-            for i in self.matrix_instructions
-            if (i.a_type, i.b_type, i.accumulator_type) == (a_type, b_type, accumulator_type)
-        )
+        return tuple(i for i in self.matrix_instructions if (i.a_type, i.b_type, i.accumulator_type) == (a_type, b_type, accumulator_type))
 
     def instruction(self, name: str) -> MatrixInstruction:
         """The matrix instruction of that name; KeyError where the machine has none."""

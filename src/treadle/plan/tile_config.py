@@ -61,7 +61,8 @@ def next_power_of_two(value: int) -> int:
 def contraction_types(spec: TargetSpec, lhs: str, rhs: str, result: str, casts: tuple[str, str], allow_tf32: bool) -> ContractionTypes:
     """The types and instruction for `result += cast(lhs) * cast(rhs)`.
 
-    f16 and bf16 results accumulate in f32. f32 operands are exact unless `allow_tf32`. Where the machine has no instruction for fp8 they are
+    f16 and bf16 results accumulate in f32. f32 operands are exact unless `allow_tf32`. Where the machine has no instruction for fp8 they
+    are
     widened to f16, which holds every fp8 value exactly.
     """
     accumulator = "f32" if result in _HALVES else "i32" if result in ("i8", "i16") else result
@@ -132,7 +133,8 @@ def contraction_tile(types: ContractionTypes, shape: ContractionShape, spec: Tar
 
 @dataclass(frozen=True, slots=True)
 class AxisShape:
-    """One axis for the pointwise and reduction tilings: extent, role, and how many bytes are read and written along it as unit-stride axis."""
+    """One axis for the pointwise and reduction tilings: extent, role, and how many bytes are read and written along it as unit-stride
+    axis."""
 
     size: int | None
     is_reduction: bool

@@ -68,21 +68,29 @@ func.func @nt(%a: tensor<77x203xf16>, %b: tensor<45x203xf16>, %c: tensor<77x45xf
 
 
 def test_batch_dims_are_taken_one_at_a_time() -> None:
-    text, _ = tiled("""
+    text, _ = tiled(
+        """
 func.func @bmm(%a: tensor<5x33x17xf32>, %b: tensor<5x17x9xf32>, %c: tensor<5x33x9xf32>) -> tensor<5x33x9xf32> {
   %r = linalg.batch_matmul ins(%a, %b : tensor<5x33x17xf32>, tensor<5x17x9xf32>) outs(%c : tensor<5x33x9xf32>) -> tensor<5x33x9xf32>
   return %r : tensor<5x33x9xf32>
-}""", tile_m=32, tile_n=32)
+}""",
+        tile_m=32,
+        tile_n=32,
+    )
     assert 'grid = ["10", "1", "1"]' in text
     assert "dims array<i64: 1, 2>" in text
 
 
 def test_dynamic_sizes_become_index_arguments_and_grid_expressions() -> None:
-    text, _ = tiled("""
+    text, _ = tiled(
+        """
 func.func @dyn(%a: tensor<?x?xf32>, %b: tensor<?x?xf32>, %c: tensor<?x?xf32>) -> tensor<?x?xf32> {
   %r = linalg.matmul ins(%a, %b : tensor<?x?xf32>, tensor<?x?xf32>) outs(%c : tensor<?x?xf32>) -> tensor<?x?xf32>
   return %r : tensor<?x?xf32>
-}""", tile_m=32, tile_n=64)
+}""",
+        tile_m=32,
+        tile_n=64,
+    )
     grid = re.search(r'grid = \["([^"]*)"', text)
     assert grid is not None and "// 32" in grid[1] and "// 64" in grid[1]
 

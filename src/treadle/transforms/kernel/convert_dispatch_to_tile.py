@@ -11,6 +11,7 @@ from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import loop_nest
 from treadle.dialects import dispatch, tile
 from treadle.errors import InternalError
+from treadle.ir.builtin import array_ints, attr_number, is_tensor
 from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import give_location
@@ -31,10 +32,10 @@ _TYPES: dict[str, Attribute] = {
 
 
 def _number(config: builtin.DictionaryAttr, key: str) -> int:
-    value = config.data[key]
-    if not isinstance(value, builtin.IntegerAttr):
-        raise InternalError(f"config entry {key} is {value}")
-    return value.value.data
+    value = attr_number(config.data[key])
+    if not isinstance(value, int):
+        raise InternalError(f"config entry {key} is {config.data[key]}")
+    return value
 
 
 def _text(config: builtin.DictionaryAttr, key: str) -> str:
@@ -46,8 +47,8 @@ def _type(name: str, kernel: dispatch.KernelOp) -> Attribute:
     if name in _TYPES:
         return _TYPES[name]
     for arg in kernel.body.block.args:
-        if isinstance(arg.type, builtin.TensorType) and str(element := arg.type.get_element_type()) == name:
-            return element
+        if is_tensor(arg.type) and str(arg.type.element_type) == name:
+            return arg.type.element_type
     raise InternalError(f"no argument has the element type {name} that the config names")
 
 
@@ -70,11 +71,8 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
         )
         grid = build_contraction(builder, nest.computation, plan)
     else:
-        extents = config.data["tile"]
-        if not isinstance(extents, builtin.DenseArrayBase):
-            raise InternalError("config entry tile is no array")
         build = build_elementwise if nest.kind == "elementwise" else build_reduction
-        grid = build(builder, [int(e) for e in extents.get_values()])
+        grid = build(builder, array_ints(config.data["tile"]))
     builder.block.add_op(tile.ReturnOp())
     result = tile.KernelOp(
         kernel.sym_name.data,
@@ -83,7 +81,7 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
         grid=[str(g) for g in grid],
         num_warps=_number(config, "num_warps"),
         target=target,
-        arg_align=[int(a) for a in (*kernel.arg_align.get_values(), *kernel.result_align.get_values())],
+        arg_align=[*array_ints(kernel.arg_align), *array_ints(kernel.result_align)],
         output_count=len(kernel.function_type.outputs),
         config=config,
     )

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from math import prod
 
 from treadle import machine, remarks
+from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction, Reduction
 from treadle.analysis.loop_nest import Access, Axis, LoopNest, loop_nest
 from treadle.dialects import dispatch
+from treadle.ir.builtin import element_of
 from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
@@ -28,12 +30,6 @@ from treadle.plan.tile_config import (
 )
 
 NAME = "set-tile-config"
-
-
-def element_bytes(element: Attribute) -> int:
-    """Bytes of one element in memory (i1 takes one)."""
-    bits = 64 if isinstance(element, builtin.IndexType) else int(getattr(element, "bitwidth", 0) or element.width.data)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
-    return max(bits // 8, 1)
 
 
 def static(size: Expr) -> int | None:
@@ -72,7 +68,7 @@ def _contraction_config(
     nest: LoopNest, kind: Contraction, spec: TargetSpec, options: "SetTileConfigPass"
 ) -> tuple[dict[str, Attribute], str]:
     root = nest.root
-    names = [str(v.type.get_element_type()) for v in (*root.inputs, root.op.results[0]) if isinstance(v.type, builtin.TensorType)]
+    names = [str(element_of(v.type)) for v in (*root.inputs, root.op.results[0])]
     types = contraction_types(spec, names[kind.lhs], names[kind.rhs], names[2], (kind.lhs_cast, kind.rhs_cast), options.allow_tf32)
     axes = {role: main_axis(nest, role) for role in ("m", "n", "k")}
     sizes = {role: static(nest.axes[i].size) if i >= 0 else 1 for role, i in axes.items()}

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import StructuredOp, structured
-from treadle.analysis.loop_nest import Linear, Linears, LoopNest, compose, kernel_symbols, producer_dims
+from treadle.analysis.loop_nest import Linear, Linears, LoopNest, compose, kernel_symbols, producer_dims, result_number
 from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
+from treadle.ir.builtin import array_ints, element_of
 from treadle.ir.core import Attribute, Block, BlockArgument, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg
 from treadle.plan.expr import Expr, as_expr, constant
@@ -34,7 +36,8 @@ class Frame:
 class KernelBuilder:
     """Builds one `tile.kernel` from a loop nest.
 
-    `offset`: where the current tile starts along each merged axis (set by the tilings, also inside loops). `known`: tiles of tensors of the body
+    `offset`: where the current tile starts along each merged axis (set by the tilings, also inside loops). `known`: tiles of tensors of
+    the body
     that are computed already (the root's results, then consumers').
     """
 
@@ -45,8 +48,8 @@ class KernelBuilder:
         names = dispatch.texts(kernel.symbols)
         arguments = list(kernel.body.block.args)[: kernel.tensor_count]
         outputs = list(kernel.function_type.outputs)
-        types: list[Attribute] = [PointerType(_element(t)) for t in [*(a.type for a in arguments), *outputs]]
-        self.block = Block(arg_types=[*types, *([builtin.IndexType()] * len(names))])
+        types: list[Attribute] = [PointerType(element_of(t)) for t in [*(a.type for a in arguments), *outputs]]
+        self.block = Block(arg_types=[*types, *(builtin.IndexType() for _ in names)])
         self.inputs = self.block.args[: len(arguments)]
         self.outputs = self.block.args[len(arguments) : len(types)]
         self.location = nest.root.op.location
@@ -144,7 +147,7 @@ class KernelBuilder:
         if static_offset is None:
             raise InternalError("a constant index along a dimension of dynamic stride")
         if static_offset:
-            align = _gcd_power(align, abs(static_offset) * max(_bits(element) // 8, 1))
+            align = _gcd_power(align, abs(static_offset) * element_bytes(element))
         value = self.index.insert(tile.ViewOp(pointer, sizes, steps, offset=static_offset, align=align))
         added = [op for op in self.block.ops if op not in before]
         self._view_anchor = added[-1]
@@ -161,11 +164,11 @@ class KernelBuilder:
         """A tile of tensor argument `number` read at `dims`."""
         strides, offset = self._dims_to_strides(self._strides(self.kernel.arg_strides, number), dims)
         axes, tile_dims = self._view_axes(strides, frame)
-        align = int(self.kernel.arg_align.get_values()[number])
+        align = array_ints(self.kernel.arg_align)[number]
         # Along axes it does not depend on, the array has extent one: the tile starts at zero there.
         offsets = [self.offset[a] if a in strides else self.index.constant(0) for a in axes]
         view = self.view(self.inputs[number], align, strides, offset, [a if a in strides else UNIT for a in axes])
-        element = _element(self.kernel.body.block.args[number].type)
+        element = element_of(self.kernel.body.block.args[number].type)
         extents = [e if a in strides else 1 for a, e in zip(frame.axes, frame.extents, strict=True)]
         result = builtin.TensorType(element, extents)
         return Tile(self.index.insert(tile.LoadOp(view, offsets, tile_dims, result, other=other)))
@@ -178,7 +181,7 @@ class KernelBuilder:
         extents = [e if a in covered else 1 for a, e in zip(frame.axes, frame.extents, strict=True)]
         whole = self.evaluator(frame).materialize(value, extents)
         offsets = [self.offset[a] if a in covered else self.index.constant(0) for a in axes]
-        align = int(self.kernel.result_align.get_values()[number])
+        align = array_ints(self.kernel.result_align)[number]
         view = self.view(self.outputs[number], align, strides, offset, [a if a in covered else UNIT for a in axes])
         self.index.builder.insert(tile.StoreOp(whole, view, offsets, tile_dims))
 
@@ -240,11 +243,13 @@ class KernelBuilder:
         view = structured(op) if isinstance(op, linalg.ops.GenericOp) else None
         if view is None or not isinstance(op, Operation):
             raise InternalError(f"a kernel's body reads {op}")
-        number = [r is source for r in op.results].index(True)
+        number = result_number(source)
         inner = producer_dims(view, number, dims, self.nest.root.rank)
         return self.body_values(view, inner, frame, [view.yielded()[number]])[0]
 
-    def arguments(self, view: StructuredOp, dims: Linears, frame: Frame, others: dict[int, Attribute] | None = None) -> dict[SSAValue, Value]:
+    def arguments(
+        self, view: StructuredOp, dims: Linears, frame: Frame, others: dict[int, Attribute] | None = None
+    ) -> dict[SSAValue, Value]:
         """The values of a body's input arguments when its generic iterates at `dims`."""
         rank = self.nest.root.rank
         found: dict[SSAValue, Value] = {}
@@ -279,22 +284,11 @@ class KernelBuilder:
         view = structured(op) if isinstance(op, Operation) else None
         if view is None or not isinstance(op, Operation):
             raise InternalError("a kernel yields what no generic computes")
-        map_ = view.output_maps[[r is value for r in op.results].index(True)]
-        dims = self.nest.consumer_dims[op] if op in self.nest.consumer_dims else None
+        map_ = view.output_maps[result_number(value)]
+        dims = self.nest.consumer_dims.get(op)
         if dims is None:
             dims = tuple(Linear(0, tuple(int(d == e) for e in range(rank))) for d in range(rank))
         return compose(map_, dims, rank)
-
-
-def _element(type_: Attribute) -> Attribute:
-    if not isinstance(type_, builtin.TensorType):
-        raise InternalError(f"expected a tensor, got {type_}")
-    return cast("builtin.TensorType[Attribute]", type_).element_type
-
-
-def _bits(element: Attribute) -> int:
-    width = getattr(element, "bitwidth", None)
-    return int(width) if width is not None else element.width.data  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
 def _gcd_power(align: int, byte_offset: int) -> int:

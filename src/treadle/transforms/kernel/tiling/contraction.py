@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import compose, identity
 from treadle.dialects import tile
+from treadle.ir.builtin import attr_number, element_of, is_integer, number_attr
 from treadle.ir.core import Attribute, SSAValue
-from treadle.ir.dialects import arith, builtin
+from treadle.ir.dialects import arith
 from treadle.plan.expr import Expr, ceil_div, constant, product
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.index_math import delinearize, grouped_raster
@@ -58,14 +59,12 @@ def _operand(kernel: KernelBuilder, kind: Contraction, number: int, frame: Frame
     cast = kind.lhs_cast if number == kind.lhs else kind.rhs_cast
     value = evaluator.materialize(convert(evaluator, source, target, unsigned=cast == "arith.extui"), frame.extents)
     if not kernel.is_argument(root.inputs[number]):
-        zero: Attribute = builtin.IntegerAttr(0, target) if isinstance(target, builtin.IntegerType) else builtin.FloatAttr(0.0, target)  # pyright: ignore[reportArgumentType, reportCallIssue]
-        value = mask_tail(kernel, value, frame, [k_axis], zero)
+        value = mask_tail(kernel, value, frame, [k_axis], number_attr(0, target))
     return value
 
 
 def _is_zero(value: Value) -> bool:
-    number = getattr(getattr(value.value, "value", None), "data", None) if isinstance(value, Constant) else None
-    return number == 0
+    return isinstance(value, Constant) and attr_number(value.value) == 0
 
 
 def build_contraction(kernel: KernelBuilder, kind: Contraction, plan: ContractionPlan) -> tuple[Expr, Expr, Expr]:
@@ -78,23 +77,21 @@ def build_contraction(kernel: KernelBuilder, kind: Contraction, plan: Contractio
     reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
     loops = [(a, 1) for a in reduced if a != k_axis] + ([(k_axis, tile_k)] if k_axis != UNIT else [])
     acc_type = plan.accumulator_type
-    zero: Attribute = builtin.IntegerAttr(0, acc_type) if isinstance(acc_type, builtin.IntegerType) else builtin.FloatAttr(0.0, acc_type)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
         a = _operand(kernel, kind, kind.lhs, a_frame, plan.a_type, k_axis)
         b = _operand(kernel, kind, kind.rhs, b_frame, plan.b_type, k_axis)
         return [index.insert(tile.ContractOp(a, b, carried[0], plan.instruction))]
 
-    total = reduction_loops(kernel, loops, [index.insert(dense(zero, acc_type, c_frame.extents))], step)[0]
+    total = reduction_loops(kernel, loops, [index.insert(dense(number_attr(0, acc_type), acc_type, c_frame.extents))], step)[0]
     evaluator = kernel.evaluator(c_frame)
     start = kernel.value(root.outputs[0], compose(root.output_maps[0], identity(root.rank), root.rank), c_frame)
     if not _is_zero(start):
         # Added last: the matrix instructions then start from zero, and the load overlaps the loop.
         started = evaluator.materialize(convert(evaluator, start, acc_type), c_frame.extents)
-        add = arith.AddiOp if isinstance(acc_type, builtin.IntegerType) else arith.AddfOp
-        total = index.insert(add(started, total))
+        add = arith.AddiOp if is_integer(acc_type) else arith.AddfOp
+        total = index.insert(add.create(operands=[started, total], result_types=[total.type]))
     result = root.op.results[0]
-    element = stored_type(result.type.get_element_type()) if isinstance(result.type, builtin.TensorType) else acc_type
-    kernel.known[result] = convert(evaluator, Tile(total), element)
+    kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type)))
     kernel.finish_consumers(c_frame)
     return workgroups, constant(1), constant(1)

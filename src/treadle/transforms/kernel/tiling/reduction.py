@@ -1,6 +1,7 @@
 """Tiling of reductions that are no contraction.
 
-Separable reductions (each result joined with an element by one associative operation) accumulate whole tiles elementwise and reduce the tile once
+Separable reductions (each result joined with an element by one associative operation) accumulate whole tiles elementwise and reduce the
+tile once
 at the end. Others walk the reduced axes one element at a time with the user's own body.
 """
 
@@ -11,6 +12,7 @@ from treadle.analysis.indexing import Contraction, Reduction, StructuredOp
 from treadle.analysis.loop_nest import LoopNest, compose, identity
 from treadle.dialects import tile
 from treadle.errors import InternalError
+from treadle.ir.builtin import attr_number, element_of, integer_width, number_attr
 from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.plan.expr import Expr
@@ -25,23 +27,21 @@ _ONE = ("arith.mulf", "arith.muli")
 
 def identity_of(combiner: str, element: Attribute) -> Attribute:
     """The neutral element of a combiner in an element type."""
-    if isinstance(element, builtin.IntegerType):
-        width = element.width.data
-        if combiner in _ZERO:
-            number = 0
-        elif combiner in _ONE:
-            number = 1
-        elif combiner in ("arith.andi", "arith.minui"):
-            number = -1
-        elif combiner == "arith.maxsi":
-            number = -(1 << (width - 1))
-        else:
-            number = (1 << (width - 1)) - 1
-        if width == 1:
-            number &= 1
-        return builtin.IntegerAttr(number, element)
-    value = 0.0 if combiner in _ZERO else 1.0 if combiner in _ONE else -math.inf if combiner in ("arith.maximumf", "arith.maxnumf") else math.inf
-    return builtin.FloatAttr(value, element)  # pyright: ignore[reportArgumentType]
+    width = integer_width(element)
+    if width is None:
+        low = combiner in ("arith.maximumf", "arith.maxnumf")
+        return number_attr(0.0 if combiner in _ZERO else 1.0 if combiner in _ONE else -math.inf if low else math.inf, element)
+    if combiner in _ZERO:
+        number = 0
+    elif combiner in _ONE:
+        number = 1
+    elif combiner in ("arith.andi", "arith.minui"):
+        number = -1
+    elif combiner == "arith.maxsi":
+        number = -(1 << (width - 1))
+    else:
+        number = (1 << (width - 1)) - 1
+    return number_attr(number & 1 if width == 1 else number, element)
 
 
 def accumulator_type(combiner: str, element: Attribute) -> Attribute:
@@ -105,7 +105,7 @@ def _separable(
         if not isinstance(scalar.owner, Operation):
             raise InternalError("a separable reduction yields an argument")
         templates.append(scalar.owner)
-    outputs = [v.type.get_element_type() for v in root.op.results if isinstance(v.type, builtin.TensorType)]
+    outputs = [element_of(v.type) for v in root.op.results]
     types = [accumulator_type(c, stored_type(t)) for c, t in zip(combiners, outputs, strict=True)]
     neutral = [identity_of(c, t) for c, t in zip(combiners, types, strict=True)]
     initial = [index.insert(dense(n, t, frame.extents)) for n, t in zip(neutral, types, strict=True)]
@@ -161,7 +161,7 @@ def _covers(kernel: KernelBuilder, number: int, frame: Frame, reduced: Sequence[
 
 def _is_identity(start: Constant, combiner: str) -> bool:
     wanted = identity_of(combiner, stored_type(start.element))
-    return getattr(start.value, "value", None) == getattr(wanted, "value", None)
+    return attr_number(start.value) == attr_number(wanted)
 
 
 def _sequential(kernel: KernelBuilder, frame: Frame, loops: Sequence[tuple[int, int]]) -> list[Value]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from treadle.dialects import tile
 from treadle.errors import InternalError
+from treadle.ir.builtin import attr_number, integer_width, number_attr, splat
 from treadle.ir.core import Attribute, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
@@ -45,14 +46,10 @@ def stored_type(element: Attribute) -> Attribute:
 
 def dense(value: Attribute, element: Attribute, shape: Sequence[int]) -> arith.ConstantOp:
     """A constant tile."""
-    tensor_type = builtin.TensorType(element, list(shape))
-    if isinstance(value, builtin.FloatAttr):
-        number: float | int = value.value.data
-    elif isinstance(value, builtin.IntegerAttr):
-        number = value.value.data
-    else:
+    number = attr_number(value)
+    if number is None:
         raise InternalError(f"constant {value} in a scalar body")
-    return arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(tensor_type, [number]))  # pyright: ignore[reportArgumentType]
+    return arith.ConstantOp(splat(number, element, shape))
 
 
 class BodyEvaluator:
@@ -99,9 +96,8 @@ class BodyEvaluator:
         source = tile.tile_type(value).element_type
         if source == element:
             return Tile(value)
-        wider = isinstance(element, builtin.IntegerType) and isinstance(source, builtin.IntegerType) and element.width.data > source.width.data
-        op = arith.ExtSIOp if wider else arith.TruncIOp
-        return Tile(self.index.insert(op(value, builtin.TensorType(element, list(shape)))))  # pyright: ignore[reportArgumentType]
+        op = arith.ExtSIOp if (integer_width(element) or 0) > (integer_width(source) or 0) else arith.TruncIOp
+        return Tile(self.index.insert(op.create(operands=[value], result_types=[builtin.TensorType(element, list(shape))])))
 
     def evaluate(self, scalar: SSAValue, arguments: dict[SSAValue, Value]) -> Value:
         """A scalar of a body, given the values of the body's arguments; remembers what it computes in `arguments`."""
@@ -133,23 +129,16 @@ def convert(evaluator: BodyEvaluator, value: Value, target: Attribute, *, unsign
     if source == target:
         return value
     if isinstance(value, Constant):
-        return Constant(_convert_constant(value.value, target), target)
-    result_type = builtin.TensorType(target, list(value.shape))
-    if isinstance(source, builtin.IntegerType) and isinstance(target, builtin.IntegerType):
-        wider = target.width.data > source.width.data
-        op = (arith.ExtUIOp if unsigned else arith.ExtSIOp) if wider else arith.TruncIOp
-    elif isinstance(source, builtin.IntegerType):
+        return Constant(number_attr(attr_number(value.value) or 0, target), target)
+    source_width, target_width = integer_width(source), integer_width(target)
+    if source_width is not None and target_width is not None:
+        op = (arith.ExtUIOp if unsigned else arith.ExtSIOp) if target_width > source_width else arith.TruncIOp
+    elif source_width is not None:
         op = arith.UIToFPOp if unsigned else arith.SIToFPOp
     else:
         op = arith.ExtFOp if float_width(target) > float_width(source) else arith.TruncFOp
-    return Tile(evaluator.index.insert(op(value.value, result_type)))  # pyright: ignore[reportArgumentType]
-
-
-def _convert_constant(value: Attribute, target: Attribute) -> Attribute:
-    number = value.value.data if isinstance(value, builtin.FloatAttr | builtin.IntegerAttr) else 0
-    if isinstance(target, builtin.IntegerType):
-        return builtin.IntegerAttr(int(number), target)
-    return builtin.FloatAttr(float(number), target)  # pyright: ignore[reportArgumentType]
+    result_type = builtin.TensorType(target, list(value.shape))
+    return Tile(evaluator.index.insert(op.create(operands=[value.value], result_types=[result_type])))
 
 
 def float_width(element: Attribute) -> int:
