@@ -83,7 +83,8 @@ class WaitOp(_SyncOp):
 @irdl_op_definition
 class MbarrierAllocOp(_SyncOp):
     """Allocates and initialises a transaction barrier that `arrivals` arrivals complete; ready for all threads and the async proxy
-    afterwards."""
+    afterwards.
+    """
 
     name = "sync.mbarrier_alloc"
     arrivals = prop_def(builtin.IntegerAttr)

@@ -230,8 +230,10 @@ class ViewOp(IRDLOperation, HasEffects):
     result = result_def(builtin.MemRefType)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(Pure())
-    assembly_format = "$pointer `offset` $offset `align` $align `sizes` `[` $sizes `]` `strides` `[` $strides `]` attr-dict `:`
-    type($pointer) `->` type($result)"
+    assembly_format = (
+        "$pointer `offset` $offset `align` $align `sizes` `[` $sizes `]` `strides` `[` $strides `]` attr-dict `:` "
+        "type($pointer) `->` type($result)"
+    )
 
     def __init__(
         self,

@@ -134,7 +134,8 @@ def contraction_tile(types: ContractionTypes, shape: ContractionShape, spec: Tar
 @dataclass(frozen=True, slots=True)
 class AxisShape:
     """One axis for the pointwise and reduction tilings: extent, role, and how many bytes are read and written along it as unit-stride
-    axis."""
+    axis.
+    """
 
     size: int | None
     is_reduction: bool

@@ -12,11 +12,13 @@ from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchTo
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 
 
-def tiled(text: str, target: str = "sm_90a", **config: int) -> tuple[str, list[Remark]]:
+def tiled(text: str, target: str = "sm_90a", tile: tuple[int, int, int] = (0, 0, 0)) -> tuple[str, list[Remark]]:
     """Tile-level text of a tensor-level module; its round trip is checked."""
     module = parse_module(text, "test.mlir")
+    m, n, k = tile
+    config = SetTileConfigPass(target=target, tile_m=m, tile_n=n, tile_k=k)
     with collect_remarks() as log:
-        run_passes(module, [*tensor_passes(), SetTileConfigPass(target=target, **config), ConvertDispatchToTilePass(target=target)])
+        run_passes(module, [*tensor_passes(), config, ConvertDispatchToTilePass(target=target)])
     printed = print_module(module)
     assert print_module(parse_module(printed, "again.mlir")) == printed
     return printed, log.remarks
@@ -35,7 +37,7 @@ FILL = """%z = arith.constant 0.0 : f32
 
 
 def test_contraction_loops_along_k_and_stores_a_masked_tile() -> None:
-    text, remarks = tiled(MATMUL.format(init=FILL, out="%f"), tile_m=64, tile_n=32, tile_k=64)
+    text, remarks = tiled(MATMUL.format(init=FILL, out="%f"), tile=(64, 32, 64))
     assert text.count("tile.load") == 2 and text.count("tile.contract") == 1 and text.count("tile.store") == 1
     assert re.search(r"scf.for .* iter_args\(.* -> \(tensor<64x32xf32>\)", text)
     assert 'grid = ["4", "1", "1"]' in text
@@ -74,8 +76,7 @@ func.func @bmm(%a: tensor<5x33x17xf32>, %b: tensor<5x17x9xf32>, %c: tensor<5x33x
   %r = linalg.batch_matmul ins(%a, %b : tensor<5x33x17xf32>, tensor<5x17x9xf32>) outs(%c : tensor<5x33x9xf32>) -> tensor<5x33x9xf32>
   return %r : tensor<5x33x9xf32>
 }""",
-        tile_m=32,
-        tile_n=32,
+        tile=(32, 32, 16),
     )
     assert 'grid = ["10", "1", "1"]' in text
     assert "dims array<i64: 1, 2>" in text
@@ -88,8 +89,7 @@ func.func @dyn(%a: tensor<?x?xf32>, %b: tensor<?x?xf32>, %c: tensor<?x?xf32>) ->
   %r = linalg.matmul ins(%a, %b : tensor<?x?xf32>, tensor<?x?xf32>) outs(%c : tensor<?x?xf32>) -> tensor<?x?xf32>
   return %r : tensor<?x?xf32>
 }""",
-        tile_m=32,
-        tile_n=64,
+        tile=(32, 64, 16),
     )
     grid = re.search(r'grid = \["([^"]*)"', text)
     assert grid is not None and "// 32" in grid[1] and "// 64" in grid[1]

@@ -1,7 +1,7 @@
 """Turn each dispatched kernel into one workgroup's program on tiles.
 
-Level: dispatch -> tile. Reads: `dispatch.kernel` with its `config`. Writes: a `tile.kernel` of the same name in its place: loads, elementwise
-arithmetic, contractions, reductions and stores on register tiles without layouts, sequential.
+Level: dispatch -> tile. Reads: `dispatch.kernel` with its `config`. Writes: a `tile.kernel` of the same name in its place: loads,
+elementwise arithmetic, contractions, reductions and stores on register tiles without layouts, sequential.
 Leaves alone: `dispatch.program` and everything that is no `dispatch.kernel`.
 """
 

@@ -14,7 +14,8 @@ def reduction_loops(
     body: Callable[[Sequence[SSAValue]], Sequence[SSAValue]],
 ) -> list[SSAValue]:
     """Nest a loop for each (axis, step), carrying tiles; `body` maps the carried tiles to the next ones. An axis of one step needs no
-    loop."""
+    loop.
+    """
     if not axes:
         return list(body(initial))
     (axis, step), rest = axes[0], axes[1:]
