@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from treadle import pipelines
+from treadle.artifact import MANIFEST_FILE
 from treadle.dialects import dispatch, tile
 from treadle.driver.host_program import Argument, HostProgram, Json, KernelRecord
+from treadle.driver.program import REMARKS_FILE
 from treadle.driver.sources import Source
 from treadle.errors import TARGET_HAS_NO_STAGE, InternalError, TreadleError
 from treadle.frontends import mlir
@@ -27,9 +29,6 @@ Stage = Literal["tensor", "dispatch", "tile", "schedule", "llvm", "asm"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 SIMULATOR_STAGES: tuple[Stage, ...] = ("tensor", "dispatch", "tile")
 SIMULATED_MACHINE = "sm_90a"  # the simulator runs tile programs as this machine would be given them
-
-MANIFEST_FILE = "manifest.json"
-REMARKS_FILE = "remarks.json"
 
 
 @dataclass(slots=True)
@@ -154,7 +153,7 @@ def _argument(param: Param, offset: int) -> Argument:
 
 
 def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
-    """Kernels whose binary is their tile-level text; pointers and sizes are passed as on a GPU, eight bytes each."""
+    """Kernels whose binary is their text, locations included; pointers and sizes are passed as on a GPU, eight bytes each."""
     kernels: list[_Kernel] = []
     for op in tile_kernels(module):
         name, pointers = op.sym_name.data, _pointer_count(op)
@@ -172,7 +171,7 @@ def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
             symbols=op.symbol_names(),
             pointer_count=pointers,
         )
-        kernels.append(_Kernel(op, record, print_module(op).encode()))
+        kernels.append(_Kernel(op, record, print_module(op, locations=True).encode()))
     return kernels
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from treadle.artifact import Manifest
-from treadle.errors import WRITE_FILE, SourceLocation, TreadleError
+from treadle import artifact
+from treadle.artifact import MANIFEST_FILE, Manifest
+from treadle.errors import SourceLocation
 from treadle.remarks import Remark
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from treadle.runtime.device import Device, LoadedProgram
     from treadle.sim.reference import ReferenceResult
 
-MANIFEST_FILE = "manifest.json"
 REMARKS_FILE = "remarks.json"
 
 
@@ -91,14 +91,7 @@ class Program:
         """The results as the tensor-level program defines them, evaluated in float64 with NumPy, with bounds on the error they may have."""
         return self._reference(arrays)
 
-    def save(self, folder: str | Path) -> None:
-        """Write the artifact: the folder that docs/artifact.md specifies. Raises TreadleError TR902."""
-        place = Path(folder)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            for name, data in self.files.items():
-                if name != MANIFEST_FILE:
-                    (place / name).write_bytes(data)
-            (place / MANIFEST_FILE).write_bytes(self.files[MANIFEST_FILE])  # last: a folder with a manifest is whole
-        except OSError as error:
-            raise TreadleError(WRITE_FILE, path=place, reason=error.strerror or str(error)) from error
+    def save(self, folder: str | Path) -> Path:
+        """Write the artifact's folder (docs/artifact.md). Raises TreadleError TR902, and TR931 for the simulator's programs."""
+        constants = {buffer.file: self.files[buffer.file] for buffer in self.manifest.buffers if buffer.file}
+        return artifact.write(folder, self.manifest, self.binaries, constants)

@@ -31,13 +31,10 @@ def compile_file(
     if output is None:
         raise TreadleError(OUTPUT_NEEDED, stage=emit)
     program = driver.compile(file, target=target, function=function)
-    try:
-        if emit == "artifact":
-            program.save(output)
-        else:
-            write_binaries(program, output)
-    except OSError as error:
-        raise TreadleError(WRITE_FILE, path=output, reason=error.strerror or str(error)) from error
+    if emit == "artifact":
+        program.save(output)
+    else:
+        write_binaries(program, output)
     return 0
 
 
@@ -47,7 +44,10 @@ def write_binaries(program: driver.Program, output: Path) -> None:
     if len(binaries) == 1:
         write(output, next(iter(binaries.values())))
         return
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TreadleError(WRITE_FILE, path=output, reason=error.strerror or str(error)) from error
     for name, data in binaries.items():
         write(output / name, data)
 
