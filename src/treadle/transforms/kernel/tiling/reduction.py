@@ -124,7 +124,7 @@ def _separable(
         for accumulator, scalar, template, element, i, fill in zip(carried, elements, templates, types, direct, neutral, strict=True):
             value = convert(evaluator, evaluator.evaluate(scalar, arguments), element)
             tile_value = evaluator.materialize(value, frame.extents)
-            loaded = i is not None and i in others and kernel.is_argument(root.inputs[i]) and _covers(kernel, i, frame, reduced)
+            loaded = i is not None and i in others and _masked_by_load(kernel, i, frame, reduced)
             if not loaded:
                 tile_value = mask_tail(kernel, tile_value, frame, reduced, fill)
             following.append(_joined(kernel, template, accumulator, tile_value))
@@ -151,9 +151,11 @@ def _separable(
     return results
 
 
-def _covers(kernel: KernelBuilder, number: int, frame: Frame, reduced: Sequence[int]) -> bool:
-    """Whether an input's own bounds mask every ragged reduced axis of the frame."""
+def _masked_by_load(kernel: KernelBuilder, number: int, frame: Frame, reduced: Sequence[int]) -> bool:
+    """Whether an input is a kernel argument whose own bounds mask every ragged reduced axis of the frame."""
     root = kernel.nest.root
+    if not kernel.is_argument(root.inputs[number]):
+        return False
     dims = compose(root.input_maps[number], identity(root.rank), root.rank)
     used = {d for linear in dims for d in linear.dims}
     return all(kernel.nest.axes[a].dims[-1] in used for a in frame.axes if a in reduced)
