@@ -201,7 +201,8 @@ class KernelOp(IRDLOperation):
         args = [arg.type for arg in self.body.block.args]
         _check_types("dispatch.kernel takes", list(self.body.block.args), list(self.function_type.inputs))
         tensors, scalars = args[: self.tensor_count], args[self.tensor_count :]
-        if len(self.symbols) > len(args) or any(not isinstance(type_, builtin.IndexType) for type_ in scalars):
+        wrong = any(not isinstance(type_, builtin.TensorType) for type_ in tensors)
+        if len(self.symbols) > len(args) or wrong or any(not isinstance(type_, builtin.IndexType) for type_ in scalars):
             raise VerifyException("dispatch.kernel takes its tensors first, then one index argument for each name in symbols")
         outputs = list(self.function_type.outputs)
         _check_rows("arg_shapes", self.arg_shapes, tensors)

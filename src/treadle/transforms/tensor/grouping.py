@@ -232,7 +232,7 @@ def _grow_producers(grouping: Grouping, group: Group) -> None:
         group.producers.insert(0, op)
         if feeds:
             budget[op] = min(feeds) - arithmetic
-        if _only_used_in(op, {*group.members, *group.producers}):
+        if _only_used_in(grouping, op, group):
             grouping.absorbed.add(op)
             _say("decision", group.root, op, f"{_line(op)} is computed inside the kernel of {_line(group.root)}", grouping)
         else:
@@ -264,17 +264,21 @@ def _reads_of(op: Operation, group: Group) -> list[Read]:
 
 def _absorb_fully_copied(grouping: Grouping) -> None:
     """A producer that all its readers recompute needs no kernel of its own."""
-    for op in grouping.nodes:
-        if not grouping.free(op):
-            continue
-        users = [user for user, _, _ in _users(op)]
-        inside = all(any(user in group.operations() and op in group.producers for group in grouping.groups) for user in users)
-        if users and inside:
+    for op in reversed(grouping.nodes):  # readers first: one that needs no kernel reads nothing outside the groups that copy it
+        users = {user for user, _, _ in _users(op)}
+        if grouping.free(op) and users and all(_recomputes(grouping, user, op) for user in users):
             grouping.absorbed.add(op)
 
 
-def _only_used_in(op: Operation, operations: set[Operation]) -> bool:
-    return all(user in operations for user, _, _ in _users(op))
+def _recomputes(grouping: Grouping, user: Operation, op: linalg.ops.GenericOp) -> bool:
+    """Whether every kernel that will hold `user` is known and computes `op` itself."""
+    holders = [group for group in grouping.groups if user in group.operations()]
+    return bool(holders) and not grouping.free(user) and all(op in group.operations() for group in holders)
+
+
+def _only_used_in(grouping: Grouping, op: Operation, group: Group) -> bool:
+    """Whether no other kernel can come to need `op`: its readers are members of the group, or producers that live nowhere else."""
+    return all(user in group.members or (user in group.producers and user in grouping.absorbed) for user, _, _ in _users(op))
 
 
 def _producer_refusal(grouping: Grouping, group: Group, read: Read, op: linalg.ops.GenericOp) -> str | None:
@@ -286,7 +290,7 @@ def _producer_refusal(grouping: Grouping, group: Group, read: Read, op: linalg.o
     broadcast = len(read.map_.results) < read.map_.num_dims and not read.initial
     if (reason := _producer_cost_refusal(op, broadcast)) is not None:
         return reason
-    if not _only_used_in(op, {*group.members, *group.producers}) and (reason := _recompute_refusal(op)) is not None:
+    if not _only_used_in(grouping, op, group) and (reason := _recompute_refusal(op)) is not None:
         return reason
     if closes_cycle(grouping, group, op, consumer=False):
         return "it depends on this kernel's results through another one"

@@ -1,0 +1,277 @@
+"""generalize-named-ops, normalize-generics, fold-data-movement: the form they leave, and the values."""
+
+import numpy as np
+import pytest
+
+from transforms.tensor.dispatch_programs import Array, body_generics, compare, host_ops, kernels, lower
+from treadle.analysis.indexing import Contraction, Elementwise, Fill, Reduction, classify
+from treadle.dialects import dispatch
+from treadle.errors import TreadleError
+from treadle.ir.dialects import builtin, linalg
+from treadle.ir.passes import run_passes
+from treadle.ir.text import parse_module, print_module
+from treadle.transforms.tensor.generalize_named_ops import GeneralizeNamedOpsPass
+from treadle.transforms.tensor.generics import generics
+from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
+
+RANDOM = np.random.default_rng(7)
+
+
+def normal(*shape: int) -> Array:
+    return RANDOM.standard_normal(shape)
+
+
+def generalized(text: str) -> builtin.ModuleOp:
+    module = parse_module(text, "test.mlir")
+    run_passes(module, [GeneralizeNamedOpsPass()])
+    return module
+
+
+def contraction(op: str, a: str, b: str, c: str) -> str:
+    return f"""func.func @f(%a: tensor<{a}>, %b: tensor<{b}>, %c: tensor<{c}>) -> tensor<{c}> {{
+      %p = {op} ins(%a, %b : tensor<{a}>, tensor<{b}>) outs(%c : tensor<{c}>) -> tensor<{c}>
+      return %p : tensor<{c}> }}"""
+
+
+@pytest.mark.parametrize(
+    ("op", "a", "b", "c", "casts"),
+    [
+        ("linalg.matmul", "3x5xf16", "5x7xf16", "3x7xf32", ("arith.extf", "arith.extf")),
+        ("linalg.matmul", "3x5xi8", "5x7xi8", "3x7xi32", ("arith.extsi", "arith.extsi")),
+        ("linalg.matmul", "3x5xf8E4M3FN", "5x7xf8E5M2", "3x7xf32", ("arith.extf", "arith.extf")),
+        ("linalg.matmul_transpose_a", "5x3xf32", "5x7xf32", "3x7xf32", ("", "")),
+        ("linalg.matmul_transpose_b", "3x5xbf16", "7x5xbf16", "3x7xf32", ("arith.extf", "arith.extf")),
+    ],
+)
+def test_contractions_are_recognised(op: str, a: str, b: str, c: str, casts: tuple[str, str]) -> None:
+    (generic,) = generics(generalized(contraction(op, a, b, c)))
+    found = classify(generic)
+    assert isinstance(found, Contraction)
+    assert (found.batch, found.m, found.n, found.k) == ((), (0,), (1,), (2,))
+    assert (found.lhs_cast, found.rhs_cast) == casts
+
+
+def test_batch_dimensions() -> None:
+    (generic,) = generics(generalized(contraction("linalg.batch_matmul", "2x3x5xf32", "2x5x7xf32", "2x3x7xf32")))
+    found = classify(generic)
+    assert isinstance(found, Contraction)
+    assert (found.batch, found.m, found.n, found.k) == ((0,), (1,), (2,), (3,))
+    compare(contraction("linalg.batch_matmul", "2x3x5xf32", "2x5x7xf32", "2x3x7xf32"), normal(2, 3, 5), normal(2, 5, 7), normal(2, 3, 7))
+
+
+def test_a_matrix_times_a_vector_is_a_reduction() -> None:
+    (generic,) = generics(generalized(contraction("linalg.matvec", "3x5xf32", "5xf32", "3xf32")))
+    found = classify(generic)
+    assert isinstance(found, Reduction)
+    assert found.combiners == ("arith.addf",)
+
+
+GENERIC = """func.func @f(%a: tensor<3x5xf32>, %b: tensor<5x7xf32>, %c: tensor<3x7xf32>) -> tensor<3x7xf32> {{
+  %p = linalg.generic {{indexing_maps = [affine_map<(k, n, m) -> (m, k)>, affine_map<(k, n, m) -> (k, n)>, affine_map<(k, n, m) -> (m, n)>],
+    iterator_types = ["reduction", "parallel", "parallel"]}} ins(%a, %b : tensor<3x5xf32>, tensor<5x7xf32>) outs(%c : tensor<3x7xf32>) {{
+  ^bb0(%x: f32, %y: f32, %acc: f32):
+    {body}
+  }} -> tensor<3x7xf32>
+  return %p : tensor<3x7xf32> }}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("%m = arith.mulf %x, %y : f32\n%s = arith.addf %acc, %m : f32\nlinalg.yield %s : f32", Contraction),
+        ("%m = arith.mulf %y, %x : f32\n%s = arith.addf %m, %acc : f32\nlinalg.yield %s : f32", Contraction),
+        ("%m = arith.mulf %x, %x : f32\n%s = arith.addf %m, %acc : f32\nlinalg.yield %s : f32", Reduction),
+        ("%m = arith.addf %x, %y : f32\n%s = arith.mulf %m, %acc : f32\nlinalg.yield %s : f32", Reduction),
+        ("%m = arith.mulf %x, %y : f32\n%s = arith.subf %acc, %m : f32\nlinalg.yield %s : f32", Reduction),
+        ("%m = arith.mulf %x, %acc : f32\n%s = arith.addf %acc, %m : f32\nlinalg.yield %s : f32", Reduction),
+    ],
+)
+def test_bodies_decide_not_names(body: str, kind: type) -> None:
+    (generic,) = generics(parse_module(GENERIC.format(body=body), "test.mlir"))
+    assert isinstance(classify(generic), kind)
+
+
+def test_combiners() -> None:
+    body = "%m = arith.mulf %x, %x : f32\n%s = arith.maximumf %m, %acc : f32\nlinalg.yield %s : f32"
+    (generic,) = generics(parse_module(GENERIC.format(body=body), "test.mlir"))
+    found = classify(generic)
+    assert isinstance(found, Reduction)
+    assert found.combiners == ("arith.maximumf",)
+    assert found.elements[0] is not None
+    assert found.elements[0].owner.name == "arith.mulf"
+    coupled = GENERIC.format(body="%m = arith.mulf %x, %acc : f32\n%s = arith.addf %acc, %m : f32\nlinalg.yield %s : f32")
+    (generic,) = generics(parse_module(coupled, "test.mlir"))
+    found = classify(generic)
+    assert isinstance(found, Reduction)
+    assert (found.combiners, found.elements) == (("",), (None,))
+
+
+def test_loops_are_put_in_order() -> None:
+    text = GENERIC.format(body="%m = arith.mulf %x, %y : f32\n%s = arith.addf %acc, %m : f32\nlinalg.yield %s : f32")
+    module = compare(text, normal(3, 5), normal(5, 7), normal(3, 7))
+    (kernel,) = kernels(module)
+    (generic,) = body_generics(kernel)
+    maps = [str(attr.data) for attr in generic.indexing_maps]
+    assert maps == ["(d0, d1, d2) -> (d0, d2)", "(d0, d1, d2) -> (d2, d1)", "(d0, d1, d2) -> (d0, d1)"]
+
+
+def test_linalg_index_follows_the_loops() -> None:
+    text = """func.func @f(%x: tensor<2x3xf32>) -> tensor<3x2xf32> {
+      %e = tensor.empty() : tensor<3x2xf32>
+      %r = linalg.generic {indexing_maps = [affine_map<(a, b) -> (a, b)>, affine_map<(a, b) -> (b, a)>], iterator_types = ["parallel", "parallel"]}
+        ins(%x : tensor<2x3xf32>) outs(%e : tensor<3x2xf32>) {
+      ^bb0(%i: f32, %o: f32):
+        %n = linalg.index 1 : index
+        %ni = arith.index_cast %n : index to i32
+        %nf = arith.sitofp %ni : i32 to f32
+        %s = arith.addf %i, %nf : f32
+        linalg.yield %s : f32
+      } -> tensor<3x2xf32>
+      return %r : tensor<3x2xf32> }"""
+    compare(text, normal(2, 3))
+
+
+def test_outputs_that_are_read_become_inputs() -> None:
+    text = """func.func @f(%x: tensor<3xf32>, %y: tensor<3xf32>) -> tensor<3xf32> {
+      %r = linalg.generic {indexing_maps = [affine_map<(a) -> (a)>, affine_map<(a) -> (a)>], iterator_types = ["parallel"]}
+        ins(%x : tensor<3xf32>) outs(%y : tensor<3xf32>) {
+      ^bb0(%i: f32, %o: f32):
+        %s = arith.addf %i, %o : f32
+        linalg.yield %s : f32
+      } -> tensor<3xf32>
+      return %r : tensor<3xf32> }"""
+    (kernel,) = kernels(compare(text, normal(3), normal(3)))
+    assert len(kernel.arg_shapes) == 2
+
+
+def test_scalars_fills_and_extracted_elements_move_into_bodies() -> None:
+    text = """func.func @f(%x: tensor<3x4xf32>, %w: tensor<5xf32>) -> tensor<3x4xf32> {
+      %c2 = arith.constant 2 : index
+      %two = arith.constant 2.0 : f32
+      %w2 = tensor.extract %w[%c2] : tensor<5xf32>
+      %scaled = arith.mulf %w2, %two : f32
+      %e = tensor.empty() : tensor<3x4xf32>
+      %f = linalg.fill ins(%two : f32) outs(%e : tensor<3x4xf32>) -> tensor<3x4xf32>
+      %r = linalg.map ins(%x, %f : tensor<3x4xf32>, tensor<3x4xf32>) outs(%e : tensor<3x4xf32>) (%a: f32, %b: f32, %o: f32) {
+        %s = arith.mulf %a, %scaled : f32
+        %t = arith.addf %s, %b : f32
+        linalg.yield %t : f32
+      }
+      return %r : tensor<3x4xf32> }"""
+    module = compare(text, normal(3, 4), normal(5))
+    (kernel,) = kernels(module)
+    assert len(body_generics(kernel)) == 1
+    assert len(host_ops(module, dispatch.LaunchOp)) == 1
+
+
+def test_widened_operands_are_multiplied_narrow() -> None:
+    text = """func.func @f(%a: tensor<3x5xf16>, %w: tensor<7x5xf16>, %c: tensor<3x7xf32>) -> tensor<3x7xf32> {
+      %a32 = arith.extf %a : tensor<3x5xf16> to tensor<3x5xf32>
+      %e = tensor.empty() : tensor<5x7xf16>
+      %t = linalg.transpose ins(%w : tensor<7x5xf16>) outs(%e : tensor<5x7xf16>) permutation = [1, 0]
+      %t32 = arith.extf %t : tensor<5x7xf16> to tensor<5x7xf32>
+      %p = linalg.matmul ins(%a32, %t32 : tensor<3x5xf32>, tensor<5x7xf32>) outs(%c : tensor<3x7xf32>) -> tensor<3x7xf32>
+      return %p : tensor<3x7xf32> }"""
+    (kernel,) = kernels(compare(text, normal(3, 5), normal(7, 5), normal(3, 7)))
+    (generic,) = body_generics(kernel)
+    assert [str(arg.type) for arg in kernel.body.block.args] == ["tensor<3x5xf16>", "tensor<7x5xf16>", "tensor<3x7xf32>"]
+    assert isinstance(classify(generic), Contraction)
+
+
+def test_broadcast_batch_operand_is_read_directly() -> None:
+    text = """func.func @f(%a: tensor<2x3x5xf32>, %w: tensor<5x7xf32>, %c: tensor<2x3x7xf32>) -> tensor<2x3x7xf32> {
+      %e = tensor.empty() : tensor<2x5x7xf32>
+      %b = linalg.broadcast ins(%w : tensor<5x7xf32>) outs(%e : tensor<2x5x7xf32>) dimensions = [0]
+      %p = linalg.batch_matmul ins(%a, %b : tensor<2x3x5xf32>, tensor<2x5x7xf32>) outs(%c : tensor<2x3x7xf32>) -> tensor<2x3x7xf32>
+      return %p : tensor<2x3x7xf32> }"""
+    (kernel,) = kernels(compare(text, normal(2, 3, 5), normal(5, 7), normal(2, 3, 7)))
+    (generic,) = body_generics(kernel)
+    found = classify(generic)
+    assert isinstance(found, Contraction)
+    assert (found.batch, found.m, found.n) == ((), (0, 1), (2,))
+
+
+def test_a_reduction_over_a_broadcast_keeps_its_size() -> None:
+    text = """func.func @f(%x: tensor<3xf32>, %c: tensor<3xf32>) -> tensor<3xf32> {
+      %e = tensor.empty() : tensor<3x4xf32>
+      %b = linalg.broadcast ins(%x : tensor<3xf32>) outs(%e : tensor<3x4xf32>) dimensions = [1]
+      %r = linalg.reduce { arith.addf } ins(%b : tensor<3x4xf32>) outs(%c : tensor<3xf32>) dimensions = [1]
+      return %r : tensor<3xf32> }"""
+    compare(text, normal(3), normal(3))
+
+
+def test_a_fill_that_is_returned_is_a_kernel_without_inputs() -> None:
+    text = """func.func @f() -> tensor<3xf32> {
+      %c = arith.constant 1.5 : f32
+      %e = tensor.empty() : tensor<3xf32>
+      %f = linalg.fill ins(%c : f32) outs(%e : tensor<3xf32>) -> tensor<3xf32>
+      return %f : tensor<3xf32> }"""
+    (kernel,) = kernels(compare(text))
+    assert isinstance(classify(body_generics(kernel)[0]), Fill)
+
+
+def test_reduction_with_two_results() -> None:
+    text = """func.func @f(%x: tensor<3x5xf32>) -> (tensor<3xf32>, tensor<3xi32>) {
+      %lowest = arith.constant -3.0e38 : f32
+      %none = arith.constant 0 : i32
+      %ve = tensor.empty() : tensor<3xf32>
+      %ie = tensor.empty() : tensor<3xi32>
+      %vi = linalg.fill ins(%lowest : f32) outs(%ve : tensor<3xf32>) -> tensor<3xf32>
+      %ii = linalg.fill ins(%none : i32) outs(%ie : tensor<3xi32>) -> tensor<3xi32>
+      %r:2 = linalg.generic {indexing_maps = [affine_map<(a, b) -> (a, b)>, affine_map<(a, b) -> (a)>, affine_map<(a, b) -> (a)>],
+          iterator_types = ["parallel", "reduction"]} ins(%x : tensor<3x5xf32>) outs(%vi, %ii : tensor<3xf32>, tensor<3xi32>) {
+      ^bb0(%v: f32, %best: f32, %at: i32):
+        %n = linalg.index 1 : index
+        %ni = arith.index_cast %n : index to i32
+        %p = arith.cmpf ogt, %v, %best : f32
+        %b = arith.select %p, %v, %best : f32
+        %a = arith.select %p, %ni, %at : i32
+        linalg.yield %b, %a : f32, i32
+      } -> (tensor<3xf32>, tensor<3xi32>)
+      return %r#0, %r#1 : tensor<3xf32>, tensor<3xi32> }"""
+    (kernel,) = kernels(compare(text, normal(3, 5)))
+    assert len(kernel.function_type.outputs) == 2
+
+
+def test_convolution_maps_stay_affine() -> None:
+    text = """func.func @f(%x: tensor<9xf32>, %w: tensor<3xf32>, %c: tensor<7xf32>) -> tensor<7xf32> {
+      %r = linalg.generic {indexing_maps = [affine_map<(o, k) -> (o + k)>, affine_map<(o, k) -> (k)>, affine_map<(o, k) -> (o)>],
+          iterator_types = ["parallel", "reduction"]} ins(%x, %w : tensor<9xf32>, tensor<3xf32>) outs(%c : tensor<7xf32>) {
+      ^bb0(%a: f32, %b: f32, %acc: f32):
+        %p = arith.mulf %a, %b : f32
+        %s = arith.addf %acc, %p : f32
+        linalg.yield %s : f32
+      } -> tensor<7xf32>
+      return %r : tensor<7xf32> }"""
+    compare(text, normal(9), normal(3), normal(7))
+
+
+def test_results_that_are_no_projection_are_refused() -> None:
+    text = """func.func @f(%x: tensor<3xf32>, %y: tensor<3x3xf32>) -> tensor<3x3xf32> {
+      %r = linalg.generic {indexing_maps = [affine_map<(a) -> (a)>, affine_map<(a) -> (a, a)>], iterator_types = ["parallel"]}
+        ins(%x : tensor<3xf32>) outs(%y : tensor<3x3xf32>) {
+      ^bb0(%i: f32, %o: f32):
+        linalg.yield %i : f32
+      } -> tensor<3x3xf32>
+      return %r : tensor<3x3xf32> }"""
+    with pytest.raises(TreadleError) as caught:
+        lower(text)
+    assert caught.value.code == "TR301"
+    assert caught.value.location is not None
+    assert caught.value.location.line == 2
+
+
+def test_normalize_leaves_normal_generics_alone() -> None:
+    text = """func.func @f(%x: tensor<3xf32>) -> tensor<3xf32> {
+      %e = tensor.empty() : tensor<3xf32>
+      %r = linalg.exp ins(%x : tensor<3xf32>) outs(%e : tensor<3xf32>) -> tensor<3xf32>
+      return %r : tensor<3xf32> }"""
+    module = generalized(text)
+    run_passes(module, [NormalizeGenericsPass()])
+    (before,) = generics(module)
+    printed = print_module(module)
+    run_passes(module, [NormalizeGenericsPass()])
+    assert generics(module) == [before]
+    assert print_module(module) == printed
+    assert isinstance(classify(before), Elementwise)
+    assert not [op for op in module.walk() if isinstance(op, linalg.ops.FillOp)]
