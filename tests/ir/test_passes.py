@@ -146,3 +146,9 @@ def test_clean_up_leaves_memory_and_loops_with_effects_alone() -> None:
 
 def test_the_clean_up_passes_are_registered() -> None:
     assert {"cse", "dce", "canonicalize"} <= set(registered_passes())
+
+
+def test_the_dialects_of_lower_levels_are_known() -> None:
+    context = treadle.dialects.all_dialects_context()
+    for name in ("tile.load", "dispatch.kernel", "sync.barrier", "scf.forall"):
+        assert context.get_optional_op(name) is not None, name

@@ -1,29 +1,36 @@
 """Operations, types, verifiers and effects; no passes.
 
-Importing this package makes all of these dialects known to `treadle.ir.text.parse_module`.
+Importing this package makes all of these dialects known to `treadle.ir.text.parse_module`. The dialects below tensor level are imported when
+a text first uses them.
 """
 
-from importlib import import_module
-from importlib.util import find_spec
-
-from treadle.ir.context import Context, make_context, set_default_dialects
+from treadle.ir.context import Context, make_context, set_default_context
 from treadle.ir.core import Dialect
 
-_OWN = {"tile": "TILE", "dispatch": "DISPATCH", "sync": "SYNC"}
+
+def _dispatch() -> Dialect:
+    from treadle.dialects.dispatch import DISPATCH
+
+    return DISPATCH
 
 
-def all_dialects() -> tuple[Dialect, ...]:
-    """Our extended MLIR dialects and the dialects of every lower level."""
-    from treadle.dialects.mlir_ext import MLIR_EXT
+def _tile() -> Dialect:
+    from treadle.dialects.tile import TILE
 
-    modules = [import_module(f"{__name__}.{module}") for module in _OWN if find_spec(f"{__name__}.{module}")]
-    own = [dialect for module in modules for name in _OWN.values() if isinstance(dialect := getattr(module, name, None), Dialect)]
-    return (*MLIR_EXT, *own)
+    return TILE
+
+
+def _sync() -> Dialect:
+    from treadle.dialects.sync import SYNC
+
+    return SYNC
 
 
 def all_dialects_context() -> Context:
     """A context in which the text of every level parses."""
-    return make_context(all_dialects())
+    from treadle.dialects.mlir_ext import MLIR_EXT
+
+    return make_context(MLIR_EXT, {"dispatch": _dispatch, "tile": _tile, "sync": _sync})
 
 
-set_default_dialects(all_dialects)
+set_default_context(all_dialects_context)

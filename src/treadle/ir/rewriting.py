@@ -29,11 +29,10 @@ class Pattern(RewritePattern):
 
 
 class LocatingRewriter(PatternRewriter):
-    """Inserts with the location of what is replaced, and remembers what has been erased."""
+    """Inserts with the location of what is replaced."""
 
     def __init__(self, op: Operation) -> None:
         super().__init__(op)
-        self.erased: set[Operation] = set()
         self._location = op.location
         scope: Operation | None = op
         while scope is not None and not has_location(scope):
@@ -41,13 +40,9 @@ class LocatingRewriter(PatternRewriter):
         if scope is not None:
             self._location = scope.location
         self.operation_insertion_handler.append(self._locate)
-        self.operation_removal_handler.append(self._forget)
 
     def _locate(self, op: Operation) -> None:
         give_location(op, self._location)
-
-    def _forget(self, op: Operation) -> None:
-        self.erased.update(op.walk())
 
     def replace(
         self,
@@ -63,7 +58,7 @@ class LocatingRewriter(PatternRewriter):
         super().replace(op, new_ops, new_results, safe_erase)
 
 
-def _apply(op: Operation, patterns: Sequence[RewritePattern], erased: set[Operation]) -> RewritePattern | None:
+def _apply(op: Operation, patterns: Sequence[RewritePattern]) -> RewritePattern | None:
     """Try the patterns on `op` in order; the first that changed something, or None."""
     for pattern in patterns:
         rewriter = LocatingRewriter(op)
@@ -75,7 +70,6 @@ def _apply(op: Operation, patterns: Sequence[RewritePattern], erased: set[Operat
             where = location_of(op)
             raise InternalError(f"pattern {_label(pattern)} failed on '{op.name}' at {where}: {error}") from error
         if rewriter.has_done_action:
-            erased |= rewriter.erased
             return pattern
     return None
 
@@ -95,11 +89,10 @@ def rewrite_greedily(root: Operation, patterns: Iterable[RewritePattern], max_it
     last: RewritePattern | None = None
     for _ in range(max_iterations):
         fired: RewritePattern | None = None
-        erased: set[Operation] = set()
         for op in list(root.walk()):
-            if op is root or op in erased or op.parent is None:
+            if op is root or op.parent is None:  # erased meanwhile, alone or with what encloses it
                 continue
-            fired = _apply(op, ordered, erased) or fired
+            fired = _apply(op, ordered) or fired
         if fired is None:
             return changed
         changed, last = True, fired
