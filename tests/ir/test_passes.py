@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import pytest
 
 import treadle.dialects  # pyright: ignore[reportUnusedImport]
-import treadle.ir.simplify  # noqa: F401 # pyright: ignore[reportUnusedImport]
+import treadle.ir.simplify  # pyright: ignore[reportUnusedImport]
 from treadle.errors import InternalError, TreadleError
 from treadle.ir.builtin import ModuleOp, TensorType, f32
 from treadle.ir.context import Context

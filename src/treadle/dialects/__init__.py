@@ -1,7 +1,7 @@
 """Operations, types, verifiers and effects; no passes.
 
-Importing this package makes all of these dialects known to `treadle.ir.text.parse_module`. The dialects below tensor level are imported when
-a text first uses them.
+Importing this package makes all of these dialects known to `treadle.ir.text.parse_module`. The dialects below tensor level are
+imported when a text first uses them.
 """
 
 from treadle.ir.context import Context, make_context, set_default_context
