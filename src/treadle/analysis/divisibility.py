@@ -1,7 +1,7 @@
 """Which power of two is known to divide an index value.
 
-A flow-insensitive walk over the definitions: constants, sums, products, minima, affine maps, induction variables. What nothing is known about
-(kernel symbols, workgroup ids) counts as 1. Sources of facts beyond the IR are handed in as `facts`.
+A flow-insensitive walk over the definitions: constants, sums, products, minima, affine maps, induction variables.
+What nothing is known about (kernel symbols, workgroup ids) counts as 1. Sources of facts beyond the IR are handed in as `facts`.
 """
 
 from collections.abc import Mapping

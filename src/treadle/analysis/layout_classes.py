@@ -42,8 +42,8 @@ def is_tile(value: SSAValue) -> bool:
 class LayoutClasses:
     """The classes of a kernel: `of(value)` and `classes` in program order.
 
-    Lists of a class: `contracts` whose accumulator it is, `accesses` and `shared` of its values, `reduces` and `broadcasts` that it is the *wide*
-    side of, `permutes` that read it.
+    Lists of a class: `contracts` whose accumulator it is, `accesses` and `shared` of its values, `reduces` and `broadcasts` that it is the
+    *wide* side of, `permutes` that read it.
     """
 
     def __init__(self, kernel: tile.KernelOp) -> None:

@@ -1,4 +1,4 @@
-"""When shared buffers are in use: intervals over the program order of a kernel, whole loops where a value may travel along the back edge."""
+"""When shared buffers are in use: intervals over the program order, whole loops where a value may travel along the back edge."""
 
 from dataclasses import dataclass
 
@@ -44,7 +44,8 @@ def _numbered(kernel: tile.KernelOp) -> dict[Operation, Interval]:
 def buffer_intervals(kernel: tile.KernelOp) -> dict[tile.AllocOp, Interval]:
     """The interval of every shared buffer, from its first access to its last.
 
-    A buffer accessed in a loop that does not contain its allocation is in use during the whole loop: what one iteration leaves, the next may read.
+    A buffer accessed in a loop that does not contain its allocation is in use during the whole loop: what one iteration leaves,
+    the next may read.
     """
     points = _numbered(kernel)
     found: dict[tile.AllocOp, Interval] = {}

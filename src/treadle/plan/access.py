@@ -10,8 +10,8 @@ from treadle.errors import InternalError
 class DimFacts:
     """One dimension of a view, as an access of a tile sees it.
 
-    `stride` (elements) and `size` are None where dynamic; the divisors are the largest powers of two known to divide stride, size and offset.
-    `extent` is the tile's extent along it, 1 where the tile does not extend along it.
+    `stride` (elements) and `size` are None where dynamic; the divisors are the largest powers of two known to divide stride, size
+    and offset. `extent` is the tile's extent along it, 1 where the tile does not extend along it.
     """
 
     stride: int | None

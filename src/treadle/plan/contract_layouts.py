@@ -17,7 +17,8 @@ MICRO_TILE = 4
 class ContractLayouts:
     """Layouts for one `tile.contract`: accumulator (m, n), and A (m, k), B (k, n) for one step of `k_step` along k.
 
-    `a` and `b` are None where the instruction reads shared buffers. `c` is the accumulator layout of a single instruction (None for multiply-adds).
+    `a` and `b` are None where the instruction reads shared buffers. `c` is the accumulator layout of a single instruction
+    (None for multiply-adds).
     """
 
     accumulator: TileLayout
@@ -42,7 +43,7 @@ def _fragments(row: MatrixInstruction) -> tuple[TileLayout, TileLayout, TileLayo
 
 @lru_cache(maxsize=256)
 def matrix_layouts(row: MatrixInstruction, m: int, n: int, warps_m: int, warps_n: int) -> ContractLayouts:
-    """Layouts of an m x n tile computed with a matrix instruction by a grid of `warps_m` x `warps_n` warps (`warps_m` counts all of a group's)."""
+    """Layouts of an m x n tile computed with a matrix instruction by `warps_m` x `warps_n` warps (all warps of a group counted)."""
     if row.operands == "shared":
         groups = warps_m // row.warps
         if groups < 1 or n % warps_n:
@@ -81,9 +82,9 @@ def _lane_grid(lanes: int, rows: int, columns: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def multiply_add_layouts(m: int, n: int, warps_m: int, warps_n: int, lanes: int, k_step: int) -> ContractLayouts:
-    """Layouts for multiply-adds of the vector units: every thread holds micro tiles of 4 x 4, so that operand loads are 16 bytes wide and shared.
+    """Layouts for multiply-adds of the vector units: every thread holds micro tiles of 4 x 4.
 
-    Threads in excess of the elements hold copies.
+    Operand loads are then 16 bytes wide and shared by the lanes of a row or column. Threads in excess of the elements hold copies.
     """
     left = [power_of_two_part(m), power_of_two_part(n)]
     taken = [1, 1]

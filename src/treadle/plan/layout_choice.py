@@ -1,7 +1,7 @@
 """Choosing register layouts by what the accesses cost: candidates and costs, pure functions over layouts.
 
-Costs are clocks of one warp's load-store path: one an access issued, one a 32-byte sector or a wavefront of shared memory served. They are for
-comparing layouts of one tile, not for predicting time.
+Costs are clocks of one warp's load-store path: one an access issued, one a 32-byte sector or a wavefront of shared memory served.
+They are for comparing layouts of one tile, not for predicting time.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def global_cost(layout: TileLayout, access: GlobalAccess) -> int:
 
 @lru_cache(maxsize=4096)
 def shared_cost(layout: TileLayout, shared: SharedLayout, element_bytes: int, banks: SharedBanks) -> int:
-    """Wavefronts for one warp to move its part of a tile between registers and shared memory; `IMPOSSIBLE` where addresses do not come out."""
+    """Wavefronts for one warp between registers and shared memory; `IMPOSSIBLE` where the layouts give no addresses."""
     try:
         plan = address_plan(layout, shared, element_bytes)
         extra = bank_conflicts(layout, shared, element_bytes, banks=banks.count, bank_bytes=banks.bytes)
@@ -87,8 +87,8 @@ def blocked_tile(
 ) -> TileLayout:
     """Every thread holds a block of `per_thread` elements (powers of two, one a dimension); `order` lists the dimensions, fastest first.
 
-    At most `lanes_fast` lanes lie along the fastest dimension before the others are filled; warps fill dimensions in `warp_order` (default `order`).
-    What is left goes to registers, odd factors to repeats; threads in excess hold copies.
+    At most `lanes_fast` lanes lie along the fastest dimension before the others are filled; warps fill dimensions in `warp_order`
+    (default `order`). What is left goes to registers, odd factors to repeats; threads in excess hold copies.
     """
     rank = len(shape)
     left = [power_of_two_part(side) for side in shape]
@@ -160,7 +160,7 @@ def candidates(
     if reduced:
         kept = [dim for dim in order if dim not in reduced]
         across = (*kept, *(dim for dim in order if dim in reduced))
-        for vector in {access.vector, 1}:
+        for vector in sorted({access.vector, 1}):
             block = per_thread_block(shape, order[0], vector)
             found[blocked_tile(shape, order, block, lanes, warps, warp_order=across)] = None
             for few in (lanes // 4, lanes // 16):
@@ -168,9 +168,10 @@ def candidates(
     if transposes and rank >= 2:
         wide = max(1, 16 // access.element_bytes)
         fast, slow = order[0], order[1]
-        for slow_count, lanes_fast in product((wide, max(1, wide // 2), 1), (1, 2, 4, 8, 16, lanes)):
+        vectors = sorted({access.vector, max(1, access.vector // 2)}, reverse=True)
+        for vector, slow_count, lanes_fast in product(vectors, (wide, max(1, wide // 2), 1), (1, 2, 4, 8, 16, lanes)):
             block = [1] * rank
-            block[fast] = min(access.vector, power_of_two_part(shape[fast]))
+            block[fast] = min(vector, power_of_two_part(shape[fast]))
             block[slow] = min(slow_count, power_of_two_part(shape[slow]))
             if block[fast] * block[slow] * lanes * warps <= _elements(shape) and lanes_fast <= lanes:
                 found[blocked_tile(shape, order, tuple(block), lanes, warps, lanes_fast=lanes_fast)] = None
@@ -196,7 +197,7 @@ def reduce_cost(layout: TileLayout, axis: int) -> int:
 
 
 def access_layout(layout: TileLayout, access: GlobalAccess, lanes: int, warps: int, banks: SharedBanks) -> tuple[TileLayout, int]:
-    """The layout in which to load or store a tile that lives in `layout`, and the cost: itself, or a coalesced one where the conversion pays."""
+    """The layout to load or store a tile of `layout` in, and the cost: itself, or a coalesced one where the conversion pays."""
     direct = global_cost(layout, access)
     target = coalesced(layout.shape, access, lanes, warps)
     through = global_cost(target, access) + conversion_cost(layout, target, access.element_bytes, banks)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from treadle.errors import InternalError
 from treadle.layout.bits import log2_exact, power_of_two_part
@@ -13,9 +14,10 @@ from treadle.plan.layout_choice import IMPOSSIBLE, GlobalAccess, candidates, glo
 
 
 def bulk_refusal(facts: AccessFacts, contiguous: int | None, rules: BulkTensorCopy) -> str | None:
-    """Why a descriptor copy cannot move this box, None where it can. `contiguous`: the view dimension of unit stride along which the tile extends.
+    """Why a descriptor copy cannot move this box, None where it can.
 
-    Sizes may be dynamic; strides may be too where enough is known about their divisors.
+    `contiguous`: the view dimension of unit stride along which the tile extends. Sizes may be dynamic; strides may be too where
+    enough is known about their divisors.
     """
     if len(facts.dims) > rules.max_rank:
         return f"rank {len(facts.dims)} is beyond {rules.max_rank}"
@@ -44,10 +46,15 @@ def bulk_refusal(facts: AccessFacts, contiguous: int | None, rules: BulkTensorCo
 
 def _overlap(facts: AccessFacts) -> str | None:
     known = sorted((dim.stride, dim.size or 1, index) for index, dim in enumerate(facts.dims) if dim.stride and dim.size != 1)
-    for (inner_stride, inner_size, inner), (outer_stride, _, outer) in zip(known, known[1:], strict=False):
+    for (inner_stride, inner_size, inner), (outer_stride, _, outer) in pairwise(known):
         if outer_stride < inner_stride * inner_size:
             return f"dimensions {inner} and {outer} overlap"
     return None
+
+
+def fits_swizzle(row_elements: int, element_bytes: int, swizzles: Sequence[int]) -> bool:
+    """Whether rows of that many elements fill one of the swizzles."""
+    return any(row_elements * element_bytes % width == 0 for width in swizzles)
 
 
 def descriptor_layout(shape: Sequence[int], order: Sequence[int], element_bytes: int, swizzles: Sequence[int]) -> SharedLayout:
@@ -91,18 +98,26 @@ def register_buffer(
     Both orders and all xor swizzles are compared by what the store (in the best register layout of the global load) and the loads of all
     fragments cost together; the simplest of the cheapest wins.
     """
+    element_bytes = access.element_bytes
+    fetch = sorted(
+        ((global_cost(r, access), at, r) for at, r in enumerate(candidates(shape, access, lanes, warps, transposes=True))),
+        key=lambda entry: entry[:2],
+    )
+    # No store takes fewer wavefronts than its bytes fill; no access is free to issue.
+    warp_bytes = -(-shape[0] * shape[1] * element_bytes // warps)
+    least_store = warp_bytes // (banks.count * banks.bytes) + warp_bytes // (lanes * 16)
+    fastest = access.contiguous if access.contiguous is not None else 1
+    found: list[tuple[int, int, SharedLayout]] = []
+    for first in (fastest, 1 - fastest):
+        for layout in _buffer_layouts(shape, (first, 1 - first), element_bytes):
+            found.append((shared_cost(fragment, layout, element_bytes, banks) * fragments_per_tile, len(found), layout))
     best: SharedLayout | None = None
     best_cost = IMPOSSIBLE
-    registers = candidates(shape, access, lanes, warps, transposes=True)
-    fetch = {layout: global_cost(layout, access) for layout in registers}
-    floor = min(fetch.values())
-    fastest = access.contiguous if access.contiguous is not None else 1
-    for first in (fastest, 1 - fastest):
-        for layout in _buffer_layouts(shape, (first, 1 - first), access.element_bytes):
-            load = shared_cost(fragment, layout, access.element_bytes, banks) * fragments_per_tile
-            if load + floor >= best_cost:
-                continue
-            cost = load + min(fetch[r] + shared_cost(r, layout, access.element_bytes, banks) for r in registers)
+    for load, _, layout in sorted(found, key=lambda entry: entry[:2]):
+        for global_, _, registers in fetch:
+            if load + global_ + least_store >= best_cost:
+                break
+            cost = load + global_ + shared_cost(registers, layout, element_bytes, banks)
             if cost < best_cost:
                 best, best_cost = layout, cost
     if best is None:
@@ -111,6 +126,6 @@ def register_buffer(
 
 
 def multiply_add_k_step(k: int, element_bytes: int) -> int:
-    """How many k a multiply-add step takes at once: 16 bytes of an operand, at least 4 where there are as many, never more than there are."""
+    """How many k a multiply-add step takes at once: 16 bytes of an operand, from 4 to 8, never more than there are."""
     wanted = max(4, min(8, 16 // element_bytes))
     return min(wanted, 1 << log2_exact(power_of_two_part(k)))

@@ -1,7 +1,7 @@
 """assign-layouts: gives every register tile a layout.
 
-Level: tile. Reads: contractions, loads and stores (with `vector`), shared buffers' layouts, the machine. Writes: the encoding of every register
-tile, `tile.convert_layout` where two layouts meet. Leaves alone: kernels whose tiles all have layouts.
+Level: tile. Reads: contractions, loads and stores (with `vector`), shared buffers' layouts, the machine. Writes: the encoding of every
+register tile, `tile.convert_layout` where two layouts meet. Leaves alone: kernels whose tiles all have layouts.
 
 Accumulators of contractions fix their class; every other class takes the layout in which its accesses and reductions cost least, widest
 tiles first, so that broadcast sources and reduction results are projections. A load or store of another pattern than its class is made in
@@ -160,7 +160,7 @@ def set_layout(value: SSAValue, layout: TileLayout) -> SSAValue:
     new_type = tile.tile_of(old.get_shape(), old.element_type, layout)
     owner = value.owner
     if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, builtin.DenseIntOrFPElementsAttr):
-        owner.value = builtin.DenseIntOrFPElementsAttr(new_type, owner.value.data)
+        owner.value = builtin.DenseIntOrFPElementsAttr(new_type, owner.value.data)  # pyright: ignore[reportArgumentType]
     return retype(value, new_type)
 
 

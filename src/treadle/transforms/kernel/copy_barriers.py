@@ -1,7 +1,7 @@
 """Transaction barriers of asynchronous copies: which copies complete together, and the parity each wait carries around its loops.
 
-Copies of one block that nothing reads in between share a barrier: one `expect` before the first, one wait before the first operation that touches
-what they write. The phase of a barrier flips with every completion, so its parity is carried by every loop around the copies.
+Copies of one block that nothing reads in between share a barrier: one `expect` before the first, one wait before the first operation
+that touches what they write. The phase of a barrier flips with every completion, so its parity is carried by every loop around the copies.
 """
 
 from collections.abc import Sequence

@@ -5,9 +5,9 @@ Level: tile to schedule. Reads: effects of all operations on shared memory, byte
 memory; global memory, which one kernel never both writes and reads.
 
 A forward data flow over structured control flow: the state holds accesses that are not yet ordered before what other agents do next
-(`analysis/shared_accesses.py`), joins are unions, loops run to a fix point, and only then synchronisation is inserted, at the last moment and
-only where a conflict asks for it. Matrix instructions reading shared buffers form groups of the queue "wgmma", which is drained before their
-results are used and at the end of a region.
+(`analysis/shared_accesses.py`), joins are unions, loops run to a fix point, and only then synchronisation is inserted, at the last moment
+and only where a conflict asks for it. Matrix instructions reading shared buffers form groups of the queue "wgmma", which is drained before
+their results are used and at the end of a region.
 """
 
 from dataclasses import dataclass, replace
@@ -62,7 +62,8 @@ class _Inserter:
 
     def __init__(self, kernel: tile.KernelOp, *, queued: bool) -> None:
         self.queued = queued
-        self.async_accesses = tuple(a for op in kernel.walk() for a in shared_accesses(op) if a.is_async)
+        self.position = {op: at for at, op in enumerate(kernel.walk())}
+        self.async_accesses = tuple((op, a) for op in self.position for a in shared_accesses(op) if a.is_async)
 
     def block(self, block: Block, flow: _Flow, *, emit: bool) -> _Flow:
         """The state after a block."""
@@ -147,17 +148,31 @@ class _Inserter:
         if "queue" in needed:
             flow = self._drain(op, flow, emit=emit)
         if "barrier" in needed:
-            if emit and self._crosses_proxies(flow.accesses):
+            if emit and self._crosses_proxies(op, flow.accesses):
                 insert_before(op, sync.FenceOp("async_shared"))
             if emit:
                 insert_before(op, sync.BarrierOp())
             flow = _Flow(after_barrier(flow.accesses), flow.unfinished)
         return flow
 
-    def _crosses_proxies(self, state: State) -> bool:
-        """Whether the barrier publishes generic writes to bytes that are ever accessed asynchronously."""
+    def _crosses_proxies(self, op: Operation, state: State) -> bool:
+        """Whether a barrier before `op` publishes generic writes to bytes that are accessed asynchronously from there on."""
         written = [access for access in state if access.is_write and not access.is_async]
-        return any(write.overlaps(other) for write in written for other in self.async_accesses)
+        return any(self._may_follow(later, op) and any(w.overlaps(access) for w in written) for later, access in self.async_accesses)
+
+    def _may_follow(self, later: Operation, op: Operation) -> bool:
+        """Whether `later` may be executed at or after `op`: it stands behind it, or a loop holds both."""
+        return self.position[later] >= self.position[op] or bool(_loops(later) & _loops(op))
+
+
+def _loops(op: Operation) -> set[Operation]:
+    found: set[Operation] = set()
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, scf.ForOp):
+            found.add(parent)
+        parent = parent.parent_op()
+    return found
 
 
 @register_pass

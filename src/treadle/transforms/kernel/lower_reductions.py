@@ -1,5 +1,5 @@
-"""lower-reductions: reductions whose axis lies in several warps become a reduction within each warp, a hand-over through shared memory, and a
-reduction of what the warps found.
+"""lower-reductions: reductions whose axis lies in several warps become a reduction within each warp, a hand-over through shared memory,
+and a reduction of what the warps found.
 
 Level: tile. Reads: tile.reduce with layouts. Writes: tile.reduce with `group_mask` (one group a warp), tile.alloc, local stores and loads.
 Leaves alone: reductions that stay within warps; kernels without layouts.
@@ -13,42 +13,12 @@ from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.core import SSAValue
 from treadle.ir.passes import register_pass
-from treadle.layout.bits import set_bits
-from treadle.layout.shared_layout import row_major
-from treadle.layout.tile_layout import Bases, TileLayout
+from treadle.layout.grouping import group_layout, warp_group_mask
+from treadle.layout.shared_layout import SharedLayout, row_major
+from treadle.layout.tile_layout import TileLayout
 from treadle.machine import TargetSpec
 from treadle.plan.layout_choice import dimension_order
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
-
-
-def warp_mask(layout: TileLayout, axis: int) -> int:
-    """The bits of the index along `axis` that warps are told apart by; 0 where the axis stays within warps.
-
-    Raises `InternalError` where another basis moves the same bits: the index would not tell the warps apart.
-    """
-    mask = 0
-    for basis in layout.warp:
-        mask |= basis[axis]
-    for basis in layout.register + layout.lane:
-        if basis[axis] & mask:
-            raise InternalError(f"warps and lanes share bits of dimension {axis} in {layout.to_lists()}")
-    return mask
-
-
-def _gather(value: int, mask: int) -> int:
-    """The bits of `value` at the set bits of `mask`, moved together."""
-    return sum((value >> bit & 1) << at for at, bit in enumerate(set_bits(mask)))
-
-
-def group_layout(layout: TileLayout, axis: int, mask: int) -> TileLayout:
-    """The layout of a tile reduced along `axis` within the groups of `mask`: what each thread held becomes one element of its group."""
-
-    def squeeze(bases: Bases) -> Bases:
-        return tuple(tuple(_gather(value, mask) if dim == axis else value for dim, value in enumerate(basis)) for basis in bases)
-
-    repeat = tuple(1 if dim == axis else count for dim, count in enumerate(layout.repeat))
-    register = tuple(basis for basis in squeeze(layout.register) if any(basis))
-    return TileLayout(register, squeeze(layout.lane), squeeze(layout.warp), repeat)
 
 
 def gathered_layout(result: TileLayout, axis: int, groups: int) -> TileLayout:
@@ -57,13 +27,24 @@ def gathered_layout(result: TileLayout, axis: int, groups: int) -> TileLayout:
     return TileLayout((*along, *result.register), result.lane, result.warp, result.repeat)
 
 
+def _exchange_buffer(shape: tuple[int, ...], axis: int) -> SharedLayout:
+    """A dense buffer for partial results: the longest kept dimension fastest, so that neighbouring lanes meet neighbouring banks."""
+    kept = [dim for dim in range(len(shape)) if dim != axis]
+    longest = max(kept, key=lambda dim: shape[dim], default=axis)
+    order = (*(dim for dim in dimension_order(len(shape), longest) if dim != axis), axis)
+    try:
+        return row_major(shape, order)
+    except InternalError:  # a side with an odd factor that other dimensions would have to follow
+        return row_major(shape, dimension_order(len(shape), None))
+
+
 def lower_reduce(op: tile.ReduceOp) -> bool:
     """Split one reduction if its axis spans warps; returns whether it did."""
     axis = op.axis.value.data
     layout, result = tile.layout_of(op.inputs[0]), tile.layout_of(op.results[0])
     if op.groups() or layout is None or result is None:
         return False
-    mask = warp_mask(layout, axis)
+    mask = warp_group_mask(layout, axis)
     if not mask:
         return False
     groups = 1 << mask.bit_count()
@@ -79,10 +60,9 @@ def lower_reduce(op: tile.ReduceOp) -> bool:
     insert_before(op, partial)
     gathered: list[SSAValue] = []
     loads: list[tile.LocalLoadOp] = []
-    fastest = max((dim for dim in range(len(shape)) if dim != axis), key=lambda dim: shape[dim], default=axis)
     for value in partial.results:
         element = tile.tile_type(value).element_type
-        buffer = row_major(shape, (*(d for d in dimension_order(len(shape), fastest) if d != axis), axis))
+        buffer = _exchange_buffer(shape, axis)
         alloc = tile.AllocOp(tile.shared_buffer_type(shape, element, buffer))
         store = tile.LocalStoreOp(value, alloc.result, (0,) * len(shape))
         insert_before(op, alloc, store)

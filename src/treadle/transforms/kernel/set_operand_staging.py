@@ -1,8 +1,8 @@
 """set-operand-staging: by which path and in which shared layout the operands of a contraction reach it.
 
-Level: tile. Reads: tile.contract with register operands, the loads behind them, the machine's copies and instructions. Writes: attribute `staging`
-of tile.contract: `{a = {path, layout}, b = {path, layout}}` with path "bulk_tensor" or "threads" and layout a `#tile.shared_layout`.
-Leaves alone: contractions whose operands are in shared memory already.
+Level: tile. Reads: tile.contract with register operands, the loads behind them, the machine's copies and instructions. Writes: attribute
+`staging` of tile.contract: `{a = {path, layout}, b = {path, layout}}` with path "bulk_tensor" or "threads" and layout a
+`#tile.shared_layout`. Leaves alone: contractions whose operands are in shared memory already.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.contract_layouts import ContractLayouts, matrix_layouts, multiply_add_layouts
 from treadle.plan.layout_choice import GlobalAccess
-from treadle.plan.staging import bulk_refusal, descriptor_layout, multiply_add_k_step, register_buffer
+from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, multiply_add_k_step, register_buffer
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, config_int, is_tile, num_warps
 
@@ -36,10 +36,7 @@ def contract_layouts(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpe
         raise InternalError(f"{warps_m} x {warps_n} warps in a kernel of {num_warps(kernel)}")
     if op.instruction.data == "fma":
         k = op.operand_shape(op.a)[1]
-        a_type = op.a.type
-        element = a_type.element_type if isinstance(a_type, builtin.TensorType | builtin.MemRefType) else None
-        if element is None:
-            raise InternalError("tile.contract with an operand that is neither tile nor buffer")
+        element = tile.memref_type(op.a).element_type if is_shared(op.a.type) else tile.tile_type(op.a).element_type
         return multiply_add_layouts(m, n, warps_m, warps_n, spec.subgroup_size, multiply_add_k_step(k, element_bytes(element)))
     return matrix_layouts(spec.instruction(op.instruction.data), m, n, warps_m, warps_n)
 
@@ -114,6 +111,8 @@ def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: Target
     dims = tile.ints(load.dims)
     if along is not None and along != operand.k_dim and row.k_major_only:
         return f"{row.name} reads operands that are contiguous along k only"
+    if along is not None and not fits_swizzle(operand.shape[along], operand.bytes, spec.bulk_tensor.swizzle_bytes):
+        return f"rows of {operand.shape[along] * operand.bytes} bytes fill no swizzle"
     facts = access_facts(load.view, tuple(load.offsets), dims, operand.shape)
     return bulk_refusal(facts, None if along is None else dims[along], spec.bulk_tensor)
 
@@ -122,8 +121,10 @@ def _layout(
     operand: _Operand, row: MatrixInstruction | None, fragment: TileLayout | None, k_step: int, kernel: tile.KernelOp, spec: TargetSpec
 ) -> SharedLayout:
     if row is not None and row.operands == "shared":
-        fastest = operand.k_dim if row.k_major_only or operand.contiguous is None else operand.contiguous
         swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else (128, 64, 32)
+        fastest = operand.contiguous
+        if fastest is None or row.k_major_only or not fits_swizzle(operand.shape[fastest], operand.bytes, swizzles):
+            fastest = operand.k_dim
         return descriptor_layout(operand.shape, (fastest, 1 - fastest), operand.bytes, swizzles)
     if fragment is None:
         raise InternalError("a register instruction without fragment layouts")

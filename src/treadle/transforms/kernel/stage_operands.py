@@ -1,7 +1,8 @@
 """stage-operands: brings contraction operands into shared memory, and from there into fragments where the instruction reads registers.
 
-Level: tile. Reads: attribute `staging` of tile.contract (see set-operand-staging). Writes: tile.alloc before the outermost loop, tile.copy or
-tile.local_store where the operand was defined, local loads of fragments step by step along k. Leaves alone: contractions without `staging`.
+Level: tile. Reads: attribute `staging` of tile.contract (see set-operand-staging). Writes: tile.alloc before the outermost loop, tile.copy
+where the operand was loaded or tile.local_store before the contraction, local loads of fragments step by step along k.
+Leaves alone: contractions without `staging`.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from treadle.ir.dialects import builtin
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
-from treadle.transforms.kernel.kernel_ir import KernelPass, erase_if_unused, insert_after, insert_before, outermost_in_kernel
+from treadle.transforms.kernel.kernel_ir import KernelPass, erase_if_unused, insert_before, outermost_in_kernel
 from treadle.transforms.kernel.set_operand_staging import STAGING, contract_layouts
 
 
@@ -39,18 +40,17 @@ def _stage(value: SSAValue, choice: _Choice, contract: tile.ContractOp) -> SSAVa
     """Put one operand into a new shared buffer; returns the buffer."""
     value_type = tile.tile_type(value)
     alloc = tile.AllocOp(tile.shared_buffer_type(value_type.get_shape(), value_type.element_type, choice.layout))
-    insert_before(outermost_in_kernel(contract), alloc)
     if choice.path == "bulk_tensor":
         load = value.owner
         if not isinstance(load, tile.LoadOp):
             raise InternalError("descriptor copy of an operand that is not a load")
+        insert_before(outermost_in_kernel(load), alloc)
         insert_before(load, tile.CopyOp(load.view, list(load.offsets), tile.ints(load.dims), alloc.result, path=choice.path))
         return alloc.result
+    insert_before(outermost_in_kernel(contract), alloc)
     store = tile.LocalStoreOp(value, alloc.result, (0,) * len(value_type.get_shape()))
-    if isinstance(value, OpResult) and value.op.parent is contract.parent:
-        insert_after(value.op, store)
-    else:  # defined outside the loop (or carried by it)
-        insert_before(contract, store)
+    # Next to the contraction: all global loads of the step are then under way before the threads wait for the buffers.
+    insert_before(contract, store)
     return alloc.result
 
 

@@ -15,12 +15,14 @@ def memref(element: str, sizes: tuple[int, int], strides: tuple[int, int]) -> st
     return f"memref<{sizes[0]}x{sizes[1]}x{element}, strided<[{strides[0]}, {strides[1]}]>>"
 
 
-def kernel(name: str, args: str, body: str, *, warps: int, target: str, grid: tuple[str, str] = ("1", "1"), config: str = "", pointers: int = 3) -> str:
+def kernel(
+    name: str, args: str, body: str, *, warps: int, target: str, grid: tuple[str, str] = ("1", "1"), config: str = "", pointers: int = 3
+) -> str:
     """A kernel in generic form around `body`."""
     types = ", ".join("16" for _ in range(pointers))
     header = (
         f'symbols = [], grid = ["{grid[0]}", "{grid[1]}", "1"], num_warps = {warps} : i64, target = "{target}", '
-        f"arg_align = array<i64: {types}>, output_count = 1 : i64, config = {{{config}}}, sym_name = \"{name}\""
+        f'arg_align = array<i64: {types}>, output_count = 1 : i64, config = {{{config}}}, sym_name = "{name}"'
     )
     return f'"tile.kernel"() <{{{header}}}> ({{\n^bb0({args}):\n{body}\n  tile.return\n}}) : () -> ()\n'
 
@@ -88,7 +90,9 @@ def matmul(
     config = f'kind = "contraction", warps_m = {warps[0]} : i64, warps_n = {warps[1]} : i64, instruction = "{instruction}"'
     grid = (str(-(-n // bn)), str(-(-m // bm)))
     args += f", %c: !tile.ptr<{out}>"
-    return kernel("mm", args, "\n".join(lines), warps=warps[0] * warps[1], target=target, grid=grid, config=config, pointers=4 if bias else 3)
+    return kernel(
+        "mm", args, "\n".join(lines), warps=warps[0] * warps[1], target=target, grid=grid, config=config, pointers=4 if bias else 3
+    )
 
 
 def row_softmax(rows: int, columns: int, tile: tuple[int, int], *, warps: int = 4, target: str = "sm_90a") -> str:

@@ -1,0 +1,57 @@
+"""stage-operands on text."""
+
+from generators import tile_kernel_texts as kernel_texts
+from generators.tile_pipeline import find, lowered, skeleton
+
+from treadle.dialects import tile
+from treadle.dialects.tile_attributes import is_shared
+from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
+from treadle.transforms.kernel.stage_operands import StageOperandsPass
+
+OPS = ("tile.alloc", "tile.load", "tile.copy", "tile.local", "tile.contract")
+
+
+def shape(text: str) -> list[str]:
+    return skeleton(lowered(text, StageOperandsPass), *OPS)
+
+
+def test_bulk_copies_feed_a_contraction_of_buffers() -> None:
+    module = lowered(kernel_texts.matmul(512, 512, 512), StageOperandsPass)
+    assert skeleton(module, *OPS) == ["tile.alloc", "tile.alloc", "for", "tile.copy", "tile.copy", "tile.contract", "end"]
+    (contract,) = find(module, tile.ContractOp)
+    assert is_shared(contract.a.type) and is_shared(contract.b.type) and "staging" not in contract.attributes
+
+
+def test_a_ragged_operand_is_stored_by_the_threads() -> None:
+    expected = ["tile.alloc", "tile.alloc", "for", "tile.load", "tile.copy", "tile.local_store", "tile.contract", "end"]
+    assert shape(kernel_texts.matmul(123, 456, 51234)) == expected
+
+
+def test_register_instructions_read_fragments_step_by_step() -> None:
+    text = kernel_texts.matmul(512, 512, 512, target="gfx942", instruction="mfma_16x16x16_f32_f16", tile=(128, 128, 32), warps=(2, 2))
+    module = lowered(text, StageOperandsPass)
+    step = ["tile.local_load", "tile.local_load", "tile.contract"]
+    loads, stores = ["tile.load"] * 2, ["tile.local_store"] * 2
+    assert skeleton(module, *OPS) == ["tile.alloc", "tile.alloc", "for", *loads, *stores, *step, *step, "end"]
+    first, second = find(module, tile.ContractOp)
+    assert second.accumulator is first.result
+    assert [tile.ints(op.offsets) for op in find(module, tile.LocalLoadOp)] == [(0, 0), (0, 0), (0, 16), (16, 0)]
+
+
+def test_a_contraction_outside_loops() -> None:
+    text = kernel_texts.matmul(128, 128, 64)
+    start, end = text.index("  %acc = scf.for"), text.index("  tile.store")
+    body = text[start:end].split("\n")[1:4]
+    flat = "\n".join(body).replace("%old", "%init").replace("%i,", "%zero,").replace("%i]", "%zero]").replace("%new", "%acc")
+    module = lowered(text[:start] + flat + "\n" + text[end:], StageOperandsPass)
+    assert skeleton(module, *OPS) == ["tile.alloc", "tile.copy", "tile.alloc", "tile.copy", "tile.contract"]
+
+
+def test_contractions_without_a_decision_are_left_alone() -> None:
+    from treadle.machine import target_spec
+
+    module = lowered(kernel_texts.matmul(512, 512, 512), SetAccessWidthsPass)
+    before = str(module)
+    for kernel in find(module, tile.KernelOp):
+        StageOperandsPass().run(kernel, target_spec("sm_90a"))
+    assert str(module) == before
