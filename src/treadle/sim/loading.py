@@ -23,7 +23,8 @@ class LoadedKernel:
         if len(kernels) != 1:
             raise InternalError(f"{name} holds {len(kernels)} kernels, not one")
         self._kernel = TileKernel(kernels[0])
-        pointers = [a.type for a in kernels[0].body.block.args[: self._kernel.pointer_count]]
+        arguments = kernels[0].body.block.args
+        pointers = [a.type for a in arguments[: len(arguments) - len(kernels[0].symbol_names())]]
         self.pointer_types: tuple[DType, ...] = tuple(storage_dtype(t.element_type) for t in pointers if isinstance(t, tile.PointerType))
 
     def launch(self, pointers: Sequence[tuple[Bytes, int]], symbols: Sequence[int], grid: tuple[int, int, int]) -> None:
