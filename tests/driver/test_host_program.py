@@ -1,11 +1,11 @@
 """From dispatch.program to the manifest: buffers, strides, views, symbols, constants, checks and launch arguments."""
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-import treadle.dialects  # noqa: F401 - makes the dialects known to the parser
 from treadle.dialects import dispatch
 from treadle.driver.host_program import Argument, HostProgram, KernelRecord, dtype_bytes, extent_bytes, row_major, size
 from treadle.errors import InternalError
@@ -123,7 +123,7 @@ def test_checks(manifest: dict[str, Any]) -> None:
 
 def test_a_launch_that_does_not_fit_its_kernel_is_internal() -> None:
     with pytest.raises(InternalError, match="takes 2 pointers"):
-        host(KernelRecord(**{name: getattr(KERNEL, name) for name in KernelRecord.__slots__} | {"pointer_count": 2}))
+        host(replace(KERNEL, pointer_count=2))
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ A program that the cache holds is loaded without the IR framework and the passes
 
 import hashlib
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Program", "Trace", "compile", "target_of_device", "trace"]
 
-_TOOLS = ("xdsl", "llvmlite", "numpy", "ml_dtypes", "nvidia-cuda-nvcc")
+_TOOLS = ("xdsl-", "llvmlite-", "numpy-", "ml_dtypes-", "nvidia_cuda_nvcc-", "ziglang-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +95,32 @@ def cache_key(source: Source, target: str, options: CompileOptions, function: st
 
 @lru_cache(maxsize=1)
 def tool_versions() -> tuple[str, ...]:
-    """Name and version of everything that shapes the code."""
-    return (f"treadle={__version__}", *(f"{name}={version(name)}" for name in _TOOLS))
+    """Name and version of everything installed that shapes the code.
+
+    Read off the names of the packages' folders: `importlib.metadata` takes longer to import than the rest of a start from the cache.
+    """
+    found: set[str] = set()
+    for folder in sys.path:
+        with suppress(OSError), os.scandir(folder or ".") as entries:
+            found.update(entry.name for entry in entries if entry.name.startswith(_TOOLS) and entry.name.endswith(".dist-info"))
+    return (f"treadle-{__version__}", *sorted(found))
 
 
 @lru_cache(maxsize=1)
 def own_state() -> str:
     """Names, sizes and times of Treadle's own files, so that a change of the compiler misses the cache."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        facts = path.stat()
-        digest.update(f"{path.name} {facts.st_size} {facts.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    facts = sorted(_file_facts(str(Path(__file__).parents[1])))
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+def _file_facts(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                status = entry.stat()
+                yield f"{entry.path} {status.st_size} {status.st_mtime_ns}"
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from _file_facts(entry.path)
 
 
 def _texts(source: Source, target: str, options: CompileOptions, function: str | None) -> Any:

@@ -7,7 +7,6 @@ from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 
-import treadle.dialects  # noqa: F401 - makes every level's dialects known to the parser
 from treadle import transforms
 from treadle.driver.sources import read_source
 from treadle.ir.core import Operation
@@ -19,7 +18,7 @@ Observer = Callable[[str, str], None]
 
 @lru_cache(maxsize=1)
 def load_passes() -> None:
-    """Import every module of `treadle.transforms`; passes register themselves when they are imported."""
+    """Import every module of `treadle.transforms`, and with them all dialects; passes register themselves when they are imported."""
     for module in pkgutil.walk_packages(transforms.__path__, transforms.__name__ + "."):
         import_module(module.name)
 
