@@ -13,6 +13,7 @@ from treadle.codegen import toolchain, worker
 from treadle.codegen.llvm_text import I32, VOID, Builder, Module, Parameter, i32, i64, key_value, pointer
 from treadle.errors import TreadleError
 from treadle.runtime.cuda import CudaDevice, open_device
+from treadle.runtime.gpu_program import GpuProgram
 
 
 @pytest.fixture(scope="module")
@@ -30,19 +31,19 @@ def cubin(device: CudaDevice) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def program(device: CudaDevice, cubin: bytes):
+def program(device: CudaDevice, cubin: bytes) -> GpuProgram:
     return device.load(vector_add_manifest(device.target), {"k0.bin": cubin})
 
 
 @pytest.mark.parametrize("n", [0, 1, 255, 256, 257, 100_003])
-def test_sizes(program, n: int) -> None:
+def test_sizes(program: GpuProgram, n: int) -> None:
     x, y = np.random.default_rng(n).standard_normal((2, n), np.float32)
     (r,) = program(x, y)
     assert r.shape == (n,)
     np.testing.assert_array_equal(r.numpy(), x + y + y)
 
 
-def test_results_feed_calls_and_other_libraries(program) -> None:
+def test_results_feed_calls_and_other_libraries(program: GpuProgram) -> None:
     x = np.arange(1000, dtype=np.float32)
     (r,) = program(x, x)
     (again,) = program(r, r)  # through DLPack
@@ -61,7 +62,7 @@ def test_results_feed_calls_and_other_libraries(program) -> None:
         assert torch.equal(torch.from_dlpack(s), u + u + u)
 
 
-def test_wrong_arguments(program) -> None:
+def test_wrong_arguments(program: GpuProgram) -> None:
     torch = pytest.importorskip("torch")
     x = torch.zeros(64, device="cuda")
     for arrays, code in [
@@ -158,7 +159,7 @@ def test_tensor_maps_clusters_and_large_shared_memory(device: CudaDevice) -> Non
     np.testing.assert_array_equal(r.numpy(), padded.reshape(2, 64, 4, 32).transpose(0, 2, 1, 3))
 
 
-def test_memory_is_reused_and_calls_are_cheap(device: CudaDevice, program) -> None:
+def test_memory_is_reused_and_calls_are_cheap(device: CudaDevice, program: GpuProgram) -> None:
     torch = pytest.importorskip("torch")
     x = torch.ones(1024, device="cuda")
     for _ in range(100):
