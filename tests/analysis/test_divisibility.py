@@ -2,7 +2,6 @@
 
 import pytest
 
-import treadle.dialects  # noqa: F401  (registers the dialects)
 from treadle.analysis.divisibility import EVERYTHING, constant_value, divisor, power_of_two_divisor
 from treadle.ir.core import SSAValue
 from treadle.ir.text import parse_module

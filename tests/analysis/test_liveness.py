@@ -2,14 +2,15 @@
 
 import random
 
-import treadle.dialects  # noqa: F401  (registers the dialects)
 from generators import tile_kernel_texts as kernel_texts
+
 from treadle.analysis.liveness import Interval, buffer_intervals
 from treadle.dialects import tile
 from treadle.ir.text import parse_module
 from treadle.plan.shared_packing import BufferDemand, pack_buffers
 
-BUFFER = "memref<8x32xf32, #tile.shared_layout<offset = [[0, 1], [0, 2], [0, 4], [0, 8], [0, 16], [1, 0], [2, 0], [4, 0]], repeat = [1, 1]>, #tile.shared>"
+LAYOUT = "#tile.shared_layout<offset = [[0, 1], [0, 2], [0, 4], [0, 8], [0, 16], [1, 0], [2, 0], [4, 0]], repeat = [1, 1]>"
+BUFFER = f"memref<8x32xf32, {LAYOUT}, #tile.shared>"
 TILE = "tensor<8x32xf32>"
 
 

@@ -49,7 +49,7 @@ def matmul(
     b_strides = (1, k) if b_transposed else (n, 1)
     a_type, b_type = memref(element, (m, k), a_strides), memref(element, (k, n), b_strides)
     c_type = memref(out, (m, n), (n, 1))
-    acc = f"tensor<{bm}x{bn}xf32>"
+    acc, a_tile, b_tile = f"tensor<{bm}x{bn}xf32>", f"tensor<{bm}x{bk}x{element}>", f"tensor<{bk}x{bn}x{element}>"
     lines = [
         f"  %va = {view('%a', element, (m, k), a_strides)}",
         f"  %vb = {view('%b', element, (k, n), b_strides)}",
@@ -67,7 +67,7 @@ def matmul(
         f"  %acc = scf.for %i = %zero to %k step %bk iter_args(%old = %init) -> ({acc}) {{",
         f"    %ta = tile.load %va[%m0, %i] dims array<i64: 0, 1> vector 1 : i64 : {a_type} -> tensor<{bm}x{bk}x{element}>",
         f"    %tb = tile.load %vb[%i, %n0] dims array<i64: 0, 1> vector 1 : i64 : {b_type} -> tensor<{bk}x{bn}x{element}>",
-        f'    %new = tile.contract %ta, %tb, %old "{instruction}" : tensor<{bm}x{bk}x{element}>, tensor<{bk}x{bn}x{element}>, {acc} -> {acc}',
+        f'    %new = tile.contract %ta, %tb, %old "{instruction}" : {a_tile}, {b_tile}, {acc} -> {acc}',
         f"    scf.yield %new : {acc}",
         "  }",
     ]
@@ -75,9 +75,10 @@ def matmul(
     args = f"%a: !tile.ptr<{element}>, %b: !tile.ptr<{element}>"
     if bias:
         args += ", %d: !tile.ptr<f32>"
+        d_type = memref("f32", (1, n), (0, 1))
         lines += [
             f"  %vd = {view('%d', 'f32', (1, n), (0, 1))}",
-            f"  %td = tile.load %vd[%zero, %n0] dims array<i64: 0, 1> vector 1 : i64 : {memref('f32', (1, n), (0, 1))} -> tensor<1x{bn}xf32>",
+            f"  %td = tile.load %vd[%zero, %n0] dims array<i64: 0, 1> vector 1 : i64 : {d_type} -> tensor<1x{bn}xf32>",
             f"  %wide = tile.broadcast %td : tensor<1x{bn}xf32> -> {acc}",
             f"  %sum = arith.addf %acc, %wide : {acc}",
         ]

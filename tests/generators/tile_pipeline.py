@@ -2,7 +2,6 @@
 
 from typing import TypeVar
 
-import treadle.dialects  # noqa: F401  (registers the dialects)
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import Pass, run_passes
@@ -16,7 +15,7 @@ from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 
-O = TypeVar("O", bound=Operation)
+Op = TypeVar("Op", bound=Operation)
 
 ORDER: tuple[type[Pass], ...] = (
     SetAccessWidthsPass,
@@ -44,7 +43,7 @@ def lowered(text: str, last: type[Pass] | None) -> builtin.ModuleOp:
     return module
 
 
-def find(module: Operation, kind: type[O]) -> list[O]:
+def find(module: Operation, kind: type[Op]) -> list[Op]:
     """All operations of a kind, in order."""
     return [op for op in module.walk() if isinstance(op, kind)]
 

@@ -13,7 +13,8 @@ from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 
 OPS = ("sync.", "tile.copy", "tile.local", "tile.contract", "tile.store")
-BUFFER = "memref<8x32xf32, #tile.shared_layout<offset = [[0, 1], [0, 2], [0, 4], [0, 8], [0, 16], [1, 0], [2, 0], [4, 0]], repeat = [1, 1]>, #tile.shared>"
+LAYOUT = "#tile.shared_layout<offset = [[0, 1], [0, 2], [0, 4], [0, 8], [0, 16], [1, 0], [2, 0], [4, 0]], repeat = [1, 1]>"
+BUFFER = f"memref<8x32xf32, {LAYOUT}, #tile.shared>"
 TILE = "tensor<8x32xf32>"
 
 
@@ -103,7 +104,8 @@ def test_parity_is_carried_through_nested_loops() -> None:
     text = kernel_texts.matmul(512, 512, 512)
     inner = text[text.index("  %acc = scf.for") : text.index("  tile.store")]
     nested = (
-        "  %one = arith.constant 1 : index\n  %acc = scf.for %rep = %zero to %k step %one iter_args(%outer = %init) -> (tensor<128x128xf32>) {\n"
+        "  %one = arith.constant 1 : index\n"
+        "  %acc = scf.for %rep = %zero to %k step %one iter_args(%outer = %init) -> (tensor<128x128xf32>) {\n"
         + inner.replace("%acc", "%in").replace("%init", "%outer")
         + "    scf.yield %in : tensor<128x128xf32>\n  }\n"
     )
@@ -181,8 +183,8 @@ def test_hazards(body: str, expected: str) -> None:
 
 def test_buffers_that_share_bytes_are_ordered() -> None:
     body = store("%p") + load("%p") + store("%q") + load("%q")
-    assert straight(body) == "store barrier load store barrier load".split()
-    assert straight(body, packed=True) == "store barrier load barrier store barrier load".split()
+    assert straight(body) == ["store", "barrier", "load", "store", "barrier", "load"]
+    assert straight(body, packed=True) == ["store", "barrier", "load", "barrier", "store", "barrier", "load"]
 
 
 def test_branches_join() -> None:

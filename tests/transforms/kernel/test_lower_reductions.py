@@ -74,6 +74,6 @@ def test_partial_then_gathered_reduction_counts_every_element_once(layout: TileL
 
 
 def test_warps_that_share_bits_with_lanes_are_refused() -> None:
-    crossed = TileLayout((), ((1, 1),) + ((2, 0), (4, 0), (8, 0), (16, 0)), ((0, 1),), (1, 1))
+    crossed = TileLayout((), ((1, 1), (2, 0), (4, 0), (8, 0), (16, 0)), ((0, 1),), (1, 1))
     with pytest.raises(InternalError):
         warp_group_mask(crossed, 1)

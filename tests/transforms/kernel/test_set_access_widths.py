@@ -1,7 +1,7 @@
 """set-access-widths on text."""
 
-from generators import tile_kernel_texts as kernel_texts
 import pytest
+from generators import tile_kernel_texts as kernel_texts
 from generators.tile_pipeline import find, lowered
 
 from treadle.dialects import tile

@@ -1,13 +1,14 @@
 """set-operand-staging on text."""
 
-from generators import tile_kernel_texts as kernel_texts
 import pytest
+from generators import tile_kernel_texts as kernel_texts
 from generators.tile_pipeline import find, lowered
 
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import SharedLayoutAttr
 from treadle.ir.dialects import builtin
 from treadle.layout.shared_layout import SharedLayout, swizzled
+from treadle.machine import target_spec
 from treadle.remarks import collect_remarks
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
@@ -82,7 +83,5 @@ def test_kernels_without_contractions_and_staged_ones_are_left_alone() -> None:
     done = lowered(kernel_texts.matmul(512, 512, 512), InsertSyncPass)
     before = str(done)
     for kernel in find(done, tile.KernelOp):
-        from treadle.machine import target_spec
-
         SetOperandStagingPass().run(kernel, target_spec("sm_90a"))
     assert str(done) == before

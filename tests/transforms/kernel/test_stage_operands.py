@@ -5,6 +5,7 @@ from generators.tile_pipeline import find, lowered, skeleton
 
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import is_shared
+from treadle.machine import target_spec
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 
@@ -48,8 +49,6 @@ def test_a_contraction_outside_loops() -> None:
 
 
 def test_contractions_without_a_decision_are_left_alone() -> None:
-    from treadle.machine import target_spec
-
     module = lowered(kernel_texts.matmul(512, 512, 512), SetAccessWidthsPass)
     before = str(module)
     for kernel in find(module, tile.KernelOp):
