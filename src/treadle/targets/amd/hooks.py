@@ -7,7 +7,7 @@ The machine scheduler does not see that matrix instructions belong to a phase, s
 from collections.abc import Sequence
 
 from treadle.codegen.llvm_text import F32, I1, I32, Builder, Value, i32, key_value, zero
-from treadle.dialects.tile import ContractOp, KernelOp, ProgramIdOp, layout_of
+from treadle.dialects.tile import ContractOp, KernelOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import builtin
@@ -17,6 +17,7 @@ from treadle.targets.amd.matrix import emit_matrix, instruction_fragments, zero_
 from treadle.targets.interface import ExpectedFacts
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.hooks import SimtHooks
+from treadle.targets.simt.types import type_name
 
 # What the runtime could pass beside the arguments; none is used, and each would take registers or argument bytes.
 _ABSENT = (
@@ -141,16 +142,18 @@ class AmdHooks(SimtHooks):
         row = self._row(value)
         return 1 if row is None else instruction_fragments(row)[2].num_registers
 
-    def carried_start(self, b: Builder, value: SSAValue, registers: Value) -> Value:
+    def carried_start(self, ctx: KernelContext, value: SSAValue, registers: Sequence[Value]) -> Value:
         row = self._row(value)
-        return zero_accumulator(b, row) if row is not None and registers.text == zero(registers.type).text else registers
+        if row is not None and all(register.text == zero(register.type).text for register in registers):
+            return zero_accumulator(ctx.b, row)
+        return ctx.pack(registers)
 
     def _row(self, value: SSAValue) -> MatrixInstruction | None:
         """The instruction whose accumulator a tile is."""
         if not isinstance(value.type, builtin.TensorType) or (layout := layout_of(value)) is None:
             return None
         row = self._accumulators.get(layout)
-        return row if row is not None and str(value.type.element_type) == row.accumulator_type else None
+        return row if row is not None and type_name(tile_type(value).element_type) == row.accumulator_type else None
 
     def math(self, b: Builder, name: str, args: Sequence[Value]) -> Value | None:
         # LLVM puts the scaling for small results around the machine's exponential.

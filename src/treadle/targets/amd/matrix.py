@@ -24,7 +24,7 @@ _FP8_WORDS = {"f8E4M3FN": "fp8", "f8E5M2": "bf8", "f8E4M3FNUZ": "fp8", "f8E5M2FN
 class Intrinsic:
     """An LLVM intrinsic: its `name`, the LLVM types of operands and accumulator, and the form of its argument list.
 
-    "mfma": a, b, c and three immediates (broadcast and swizzle of blocks, unused). "wmma": a, b, c. "wmma_signed": operands with signs, clamp.
+    "mfma": a, b, c and three immediates (broadcast and swizzle of blocks, unused). "wmma": a, b, c. "wmma_signed": with signs and clamp.
     """
 
     name: str

@@ -39,9 +39,12 @@ def _grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequence[in
     found: list[Value] = []
     for value, group in zip(values, groups, strict=True):
         flat = ctx.flatten([value])
-        if group > 1:
-            flat = [ctx.pack(flat[at : at + group]) for at in range(0, len(flat), group)]
-        found += [ctx.hooks.carried_start(ctx.b, value, v) for v in flat] if start and group > 1 else flat
+        if group == 1:
+            found += flat
+            continue
+        for at in range(0, len(flat), group):
+            registers = flat[at : at + group]
+            found.append(ctx.hooks.carried_start(ctx, value, registers) if start else ctx.pack(registers))
     return found
 
 

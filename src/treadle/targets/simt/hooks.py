@@ -173,10 +173,10 @@ class SimtHooks(ABC):
         _ = value
         return 1
 
-    def carried_start(self, b: Builder, value: SSAValue, registers: Value) -> Value:
-        """What a loop starts from for one group of a carried tile; here a constant may be replaced by a value of its own."""
-        _ = b, value
-        return registers
+    def carried_start(self, ctx: "KernelContext", value: SSAValue, registers: Sequence[Value]) -> Value:
+        """What a loop starts from for one group of a carried tile; here constants may be replaced by a value of the group's own."""
+        _ = value
+        return ctx.pack(registers)
 
     def math(self, b: Builder, name: str, args: Sequence[Value]) -> Value | None:
         """A native form of one scalar function, or None for the common expansion.

@@ -1,0 +1,88 @@
+"""AMDGPU assembly text as instructions, branches and loops. Reads what LLVM prints, and foreign listings of the same syntax."""
+
+import re
+from dataclasses import dataclass
+
+from treadle.errors import InternalError
+
+_LABEL = re.compile(r"^([A-Za-z_.$][\w.$@]*):")
+_INSTRUCTION = re.compile(r"^\s+([a-z][a-z0-9_]+)\b\s*(.*)$")
+_END = re.compile(r"^\.Lfunc_end\d+:|^\s*\.section\b|^\s*\.size\b|^\s*\.amdhsa_kernel\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One machine instruction: `operands` as written, `line` of the text (from 1), `target` the index that a branch goes to."""
+
+    mnemonic: str
+    operands: str
+    line: int
+    target: int | None = None
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether it may go elsewhere than to the next instruction."""
+        return self.mnemonic == "s_branch" or self.mnemonic.startswith("s_cbranch")
+
+    @property
+    def ends(self) -> bool:
+        """Whether the next instruction never follows it."""
+        return self.mnemonic in ("s_endpgm", "s_branch", "s_setpc_b64", "s_trap")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One kernel's instructions in order. `loops`: first and last index of the body of each backward branch, inner ones included."""
+
+    kernel: str
+    instructions: tuple[Instruction, ...]
+
+    @property
+    def loops(self) -> tuple[tuple[int, int], ...]:
+        """Backward branches as (target, branch)."""
+        found = enumerate(self.instructions)
+        return tuple((one.target, at) for at, one in found if one.target is not None and one.target <= at)
+
+    def successors(self, at: int) -> tuple[int, ...]:
+        """Indices that may be executed after instruction `at`."""
+        one = self.instructions[at]
+        follow = () if one.ends or at + 1 == len(self.instructions) else (at + 1,)
+        return follow if one.target is None else (*follow, one.target)
+
+    def counts(self) -> dict[str, int]:
+        """How often each mnemonic stands in the text."""
+        found: dict[str, int] = {}
+        for one in self.instructions:
+            found[one.mnemonic] = found.get(one.mnemonic, 0) + 1
+        return found
+
+
+def parse(assembly: str, kernel: str) -> Listing:
+    """The instructions of one kernel; raises InternalError where the text has no such label, or a branch leaves it."""
+    labels: dict[str, int] = {}
+    found: list[tuple[str, str, int]] = []
+    inside = False
+    for number, raw in enumerate(assembly.splitlines(), 1):
+        line = re.split(r";|//", raw, maxsplit=1)[0].rstrip()
+        label = _LABEL.match(line)
+        if not inside:
+            inside = label is not None and label.group(1) == kernel
+            continue
+        if _END.match(line):
+            break
+        if label is not None:
+            labels[label.group(1)] = len(found)
+            line = line[label.end() :]
+        if instruction := _INSTRUCTION.match(line):
+            found.append((instruction.group(1), instruction.group(2).strip(), number))
+    if not found:
+        raise InternalError(f"assembly holds no instructions of kernel {kernel}")
+    made: list[Instruction] = []
+    for mnemonic, operands, number in found:
+        target = None
+        if mnemonic == "s_branch" or mnemonic.startswith("s_cbranch"):
+            if operands not in labels or labels[operands] == len(found):
+                raise InternalError(f"kernel {kernel}, line {number}: branch to '{operands}', which is not in the kernel")
+            target = labels[operands]
+        made.append(Instruction(mnemonic, operands, number, target))
+    return Listing(kernel, tuple(made))
