@@ -39,7 +39,7 @@ def check(got: Array, reference: ReferenceResult) -> CheckResult:
         same = (have == want) | ((have != have) & (want != want))
         if is_float(reference.element):
             precision = precision_of(storage_dtype(reference.element))
-            bound = bound + precision.unit * np.abs(want) + precision.floor
+            bound = bound + np.where(np.isfinite(want), precision.unit * np.abs(want) + precision.floor, 0.0)
             overflow = np.isinf(have) & (np.sign(have) == np.sign(want)) & (np.abs(want) + bound >= precision.largest)
             same |= overflow | (np.isnan(have) & np.isinf(bound)) | (np.isinf(want) & np.isinf(bound))
         quotient = np.where(same, 0.0, np.where(np.isinf(bound), 0.0, difference / np.where(bound > 0, bound, 1e-300)))

@@ -182,13 +182,22 @@ def operation_error(op: Operation, args: Sequence[Tracked], value: Array) -> Arr
     if isinstance(op, arith.ConstantOp):
         return None
     if is_float(element_type(op.results[0].type)):
-        error = _float_error(op, args, value)
+        error = _where_finite(_float_error(op, args, value), args, value, precision_of_type(op).largest)
     elif all(a.error is None for a in args):
         return None
     else:
         error = _integer_error(op, args)
     # An infinite value times no error at all is exact.
     return np.where(np.isnan(error), 0.0, error)
+
+
+def _where_finite(error: Any, args: Sequence[Tracked], value: Array, largest: float) -> Any:
+    """A result beyond the type's range is uncertain: a machine has an infinity there. An infinite one is exact, unless an operand is uncertain."""
+    doubtful = np.zeros((), dtype=np.bool_)
+    for arg in args:
+        doubtful = doubtful | np.isinf(_error(arg))
+    error = np.where(np.isinf(value), np.where(doubtful, np.inf, 0.0), error)
+    return np.where(np.isfinite(value) & (np.abs(value) > largest), np.inf, error)
 
 
 def combined(*errors: Array | float | None) -> Array | None:
