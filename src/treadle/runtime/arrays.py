@@ -80,6 +80,10 @@ _BY_TORCH: Final[Mapping[str, str]] = {
 }
 
 
+_torch_names: dict[Any, str] = {}
+"""MLIR names of the PyTorch types that were met; by the type object, since its text takes a microsecond."""
+
+
 def dtype_names() -> tuple[str, ...]:
     """MLIR names of all element types that arrays can have."""
     return tuple(_BY_NAME)
@@ -104,7 +108,7 @@ def same_bits(given: str, expected: str) -> bool:
     return given.removeprefix("u") == expected.removeprefix("u") and given.lstrip("u").startswith("i")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would double the cost of making one, which every call pays for every argument
 class ArrayView:
     """An array wherever it is. `dtype` is the MLIR name ("" if there is none), `strides` are in elements, `owner` keeps it alive."""
 
@@ -162,10 +166,12 @@ def _view_of_torch(tensor: Any) -> ArrayView:
     kind: Kind = "cpu"
     if where.type == "cuda":
         kind = "hip" if sys.modules["torch"].version.hip else "cuda"
-    shape, strides, dtype = tuple(tensor.shape), tuple(tensor.stride()), _BY_TORCH.get(str(tensor.dtype), "")
-    held = tensor.detach()
-    host = None if kind != "cpu" or not dtype else dlpack.host_array(held.data_ptr(), shape, strides, numpy_dtype(dtype), held)
-    return ArrayView(held.data_ptr(), shape, strides, dtype, kind, where.index or 0, held, host)
+    dtype = _torch_names.get(tensor.dtype)
+    if dtype is None:
+        dtype = _torch_names[tensor.dtype] = _BY_TORCH.get(str(tensor.dtype), "")
+    shape, strides, address = tuple(tensor.shape), tensor.stride(), tensor.data_ptr()
+    host = dlpack.host_array(address, shape, strides, numpy_dtype(dtype), tensor) if kind == "cpu" and dtype else None
+    return ArrayView(address, shape, strides, dtype, kind, where.index or 0, tensor, host)
 
 
 def _view_of_dlpack(array: Any) -> ArrayView:
