@@ -2,9 +2,11 @@
 
 import pytest
 
+from treadle.dialects import all_dialects_context
 from treadle.errors import TreadleError
 from treadle.ir.text import parse_module, print_module
 
+CONTEXT = all_dialects_context()
 KERNEL = """dispatch.kernel @k(%x: tensor<?x4xf16>, %s0: index) -> (tensor<4x?xf16>) attributes {
   symbols = ["s0"], arg_shapes = [["s0", "4"]], arg_strides = [["4", "1"]], arg_align = array<i64: 16>,
   result_shapes = [["4", "s0"]], result_strides = [["s0", "1"]], result_align = array<i64: 256>, origin = "transpose"} {
@@ -35,8 +37,8 @@ REGION = """func.func @f(%x: tensor<3xf32>) -> tensor<3xf32> {
 
 @pytest.mark.parametrize("text", [KERNEL, PROGRAM, REGION, KERNEL + PROGRAM])
 def test_round_trip(text: str) -> None:
-    printed = print_module(parse_module(text, "a.mlir"))
-    assert print_module(parse_module(printed, "b.mlir")) == printed
+    printed = print_module(parse_module(text, "a.mlir", CONTEXT))
+    assert print_module(parse_module(printed, "b.mlir", CONTEXT)) == printed
     for line in text.splitlines():
         if line.strip().startswith(("dispatch.launch", "dispatch.check", "%v = dispatch")):
             assert line.strip() in printed
@@ -68,4 +70,4 @@ def test_round_trip(text: str) -> None:
 def test_verifiers(text: str, old: str, new: str, message: str) -> None:
     assert old in text
     with pytest.raises(TreadleError, match=message):
-        parse_module(text.replace(old, new, 1), "a.mlir")
+        parse_module(text.replace(old, new, 1), "a.mlir", CONTEXT)

@@ -6,9 +6,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
-from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Block, BlockArgument, Operation, SSAValue
+from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Attribute, Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg
 
 
@@ -60,6 +60,11 @@ class StructuredOp:
         """The scalars the body computes, one an output."""
         last = self.body.last_op
         return tuple(last.operands) if last is not None else ()
+
+
+def tensor_of(value: SSAValue) -> builtin.TensorType[Attribute] | None:
+    """The type of a tensor; None for other values."""
+    return cast(builtin.TensorType[Attribute], value.type) if isinstance(value.type, builtin.TensorType) else None
 
 
 def dim_map(rank: int, dims: tuple[int, ...] | list[int] | range) -> AffineMap:

@@ -1,142 +1,38 @@
 """Sizes of every tensor of a function as expressions over the sizes of its arguments.
 
-Each dynamic axis of an argument is a symbol. Walking the function gives each tensor a shape and each `index` value an expression; where an operation
-requires two sizes to agree, one symbol replaces the other (the inputs' shapes then say so to the runtime) or a check is recorded.
+Each dynamic axis of an argument is a symbol. Walking the function gives each tensor a shape and each `index` value an expression; where an
+operation requires two sizes to agree, one symbol replaces the other (the inputs' shapes then say so to the runtime) or a check is recorded.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 from treadle import errors
+from treadle.analysis.index_arithmetic import affine_value, infer_affine, infer_arithmetic
 from treadle.analysis.indexing import structured
-from treadle.errors import SourceLocation, TreadleError
-from treadle.ir.core import (
-    DYNAMIC_INDEX,
-    AffineBinaryOpExpr,
-    AffineConstantExpr,
-    AffineDimExpr,
-    AffineExpr,
-    AffineMap,
-    AffineSymExpr,
-    Block,
-    Operation,
-    SSAValue,
-)
+from treadle.analysis.sizes import Shapes, SizeCheck, groups_of, kept_axes, mixed, slice_parameters, tensor_sizes, unsupported
+from treadle.errors import TreadleError
+from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, Block, Operation, SSAValue
 from treadle.ir.dialects import affine, arith, builtin, func, tensor
 from treadle.ir.locations import location_of
-from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, product, symbol
+from treadle.plan.expr import Expr, constant, maximum, product
+
+__all__ = [
+    "ALIGN",
+    "DEFAULT_ALIGN",
+    "STRIDES",
+    "Shapes",
+    "SizeCheck",
+    "groups_of",
+    "infer_shapes",
+    "kept_axes",
+    "mixed",
+    "slice_parameters",
+    "unsupported",
+]
 
 STRIDES = "treadle.strides"
 ALIGN = "treadle.align"
 DEFAULT_ALIGN = 16
-
-
-@dataclass(frozen=True, slots=True)
-class SizeCheck:
-    """`left relation right` ("==" or "<=") must hold at run time; `message` says what is wrong where it does not."""
-
-    left: Expr
-    relation: str
-    right: Expr
-    message: str
-    location: SourceLocation | None
-
-
-@dataclass(slots=True)
-class Shapes:
-    """The sizes of one function. `sources[name]` says where a symbol is read: (input, axis), axis < 0 for the stride of axis -1-axis."""
-
-    sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    _shapes: dict[SSAValue, tuple[Expr, ...]] = field(default_factory=dict[SSAValue, tuple[Expr, ...]])
-    _indices: dict[SSAValue, Expr] = field(default_factory=dict[SSAValue, Expr])
-    _replaced: dict[str, Expr] = field(default_factory=dict[str, Expr])
-    _checks: list[SizeCheck] = field(default_factory=list[SizeCheck])
-
-    def shape(self, value: SSAValue) -> tuple[Expr, ...]:
-        """The sizes of a tensor."""
-        if value not in self._shapes:
-            raise errors.InternalError(f"no shape is known for a value of type {value.type}")
-        return tuple(self.resolve(size) for size in self._shapes[value])
-
-    def index(self, value: SSAValue) -> Expr | None:
-        """An index value as an expression; None where it depends on data."""
-        found = self._indices.get(value)
-        return None if found is None else self.resolve(found)
-
-    def resolve(self, size: Expr) -> Expr:
-        """The expression with every replaced symbol replaced."""
-        while used := size.symbols() & self._replaced.keys():
-            size = size.substitute({name: self._replaced[name] for name in used})
-        return size
-
-    @property
-    def checks(self) -> list[SizeCheck]:
-        """What must be checked at run time beyond the inputs' shapes; those that hold always are left out."""
-        found: list[SizeCheck] = []
-        for check in self._checks:
-            left, right = self.resolve(check.left), self.resolve(check.right)
-            gap = (right - left).as_int()
-            if gap is not None and (gap == 0 if check.relation == "==" else gap >= 0):
-                continue
-            found.append(SizeCheck(left, check.relation, right, check.message, check.location))
-        return list({(c.left, c.relation, c.right): c for c in found}.values())
-
-    @property
-    def symbols(self) -> dict[str, tuple[int, int]]:
-        """The symbols still in use and where each is read."""
-        return {name: source for name, source in self.sources.items() if name not in self._replaced}
-
-    def new_symbol(self, source: tuple[int, int]) -> Expr:
-        """A fresh symbol read from `source`."""
-        name = f"s{len(self.sources)}"
-        self.sources[name] = source
-        return symbol(name)
-
-    def set_shape(self, value: SSAValue, sizes: Sequence[Expr]) -> None:
-        """Record the shape of a tensor."""
-        self._shapes[value] = tuple(sizes)
-
-    def set_index(self, value: SSAValue, size: Expr) -> None:
-        """Record an index value."""
-        self._indices[value] = size
-
-    def equate(self, left: Expr, right: Expr, message: str, op: Operation) -> None:
-        """Require two sizes to be equal: a lone symbol is replaced by the other side, else a check is kept.
-
-        Raises `TreadleError` TR202 where both are known and differ.
-        """
-        left, right = self.resolve(left), self.resolve(right)
-        gap = (left - right).as_int()
-        if gap == 0:
-            return
-        if gap is not None:
-            raise TreadleError(errors.SIZE_MISMATCH, location_of(op), message=message, left=left, right=right)
-        for one, other in sorted(((left, right), (right, left)), key=lambda pair: _age(pair[0]), reverse=True):
-            name = _lone_symbol(one)
-            if name is not None and name not in other.symbols():
-                self._replaced[name] = other
-                return
-        self._checks.append(SizeCheck(left, "==", right, message, location_of(op)))
-
-    def require_at_most(self, left: Expr, right: Expr, message: str, op: Operation) -> None:
-        """Require `left <= right`; raises `TreadleError` TR202 where both are known and it fails."""
-        gap = (self.resolve(right) - self.resolve(left)).as_int()
-        if gap is not None and gap < 0:
-            raise TreadleError(errors.SIZE_MISMATCH, location_of(op), message=message, left=self.resolve(left), right=self.resolve(right))
-        if gap is None:
-            self._checks.append(SizeCheck(left, "<=", right, message, location_of(op)))
-
-
-def _lone_symbol(size: Expr) -> str | None:
-    names = size.symbols()
-    return next(iter(names)) if len(names) == 1 and size == symbol(next(iter(names))) else None
-
-
-def _age(size: Expr) -> int:
-    """Later symbols give way to earlier ones, so that the first input names a size."""
-    name = _lone_symbol(size)
-    return -1 if name is None else int(name[1:])
 
 
 def infer_shapes(function: func.FuncOp) -> Shapes:
@@ -176,9 +72,9 @@ def _walk(block: Block, shapes: Shapes) -> None:
         _infer(op, shapes)
         for result in op.results:
             if isinstance(result.type, builtin.TensorType):
-                if result not in shapes._shapes:  # pyright: ignore[reportPrivateUsage]
+                if not shapes.knows(result):
                     raise unsupported(op)
-                known = result.type.get_shape()
+                known = tensor_sizes(result)
                 for axis, (found, size) in enumerate(zip(shapes.shape(result), known, strict=True)):
                     if size != DYNAMIC_INDEX:
                         shapes.equate(found, constant(size), f"axis {axis} of the result of {op.name}", op)
@@ -186,75 +82,6 @@ def _walk(block: Block, shapes: Shapes) -> None:
                     found if size == DYNAMIC_INDEX else constant(size) for found, size in zip(shapes.shape(result), known, strict=True)
                 ]
                 shapes.set_shape(result, sizes)
-
-
-def unsupported(op: Operation) -> TreadleError:
-    """The error for an operation that no kernel and no host program can hold."""
-    hints = {
-        "scf.forall": "write the computation of the whole tensor with linalg operations; tiling is the compiler's choice",
-        "scf.for": "write the loop as a reduction with linalg.generic or linalg.reduce",
-        "scf.if": "choose elementwise with arith.select inside linalg.generic",
-        "scf.while": "write the computation without a data-dependent loop",
-        "func.call": "inline the called function",
-        "tensor.extract": "use the element inside a linalg.generic, with constant indices",
-    }
-    hint = hints.get(op.name, "express it with linalg.generic on tensors, tensor slices and reshapes")
-    return TreadleError(errors.UNSUPPORTED, location_of(op), what=f"'{op.name}' on tensors, outside a kernel,", hint=hint)
-
-
-def mixed(static: Sequence[int], dynamic: Sequence[SSAValue], shapes: Shapes, op: Operation) -> list[Expr]:
-    """A static list with each dynamic marker replaced by the next operand's expression. Raises `TreadleError` TR301 where that depends on data."""
-    values = iter(dynamic)
-    found: list[Expr] = []
-    for entry in static:
-        if entry != DYNAMIC_INDEX:
-            found.append(constant(int(entry)))
-            continue
-        value = next(values)
-        size = shapes.index(value)
-        if size is None:
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(op),
-                what=f"'{op.name}' with a size or offset that is computed from data",
-                hint="compute it from constants and tensor.dim with index arithmetic",
-            )
-        found.append(size)
-    return found
-
-
-def type_sizes(type_: builtin.TensorType) -> list[int]:
-    """Sizes of a tensor type, DYNAMIC_INDEX where dynamic."""
-    return list(type_.get_shape())
-
-
-def groups_of(attr: object) -> list[list[int]]:
-    """The reassociation of expand_shape and collapse_shape as lists of axes of the larger rank."""
-    if not isinstance(attr, builtin.ArrayAttr):
-        raise errors.InternalError("reassociation is not an array")
-    return [[int(entry.value.data) for entry in group] for group in attr]
-
-
-def kept_axes(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, part: builtin.TensorType) -> list[int]:
-    """The axes of the larger tensor that the slice type keeps (dropped ones have static size 1), matched from the left."""
-    wanted = type_sizes(part)
-    sizes = [int(size) for size in op.static_sizes.get_values()]
-    kept: list[int] = []
-    for axis, size in enumerate(sizes):
-        if len(kept) < len(wanted) and wanted[len(kept)] == size:
-            kept.append(axis)
-        elif size != 1:
-            raise errors.InternalError(f"{op.name}: {part} is no rank reduction of sizes {sizes}")
-    return kept
-
-
-def slice_parameters(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, shapes: Shapes) -> tuple[list[Expr], list[Expr], list[Expr]]:
-    """Offsets, sizes and strides of a slice, one an axis of the larger tensor."""
-    return (
-        mixed([int(v) for v in op.static_offsets.get_values()], op.offsets, shapes, op),
-        mixed([int(v) for v in op.static_sizes.get_values()], op.sizes, shapes, op),
-        mixed([int(v) for v in op.static_strides.get_values()], op.strides, shapes, op),
-    )
 
 
 def _slice_bounds(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, whole: SSAValue, shapes: Shapes) -> list[Expr]:
@@ -286,9 +113,9 @@ def _infer(op: Operation, shapes: Shapes) -> None:
                 )
             shapes.set_index(op.result, sizes[number])
         case tensor.EmptyOp():
-            shapes.set_shape(op.tensor, mixed(type_sizes(_tensor(op.tensor)), op.dynamic_sizes, shapes, op))
+            shapes.set_shape(op.tensor, mixed(tensor_sizes(op.tensor), op.dynamic_sizes, shapes, op))
         case tensor.SplatOp():
-            shapes.set_shape(op.result, mixed(type_sizes(_tensor(op.result)), op.dynamicSizes, shapes, op))
+            shapes.set_shape(op.result, mixed(tensor_sizes(op.result), op.dynamicSizes, shapes, op))
         case tensor.CastOp():
             shapes.set_shape(op.dest, shapes.shape(op.source))
         case tensor.CollapseShapeOp():
@@ -298,18 +125,18 @@ def _infer(op: Operation, shapes: Shapes) -> None:
             _infer_expand(op, shapes)
         case tensor.ExtractSliceOp():
             sizes = _slice_bounds(op, op.source, shapes)
-            shapes.set_shape(op.result, [sizes[axis] for axis in kept_axes(op, _tensor(op.result))])
+            shapes.set_shape(op.result, [sizes[axis] for axis in kept_axes(op, op.result)])
         case tensor.InsertSliceOp():
             sizes = _slice_bounds(op, op.dest, shapes)
-            for axis, found in zip(kept_axes(op, _tensor(op.source)), shapes.shape(op.source), strict=True):
+            for axis, found in zip(kept_axes(op, op.source), shapes.shape(op.source), strict=True):
                 shapes.equate(sizes[axis], found, f"axis {axis} of the slice of {op.name}", op)
             shapes.set_shape(op.result, shapes.shape(op.dest))
-        case tensor.ReshapeOp() if DYNAMIC_INDEX not in type_sizes(_tensor(op.result)):
-            sizes = [constant(size) for size in type_sizes(_tensor(op.result))]
+        case tensor.ReshapeOp() if DYNAMIC_INDEX not in tensor_sizes(op.result):
+            sizes = [constant(size) for size in tensor_sizes(op.result)]
             shapes.equate(product(shapes.shape(op.source)), product(sizes), "the number of elements of tensor.reshape", op)
             shapes.set_shape(op.result, sizes)
         case tensor.FromElementsOp():
-            shapes.set_shape(op.result, [constant(size) for size in type_sizes(_tensor(op.result))])
+            shapes.set_shape(op.result, [constant(size) for size in tensor_sizes(op.result)])
         case tensor.PadOp():
             low = mixed([int(v) for v in op.static_low.get_values()], op.low, shapes, op)
             high = mixed([int(v) for v in op.static_high.get_values()], op.high, shapes, op)
@@ -324,19 +151,13 @@ def _infer(op: Operation, shapes: Shapes) -> None:
             total = sum((part[axis] for part in parts), start=constant(0))
             shapes.set_shape(op.result, [total if other == axis else size for other, size in enumerate(parts[0])])
         case affine.ApplyOp() | affine.MinOp():
-            _infer_affine(op, shapes)
+            infer_affine(op, shapes)
         case _ if op.name == "affine.max":
-            _infer_affine(op, shapes)
+            infer_affine(op, shapes)
         case _ if len(op.results) == 1:
-            _infer_arithmetic(op, shapes)
+            infer_arithmetic(op, shapes)
         case _:
             pass
-
-
-def _tensor(value: SSAValue) -> builtin.TensorType:
-    if not isinstance(value.type, builtin.TensorType):
-        raise errors.InternalError(f"{value.type} is not a tensor")
-    return value.type
 
 
 def _infer_structured(op: Operation, shapes: Shapes) -> None:
@@ -374,8 +195,8 @@ def _infer_structured(op: Operation, shapes: Shapes) -> None:
 
 
 def _infer_constant(op: arith.ConstantOp, shapes: Shapes) -> None:
-    if isinstance(type_ := op.result.type, builtin.TensorType):
-        shapes.set_shape(op.result, [constant(size) for size in type_sizes(type_)])
+    if isinstance(op.result.type, builtin.TensorType):
+        shapes.set_shape(op.result, [constant(size) for size in tensor_sizes(op.result)])
     elif isinstance(op.value, builtin.IntegerAttr):
         shapes.set_index(op.result, constant(op.value.value.data))
 
@@ -385,71 +206,3 @@ def _infer_expand(op: tensor.ExpandShapeOp, shapes: Shapes) -> None:
     for axis, (group, size) in enumerate(zip(groups_of(op.reassociation), shapes.shape(op.src), strict=True)):
         shapes.equate(size, product(sizes[inner] for inner in group), f"axis {axis} of the source of {op.name}", op)
     shapes.set_shape(op.result, sizes)
-
-
-def affine_value(expr: AffineExpr, dims: Sequence[Expr], symbols: Sequence[Expr]) -> Expr:
-    """An affine expression over size expressions."""
-    match expr:
-        case AffineDimExpr():
-            return dims[expr.position]
-        case AffineSymExpr():
-            return symbols[expr.position]
-        case AffineConstantExpr():
-            return constant(expr.value)
-        case AffineBinaryOpExpr():
-            left, right = affine_value(expr.lhs, dims, symbols), affine_value(expr.rhs, dims, symbols)
-            operations: dict[str, Callable[[Expr, Expr], Expr]] = {
-                "+": lambda a, b: a + b,
-                "*": lambda a, b: a * b,
-                "mod": lambda a, b: a % b,
-                "floordiv": lambda a, b: a // b,
-                "ceildiv": lambda a, b: -(-a // b),
-            }
-            return operations[expr.kind.get_token()](left, right)
-        case _:
-            raise errors.InternalError(f"affine expression {expr}")
-
-
-def _infer_affine(op: Operation, shapes: Shapes) -> None:
-    map_attr = op.properties.get("map")
-    operands = [shapes.index(value) for value in op.operands]
-    if not isinstance(map_attr, builtin.AffineMapAttr) or any(value is None for value in operands):
-        return
-    map_: AffineMap = map_attr.data
-    values = [value for value in operands if value is not None]
-    results = [affine_value(expr, values[: map_.num_dims], values[map_.num_dims :]) for expr in map_.results]
-    shapes.set_index(
-        op.results[0], minimum(*results) if op.name == "affine.min" else maximum(*results) if op.name == "affine.max" else results[0]
-    )
-
-
-def _infer_arithmetic(op: Operation, shapes: Shapes) -> None:
-    """Arithmetic on index (and integer) scalars that the host can do; division is that of non-negative sizes."""
-    operations: dict[str, Callable[..., Expr]] = {
-        "arith.addi": lambda a, b: a + b,
-        "arith.subi": lambda a, b: a - b,
-        "arith.muli": lambda a, b: a * b,
-        "arith.divsi": lambda a, b: a // b,
-        "arith.divui": lambda a, b: a // b,
-        "arith.floordivsi": lambda a, b: a // b,
-        "arith.ceildivsi": lambda a, b: -(-a // b),
-        "arith.ceildivui": lambda a, b: -(-a // b),
-        "arith.remsi": lambda a, b: a % b,
-        "arith.remui": lambda a, b: a % b,
-        "arith.minsi": minimum,
-        "arith.minui": minimum,
-        "arith.maxsi": maximum,
-        "arith.maxui": maximum,
-        "arith.index_cast": lambda a: a,
-    }
-    if (operation := operations.get(op.name)) is None:
-        return
-    operands = [shapes.index(value) for value in op.operands]
-    if any(value is None for value in operands):
-        return
-    try:
-        shapes.set_index(op.results[0], as_expr(operation(*operands)))
-    except ZeroDivisionError:
-        raise TreadleError(
-            errors.UNSUPPORTED, location_of(op), what=f"'{op.name}' that divides by zero", hint="divide sizes by a positive number"
-        ) from None

@@ -125,7 +125,10 @@ class Memory:
 
 
 def run_program(module: builtin.ModuleOp, inputs: Sequence[Array], name: str | None = None) -> list[Array]:
-    """Execute a program with each kernel evaluated in float64. Fresh memory holds NaN. AssertionError where a check or a shape does not hold."""
+    """Execute a program with each kernel evaluated in float64; fresh memory holds NaN.
+
+    AssertionError where a check or a shape does not hold.
+    """
     found = program(module, name)
     by_name = {kernel.sym_name.data: kernel for kernel in kernels(module)}
     env = {

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from transforms.tensor.dispatch_programs import Array, body_generics, compare, host_ops, kernels, lower
+
 from treadle.dialects import dispatch
 from treadle.errors import TreadleError
 
@@ -77,8 +77,8 @@ def unary(result: str, source: str, op: str, shape: str, element: str = "f32") -
     kinds = ", ".join(['"parallel"'] * rank)
     return f"""
       {result}_e = tensor.empty() : {type_}
-      {result} = linalg.generic {{indexing_maps = [affine_map<({dims}) -> ({dims})>, affine_map<({dims}) -> ({dims})>], iterator_types = [{kinds}]}}
-        ins({source} : {type_}) outs({result}_e : {type_}) {{
+      {result} = linalg.generic {{indexing_maps = [affine_map<({dims}) -> ({dims})>, affine_map<({dims}) -> ({dims})>],
+        iterator_types = [{kinds}]}} ins({source} : {type_}) outs({result}_e : {type_}) {{
       ^bb0(%i: {element}, %o: {element}):
         %r = {op} %i : {element}
         linalg.yield %r : {element}
@@ -186,7 +186,8 @@ def test_unused_arguments_and_dead_code_make_no_kernels() -> None:
     [
         ("%r = scf.forall (%i) in (5) shared_outs(%o = %x) -> (tensor<5xf32>) { scf.forall.in_parallel { } }", 3, "scf.forall"),
         (
-            "%c = arith.constant true\n%r = scf.if %c -> (tensor<5xf32>) { scf.yield %x : tensor<5xf32> } else { scf.yield %x : tensor<5xf32> }",
+            "%c = arith.constant true\n%r = scf.if %c -> (tensor<5xf32>) { scf.yield %x : tensor<5xf32> }"
+            " else { scf.yield %x : tensor<5xf32> }",
             4,
             "scf.if",
         ),

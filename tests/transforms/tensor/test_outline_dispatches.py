@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from transforms.tensor.dispatch_programs import Array, compare, host_ops, kernels, lower, program, run_program
+
 from treadle.dialects import dispatch
 from treadle.errors import TreadleError
 from treadle.ir.text import print_module
@@ -120,8 +120,8 @@ def test_arithmetic_on_whole_tensors() -> None:
 def exp_of(source: str, type_: str, rank: int) -> str:
     dims = ", ".join(f"d{d}" for d in range(rank))
     kinds = ", ".join(['"parallel"'] * rank)
-    return f"""%r = linalg.generic {{indexing_maps = [affine_map<({dims}) -> ({dims})>, affine_map<({dims}) -> ({dims})>], iterator_types = [{kinds}]}}
-        ins({source} : {type_}) outs(%e : {type_}) {{
+    return f"""%r = linalg.generic {{indexing_maps = [affine_map<({dims}) -> ({dims})>, affine_map<({dims}) -> ({dims})>],
+        iterator_types = [{kinds}]}} ins({source} : {type_}) outs(%e : {type_}) {{
       ^bb0(%i: f32, %o: f32):
         %v = math.exp %i : f32
         linalg.yield %v : f32
@@ -137,7 +137,7 @@ def test_extract_slice_is_a_view() -> None:
     module = compare(text, normal(9, 11))
     (kernel,) = kernels(module)
     assert dispatch.text_lists(kernel.arg_strides) == (("22", "2"),)
-    assert list(kernel.arg_align.get_values()) == [4]  # element 23 of a 16-byte aligned array
+    assert dispatch.integers(kernel.arg_align) == (4,)  # element 23 of a 16-byte aligned array
     assert len(host_ops(module, dispatch.LaunchOp)) == 1
 
 
@@ -237,7 +237,7 @@ def test_strides_and_alignment_of_arguments() -> None:
     assert program(module).dim_sources() == {"s0": (0, -1)}
     (kernel,) = kernels(module)
     assert dispatch.text_lists(kernel.arg_strides) == (("s0", "1"),)
-    assert list(kernel.arg_align.get_values()) == [64]
+    assert dispatch.integers(kernel.arg_align) == (64,)
 
 
 @pytest.mark.parametrize("attribute", ["treadle.strides = array<i64: 1>", "treadle.align = 3 : i64", 'treadle.align = "x"'])

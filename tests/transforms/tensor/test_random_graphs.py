@@ -1,11 +1,10 @@
-"""Random graphs of contractions, reductions, broadcasts, transposes, slices and elementwise operations keep their values through the tensor passes."""
+"""Random graphs of contractions, reductions, broadcasts, transposes, slices and elementwise operations keep their values."""
 
 from collections.abc import Callable
 from random import Random
 
 import numpy as np
 import pytest
-
 from transforms.tensor.dispatch_programs import compare
 
 SIZES = (1, 2, 3, 5)
@@ -95,13 +94,13 @@ class Graph:
         matching = [name for name, other in self.values if other == target]
         if op == "addf" and matching and self.random.random() < 0.4:
             initial = self.random.choice(matching)
-        text = f"linalg.reduce {{ arith.{op} }} ins({source} : {self.type(shape)}) outs({initial} : {self.type(target)}) dimensions = [{axis}]"
+        text = (
+            f"linalg.reduce {{ arith.{op} }} ins({source} : {self.type(shape)}) outs({initial} : {self.type(target)}) dimensions = [{axis}]"
+        )
         self.emit(target, text)
 
     def matmul(self) -> None:
-        pairs = [
-            (a, b) for a in self.values for b in self.values if len(a[1]) == 2 and len(b[1]) == 2 and a[1][1] == b[1][0]
-        ]
+        pairs = [(a, b) for a in self.values for b in self.values if len(a[1]) == 2 and len(b[1]) == 2 and a[1][1] == b[1][0]]
         if not pairs:
             return
         (left, a), (right, b) = self.random.choice(pairs)
@@ -126,8 +125,8 @@ class Graph:
         ]
         dest, other = self.random.choice(fitting)
         offsets = [self.random.randint(0, o - s) for o, s in zip(other, shape, strict=True)]
-        text = f"tensor.insert_slice {source} into {dest}{offsets} {list(shape)} {[1] * len(shape)} : {self.type(shape)} into {self.type(other)}"
-        self.emit(other, text)
+        place = f"{offsets} {list(shape)} {[1] * len(shape)}"
+        self.emit(other, f"tensor.insert_slice {source} into {dest}{place} : {self.type(shape)} into {self.type(other)}")
 
     def collapse(self) -> None:
         if (found := self.pick(2)) is None:

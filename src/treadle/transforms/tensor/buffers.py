@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from treadle.dialects import dispatch
 from treadle.ir.core import Attribute, SSAValue
@@ -115,7 +116,7 @@ def collapsed(buffer: Buffer, groups: Sequence[Sequence[int]]) -> Buffer | None:
     strides: list[Expr] = []
     for group in groups:
         axes = [axis for axis in group if buffer.shape[axis] != 1]
-        for outer, inner in zip(axes, axes[1:], strict=False):
+        for outer, inner in pairwise(axes):
             if buffer.strides[outer] != buffer.strides[inner] * buffer.shape[inner]:
                 return None
         shape.append(product(buffer.shape[axis] for axis in group))

@@ -1,7 +1,8 @@
-"""decompose-tensor-ops: pad, concat, splat and from_elements become fills and slice insertions; casts disappear between kernels' operands.
+"""decompose-tensor-ops: pad, concat, splat and from_elements become fills and slice insertions; casts before generics disappear.
 
-Level: tensor. Reads: `tensor.pad` of one value, `tensor.concat`, `tensor.splat`, `tensor.from_elements` of one element. Writes: `tensor.empty`, `linalg.fill`,
-`tensor.insert_slice`, index arithmetic. Leaves alone: everything else (what it cannot decompose is refused by form-dispatches).
+Level: tensor. Reads: `tensor.pad` of one value, `tensor.concat`, `tensor.splat`, `tensor.from_elements` of one element, `tensor.cast`.
+Writes: `tensor.empty`, `linalg.fill`, `tensor.insert_slice`, index arithmetic.
+Leaves alone: everything else (what it cannot decompose is refused by form-dispatches).
 """
 
 from collections.abc import Sequence
@@ -82,9 +83,9 @@ def _finish(op: Operation, value: SSAValue) -> None:
         block.erase_op(op)
 
 
-def _mixed(static: builtin.DenseArrayBase, dynamic: Sequence[SSAValue]) -> list[Size]:
+def _mixed(static: Sequence[int], dynamic: Sequence[SSAValue]) -> list[Size]:
     values = iter(dynamic)
-    return [int(entry) if entry != DYNAMIC_INDEX else next(values) for entry in static.get_values()]
+    return [int(entry) if entry != DYNAMIC_INDEX else next(values) for entry in static]
 
 
 def decompose_pad(op: tensor.PadOp) -> bool:
@@ -102,7 +103,7 @@ def decompose_pad(op: tensor.PadOp) -> bool:
         scalar = constant.results[0]
     elif not isinstance(owner, Operation) and owner is op.region.block:
         return False
-    low, high = _mixed(op.static_low, op.low), _mixed(op.static_high, op.high)
+    low, high = _mixed(op.static_low.get_values(), op.low), _mixed(op.static_high.get_values(), op.high)
     rank = len(low)
     sizes = [_add(_add(low[axis], _size_of(op.source, axis, op), op), high[axis], op) for axis in range(rank)]
     destination = _fill(scalar, _empty(tensor_type(op.result), sizes, op), op)

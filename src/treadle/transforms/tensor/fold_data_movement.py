@@ -1,8 +1,9 @@
 """fold-data-movement: transposes, broadcasts and copies become part of the maps of their readers, widening casts part of contractions.
 
-Level: tensor, after normalize-generics. Reads: generics. Writes: input maps and bodies of generics that read a copy, transpose or broadcast (the source is
-read directly), and contractions whose operand is a widened tensor (`f16 -> f32` and the like: the narrow tensor becomes the operand, the body widens
-its elements, which is the same computation and what matrix instructions do). A remark tells of each.
+Level: tensor, after normalize-generics. Reads: generics.
+Writes: input maps and bodies of generics that read a copy, transpose or broadcast (the source is read directly), and contractions whose
+operand is a widened tensor (`f16 -> f32` and the like: the narrow tensor becomes the operand and the body widens its elements, which is the
+same computation and what matrix instructions do). A remark tells of each.
 Leaves alone: copies that something other than a generic reads; initial values.
 """
 

@@ -1,8 +1,8 @@
 """form-dispatches: every computation of a function goes into a `dispatch.region`, one for each kernel to be.
 
 Level: tensor, after normalize-generics and fold-data-movement. Reads: generics, fills, the values they use.
-Writes: `dispatch.region` holding copies of a group's generics with their `tensor.empty` and `linalg.fill` initial values (`grouping.py` decides the
-groups); the root carries `dispatch.root`, the region `origin`. The block is put in an order in which every value is defined before its uses.
+Writes: `dispatch.region` holding copies of a group's generics with their `tensor.empty` and `linalg.fill` initial values (`grouping.py`
+decides the groups); the root carries `dispatch.root`, the region `origin`. The block is reordered so that values are defined before uses.
 Leaves alone: slices, reshapes, constants and index arithmetic, which the host program handles.
 Refuses (`TreadleError` TR301): loops and branches on tensors, operations without a kernel, results that are no projection of the loops.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle import errors
-from treadle.analysis.indexing import is_projection, map_dims
+from treadle.analysis.indexing import is_projection, map_dims, tensor_of
 from treadle.analysis.shapes import unsupported
 from treadle.dialects import dispatch
 from treadle.errors import InternalError, TreadleError
@@ -110,7 +110,7 @@ class RegionBuilder:
         owner = value.owner
         if value in self.mapping or not isinstance(owner, Operation):
             return
-        scalar = owner.name.split(".")[0] in ("arith", "math") and not isinstance(value.type, builtin.TensorType)
+        scalar = owner.name.split(".")[0] in ("arith", "math") and tensor_of(value) is None
         if isinstance(value.type, builtin.IndexType) and not isinstance(owner, arith.ConstantOp):
             return
         if isinstance(owner, linalg.ops.FillOp) or scalar:
@@ -133,7 +133,7 @@ class RegionBuilder:
 def make_region(group: Group, grouping: Grouping) -> tuple[dispatch.RegionOp, list[SSAValue]]:
     """The region of a group and the values of the function that its results replace."""
     builder = RegionBuilder(Block(), {})
-    inside = set(group.operations())
+    inside: set[Operation] = set(group.operations())
     for op in group.operations():
         view = view_of(op)
         for value in view.outputs:
@@ -142,7 +142,7 @@ def make_region(group: Group, grouping: Grouping) -> tuple[dispatch.RegionOp, li
         copy = builder.copy(op)
         if op is group.root:
             copy.attributes[ROOT] = builtin.UnitAttr()
-    exported = [result for op in group.members for result in op.results if grouping.needed_outside(result, group)]
+    exported: list[SSAValue] = [result for op in group.members for result in op.results if grouping.needed_outside(result, group)]
     builder.block.add_op(last := dispatch.YieldOp([builder.mapping[value] for value in exported]))
     set_location(last, group.root)
     origin: dict[str, Attribute] = {"origin": builtin.StringAttr(origin_of(group.root))}
@@ -171,7 +171,7 @@ def form_in_function(function: func.FuncOp) -> None:
     for group, region, exported in made:
         if not exported:
             continue
-        inside = set(group.operations())
+        inside: set[Operation] = set(group.operations())
         block.insert_op_after(region, group.members[-1])
         for old, new in zip(exported, region.results, strict=True):
             old.replace_uses_with_if(new, lambda use, inside=inside: _outside(use.operation, inside))

@@ -6,7 +6,7 @@ Leaves alone: `linalg.fill` (an initial value that kernels keep as such), consta
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from treadle.analysis.indexing import structured
 from treadle.ir.context import Context
@@ -17,7 +17,7 @@ from treadle.transforms.tensor.generics import build_generic, clone_body, empty_
 
 
 def _element(type_: Attribute) -> Attribute:
-    return type_.element_type if isinstance(type_, builtin.TensorType) else type_
+    return cast(builtin.TensorType[Attribute], type_).element_type if isinstance(type_, builtin.TensorType) else type_
 
 
 def generalize_arithmetic(op: Operation) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from treadle.analysis.indexing import StructuredOp, classify, structured
+from treadle.analysis.indexing import StructuredOp, classify, structured, tensor_of
 from treadle.errors import InternalError
 from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
@@ -39,11 +39,11 @@ def origin_of(op: Operation) -> str:
     return type(found).__name__.lower() if found is not None else op.name.split(".")[-1]
 
 
-def tensor_type(value: SSAValue) -> builtin.TensorType:
+def tensor_type(value: SSAValue) -> builtin.TensorType[Attribute]:
     """The type of a value known to be a tensor."""
-    if not isinstance(value.type, builtin.TensorType):
+    if (type_ := tensor_of(value)) is None:
         raise InternalError(f"{value.type} is not a tensor")
-    return value.type
+    return type_
 
 
 def build_generic(

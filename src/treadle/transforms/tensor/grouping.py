@@ -1,13 +1,25 @@
 """Which generics of a function become one kernel: pure decisions over the data-flow graph, no rewriting.
 
-Roots take turns in program order: contractions and reductions first, then what is left of the elementwise operations. A group grows by *consumers* (elementwise
-operations over the root's result space, which run on the tile while it is in registers) and by *producers* (elementwise operations whose results
-only this group reads, or that cost no more to recompute than to read back). A group never closes a cycle with another.
+Roots take turns in program order: contractions and reductions first, then what is left of the elementwise operations. A group grows by
+*consumers* (elementwise operations over the root's result space, which run on the tile while it is in registers) and by *producers*
+(elementwise operations whose results only this group reads, or that cost no more to recompute than to read back). A group never closes a
+cycle with another.
 """
 
 from dataclasses import dataclass, field
 
-from treadle.analysis.indexing import Contraction, Copy, Fill, Reduction, StructuredOp, body_cost, classify, is_permutation, is_projection
+from treadle.analysis.indexing import (
+    Contraction,
+    Copy,
+    Fill,
+    Reduction,
+    StructuredOp,
+    body_cost,
+    classify,
+    is_permutation,
+    is_projection,
+    tensor_of,
+)
 from treadle.ir.core import AffineMap, Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg
 from treadle.ir.locations import location_of
@@ -116,7 +128,7 @@ def defining(value: SSAValue) -> Operation | None:
 
 def captured(op: Operation) -> list[SSAValue]:
     """Every value that `op` and what is nested in it reads from outside."""
-    inside = {inner for inner in op.walk()}
+    inside = set(op.walk())
     found: list[SSAValue] = []
     for inner in op.walk():
         for operand in inner.operands:
@@ -243,7 +255,7 @@ def _grow_producers(grouping: Grouping, group: Group) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One read of a producer: operand `number` of `reader` through `map_`; `initial`: as an initial value; `repeated`: by every tile of a contraction."""
+    """One read of a producer through `map_`; `initial`: as an initial value; `repeated`: by every tile of a contraction."""
 
     reader: linalg.ops.GenericOp
     map_: AffineMap
@@ -310,7 +322,7 @@ def _recompute_refusal(op: linalg.ops.GenericOp) -> str | None:
         return f"its {arithmetic} operations are computed once, not in every kernel that reads it"
     if isinstance(classify(op), Copy | Fill):
         return None
-    if _bytes_read(view) > element_bytes(view.outputs[0]):
+    if _bytes_read(view) > max(element_bytes(value) for value in view.outputs):
         return "computing it again reads more memory than its result holds"
     return None
 
@@ -323,6 +335,7 @@ def _bytes_read(view: StructuredOp) -> int:
 
 def element_bytes(value: SSAValue) -> int:
     """Bytes of one element of a tensor, at least 1."""
-    element = value.type.element_type if isinstance(value.type, builtin.TensorType) else value.type
-    width = getattr(element, "bitwidth", 64)
-    return max(1, int(width) // 8)
+    type_ = tensor_of(value)
+    element = type_.element_type if type_ is not None else value.type
+    width = element.bitwidth if isinstance(element, builtin.AnyFloat | builtin.IntegerType) else 64
+    return max(1, width // 8)

@@ -3,8 +3,8 @@
 Level: tensor. Reads: `linalg.generic`, `linalg.fill` and the scalars they use.
 Writes: generics in which
  - loops are ordered: dimensions of the first result, then reductions in their order;
- - scalars (constants, splat constants, fills that are read, elements extracted at constant indices) live in the body or are tensor operands: a body
-   captures values of type `index` only;
+ - scalars (constants, splat constants, fills that are read, elements extracted at constant indices) live in the body or are tensor
+   operands: a body captures values of type `index` only;
  - the `outs` of all-parallel generics are `tensor.empty` and never read (what was read became an input);
  - unused and repeated inputs are gone;
 and a fill that is not the initial value of a reduction becomes a generic without inputs.
@@ -32,18 +32,20 @@ from treadle.transforms.tensor.generics import (
     rename_dims,
     replace,
     sized_loops,
+    tensor_type,
     view_of,
 )
 
 
-def splat_constant(value: SSAValue) -> Attribute | None:
+def splat_constant(value: SSAValue) -> builtin.IntegerAttr | builtin.FloatAttr | None:
     """The scalar attribute that a dense constant holds everywhere; None for other values."""
     owner = value.owner
     if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, builtin.DenseIntOrFPElementsAttr):
         return None
     if not owner.value.is_splat():
         return None
-    return next(iter(owner.value.get_attrs()), None)
+    scalar = next(iter(owner.value.get_attrs()), None)
+    return scalar if isinstance(scalar, builtin.IntegerAttr | builtin.FloatAttr) else None
 
 
 def uniform_scalar(value: SSAValue, anchor: Operation) -> SSAValue | None:
@@ -230,7 +232,7 @@ def fill_as_generic(op: linalg.ops.FillOp) -> linalg.ops.GenericOp:
     if not isinstance(output.owner, tensor.EmptyOp):
         output = empty_like(output, op)
     element = op.body.block.args[-1].type
-    rank = len(output.type.get_shape()) if isinstance(output.type, builtin.TensorType) else 0
+    rank = tensor_type(output).get_num_dims()
     block = Block(arg_types=[element])
     block.add_op(linalg.ops.YieldOp(op.inputs[0]))
     new = build_generic([], [output], [AffineMap.identity(rank)], ["parallel"] * rank, Region(block), op)

@@ -1,11 +1,12 @@
 """outline-dispatches: functions of regions become `dispatch.kernel`s and one `dispatch.program` each.
 
-Level: tensor to dispatch. Reads: `dispatch.region`, slices, reshapes, constants, index arithmetic, `treadle.strides` and `treadle.align` of arguments.
+Level: tensor to dispatch.
+Reads: `dispatch.region`, slices, reshapes, constants, index arithmetic, `treadle.strides` and `treadle.align` of arguments.
 Writes: kernels (those with equal body, shapes, strides and alignments once), programs. Nothing of the functions stays.
 Leaves alone: kernels and programs that are there already.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from treadle.dialects import dispatch
 from treadle.errors import InternalError, TreadleError
 from treadle.ir.context import Context
 from treadle.ir.core import DYNAMIC_INDEX, Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, func, linalg, tensor
+from treadle.ir.dialects import arith, builtin, func, tensor
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import ModulePass, register_pass
 from treadle.plan.expr import Expr, constant
@@ -50,7 +51,7 @@ class ProgramBuilder:
         """One `dispatch.input` an argument; strides and alignment from the argument's attributes."""
         attributes = self.function.arg_attrs.data if self.function.arg_attrs is not None else ()
         for index, argument in enumerate(self.function.body.block.args):
-            given = attributes[index].data if index < len(attributes) else {}
+            given: Mapping[str, Attribute] = attributes[index].data if index < len(attributes) else {}
             shape = self.shapes.shape(argument)
             strides = self._input_strides(index, shape, given.get(STRIDES))
             align = self._input_align(given.get(ALIGN))
@@ -131,7 +132,7 @@ class ProgramBuilder:
                 self.buffers[op.dest] = self.buffer(op.source, op)
             case tensor.ExtractSliceOp():
                 offsets, sizes, strides = slice_parameters(op, self.shapes)
-                kept = kept_axes(op, tensor_type(op.result))
+                kept = kept_axes(op, op.result)
                 self.buffers[op.result] = sliced(self.buffer(op.source, op), offsets, sizes, strides, kept)
             case tensor.ExpandShapeOp():
                 self.buffers[op.result] = expanded(self.buffer(op.src, op), groups_of(op.reassociation), self.shapes.shape(op.result))
@@ -189,7 +190,7 @@ class ProgramBuilder:
         self.buffers[op.result] = destination
         self.writable.add(op.result)
         offsets, sizes, strides = slice_parameters(op, self.shapes)
-        kept = kept_axes(op, tensor_type(op.source))
+        kept = kept_axes(op, op.source)
         self.copy(op.source, sliced(destination, offsets, sizes, strides, kept), op)
 
     def _return(self, op: func.ReturnOp) -> None:

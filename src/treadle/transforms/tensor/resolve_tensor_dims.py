@@ -1,14 +1,15 @@
 """resolve-tensor-dims: sizes of computed tensors become sizes of what they were computed from.
 
-Level: tensor. Reads: `tensor.dim` at constant axes. Writes: constants, operands of `tensor.empty` and of slices, `tensor.dim` of arguments: no size waits
-for a computation any more, so form-dispatches sees the dependences of the data only.
+Level: tensor. Reads: `tensor.dim` at constant axes.
+Writes: constants, operands of `tensor.empty` and of slices, `tensor.dim` of arguments: no size waits for a computation any more, so
+form-dispatches sees the dependences of the data only.
 Leaves alone: sizes of arguments, of collapsed and reshaped tensors, and axes that are not constant.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treadle.analysis.indexing import structured
+from treadle.analysis.indexing import structured, tensor_of
 from treadle.analysis.shapes import kept_axes
 from treadle.ir.context import Context
 from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue
@@ -46,7 +47,7 @@ def size_of(value: SSAValue, axis: int) -> Size | tuple[SSAValue, int]:
             case tensor.ExpandShapeOp():
                 return _entry([int(v) for v in owner.static_output_shape.get_values()], list(owner.dynamic_output_shape), axis)
             case tensor.ExtractSliceOp():
-                whole_axis = kept_axes(owner, tensor_type(value))[axis]
+                whole_axis = kept_axes(owner, value)[axis]
                 return _entry([int(v) for v in owner.static_sizes.get_values()], list(owner.sizes), whole_axis)
             case _:
                 return value, axis
@@ -66,7 +67,8 @@ def _resolve(op: tensor.DimOp) -> None:
     if not isinstance(number, arith.ConstantOp) or not isinstance(number.value, builtin.IntegerAttr):
         return
     axis = number.value.value.data
-    if not isinstance(op.source.type, builtin.TensorType) or not 0 <= axis < op.source.type.get_num_dims():
+    type_ = tensor_of(op.source)
+    if type_ is None or not 0 <= axis < type_.get_num_dims():
         return
     found = size_of(op.source, axis)
     if isinstance(found, tuple):

@@ -1,0 +1,198 @@
+"""The sizes of one function's tensors as expressions: what is known, what replaces what, what must be checked at run time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from treadle import errors
+from treadle.analysis.indexing import tensor_of
+from treadle.errors import SourceLocation, TreadleError
+from treadle.ir.core import DYNAMIC_INDEX, Attribute, Operation, SSAValue
+from treadle.ir.dialects import builtin, tensor
+from treadle.ir.locations import location_of
+from treadle.plan.expr import Expr, constant, symbol
+
+
+@dataclass(frozen=True, slots=True)
+class SizeCheck:
+    """`left relation right` ("==" or "<=") must hold at run time; `message` says what is wrong where it does not."""
+
+    left: Expr
+    relation: str
+    right: Expr
+    message: str
+    location: SourceLocation | None
+
+
+@dataclass(slots=True)
+class Shapes:
+    """The sizes of one function. `sources[name]` says where a symbol is read: (input, axis), axis < 0 for the stride of axis -1-axis."""
+
+    sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    _shapes: dict[SSAValue, tuple[Expr, ...]] = field(default_factory=dict[SSAValue, tuple[Expr, ...]])
+    _indices: dict[SSAValue, Expr] = field(default_factory=dict[SSAValue, Expr])
+    _replaced: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    _checks: list[SizeCheck] = field(default_factory=list[SizeCheck])
+
+    def shape(self, value: SSAValue) -> tuple[Expr, ...]:
+        """The sizes of a tensor."""
+        if value not in self._shapes:
+            raise errors.InternalError(f"no shape is known for a value of type {value.type}")
+        return tuple(self.resolve(size) for size in self._shapes[value])
+
+    def knows(self, value: SSAValue) -> bool:
+        """Whether the tensor has been given a shape."""
+        return value in self._shapes
+
+    def index(self, value: SSAValue) -> Expr | None:
+        """An index value as an expression; None where it depends on data."""
+        found = self._indices.get(value)
+        return None if found is None else self.resolve(found)
+
+    def resolve(self, size: Expr) -> Expr:
+        """The expression with every replaced symbol replaced."""
+        while used := size.symbols() & self._replaced.keys():
+            size = size.substitute({name: self._replaced[name] for name in used})
+        return size
+
+    @property
+    def checks(self) -> list[SizeCheck]:
+        """What must be checked at run time beyond the inputs' shapes; those that hold always are left out."""
+        found: list[SizeCheck] = []
+        for check in self._checks:
+            left, right = self.resolve(check.left), self.resolve(check.right)
+            gap = (right - left).as_int()
+            if gap is not None and (gap == 0 if check.relation == "==" else gap >= 0):
+                continue
+            found.append(SizeCheck(left, check.relation, right, check.message, check.location))
+        return list({(c.left, c.relation, c.right): c for c in found}.values())
+
+    @property
+    def symbols(self) -> dict[str, tuple[int, int]]:
+        """The symbols still in use and where each is read."""
+        return {name: source for name, source in self.sources.items() if name not in self._replaced}
+
+    def new_symbol(self, source: tuple[int, int]) -> Expr:
+        """A fresh symbol read from `source`."""
+        name = f"s{len(self.sources)}"
+        self.sources[name] = source
+        return symbol(name)
+
+    def set_shape(self, value: SSAValue, sizes: Sequence[Expr]) -> None:
+        """Record the shape of a tensor."""
+        self._shapes[value] = tuple(sizes)
+
+    def set_index(self, value: SSAValue, size: Expr) -> None:
+        """Record an index value."""
+        self._indices[value] = size
+
+    def equate(self, left: Expr, right: Expr, message: str, op: Operation) -> None:
+        """Require two sizes to be equal: a lone symbol is replaced by the other side, else a check is kept.
+
+        Raises `TreadleError` TR202 where both are known and differ.
+        """
+        left, right = self.resolve(left), self.resolve(right)
+        gap = (left - right).as_int()
+        if gap == 0:
+            return
+        if gap is not None:
+            raise TreadleError(errors.SIZE_MISMATCH, location_of(op), message=message, left=left, right=right)
+        for one, other in sorted(((left, right), (right, left)), key=lambda pair: _age(pair[0]), reverse=True):
+            name = _lone_symbol(one)
+            if name is not None and name not in other.symbols():
+                self._replaced[name] = other
+                return
+        self._checks.append(SizeCheck(left, "==", right, message, location_of(op)))
+
+    def require_at_most(self, left: Expr, right: Expr, message: str, op: Operation) -> None:
+        """Require `left <= right`; raises `TreadleError` TR202 where both are known and it fails."""
+        gap = (self.resolve(right) - self.resolve(left)).as_int()
+        if gap is not None and gap < 0:
+            raise TreadleError(errors.SIZE_MISMATCH, location_of(op), message=message, left=self.resolve(left), right=self.resolve(right))
+        if gap is None:
+            self._checks.append(SizeCheck(left, "<=", right, message, location_of(op)))
+
+
+def _lone_symbol(size: Expr) -> str | None:
+    names = size.symbols()
+    return next(iter(names)) if len(names) == 1 and size == symbol(next(iter(names))) else None
+
+
+def _age(size: Expr) -> int:
+    """Later symbols give way to earlier ones, so that the first input names a size."""
+    name = _lone_symbol(size)
+    return -1 if name is None else int(name[1:])
+
+
+def unsupported(op: Operation) -> TreadleError:
+    """The error for an operation that no kernel and no host program can hold."""
+    hints = {
+        "scf.forall": "write the computation of the whole tensor with linalg operations; tiling is the compiler's choice",
+        "scf.for": "write the loop as a reduction with linalg.generic or linalg.reduce",
+        "scf.if": "choose elementwise with arith.select inside linalg.generic",
+        "scf.while": "write the computation without a data-dependent loop",
+        "func.call": "inline the called function",
+        "tensor.extract": "use the element inside a linalg.generic, with constant indices",
+    }
+    hint = hints.get(op.name, "express it with linalg.generic on tensors, tensor slices and reshapes")
+    return TreadleError(errors.UNSUPPORTED, location_of(op), what=f"'{op.name}' on tensors, outside a kernel,", hint=hint)
+
+
+def mixed(static: Sequence[int], dynamic: Sequence[SSAValue], shapes: Shapes, op: Operation) -> list[Expr]:
+    """A static list with each dynamic marker replaced by the next operand's expression.
+
+    Raises `TreadleError` TR301 where that depends on data.
+    """
+    values = iter(dynamic)
+    found: list[Expr] = []
+    for entry in static:
+        if entry != DYNAMIC_INDEX:
+            found.append(constant(int(entry)))
+            continue
+        value = next(values)
+        size = shapes.index(value)
+        if size is None:
+            raise TreadleError(
+                errors.UNSUPPORTED,
+                location_of(op),
+                what=f"'{op.name}' with a size or offset that is computed from data",
+                hint="compute it from constants and tensor.dim with index arithmetic",
+            )
+        found.append(size)
+    return found
+
+
+def tensor_sizes(value: SSAValue) -> list[int]:
+    """Sizes of a tensor as its type has them, DYNAMIC_INDEX where dynamic."""
+    type_ = tensor_of(value)
+    if type_ is None:
+        raise errors.InternalError(f"{value.type} is not a tensor")
+    return list(type_.get_shape())
+
+
+def groups_of(attr: Attribute) -> list[list[int]]:
+    """The reassociation of expand_shape and collapse_shape as lists of axes of the larger rank."""
+    groups = cast(builtin.ArrayAttr[builtin.ArrayAttr[builtin.IntegerAttr]], attr)
+    return [[entry.value.data for entry in group] for group in groups]
+
+
+def kept_axes(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, part: SSAValue) -> list[int]:
+    """The axes of the larger tensor that the slice type keeps (dropped ones have static size 1), matched from the left."""
+    wanted = tensor_sizes(part)
+    sizes = [int(size) for size in op.static_sizes.get_values()]
+    kept: list[int] = []
+    for axis, size in enumerate(sizes):
+        if len(kept) < len(wanted) and wanted[len(kept)] == size:
+            kept.append(axis)
+        elif size != 1:
+            raise errors.InternalError(f"{op.name}: {part.type} is no rank reduction of sizes {sizes}")
+    return kept
+
+
+def slice_parameters(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, shapes: Shapes) -> tuple[list[Expr], list[Expr], list[Expr]]:
+    """Offsets, sizes and strides of a slice, one an axis of the larger tensor."""
+    return (
+        mixed([int(v) for v in op.static_offsets.get_values()], op.offsets, shapes, op),
+        mixed([int(v) for v in op.static_sizes.get_values()], op.sizes, shapes, op),
+        mixed([int(v) for v in op.static_strides.get_values()], op.strides, shapes, op),
+    )
