@@ -82,15 +82,16 @@ def matmul_kernel(
     vector: int = 1,
     through_shared: bool = False,
     other: Attribute | None = None,
+    align: int = 16,
 ) -> tile.KernelOp:
     """c[m, n] = sum over k of a[m, k] * b[k, n] (b stored as [n, k] where `transposed_b`); sizes are the symbols m, n, k."""
     tm, tn, tk = tiles
     k = KernelBuilder([operand, operand, accumulator], ["m", "n", "k"])
     m_size, n_size, k_size = k.indices
-    a = k.add(tile.ViewOp(k.pointers[0], [m_size, k_size], [k_size, 1], align=16))
+    a = k.add(tile.ViewOp(k.pointers[0], [m_size, k_size], [k_size, 1], align=align))
     b_strides: list[SSAValue | int] = [1, k_size] if transposed_b else [n_size, 1]
-    b = k.add(tile.ViewOp(k.pointers[1], [k_size, n_size], b_strides, align=16))
-    c = k.add(tile.ViewOp(k.pointers[2], [m_size, n_size], [n_size, 1], align=16))
+    b = k.add(tile.ViewOp(k.pointers[1], [k_size, n_size], b_strides, align=align))
+    c = k.add(tile.ViewOp(k.pointers[2], [m_size, n_size], [n_size, 1], align=align))
     m0, n0 = k.mul(k.program_id(1), k.index(tm)), k.mul(k.program_id(0), k.index(tn))
     zero = k.constant(0, [tm, tn], accumulator)
     a_type, b_type = tile.tile_of([tm, tk], operand), tile.tile_of([tk, tn], operand)

@@ -1,0 +1,53 @@
+"""IREE's CPU backend as an independent opinion on tensor-level modules: many functions compiled at once, called one by one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+class IreeFunctions:
+    """The functions of one text, compiled for this machine. Skips the test where IREE is not installed."""
+
+    def __init__(self, text: str) -> None:
+        compiler = pytest.importorskip("iree.compiler", reason="IREE is not installed (extra `test`)")
+        self._rt: Any = pytest.importorskip("iree.runtime", reason="IREE is not installed (extra `test`)")
+        flags = ["--iree-llvmcpu-target-cpu=host"]
+        binary = compiler.compile_str(text, target_backends=["llvm-cpu"], extra_args=flags)
+        self._config = self._rt.Config("local-sync")
+        context = self._rt.SystemContext(config=self._config)
+        context.add_vm_module(self._rt.VmModule.copy_buffer(context.instance, binary))
+        self._functions = context.modules.module
+
+    def __call__(self, name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """The one result of a function, in its storage type."""
+        rt = self._rt
+        result = self._functions[name](*[self._device_array(a) for a in arrays])
+        view = result._buffer_view
+        if view.element_type == rt.HalElementType.BFLOAT_16:
+            return np.array(view.map().asarray(view.shape, np.dtype(np.uint16))).view(BF16)
+        return np.array(result.to_host())
+
+    def _device_array(self, array: np.ndarray) -> Any:
+        rt = self._rt
+        kinds = {
+            "float32": rt.HalElementType.FLOAT_32,
+            "float16": rt.HalElementType.FLOAT_16,
+            "bfloat16": rt.HalElementType.BFLOAT_16,
+            "int8": rt.HalElementType.SINT_8,
+            "int32": rt.HalElementType.SINT_32,
+        }
+        kind = kinds[array.dtype.name]
+        dense = np.array(array, order="C")
+        view = self._config.device.allocator.allocate_buffer_copy(
+            memory_type=rt.MemoryType.DEVICE_LOCAL,
+            allowed_usage=rt.BufferUsage.DEFAULT,
+            device=self._config.device,
+            buffer=dense.view(np.int16) if dense.dtype == BF16 else dense,
+            element_type=kind,
+        )
+        return rt.DeviceArray(self._config.device, view, implicit_host_transfer=True)
