@@ -3,6 +3,7 @@
 Runs on the GPU that is there, else on the simulator. Code for one NVIDIA and one AMD architecture is generated everywhere.
 """
 
+import re
 import sys
 import time
 from collections import Counter
@@ -15,7 +16,8 @@ from treadle.tools.inputs import make_inputs
 
 EXAMPLES = ("splitk_matmul.mlir", "linear_bias_gelu.mlir", "softmax.mlir")
 TARGETS = ("sm_90a", "gfx942")
-SHOWN_INSTRUCTIONS = 5
+SHOWN_INSTRUCTIONS = 4
+MATRIX_INSTRUCTION = re.compile(r"[A-Z]MMA|v_mfma|v_s?wmma")
 
 
 def run_example(path: Path) -> bool:
@@ -34,14 +36,17 @@ def run_example(path: Path) -> bool:
 
 def show_generated(path: Path) -> None:
     """The kernels' code for each of `TARGETS`: size, registers, and its most frequent instructions."""
-    table = report.table("generated", "target", "kernel", "binary bytes", "registers", "spill bytes", "instructions", "most frequent")
+    table = report.table(
+        "generated", "target", "kernel", "binary bytes", "registers", "spill bytes", "instructions", "matrix instructions", "most frequent"
+    )
     for target in TARGETS:
         program = driver.compile(path, target=target)
         for kernel in program.manifest.kernels:
-            counts = Counter(kernel.facts.get("instructions", {}))
+            counts: Counter[str] = Counter(kernel.facts.get("instructions", {}))
             frequent = ", ".join(f"{name} {count}" for name, count in counts.most_common(SHOWN_INSTRUCTIONS))
+            matrix = ", ".join(f"{name} {count}" for name, count in counts.items() if MATRIX_INSTRUCTION.search(name))
             numbers = (len(program.binaries[kernel.binary]), kernel.facts.get("registers"), kernel.facts.get("spill_bytes"), counts.total())
-            table.add_row(target, kernel.symbol, *(str(number) for number in numbers), frequent)
+            table.add_row(target, kernel.symbol, *(str(number) for number in numbers), matrix or "-", frequent)
     report.console().print(table)
 
 

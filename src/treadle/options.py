@@ -12,14 +12,14 @@ class CompileOptions:
 
     `allow_tf32`: f32 contractions may round their operands to tf32 and use matrix instructions (off, as in PyTorch).
     `verify`: check the module after every pass, and the schedule before emission.
-    `num_warps`: warps of a workgroup, 0 for the compiler's choice.
     `tile`: m, n, k of a contraction's tile, empty for the compiler's choice.
+    `warps`: warps along m and n of a contraction's tile, empty for the compiler's choice.
     """
 
     allow_tf32: bool = False
     verify: bool = True
-    num_warps: int = 0
     tile: tuple[int, ...] = ()
+    warps: tuple[int, ...] = ()
 
     @property
     def f32_precision(self) -> Precision:

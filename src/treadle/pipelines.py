@@ -46,8 +46,11 @@ def tensor_passes() -> tuple[ModulePass, ...]:
 
 def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
     """Dispatch level to tile level: each kernel becomes one workgroup's program."""
+    m, n, k = (*options.tile, 0, 0, 0)[:3]
+    warps_m, warps_n = (*options.warps, 0, 0)[:2]
+    config = SetTileConfigPass(spec.name, options.allow_tf32, m, n, k, warps_m, warps_n)
     return (
-        SetTileConfigPass(target=spec.name, allow_tf32=options.allow_tf32),  # all choices in one place, before anything is rewritten
+        config,  # all choices in one place, before anything is rewritten
         ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
         CsePass(),  # index arithmetic is emitted where it is needed, not once
         DcePass(),  # views and offsets that nothing reads

@@ -55,8 +55,9 @@ def load_array(path: str, expected: TensorRecord) -> Array:
 
 def static_shape(record: TensorRecord, index: int) -> tuple[int, ...]:
     """The shape of an input without dynamic dimensions; raises TreadleError TR804 for one that has them."""
-    if all(isinstance(extent, int) for extent in record.shape):
-        return tuple(int(extent) for extent in record.shape)
+    known = tuple(extent for extent in record.shape if isinstance(extent, int))
+    if len(known) == len(record.shape):
+        return known
     shown = "x".join([*(str(extent) if isinstance(extent, int) else "?" for extent in record.shape), record.dtype])
     raise TreadleError(DYNAMIC_SIZE, index=index, name=record.name, shape=shown, example=shown.replace("?", "64"))
 

@@ -1,7 +1,8 @@
 """Named passes on a file: every pass of the compiler is found, made from its text, run, and the module printed."""
 
+import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from functools import lru_cache
 from importlib import import_module
@@ -10,17 +11,25 @@ from pathlib import Path
 from treadle import transforms
 from treadle.driver.sources import read_source
 from treadle.ir.core import Operation
-from treadle.ir.passes import parse_passes, registered_passes, run_passes
+from treadle.ir.passes import Pass, parse_passes, run_passes
 from treadle.ir.text import parse_module, print_module
 
 Observer = Callable[[str, str], None]
 
 
 @lru_cache(maxsize=1)
-def load_passes() -> None:
-    """Import every module of `treadle.transforms`, and with them all dialects; passes register themselves when they are imported."""
+def all_passes() -> dict[str, type[Pass]]:
+    """Every pass of the compiler by name; the modules of `treadle.transforms` are imported to find them, and with them all dialects."""
     for module in pkgutil.walk_packages(transforms.__path__, transforms.__name__ + "."):
         import_module(module.name)
+    kinds = [kind for kind in _subclasses(Pass) if hasattr(kind, "name") and not inspect.isabstract(kind)]
+    return {kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.name)}
+
+
+def _subclasses(kind: type[Pass]) -> Iterator[type[Pass]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _subclasses(below)
 
 
 def run_file(file: Path, passes: str, after: Observer | None = None) -> str:
@@ -28,8 +37,7 @@ def run_file(file: Path, passes: str, after: Observer | None = None) -> str:
 
     Raises TreadleError for the file's text, for unknown passes and options, and for what a pass refuses.
     """
-    load_passes()
-    chosen = parse_passes(passes)
+    chosen = parse_passes(passes, all_passes())
     source = read_source(file)
     module = parse_module(source.text, source.file)
 
@@ -43,10 +51,9 @@ def run_file(file: Path, passes: str, after: Observer | None = None) -> str:
 
 def describe_passes() -> str:
     """One line a pass: its name, options with their defaults, and the first line of its module's docstring."""
-    load_passes()
     lines: list[str] = []
-    for name, kind in registered_passes().items():
+    for name, kind in all_passes().items():
         options = ", ".join(field.name if field.default is MISSING else f"{field.name}={field.default}" for field in fields(kind))
-        summary = (import_module(kind.__module__).__doc__ or "").partition("\n")[0]
+        summary = (import_module(kind.__module__).__doc__ or "").partition("\n")[0].removeprefix(f"{name}: ")
         lines.append(f"{name}{'{' + options + '}' if options else ''}\n    {summary}\n")
     return "".join(lines)

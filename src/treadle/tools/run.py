@@ -84,8 +84,8 @@ def record(
             one = comparisons[number]
             entry |= {
                 "relative_error": one.relative_error,
-                "largest_error": one.worst_error,
-                "allowed": one.tolerance,
+                "worst": one.worst,
+                "allowed": one.allowed,
                 "correct": one.ok,
             }
         outputs.append(entry)

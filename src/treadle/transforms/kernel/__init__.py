@@ -1,0 +1,1 @@
+"""Passes from dispatch level to schedule level, in the order of `pipelines.py`."""
