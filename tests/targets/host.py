@@ -4,8 +4,9 @@ Checks address arithmetic, predicates, elementwise code and control flow of `tar
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -91,7 +92,7 @@ class HostHooks(SimtHooks):
         raise InternalError("no barriers on the host")
 
 
-def jit(text: str, name: str, argument_types: Sequence[object]) -> tuple[object, object]:
+def jit(text: str, name: str, argument_types: Sequence[Any]) -> tuple[Any, object]:
     """A callable of a void function in LLVM text, and what must stay alive."""
     module = llvm.parse_assembly(text)
     module.verify()
@@ -119,7 +120,9 @@ def run_kernel(kernel: KernelOp, arrays: Sequence[NDArray[np.generic]], symbols:
     del engine
 
 
-def run_scalar_function(emit, inputs: Sequence[NDArray[np.generic]], result: np.dtype) -> NDArray[np.generic]:
+def run_scalar_function(
+    emit: Callable[[Builder, list[Value]], Value], inputs: Sequence[NDArray[np.generic]], result: np.dtype
+) -> NDArray[np.generic]:
     """`emit(builder, values) -> value` applied to each element; LLVM types follow the arrays'."""
     names = {"float32": "float", "float64": "double", "uint8": "i8", "int32": "i32", "float16": "half"}
     module = Module(TRIPLE)

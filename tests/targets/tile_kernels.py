@@ -1,5 +1,7 @@
 """Hand-written `tile.kernel`s in the form insert-sync leaves them, for the tests of the targets."""
 
+from typing import Any, cast
+
 from treadle.dialects import sync, tile
 from treadle.dialects.tile import (
     AllocOp,
@@ -22,7 +24,7 @@ from treadle.dialects.tile_attributes import PointerType
 from treadle.ir.core import Attribute, Block, ImplicitBuilder, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, math, scf
 from treadle.layout.fragments import tile_fragment, wgmma_accumulator
-from treadle.layout.shared_layout import row_major, swizzled
+from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
 from treadle.layout.tile_layout import TileLayout, blocked
 from treadle.machine import target_spec
 
@@ -35,10 +37,8 @@ def index(value: int) -> SSAValue:
 
 def splat(number: float, tile_type: builtin.TensorType) -> SSAValue:
     element = tile_type.element_type
-    attribute = (
-        builtin.FloatAttr(number, element) if not isinstance(element, builtin.IntegerType) else builtin.IntegerAttr(int(number), element)
-    )
-    return arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(tile_type, [attribute.value.data]), tile_type).result
+    value = int(number) if isinstance(element, builtin.IntegerType) else number
+    return arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(cast("Any", tile_type), [value]), tile_type).result
 
 
 def kernel_block(pointers: list[Attribute], symbols: int = 0) -> Block:
@@ -84,14 +84,14 @@ def vector_add(element: Attribute, width: int = 4, target: str = "sm_90a", warps
 def maximum_region(element: Attribute) -> Region:
     body = Block(arg_types=[element, element])
     with ImplicitBuilder(body):
-        YieldOp([arith.MaximumfOp(*body.args).result])
+        YieldOp([arith.MaximumfOp(body.args[0], body.args[1]).result])
     return Region(body)
 
 
 def add_region(element: Attribute) -> Region:
     body = Block(arg_types=[element, element])
     with ImplicitBuilder(body):
-        YieldOp([arith.AddfOp(*body.args).result])
+        YieldOp([arith.AddfOp(body.args[0], body.args[1]).result])
     return Region(body)
 
 
@@ -198,6 +198,7 @@ def wgmma_matmul(
     result: Attribute | None = None,
     row_bytes: int = 128,
     accumulator_type: Attribute | None = None,
+    a_shared: SharedLayout | None = None,
 ) -> KernelOp:
     """C = A B, or with `b_transposed` C = A B^T (B is n x k), operands by tensor copies or through registers (`copies` False)."""
     accumulator = accumulator_type or builtin.f32
@@ -215,19 +216,18 @@ def wgmma_matmul(
         # The loop dimensions are (k, n); their strides say how B lies.
         vb = ViewOp(pb, [k, n], [1, k] if b_transposed else [n, 1], align=16).result
         vc = ViewOp(pc, [m, n], [n, 1], align=16).result
-        sa = AllocOp(shared_buffer_type([bm, bk], element, swizzled([bm, bk], (1, 0), size, row_bytes))).result
+        sa = AllocOp(shared_buffer_type([bm, bk], element, a_shared or swizzled([bm, bk], (1, 0), size, row_bytes))).result
         order = (0, 1) if b_transposed else (1, 0)
         sb = AllocOp(shared_buffer_type([bk, bn], element, swizzled([bk, bn], order, size, row_bytes))).result
         acc_type = tile_of([bm, bn], accumulator, layout)
         start = splat(0.0, acc_type)
-        if copies:
-            barrier = sync.MbarrierAllocOp(1).result
+        barrier = sync.MbarrierAllocOp(1).result if copies else None
         parity = arith.ConstantOp(builtin.IntegerAttr(0, 32)).result
         flip = arith.ConstantOp(builtin.IntegerAttr(1, 32)).result
         body = Block(arg_types=[INDEX, acc_type, builtin.i32])
         with ImplicitBuilder(body):
             kk, acc, phase = body.args
-            if copies:
+            if barrier is not None:
                 sync.MbarrierExpectOp(barrier, (bm + bn) * bk * size)
                 CopyOp(va, [mm, kk], [0, 1], sa, path="bulk_tensor", barrier=barrier)
                 CopyOp(vb, [kk, nn], [0, 1], sb, path="bulk_tensor", barrier=barrier)
@@ -258,3 +258,18 @@ def wgmma_matmul(
 
 def builtin_bytes(element: Attribute) -> int:
     return {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i8": 1, "i32": 4}.get(str(element), 1)
+
+
+def copy_only(shape: tuple[int, int], element: Attribute, layout: SharedLayout) -> KernelOp:
+    """One tensor copy of a tile, and nothing else."""
+    block = kernel_block([element, element], 1)
+    with ImplicitBuilder(block):
+        rows = block.args[2]
+        view = ViewOp(block.args[0], [rows, 4096], [4096, 1], align=16).result
+        buffer = AllocOp(shared_buffer_type(shape, element, layout)).result
+        barrier = sync.MbarrierAllocOp(1).result
+        sync.MbarrierExpectOp(barrier, shape[0] * shape[1] * builtin_bytes(element))
+        CopyOp(view, [index(0), index(0)], [0, 1], buffer, path="bulk_tensor", barrier=barrier)
+        sync.WaitPhaseOp(barrier, arith.ConstantOp(builtin.IntegerAttr(0, 32)).result)
+        tile.ReturnOp()
+    return finish("copy_only", block, grid=["1", "1", "1"], warps=4, symbols=["s0"])

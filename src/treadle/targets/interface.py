@@ -48,8 +48,8 @@ Param = PointerParam | IndexParam | TensorMapParam
 class ExpectedFacts:
     """What the emitter knows its kernel must look like as machine code, for the audit.
 
-    `matrix_instructions`: static count of matrix instructions issued by the text; `contraction`: the kernel has a matrix or fma contraction,
-    so spills are an error.
+    `matrix_instructions`, `bulk_copies`: static counts in the text. `contraction`: the kernel has a matrix or fma contraction, so that
+    spills are an error.
     """
 
     matrix_instructions: int = 0

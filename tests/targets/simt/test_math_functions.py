@@ -1,6 +1,8 @@
 """Every elementary function against a float64 reference, in units in the last place, with the special values."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +13,7 @@ from treadle.targets.simt import math_functions, small_floats
 
 HOOKS = HostHooks()
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 1e-38, 3.4e38, -3.4e38], np.float32)
-_erf = np.vectorize(math.erf)
+_erf: Callable[[Any], Any] = np.vectorize(math.erf)
 
 
 def samples(low: float, high: float) -> np.ndarray:
@@ -37,7 +39,7 @@ def error_in_ulp(found: np.ndarray, exact: np.ndarray) -> float:
         return float(np.max(np.abs(found[fine].astype(np.float64) - exact[fine]) / unit))
 
 
-CASES = [
+CASES: list[tuple[str, Callable[[Any], Any], float, float, float]] = [
     ("exp", np.exp, -110, 95, 2),
     ("exp2", np.exp2, -155, 135, 2),
     ("expm1", np.expm1, -110, 95, 4),
@@ -56,7 +58,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "reference", "low", "high", "limit"), CASES, ids=[c[0] for c in CASES])
-def test_function(name, reference, low, high, limit) -> None:
+def test_function(name: str, reference: Callable[[Any], Any], low: float, high: float, limit: float) -> None:
     x = samples(low, high)
     if name in ("sin", "cos", "tan"):
         x = x[~(np.isfinite(x) & (np.abs(x) > 1e9))]

@@ -36,4 +36,6 @@ def audit(emitted: EmittedKernel, resources: KernelResources, warnings: tuple[st
             f"kernel {name}: {found} matrix instructions in the machine code, {emitted.expected.matrix_instructions} emitted"
         )
     if counts.get("UTMALDG", 0) < emitted.expected.bulk_copies:
-        raise InternalError(f"kernel {name}: {counts.get('UTMALDG', 0)} tensor copies, {emitted.expected.bulk_copies} emitted")
+        raise InternalError(
+            f"kernel {name}: {counts.get('UTMALDG', 0)} tensor copies in machine code, {emitted.expected.bulk_copies} emitted"
+        )

@@ -1,6 +1,8 @@
 """Constants: scalar attributes and dense splats as LLVM constants."""
 
 import math
+from collections.abc import Sequence
+from typing import cast
 
 from treadle.codegen.llvm_text import Value, floating, integer
 from treadle.errors import InternalError
@@ -22,7 +24,7 @@ def scalar_constant(element: Attribute, number: float) -> Value:
 def attribute_constant(attribute: Attribute) -> Value:
     """The constant of an IntegerAttr or FloatAttr."""
     if isinstance(attribute, builtin.IntegerAttr | builtin.FloatAttr):
-        return scalar_constant(attribute.type, attribute.value.data)
+        return scalar_constant(cast("Attribute", attribute.type), attribute.value.data)
     raise InternalError(f"constant {attribute}")
 
 
@@ -30,12 +32,10 @@ def emit_constant(ctx: KernelContext, op: arith.ConstantOp) -> None:
     """`arith.constant`: a scalar, or a dense splat in every register."""
     value = op.value
     if isinstance(value, builtin.DenseIntOrFPElementsAttr):
-        numbers = value.get_values()
+        numbers = cast("Sequence[int | float]", value.get_values())
         first = numbers[0]
         if not value.is_splat() and any(n != first and not (math.isnan(n) and math.isnan(first)) for n in numbers):
             raise InternalError("only splat constants have a layout")
-        if not isinstance(first, int | float):
-            raise InternalError(f"constant {value}")
         constant = scalar_constant(value.get_element_type(), first)
         ctx.bind(op.result, [constant] * ctx.layout(op.result).num_registers)
         return

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from treadle.codegen.llvm_text import F64, Builder, Value, zero
+from treadle.dialects.tile import tile_type
 from treadle.errors import UNSUPPORTED, InternalError, TreadleError
 from treadle.ir.core import Attribute, Operation
 from treadle.ir.dialects import arith, builtin
@@ -154,7 +155,7 @@ def emit_elementwise(ctx: KernelContext, op: Operation) -> None:
         if isinstance(operand.type, builtin.TensorType):
             registers = ctx.tile(operand)
             if len(registers) != count or ctx.layout(operand) != ctx.layout(result):
-                raise InternalError(f"{op.name}: operand {operand.type} and result {result.type} differ in layout")
+                raise InternalError(f"{op.name}: {tile_type(operand)} and {tile_type(result)} differ in layout")
             columns.append(registers)
         else:
             columns.append([ctx.scalar(operand)] * count)

@@ -1,7 +1,7 @@
 """Global memory: `tile.view`, `tile.load`, `tile.store`.
 
-An address is pointer + (thread's coordinates * strides) + (offsets * strides) + a constant of the register, in 64 bits; the parts are added in
-this order, so that in a loop only the offsets' part moves.
+An address is pointer + (thread's coordinates * strides) + (offsets * strides) + a constant of the register, in 64 bits; the parts are
+added in this order, so that in a loop only the offsets' part moves.
 """
 
 from collections.abc import Sequence

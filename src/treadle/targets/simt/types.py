@@ -33,7 +33,7 @@ def register_type(element: Attribute) -> str:
     if isinstance(element, builtin.IndexType):
         return I32
     if isinstance(element, builtin.IntegerType):
-        return f"i{element.width.data}"
+        return f"i{element.bitwidth}"
     raise InternalError(f"element type {element} has no register type")
 
 
