@@ -1,0 +1,220 @@
+"""Runs code objects in the AMD emulator of the tinygrad repository (test/mockgpu/amd), which interprets the machine code on the CPU.
+
+TREADLE_AMD_EMULATOR names a checkout; without it `load` says why there is none. Nothing of the emulator is kept here.
+
+What the emulator does not see: waits (nothing is ever pending), bank conflicts, hazards between instructions, deadlocks. It does see missing
+barriers, if the waves of a workgroup run in several orders: each wave runs until it meets a barrier, so `run` takes the order.
+
+Its known faults, and what is done here about each:
+- one scratch buffer serves all waves: kernels that use scratch are refused;
+- operands of MFMA and sources of ds_write in accumulation registers are read from the other register file: such kernels are refused;
+- a WMMA whose accumulator is the constant 0 reads register 128 and the following: right as long as nothing wrote them, which zeroed
+  registers at the start and starting instructions at the top of the kernel make so;
+- WMMA on 8-bit floats takes them for f16: refused;
+- f16 operands of matrix instructions: subnormals count as 0, infinities and NaN as finite. Tests use neither.
+"""
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import os
+import re
+import shutil
+import struct
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from treadle.dialects.tile import KernelOp
+from treadle.ir.dialects import builtin
+from treadle.plan import expr
+from treadle.sim.memory import Pointer
+from treadle.sim.program import SimProgram
+from treadle.targets.interface import CompiledKernel, IndexParam, PointerParam
+from treadle.targets.registry import backend
+
+VARIABLE = "TREADLE_AMD_EMULATOR"
+ARCHITECTURES = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3", "gfx1201": "rdna4"}
+ORDERS: dict[str, Callable[[list[int]], list[int]]] = {
+    "forward": lambda waves: waves,
+    "reverse": lambda waves: waves[::-1],
+    "shuffled": lambda waves: [int(w) for w in np.random.default_rng(7).permutation(waves)],
+}
+GUARD_BYTES = 4096
+GUARD = 0xA5
+SHARED_GRANULE = 512
+
+
+def missing() -> str:
+    """Why there is no emulator; empty text if there is one."""
+    path = os.environ.get(VARIABLE, "")
+    if not path:
+        return f"{VARIABLE} names no checkout with the AMD emulator"
+    found = (Path(path) / "test" / "mockgpu" / "amd" / "emu.py").is_file()
+    return "" if found else f"{VARIABLE}={path} holds no test/mockgpu/amd/emu.py"
+
+
+@functools.cache
+def load() -> Any:
+    """The emulator's module. It translates instructions to C; where there is no clang, ziglang's does it."""
+    root = Path(os.environ[VARIABLE])
+    if "CC" not in os.environ and shutil.which("clang") is None:
+        script = Path(tempfile.mkdtemp(prefix="treadle-"), "clang")
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ziglang clang "$@"\n')
+        script.chmod(0o755)
+        os.environ["CC"] = str(script)
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    # The standard library has a package `test` too, which would win over a folder without __init__.
+    package = sys.modules.get("test")
+    if package is None or str(root / "test") not in list(getattr(package, "__path__", [])):
+        package = types.ModuleType("test")
+        package.__path__ = [str(root / "test")]
+        sys.modules["test"] = package
+    return importlib.import_module("test.mockgpu.amd.emu")
+
+
+def refusal(kernel: CompiledKernel) -> str:
+    """Why the emulator's answer about a kernel would not count; empty text if it does."""
+    text = kernel.assembly
+    if kernel.facts.stack_bytes or "scratch_" in re.sub(r"^\s*[.;].*$", "", text, flags=re.MULTILINE):
+        return "scratch"
+    if re.search(r"v_s?mfma\w+ \S+, (?:v\S+, a|a)\[?\d", text) or re.search(r"ds_write\w* v\d+, (?:.*, )?a\[?\d", text):
+        return "operands in accumulation registers"
+    return "WMMA on 8-bit floats" if re.search(r"v_wmma\w+_(fp8|bf8)_", text) else ""
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """A loaded code object: its memory (kept alive) and the addresses of its symbols."""
+
+    memory: "ctypes.Array[ctypes.c_char]"
+    base: int
+    symbols: dict[str, int]
+
+    @staticmethod
+    def load(binary: bytes) -> "CodeObject":
+        """Place the segments of an ELF file and read its dynamic symbols."""
+        phoff, shoff = struct.unpack_from("<QQ", binary, 32)
+        phentsize, phnum, shentsize, shnum = struct.unpack_from("<HHHH", binary, 54)
+        loads = []
+        for i in range(phnum):
+            kind, _, offset, vaddr, _, filesz, memsz = struct.unpack_from("<IIQQQQQ", binary, phoff + i * phentsize)
+            if kind == 1:
+                loads.append((offset, vaddr, filesz, memsz))
+        size = max(vaddr + memsz for _, vaddr, _, memsz in loads)
+        memory = ctypes.create_string_buffer(size + 8192)
+        base = -(-ctypes.addressof(memory) // 4096) * 4096
+        for offset, vaddr, filesz, _ in loads:
+            ctypes.memmove(base + vaddr, binary[offset : offset + filesz], filesz)
+        sections = [struct.unpack_from("<IIQQQQIIQQ", binary, shoff + i * shentsize) for i in range(shnum)]
+        symbols: dict[str, int] = {}
+        for section in sections:
+            if section[1] != 11:  # dynamic symbols
+                continue
+            strings = sections[section[6]][4]
+            for at in range(section[4], section[4] + section[5], 24):
+                name, _, _, _, value, _ = struct.unpack_from("<IBBHQQ", binary, at)
+                end = binary.index(b"\0", strings + name)
+                symbols[binary[strings + name : end].decode()] = base + value
+        return CodeObject(memory, base, symbols)
+
+
+@contextlib.contextmanager
+def wave_order(emulator: Any, order: str) -> Iterator[None]:
+    """Let the waves of every workgroup run in an order."""
+    original = emulator._init_wave
+
+    def permuted(lib: int, wave_start: int, total_threads: int, *rest: Any) -> Any:
+        size = rest[-1]
+        waves = ORDERS[order](list(range(-(-total_threads // size))))
+        return original(lib, waves[wave_start // size] * size, total_threads, *rest)
+
+    emulator._init_wave = permuted
+    try:
+        yield
+    finally:
+        emulator._init_wave = original
+
+
+def _guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A copy of an array at an aligned address with guard bytes on both sides: (the copy, all bytes)."""
+    store = np.full(array.nbytes + 2 * GUARD_BYTES + 256, GUARD, np.uint8)
+    start = GUARD_BYTES + -(store.ctypes.data + GUARD_BYTES) % 256
+    inner = store[start : start + array.nbytes]
+    inner[:] = np.frombuffer(array.tobytes(), np.uint8)
+    return inner, store
+
+
+class EmulatedKernel:
+    """A compiled kernel in the place of the simulator's: the same `symbols`, `grid` and `launch`. `order` names one of `ORDERS`."""
+
+    def __init__(self, kernel: CompiledKernel, symbols: Sequence[str], order: str) -> None:
+        self.kernel = kernel
+        self.symbols = list(symbols)
+        self.order = order
+
+    def grid(self, values: Sequence[int]) -> tuple[int, ...]:
+        """Workgroups along each axis."""
+        environment = dict(zip(self.symbols, values, strict=True))
+        return tuple(expr.parse(text).evaluate(environment) for text in self.kernel.emitted.grid)
+
+    def launch(self, pointers: Sequence[Pointer], values: Sequence[int]) -> None:
+        """Run on the pointers' memory. Raises AssertionError where the kernel writes outside an allocation."""
+        emulator = load()
+        kernel = self.kernel
+        if why := refusal(kernel):
+            raise NotImplementedError(f"the emulator cannot judge {kernel.symbol}: {why}")
+        code = CodeObject.load(kernel.binary)
+        descriptor = code.symbols[f"{kernel.symbol}.kd"]
+        record = ctypes.string_at(descriptor, 64)
+        (shared,) = struct.unpack_from("<I", record, 0)
+        (entry,) = struct.unpack_from("<q", record, 16)
+        (rsrc2,) = struct.unpack_from("<I", record, 52)
+        rsrc2 |= -(-shared // SHARED_GRANULE) << 15  # the launcher's part of the descriptor
+        block = np.zeros(kernel.facts.param_bytes + 8, np.uint8)
+        guarded = {id(pointer.data): _guarded(pointer.data) for pointer in pointers}
+        for param, offset in zip(kernel.emitted.params, kernel.facts.param_offsets, strict=True):
+            if isinstance(param, PointerParam):
+                pointer = pointers[param.arg]
+                address = guarded[id(pointer.data)][0].ctypes.data + pointer.offset * pointer.data.itemsize
+                block[offset : offset + 8] = np.frombuffer(struct.pack("<Q", address), np.uint8)
+            elif isinstance(param, IndexParam):
+                block[offset : offset + 4] = np.frombuffer(struct.pack("<i", values[param.arg - len(pointers)]), np.uint8)
+            else:
+                raise TypeError(f"parameter {param}")
+        with wave_order(emulator, self.order):
+            architecture = ARCHITECTURES[kernel.emitted.cpu]
+            emulator.run_asm(descriptor + entry, 0, *self.grid(values), *kernel.emitted.block, block.ctypes.data, rsrc2, 0, architecture)
+        for pointer in pointers:
+            inner, store = guarded[id(pointer.data)]
+            start = inner.ctypes.data - store.ctypes.data
+            outside = np.concatenate([store[:start], store[start + inner.size :]])
+            assert (outside == GUARD).all(), f"{kernel.symbol} writes outside an array"
+            pointer.data[...] = np.frombuffer(inner.tobytes(), pointer.data.dtype)
+
+
+class EmulatedProgram(SimProgram):
+    """A lowered module whose host program the simulator runs, with machine code for its kernels."""
+
+    def __init__(self, module: builtin.ModuleOp, target: str, order: str = "forward", compiled: dict[str, CompiledKernel] | None = None):
+        super().__init__(module)
+        kernels = [op for op in module.body.block.ops if isinstance(op, KernelOp)]
+        compiled = compile_kernels(module, target) if compiled is None else compiled
+        self._kernels = {
+            op.sym_name.data: EmulatedKernel(compiled[op.sym_name.data], [s.data for s in op.symbols], order) for op in kernels
+        }
+
+
+def compile_kernels(module: builtin.ModuleOp, target: str) -> dict[str, CompiledKernel]:
+    """Code objects of all kernels of a module, by name."""
+    chosen = backend(target)
+    kernels = [op for op in module.body.block.ops if isinstance(op, KernelOp)]
+    return {one.symbol: one for one in chosen.assemble_many([chosen.emit(op) for op in kernels])}
