@@ -169,7 +169,8 @@ class KernelBuilder:
         offsets = [self.offset[a] if a in strides else self.index.constant(0) for a in axes]
         view = self.view(self.inputs[number], align, strides, offset, [a if a in strides else UNIT for a in axes])
         element = element_of(self.kernel.body.block.args[number].type)
-        extents = [e if a in strides else 1 for a, e in zip(frame.axes, frame.extents, strict=True)]
+        # The stand-in axis has one element: the rest of its extent is outside, like any tile's ragged end.
+        extents = [e if a in strides or a == UNIT else 1 for a, e in zip(frame.axes, frame.extents, strict=True)]
         result = builtin.TensorType(element, extents)
         return Tile(self.index.insert(tile.LoadOp(view, offsets, tile_dims, result, other=other)))
 
@@ -178,7 +179,7 @@ class KernelBuilder:
         strides, offset = self._dims_to_strides(self._strides(self.kernel.result_strides, number), dims)
         axes, tile_dims = self._view_axes(strides, frame)
         covered = {a for a in range(len(self.nest.axes)) if any(lin.coefficients[self.nest.axes[a].dims[-1]] for lin in dims)}
-        extents = [e if a in covered else 1 for a, e in zip(frame.axes, frame.extents, strict=True)]
+        extents = [e if a in covered or a == UNIT else 1 for a, e in zip(frame.axes, frame.extents, strict=True)]
         whole = self.evaluator(frame).materialize(value, extents)
         offsets = [self.offset[a] if a in covered else self.index.constant(0) for a in axes]
         align = array_ints(self.kernel.result_align)[number]
