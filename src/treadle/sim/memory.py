@@ -14,10 +14,11 @@ ALLOCATION_ALIGN = 256  # bytes; every allocation starts at such an address
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address: `offset` elements into the flat allocation `data`."""
+    """An address: `offset` elements into the flat allocation `data`. `constant`: nothing writes there while the kernel runs."""
 
     data: Array
     offset: int = 0
+    constant: bool = False
 
 
 def allocate(count: int, dtype: DType) -> Array:
@@ -42,9 +43,10 @@ def strided(data: Array, offset: int, shape: Sequence[int], strides: Sequence[in
 class View:
     """A global array seen through the dimensions of a `tile.view`."""
 
-    __slots__ = ("array", "element_offset", "sizes", "strides")
+    __slots__ = ("array", "constant", "element_offset", "sizes", "strides")
 
     def __init__(self, pointer: Pointer, offset: int, sizes: Sequence[int], strides: Sequence[int], align: int) -> None:
+        self.constant = pointer.constant
         self.element_offset = pointer.offset + offset
         self.sizes = tuple(int(n) for n in sizes)
         self.strides = tuple(int(s) for s in strides)
@@ -72,53 +74,61 @@ class View:
 class Window:
     """Which part of a view a tile covers: tile dimension j lies along view dimension `dims[j]`, the others are taken at their offset."""
 
-    __slots__ = ("_extents", "_order", "_rank", "_unorder", "shape", "vector")
+    __slots__ = ("_axes", "_extents", "_order", "_unorder", "shape", "vector")
 
     def __init__(self, dims: Sequence[int], shape: Sequence[int], rank: int, vector: int) -> None:
         self.shape = tuple(shape)
         self.vector = vector
-        self._rank = rank
         self._extents = dict(zip(dims, shape, strict=True))
+        self._axes = [(axis, self._extents.get(axis, 0)) for axis in range(rank)]  # extent 0: not a dimension of the tile
         axes = sorted(dims)
         self._order = tuple(axes.index(d) for d in dims)
         self._unorder = tuple(int(i) for i in np.argsort(self._order))
 
-    def _find(self, view: View, offsets: Sequence[int]) -> tuple[tuple[Any, ...], tuple[slice, ...] | None] | None:
-        """Index of the part inside the view, and where it lies within the tile (in view order), None for the whole tile; None: all is outside."""
-        index: list[Any] = []
+    def _whole(self, view: View, offsets: Sequence[int]) -> Array | None:
+        """The tile as a part of the view's array, in view order; None where the tile reaches outside."""
+        sizes = view.sizes
+        index: list[int | slice] = []
+        for axis, extent in self._axes:
+            offset = offsets[axis]
+            if offset < 0 or offset + (extent or 1) > sizes[axis]:
+                return None
+            index.append(slice(offset, offset + extent) if extent else offset)
+        return view.array[tuple(index)]
+
+    def _part(self, view: View, offsets: Sequence[int]) -> tuple[Array, tuple[slice, ...]] | None:
+        """The part inside the view, in view order, and where it lies within the tile; None where all is outside."""
+        index: list[int | slice] = []
         place: list[slice] = []
-        whole = True
-        for axis in range(self._rank):
-            offset, size, extent = int(offsets[axis]), view.sizes[axis], self._extents.get(axis)
-            if extent is None:
-                if not 0 <= offset < size:
-                    return None
-                index.append(offset)
-                continue
-            low, high = max(offset, 0), min(offset + extent, size)
+        for axis, extent in self._axes:
+            offset, size = offsets[axis], view.sizes[axis]
+            low, high = max(offset, 0), min(offset + (extent or 1), size)
             if low >= high:
                 return None
-            index.append(slice(low, high))
-            place.append(slice(low - offset, high - offset))
-            whole = whole and high - low == extent
-        if self.vector > 1:
-            view.check_vector(offsets, self._extents, self.vector)
-        return tuple(index), None if whole else tuple(place)
+            index.append(slice(low, high) if extent else low)
+            if extent:
+                place.append(slice(low - offset, high - offset))
+        return view.array[tuple(index)], tuple(place)
 
     def read(self, view: View, offsets: Sequence[int], other: Any) -> Array:
-        """A copy of the tile; `other` outside the view."""
-        found = self._find(view, offsets)
-        if found is not None and found[1] is None:
-            return np.array(view.array[found[0]].transpose(self._order))
+        """The tile as it is now; `other` outside the view."""
+        whole = self._whole(view, offsets)
+        if whole is not None:
+            if self.vector > 1:
+                view.check_vector(offsets, self._extents, self.vector)
+            return whole.transpose(self._order) if view.constant else np.array(whole.transpose(self._order))
         out = np.full(self.shape, other, dtype=view.array.dtype)
-        if found is not None and found[1] is not None:
-            out.transpose(self._unorder)[found[1]] = view.array[found[0]]
+        if (found := self._part(view, offsets)) is not None:
+            if self.vector > 1:
+                view.check_vector(offsets, self._extents, self.vector)
+            part, place = found
+            out.transpose(self._unorder)[place] = part
         return out
 
     def write(self, view: View, offsets: Sequence[int], value: Array) -> None:
         """Store the tile's part inside the view."""
-        found = self._find(view, offsets)
-        if found is None:
-            return
-        in_view_order = value.transpose(self._unorder)
-        view.array[found[0]] = in_view_order if found[1] is None else in_view_order[found[1]]
+        if (found := self._part(view, offsets)) is not None:
+            if self.vector > 1:
+                view.check_vector(offsets, self._extents, self.vector)
+            part, place = found
+            part[...] = value.transpose(self._unorder)[place]

@@ -5,6 +5,7 @@ values, so that a kernel gives the same results before and after every pass of t
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ class TileKernel:
         self._next = 3  # slots 0..2: the workgroup's id
         arguments = kernel.body.block.args
         self.pointer_count = len(arguments) - len(self.symbols)
+        self._output_count = kernel.output_count.value.data
         self._arguments = [self._slot(a) for a in arguments]
         self._steps = self._compile(kernel.body.block)
         self._grid = expr.compile_tuple([expr.parse(text) for text in kernel.grid_text()], self.symbols)
@@ -72,7 +74,9 @@ class TileKernel:
         if len(pointers) != self.pointer_count or len(symbols) != len(self.symbols):
             raise SimulationFault(f"kernel {self.name} takes {self.pointer_count} pointers and symbols {list(self.symbols)}")
         template: Frame = [None] * self._next
-        for slot, value in zip(self._arguments, (*pointers, *(int(s) for s in symbols)), strict=True):
+        written = pointers[self.pointer_count - self._output_count :]
+        known = [replace(p, constant=not any(np.may_share_memory(p.data, w.data) for w in written)) for p in pointers]
+        for slot, value in zip(self._arguments, (*known, *(int(s) for s in symbols)), strict=True):
             template[slot] = value
         x, y, z = grid if grid is not None else self.grid(symbols)
         with np.errstate(all="ignore"):

@@ -152,7 +152,7 @@ def _reduce(op: tile.ReduceOp) -> Function:
 
 def _round_to_tf32(array: Array) -> Array:
     """f32 values with 10 bits of mantissa, to nearest, ties to even (infinities and NaN stay)."""
-    bits = array.view(np.uint32)
+    bits = np.ascontiguousarray(array).view(np.uint32)
     rounded = (bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
     return np.where(np.isfinite(array), rounded.view(np.float32), array)
 
@@ -161,14 +161,16 @@ def _contract(op: tile.ContractOp) -> Function:
     dtype = storage_dtype(tile.tile_type(op.accumulator).element_type)
     if not is_float(tile.tile_type(op.accumulator).element_type):
         return lambda a, b, accumulator: accumulator + matrix_product(a.astype(dtype), b.astype(dtype))
-    compute = np.float64 if dtype == np.float64 else np.float32
+    compute = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     tf32 = "tf32" in op.instruction.data
 
     def run(a: Array, b: Array, accumulator: Array) -> Array:
-        left, right = np.ascontiguousarray(a.astype(compute, copy=False)), np.ascontiguousarray(b.astype(compute, copy=False))
+        left, right = (a, b) if a.dtype == b.dtype == compute else (a.astype(compute), b.astype(compute))
         if tf32:
             left, right = _round_to_tf32(left), _round_to_tf32(right)
-        return (accumulator.astype(compute, copy=False) + left @ right).astype(dtype, copy=False)
+        total = left @ right
+        total += accumulator
+        return total if total.dtype == dtype else total.astype(dtype)
 
     return run
 
