@@ -14,17 +14,17 @@ from treadle.runtime.arrays import dtype_names, numpy_dtype
 
 Array = NDArray[Any]
 
-_SHAPE = re.compile(r"(?:\d+x)*[a-zA-Z]\w*")
+_SHAPE = re.compile(r"((?:\d+x)*)([a-wyz][a-wyzA-Z0-9]*)")
 
 
 def parse_shape(text: str) -> tuple[tuple[int, ...], str]:
     """`64x32xf16` -> ((64, 32), "f16"). Raises TreadleError TR802 for anything else."""
-    if not _SHAPE.fullmatch(text):
+    if (match := _SHAPE.fullmatch(text)) is None:
         raise TreadleError(INPUT_SPEC, text=text, reason="it has neither the form of a shape nor the ending .npy")
-    *extents, dtype = text.split("x")
+    extents, dtype = match.groups()
     if dtype not in dtype_names():
         raise TreadleError(INPUT_SPEC, text=text, reason=f"'{dtype}' is not an element type ({', '.join(dtype_names())})")
-    return tuple(int(extent) for extent in extents), dtype
+    return tuple(int(extent) for extent in extents.split("x")[:-1]), dtype
 
 
 def random_array(shape: Sequence[int], dtype: str, generator: np.random.Generator) -> Array:

@@ -22,6 +22,7 @@ def all_passes() -> dict[str, type[Pass]]:
     """Every pass of the compiler by name; the modules of `treadle.transforms` are imported to find them, and with them all dialects."""
     for module in pkgutil.walk_packages(transforms.__path__, transforms.__name__ + "."):
         import_module(module.name)
+    import_module("treadle.ir.simplify")
     kinds = [kind for kind in _subclasses(Pass) if hasattr(kind, "name") and not inspect.isabstract(kind)]
     return {kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.name)}
 

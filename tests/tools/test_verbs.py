@@ -1,0 +1,154 @@
+"""The verbs of the command line on the examples: what they print and write, and how they end."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treadle import __version__, artifact
+from treadle.driver import Program
+from treadle.tools.main import invoke
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SOFTMAX, LINEAR = str(EXAMPLES / "softmax.mlir"), str(EXAMPLES / "linear_bias_gelu.mlir")
+Captured = pytest.CaptureFixture[str]
+
+
+def out(capsys: Captured, *arguments: str, status: int = 0) -> str:
+    """What the command prints when it ends as expected."""
+    assert invoke(list(arguments)) == status, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def test_version(capsys: Captured) -> None:
+    assert out(capsys, "--version") == f"treadle {__version__}\n"
+
+
+@pytest.mark.parametrize("file", [SOFTMAX, LINEAR])
+def test_run_checks(capsys: Captured, file: str) -> None:
+    record = json.loads(out(capsys, "run", file, "--device", "sim", "--check", "--json"))
+    assert record["verdict"] == "correct"
+    assert 0 < record["relative_error"] <= record["outputs"][0]["allowed"]
+    assert record["kernels"]
+    assert any(remark["pass"] == "set-tile-config" for remark in record["remarks"])
+
+
+def test_run_shows_tables(capsys: Captured) -> None:
+    shown = out(capsys, "run", LINEAR, "--device", "sim", "--check")
+    assert all(word in shown for word in ("formed", "chosen", "result", "linear_bias_gelu_k0", "correct", "77x136xbfloat16"))
+
+
+def test_run_without_check_has_no_verdict(capsys: Captured) -> None:
+    record = json.loads(out(capsys, "run", SOFTMAX, "--device", "sim", "--json"))
+    assert record["verdict"] is None
+    assert "correct" not in record["outputs"][0]
+
+
+def test_a_wrong_result_ends_with_1(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Program.__call__
+
+    def wrong(self: Program, *arrays: Any) -> tuple[Any, ...]:
+        (result,) = right(self, *arrays)
+        result[32, 999] += 0.01
+        return (result,)
+
+    monkeypatch.setattr(Program, "__call__", wrong)
+    record = json.loads(out(capsys, "run", SOFTMAX, "--device", "sim", "--check", "--json", status=1))
+    assert record["verdict"] == "wrong"
+    assert "WRONG" in out(capsys, "run", SOFTMAX, "--device", "sim", "--check", status=1)
+    assert out(capsys, "run", SOFTMAX, "--device", "sim")
+
+
+def test_input_files(capsys: Captured, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((33, 1000), np.float32))
+    record = json.loads(out(capsys, "run", SOFTMAX, "--device", "sim", "--check", "--json", "--input", str(tmp_path / "x.npy")))
+    assert record["verdict"] == "correct"
+
+
+@pytest.mark.parametrize(
+    ("target", "stage", "word"),
+    [
+        ("sm_90a", "tensor", "linalg.generic"),
+        ("sm_90a", "dispatch", "dispatch.program"),
+        ("gfx1100", "tile", "tile.kernel"),
+        ("gfx942", "schedule", "sync."),
+        ("gfx1201", "llvm", "amdgpu_kernel"),
+        ("sm_90a", "llvm", "nvptx64"),
+        ("gfx950", "asm", "s_endpgm"),
+        ("sim", "tile", "tile.kernel"),
+    ],
+)
+def test_emitted_texts(capsys: Captured, tmp_path: Path, target: str, stage: str, word: str) -> None:
+    shown = out(capsys, "compile", SOFTMAX, "--target", target, "--emit", stage)
+    assert word in shown
+    assert out(capsys, "compile", SOFTMAX, "--target", target, "--emit", stage, "-o", str(tmp_path / "text")) == ""
+    assert (tmp_path / "text").read_text(encoding="utf-8") == shown
+
+
+@pytest.mark.parametrize("stage", ["tensor", "dispatch", "tile", "schedule"])
+def test_emitted_modules_parse_again(capsys: Captured, tmp_path: Path, stage: str) -> None:
+    path = tmp_path / "a.mlir"
+    shown = out(capsys, "compile", LINEAR, "--target", "sm_90a", "--emit", stage)
+    path.write_text(shown, encoding="utf-8")
+    assert out(capsys, "opt", str(path)) == shown
+
+
+def test_artifacts_read_back(capsys: Captured, tmp_path: Path) -> None:
+    out(capsys, "compile", LINEAR, "--target", "gfx942", "--emit", "artifact", "-o", str(tmp_path / "a"))
+    manifest, files = artifact.read(tmp_path / "a")
+    assert (manifest.target, manifest.function) == ("gfx942", "linear_bias_gelu")
+    assert all(files[kernel.binary].startswith(b"\x7fELF") for kernel in manifest.kernels)
+
+
+def test_binaries(capsys: Captured, tmp_path: Path) -> None:
+    out(capsys, "compile", LINEAR, "--target", "sm_90a", "--emit", "binary", "-o", str(tmp_path / "one.cubin"))
+    assert (tmp_path / "one.cubin").read_bytes().startswith(b"\x7fELF")
+    out(capsys, "compile", SOFTMAX, "--target", "gfx1100", "--emit", "binary", "-o", str(tmp_path / "several"))
+    assert len(list((tmp_path / "several").glob("*.hsaco"))) == 3
+
+
+def test_opt_prints_after_every_pass(capsys: Captured) -> None:
+    assert invoke(["opt", SOFTMAX, "--passes", "generalize-named-ops,normalize-generics", "--print-after-all"]) == 0
+    shown = capsys.readouterr()
+    assert [line.split()[5] for line in shown.err.splitlines() if "IR Dump After" in line] == ["generalize-named-ops", "normalize-generics"]
+    assert "func.func @softmax" in shown.out
+
+
+def test_opt_lists_passes_of_every_level(capsys: Captured) -> None:
+    shown = out(capsys, "opt", "--list")
+    assert all(name in shown for name in ("form-dispatches", "set-tile-config{target, allow_tf32=False", "insert-sync", "cse"))
+
+
+def test_explain(capsys: Captured) -> None:
+    shown = out(capsys, "explain", LINEAR, "--target", "gfx942")
+    assert "set-tile-config" in shown
+    assert "mfma" in shown
+    assert "decisions" in shown
+
+
+def test_devices(capsys: Captured) -> None:
+    found = {one["device"]: one for one in json.loads(out(capsys, "devices", "--json"))}
+    assert found["sim"]["available"]
+    assert set(found) == {"cuda", "hip", "sim"}
+    assert "the simulator" in out(capsys, "devices")
+
+
+WARM = """
+import sys
+import treadle
+assert "numpy" not in sys.modules, "importing treadle imports numpy"
+program = treadle.compile(sys.argv[1], target="sm_90a")
+print(program.manifest.function, program.remarks[0].kind, "xdsl" in sys.modules, "llvmlite" in sys.modules)
+"""
+
+
+def test_a_start_from_the_cache_loads_no_compiler(tmp_path: Path) -> None:
+    command, environment = [sys.executable, "-c", WARM, LINEAR], {**os.environ, "TREADLE_CACHE_DIR": str(tmp_path)}
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout for _ in range(2)]
+    assert runs[0].split()[2] == "True", "the first run was to compile"
+    assert runs[1].split() == ["linear_bias_gelu", "decision", "False", "False"]
