@@ -1,6 +1,7 @@
-"""A second opinion on synchronisation and layouts: linear traces of a kernel checked pair by pair, and layouts checked for what emitters need.
+"""A second opinion on synchronisation and layouts: linear traces checked pair by pair, layouts checked for what emitters need.
 
-The trace check knows nothing of data flow: loops are unrolled for a trip count, and every two conflicting accesses must have what orders them in between.
+The trace check knows nothing of data flow: loops are unrolled for a trip count, and every two conflicting accesses must have what orders
+them in between.
 """
 
 from collections.abc import Callable, Iterator

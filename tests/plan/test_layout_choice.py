@@ -34,8 +34,8 @@ def test_candidates_cover_the_tile(shape: tuple[int, ...]) -> None:
 def test_coalesced_rows_cost_their_sectors() -> None:
     access = GlobalAccess(1, 8, 2)
     layout = coalesced((64, 64), access, 32, 4)
-    # 2048 bytes a warp are 64 sectors in 4 accesses.
-    assert global_cost(layout, access) == 64 + 4
+    # 2048 bytes a warp are 64 sectors and 16 lines in 4 accesses.
+    assert global_cost(layout, access) == 64 + 16 + 4
     column = GlobalAccess(0, 8, 2)
     assert global_cost(layout, column) > 4 * global_cost(layout, access)
 

@@ -1,7 +1,7 @@
 """Choosing register layouts by what the accesses cost: candidates and costs, pure functions over layouts.
 
-Costs are clocks of one warp's load-store path: one an access issued, one a 32-byte sector or a wavefront of shared memory served.
-They are for comparing layouts of one tile, not for predicting time.
+Costs are clocks of one warp's load-store path: one an access issued, one a 32-byte sector and one a 128-byte line of global memory touched,
+one a wavefront of shared memory served. They are for comparing layouts of one tile, not for predicting time.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from treadle.layout.tile_layout import Bases, TileLayout
 from treadle.machine import SharedBanks
 
 SECTOR_BYTES = 32
+LINE_BYTES = 128
 BARRIER_COST = 32
 IMPOSSIBLE = 1 << 40
 _ALL = 1 << 20
@@ -33,22 +34,24 @@ class GlobalAccess:
 
 @lru_cache(maxsize=4096)
 def global_cost(layout: TileLayout, access: GlobalAccess) -> int:
-    """Accesses issued plus sectors served for one warp to move its part of a tile."""
+    """Accesses issued plus sectors and lines touched by one warp that moves its part of a tile."""
     if access.contiguous is None:
-        return layout.num_registers * (1 + layout.num_lanes)
+        return layout.num_registers * (1 + 2 * layout.num_lanes)
     dim = access.contiguous
     vector = global_vector_width(layout, dim, access.vector)
     plan = global_access(layout, dim, vector)
     first = plan.groups[0].coordinates
     sectors: set[tuple[int, ...]] = set()
+    lines: set[tuple[int, ...]] = set()
     for lane in range(layout.num_lanes):
         at = list(first)
         for bit, basis in enumerate(plan.lane_bits):
             if lane >> bit & 1:
                 at = [a ^ b for a, b in zip(at, basis, strict=True)]
-        at[dim] = at[dim] * access.element_bytes // SECTOR_BYTES
-        sectors.add(tuple(at))
-    return len(plan.groups) * (1 + len(sectors))
+        byte = at[dim] * access.element_bytes
+        sectors.add((*at[:dim], byte // SECTOR_BYTES, *at[dim + 1 :]))
+        lines.add((*at[:dim], byte // LINE_BYTES, *at[dim + 1 :]))
+    return len(plan.groups) * (1 + len(sectors) + len(lines))
 
 
 @lru_cache(maxsize=4096)
