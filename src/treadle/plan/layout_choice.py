@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import product
 
 from treadle.errors import InternalError
-from treadle.layout.access import address_plan, bank_conflicts, global_access, global_vector_width
+from treadle.layout.access import address_plan, global_access, global_vector_width, plan_conflicts
 from treadle.layout.bits import log2_exact, odd_part, power_of_two_part
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import Bases, TileLayout
@@ -59,9 +59,9 @@ def shared_cost(layout: TileLayout, shared: SharedLayout, element_bytes: int, ba
     """Wavefronts for one warp between registers and shared memory; `IMPOSSIBLE` where the layouts give no addresses."""
     try:
         plan = address_plan(layout, shared, element_bytes)
-        extra = bank_conflicts(layout, shared, element_bytes, banks=banks.count, bank_bytes=banks.bytes)
     except InternalError:
         return IMPOSSIBLE
+    extra = plan_conflicts(plan, element_bytes, banks.count, banks.bytes)
     phase = max(1, banks.count * banks.bytes // max(plan.vector * element_bytes, banks.bytes))
     return len(plan.groups) * (1 + max(1, layout.num_lanes // phase)) + extra
 
