@@ -26,11 +26,17 @@ def _sync() -> Dialect:
     return SYNC
 
 
+def _pipe() -> Dialect:
+    from treadle.dialects.pipe import PIPE
+
+    return PIPE
+
+
 def all_dialects_context() -> Context:
     """A context in which the text of every level parses."""
     from treadle.dialects.mlir_ext import MLIR_EXT
 
-    return make_context(MLIR_EXT, {"dispatch": _dispatch, "tile": _tile, "sync": _sync})
+    return make_context(MLIR_EXT, {"dispatch": _dispatch, "tile": _tile, "sync": _sync, "pipe": _pipe})
 
 
 set_default_context(all_dialects_context)

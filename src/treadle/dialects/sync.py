@@ -7,16 +7,20 @@ from collections.abc import Sequence
 
 from treadle.dialects.effects import Effect, HasEffects
 from treadle.ir.core import (
+    Attribute,
     Dialect,
     IRDLOperation,
     ParametrizedAttribute,
+    Pure,
     SSAValue,
     TypeAttribute,
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
+    traits_def,
 )
 from treadle.ir.dialects import builtin
 
@@ -37,9 +41,47 @@ class _SyncOp(IRDLOperation, HasEffects):
 
 @irdl_op_definition
 class BarrierOp(_SyncOp):
-    """All threads of the workgroup meet; their earlier generic accesses to shared memory are visible to all afterwards."""
+    """The agents of the workgroup meet: the k-th arrival of each is one meeting, wherever in the program it stands.
+
+    Unless `bare`, each agent's earlier accesses to shared memory are complete when it arrives (a bare one only meets). `groups`: a conditional
+    barrier, executed by these groups alone.
+    """
 
     name = "sync.barrier"
+    bare = opt_prop_def(builtin.UnitAttr)
+    groups = opt_prop_def(Attribute)
+    assembly_format = "(`bare` $bare^)? (`groups` $groups^)? attr-dict"
+
+    def __init__(self, *, bare: bool = False, groups: Sequence[int] | None = None) -> None:
+        listed = None if groups is None else builtin.DenseArrayBase.from_list(builtin.i64, list(groups))
+        super().__init__(properties={"bare": builtin.UnitAttr() if bare else None, "groups": listed})
+
+
+@irdl_op_definition
+class NamedBarrierOp(_SyncOp):
+    """`warps` warps meet on hardware barrier `id`; with `arrive` the executing agent announces itself and goes on."""
+
+    name = "sync.named_barrier"
+    id = prop_def(builtin.IntegerAttr)
+    warps = prop_def(builtin.IntegerAttr)
+    arrive = opt_prop_def(builtin.UnitAttr)
+    assembly_format = "$id `warps` $warps (`arrive` $arrive^)? attr-dict"
+
+    def __init__(self, id: int, warps: int, *, arrive: bool = False) -> None:
+        super().__init__(
+            properties={
+                "id": builtin.IntegerAttr(id, builtin.i64),
+                "warps": builtin.IntegerAttr(warps, builtin.i64),
+                "arrive": builtin.UnitAttr() if arrive else None,
+            }
+        )
+
+
+@irdl_op_definition
+class ClusterBarrierOp(_SyncOp):
+    """All workgroups of the cluster meet."""
+
+    name = "sync.cluster_barrier"
     assembly_format = "attr-dict"
 
 
@@ -69,30 +111,71 @@ class CommitOp(_SyncOp):
 
 @irdl_op_definition
 class WaitOp(_SyncOp):
-    """Retires all but the newest `pending` groups of a queue."""
+    """Retires all but the newest `pending` groups of a queue; with `read`, waits only until they have read their sources."""
 
     name = "sync.wait"
     queue = prop_def(builtin.StringAttr)
     pending = prop_def(builtin.IntegerAttr)
-    assembly_format = "$queue `pending` $pending attr-dict"
+    read = opt_prop_def(builtin.UnitAttr)
+    assembly_format = "$queue `pending` $pending (`read` $read^)? attr-dict"
 
-    def __init__(self, queue: str, pending: int) -> None:
-        super().__init__(properties={"queue": builtin.StringAttr(queue), "pending": builtin.IntegerAttr(pending, builtin.i64)})
+    def __init__(self, queue: str, pending: int, *, read: bool = False) -> None:
+        super().__init__(
+            properties={
+                "queue": builtin.StringAttr(queue),
+                "pending": builtin.IntegerAttr(pending, builtin.i64),
+                "read": builtin.UnitAttr() if read else None,
+            }
+        )
 
 
 @irdl_op_definition
 class MbarrierAllocOp(_SyncOp):
-    """Allocates and initialises a transaction barrier that `arrivals` arrivals complete; ready for all threads and the async proxy
-    afterwards.
+    """Allocates and initialises transaction barriers whose phases complete after `arrivals` arrivals and all announced bytes.
+
+    `slots` of them (default one; more are picked with sync.mbarrier_slot). Ready for all threads and the async proxy afterwards.
     """
 
     name = "sync.mbarrier_alloc"
     arrivals = prop_def(builtin.IntegerAttr)
+    slots = opt_prop_def(builtin.IntegerAttr)
     result = result_def(MbarrierType)
-    assembly_format = "$arrivals attr-dict `:` type($result)"
+    assembly_format = "$arrivals (`slots` $slots^)? attr-dict `:` type($result)"
 
-    def __init__(self, arrivals: int) -> None:
-        super().__init__(properties={"arrivals": builtin.IntegerAttr(arrivals, builtin.i64)}, result_types=[MbarrierType()])
+    def __init__(self, arrivals: int, slots: int | None = None) -> None:
+        count = None if slots is None else builtin.IntegerAttr(slots, builtin.i64)
+        super().__init__(properties={"arrivals": builtin.IntegerAttr(arrivals, builtin.i64), "slots": count}, result_types=[MbarrierType()])
+
+    def slot_count(self) -> int:
+        """How many barriers are allocated."""
+        return 1 if self.slots is None else self.slots.value.data
+
+
+@irdl_op_definition
+class MbarrierSlotOp(_SyncOp):
+    """One of the barriers of an allocation."""
+
+    name = "sync.mbarrier_slot"
+    source = operand_def(MbarrierType)
+    index = operand_def(builtin.IndexType)
+    result = result_def(MbarrierType)
+    traits = traits_def(Pure())
+    assembly_format = "$source `[` $index `]` attr-dict `:` type($result)"
+
+    def __init__(self, source: SSAValue, index: SSAValue) -> None:
+        super().__init__(operands=[source, index], result_types=[MbarrierType()])
+
+
+@irdl_op_definition
+class ArriveOp(_SyncOp):
+    """One arrival by the executing agent (one elected thread): what the agent did before happened before the phase completes."""
+
+    name = "sync.arrive"
+    barrier = operand_def(MbarrierType)
+    assembly_format = "$barrier attr-dict"
+
+    def __init__(self, barrier: SSAValue) -> None:
+        super().__init__(operands=[barrier])
 
 
 @irdl_op_definition
@@ -135,6 +218,19 @@ class SchedFenceOp(_SyncOp):
 
 SYNC = Dialect(
     "sync",
-    [BarrierOp, FenceOp, CommitOp, WaitOp, MbarrierAllocOp, MbarrierExpectOp, WaitPhaseOp, SchedFenceOp],
+    [
+        BarrierOp,
+        NamedBarrierOp,
+        ClusterBarrierOp,
+        FenceOp,
+        CommitOp,
+        WaitOp,
+        MbarrierAllocOp,
+        MbarrierSlotOp,
+        MbarrierExpectOp,
+        ArriveOp,
+        WaitPhaseOp,
+        SchedFenceOp,
+    ],
     [MbarrierType],
 )

@@ -5,6 +5,7 @@ Register tiles are builtin tensors of static shape; their encoding, once assigne
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 from treadle.dialects.effects import Effect, HasEffects, Slice
@@ -40,6 +41,8 @@ from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 
 DYNAMIC = builtin.DYNAMIC_INDEX
+COPY_QUEUES = {"cp_async": "cp_async", "direct": "vmcnt"}
+"""Paths of tile.copy whose groups a queue retires."""
 INDEX = builtin.IndexType()
 
 
@@ -378,7 +381,8 @@ class AllocOp(IRDLOperation, HasEffects):
 class CopyOp(IRDLOperation, HasEffects):
     """Hardware copy of a view's box into a shared buffer (tile dimension j along view dimension `dims[j]`), zero outside the view.
 
-    `path`: "bulk_tensor" (descriptor copy by one thread). At tile level the copy is complete when the next op starts; at schedule level
+    `path`: "bulk_tensor" (descriptor copy by one thread), "cp_async" or "direct" (each thread its part, completing in a queue). At tile level the
+    copy is complete when the next op starts; at schedule level
     `barrier`, where given, is the mbarrier it completes on.
     """
 
@@ -416,14 +420,66 @@ class CopyOp(IRDLOperation, HasEffects):
             raise VerifyException(f"tile.copy needs {rank} offsets, got {len(self.offsets)}")
         if not is_shared(self.destination.type):
             raise VerifyException("tile.copy writes shared buffers only")
+        if self.path.data != "bulk_tensor" and self.path.data not in COPY_QUEUES:
+            raise VerifyException(f"tile.copy: unknown path '{self.path.data}'")
+        if self.barrier is not None and self.path.data in COPY_QUEUES:
+            raise VerifyException(f"tile.copy by '{self.path.data}' completes in a queue, it signals no barrier")
         _verify_tile_dims(ints(self.dims), memref_type(self.destination).get_shape(), rank)
 
     def effects(self) -> tuple[Effect, ...]:
         shape = memref_type(self.destination).get_shape()
-        done = "mbarrier" if self.barrier is not None else "program_order"
+        whole = Slice((0,) * len(shape), tuple(shape))
+        source = _view_slice(self.offsets, ints(self.dims), shape)
+        path = self.path.data
+        if path == "bulk_tensor":
+            done = "mbarrier" if self.barrier is not None else "program_order"
+            return (
+                Effect(self.view, "read", source, "async", done),
+                Effect(self.destination, "write", whole, "async", done),
+            )
+        queue = COPY_QUEUES[path]
         return (
-            Effect(self.view, "read", _view_slice(self.offsets, ints(self.dims), shape), "async", done),
-            Effect(self.destination, "write", Slice((0,) * len(shape), tuple(shape)), "async", done),
+            Effect(self.view, "read", source, "generic", "queue", queue),
+            Effect(self.destination, "write", replace(whole, own_part=True), "generic", "queue", queue),
+        )
+
+
+@irdl_op_definition
+class CopyOutOp(IRDLOperation, HasEffects):
+    """Hardware copy of a shared buffer into a view's box; elements outside the view are not written. Issued by one thread.
+
+    Its group in the queue "bulk_store" is complete when the global array is written; a wait with `read` asks only that the buffer is free.
+    """
+
+    name = "tile.copy_out"
+    source = operand_def(builtin.MemRefType)
+    view = operand_def(builtin.MemRefType)
+    offsets = var_operand_def(builtin.IndexType)
+    dims = prop_def(Attribute)
+    path = prop_def(builtin.StringAttr)
+    assembly_format = "$source `,` $view `[` $offsets `]` `dims` $dims `path` $path attr-dict `:` type($source) `,` type($view)"
+
+    def __init__(self, source: SSAValue, view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int], *, path: str) -> None:
+        super().__init__(
+            operands=[source, view, list(offsets)],
+            properties={"dims": i64_array(dims), "path": builtin.StringAttr(path)},
+        )
+
+    def verify_(self) -> None:
+        rank = len(memref_type(self.view).get_shape())
+        if len(self.offsets) != rank:
+            raise VerifyException(f"tile.copy_out needs {rank} offsets, got {len(self.offsets)}")
+        if not is_shared(self.source.type):
+            raise VerifyException("tile.copy_out reads shared buffers only")
+        if self.path.data != "bulk_tensor":
+            raise VerifyException(f"tile.copy_out: unknown path '{self.path.data}'")
+        _verify_tile_dims(ints(self.dims), memref_type(self.source).get_shape(), rank)
+
+    def effects(self) -> tuple[Effect, ...]:
+        shape = memref_type(self.source).get_shape()
+        return (
+            Effect(self.source, "read", Slice((0,) * len(shape), tuple(shape)), "async", "queue", "bulk_store"),
+            Effect(self.view, "write", _view_slice(self.offsets, ints(self.dims), shape), "async", "queue", "bulk_store"),
         )
 
 
@@ -512,7 +568,9 @@ class ContractOp(IRDLOperation, HasEffects):
         for value in (self.a, self.b):
             if is_shared(value.type):
                 shape = self.operand_shape(value)
-                found.append(Effect(value, "read", Slice((0,) * len(shape), shape), "async"))
+                found.append(Effect(value, "read", Slice((0,) * len(shape), shape), "async", "queue", "wgmma"))
+        if found:
+            found.append(Effect(self.result, "write", None, "async", "queue", "wgmma"))
         return tuple(found)
 
 
@@ -727,6 +785,7 @@ TILE = Dialect(
         StoreOp,
         AllocOp,
         CopyOp,
+        CopyOutOp,
         LocalLoadOp,
         LocalStoreOp,
         ContractOp,

@@ -69,6 +69,16 @@ class SharedLayout:
         """Elements of the buffer."""
         return prod(self.repeat) * self.base_size
 
+    def stacked(self, count: int) -> "SharedLayout":
+        """`count` of these buffers as slots of a new leading dimension, one whole slot after the other."""
+        return SharedLayout(tuple((0, *basis) for basis in self.offset), (count, *self.repeat))
+
+    def slot(self, dims: int = 1) -> "SharedLayout":
+        """The layout of one slot: the opposite of `stacked`, `dims` times. Raises `InternalError` where leading dimensions are no slots."""
+        if any(any(basis[:dims]) for basis in self.offset):
+            raise InternalError(f"the first {dims} dimensions of {self.to_lists()} are no slots")
+        return SharedLayout(tuple(basis[dims:] for basis in self.offset), self.repeat[dims:])
+
     @property
     def repeat_order(self) -> tuple[int, ...]:
         """Dimensions in the order in which base tiles follow one another, slowest first.
