@@ -31,7 +31,8 @@ from treadle.layout.shared_layout import SharedLayout
 class RolesOp(IRDLOperation, HasEffects):
     """Splits the workgroup's warps into roles that run their regions at the same time; the op is complete when all have ended.
 
-    `names[i]`, `warps[i]` (of one group), `groups[i]`, `registers[i]` (a thread; 0: leave as they are) belong to region i. Warps are dealt out in
+    `names[i]`, `warps[i]` (of one group), `groups[i]`, `registers[i]` (a thread; 0: leave as they are) belong to region i. Warps are
+    dealt out in
     order. Each region is one block without arguments, ended by `pipe.end_role`.
     """
 

@@ -43,7 +43,8 @@ class _SyncOp(IRDLOperation, HasEffects):
 class BarrierOp(_SyncOp):
     """The agents of the workgroup meet: the k-th arrival of each is one meeting, wherever in the program it stands.
 
-    Unless `bare`, each agent's earlier accesses to shared memory are complete when it arrives (a bare one only meets). `groups`: a conditional
+    Unless `bare`, each agent's earlier accesses to shared memory are complete when it arrives (a bare one only meets). `groups`: a
+    conditional
     barrier, executed by these groups alone.
     """
 

@@ -381,7 +381,8 @@ class AllocOp(IRDLOperation, HasEffects):
 class CopyOp(IRDLOperation, HasEffects):
     """Hardware copy of a view's box into a shared buffer (tile dimension j along view dimension `dims[j]`), zero outside the view.
 
-    `path`: "bulk_tensor" (descriptor copy by one thread), "cp_async" or "direct" (each thread its part, completing in a queue). At tile level the
+    `path`: "bulk_tensor" (descriptor copy by one thread), "cp_async" or "direct" (each thread its part, completing in a queue). At tile
+    level the
     copy is complete when the next op starts; at schedule level
     `barrier`, where given, is the mbarrier it completes on.
     """
