@@ -68,6 +68,11 @@ SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", 
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")
 UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")
+SHARED_MEMORY = Entry(
+    "TR401",
+    "kernel '{kernel}' needs {needed} bytes of shared memory; {target} has {available} for a workgroup",
+    "choose a smaller tile (option `tile`) or another target",
+)
 TOOL_MISSING = Entry("TR551", "{tool} cannot be run: {reason}", "provide {install}")
 TOOL_FAILED = Entry(
     "TR552", "{tool} failed with status {status}:\n{output}", "read the text above; report it with the input if it names nothing of yours"

@@ -10,7 +10,7 @@ from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.liveness import buffer_intervals
 from treadle.dialects import tile
 from treadle.dialects.effects import HasEffects
-from treadle.errors import Entry, TreadleError
+from treadle.errors import SHARED_MEMORY, TreadleError
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
@@ -19,11 +19,6 @@ from treadle.plan.shared_packing import BufferDemand, pack_buffers
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass
 
-SHARED_MEMORY = Entry(
-    "TR401",
-    "kernel '{kernel}' needs {needed} bytes of shared memory; {target} has {available} for a workgroup",
-    "choose a smaller tile (option `tile`) or another target",
-)
 DESCRIPTOR_ALIGN = 1024
 PLAIN_ALIGN = 16
 MBARRIER_BYTES = 8
