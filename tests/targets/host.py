@@ -106,8 +106,8 @@ def jit(text: str, name: str, argument_types: Sequence[Any]) -> tuple[Any, objec
     return ctypes.CFUNCTYPE(None, *argument_types)(engine.get_function_address(name)), engine
 
 
-def run_kernel(kernel: KernelOp, arrays: Sequence[NDArray[np.generic]], symbols: Sequence[int] = (), lanes: int = 32) -> None:
-    """Execute a kernel on NumPy arrays, in place."""
+def run_kernel(kernel: KernelOp, arrays: Sequence[NDArray[np.generic]], symbols: Sequence[int] = (), lanes: int = 32) -> NDArray[np.uint8]:
+    """Execute a kernel on NumPy arrays, in place; returns what is left in shared memory."""
     emitted = emit_kernel(kernel, HostHooks(lanes))
     types = [ctypes.c_void_p] * len(arrays) + [ctypes.c_int32] * (len(symbols) + 4) + [ctypes.c_void_p]
     function, engine = jit(emitted.llvm_text, emitted.symbol, types)
@@ -118,6 +118,7 @@ def run_kernel(kernel: KernelOp, arrays: Sequence[NDArray[np.generic]], symbols:
         for thread in range(emitted.block[0]):
             function(*(a.ctypes.data for a in arrays), *symbols, thread, x, y, z, shared.ctypes.data)
     del engine
+    return shared
 
 
 def run_scalar_function(

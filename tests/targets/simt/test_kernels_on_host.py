@@ -235,6 +235,14 @@ def test_iota_broadcast_permute_and_register_conversion() -> None:
     np.testing.assert_array_equal(out, (x + rows + 100 * columns).T)
 
 
+def test_permute_of_a_tile_that_repeats_along_both_dimensions() -> None:
+    layout = TileLayout(((0, 1),), ((1, 0), (0, 2), (0, 0)), (), (3, 5))
+    x = np.arange(6 * 20, dtype=np.float32).reshape(6, 20)
+    out = np.zeros((20, 6), np.float32)
+    run_kernel(one_tile((6, 20), layout, [F32, F32], lambda v: PermuteOp(v[0], (1, 0)).result), [x, out], lanes=8)
+    np.testing.assert_array_equal(out, x.T)
+
+
 def test_reduction_within_threads_counts_copies_once() -> None:
     """Rows in lanes, columns in registers, some of them copies."""
     layout = TileLayout(((0, 1), (0, 0), (0, 2)), ((1, 0), (2, 0), (0, 0)), (), (1, 3))
@@ -300,3 +308,22 @@ def test_shared_memory_round_trip(swizzle: int) -> None:
     out = np.zeros((16, 32), np.float32)
     run_kernel(one_tile(shape, write, [F32, F32], body), [x, out], lanes=1)
     np.testing.assert_array_equal(out, x[8:])
+
+
+@pytest.mark.parametrize("order", [(1, 0), (0, 1)])
+@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
+def test_shared_memory_holds_the_layout(swizzle: int, order: tuple[int, int]) -> None:
+    """Many threads store a tile; every element lies where the layout of the buffer says, at the buffer's place."""
+    shape = (24, 32)
+    shared = swizzled(shape, (1, 0), 4, swizzle) if swizzle else row_major(shape, (1, 0))
+    layout = blocked(shape, order, 4 if order[0] else 1, 32, 2)
+
+    def body(v: list[SSAValue]) -> SSAValue:
+        AllocOp(shared_buffer_type([8], F32, row_major([8], [0])))
+        LocalStoreOp(v[0], AllocOp(shared_buffer_type(shape, F32, shared)).result, [0, 0])
+        return v[0]
+
+    x = np.arange(24 * 32, dtype=np.float32).reshape(shape)
+    found = run_kernel(one_tile(shape, layout, [F32, F32], body, warps=2), [x, np.zeros_like(x)]).view(np.float32)[8:]
+    expected = np.array([x[shared.coords_of(offset)] for offset in range(x.size)])
+    np.testing.assert_array_equal(found, expected)
