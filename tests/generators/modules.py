@@ -123,7 +123,7 @@ class Text:
         reduction: Sequence[bool],
         body: Callable[["Body", list[str], str], str],
     ) -> Value:
-        """A `linalg.generic`; maps are given as the loops of each dimension. `body(block, inputs' names, accumulator)` gives the yielded name."""
+        """A `linalg.generic`; maps are the loops of each dimension. `body(block, inputs' names, accumulator)` gives the yielded name."""
         loops = len(reduction)
         maps = ", ".join(map_text(loops, dims) for _, dims in (*inputs, out))
         kinds = ", ".join('"reduction"' if r else '"parallel"' for r in reduction)
@@ -255,7 +255,8 @@ def _reduced(text: Text, source: Value, axes: Sequence[int], combiner: str, accu
     op = {"sum": "arith.addf", "prod": "arith.mulf", "max": "arith.maximumf", "min": "arith.minimumf"}[combiner]
     if before is None and source.element == accumulator and text.rng.random() < 0.4:
         tail = f" dimensions = [{', '.join(map(str, axes))}]\n"
-        region = f"  (%in: {accumulator}, %acc: {accumulator}) {{\n    %c = {op} %in, %acc : {accumulator}\n    linalg.yield %c : {accumulator}\n  }}"
+        combine = f"    %c = {op} %in, %acc : {accumulator}\n    linalg.yield %c : {accumulator}\n"
+        region = f"  (%in: {accumulator}, %acc: {accumulator}) {{\n{combine}  }}"
         return text.named("linalg.reduce", [source], initial, tail + region, result_type=False)
 
     def body(block: Body, names: list[str], total: str) -> str:
@@ -312,7 +313,9 @@ def _elementwise(text: Text) -> Value:
     value = text.argument(_sizes(rng, rank, 60_000), rng.choice(("f32", "f32", "f16", "bf16")))
     steps = rng.randint(1, 3)
     for step in range(steps):
-        value = _elementwise_step(text, value, rng.choice(("f32", value.element)) if step + 1 < steps else rng.choice(("f32", "f16", "bf16")))
+        value = _elementwise_step(
+            text, value, rng.choice(("f32", value.element)) if step + 1 < steps else rng.choice(("f32", "f16", "bf16"))
+        )
     return value
 
 
@@ -325,7 +328,9 @@ def _transpose(text: Text) -> Value:
     if rng.random() < 0.6:
         result = text.named("linalg.transpose", [value], out, f" permutation = [{', '.join(map(str, order))}]", result_type=False)
     else:
-        result = text.generic([(value, [order.index(d) for d in range(rank)])], (out, list(range(rank))), [False] * rank, lambda _, n, __: n[0])
+        result = text.generic(
+            [(value, [order.index(d) for d in range(rank)])], (out, list(range(rank))), [False] * rank, lambda _, n, __: n[0]
+        )
     if value.element != "i32" and rng.random() < 0.5:
         result = _elementwise_step(text, result, value.element)
     return result

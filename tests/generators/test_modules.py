@@ -23,7 +23,16 @@ def test_variety() -> None:
     """What the families promise does occur: types, ranks, sizes of 1, inputs of rank 0, batches, named and generic forms."""
     modules = [random_module(seed) for seed in range(200)]
     texts = "\n".join(m.text for m in modules)
-    for word in ("linalg.matmul", "linalg.batch_matmul", "linalg.reduce", "linalg.transpose", "arith.maximumf", "math.tanh", "arith.truncf", "i8"):
+    for word in (
+        "linalg.matmul",
+        "linalg.batch_matmul",
+        "linalg.reduce",
+        "linalg.transpose",
+        "arith.maximumf",
+        "math.tanh",
+        "arith.truncf",
+        "i8",
+    ):
         assert word in texts, word
     shapes = [spec.shape for m in modules for spec in m.inputs]
     assert any(shape == () for shape in shapes)

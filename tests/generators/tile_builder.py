@@ -1,6 +1,7 @@
 """Hand-built tile kernels for the tests of the simulator."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from treadle.dialects import tile
 from treadle.ir.core import Attribute, Block, Builder, InsertPoint, Operation, Region, SSAValue
@@ -29,7 +30,7 @@ class KernelBuilder:
         return self.add(arith.ConstantOp(builtin.IntegerAttr(value, INDEX)))
 
     def constant(self, value: float, shape: Sequence[int], element: Attribute) -> SSAValue:
-        kind = builtin.TensorType(element, list(shape))
+        kind: Any = builtin.TensorType(element, list(shape))
         return self.add(arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(kind, [value])))
 
     def program_id(self, axis: int) -> SSAValue:

@@ -4,9 +4,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from treadle.ir.core import Attribute
 from treadle.ir.text import parse_module
 from treadle.sim.check import check
-from treadle.sim.reference import ReferenceResult, evaluate_module
+from treadle.sim.reference import ReferenceResult, evaluate_module, function_named
 
 BF16 = ml_dtypes.bfloat16
 RNG = np.random.default_rng(3)
@@ -18,14 +19,12 @@ def matmul(m: int, n: int, k: int, operand: str, accumulator: str, *, relu_to: s
     out = f"tensor<{m}x{n}x{relu_to}>" if relu_to else c
     tail = (
         f"""%e1 = tensor.empty() : {out}
-      %2 = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}}
-          ins(%1 : {c}) outs(%e1 : {out}) {{
-      ^bb0(%x: {accumulator}, %y: {relu_to}):
+      %2 = linalg.map ins(%1 : {c}) outs(%e1 : {out}) (%x: {accumulator}, %y: {relu_to}) {{
         %zero = arith.constant 0.0 : {accumulator}
         %r = arith.maximumf %x, %zero : {accumulator}
         %t = arith.truncf %r : {accumulator} to {relu_to}
         linalg.yield %t : {relu_to}
-      }} -> {out}
+      }}
       return %2 : {out}"""
         if relu_to
         else f"return %1 : {c}"
@@ -48,7 +47,13 @@ def tf32(x: np.ndarray) -> np.ndarray:
     return ((bits + 0xFFF + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-CASES = [(123, 45, 5000, "f32", None), (33, 65, 77, "f32", None), (77, 136, 2000, "bf16", "bf16"), (65, 33, 511, "f16", "f16"), (5, 3, 1, "f32", None)]
+CASES = [
+    (123, 45, 5000, "f32", None),
+    (33, 65, 77, "f32", None),
+    (77, 136, 2000, "bf16", "bf16"),
+    (65, 33, 511, "f16", "f16"),
+    (5, 3, 1, "f32", None),
+]
 
 
 @pytest.mark.parametrize(("m", "n", "k", "operand", "target"), CASES)
@@ -133,9 +138,9 @@ def test_infinities_and_nan() -> None:
     assert not check(np.array([np.inf, np.nan, 65504, np.inf, np.inf], np.float16), want).ok
 
 
-def parse_type(name: str):
+def parse_type(name: str) -> Attribute:
     module = parse_module(f"func.func @f(%x: {name}) {{\n  return\n}}", "t")
-    return module.body.block.first_op.body.block.args[0].type
+    return function_named(module, None).body.block.args[0].type
 
 
 def test_nothing_is_right() -> None:

@@ -1,6 +1,7 @@
 """Values of arith and math operations in their exact types."""
 
 import math
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -9,18 +10,19 @@ import pytest
 from treadle.dialects import all_dialects_context
 from treadle.ir.text import parse_module
 from treadle.sim.element_types import reference_dtype, storage_dtype
-from treadle.sim.elementwise import elementwise_function
+from treadle.sim.elementwise import Formats, elementwise_function
+from treadle.sim.reference import function_named
 from treadle.sim.special_functions import erf
 
 BF16 = ml_dtypes.bfloat16
 
 
-def run(op: str, types: list[str], args: list[object], formats=storage_dtype):
+def run(op: str, types: list[str], args: list[Any], formats: Formats = storage_dtype) -> Any:
     """The value of one operation written with %a, %b, ... of the given types."""
     names = ["%" + c for c in "abc"[: len(types)]]
     arguments = ", ".join(f"{n}: {t}" for n, t in zip(names, types, strict=True))
     module = parse_module(f"func.func @f({arguments}) {{\n  %r = {op}\n  return\n}}", "t", all_dialects_context())
-    function = elementwise_function(next(iter(module.body.block.first_op.body.block.ops)), formats)
+    function = elementwise_function(next(iter(function_named(module, None).body.block.ops)), formats)
     assert function is not None
     with np.errstate(all="ignore"):
         return function(*args)
@@ -77,7 +79,15 @@ def test_nan_in_extrema() -> None:
 
 @pytest.mark.parametrize(
     ("predicate", "expected"),
-    [("olt", (1, 0, 0)), ("ult", (1, 0, 1)), ("une", (1, 0, 1)), ("one", (1, 0, 0)), ("ord", (1, 1, 0)), ("uno", (0, 0, 1)), ("oeq", (0, 1, 0))],
+    [
+        ("olt", (1, 0, 0)),
+        ("ult", (1, 0, 1)),
+        ("une", (1, 0, 1)),
+        ("one", (1, 0, 0)),
+        ("ord", (1, 1, 0)),
+        ("uno", (0, 0, 1)),
+        ("oeq", (0, 1, 0)),
+    ],
 )
 def test_float_comparisons(predicate: str, expected: tuple[int, ...]) -> None:
     a, b = np.array([1.0, 2.0, np.nan], "f"), np.array([2.0, 2.0, 0.0], "f")

@@ -1,12 +1,14 @@
 """Host programs of the dispatch level with tile kernels, on NumPy arrays."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from generators.tile_builder import matmul_kernel
 
 from treadle.dialects import dispatch
 from treadle.errors import TreadleError
-from treadle.ir.core import Block, Region
+from treadle.ir.core import Block, Operation, Region
 from treadle.ir.dialects import builtin
 from treadle.sim.program import SimProgram, run_program
 
@@ -17,7 +19,7 @@ def chained_matmul() -> builtin.ModuleOp:
     """(x @ w) @ w, the first product written into rows 1.. of a larger buffer; w must be square."""
     block = Block()
 
-    def add(op):
+    def add(op: Operation) -> Any:
         block.add_op(op)
         return op.results[0] if op.results else None
 

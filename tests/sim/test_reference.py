@@ -86,7 +86,9 @@ def test_reduction_beyond_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, o = f32(3, 17), f32(17, 5), f32(3, 5)
     for combiner, reduce in (("addf", np.sum), ("maximumf", np.max), ("mulf", np.prod)):
         body = f"%d = arith.subf %x0, %x1 : f32;%e = math.exp %d : f32;%s = arith.{combiner} %e, %o0 : f32;linalg.yield %s : f32"
-        text = generic(["d0, d2", "d2, d1", "d0, d1"], "ppr", ["tensor<3x17xf32>", "tensor<17x5xf32>"], "tensor<3x5xf32>", ["f32"] * 3, body)
+        text = generic(
+            ["d0, d2", "d2, d1", "d0, d1"], "ppr", ["tensor<3x17xf32>", "tensor<17x5xf32>"], "tensor<3x5xf32>", ["f32"] * 3, body
+        )
         terms = np.exp(a.astype("d")[:, None, :] - b.T.astype("d")[None])
         combine = {"addf": np.add, "maximumf": np.maximum, "mulf": np.multiply}[combiner]
         assert np.allclose(evaluate(text, a, b, o)[0], combine(reduce(terms, axis=2), o), rtol=1e-12)
@@ -94,9 +96,13 @@ def test_reduction_beyond_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_integer_contraction_wraps() -> None:
     a, b = (RNG.integers(-128, 128, s, dtype=np.int8) for s in ((5, 300), (300, 3)))
-    body = "%y0 = arith.extsi %x0 : i8 to i32;%y1 = arith.extsi %x1 : i8 to i32;%p = arith.muli %y0, %y1 : i32;%s = arith.addi %o0, %p : i32"
+    body = (
+        "%y0 = arith.extsi %x0 : i8 to i32;%y1 = arith.extsi %x1 : i8 to i32;%p = arith.muli %y0, %y1 : i32;%s = arith.addi %o0, %p : i32"
+    )
     maps, kinds = ["d0, d2", "d2, d1", "d0, d1"], "ppr"
-    text = generic(maps, kinds, ["tensor<5x300xi8>", "tensor<300x3xi8>"], "tensor<5x3xi32>", ["i8", "i8", "i32"], body + ";linalg.yield %s : i32")
+    text = generic(
+        maps, kinds, ["tensor<5x300xi8>", "tensor<300x3xi8>"], "tensor<5x3xi32>", ["i8", "i8", "i32"], body + ";linalg.yield %s : i32"
+    )
     start = np.full((5, 3), 2**31 - 1, np.int32)
     got = evaluate(text, a, b, start)[0]
     assert got.dtype == np.int64
@@ -166,7 +172,8 @@ def test_named_operations() -> None:
 
 def test_slices_and_reshapes() -> None:
     x, y = f32(6, 8), f32(2, 8)
-    text = """func.func @f(%x: tensor<6x8xf32>, %y: tensor<2x8xf32>, %k: index) -> (tensor<8xf32>, tensor<6x8xf32>, tensor<2x3x8xf32>, tensor<48xf32>) {
+    text = """func.func @f(%x: tensor<6x8xf32>, %y: tensor<2x8xf32>, %k: index)
+        -> (tensor<8xf32>, tensor<6x8xf32>, tensor<2x3x8xf32>, tensor<48xf32>) {
       %row = tensor.extract_slice %x[%k, 0] [1, 8] [1, 1] : tensor<6x8xf32> to tensor<8xf32>
       %put = tensor.insert_slice %y into %x[1, 0] [2, 8] [3, 1] : tensor<2x8xf32> into tensor<6x8xf32>
       %e = tensor.expand_shape %x [[0, 1], [2]] output_shape [2, 3, 8] : tensor<6x8xf32> into tensor<2x3x8xf32>

@@ -120,7 +120,9 @@ def test_views_of_any_stride_and_rank() -> None:
     source = k.add(tile.ViewOp(k.pointers[0], [5, 3, 7], [7, 0, 1], offset=2, align=4))
     target = k.add(tile.ViewOp(k.pointers[1], [5, 7], [7, 1], align=4))
     zero, minus = k.index(0), k.index(-1)
-    loaded = k.add(tile.LoadOp(source, [minus, k.indices[0], zero], [2, 0], tile.tile_of([8, 8], builtin.i32), other=builtin.IntegerAttr(9, 32)))
+    loaded = k.add(
+        tile.LoadOp(source, [minus, k.indices[0], zero], [2, 0], tile.tile_of([8, 8], builtin.i32), other=builtin.IntegerAttr(9, 32))
+    )
     k.add(tile.StoreOp(loaded, target, [minus, zero], [1, 0]))
     kernel = k.kernel("views", ["1", "1", "1"], 1)
     data, out = np.arange(40, dtype=np.int32), np.zeros((5, 7), np.int32)
@@ -156,7 +158,11 @@ def test_reduce(extent: int, axis: int) -> None:
 
 def test_reduce_within_groups() -> None:
     """Mask 0b100 of an axis of 8: element 0 combines indices 0..3, element 1 indices 4..7; mask 0b001: the even ones, the odd ones."""
-    for mask, groups in ((0b100, [[0, 1, 2, 3], [4, 5, 6, 7]]), (0b001, [[0, 2, 4, 6], [1, 3, 5, 7]]), (0b101, [[0, 2], [1, 3], [4, 6], [5, 7]])):
+    for mask, groups in (
+        (0b100, [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        (0b001, [[0, 2, 4, 6], [1, 3, 5, 7]]),
+        (0b101, [[0, 2], [1, 3], [4, 6], [5, 7]]),
+    ):
         k = KernelBuilder([builtin.i32, builtin.i32], [])
         zero = k.index(0)
         loaded = k.add(tile.LoadOp(k.add(tile.ViewOp(k.pointers[0], [8], [1], align=4)), [zero], [0], tile.tile_of([8], builtin.i32)))

@@ -1,1 +1,1 @@
-"""Execution of every level on the CPU: the float64 reference of a tensor-level module, and the simulator of tile kernels and host programs."""
+"""Execution on the CPU: the float64 reference of tensor-level modules, and the simulator of tile kernels and host programs."""

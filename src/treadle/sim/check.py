@@ -10,8 +10,11 @@ from treadle.sim.reference import ReferenceResult
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """`relative_error`: largest difference over the largest reference value. `allowed`: largest bound over the same. `worst`: largest quotient of an
-    element's difference and its own bound; `place` its index (None where there are no elements or none differs). `ok`: every element is within its bound.
+    """How a result compares with its reference.
+
+    `relative_error`: largest difference over the largest reference value. `allowed`: largest bound over the same.
+    `worst`: largest quotient of an element's difference and its own bound; `place` its index (None where there are no elements or none
+    differs). `ok`: every element is within its bound.
     """
 
     relative_error: float
@@ -24,8 +27,8 @@ class CheckResult:
 def check(got: Array, reference: ReferenceResult) -> CheckResult:
     """Compare a result, in its storage type, with the reference, element by element.
 
-    A difference may be as large as the bound of the error analysis plus one rounding to the result's type. NaN must meet NaN, an infinity the
-    same infinity; where the type overflows within the bound an infinity is right too. A result of another shape is wrong.
+    A difference may be as large as the bound of the error analysis plus one rounding to the result's type. NaN must meet NaN, an infinity
+    the same infinity; where the type overflows within the bound an infinity is right too. A result of another shape is wrong.
     """
     want = reference.value
     if got.shape != want.shape:

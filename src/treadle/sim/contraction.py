@@ -35,7 +35,10 @@ def matrix_product(a: Array, b: Array) -> Array:
 
 
 def contract(a: Array, b: Array, reduced: Sequence[int], extents: Sequence[int]) -> Array:
-    """Sum of `a * b` over the loops `reduced`; the result is in loop space, of extent 1 along them. Loops neither depends on count by their extent."""
+    """Sum of `a * b` over the loops `reduced`; the result is in loop space, of extent 1 along them.
+
+    Loops neither depends on count by their extent.
+    """
     rank = len(extents)
     over = set(reduced)
     if only_a := tuple(sorted((used(a) - used(b)) & over)):

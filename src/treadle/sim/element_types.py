@@ -44,14 +44,15 @@ def storage_dtype(scalar: Attribute) -> DType:
     """The NumPy type that holds a scalar type exactly; `index` is int64. Raises TR320 for types without one."""
     if isinstance(scalar, builtin.IndexType):
         return np.dtype(np.int64)
+    integer: Any = scalar  # the type's parameters are free in its class
     if isinstance(scalar, builtin.IntegerType):
-        width = scalar.width.data
-        table = _UNSIGNED if scalar.signedness.data == builtin.Signedness.UNSIGNED else _INTEGERS
+        width: int = integer.width.data
+        table = _UNSIGNED if integer.signedness.data == builtin.Signedness.UNSIGNED else _INTEGERS
         if width in table:
             return np.dtype(table[width])
     elif type(scalar) in _FLOATS:
         return np.dtype(_FLOATS[type(scalar)])
-    raise TreadleError(NO_DATA_TYPE, type=str(scalar))
+    raise TreadleError(NO_DATA_TYPE, type=str(integer))
 
 
 def reference_dtype(scalar: Attribute) -> DType:
@@ -71,11 +72,20 @@ def unsigned(array: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """`unit`: largest relative error of one rounding (half the distance from 1 to the next number). `floor`: what tiny results may lose. `largest`: finite maximum."""
+    """How a floating-point type rounds.
+
+    `unit`: largest relative error of one rounding (half the distance from 1 to the next number). `floor`: what tiny results may lose.
+    `largest`: finite maximum.
+    """
 
     unit: float
     floor: float
     largest: float
+
+
+def _finfo(dtype: DType) -> Any:
+    info: Any = np.finfo if dtype.kind == "f" else ml_dtypes.finfo
+    return info(dtype)
 
 
 _PRECISION: dict[DType, Precision] = {}
@@ -84,7 +94,7 @@ _PRECISION: dict[DType, Precision] = {}
 def precision_of(dtype: DType) -> Precision:
     """Rounding of a floating-point type. f32, f64 and bf16 results below the smallest normal number may be flushed to zero by a machine."""
     if dtype not in _PRECISION:
-        info: Any = np.finfo(dtype) if dtype.kind == "f" else ml_dtypes.finfo(dtype)
+        info = _finfo(dtype)
         flushes = dtype.itemsize > 2 or dtype == np.dtype(ml_dtypes.bfloat16)
         floor = float(info.smallest_normal) if flushes else float(info.smallest_subnormal)
         _PRECISION[dtype] = Precision(float(info.eps) / 2, floor, float(info.max))

@@ -1,7 +1,8 @@
 """Values of `arith` and `math` operations, on NumPy scalars and arrays alike.
 
-One table serves every level. What differs is the NumPy type that holds a scalar type: the exact storage type in the tile interpreter, so that every
-operation rounds as the machine's does; float64 for every float in the reference. Floats narrower than 32 bits are computed in float32 and rounded once.
+One table serves every level. What differs is the NumPy type that holds a scalar type: the exact storage type in the tile interpreter, so
+that every operation rounds as the machine's does; float64 for every float in the reference. Floats narrower than 32 bits are computed in
+float32 and rounded once.
 """
 
 from collections.abc import Callable
@@ -18,19 +19,21 @@ from treadle.sim.special_functions import erf
 
 Formats = Callable[[Attribute], DType]
 Function = Callable[..., Any]
+Unary = Callable[[Any], Any]
+Binary = Callable[[Any, Any], Any]
+Ternary = Callable[[Any, Any, Any], Any]
 
 
-def _signed(function: Function) -> Function:
+def _signed(function: Binary) -> Binary:
     """An unsigned operation on signless integers: reinterpret, compute, reinterpret back."""
 
-    def apply(*args: Array) -> Any:
-        dtype = np.asarray(args[0]).dtype
-        return np.asarray(function(*(unsigned(np.asarray(a)) for a in args))).view(dtype)
+    def apply(a: Array, b: Array) -> Any:
+        return np.asarray(function(unsigned(np.asarray(a)), unsigned(np.asarray(b)))).view(np.asarray(a).dtype)
 
     return apply
 
 
-def _divide(function: Function) -> Function:
+def _divide(function: Binary) -> Binary:
     """Integer division; by zero (undefined) it gives zero."""
 
     def apply(a: Array, b: Array) -> Any:
@@ -45,7 +48,7 @@ def _truncating_quotient(a: Array, b: Array) -> Array:
     return quotient + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(quotient.dtype)
 
 
-def _shift(function: Function) -> Function:
+def _shift(function: Binary) -> Binary:
     """A shift; by the width or more (undefined) it gives zero."""
 
     def apply(a: Array, b: Array) -> Any:
@@ -56,9 +59,13 @@ def _shift(function: Function) -> Function:
     return apply
 
 
-def _bool_or(on_bool: Function, on_int: Function) -> Function:
+def _bool_or(on_bool: Binary, on_int: Binary) -> Binary:
     """i1 arithmetic is modulo 2; NumPy's is logical or refused."""
     return lambda a, b: on_bool(a, b) if np.asarray(a).dtype == np.bool_ else on_int(a, b)
+
+
+def _count_ones(x: Array) -> Array:
+    return np.bitwise_count(unsigned(np.asarray(x))).astype(np.asarray(x).dtype)
 
 
 def _count_trailing_zeros(x: Array) -> Array:
@@ -73,6 +80,10 @@ def _count_leading_zeros(x: Array) -> Array:
         bits = bits | (bits >> np.asarray(shift, dtype=bits.dtype))
         shift *= 2
     return (width - np.bitwise_count(bits).astype(np.int64)).astype(np.asarray(x).dtype)
+
+
+def _reciprocal_root(x: Array) -> Array:
+    return 1 / np.sqrt(x)
 
 
 def _round_half_away(x: Array) -> Array:
@@ -106,7 +117,7 @@ _INTEGER: dict[type[Operation], Function] = {
     arith.ShRSIOp: _shift(np.right_shift),
     arith.ShRUIOp: _signed(_shift(np.right_shift)),
     math.AbsIOp: np.abs,
-    math.CtPopOp: lambda x: np.bitwise_count(unsigned(np.asarray(x))).astype(np.asarray(x).dtype),
+    math.CtPopOp: _count_ones,
     math.CountLeadingZerosOp: _count_leading_zeros,
     math.CountTrailingZerosOp: _count_trailing_zeros,
     math.IPowIOp: np.power,
@@ -148,7 +159,7 @@ _FLOAT: dict[type[Operation], Function] = {
     math.PowFOp: np.power,
     math.RoundOp: _round_half_away,
     math.RoundEvenOp: np.rint,
-    math.RsqrtOp: lambda x: 1 / np.sqrt(x),
+    math.RsqrtOp: _reciprocal_root,
     math.SinOp: np.sin,
     math.SinhOp: np.sinh,
     math.SqrtOp: np.sqrt,
@@ -159,33 +170,48 @@ _FLOAT: dict[type[Operation], Function] = {
 
 INTEGER, FLOAT = by_name(_INTEGER), by_name(_FLOAT)
 
-_CMPI: tuple[Function, ...] = (
+
+def _of_unsigned(function: Binary) -> Binary:
+    return lambda a, b: function(unsigned(np.asarray(a)), unsigned(np.asarray(b)))
+
+
+_CMPI: tuple[Binary, ...] = (
     np.equal,
     np.not_equal,
     np.less,
     np.less_equal,
     np.greater,
     np.greater_equal,
-    *(
-        (lambda function: lambda a, b: function(unsigned(np.asarray(a)), unsigned(np.asarray(b))))(f)
-        for f in (np.less, np.less_equal, np.greater, np.greater_equal)
-    ),
+    *(_of_unsigned(f) for f in (np.less, np.less_equal, np.greater, np.greater_equal)),
 )
 
 
-def _unordered(a: Array, b: Array) -> Array:
+def _is_unordered(a: Array, b: Array) -> Array:
     return np.isnan(a) | np.isnan(b)
 
 
-_ORDERED: tuple[Function, ...] = (np.equal, np.greater, np.greater_equal, np.less, np.less_equal, lambda a, b: (a < b) | (a > b))
-_CMPF: tuple[Function, ...] = (
-    lambda a, b: np.zeros(np.broadcast(a, b).shape, dtype=np.bool_),
+def _or_unordered(function: Binary) -> Binary:
+    return lambda a, b: function(a, b) | _is_unordered(a, b)
+
+
+def _differ(a: Array, b: Array) -> Array:
+    return (a < b) | (a > b)
+
+
+def _always(answer: bool) -> Binary:
+    return lambda a, b: np.full(np.broadcast(a, b).shape, answer, dtype=np.bool_)
+
+
+_ORDERED: tuple[Binary, ...] = (np.equal, np.greater, np.greater_equal, np.less, np.less_equal)
+_CMPF: tuple[Binary, ...] = (
+    _always(False),
     *_ORDERED,
-    lambda a, b: ~_unordered(a, b),
-    *((lambda function: lambda a, b: function(a, b) | _unordered(a, b))(f) for f in (*_ORDERED[:5],)),
+    _differ,
+    lambda a, b: ~_is_unordered(a, b),
+    *(_or_unordered(f) for f in _ORDERED),
     np.not_equal,
-    _unordered,
-    lambda a, b: np.ones(np.broadcast(a, b).shape, dtype=np.bool_),
+    _is_unordered,
+    _always(True),
 )
 
 
@@ -198,7 +224,7 @@ def _to_integer(x: Array, dtype: DType, *, as_unsigned: bool) -> Array:
     return np.asarray(exact).astype(limits.dtype).view(dtype)
 
 
-def _cast(op: Operation, formats: Formats) -> Function | None:
+def _cast(op: Operation, formats: Formats) -> Unary | None:
     source, target = element_type(op.operands[0].type), element_type(op.results[0].type)
     dtype = formats(target)
     match op:
@@ -238,12 +264,11 @@ def constant_value(op: arith.ConstantOp, formats: Formats) -> Array:
 
 def attribute_value(value: Attribute, formats: Formats) -> Array:
     """The value of an integer, float or dense attribute, rounded to its declared type."""
+    given: Any = value  # the element types of these attributes are free parameters
     if isinstance(value, builtin.DenseIntOrFPElementsAttr):
-        scalar: Attribute = value.get_element_type()
-        raw = value.get_values()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        shape = value.get_shape()
+        scalar, raw, shape = given.get_element_type(), list(given.get_values()), given.get_shape()
     elif isinstance(value, builtin.IntegerAttr | builtin.FloatAttr):
-        scalar, raw, shape = value.type, [value.value.data], ()
+        scalar, raw, shape = given.type, [given.value.data], ()
     else:
         raise TreadleError(NOT_EXECUTABLE, name="arith.constant", reason=f"its value {value} is not dense")
     stored = storage_dtype(scalar)
@@ -251,15 +276,25 @@ def attribute_value(value: Attribute, formats: Formats) -> Array:
         exact = np.array(raw, dtype=np.float64).astype(stored)
     else:
         mask = (1 << (stored.itemsize * 8)) - 1
-        exact = np.array([int(v) & mask for v in raw], dtype=f"u{stored.itemsize}").astype(stored)  # pyright: ignore[reportUnknownVariableType]
+        exact = np.array([int(v) & mask for v in raw], dtype=f"u{stored.itemsize}").astype(stored)
     return exact.reshape(shape).astype(formats(scalar))
 
 
 def _in_format(function: Function, dtype: DType) -> Function:
     """Compute in float32 at least, round once to `dtype`."""
-    if dtype in (np.float64, np.float32):
+    if dtype.kind == "f" and dtype.itemsize >= 4:
         return lambda *args: np.asarray(function(*args)).astype(dtype, copy=False)
     return lambda *args: np.asarray(function(*(np.asarray(a).astype(np.float32) for a in args))).astype(dtype)
+
+
+def _integer_power(x: Array, n: Array) -> Array:
+    return np.power(x, np.asarray(n).astype(np.asarray(x).dtype))
+
+
+def _fused_multiply_add(dtype: DType) -> Ternary:
+    """The product of two f32 is exact in f64, that of two f16 in f32: one rounding, nearly always."""
+    wide = np.float32 if dtype.itemsize < 4 else np.float64
+    return lambda a, b, c: np.asarray(np.asarray(a).astype(wide) * np.asarray(b).astype(wide) + c).astype(dtype)
 
 
 def _not_executable(op: Operation, reason: str) -> TreadleError:
@@ -267,7 +302,7 @@ def _not_executable(op: Operation, reason: str) -> TreadleError:
 
 
 def elementwise_function(op: Operation, formats: Formats) -> Function | None:
-    """What computes the single result of an `arith` or `math` operation from its operands' values; None where the operation is of neither kind."""
+    """What computes the single result of an `arith` or `math` operation from its operands' values; None for other operations."""
     if isinstance(op, arith.ConstantOp):
         value = constant_value(op, formats)
         return lambda: value
@@ -281,16 +316,15 @@ def elementwise_function(op: Operation, formats: Formats) -> Function | None:
     if op.name in FLOAT:
         return _in_format(FLOAT[op.name], dtype)
     if isinstance(op, math.FmaOp):
-        wide = np.float32 if dtype.itemsize < 4 else np.float64  # the product of two f32 is exact in f64: one rounding, nearly always
-        return lambda a, b, c: np.asarray(np.asarray(a).astype(wide) * np.asarray(b).astype(wide) + c).astype(dtype)
+        return _fused_multiply_add(dtype)
     if isinstance(op, math.FPowIOp):
-        return _in_format(lambda x, n: np.power(x, np.asarray(n).astype(x.dtype)), dtype)
+        return _in_format(_integer_power, dtype)
     if isinstance(op, arith.CmpiOp):
         return _CMPI[op.predicate.value.data]
     if isinstance(op, arith.CmpfOp):
         return _CMPF[op.predicate.value.data]
     if isinstance(op, arith.SelectOp):
-        return lambda condition, a, b: np.where(condition, a, b)
+        return np.where
     if (cast := _cast(op, formats)) is not None:
         return cast
     raise _not_executable(op, "it has no definition here")

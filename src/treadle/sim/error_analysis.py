@@ -1,11 +1,12 @@
 """How far a machine's result may be from the exact one: running error analysis.
 
-Next to every value of the reference stands a bound on the absolute error that a machine makes which computes in the declared types, in any order of
-summation. The rules are first-order forward analysis (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.3), with two
-departures: a sum of K terms is charged what independent roundings of its partial sums amount to, which grows as sqrt(K), not the worst case (N. J.
-Higham and T. Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41(5), 2019), so that the bound stays far below
-what one missing term does; and elementary functions are charged a few units in the last place, as fast GPU versions are. Integers are exact; a decision taken on
-an inexact value (a comparison, a conversion to an integer) is marked uncertain by an infinite bound.
+Next to every value of the reference stands a bound on the absolute error that a machine makes which computes in the declared types, in any
+order of summation. The rules are first-order forward analysis (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
+section 3.3), with two departures: a sum of K terms is charged what independent roundings of its partial sums amount to, which grows as
+sqrt(K), not the worst case (N. J. Higham and T. Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41(5),
+2019), so that the bound stays far below what one missing term does; and elementary functions are charged a few units in the last place, as
+fast GPU versions are. Integers are exact; a decision taken on an inexact value (a comparison, a conversion to an integer) is marked
+uncertain by an infinite bound.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,9 +46,9 @@ class Tracked:
 def summation_error(unit: float, count: int, total: Array, spread: Array) -> Array:
     """The rounding error of a sum of `count` terms: `total` is their sum, `spread` the root of the sum of their squares.
 
-    The partial sums of terms in no particular order are about as large as the total plus the spread; each is rounded with an independent error.
-    Where so many roundings of so coarse a type meet that small terms are lost altogether, the worst case is charged instead (the sum of the terms'
-    sizes is at most sqrt(count) times the spread).
+    The partial sums of terms in no particular order are about as large as the total plus the spread; each is rounded with an independent
+    error. Where so many roundings of so coarse a type meet that small terms are lost altogether, the worst case is charged instead (the sum
+    of the terms' sizes is at most sqrt(count) times the spread).
     """
     if sqrt(count) * unit > COARSE:
         return unit * (count + 1) * sqrt(count) * spread
@@ -155,11 +156,12 @@ def _uncertain(args: Sequence[Tracked]) -> Any:
 
 def _select_error(args: Sequence[Tracked]) -> Any:
     condition, chosen, other = args
-    error = np.where(condition.value, _error(chosen), _error(other))
+    select: Any = np.where  # its overloads leave the result's type open
+    error = select(condition.value, _error(chosen), _error(other))
     if condition.error is None:
         return error
-    both = np.maximum(_error(chosen), _error(other)) + np.abs(np.subtract(chosen.value, other.value, dtype=np.float64))
-    return np.where(condition.error > 0, both, error)
+    both: Any = np.maximum(_error(chosen), _error(other)) + np.abs(np.subtract(chosen.value, other.value, dtype=np.float64))
+    return select(condition.error > 0, both, error)
 
 
 def _integer_error(op: Operation, args: Sequence[Tracked]) -> Any:
@@ -192,7 +194,10 @@ def operation_error(op: Operation, args: Sequence[Tracked], value: Array) -> Arr
 
 
 def _where_finite(error: Any, args: Sequence[Tracked], value: Array, largest: float) -> Any:
-    """A result beyond the type's range is uncertain: a machine has an infinity there. An infinite one is exact, unless an operand is uncertain."""
+    """A result beyond the type's range is uncertain: a machine has an infinity there.
+
+    An infinite one is exact, unless an operand is uncertain.
+    """
     doubtful = np.zeros((), dtype=np.bool_)
     for arg in args:
         doubtful = doubtful | np.isinf(_error(arg))

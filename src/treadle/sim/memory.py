@@ -55,8 +55,10 @@ class View:
             raise SimulationFault(f"tile.view promises {align} bytes of alignment at element {self.element_offset} of {pointer.data.dtype}")
 
     def check_vector(self, offsets: Sequence[int], extents: dict[int, int], vector: int) -> None:
-        """Check what `vector` promises of a tile at `offsets` whose view dimensions have `extents`: along the dimension of stride 1, each group of
-        `vector` elements is aligned and wholly inside or wholly outside. Raises SimulationFault.
+        """Check what `vector` promises of a tile at `offsets` whose view dimensions have `extents`.
+
+        Along the dimension of stride 1, each group of `vector` elements is aligned and wholly inside or wholly outside. Raises
+        SimulationFault.
         """
         along = max((d for d in extents if self.strides[d] == 1 and extents[d] % vector == 0), key=lambda d: extents[d], default=None)
         if along is None:

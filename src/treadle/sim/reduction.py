@@ -55,7 +55,10 @@ _REDUCERS: dict[str, Callable[[Array, tuple[int, ...], bool], Array]] = {
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The terms combined: `value`; `squares`, the sum of their squares (sums of floats only); `error`, what the terms' own errors amount to."""
+    """The terms combined.
+
+    `value`; `squares`, the sum of their squares (sums of floats only); `error`, what the terms' own errors amount to.
+    """
 
     value: Array
     squares: Array | None = None
@@ -72,8 +75,9 @@ def _multiplied(a: Tracked, b: Tracked, unit: float) -> Tracked:
 class Reduction:
     """`accumulator <- combine(accumulator, product of factors)`.
 
-    `precision`: of one rounding of the running value, None for integers. `product_unit`: rounding of a product. `truncation`: relative error a term
-    that a matrix instruction may add, `operand_rounding`: relative rounding of its operands (both 0 where none takes these operands).
+    `precision`: of one rounding of the running value, None for integers. `product_unit`: rounding of a product. `truncation`: relative
+    error a term that a matrix instruction may add, `operand_rounding`: relative rounding of its operands (both 0 where none takes these
+    operands).
     """
 
     combiner: str
@@ -214,8 +218,8 @@ def _factors(value: SSAValue, product: type[Operation], units: list[float]) -> l
 def _matrix_precision(factors: Sequence[SSAValue], precision: Precision | None, allow_tf32: bool) -> dict[str, float]:
     """What a matrix instruction may add where the term is a product of two floats that it takes, into an f32 accumulator.
 
-    Such instructions align and truncate: for 16-bit operands to about 2^-23 of the running sum every 4 terms at least, for 8-bit ones (Hopper, which
-    keeps 14 bits) 2^-13 every 16 terms.
+    Such instructions align and truncate: for 16-bit operands to about 2^-23 of the running sum every 4 terms at least, for 8-bit ones
+    (Hopper, which keeps 14 bits) 2^-13 every 16 terms.
     """
     if precision is None or len(factors) != 2 or precision.unit != 2.0**-24:
         return {}
@@ -226,7 +230,9 @@ def _matrix_precision(factors: Sequence[SSAValue], precision: Precision | None, 
 
 
 def find_reduction(yielded: SSAValue, accumulators: Sequence[SSAValue], own: SSAValue, *, allow_tf32: bool = False) -> Reduction | None:
-    """The reduction that a body's yielded value is: its own accumulator combined, once, with a term that uses no accumulator. None for other bodies.
+    """The reduction that a body's yielded value is: its own accumulator combined, once, with a term that uses no accumulator.
+
+    None for other bodies.
 
     The accumulator may be widened before and the result narrowed after each step.
     """

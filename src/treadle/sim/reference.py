@@ -1,7 +1,7 @@
 """The float64 evaluation of a tensor-level module: what a compiled program must agree with.
 
-Integers wrap as declared; every float is float64; beside each value stands a bound on the error of a machine that computes in the declared types
-(see `error_analysis.py`), so that a result can be judged element by element.
+Integers wrap as declared; every float is float64; beside each value stands a bound on the error of a machine that computes in the declared
+types (see `error_analysis.py`), so that a result can be judged element by element.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +26,9 @@ Structured = linalg.abstract_ops.LinalgStructuredOperation
 
 @dataclass(frozen=True, slots=True)
 class ReferenceResult:
-    """One result of a function: float64 (floats) or int64 (integers, i1 and index); `bound` on the absolute error, None where it must be exact.
+    """One result of a function.
+
+    `value`: float64 (floats) or int64 (integers, i1 and index). `bound`: on the absolute error, None where it must be exact.
 
     `element`: the declared element type.
     """

@@ -33,8 +33,12 @@ def mixed(lookup: Lookup, static: Sequence[int], dynamic: Sequence[SSAValue]) ->
 def runtime_shape(value: SSAValue, dynamic: Sequence[int]) -> tuple[int, ...]:
     """The shape of a tensor type with its dynamic sizes filled in."""
     sizes = iter(dynamic)
-    shape = value.type.get_shape() if isinstance(value.type, builtin.TensorType) else ()
-    return tuple(next(sizes) if s == builtin.DYNAMIC_INDEX else s for s in shape)
+    return tuple(next(sizes) if s == builtin.DYNAMIC_INDEX else s for s in _declared(value))
+
+
+def _declared(value: SSAValue) -> tuple[int, ...]:
+    kind: Any = value.type  # element types are free parameters of tensor types
+    return tuple(kind.get_shape()) if isinstance(value.type, builtin.TensorType) else ()
 
 
 def _window(lookup: Lookup, op: Any) -> tuple[slice, ...]:
@@ -52,7 +56,7 @@ def extract(lookup: Lookup, op: Any) -> Tracked:
 
 
 def _with_rank(cut: Tracked, like: SSAValue) -> Tracked:
-    wanted = like.type.get_shape() if isinstance(like.type, builtin.TensorType) else ()
+    wanted = _declared(like)
     extra = cut.value.ndim - len(wanted)
     dropped: list[int] = []
     position = 0
@@ -67,7 +71,7 @@ def _with_rank(cut: Tracked, like: SSAValue) -> Tracked:
 
 
 def insert(lookup: Lookup, op: Any, into: Tracked, *, in_place: bool = False) -> Tracked:
-    """`tensor.insert_slice` (and the parallel one) of the operation's source into `into`, whose arrays are the caller's own where `in_place`."""
+    """`tensor.insert_slice` (and the parallel one) into `into`, whose arrays are the caller's own where `in_place`."""
     window = _window(lookup, op)
     source = lookup(op.source)
     shape = into.value[window].shape

@@ -1,8 +1,8 @@
 """Evaluation of structured (linalg) operations in float64, vectorised over the loops.
 
-Every operand is brought into *loop space*: one axis for each loop, of extent 1 where its map does not use the loop, so that the body is evaluated on
-whole arrays by broadcasting. A reduction whose combiner is known is a NumPy reduction, a sum of products a matrix product; any other combiner is
-executed step by step over the reduction loops, vectorised over the parallel ones.
+Every operand is brought into *loop space*: one axis for each loop, of extent 1 where its map does not use the loop, so that the body is
+evaluated on whole arrays by broadcasting. A reduction whose combiner is known is a NumPy reduction, a sum of products a matrix product; any
+other combiner is executed step by step over the reduction loops, vectorised over the parallel ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -133,7 +133,10 @@ def _body_environment(block: Block, operands: Sequence[Tracked], loops: Loops, o
 def run_structured(
     op: Operation, block: Block, loops: Loops, operands: Sequence[Tracked], outer: Environment, apply: Apply, *, allow_tf32: bool = False
 ) -> list[Tracked]:
-    """The results of a structured operation; `operands` are its inputs and then its outputs' initial values, `outer` what its body may capture."""
+    """The results of a structured operation.
+
+    `operands` are its inputs and then its outputs' initial values, `outer` what its body may capture.
+    """
     environment = _body_environment(block, operands, loops, outer)
     terminator = block.last_op
     if terminator is None:

@@ -1,7 +1,7 @@
 """Executes tile kernels in NumPy: one workgroup after the other, each operation to its end before the next.
 
-A kernel is compiled once into a list of closures over slots of a frame; what an operation computes comes from `values.py`. Layouts do not matter to
-values, so that a kernel gives the same results before and after every pass of the kernel pipeline.
+A kernel is compiled once into a list of closures over slots of a frame; what an operation computes comes from `values.py`. Layouts do not
+matter to values, so that a kernel gives the same results before and after every pass of the kernel pipeline.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +47,10 @@ def _bind(function: Callable[..., Any], ins: Sequence[int], outs: Sequence[int])
 
 
 class TileKernel:
-    """A `tile.kernel` ready to run. `name`, `symbols` (names of its index arguments), `pointer_count`, `grid(symbol values) -> (x, y, z)`."""
+    """A `tile.kernel` ready to run.
+
+    `name`, `symbols` (names of its index arguments), `pointer_count`, `grid(symbol values) -> (x, y, z)`.
+    """
 
     def __init__(self, kernel: tile.KernelOp) -> None:
         self.name = kernel.sym_name.data

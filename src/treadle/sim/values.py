@@ -1,8 +1,8 @@
 """What each operation of a tile kernel computes: a function of its operands' values, in exact storage types.
 
-Nothing here knows of control flow, of the order of execution or of when an asynchronous effect lands; the drivers bind these functions to operands.
-Values: `index` is a Python int, other scalars 0-d arrays, register tiles arrays (never changed in place), shared buffers arrays (changed in place),
-views and pointers objects of `memory.py`.
+Nothing here knows of control flow, of the order of execution or of when an asynchronous effect lands; the drivers bind these functions to
+operands. Values: `index` is a Python int, other scalars 0-d arrays, register tiles arrays (never changed in place), shared buffers arrays
+(changed in place), views and pointers objects of `memory.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,11 +17,9 @@ from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of
 from treadle.sim.contraction import matrix_product
 from treadle.sim.element_types import Array, is_float, poison, storage_dtype
-from treadle.sim.elementwise import attribute_value, elementwise_function
+from treadle.sim.elementwise import Binary, Function, Ternary, Unary, attribute_value, elementwise_function
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer, View, Window
-
-Function = Callable[..., Any]
 
 _INDEX_LIMIT = 1 << 31
 
@@ -52,12 +50,26 @@ _INDEX: dict[str, Callable[[int, int], int]] = {
     "arith.shrsi": lambda a, b: a >> b,
     "arith.shrui": lambda a, b: a >> b,
 }
-_INDEX_COMPARISONS: tuple[Callable[[int, int], bool], ...] = (
+_ORDER: tuple[Binary, ...] = (lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b)
+_INDEX_COMPARISONS: tuple[Binary, ...] = (
     lambda a, b: a == b,
     lambda a, b: a != b,
-    *(lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b) * 2,
-)
+    *_ORDER,
+    *_ORDER,
+)  # unsigned ones: indices are not negative
 _AFFINE: dict[str, Callable[[Sequence[int]], int]] = {"affine.apply": lambda r: r[0], "affine.min": min, "affine.max": max}
+
+
+def _one(function: Unary) -> Function:
+    return function
+
+
+def _two(function: Binary) -> Function:
+    return function
+
+
+def _three(function: Ternary) -> Function:
+    return function
 
 
 def is_index(value_type: Attribute) -> bool:
@@ -79,17 +91,17 @@ def _index_function(op: Operation) -> Function | None:
         if is_index(op.results[0].type):
             return int
         dtype = storage_dtype(op.results[0].type)
-        return lambda a: np.asarray(a).astype(dtype)
+        return _one(lambda a: np.asarray(a).astype(dtype))
     if not op.results or not is_index(op.results[0].type):
         return None
     if isinstance(op, arith.ConstantOp):
         constant = int(attribute_value(op.value, storage_dtype))
         return lambda: constant
     if isinstance(op, arith.SelectOp):
-        return lambda condition, a, b: a if condition else b
+        return _three(lambda condition, a, b: a if condition else b)
     if op.name in _INDEX:
         function = _INDEX[op.name]
-        return lambda a, b: _in_range(op, function(a, b))
+        return _two(lambda a, b: _in_range(op, function(a, b)))
     attribute = op.properties.get("map")
     if op.name in _AFFINE and isinstance(attribute, builtin.AffineMapAttr):
         affine_map, choose = attribute.data, _AFFINE[op.name]
@@ -160,7 +172,7 @@ def _round_to_tf32(array: Array) -> Array:
 def _contract(op: tile.ContractOp) -> Function:
     dtype = storage_dtype(tile.tile_type(op.accumulator).element_type)
     if not is_float(tile.tile_type(op.accumulator).element_type):
-        return lambda a, b, accumulator: accumulator + matrix_product(a.astype(dtype), b.astype(dtype))
+        return _three(lambda a, b, accumulator: accumulator + matrix_product(a.astype(dtype), b.astype(dtype)))
     compute = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     tf32 = "tf32" in op.instruction.data
 
@@ -190,12 +202,20 @@ def _view(op: tile.ViewOp) -> Function:
 def _load(op: tile.LoadOp) -> Function:
     window = Window(tile.ints(op.dims), tile.tile_type(op.result).get_shape(), len(op.offsets), op.vector.value.data)
     other = 0 if op.other is None else attribute_value(op.other, storage_dtype)
-    return lambda view, *offsets: window.read(view, offsets, other)
+
+    def run(view: View, *offsets: int) -> Array:
+        return window.read(view, offsets, other)
+
+    return run
 
 
 def _store(op: tile.StoreOp) -> Function:
     window = Window(tile.ints(op.dims), tile.tile_type(op.value).get_shape(), len(op.offsets), op.vector.value.data)
-    return lambda value, view, *offsets: window.write(view, offsets, value)
+
+    def run(value: Array, view: View, *offsets: int) -> None:
+        window.write(view, offsets, value)
+
+    return run
 
 
 def _copy(op: tile.CopyOp) -> Function:
@@ -215,7 +235,7 @@ def _local(offsets: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
 def _splat(op: tile.SplatOp) -> Function:
     kind = tile.tile_type(op.result)
     shape, dtype = kind.get_shape(), storage_dtype(kind.element_type)
-    return lambda scalar: np.full(shape, scalar, dtype=dtype)
+    return _one(lambda scalar: np.full(shape, scalar, dtype=dtype))
 
 
 def _iota(op: tile.IotaOp) -> Function:
@@ -251,7 +271,7 @@ def _tile_function(op: Operation) -> Function | None:
             return _copy(op)
         case tile.LocalLoadOp():
             where = _local(tile.ints(op.offsets), tile.tile_type(op.result).get_shape())
-            return lambda buffer: buffer[where].copy()
+            return _one(lambda buffer: buffer[where].copy())
         case tile.LocalStoreOp():
             return _store_local(op)
         case tile.ContractOp():
@@ -260,12 +280,12 @@ def _tile_function(op: Operation) -> Function | None:
             return _reduce(op)
         case tile.BroadcastOp():
             shape = tile.tile_type(op.result).get_shape()
-            return lambda value: np.broadcast_to(value, shape)
+            return _one(lambda value: np.broadcast_to(value, shape))
         case tile.ConvertLayoutOp():
-            return lambda value: value
+            return _one(lambda value: value)
         case tile.PermuteOp():
             order = tile.ints(op.order)
-            return lambda value: value.transpose(order)
+            return _one(lambda value: value.transpose(order))
         case tile.SplatOp():
             return _splat(op)
         case tile.IotaOp():
@@ -284,7 +304,7 @@ def operation_function(op: Operation) -> Function:
     """
     if op.name in _SYNC:
         return lambda *_: None
-    for find in (_index_function, _tile_function, lambda o: elementwise_function(o, storage_dtype)):
-        if (function := find(op)) is not None:
-            return function
+    function = _index_function(op) or _tile_function(op) or elementwise_function(op, storage_dtype)
+    if function is not None:
+        return function
     raise TreadleError(NOT_EXECUTABLE, location_of(op), name=op.name, reason="the simulator does not define it")
