@@ -6,7 +6,7 @@ The machine scheduler does not see that matrix instructions belong to a phase, s
 
 from collections.abc import Sequence
 
-from treadle.codegen.llvm_text import F32, I1, I32, Builder, Value, i32, key_value, zero
+from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, i32, key_value, zero
 from treadle.dialects.tile import ContractOp, KernelOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import SSAValue
@@ -54,7 +54,35 @@ _CLASSES = {
     "transcendental": 0x400,
 }
 
-_QUAD_PERM_LANES = 4
+ROW_LANES = 16
+"""Lanes among which a move with data-parallel primitives (DPP) can exchange values."""
+
+_ROW_MIRROR, _ROW_HALF_MIRROR, _ROW_XMASK = 0x140, 0x141, 0x160
+
+
+def _dpp_controls(mask: int, *, xor_mask: bool) -> list[int]:
+    """DPP control words whose moves, one after the other, exchange lanes `l` and `l ^ mask` of a row (one move with `xor_mask`).
+
+    Mirrors of 16 and 8 lanes are exclusive ors with 15 and 7, permutations of four lanes those with 1 to 3; together they reach every mask.
+    """
+    if xor_mask:
+        return [_ROW_XMASK + mask] if mask else []
+    controls: list[int] = []
+    if mask & 8:
+        controls.append(_ROW_MIRROR)
+        mask ^= 15
+    if mask & 4:
+        controls.append(_ROW_HALF_MIRROR)
+        mask ^= 7
+    if mask:
+        controls.append(sum((lane ^ mask) << 2 * lane for lane in range(4)))
+    return controls
+
+
+def _other_row(b: Builder, value: Value) -> Value:
+    """The value of lane `l ^ 16` (32 lanes)."""
+    identity = [i32(0x76543210), i32(-0x01234568)]  # each lane takes its own place of the other row
+    return b.intrinsic("llvm.amdgcn.permlanex16.i32", I32, [i32(0), value, *identity, FALSE, FALSE], attributes=["convergent"])
 
 
 class AmdHooks(SimtHooks):
@@ -102,14 +130,17 @@ class AmdHooks(SimtHooks):
         return b.intrinsic(f"llvm.amdgcn.workgroup.id.{'xyz'[axis]}", I32, pure=True)
 
     def shuffle_xor(self, b: Builder, value: Value, mask: int) -> Value:
-        if mask < _QUAD_PERM_LANES:
-            control = sum((lane ^ mask) << 2 * lane for lane in range(_QUAD_PERM_LANES))
-            arguments = [i32(0), value, i32(control), i32(15), i32(15), Value(I1, "true", 1)]
-            return b.intrinsic("llvm.amdgcn.update.dpp.i32", I32, arguments, attributes=["convergent"])
-        if mask < 32:
-            return b.intrinsic("llvm.amdgcn.ds.swizzle", I32, [value, i32(mask << 10 | 0x1F)], attributes=["convergent"])
-        lane = b.and_(self.thread_id(b), i32(self.spec.subgroup_size - 1))
-        return self.shuffle_index(b, value, b.xor(lane, i32(mask)))
+        wave64 = self.spec.subgroup_size == 64
+        if mask >= ROW_LANES:
+            if wave64:
+                lane = b.and_(self.thread_id(b), i32(self.spec.subgroup_size - 1))
+                return self.shuffle_index(b, value, b.xor(lane, i32(mask)))
+            value = _other_row(b, value)
+            mask -= ROW_LANES
+        for control in _dpp_controls(mask, xor_mask=not wave64):
+            arguments = [i32(0), value, i32(control), i32(15), i32(15), TRUE]
+            value = b.intrinsic("llvm.amdgcn.update.dpp.i32", I32, arguments, attributes=["convergent"])
+        return value
 
     def shuffle_index(self, b: Builder, value: Value, lane: Value) -> Value:
         return b.intrinsic("llvm.amdgcn.ds.bpermute", I32, [b.shl(lane, i32(2)), value], attributes=["convergent"])
