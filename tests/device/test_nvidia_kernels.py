@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from targets.tile_kernels import fma_matmul, softmax, vector_add, wgmma_matmul
+from targets.tile_kernels import converted, fma_matmul, softmax, vector_add, warp_conversions, wgmma_matmul
 
 from treadle.artifact import Buffer, Kernel, KernelArg, Launch, Manifest, PointerValue, ScalarValue, TensorMapValue, TensorRecord
 from treadle.dialects.tile import KernelOp
@@ -125,6 +125,16 @@ def test_fma_matmul(device: CudaDevice, m: int, n: int, k: int) -> None:
     a, b = normal((m, k), np.float32, 3), normal((k, n), np.float32, 4)
     found = run(device, fma_matmul(m, n, k, F32), [("f32", a), ("f32", b)], ("f32", (m, n)))
     np.testing.assert_allclose(found, a.astype(np.float64) @ b.astype(np.float64), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "i8"])
+@pytest.mark.parametrize("name", sorted(warp_conversions()))
+def test_conversions_by_shuffles(device: CudaDevice, name: str, kind: str) -> None:
+    element, dtype = {"f32": (F32, np.float32), "f16": (F16, np.float16), "i8": (builtin.i8, np.int8)}[kind]
+    source, result = warp_conversions()[name]
+    x: Any = np.arange(prod(source.shape)).reshape(source.shape).astype(dtype)
+    found = run(device, converted(element, source, result), [(kind, x)], (kind, source.shape))
+    np.testing.assert_array_equal(found, x)
 
 
 MATMULS: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [

@@ -7,6 +7,7 @@ from treadle.dialects.tile import (
     AllocOp,
     BroadcastOp,
     ContractOp,
+    ConvertLayoutOp,
     CopyOp,
     KernelOp,
     LoadOp,
@@ -273,3 +274,31 @@ def copy_only(shape: tuple[int, int], element: Attribute, layout: SharedLayout) 
         sync.WaitPhaseOp(barrier, arith.ConstantOp(builtin.IntegerAttr(0, 32)).result)
         tile.ReturnOp()
     return finish("copy_only", block, grid=["1", "1", "1"], warps=4, symbols=["s0"])
+
+
+def converted(element: Attribute, source: TileLayout, result: TileLayout, target: str = "sm_90a", warps: int = 4) -> KernelOp:
+    """A tile read in one layout and written in another that stays within warps."""
+    shape = source.shape
+    block = kernel_block([element, element])
+    with ImplicitBuilder(block):
+        views = [ViewOp(p, list(shape), [shape[1], 1], align=16).result for p in block.args]
+        value = LoadOp(views[0], [index(0), index(0)], [0, 1], tile_of(shape, element, source)).result
+        StoreOp(ConvertLayoutOp(value, result).result, views[1], [index(0), index(0)], [0, 1])
+        tile.ReturnOp()
+    return finish("converted", block, grid=["1", "1", "1"], warps=warps, target=target)
+
+
+def warp_conversions(warps: int = 4) -> dict[str, tuple[TileLayout, TileLayout]]:
+    """Pairs of layouts of 32 lanes between which a conversion stays within warps."""
+    warp = tuple((0, 64 << i) for i in range(warps.bit_length() - 1))
+    rows, columns = tuple((1 << i, 0) for i in range(5)), tuple((0, 1 << i) for i in range(5))
+    swapped = TileLayout((*rows, (0, 32)), columns, warp, (1, 1)), TileLayout((*columns, (0, 32)), rows, warp, (1, 1))
+    bit = (
+        TileLayout(((0, 1), (0, 32)), ((0, 2), (0, 4), (0, 8), (0, 16), (1, 0)), warp, (1, 1)),
+        TileLayout(((1, 0), (0, 32)), ((0, 2), (0, 4), (0, 8), (0, 16), (0, 1)), warp, (1, 1)),
+    )
+    turned = (
+        TileLayout(((0, 32),), columns, warp, (3, 1)),
+        TileLayout(((0, 32),), (*columns[2:], *columns[:2]), warp, (3, 1)),
+    )
+    return {"transposed": swapped, "one_bit": bit, "lanes_turned": turned}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from targets.tile_kernels import copy_only, fma_matmul, softmax, vector_add, wgmma_matmul
+from targets.tile_kernels import converted, copy_only, fma_matmul, softmax, vector_add, warp_conversions, wgmma_matmul
 
 from treadle.codegen.toolchain import KernelResources
 from treadle.dialects.tile import CopyOp, KernelOp
@@ -58,6 +58,13 @@ def test_softmax_reduces_by_shuffles() -> None:
     kernel = compiled(softmax(77, 1000, 1024))
     assert kernel.facts.instructions["SHFL"] == 11  # twice five steps, and the warp's number
     assert kernel.emitted.shared_bytes == 0
+
+
+@pytest.mark.parametrize(("name", "count"), [("transposed", 62), ("one_bit", 2), ("lanes_turned", 6)])
+def test_conversions_within_warps_are_shuffles(name: str, count: int) -> None:
+    kernel = compiled(converted(F32, *warp_conversions()[name]))
+    assert kernel.facts.instructions["SHFL"] == count + 1  # and the warp's number
+    assert kernel.emitted.shared_bytes == 0 and kernel.facts.spill_bytes == 0
 
 
 def test_fma_contraction_stays_in_registers() -> None:
