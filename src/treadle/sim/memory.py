@@ -37,7 +37,9 @@ def strided(data: Array, offset: int, shape: Sequence[int], strides: Sequence[in
     if first < 0 or last >= data.size:
         raise SimulationFault(f"{what} of shape {list(shape)}, strides {list(strides)}, reaches elements {first}..{last} of {data.size}")
     byte_strides = [s * data.itemsize for s in strides]
-    return np.lib.stride_tricks.as_strided(data[offset:], shape=tuple(shape), strides=byte_strides)
+    # Through plain integers: NumPy rebuilds the element type from its name, which some 8-bit floats do not have.
+    plain = data[offset:].view(f"u{data.itemsize}")
+    return np.lib.stride_tricks.as_strided(plain, shape=tuple(shape), strides=byte_strides).view(data.dtype)
 
 
 class View:

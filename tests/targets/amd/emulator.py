@@ -15,7 +15,7 @@ Its known faults, and what is done here about each:
 - MFMA reads the FNUZ formats of gfx942 as the OCP ones, whose values are twice as large: a product is four times the right one;
 - integer MFMA becomes C that mixes vectors of int and unsigned, which does not compile: stored element by element instead;
 - the DPP control row_xmask is missing: added;
-- ds_swizzle is missing;
+- ds_swizzle is missing; RDNA3's three-operand encodings with DPP are not decoded: such kernels are refused;
 - f16 operands of matrix instructions: subnormals count as 0, infinities and NaN as finite. Tests use neither.
 """
 
@@ -30,13 +30,14 @@ import struct
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from treadle.dialects.dispatch import texts
 from treadle.dialects.tile import KernelOp
 from treadle.ir.dialects import builtin
 from treadle.plan import expr
@@ -55,6 +56,7 @@ ORDERS: dict[str, Callable[[list[int]], list[int]]] = {
 GUARD_BYTES = 4096
 GUARD = 0xA5
 SHARED_GRANULE = 512
+VOP3_DPP = "three-operand encodings with DPP"
 ROW_XMASK, QUAD_IDENTITY = 0x160, 0xE4
 
 
@@ -84,7 +86,7 @@ def load() -> Any:
         package = types.ModuleType("test")
         package.__path__ = [str(root / "test")]
         sys.modules["test"] = package
-    module = importlib.import_module("test.mockgpu.amd.emu")
+    module: Any = importlib.import_module("test.mockgpu.amd.emu")
     original = module._dpp16_ctrl
 
     def dpp(lane: Any, control: int, *rest: Any) -> Any:
@@ -104,6 +106,8 @@ def refusal(kernel: CompiledKernel) -> str:
         return "scratch"
     if re.search(r"v_s?mfma\w+ \S+, (?:v\S+, a|a)\[?\d", text) or re.search(r"ds_write\w* v\d+, (?:.*, )?a\[?\d", text):
         return "operands in accumulation registers"
+    if kernel.emitted.cpu == "gfx1100" and "_e64_dpp" in text:
+        return VOP3_DPP
     return "WMMA on 8-bit floats" if re.search(r"v_wmma\w+_(fp8|bf8)_", text) else ""
 
 
@@ -144,7 +148,7 @@ class CodeObject:
 
 
 @contextlib.contextmanager
-def wave_order(emulator: Any, order: str) -> Iterator[None]:
+def wave_order(emulator: Any, order: str) -> Generator[None]:
     """Let the waves of every workgroup run in an order."""
     original = emulator._init_wave
 
@@ -161,7 +165,7 @@ def wave_order(emulator: Any, order: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def scalar_stores(wanted: bool) -> Iterator[None]:
+def scalar_stores(wanted: bool) -> Generator[None]:
     """Let the translation to C store element by element."""
     renderer = importlib.import_module("tinygrad.renderer.cstyle").ClangRenderer
     original = renderer.supports_float4
@@ -236,9 +240,7 @@ class EmulatedProgram(SimProgram):
         super().__init__(module)
         kernels = [op for op in module.body.block.ops if isinstance(op, KernelOp)]
         compiled = compile_kernels(module, target) if compiled is None else compiled
-        self._kernels = {
-            op.sym_name.data: EmulatedKernel(compiled[op.sym_name.data], [s.data for s in op.symbols], order) for op in kernels
-        }
+        self._kernels = {op.sym_name.data: EmulatedKernel(compiled[op.sym_name.data], texts(op.symbols), order) for op in kernels}
 
 
 def compile_kernels(module: builtin.ModuleOp, target: str) -> dict[str, CompiledKernel]:

@@ -55,7 +55,8 @@ def lowered(text: str, target: str, **config: int) -> builtin.ModuleOp:
     if not config:
         lower(module, spec, CompileOptions())
         return module
-    tile = (SetTileConfigPass(target=target, **config), *tile_passes(spec, CompileOptions())[1:])
+    chosen = SetTileConfigPass(target, False, *(config.get(name, 0) for name in ("tile_m", "tile_n", "tile_k", "warps_m", "warps_n")))
+    tile = (chosen, *tile_passes(spec, CompileOptions())[1:])
     for passes in (tensor_passes(), tile, schedule_passes()):
         run_passes(module, passes)
     return module
@@ -123,7 +124,11 @@ def row_reduction(rows: int, columns: int, op: str) -> Program:
       }} -> tensor<{rows}xf32>
       return %r : tensor<{rows}xf32>
     }}"""
-    return Program(text, (((rows, columns), "f32"),), lambda x: x.sum(1) if op == "sum" else x.max(1))
+
+    def reference(x: np.ndarray) -> np.ndarray:
+        return x.sum(1) if op == "sum" else x.max(1)
+
+    return Program(text, (((rows, columns), "f32"),), reference)
 
 
 def exponential(rows: int, columns: int) -> Program:
@@ -141,7 +146,11 @@ def exponential(rows: int, columns: int) -> Program:
       }} -> {t}
       return %r : {t}
     }}"""
-    return Program(text, (((rows, columns), "f32"), ((columns,), "f32")), lambda x, y: np.exp(x) + y, tolerance=4e-6)
+
+    def reference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.exp(x) + y
+
+    return Program(text, (((rows, columns), "f32"), ((columns,), "f32")), reference, tolerance=4e-6)
 
 
 PROGRAMS: dict[str, Program] = {

@@ -81,8 +81,12 @@ def follow(listing: Listing, start: T, advance: Callable[[T, int], T]) -> dict[i
 def pending_at_barriers(listing: Listing) -> list[Violation]:
     """Barriers that some path reaches with reads or writes of shared memory pending."""
     code = listing.instructions
-    start: State = ()
-    reached = follow(listing, start, lambda state, at: step(state, code[at]))
+    start = State()
+
+    def advance(state: State, at: int) -> State:
+        return step(state, code[at])
+
+    reached = follow(listing, start, advance)
     found: list[Violation] = []
     for at, one in enumerate(code):
         if one.mnemonic not in ("s_barrier", "s_barrier_signal"):

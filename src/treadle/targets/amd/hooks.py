@@ -60,7 +60,7 @@ ROW_LANES = 16
 _ROW_MIRROR, _ROW_HALF_MIRROR, _ROW_XMASK = 0x140, 0x141, 0x160
 
 
-def _dpp_controls(mask: int, *, xor_mask: bool) -> list[int]:
+def dpp_controls(mask: int, *, xor_mask: bool) -> list[int]:
     """DPP control words whose moves, one after the other, exchange lanes `l` and `l ^ mask` of a row (one move with `xor_mask`).
 
     Mirrors of 16 and 8 lanes are exclusive ors with 15 and 7, permutations of four lanes those with 1 to 3; together they reach every mask.
@@ -137,7 +137,7 @@ class AmdHooks(SimtHooks):
                 return self.shuffle_index(b, value, b.xor(lane, i32(mask)))
             value = _other_row(b, value)
             mask -= ROW_LANES
-        for control in _dpp_controls(mask, xor_mask=not wave64):
+        for control in dpp_controls(mask, xor_mask=not wave64):
             arguments = [i32(0), value, i32(control), i32(15), i32(15), TRUE]
             value = b.intrinsic("llvm.amdgcn.update.dpp.i32", I32, arguments, attributes=["convergent"])
         return value
