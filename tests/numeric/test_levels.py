@@ -1,4 +1,4 @@
-"""Kernels compute the same at every level: generated modules, lowered for each kind of machine to the schedule level, in the interpreter."""
+"""Kernels compute the same at every level: generated modules, lowered for each machine to the schedule level, in the interpreter."""
 
 import pytest
 from generators.modules import random_module
