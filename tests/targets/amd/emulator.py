@@ -37,7 +37,6 @@ from typing import Any
 
 import numpy as np
 
-from treadle.dialects.dispatch import texts
 from treadle.dialects.tile import KernelOp
 from treadle.ir.dialects import builtin
 from treadle.plan import expr
@@ -238,9 +237,9 @@ class EmulatedProgram(SimProgram):
 
     def __init__(self, module: builtin.ModuleOp, target: str, order: str = "forward", compiled: dict[str, CompiledKernel] | None = None):
         super().__init__(module)
-        kernels = [op for op in module.body.block.ops if isinstance(op, KernelOp)]
-        compiled = compile_kernels(module, target) if compiled is None else compiled
-        self._kernels = {op.sym_name.data: EmulatedKernel(compiled[op.sym_name.data], texts(op.symbols), order) for op in kernels}
+        chosen = compile_kernels(module, target) if compiled is None else compiled
+        self._emulated = {name: EmulatedKernel(chosen[name], kernel.symbols, order) for name, kernel in self._kernels.items()}
+        self._kernels: Any = self._emulated
 
 
 def compile_kernels(module: builtin.ModuleOp, target: str) -> dict[str, CompiledKernel]:

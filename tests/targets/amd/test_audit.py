@@ -8,7 +8,7 @@ from targets.amd import emulator, programs
 from treadle.errors import InternalError
 from treadle.targets.amd.assembly import parse
 from treadle.targets.amd.audit import accumulator_copies, audit, scratch_accesses, violations
-from treadle.targets.amd.counters import pending_at_barriers, shared_wait, step, unpaired_barriers
+from treadle.targets.amd.counters import State, pending_at_barriers, shared_wait, step, unpaired_barriers
 from treadle.targets.amd.metadata import read_metadata
 from treadle.targets.interface import CompiledKernel
 
@@ -42,7 +42,7 @@ def test_waits_of_all_generations() -> None:
 
 def test_waits_leave_the_newest() -> None:
     listing = _listing("\tds_write_b64 v0, v[2:3]", "\tds_read_b64 v[4:5], v1", "\ts_waitcnt lgkmcnt(1)", "\ts_waitcnt lgkmcnt(0)")
-    states = [()]
+    states = [State()]
     for one in listing.instructions[:4]:
         states.append(step(states[-1], one))
     assert states[1:] == [("write",), ("write", "read"), ("read",), ()]
