@@ -97,26 +97,26 @@ OUT_OF_MEMORY = Entry("TR606", "{device} has no {bytes} bytes of memory left", "
 BAD_BINARY = Entry("TR607", "{device} does not load '{binary}': {reason}", "compile again for this device; a newer driver may be needed")
 ARGUMENT_COUNT = Entry("TR721", "'{function}' takes {expected} array(s), {given} given", "pass one array for each input, in order")
 ARGUMENT_RANK = Entry(
-    "TR722", "argument '{name}' has {given} dimension(s) ({shape}), the program's input has {expected}", "reshape the array"
+    "TR722", "argument {index} ('{name}') has {given} dimension(s) ({shape}), the program's input has {expected}", "reshape the array"
 )
 ARGUMENT_SHAPE = Entry(
-    "TR723", "argument '{name}' is {given}, expected {expected} (declared {declared})", "pass an array of the expected shape"
+    "TR723", "argument {index} ('{name}') is {given}, expected {expected} (declared {declared})", "pass an array of the expected shape"
 )
 SIZES_RULED_OUT = Entry(
     "TR724", "'{function}' cannot run on these sizes: {what} ({left} {relation} {right})", "pass arrays of sizes that fit together"
 )
-ARGUMENT_DTYPE = Entry("TR725", "argument '{name}' has element type {given}, expected {expected}", "convert the array to {expected} first")
+ARGUMENT_DTYPE = Entry("TR725", "argument {index} ('{name}') has element type {given}, expected {expected}", "convert the array to {expected} first")
 ARGUMENT_DEVICE = Entry(
-    "TR726", "argument '{name}' is on {given}, the program runs on {expected}", "copy the array there, or pass a NumPy array"
+    "TR726", "argument {index} ('{name}') is on {given}, the program runs on {expected}", "copy the array there, or pass a NumPy array"
 )
-ARGUMENT_STRIDES = Entry("TR727", "argument '{name}' has strides {given} (elements), expected {expected}", "make the array contiguous")
+ARGUMENT_STRIDES = Entry("TR727", "argument {index} ('{name}') has strides {given} (elements), expected {expected}", "make the array contiguous")
 ARGUMENT_ALIGNMENT = Entry(
     "TR728",
-    "argument '{name}' starts at an address that is not a multiple of {align}",
+    "argument {index} ('{name}') starts at an address that is not a multiple of {align}",
     "pass an array with an aligned start, such as a copy",
 )
 ARGUMENT_KIND = Entry(
-    "TR729", "argument '{name}' ({given}) is no array", "pass a NumPy array or an object with DLPack or __cuda_array_interface__"
+    "TR729", "argument {index} ('{name}') ({given}) is no array", "pass a NumPy array or an object with DLPack or __cuda_array_interface__"
 )
 USAGE = Entry("TR801", "{message}", "`treadle --help` and `treadle VERB --help` show what is accepted")
 INPUT_SPEC = Entry(

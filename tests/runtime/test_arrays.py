@@ -56,7 +56,7 @@ def test_signedness_is_not_a_difference(given: str, expected: str, same: bool) -
 def test_dlpack_round_trip(dtype: str) -> None:
     array = np.arange(24).reshape(2, 3, 4).astype(numpy_dtype(dtype)).transpose(2, 0, 1)
     exporter = Exporter(array, dtype)
-    seen = view(exporter, "x")
+    seen = view(exporter, "x", 0)
     assert (seen.shape, seen.dtype, seen.kind, seen.address) == (array.shape, dtype, "cpu", array.ctypes.data)
     assert seen.strides == (1, 12, 4)
     assert seen.host is not None
@@ -81,7 +81,7 @@ def test_owners_live_exactly_as_long_as_needed() -> None:
     exporter = Exporter(np.arange(4, dtype=np.float32), "f32")
     alive = weakref.ref(exporter)
     before = len(dlpack._exported)
-    host = view(exporter, "x").host
+    host = view(exporter, "x", 0).host
     del exporter
     gc.collect()
     assert alive() is not None
@@ -98,14 +98,14 @@ def test_owners_live_exactly_as_long_as_needed() -> None:
 
 def test_views_of_numpy_and_scalars() -> None:
     array = np.zeros((4, 6), np.float16)[::2, ::-1]
-    seen = view(array, "x")
+    seen = view(array, "x", 0)
     assert (seen.shape, seen.strides, seen.dtype) == ((2, 6), (12, -1), "f16")
-    assert view(3.0, "x").dtype == "f64"
-    assert view([1, 2], "x").shape == (2,)
-    assert view(np.zeros(2, "U3"), "x").dtype == ""
+    assert view(3.0, "x", 0).dtype == "f64"
+    assert view([1, 2], "x", 0).shape == (2,)
+    assert view(np.zeros(2, "U3"), "x", 0).dtype == ""
     for wrong in ("text", None, object(), {1: 2}, [object()]):
         with pytest.raises(TreadleError) as caught:
-            view(wrong, "weights")
+            view(wrong, "weights", 0)
         assert caught.value.code == "TR729"
         assert "weights" in str(caught.value)
 

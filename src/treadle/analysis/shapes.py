@@ -20,6 +20,7 @@ __all__ = [
     "ALIGN",
     "DEFAULT_ALIGN",
     "STRIDES",
+    "STRIDE_DIVISOR",
     "Shapes",
     "SizeCheck",
     "groups_of",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 STRIDES = "treadle.strides"
+STRIDE_DIVISOR = "treadle.stride_divisor"
 ALIGN = "treadle.align"
 DEFAULT_ALIGN = 16
 

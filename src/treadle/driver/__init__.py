@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from treadle.driver.lowering import Stage
+    from treadle.plan.argument_layout import Layouts
     from treadle.remarks import Remark
     from treadle.runtime.device import Device
     from treadle.sim.reference import ReferenceResult
@@ -48,22 +49,27 @@ def compile(
 
     `function` names the function where the module has several. Raises `TreadleError` with the user's line.
     """
-    read, options = read_source(source), options or CompileOptions()
     target = target_of_device("auto") if target == "auto" else target
-    key = cache_key(read, target, options, function)
+    return _program(read_source(source), target, options or CompileOptions(), function, None)
+
+
+def _program(source: Source, target: str, options: CompileOptions, function: str | None, layouts: "Layouts | None") -> Program:
+    """The program for arguments of certain layouts (None: as declared), from the cache or compiled."""
+    key = cache_key(source, target, options, function, layouts)
     cache = Cache()
     files = cache.get(key)
     if files is None:
         from treadle.driver.lowering import lower
 
-        files = lower(read, target, options, function).files
+        files = lower(source, target, options, function, layouts=layouts).files
         cache.put(key, files)
     return Program(
         target,
         files,
-        texts=partial(_texts, read, target, options, function),
-        reference=partial(_reference, read, options, function),
+        texts=partial(_texts, source, target, options, function, layouts),
+        reference=partial(_reference, source, options, function),
         device=partial(_device_of, target),
+        specialise=partial(_program, source, target, options, function),
     )
 
 
@@ -87,9 +93,10 @@ def target_of_device(device: str) -> str:
     return default_device().target if device == "auto" else open_device(device).target
 
 
-def cache_key(source: Source, target: str, options: CompileOptions, function: str | None) -> str:
+def cache_key(source: Source, target: str, options: CompileOptions, function: str | None, layouts: "Layouts | None" = None) -> str:
     """A digest of everything that the artifact depends on."""
-    parts = (source.text, source.file, target, options.key(), function or "", *tool_versions(), own_state())
+    variant = " ".join(str(layout) for layout in layouts or ())
+    parts = (source.text, source.file, target, options.key(), function or "", variant, *tool_versions(), own_state())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -123,10 +130,10 @@ def _file_facts(folder: str) -> Iterator[str]:
                 yield from _file_facts(entry.path)
 
 
-def _texts(source: Source, target: str, options: CompileOptions, function: str | None) -> Any:
+def _texts(source: Source, target: str, options: CompileOptions, function: str | None, layouts: "Layouts | None") -> Any:
     from treadle.driver.lowering import lower
 
-    return lower(source, target, options, function, texts=True, until="tile" if target == "sim" else "asm")
+    return lower(source, target, options, function, layouts=layouts, texts=True, until="tile" if target == "sim" else "asm")
 
 
 def _reference(source: Source, options: CompileOptions, function: str | None, arrays: "Sequence[Any]") -> "Sequence[ReferenceResult]":

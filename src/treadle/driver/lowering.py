@@ -12,6 +12,7 @@ from treadle import pipelines
 from treadle.artifact import MANIFEST_FILE
 from treadle.dialects import dispatch, tile
 from treadle.driver.host_program import Argument, HostProgram, Json, KernelRecord
+from treadle.driver.layouts import declare_layouts
 from treadle.driver.program import REMARKS_FILE
 from treadle.driver.sources import Source
 from treadle.errors import TARGET_HAS_NO_STAGE, InternalError, TreadleError
@@ -21,6 +22,7 @@ from treadle.ir.dialects import builtin
 from treadle.ir.text import print_module
 from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
+from treadle.plan.argument_layout import Layouts
 from treadle.remarks import Remark, collect_remarks
 from treadle.targets import registry
 from treadle.targets.interface import CompiledKernel, EmittedKernel, IndexParam, Param, PointerParam, TensorMapParam
@@ -48,11 +50,19 @@ class _Kernel:
 
 
 def lower(
-    source: Source, target: str, options: CompileOptions, function: str | None, *, texts: bool = False, until: Stage | None = None
+    source: Source,
+    target: str,
+    options: CompileOptions,
+    function: str | None,
+    *,
+    layouts: Layouts | None = None,
+    texts: bool = False,
+    until: Stage | None = None,
 ) -> Lowered:
     """Compile `source` for `target` ("sim" or an architecture) up to the stage `until`, or to the artifact's files where it is None.
 
-    `texts`: keep the text of every stage that is passed. Raises `TreadleError` with the user's line.
+    `layouts`: classes of the arguments' layouts that replace the declared ones. `texts`: keep the text of every stage that is passed.
+    Raises `TreadleError` with the user's line.
     """
     simulated = target == "sim"
     spec = target_spec(SIMULATED_MACHINE if simulated else target)
@@ -67,6 +77,8 @@ def lower(
 
     with collect_remarks() as log:
         module = mlir.load(source.text + "\n", source.file, function)  # the line break says that it is text, not a path
+        if layouts is not None:
+            declare_layouts(mlir.entry(module, function), layouts)
         last = "tile" if simulated else "schedule"
         pipelines.lower(module, spec, options, observe, until=until if until in pipelines.LEVELS else last)
         lowered.remarks = tuple(log.remarks)

@@ -11,9 +11,12 @@ from treadle import artifact
 from treadle.artifact import MANIFEST_FILE, Manifest
 from treadle.errors import SourceLocation
 from treadle.remarks import Remark
+from treadle.runtime.arguments import layouts_of, views_of
 
 if TYPE_CHECKING:
     from treadle.driver.lowering import Lowered
+    from treadle.plan.argument_layout import Layouts
+    from treadle.runtime.arrays import ArrayView
     from treadle.runtime.device import Device, LoadedProgram
     from treadle.sim.reference import ReferenceResult
 
@@ -43,6 +46,7 @@ class Program:
         texts: "Callable[[], Lowered]",
         reference: "Callable[[Sequence[Any]], Sequence[ReferenceResult]]",
         device: "Callable[[], Device]",
+        specialise: "Callable[[Layouts], Program]",
     ) -> None:
         self.target = target
         self.files: Mapping[str, bytes] = MappingProxyType(dict(files))
@@ -50,6 +54,8 @@ class Program:
         self._texts = texts
         self._reference = reference
         self._open_device = device
+        self._specialise = specialise
+        self._variants: dict[Layouts, Program] = {}
 
     @property
     def name(self) -> str:
@@ -83,9 +89,27 @@ class Program:
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Run on arrays (NumPy, or anything with DLPack or `__cuda_array_interface__`); returns one array an output.
 
-        Raises TreadleError for a wrong number, type, shape, stride or device of arguments, or sizes that the program rules out.
+        Arrays on the device are read where they are, whatever their strides and addresses: the first call with a class of layouts
+        compiles a variant for it (`variant_for`). Arrays of the host are copied to a GPU.
+        Raises TreadleError for a wrong number, type, shape or device of arguments, strides that run backwards, or sizes that the
+        program rules out.
         """
-        return self._loaded(*arrays)
+        views = views_of(self.manifest, arrays)
+        return self._variant(views)._loaded.run(views)
+
+    def variant_for(self, *arrays: Any) -> "Program":
+        """The program that a call on these arrays runs: this one where they are laid out as it declares, else the variant for them."""
+        return self._variant(views_of(self.manifest, arrays))
+
+    def _variant(self, views: "Sequence[ArrayView]") -> "Program":
+        loaded = self._loaded
+        layouts = layouts_of(loaded.plan, views, loaded.place)
+        if layouts is None:
+            return self
+        found = self._variants.get(layouts)
+        if found is None:
+            found = self._variants[layouts] = self._specialise(layouts)
+        return found
 
     def reference(self, *arrays: Any) -> "Sequence[ReferenceResult]":
         """The results as the tensor-level program defines them, evaluated in float64 with NumPy, with bounds on the error they may have."""

@@ -50,6 +50,11 @@ def _read(text_or_path: str | Path) -> tuple[str, str]:
         raise TreadleError(READ_FILE, path=path, reason=error.strerror or str(error)) from error
 
 
+def entry(module: ModuleOp, function: str | None = None) -> func.FuncOp:
+    """The entry function of a module that `load` returned for the same choice."""
+    return _choose(module, function, SourceLocation(DEFAULT_FILE, 1))
+
+
 def _functions(module: ModuleOp) -> list[func.FuncOp]:
     return [op for op in module.body.block.ops if isinstance(op, func.FuncOp)]
 

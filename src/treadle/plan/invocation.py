@@ -76,6 +76,8 @@ class InvocationPlan:
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self.buffer_index: Mapping[str, int] = {b.name: i for i, b in enumerate(manifest.buffers)}
+        self.input_align = tuple(manifest.buffers[self.buffer_index[t.buffer]].align for t in manifest.inputs)
+        """What kernels rely on of each input's address, in bytes."""
         self._ranks = tuple(len(t.shape) for t in manifest.inputs)
         self._slots: dict[ExprLike, int] = {}
         self._forms = self._collect()
@@ -90,9 +92,11 @@ class InvocationPlan:
         """
         if len(shapes) != len(self._ranks):
             raise TreadleError(errors.ARGUMENT_COUNT, function=self.manifest.function, expected=len(self._ranks), given=len(shapes))
-        for record, shape, rank in zip(self.manifest.inputs, shapes, self._ranks, strict=True):
+        for index, (record, shape, rank) in enumerate(zip(self.manifest.inputs, shapes, self._ranks, strict=True)):
             if len(shape) != rank:
-                raise TreadleError(errors.ARGUMENT_RANK, name=record.name, expected=rank, given=len(shape), shape=_times(shape))
+                raise TreadleError(
+                    errors.ARGUMENT_RANK, index=index, name=record.name, expected=rank, given=len(shape), shape=_times(shape)
+                )
         free = tuple(strides[number][axis] for number, axis in self._stride_dims)
         if (known := self._cache.get((*shapes, free))) is not None:
             return known
@@ -137,11 +141,11 @@ class InvocationPlan:
         def at(row: Sequence[int]) -> Shape:
             return tuple(v[i] for i in row)
 
-        for record, shape, row in zip(m.inputs, shapes, forms["shape"], strict=True):
+        for index, (record, shape, row) in enumerate(zip(m.inputs, shapes, forms["shape"], strict=True)):
             if shape != at(row):
                 declared = "x".join(str(s) for s in record.shape) or "scalar"
                 raise TreadleError(
-                    errors.ARGUMENT_SHAPE, name=record.name, given=_times(shape), expected=_times(at(row)), declared=declared
+                    errors.ARGUMENT_SHAPE, index=index, name=record.name, given=_times(shape), expected=_times(at(row)), declared=declared
                 )
         for check, row in zip(m.checks, forms["checks"], strict=True):
             left, right = at(row)

@@ -144,8 +144,8 @@ def view_of_numpy(array: HostArray) -> ArrayView:
     return ArrayView(array.ctypes.data, array.shape, strides, _BY_NUMPY.get(array.dtype, ""), "cpu", 0, array, array)
 
 
-def view(array: Any, name: str) -> ArrayView:
-    """The view of any array; `name` is for the error. Raises TR729 for what is no array."""
+def view(array: Any, name: str, index: int) -> ArrayView:
+    """The view of any array; name and index of the argument are for the error. Raises TR729 for what is no array."""
     if isinstance(array, np.ndarray):
         return view_of_numpy(array)  # pyright: ignore[reportUnknownArgumentType]
     if type(array).__module__.partition(".")[0] == "torch" and hasattr(array, "data_ptr"):
@@ -158,7 +158,7 @@ def view(array: Any, name: str) -> ArrayView:
         made: HostArray = np.asarray(array)
         if made.dtype.kind != "O":
             return view_of_numpy(made)
-    raise TreadleError(errors.ARGUMENT_KIND, name=name, given=type(array).__name__)
+    raise TreadleError(errors.ARGUMENT_KIND, index=index, name=name, given=type(array).__name__)
 
 
 def _view_of_torch(tensor: Any) -> ArrayView:

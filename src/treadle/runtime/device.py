@@ -4,15 +4,19 @@ A device loads an artifact (`Manifest` and files) and gives a `LoadedProgram`: a
 table of module names, so that no vendor's binding is imported before it is wanted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from treadle import errors
 from treadle.artifact import Manifest
 from treadle.errors import TreadleError
+
+if TYPE_CHECKING:
+    from treadle.plan.invocation import InvocationPlan
+    from treadle.runtime.arrays import ArrayView
 
 
 class LoadedProgram(Protocol):
@@ -21,6 +25,20 @@ class LoadedProgram(Protocol):
     @property
     def device_name(self) -> str:
         """The device in words."""
+        ...
+
+    @property
+    def plan(self) -> "InvocationPlan":
+        """What a call's shapes and strides determine."""
+        ...
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Kind (`cpu` for the simulator) and number: arrays that are there are used where they are, by their own strides."""
+        ...
+
+    def run(self, views: "Sequence[ArrayView]") -> tuple[Any, ...]:
+        """The same as calling it, for views of the arrays."""
         ...
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ blocks with their tensor maps by addresses and stream. A repeated call then only
 import ctypes
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -18,7 +18,8 @@ from treadle.artifact import Kernel, Manifest, TensorRecord
 from treadle.errors import TreadleError
 from treadle.plan.invocation import Invocation, InvocationPlan, PointerArg, ResolvedLaunch, ScalarArg, TensorMapArg
 from treadle.runtime import elf
-from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype, row_major, same_bits, view
+from treadle.runtime.arguments import check_dtype, check_layout, check_place, resolve, views_of
+from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype
 from treadle.runtime.device_array import DeviceArray
 from treadle.runtime.pool import Block, Pool
 
@@ -127,20 +128,29 @@ class GpuProgram:
         """The device in words."""
         return self._driver.name
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """Kind and number of the device: arrays that are there are used where they are."""
+        return self._driver.kind, self._driver.ordinal
+
     def __call__(self, *arrays: Any, stream: int | None = None) -> tuple[DeviceArray, ...]:
         """Enqueue the program; returns at once with one array an output.
 
         `stream` is the driver's handle; by default PyTorch's current stream if a PyTorch tensor is among the arguments, else stream 0.
         Raises TR721..TR729 for wrong arguments, TR604 and TR606 for what the device cannot take, TR603.
         """
+        return self.run(views_of(self.manifest, arrays), stream)
+
+    def run(self, views: Sequence[ArrayView], stream: int | None = None) -> tuple[DeviceArray, ...]:
+        """The same for arguments whose views are taken already."""
         driver, manifest = self._driver, self.manifest
         driver.activate()
-        views, invocation = resolve_arguments(self.plan, arrays)
-        stream = _stream_of(arrays) if stream is None else stream
+        invocation = resolve(self.plan, views, driver.kind)
+        stream = _stream_of(views) if stream is None else stream
         addresses = [0] * len(manifest.buffers)
         owners: dict[int, Any] = {}
         for i, (array, record, index) in enumerate(zip(views, manifest.inputs, self._input_buffers, strict=True)):
-            check_argument(array, record, invocation.input_strides[i])
+            check_dtype(array, i, record)
             addresses[index], owners[index] = self._bind(array, record, index, invocation, i, stream)
         for index, block in self._constants.items():
             addresses[index], owners[index] = block.address, block
@@ -162,17 +172,15 @@ class GpuProgram:
         self, array: ArrayView, record: TensorRecord, index: int, invocation: Invocation, position: int, stream: int
     ) -> tuple[int, Any]:
         """Address and owner of an input: its own memory if it lies on this device, else a copy there."""
-        driver, buffer = self._driver, self.manifest.buffers[index]
+        driver = self._driver
         if array.host is not None:
             data = array.host.astype(numpy_dtype(record.dtype), copy=False) if array.dtype != record.dtype else array.host
             block = self._memory(invocation.buffer_bytes[index], stream)
             if data.size:
                 driver.copy_to_device(block.address, laid_out(data, invocation.input_strides[position], 0), stream)
             return block.address, block
-        if (array.kind, array.device) != (driver.kind, driver.ordinal):
-            raise TreadleError(errors.ARGUMENT_DEVICE, name=record.name, given=array.place, expected=f"{driver.kind}:{driver.ordinal}")
-        if array.address % buffer.align:
-            raise TreadleError(errors.ARGUMENT_ALIGNMENT, name=record.name, align=buffer.align)
+        check_place(array, position, record, self.place)
+        check_layout(array, position, record, invocation.input_strides[position], self.plan.input_align[position])
         return array.address, array.owner
 
     def _memory(self, nbytes: int, stream: int) -> Block:
@@ -210,38 +218,18 @@ class GpuProgram:
                     block.write(arg.offset, struct.pack("<Q", addresses[arg.buffer] + arg.byte_offset))
                 case ScalarArg():
                     block.write(arg.offset, struct.pack(_FORMATS[arg.kind], arg.value))
+                case TensorMapArg() if 0 in arg.global_dim:
+                    pass  # the encoder refuses empty arrays, and no kernel reads one
                 case TensorMapArg():
                     block.write(arg.offset, driver.encode_tensor_map(arg, addresses[arg.buffer] + arg.byte_offset))
         return driver.prepare(self._functions[launch.kernel.name], block, stream)
 
 
-def resolve_arguments(plan: InvocationPlan, arrays: tuple[Any, ...]) -> tuple[list[ArrayView], Invocation]:
-    """Views of a call's arrays, and its numbers. Arrays of the host are copied in the end, so their strides are those of a dense copy."""
-    inputs = plan.manifest.inputs
-    if len(arrays) != len(inputs):
-        raise TreadleError(errors.ARGUMENT_COUNT, function=plan.manifest.function, expected=len(inputs), given=len(arrays))
-    views = [view(a, t.name) for a, t in zip(arrays, inputs, strict=True)]
-    strides = [v.strides if v.host is None else row_major(v.shape) for v in views]
-    return views, plan.resolve(tuple(v.shape for v in views), strides)
-
-
-def check_argument(array: ArrayView, record: TensorRecord, strides: tuple[int, ...]) -> None:
-    """Raises TR725 for a wrong element type, TR727 for wrong strides."""
-    if array.dtype != record.dtype and not same_bits(array.dtype, record.dtype):
-        given = array.dtype or "unknown"
-        raise TreadleError(errors.ARGUMENT_DTYPE, name=record.name, given=given, expected=record.dtype)
-    if array.host is None and array.strides != strides and 0 not in array.shape:
-        # The stride of an extent of 1 is never used.
-        wrong = any(have != want for have, want, extent in zip(array.strides, strides, array.shape, strict=True) if extent > 1)
-        if wrong:
-            raise TreadleError(errors.ARGUMENT_STRIDES, name=record.name, given=list(array.strides), expected=list(strides))
-
-
-def _stream_of(arrays: tuple[Any, ...]) -> int:
+def _stream_of(views: Sequence[ArrayView]) -> int:
     torch = sys.modules.get("torch")
     if torch is not None:
-        for array in arrays:
-            if isinstance(array, torch.Tensor) and array.is_cuda:
+        for array in views:
+            if array.host is None and isinstance(array.owner, torch.Tensor):
                 # What torch.cuda.current_stream(..).cuda_stream says, without making a Stream object (5 us).
-                return int(torch._C._cuda_getCurrentRawStream(array.device.index))
+                return int(torch._C._cuda_getCurrentRawStream(array.device))
     return 0

@@ -3,7 +3,7 @@
 The interpreter is above the IR framework and is loaded with the first program, so a GPU's user never pays for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -12,9 +12,10 @@ import numpy as np
 from treadle import errors
 from treadle.artifact import Manifest
 from treadle.errors import TreadleError
+from treadle.plan.argument_layout import WIDEST_BYTES
 from treadle.plan.invocation import InvocationPlan, PointerArg, ResolvedLaunch, ScalarArg
-from treadle.runtime.arrays import HostArray, laid_out, numpy_dtype
-from treadle.runtime.gpu_program import check_argument, resolve_arguments
+from treadle.runtime.arguments import check_dtype, check_layout, check_place, resolve, views_of
+from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype
 
 _INTERPRETER: Final = "treadle.sim.loading"
 _UNWRITTEN: Final = 0xFF
@@ -42,6 +43,7 @@ class SimulatedProgram:
     """A manifest's kernels in the interpreter; call it on arrays, get NumPy arrays."""
 
     device_name = SimDevice.name
+    place = ("cpu", 0)
 
     def __init__(self, manifest: Manifest, files: Mapping[str, bytes]) -> None:
         self.manifest = manifest
@@ -52,19 +54,29 @@ class SimulatedProgram:
 
     def __call__(self, *arrays: Any) -> tuple[HostArray, ...]:
         """Run; one NumPy array an output. Raises TR721..TR729 for wrong arguments."""
+        return self.run(views_of(self.manifest, arrays))
+
+    def run(self, views: Sequence[ArrayView]) -> tuple[HostArray, ...]:
+        """The same for arguments whose views are taken already."""
         m = self.manifest
-        views, invocation = resolve_arguments(self.plan, arrays)
+        invocation = resolve(self.plan, views, self.place[0])
         memory = [np.full(size, 0 if b.zero else _UNWRITTEN, np.uint8) for b, size in zip(m.buffers, invocation.buffer_bytes, strict=True)]
         for index, contents in self._constants.items():
             memory[index][: contents.size] = contents
-        for array, record, strides in zip(views, m.inputs, invocation.input_strides, strict=True):
-            check_argument(array, record, strides)
-            if array.host is None:
-                raise TreadleError(errors.ARGUMENT_DEVICE, name=record.name, given=array.place, expected="cpu")
+        starts = [0] * len(memory)
+        for number, (array, record, strides) in enumerate(zip(views, m.inputs, invocation.input_strides, strict=True)):
+            check_dtype(array, number, record)
+            check_place(array, number, record, self.place)
+            check_layout(array, number, record, strides, self.plan.input_align[number])
             index = self.plan.buffer_index[record.buffer]
-            memory[index] = laid_out(array.host.astype(numpy_dtype(record.dtype), copy=False), strides, memory[index].size).copy()
+            # A simulated allocation starts at a multiple of 256: the array starts in it where its address says.
+            starts[index] = start = array.address % WIDEST_BYTES if 0 not in array.shape else 0
+            dense: HostArray = np.empty(0) if array.host is None else array.host.astype(numpy_dtype(record.dtype), copy=False)
+            contents = laid_out(dense, strides, memory[index].size)
+            memory[index] = np.full(start + contents.size, _UNWRITTEN, np.uint8)
+            memory[index][start:] = contents
         for launch in invocation.launches:
-            self._launch(launch, memory)
+            self._launch(launch, memory, starts)
         results: list[HostArray] = []
         for record, shape, strides in zip(m.outputs, invocation.output_shapes, invocation.output_strides, strict=True):
             dtype = numpy_dtype(record.dtype)
@@ -76,8 +88,8 @@ class SimulatedProgram:
             results.append(np.lib.stride_tricks.as_strided(typed, shape, [s * dtype.itemsize for s in strides]).copy())
         return tuple(results)
 
-    def _launch(self, launch: ResolvedLaunch, memory: list[HostArray]) -> None:
-        pointers = [(memory[a.buffer], a.byte_offset) for a in launch.args if isinstance(a, PointerArg)]
+    def _launch(self, launch: ResolvedLaunch, memory: list[HostArray], starts: list[int]) -> None:
+        pointers = [(memory[a.buffer], starts[a.buffer] + a.byte_offset) for a in launch.args if isinstance(a, PointerArg)]
         symbols = [a.value for a in launch.args if isinstance(a, ScalarArg)]
         self._kernels[launch.kernel.name].launch(pointers, symbols, launch.grid)
 

@@ -77,7 +77,10 @@ class SimProgram:
     def _wrong_shape(op: dispatch.InputOp, array: Array) -> TreadleError:
         declared = "x".join(dispatch.texts(op.shape)) or "scalar"
         given = "x".join(map(str, array.shape)) or "scalar"
-        return TreadleError(ARGUMENT_SHAPE, location_of(op), name=op.arg_name.data, given=given, expected=declared, declared=declared)
+        index = int(op.index.value.data)
+        return TreadleError(
+            ARGUMENT_SHAPE, location_of(op), index=index, name=op.arg_name.data, given=given, expected=declared, declared=declared
+        )
 
     def _execute(self, op: Operation, environment: dict[str, int], values: dict[SSAValue, _Buffer], arrays: Sequence[Array]) -> None:
         match op:

@@ -1,7 +1,8 @@
 """outline-dispatches: functions of regions become `dispatch.kernel`s and one `dispatch.program` each.
 
 Level: tensor to dispatch.
-Reads: `dispatch.region`, slices, reshapes, constants, index arithmetic, `treadle.strides` and `treadle.align` of arguments.
+Reads: `dispatch.region`, slices, reshapes, constants, index arithmetic; `treadle.strides`, `treadle.stride_divisor` and `treadle.align` of
+arguments.
 Writes: kernels (those with equal body, shapes, strides and alignments once), programs. Nothing of the functions stays.
 Leaves alone: kernels and programs that are there already.
 """
@@ -11,7 +12,18 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from treadle import errors
-from treadle.analysis.shapes import ALIGN, DEFAULT_ALIGN, STRIDES, Shapes, groups_of, infer_shapes, kept_axes, slice_parameters, unsupported
+from treadle.analysis.shapes import (
+    ALIGN,
+    DEFAULT_ALIGN,
+    STRIDE_DIVISOR,
+    STRIDES,
+    Shapes,
+    groups_of,
+    infer_shapes,
+    kept_axes,
+    slice_parameters,
+    unsupported,
+)
 from treadle.dialects import dispatch
 from treadle.errors import InternalError, TreadleError
 from treadle.ir.context import Context
@@ -53,15 +65,16 @@ class ProgramBuilder:
         for index, argument in enumerate(self.function.body.block.args):
             given: Mapping[str, Attribute] = attributes[index].data if index < len(attributes) else {}
             shape = self.shapes.shape(argument)
-            strides = self._input_strides(index, shape, given.get(STRIDES))
-            align = self._input_align(given.get(ALIGN))
+            divisor = self._power_of_two(STRIDE_DIVISOR, given.get(STRIDE_DIVISOR), 1)
+            strides = self._input_strides(index, shape, given.get(STRIDES), divisor)
+            align = self._power_of_two(ALIGN, given.get(ALIGN), DEFAULT_ALIGN)
             name = argument.name_hint or f"arg{index}"
             op = dispatch.InputOp(index, name, dispatch.BufferType(tensor_type(argument).element_type), shape, strides, align)
             op.result.name_hint = name
             self.add(op, self.function)
             self.buffers[argument] = whole_buffer(op.result, argument, shape, align, owned=False, strides=strides)
 
-    def _input_strides(self, index: int, shape: Sequence[Expr], attr: Attribute | None) -> tuple[Expr, ...]:
+    def _input_strides(self, index: int, shape: Sequence[Expr], attr: Attribute | None, divisor: int) -> tuple[Expr, ...]:
         if attr is None:
             return row_major(shape)
         values = [int(value) for value in attr.get_values()] if isinstance(attr, builtin.DenseArrayBase) else None
@@ -71,17 +84,19 @@ class ProgramBuilder:
                 location_of(self.function),
                 message=f"{STRIDES} of argument {index} must be array<i64> with one stride a dimension",
             )
+        # `s // d * d` is the stride itself where d divides it, and the runtime compares the two; every pass sees that d divides it.
         return tuple(
-            self.shapes.new_symbol((index, -1 - axis)) if value in (-1, DYNAMIC_INDEX) else constant(value)
+            self.shapes.new_symbol((index, -1 - axis)) // divisor * divisor if value in (-1, DYNAMIC_INDEX) else constant(value)
             for axis, value in enumerate(values)
         )
 
-    def _input_align(self, attr: Attribute | None) -> int:
+    def _power_of_two(self, name: str, attr: Attribute | None, default: int) -> int:
         if attr is None:
-            return DEFAULT_ALIGN
+            return default
         value = attr.value.data if isinstance(attr, builtin.IntegerAttr) else 0
         if value < 1 or value & (value - 1):
-            raise TreadleError(errors.VERIFY, location_of(self.function), message=f"{ALIGN} must be a power of two, in bytes")
+            unit = "bytes" if name == ALIGN else "elements"
+            raise TreadleError(errors.VERIFY, location_of(self.function), message=f"{name} must be a power of two, in {unit}")
         return value
 
     def add_checks(self) -> None:

@@ -85,6 +85,15 @@ class KernelBuilder:
         """Whether a tensor of the dispatched body is one of the kernel's arguments (so its loads are masked by its own bounds)."""
         return isinstance(value, BlockArgument) and value.block is self.kernel.body.block
 
+    def masked_axes(self, value: SSAValue, dims: Linears) -> frozenset[int]:
+        """Axes along which a load of `value` at `dims` gives `other` past the end: those that a kernel argument really steps along.
+
+        A broadcast argument (stride 0) has one element along the axis, which the load repeats, past the end too.
+        """
+        if not isinstance(value, BlockArgument) or not self.is_argument(value):
+            return frozenset()
+        return frozenset((UNIT, *self._dims_to_strides(self._strides(self.kernel.arg_strides, value.index), dims)[0]))
+
     # scalars of the kernel's top level
 
     def scalar_of(self, value: SSAValue) -> Value:

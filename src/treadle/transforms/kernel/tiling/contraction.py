@@ -58,7 +58,7 @@ def _operand(kernel: KernelBuilder, kind: Contraction, number: int, frame: Frame
     source = kernel.value(root.inputs[number], dims, frame)
     cast = kind.lhs_cast if number == kind.lhs else kind.rhs_cast
     value = evaluator.materialize(convert(evaluator, source, target, unsigned=cast == "arith.extui"), frame.extents)
-    if not kernel.is_argument(root.inputs[number]):
+    if k_axis not in kernel.masked_axes(root.inputs[number], dims):
         value = mask_tail(kernel, value, frame, [k_axis], number_attr(0, target))
     return value
 

@@ -154,11 +154,8 @@ def _separable(
 def _masked_by_load(kernel: KernelBuilder, number: int, frame: Frame, reduced: Sequence[int]) -> bool:
     """Whether an input is a kernel argument whose own bounds mask every ragged reduced axis of the frame."""
     root = kernel.nest.root
-    if not kernel.is_argument(root.inputs[number]):
-        return False
-    dims = compose(root.input_maps[number], identity(root.rank), root.rank)
-    used = {d for linear in dims for d in linear.dims}
-    return all(kernel.nest.axes[a].dims[-1] in used for a in frame.axes if a in reduced)
+    masked = kernel.masked_axes(root.inputs[number], compose(root.input_maps[number], identity(root.rank), root.rank))
+    return kernel.is_argument(root.inputs[number]) and all(a in masked for a in frame.axes if a in reduced)
 
 
 def _is_identity(start: Constant, combiner: str) -> bool:

@@ -1,0 +1,103 @@
+"""The arguments of a call: views of the arrays, checks against the manifest, and the classes of layouts that need a variant."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from treadle import errors
+from treadle.artifact import Manifest, TensorRecord
+from treadle.errors import TreadleError
+from treadle.plan.argument_layout import MAX_STRIDE, ArgumentLayout, Layouts, layout_class, normal_strides
+from treadle.plan.invocation import Invocation, InvocationPlan
+from treadle.runtime.arrays import ArrayView, HostArray, element, row_major, same_bits, view, view_of_numpy
+
+
+def views_of(manifest: Manifest, arrays: Sequence[Any]) -> list[ArrayView]:
+    """One view an argument. Raises TR721 for a wrong number of arrays, TR729 for what is no array."""
+    inputs = manifest.inputs
+    if len(arrays) != len(inputs):
+        raise TreadleError(errors.ARGUMENT_COUNT, function=manifest.function, expected=len(inputs), given=len(arrays))
+    return [view(array, record.name, index) for index, (array, record) in enumerate(zip(arrays, inputs, strict=True))]
+
+
+def resolve(plan: InvocationPlan, views: Sequence[ArrayView], kind: str) -> Invocation:
+    """A call's numbers. Arrays that do not lie where the program runs (`kind`) are copied, so their strides are those of a dense copy."""
+    strides = [v.strides if v.kind == kind else row_major(v.shape) for v in views]
+    return plan.resolve(tuple([v.shape for v in views]), strides)
+
+
+def check_dtype(array: ArrayView, index: int, record: TensorRecord) -> None:
+    """Raises TR725 for a wrong element type."""
+    if array.dtype != record.dtype and not same_bits(array.dtype, record.dtype):
+        given = array.dtype or "unknown"
+        raise TreadleError(errors.ARGUMENT_DTYPE, index=index, name=record.name, given=given, expected=record.dtype)
+
+
+def check_place(array: ArrayView, index: int, record: TensorRecord, place: tuple[str, int]) -> None:
+    """Raises TR726 for an array on another device; arrays of the host go everywhere."""
+    if array.host is None and (array.kind, array.device) != place:
+        expected = place[0] if place[0] == "cpu" else f"{place[0]}:{place[1]}"
+        raise TreadleError(errors.ARGUMENT_DEVICE, index=index, name=record.name, given=array.place, expected=expected)
+
+
+def _has_strides(array: ArrayView, strides: tuple[int, ...]) -> bool:
+    """Whether the strides are these, as far as they are used: those of an extent of 1 and of an empty array are not."""
+    if array.strides == strides or 0 in array.shape:
+        return True
+    return all(have == want for have, want, extent in zip(array.strides, strides, array.shape, strict=True) if extent > 1)
+
+
+def _has_align(array: ArrayView, align: int) -> bool:
+    return not array.address % align or 0 in array.shape
+
+
+def check_layout(array: ArrayView, index: int, record: TensorRecord, strides: tuple[int, ...], align: int) -> None:
+    """Raises TR727 for strides and TR728 for an address that the kernels were not compiled for."""
+    if not _has_strides(array, strides):
+        raise _wrong_strides(array, index, record, list(strides))
+    if not _has_align(array, align):
+        raise TreadleError(errors.ARGUMENT_ALIGNMENT, index=index, name=record.name, align=align)
+
+
+def _wrong_strides(array: ArrayView, index: int, record: TensorRecord, expected: object) -> TreadleError:
+    return TreadleError(errors.ARGUMENT_STRIDES, index=index, name=record.name, given=list(array.strides), expected=expected)
+
+
+def layouts_of(plan: InvocationPlan, views: Sequence[ArrayView], place: tuple[str, int]) -> Layouts | None:
+    """The classes of the arguments' layouts, None where all are as the program declares.
+
+    `views` of a class have their unused strides replaced, so that a variant for the class can take them. Raises TR722..TR728.
+    """
+    kind, inputs = place[0], plan.manifest.inputs
+    invocation = resolve(plan, views, kind)
+    found: list[ArgumentLayout | None] = [None] * len(views)
+    for index, (array, record, strides) in enumerate(zip(views, inputs, invocation.input_strides, strict=True)):
+        if array.kind != kind or (_has_strides(array, strides) and _has_align(array, plan.input_align[index])):
+            continue
+        check_dtype(array, index, record)
+        check_place(array, index, record, place)
+        layout = _class_of(array, index, record)
+        if _has_strides(array, strides) and _has_align(array, plan.input_align[index]):  # a copy that is as declared
+            continue
+        found[index] = layout
+    return tuple(found) if any(found) else None
+
+
+def _needs_copy(host: HostArray) -> bool:
+    """Whether strides run backwards, or neighbours are no whole elements apart (fields of records)."""
+    steps = [step for step, extent in zip(host.strides, host.shape, strict=True) if extent > 1]
+    return any(step < 0 or step % host.itemsize for step in steps) or bool(host.ctypes.data % host.itemsize)
+
+
+def _class_of(array: ArrayView, index: int, record: TensorRecord) -> ArgumentLayout:
+    size = element(record.dtype).bytes
+    if array.host is not None and _needs_copy(array.host):
+        dense = view_of_numpy(array.host.copy(order="C"))
+        array.address, array.strides, array.host, array.owner = dense.address, dense.strides, dense.host, dense.owner
+    array.strides = normal_strides(array.shape, array.strides, size)
+    if min(array.strides, default=0) < 0:
+        raise _wrong_strides(array, index, record, "none that is negative")
+    if max(array.strides, default=0) > MAX_STRIDE:
+        raise _wrong_strides(array, index, record, f"at most {MAX_STRIDE}")
+    if array.address % size:
+        raise TreadleError(errors.ARGUMENT_ALIGNMENT, index=index, name=record.name, align=size)
+    return layout_class(array.shape, array.strides, array.address, size)
