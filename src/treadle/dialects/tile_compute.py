@@ -1,0 +1,264 @@
+"""Operations of the `tile` dialect on register tiles: contraction, reduction, and what gives tiles another form."""
+
+from collections.abc import Sequence
+
+from treadle.dialects.effects import Effect, HasEffects, Slice
+from treadle.dialects.tile_attributes import is_shared
+from treadle.dialects.tile_types import (
+    i64_array,
+    layout_of,
+    tile_of,
+    tile_type,
+)
+from treadle.ir.core import (
+    Attribute,
+    IRDLOperation,
+    IsTerminator,
+    Pure,
+    Region,
+    SSAValue,
+    VerifyException,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from treadle.ir.dialects import builtin
+from treadle.layout.tile_layout import TileLayout
+
+
+@irdl_op_definition
+class ContractOp(IRDLOperation, HasEffects):
+    """acc[m, n] + sum over k of a[m, k] * b[k, n].
+
+    Operands are register tiles, or shared buffers where the instruction reads them there. `instruction` names a matrix instruction of the
+    target's rows, "fma" for multiply-adds by the vector units, or "" while it is not chosen. Products and sums are in the accumulator's
+    type.
+    """
+
+    name = "tile.contract"
+    a = operand_def()
+    b = operand_def()
+    accumulator = operand_def(builtin.TensorType)
+    instruction = prop_def(builtin.StringAttr)
+    result = result_def(builtin.TensorType)
+    assembly_format = (
+        "$a `,` $b `,` $accumulator $instruction attr-dict `:` type($a) `,` type($b) `,` type($accumulator) `->` type($result)"
+    )
+
+    def __init__(self, a: SSAValue, b: SSAValue, accumulator: SSAValue, instruction: str = "") -> None:
+        super().__init__(
+            operands=[a, b, accumulator],
+            properties={"instruction": builtin.StringAttr(instruction)},
+            result_types=[accumulator.type],
+        )
+
+    def operand_shape(self, value: SSAValue) -> tuple[int, ...]:
+        """Shape of `a` or `b`, wherever it lives."""
+        value_type = value.type
+        if isinstance(value_type, builtin.TensorType | builtin.MemRefType):
+            return tuple(value_type.get_shape())
+        raise VerifyException(f"tile.contract: operand of type {value_type}")
+
+    def verify_(self) -> None:
+        a, b, acc = self.operand_shape(self.a), self.operand_shape(self.b), tuple(tile_type(self.accumulator).get_shape())
+        if len(a) != 2 or len(b) != 2 or a[1] != b[0] or acc != (a[0], b[1]):
+            raise VerifyException(f"tile.contract: shapes {a}, {b} and {acc} do not agree")
+        if self.accumulator.type != self.result.type:
+            raise VerifyException("tile.contract: result and accumulator differ in type")
+
+    def effects(self) -> tuple[Effect, ...]:
+        found: list[Effect] = []
+        for value in (self.a, self.b):
+            if is_shared(value.type):
+                shape = self.operand_shape(value)
+                found.append(Effect(value, "read", Slice((0,) * len(shape), shape), "async", "queue", "wgmma"))
+        if found:
+            found.append(Effect(self.result, "write", None, "async", "queue", "wgmma"))
+        return tuple(found)
+
+
+@irdl_op_definition
+class ReduceOp(IRDLOperation, HasEffects):
+    """Reduces tiles together along one axis, which keeps extent 1.
+
+    With `group_mask` it reduces within groups: the axis of the results has extent 2^popcount(mask), and element j combines the elements
+    whose
+    index along the axis has the bits of j, in order, at the set bits of the mask. (What each warp holds is such a group: see
+    lower-reductions.)
+
+    The region combines two partial results: its block takes the left values, then the right values (scalars, one of each per operand), and
+    yields as many. It must be associative and commutative.
+    """
+
+    name = "tile.reduce"
+    inputs = var_operand_def(builtin.TensorType)
+    axis = prop_def(builtin.IntegerAttr)
+    group_mask = opt_prop_def(builtin.IntegerAttr)
+    combiner = region_def("single_block")
+    results_ = var_result_def(builtin.TensorType)
+    traits = traits_def(Pure())
+
+    def __init__(
+        self,
+        inputs: Sequence[SSAValue],
+        axis: int,
+        combiner: Region,
+        result_types: Sequence[Attribute] | None = None,
+        *,
+        group_mask: int = 0,
+    ) -> None:
+        if result_types is None:
+            shape = list(tile_type(inputs[0]).get_shape())
+            shape[axis] = 1 << group_mask.bit_count()
+            result_types = [tile_of(shape, tile_type(v).element_type) for v in inputs]
+        super().__init__(
+            operands=[list(inputs)],
+            properties={
+                "axis": builtin.IntegerAttr(axis, builtin.i64),
+                "group_mask": builtin.IntegerAttr(group_mask, builtin.i64) if group_mask else None,
+            },
+            regions=[combiner],
+            result_types=[list(result_types)],
+        )
+
+    def groups(self) -> int:
+        """The mask of `group_mask`, 0 for a whole reduction."""
+        return self.group_mask.value.data if self.group_mask is not None else 0
+
+    def verify_(self) -> None:
+        axis = self.axis.value.data
+        for value, result in zip(self.inputs, self.results_, strict=True):
+            expected = list(tile_type(value).get_shape())
+            if self.groups() >= expected[axis] & -expected[axis] or self.groups() < 0:
+                raise VerifyException(f"tile.reduce: group mask {self.groups()} over an extent of {expected[axis]}")
+            expected[axis] = 1 << self.groups().bit_count()
+            if list(tile_type(result).get_shape()) != expected:
+                raise VerifyException("tile.reduce keeps the reduced axis with extent 1 (one element a group)")
+        if len(self.combiner.block.args) != 2 * len(self.inputs):
+            raise VerifyException("tile.reduce: the combiner takes a left and a right value for each operand")
+
+    def effects(self) -> tuple[Effect, ...]:
+        return ()
+
+
+@irdl_op_definition
+class YieldOp(IRDLOperation, HasEffects):
+    """Ends a combiner."""
+
+    name = "tile.yield"
+    values = var_operand_def()
+    traits = traits_def(IsTerminator())
+    assembly_format = "$values attr-dict `:` type($values)"
+
+    def __init__(self, values: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[list(values)])
+
+    def effects(self) -> tuple[Effect, ...]:
+        return ()
+
+
+class _UnaryTileOp(IRDLOperation, HasEffects):
+    """A pure operation from one register tile to another."""
+
+    source = operand_def(builtin.TensorType)
+    result = result_def(builtin.TensorType)
+    traits = traits_def(Pure())
+
+    def effects(self) -> tuple[Effect, ...]:
+        return ()
+
+
+@irdl_op_definition
+class BroadcastOp(_UnaryTileOp):
+    """Extends dimensions of extent 1 to the result's."""
+
+    name = "tile.broadcast"
+    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, result_type: builtin.TensorType[Attribute]) -> None:
+        super().__init__(operands=[source], result_types=[result_type])
+
+    def verify_(self) -> None:
+        source, result = tile_type(self.source), tile_type(self.result)
+        if len(source.get_shape()) != len(result.get_shape()) or source.element_type != result.element_type:
+            raise VerifyException("tile.broadcast keeps rank and element type")
+        if any(s not in (1, r) for s, r in zip(source.get_shape(), result.get_shape(), strict=True)):
+            raise VerifyException(f"tile.broadcast cannot extend {source} to {result}")
+
+
+@irdl_op_definition
+class ConvertLayoutOp(_UnaryTileOp):
+    """The same values under another layout."""
+
+    name = "tile.convert_layout"
+    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, layout: TileLayout) -> None:
+        source_type = tile_type(source)
+        super().__init__(operands=[source], result_types=[tile_of(source_type.get_shape(), source_type.element_type, layout)])
+
+    def verify_(self) -> None:
+        source, result = tile_type(self.source), tile_type(self.result)
+        if source.get_shape() != result.get_shape() or source.element_type != result.element_type:
+            raise VerifyException("tile.convert_layout keeps shape and element type")
+
+
+@irdl_op_definition
+class PermuteOp(_UnaryTileOp):
+    """A register tile with its dimensions renamed: dimension j of the result is dimension `order[j]` of the source. Moves no data."""
+
+    name = "tile.permute"
+    order = prop_def(Attribute)
+    assembly_format = "$source $order attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, order: Sequence[int]) -> None:
+        source_type = tile_type(source)
+        layout = layout_of(source)
+        shape = [source_type.get_shape()[d] for d in order]
+        result_type = tile_of(shape, source_type.element_type, layout.permute(tuple(order)) if layout is not None else None)
+        super().__init__(operands=[source], properties={"order": i64_array(order)}, result_types=[result_type])
+
+
+@irdl_op_definition
+class SplatOp(IRDLOperation, HasEffects):
+    """A register tile with every element equal to a scalar."""
+
+    name = "tile.splat"
+    scalar = operand_def()
+    result = result_def(builtin.TensorType)
+    traits = traits_def(Pure())
+    assembly_format = "$scalar attr-dict `:` type($scalar) `->` type($result)"
+
+    def __init__(self, scalar: SSAValue, result_type: builtin.TensorType[Attribute]) -> None:
+        super().__init__(operands=[scalar], result_types=[result_type])
+
+    def verify_(self) -> None:
+        element = tile_type(self.result).element_type
+        if self.scalar.type != element and not (isinstance(self.scalar.type, builtin.IndexType) and element == builtin.i32):
+            raise VerifyException("tile.splat: scalar and element types differ (an index may become i32)")
+
+    def effects(self) -> tuple[Effect, ...]:
+        return ()
+
+
+@irdl_op_definition
+class IotaOp(IRDLOperation, HasEffects):
+    """A tile of i32 whose elements are their index along `axis` within the tile."""
+
+    name = "tile.iota"
+    axis = prop_def(builtin.IntegerAttr)
+    result = result_def(builtin.TensorType)
+    traits = traits_def(Pure())
+    assembly_format = "$axis attr-dict `:` type($result)"
+
+    def __init__(self, axis: int, result_type: builtin.TensorType[Attribute]) -> None:
+        super().__init__(properties={"axis": builtin.IntegerAttr(axis, builtin.i64)}, result_types=[result_type])
+
+    def effects(self) -> tuple[Effect, ...]:
+        return ()

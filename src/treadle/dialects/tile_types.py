@@ -1,0 +1,81 @@
+"""Types of the `tile` dialect in Python: reading them off values, making them."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from treadle.dialects.tile_attributes import SharedLayoutAttr, SharedSpaceAttr, TileLayoutAttr
+from treadle.ir.core import (
+    Attribute,
+    Operation,
+    SSAValue,
+    VerifyException,
+)
+from treadle.ir.dialects import builtin
+from treadle.layout.shared_layout import SharedLayout
+from treadle.layout.tile_layout import TileLayout
+
+DYNAMIC = builtin.DYNAMIC_INDEX
+COPY_QUEUES = {"cp_async": "cp_async", "direct": "vmcnt"}
+"""Paths of tile.copy whose groups a queue retires."""
+INDEX = builtin.IndexType()
+
+
+def i64_array(values: Sequence[int]) -> builtin.DenseArrayBase:
+    """A dense i64 array attribute."""
+    return builtin.DenseArrayBase.from_list(builtin.i64, list(values))
+
+
+def ints(attribute: Attribute) -> tuple[int, ...]:
+    """The values of a dense integer array attribute."""
+    if not isinstance(attribute, builtin.DenseArrayBase):
+        raise VerifyException(f"expected array<i64: ..>, got {attribute}")
+    return tuple(int(v) for v in attribute.get_values())
+
+
+def tile_type(value: SSAValue | Operation) -> builtin.TensorType[Attribute]:
+    """The tensor type of a register tile."""
+    value_type = SSAValue.get(value).type
+    if not isinstance(value_type, builtin.TensorType):
+        raise VerifyException(f"expected a register tile (tensor), got {value_type}")
+    return cast("builtin.TensorType[Attribute]", value_type)
+
+
+def memref_type(value: SSAValue | Operation) -> builtin.MemRefType[Attribute]:
+    """The memref type of a view or shared buffer."""
+    value_type = SSAValue.get(value).type
+    if not isinstance(value_type, builtin.MemRefType):
+        raise VerifyException(f"expected a view or shared buffer (memref), got {value_type}")
+    return cast("builtin.MemRefType[Attribute]", value_type)
+
+
+def layout_of(value: SSAValue | Operation) -> TileLayout | None:
+    """The distributed layout of a register tile, None before assign-layouts."""
+    encoding = tile_type(value).encoding
+    return encoding.data if isinstance(encoding, TileLayoutAttr) else None
+
+
+def shared_layout_of(value: SSAValue | Operation) -> SharedLayout:
+    """The layout of a shared buffer."""
+    layout = memref_type(value).layout
+    if not isinstance(layout, SharedLayoutAttr):
+        raise VerifyException(f"expected a shared buffer with #tile.shared_layout, got {memref_type(value)}")
+    return layout.data
+
+
+def tile_of(shape: Sequence[int], element: Attribute, layout: TileLayout | None = None) -> builtin.TensorType[Attribute]:
+    """The type of a register tile."""
+    return builtin.TensorType(element, list(shape), TileLayoutAttr(layout) if layout is not None else builtin.NoneAttr())
+
+
+def shared_buffer_type(shape: Sequence[int], element: Attribute, layout: SharedLayout) -> builtin.MemRefType[Attribute]:
+    """The type of a shared buffer."""
+    return builtin.MemRefType(element, list(shape), SharedLayoutAttr(layout), SharedSpaceAttr())
+
+
+def view_strides(view: SSAValue | Operation) -> tuple[int | None, ...]:
+    """Static strides of a view in elements, None where they are dynamic."""
+    layout = memref_type(view).layout
+    if not isinstance(layout, builtin.StridedLayoutAttr):
+        raise VerifyException(f"expected a strided view, got {memref_type(view)}")
+    strides = layout.get_strides()
+    return tuple(None if s is None or s == DYNAMIC else s for s in strides)
