@@ -51,7 +51,7 @@ LAYOUTS: dict[str, Callable[[tuple[int, int], str], Tensor]] = {
     "sliced": lambda s, t: normal((2 * s[0], s[1] + 3), t)[::2, 3:],
     "columns apart": lambda s, t: normal((s[0], 3 * s[1]), t)[:, 1::3],
     "padded": lambda s, t: placed(s, t, 0, (s[1] + 15) // 8 * 8),
-    "padded transposed": lambda s, t: placed(s[::-1], t, 0, (s[0] + 15) // 8 * 8).T,
+    "padded transposed": lambda s, t: placed((s[1], s[0]), t, 0, (s[0] + 15) // 8 * 8).T,
     "one row": lambda s, t: normal((1, s[1]), t).expand(s),
     "one column": lambda s, t: normal((s[0], 1), t).expand(s),
     "windows": lambda s, t: normal((s[0] + s[1] - 1,), t).unfold(0, s[1], 1),
