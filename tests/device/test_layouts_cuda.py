@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from driver.test_layouts import K, M, N, elementwise, matmul, reduction
+from driver.layout_programs import K, M, N, elementwise, matmul, reduction
 
 import treadle
 from treadle.errors import TreadleError
