@@ -5,6 +5,7 @@ Pitches are values, not types: a program compiled for one pitch of a class runs 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -59,6 +60,13 @@ def normal_strides(shape: Sequence[int], strides: Sequence[int], element_bytes: 
                 normal[axis] = 1
                 break
     return tuple(normal)
+
+
+@lru_cache(maxsize=1024)
+def classify(shape: tuple[int, ...], strides: tuple[int, ...], address: int, element_bytes: int) -> tuple[ArgumentLayout, tuple[int, ...]]:
+    """`layout_class` of an array with any non-negative strides, and its normal strides. `address` modulo 16 is enough."""
+    normal = normal_strides(shape, strides, element_bytes)
+    return layout_class(shape, normal, address, element_bytes), normal
 
 
 def layout_class(shape: Sequence[int], strides: Sequence[int], address: int, element_bytes: int) -> ArgumentLayout:

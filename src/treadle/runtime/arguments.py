@@ -6,7 +6,7 @@ from typing import Any
 from treadle import errors
 from treadle.artifact import Manifest, TensorRecord
 from treadle.errors import TreadleError
-from treadle.plan.argument_layout import MAX_STRIDE, ArgumentLayout, Layouts, layout_class, normal_strides
+from treadle.plan.argument_layout import MAX_STRIDE, WIDEST_BYTES, ArgumentLayout, Layouts, classify
 from treadle.plan.invocation import Invocation, InvocationPlan
 from treadle.runtime.arrays import ArrayView, HostArray, element, row_major, same_bits, view, view_of_numpy
 
@@ -93,11 +93,11 @@ def _class_of(array: ArrayView, index: int, record: TensorRecord) -> ArgumentLay
     if array.host is not None and _needs_copy(array.host):
         dense = view_of_numpy(array.host.copy(order="C"))
         array.address, array.strides, array.host, array.owner = dense.address, dense.strides, dense.host, dense.owner
-    array.strides = normal_strides(array.shape, array.strides, size)
+    layout, array.strides = classify(array.shape, array.strides, array.address % WIDEST_BYTES, size)
     if min(array.strides, default=0) < 0:
         raise _wrong_strides(array, index, record, "none that is negative")
     if max(array.strides, default=0) > MAX_STRIDE:
         raise _wrong_strides(array, index, record, f"at most {MAX_STRIDE}")
     if array.address % size:
         raise TreadleError(errors.ARGUMENT_ALIGNMENT, index=index, name=record.name, align=size)
-    return layout_class(array.shape, array.strides, array.address, size)
+    return layout

