@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from treadle.dialects import tile
+from treadle.dialects import pipe, tile
 from treadle.dialects.effects import HasEffects
-from treadle.ir.core import Operation
+from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 
 
@@ -53,8 +53,8 @@ def buffer_intervals(kernel: tile.KernelOp) -> dict[tile.AllocOp, Interval]:
         if not isinstance(op, HasEffects):
             continue
         for effect in op.effects():
-            alloc = effect.resource.owner
-            if isinstance(alloc, tile.AllocOp):
+            alloc = allocation(effect.resource)
+            if alloc is not None:
                 span = points[_spanning(op, alloc)]
                 known = found.get(alloc)
                 found[alloc] = span if known is None else Interval(min(known.start, span.start), max(known.end, span.end))
@@ -64,8 +64,16 @@ def buffer_intervals(kernel: tile.KernelOp) -> dict[tile.AllocOp, Interval]:
     return found
 
 
+def allocation(buffer: SSAValue) -> tile.AllocOp | None:
+    """The allocation that a shared buffer is or is a slot of; None for anything else."""
+    op = buffer.owner
+    while isinstance(op, pipe.SlotOp):
+        op = op.source.owner
+    return op if isinstance(op, tile.AllocOp) else None
+
+
 def _spanning(op: Operation, alloc: tile.AllocOp) -> Operation:
-    """`op`, or the outermost loop around it that does not contain `alloc`."""
+    """`op`, or the outermost loop or set of roles around it that does not contain `alloc`: roles run at the same time."""
     home = set[Operation]()
     parent = alloc.parent_op()
     while parent is not None:
@@ -73,7 +81,7 @@ def _spanning(op: Operation, alloc: tile.AllocOp) -> Operation:
         parent = parent.parent_op()
     found, current = op, op.parent_op()
     while current is not None and current not in home:
-        if isinstance(current, scf.ForOp | scf.WhileOp):
+        if isinstance(current, scf.ForOp | scf.WhileOp | pipe.RolesOp):
             found = current
         current = current.parent_op()
     return found

@@ -115,6 +115,7 @@ class KernelOp(IRDLOperation):
     target = prop_def(builtin.StringAttr)
     arg_align = prop_def(builtin.DenseArrayBase)
     output_count = prop_def(builtin.IntegerAttr)
+    groups = opt_prop_def(builtin.IntegerAttr)
     config = opt_prop_def(builtin.DictionaryAttr)
     body = region_def("single_block")
     traits = traits_def(IsolatedFromAbove(), SymbolOpInterface(), NoTerminator())
@@ -130,6 +131,7 @@ class KernelOp(IRDLOperation):
         target: str,
         arg_align: Sequence[int],
         output_count: int,
+        groups: int = 1,
         config: builtin.DictionaryAttr | None = None,
     ) -> None:
         super().__init__(
@@ -141,10 +143,15 @@ class KernelOp(IRDLOperation):
                 "target": builtin.StringAttr(target),
                 "arg_align": i64_array(arg_align),
                 "output_count": builtin.IntegerAttr(output_count, builtin.i64),
+                "groups": builtin.IntegerAttr(groups, builtin.i64) if groups != 1 else None,
                 "config": config,
             },
             regions=[Region(body) if isinstance(body, Block) else body],
         )
+
+    def group_count(self) -> int:
+        """How many groups of `num_warps` warps execute the whole body, each with its own `pipe.group_id`; one unless roles will be formed."""
+        return 1 if self.groups is None else self.groups.value.data
 
     def symbol_names(self) -> tuple[str, ...]:
         """Names of the trailing index arguments."""
@@ -154,6 +161,10 @@ class KernelOp(IRDLOperation):
         """The three grid expressions as text."""
         x, y, z = (cast(builtin.StringAttr, g).data for g in self.grid)
         return x, y, z
+
+    def set_grid(self, grid: Sequence[str]) -> None:
+        """Replace the grid expressions."""
+        self.properties["grid"] = builtin.ArrayAttr([builtin.StringAttr(g) for g in grid])
 
     def verify_(self) -> None:
         pointers = [a for a in self.body.block.args if isinstance(a.type, PointerType)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from treadle.dialects import tile
+from treadle.dialects import pipe, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
@@ -56,7 +56,8 @@ class TileKernel:
         self.name = kernel.sym_name.data
         self.symbols = kernel.symbol_names()
         self._slots: dict[SSAValue, int] = {}
-        self._next = 3  # slots 0..2: the workgroup's id
+        self._next = 4  # slots 0..2: the workgroup's id; slot 3: the group's
+        self._groups = kernel.group_count()
         arguments = kernel.body.block.args
         self.pointer_count = len(arguments) - len(self.symbols)
         self._output_count = kernel.output_count.value.data
@@ -83,9 +84,10 @@ class TileKernel:
             template[slot] = value
         x, y, z = grid if grid is not None else self.grid(symbols)
         with np.errstate(all="ignore"):
-            for place in np.ndindex(z, y, x):
+            for place in np.ndindex(z, y, x, self._groups):
                 frame = template.copy()
-                frame[0:3] = place[::-1]
+                frame[0:3] = place[2::-1]
+                frame[3] = place[3]
                 for step in self._steps:
                     step(frame)
 
@@ -105,6 +107,9 @@ class TileKernel:
             case tile.ProgramIdOp():
                 axis, out = op.axis.value.data, self._slot(op.result)
                 return lambda frame: frame.__setitem__(out, frame[axis])
+            case pipe.GroupIdOp():
+                out = self._slot(op.result)
+                return lambda frame: frame.__setitem__(out, frame[3])
             case scf.ForOp():
                 return self._for(op)
             case scf.IfOp():

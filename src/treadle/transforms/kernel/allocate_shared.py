@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.liveness import buffer_intervals
-from treadle.dialects import tile
+from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import HasEffects
 from treadle.errors import SHARED_MEMORY, TreadleError
 from treadle.ir.dialects import builtin
@@ -31,10 +31,23 @@ def buffer_bytes(alloc: tile.AllocOp) -> int:
 
 def has_descriptor_access(alloc: tile.AllocOp) -> bool:
     """Whether copies or matrix instructions reach the buffer through descriptors (swizzle atoms must be aligned)."""
-    users = (use.operation for use in alloc.result.uses)
-    return any(
-        effect.resource is alloc.result and effect.proxy == "async" for op in users if isinstance(op, HasEffects) for effect in op.effects()
-    )
+    pending = [alloc.result]
+    while pending:
+        buffer = pending.pop()
+        for use in buffer.uses:
+            op = use.operation
+            if isinstance(op, pipe.SlotOp):
+                pending.append(op.result)
+            elif isinstance(op, HasEffects) and any(e.resource is buffer and e.proxy == "async" for e in op.effects()):
+                return True
+    return False
+
+
+def barrier_bytes(kernel: tile.KernelOp) -> int:
+    """Bytes behind the buffers for transaction barriers: those there are, and one for each copy that has none yet."""
+    allocated = sum(op.slot_count() for op in kernel.body.walk() if isinstance(op, sync.MbarrierAllocOp))
+    wanted = sum(isinstance(op, tile.CopyOp) and op.barrier is None for op in kernel.body.walk())
+    return MBARRIER_BYTES * (allocated + wanted)
 
 
 @register_pass
@@ -60,8 +73,7 @@ class AllocateSharedPass(KernelPass):
             for alloc in allocs
         ]
         offsets, total = pack_buffers(demands)
-        # Transaction barriers come behind the buffers: at most one for each copy.
-        barriers = sum(isinstance(op, tile.CopyOp) for op in kernel.body.walk()) * MBARRIER_BYTES
+        barriers = barrier_bytes(kernel)
         if total + barriers > spec.shared_bytes_per_workgroup:
             raise TreadleError(
                 SHARED_MEMORY,

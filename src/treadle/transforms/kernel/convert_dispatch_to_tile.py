@@ -59,6 +59,7 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
         raise InternalError(f"kernel {kernel.sym_name.data} has no config; run set-tile-config first")
     nest = loop_nest(kernel)
     builder = KernelBuilder(nest)
+    groups = _number(config, "groups") if "groups" in config.data else 1
     if isinstance(nest.computation, Contraction):
         plan = ContractionPlan(
             (_number(config, "m_axis"), _number(config, "n_axis"), _number(config, "k_axis")),
@@ -68,6 +69,7 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
             _type(_text(config, "accumulator_type"), kernel),
             _text(config, "instruction"),
             _number(config, "group"),
+            groups,
         )
         grid = build_contraction(builder, nest.computation, plan)
     else:
@@ -83,6 +85,7 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
         target=target,
         arg_align=[*array_ints(kernel.arg_align), *array_ints(kernel.result_align)],
         output_count=len(kernel.function_type.outputs),
+        groups=groups,
         config=config,
     )
     give_location(result, builder.location)

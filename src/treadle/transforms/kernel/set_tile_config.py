@@ -96,6 +96,7 @@ def _contraction_config(
         "tile_k": _int(tile.k),
         "group": _int(tile.group),
         **{f"{role}_axis": _int(i) for role, i in axes.items()},
+        **({"groups": _int(options.groups)} if options.groups > 1 else {}),
     }
     shape = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
     return config, (
@@ -125,7 +126,10 @@ def _axis_config(nest: LoopNest, spec: TargetSpec) -> tuple[dict[str, Attribute]
 @register_pass
 @dataclass(frozen=True)
 class SetTileConfigPass(Pass):
-    """`target` names the machine; `tile_m` and so on override the choice for contractions (0: choose)."""
+    """`target` names the machine; `tile_m` and so on override the choice for contractions (0: choose).
+
+    `groups`: groups of warps in a workgroup, each with a tile of its own (for roles).
+    """
 
     name = "set-tile-config"
     target: str
@@ -135,6 +139,7 @@ class SetTileConfigPass(Pass):
     tile_k: int = 0
     warps_m: int = 0
     warps_n: int = 0
+    groups: int = 1
 
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         spec = machine.target_spec(self.target)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import compose, identity
-from treadle.dialects import tile
+from treadle.dialects import pipe, tile
 from treadle.ir.builtin import attr_number, element_of, is_integer, number_attr
 from treadle.ir.core import Attribute, SSAValue
 from treadle.ir.dialects import arith
@@ -19,7 +19,10 @@ from treadle.transforms.kernel.tiling.scalars import Constant, Tile, Value, conv
 
 @dataclass(frozen=True, slots=True)
 class ContractionPlan:
-    """What `config` says: main axes (-1: extent one), tile extents, types, instruction, rows of tiles walked together."""
+    """What `config` says: main axes (-1: extent one), tile extents, types, instruction, rows of tiles walked together.
+
+    `groups`: how many groups of warps share a workgroup, each with its own tile; their tiles are neighbours along m.
+    """
 
     axes: tuple[int, int, int]
     extents: tuple[int, int, int]
@@ -28,6 +31,7 @@ class ContractionPlan:
     accumulator_type: Attribute
     instruction: str
     group: int
+    groups: int = 1
 
 
 def _place(kernel: KernelBuilder, plan: ContractionPlan) -> Expr:
@@ -35,6 +39,7 @@ def _place(kernel: KernelBuilder, plan: ContractionPlan) -> Expr:
     nest, index = kernel.nest, kernel.index
     m_axis, n_axis, _ = plan.axes
     tile_m, tile_n, _ = plan.extents
+    tile_m *= plan.groups
     others = [i for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in (m_axis, n_axis)]
     count_m, count_n = ceil_div(kernel.axis_size(m_axis), tile_m), ceil_div(kernel.axis_size(n_axis), tile_n)
     counts = [kernel.axis_size(a) for a in others]
@@ -47,6 +52,9 @@ def _place(kernel: KernelBuilder, plan: ContractionPlan) -> Expr:
     for axis, extent, place in ((m_axis, tile_m, m_place), (n_axis, tile_n, n_place)):
         if axis != UNIT:
             kernel.offset[axis] = index.multiply(place, extent)
+    if plan.groups > 1 and m_axis != UNIT:
+        own = index.multiply(index.insert(pipe.GroupIdOp()), plan.extents[0])
+        kernel.offset[m_axis] = index.add(kernel.offset[m_axis], own)
     return product([*counts, count_m, count_n])
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from treadle.ir.core import Builder, InsertPoint, Operation, SSAValue
+from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.plan.expr import Expr, as_expr
 
@@ -116,6 +116,11 @@ class IndexBuilder:
     def at_end_of(self, insertion: InsertPoint) -> None:
         """Continue at another place."""
         self.builder.insertion_point = insertion
+
+
+def builder_at_end(block: Block, symbols: Mapping[str, SSAValue]) -> IndexBuilder:
+    """An index builder that appends to a block."""
+    return IndexBuilder(Builder(InsertPoint.at_end(block)), symbols)
 
 
 def delinearize(index: IndexBuilder, linear: SSAValue, counts: Sequence[SSAValue]) -> list[SSAValue]:
