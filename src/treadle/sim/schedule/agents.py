@@ -1,0 +1,220 @@
+"""Agents and the workgroup they belong to: what one executing thread of control knows and has in flight."""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.ir.core import Operation
+from treadle.layout.shared_layout import SharedLayout
+from treadle.layout.tile_layout import TileLayout
+from treadle.machine import TargetSpec
+from treadle.sim.element_types import Array
+from treadle.sim.schedule.accesses import Access, Accesses, Places, Shadow
+from treadle.sim.schedule.barriers import Mbarrier, Meeting
+from treadle.sim.schedule.clocks import NEVER, Clock, Component
+from treadle.sim.schedule.global_memory import GlobalArray
+from treadle.sim.schedule.ownership import copied, held
+from treadle.sim.schedule.queues import LOCAL_QUEUES, AsyncOperation, PendingTile, Queue, Wait
+from treadle.sim.schedule.report import Findings, Party
+from treadle.sim.schedule.shared import Buffer, Region, SharedMemory, SharedPlan
+
+Frame = list[Any]
+Coroutine = Generator[Wait | None, None, None]
+
+
+class World:
+    """What all agents of an execution share."""
+
+    def __init__(self, spec: TargetSpec, warps: int, watched: dict[int, GlobalArray], findings: Findings, *, interleave: bool) -> None:
+        self.spec = spec
+        self.warps = warps
+        self.watched = watched
+        self.findings = findings
+        self.accesses = Accesses(findings)
+        self.interleave = interleave
+        self.local_queue = next((q for q in LOCAL_QUEUES if q in spec.queues), None)
+        self._numbers = 0
+
+    def number(self) -> int:
+        """A number that no agent or barrier has."""
+        self._numbers += 1
+        return self._numbers
+
+
+class Workgroup:
+    """One workgroup: its memory, barriers and agents.
+
+    `team`: the barrier of the agents that run now. `in_flight`: asynchronous operations in order of issue.
+    """
+
+    def __init__(self, world: World, place: tuple[int, int, int], plan: SharedPlan, cluster: Meeting) -> None:
+        self.world = world
+        self.place = place
+        self.plan = plan
+        self.memory = SharedMemory(plan)
+        self.cluster = cluster
+        self.agents: list[Agent] = []
+        self.team = Meeting("sync.barrier", world.warps)
+        self.named: dict[int, Meeting] = {}
+        self.mbarriers: dict[tuple[Operation, int], list[Mbarrier]] = {}
+        self.in_flight: list[AsyncOperation] = []
+        self.stores: list[Store] = []
+        self.roles: dict[tuple[Operation, int], list[Agent]] = {}
+
+    @property
+    def name(self) -> str:
+        """It in a report."""
+        return f"workgroup {list(self.place)}"
+
+
+@dataclass(slots=True)
+class Store:
+    """A bulk store that was issued: its queue must know that its source has been read before the kernel ends."""
+
+    operation: AsyncOperation
+    queue: Queue
+    party: Party
+    where: str
+
+
+class Agent:
+    """A warp, or a group of a role.
+
+    `warp`: number among the workgroup's warps, None for a group, which holds whole tiles. `warps`: how many it stands for. `group`: its
+    number in its role. `leader`: whether it is the one that issues what one thread issues.
+    """
+
+    def __init__(self, workgroup: Workgroup, name: str, frame: Frame, *, warp: int | None, warps: int, group: int, leader: bool) -> None:
+        self.workgroup = workgroup
+        self.world = workgroup.world
+        self.number = self.world.number()
+        self.name = f"{workgroup.name} {name}"
+        self.frame = frame
+        self.warp, self.warps, self.group, self.leader = warp, warps, group, leader
+        self.clock: Clock = {}
+        self.time = 0
+        self.queues: dict[str, Queue] = {}
+        self.executed: dict[Operation, int] = {}
+        self.coroutine: Coroutine | None = None
+        self.wait: Wait | None = None
+        self.ended = False
+
+    # --- what it holds
+
+    def part(self, layout: TileLayout | None, *, storing: bool = False) -> Array | None:
+        """Mask of the elements it holds of a tile (`storing`: those that it stores), None for all.
+
+        A tile without a layout, or with one for another number of warps, is held by every warp and stored by the first.
+        """
+        if self.warp is None or self.world.warps == 1:
+            return None
+        if layout is None or layout.num_warps != self.world.warps:
+            return None
+        return held(layout, self.warp, storing)
+
+    def stores(self, layout: TileLayout | None) -> bool:
+        """Whether it stores any part of a tile."""
+        known = layout is not None and layout.num_warps == self.world.warps
+        return known or not self.warp
+
+    def copies(self, layout: SharedLayout, element_bytes: int) -> Array | None:
+        """Mask of the elements that it copies where threads copy their parts."""
+        if self.warp is None:
+            return None
+        return copied(layout, element_bytes, self.warp, self.world.warps, self.world.spec.subgroup_size)
+
+    # --- what it has in flight
+
+    def queue(self, name: str) -> Queue:
+        """Its queue of a class."""
+        if name not in self.queues:
+            self.queues[name] = Queue(name, self.number)
+        return self.queues[name]
+
+    def issue(self, op: Operation, queue: Queue | None, read: Callable[[], Any], write: Callable[[Any], None]) -> AsyncOperation:
+        """Issue an asynchronous operation."""
+        operation = AsyncOperation(op, read, write)
+        if queue is not None:
+            queue.issue(operation)
+        self.workgroup.in_flight.append(operation)
+        return operation
+
+    def flush(self) -> None:
+        """Complete its accesses to shared memory."""
+        if self.world.local_queue is not None:
+            queue = self.queue(self.world.local_queue)
+            for operation in queue.unfinished(queue.committed):
+                operation.land()
+            queue.retire(queue.committed, self.clock)
+
+    def resolve(self, value: Any, op: Operation) -> Any:
+        """The value of a register tile that `op` uses."""
+        if not isinstance(value, PendingTile):
+            return value
+        operation = value.operation
+        if operation is None:
+            return value.value
+        if value.queue.name in LOCAL_QUEUES:
+            value.queue.land_through(operation)
+            return value.value
+        if value.is_retired:
+            return value.value
+        self.world.findings.race(
+            "result", Party(operation.op, self.name, "write"), Party(op, self.name, "read"), f"the result of {operation.op.name}"
+        )
+        return value.value if operation.done else None
+
+    # --- what it touches
+
+    def _now(self) -> int:
+        self.time += 1
+        self.clock["order", self.number] = self.time
+        return self.time
+
+    def access(
+        self,
+        op: Operation,
+        *,
+        write: bool,
+        queue: Queue | None = None,
+        read_queue: bool = False,
+        is_async: bool = False,
+        component: Component | None = None,
+    ) -> Access:
+        """A new access: complete in program order, with the next group of `queue`, or when `component` says so (time to be set)."""
+        now = self._now()
+        if component is not None:
+            return Access(op, self.number, self.name, component, NEVER, now, write, is_async)
+        if queue is None:
+            return Access(op, self.number, self.name, ("order", self.number), now, now, write, is_async)
+        part = queue.read_component if read_queue else queue.component
+        local = queue.name in LOCAL_QUEUES
+        return Access(op, self.number, self.name, part, queue.next_group, now, write, is_async, in_order=local)
+
+    def enter(self, shadow: Shadow, places: Places, access: Access, where: Callable[[], str]) -> Array | None:
+        """Check and record an access; flags of writes that it cannot see for want of a fence."""
+        return self.world.accesses.enter(shadow, places, access, self.clock, where)
+
+    def enter_shared(self, buffer: Buffer, region: Region, access: Access) -> Array | None:
+        """`enter` for shared memory."""
+        memory = self.workgroup.memory
+        return self.enter(memory.shadow, memory.places(buffer, region), access, lambda: shared_text(buffer, region))
+
+    def read_shared(self, op: Operation, buffer: Buffer, region: Region, hidden: Array | None = None) -> Array:
+        """The contents now; reads of places without data are reported."""
+        memory = self.workgroup.memory
+        empty = memory.empty(buffer, region)
+        if empty is not None:
+            count = int(region.per_element(empty, memory.grain).sum())
+            if count:
+                self.world.findings.poison_read(Party(op, self.name, "read"), count, shared_text(buffer, region))
+        return memory.read(buffer, region, (empty, hidden))
+
+    def fence(self) -> None:
+        """Its generic writes so far may be seen by the async proxy."""
+        self.clock["fence", self.number] = self._now()
+
+
+def shared_text(buffer: Buffer, region: Region) -> str:
+    """A region in a report."""
+    return f"buffer {buffer} (bytes {buffer.base} to {buffer.base + region.buffer_bytes - 1} of shared memory)"

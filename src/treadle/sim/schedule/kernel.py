@@ -1,0 +1,133 @@
+"""Executes schedule-level kernels with real values, and reports what their synchronisation leaves unordered. See docs/schedule.md."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+import numpy as np
+
+from treadle.dialects import tile
+from treadle.machine import target_spec
+from treadle.plan import expr
+from treadle.sim.element_types import Array
+from treadle.sim.faults import SimulationFault
+from treadle.sim.memory import Pointer
+from treadle.sim.schedule.agents import Agent, Frame, Workgroup, World
+from treadle.sim.schedule.barriers import Meeting
+from treadle.sim.schedule.code import Compiler, execute
+from treadle.sim.schedule.global_memory import watch, written_pointers
+from treadle.sim.schedule.operations import memory_steps
+from treadle.sim.schedule.report import Findings, Party, Report
+from treadle.sim.schedule.roles import run_roles
+from treadle.sim.schedule.scheduler import Mode, Scheduler
+from treadle.sim.schedule.shared import SharedPlan
+
+
+class ScheduledKernel:
+    """A schedule-level `tile.kernel` ready to run; `symbols` and `grid` as in the tile interpreter."""
+
+    def __init__(self, kernel: tile.KernelOp) -> None:
+        self.name = kernel.sym_name.data
+        self.symbols = kernel.symbol_names()
+        self.output_count = int(kernel.output_count.value.data)
+        self._spec = target_spec(kernel.target.data)
+        self._warps = int(kernel.num_warps.value.data)
+        self._plan = SharedPlan(kernel)
+        compiler = Compiler(memory_steps(self._plan, self._spec), run_roles)
+        arguments = kernel.body.block.args
+        self._arguments = compiler.slots.each(arguments)
+        self._code = compiler.block(kernel.body.block)
+        self._frame_size = compiler.slots.count
+        written = written_pointers(kernel)
+        self._written = [a in written for a in arguments[: len(arguments) - len(self.symbols)]]
+        self._grid = expr.compile_tuple([expr.parse(text) for text in kernel.grid_text()], self.symbols)
+
+    def grid(self, symbols: Sequence[int]) -> tuple[int, int, int]:
+        """Workgroups along x, y and z for values of the symbols."""
+        x, y, z = self._grid(*symbols)
+        return x, y, z
+
+    def launch(
+        self,
+        pointers: Sequence[Pointer],
+        symbols: Sequence[int],
+        findings: Findings,
+        *,
+        grid: Sequence[int] | None = None,
+        workgroups: int | None = None,
+        cluster: int = 1,
+        mode: Mode = "late",
+        seed: int = 0,
+    ) -> None:
+        """Run the workgroups of the grid, at most `workgroups` of them, `cluster` at a time; outputs are written through their pointers.
+
+        Stops at the first deadlock. Raises SimulationFault where the program breaks a promise that is not about order.
+        """
+        if len(pointers) != len(self._written) or len(symbols) != len(self.symbols):
+            raise SimulationFault(f"kernel {self.name} takes {len(self._written)} pointers and symbols {list(self.symbols)}")
+        known, watched = watch(pointers, self._written)
+        world = World(self._spec, self._warps, watched, findings, interleave=mode == "random")
+        template: Frame = [None] * self._frame_size
+        for slot, value in zip(self._arguments, (*known, *(int(s) for s in symbols)), strict=True):
+            template[slot] = value
+        scheduler = Scheduler(mode, np.random.default_rng(seed), shuffle=seed != 0)
+        x, y, z = grid if grid is not None else self.grid(symbols)
+        places = [(p[2], p[1], p[0]) for p in islice(np.ndindex(z, y, x), workgroups)]
+        with np.errstate(all="ignore"):
+            for first in range(0, len(places), cluster):
+                group = places[first : first + cluster]
+                meeting = Meeting("sync.cluster_barrier", self._warps * len(group))
+                together = [self._workgroup(world, template, place, meeting) for place in group]
+                if not scheduler.run(together, findings):
+                    return
+                for workgroup in together:
+                    _end(workgroup, findings)
+
+    def _workgroup(self, world: World, template: Frame, place: tuple[int, int, int], cluster: Meeting) -> Workgroup:
+        workgroup = Workgroup(world, place, self._plan, cluster)
+        for warp in range(self._warps):
+            frame = template.copy()
+            frame[0:3] = place
+            agent = Agent(workgroup, f"warp {warp}", frame, warp=warp, warps=1, group=0, leader=warp == 0)
+            agent.coroutine = execute(self._code, agent)
+            workgroup.agents.append(agent)
+        return workgroup
+
+
+def _end(workgroup: Workgroup, findings: Findings) -> None:
+    """What a kernel's end asks for: its memory is gone, so nothing may still read or write it. Then everything takes effect."""
+    for store in workgroup.stores:
+        if store.queue.read < store.operation.group:
+            findings.race("end", store.party, store.party, store.where)
+    for barriers in workgroup.mbarriers.values():
+        for barrier in barriers:
+            for copy in tuple(barrier.signalling):
+                party = Party(copy.op, workgroup.name, "write")
+                findings.race("end", party, party, f"signals {barrier.name}")
+    for operation in tuple(workgroup.in_flight):
+        operation.land()
+
+
+def simulate(
+    kernel: tile.KernelOp,
+    arrays: Sequence[Array],
+    symbols: Mapping[str, int] | Sequence[int] = (),
+    grid: Sequence[int] | None = None,
+    *,
+    mode: Mode = "late",
+    seed: int = 0,
+    workgroups: int | None = None,
+    cluster: int = 1,
+) -> Report:
+    """Run a schedule-level kernel on copies of `arrays`, one for each pointer, in row-major order.
+
+    `symbols`: values of the kernel's symbols, by name or in order. `grid`: workgroups along x, y, z (default: the kernel's own);
+    `workgroups`: run only the first so many. `mode`, `seed`: see scheduler.py. Outputs of the report are copies of the last
+    `output_count` arrays. Raises SimulationFault.
+    """
+    ready = ScheduledKernel(kernel)
+    copies = [np.array(a, order="C") for a in arrays]
+    values = [symbols[name] for name in ready.symbols] if isinstance(symbols, Mapping) else list(symbols)
+    findings = Findings()
+    pointers = [Pointer(a.reshape(-1)) for a in copies]
+    ready.launch(pointers, values, findings, grid=grid, workgroups=workgroups, cluster=cluster, mode=mode, seed=seed)
+    return findings.report(tuple(copies[len(copies) - ready.output_count :]))

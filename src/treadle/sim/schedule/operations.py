@@ -1,0 +1,372 @@
+"""What operations on memory, and those that order them, do when an agent executes them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from treadle.dialects import pipe, tile
+from treadle.dialects.tile_attributes import is_shared
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import builtin
+from treadle.machine import TargetSpec
+from treadle.sim.element_types import Array, poison, storage_dtype
+from treadle.sim.faults import SimulationFault
+from treadle.sim.memory import Pointer
+from treadle.sim.schedule.agents import Agent, Frame, Store, shared_text
+from treadle.sim.schedule.barriers import Mbarrier
+from treadle.sim.schedule.code import Slots, Step, resolver
+from treadle.sim.schedule.global_memory import GlobalView, window_of
+from treadle.sim.schedule.queues import PendingTile
+from treadle.sim.schedule.shared import Buffer, Region, SharedPlan, slot_offset, value_name
+from treadle.sim.schedule.synchronisation import sync_step
+from treadle.sim.values import operation_function
+
+BULK_STORE = "bulk_store"
+
+
+def _whole(value: SSAValue) -> Region:
+    shape = tuple(tile.memref_type(value).get_shape())
+    return Region(value, (0,) * len(shape), shape)
+
+
+class _PerMask:
+    """Regions of one access, one for each mask an agent may have."""
+
+    def __init__(self, value: SSAValue, offsets: tuple[int, ...], extents: tuple[int, ...]) -> None:
+        self._value, self._offsets, self._extents = value, offsets, extents
+        self._known: dict[int, tuple[Array | None, Region]] = {}
+
+    def of(self, mask: Array | None) -> Region:
+        """The region of the elements in `mask`."""
+        if id(mask) not in self._known:
+            self._known[id(mask)] = (
+                mask,
+                Region(self._value, self._offsets, self._extents, mask),
+            )  # keeps the mask alive, so that its identity stays its own
+        return self._known[id(mask)][1]
+
+
+def view_step(op: tile.ViewOp, slots: Slots) -> Step:
+    """A view; of a watched allocation also the view of its indices."""
+    make = operation_function(op)
+    ins, out = slots.each(op.operands), slots.of(op.result)
+    name = value_name(op.pointer)
+
+    def run(agent: Agent, frame: Frame) -> None:
+        pointer: Pointer = frame[ins[0]]
+        rest = [frame[i] for i in ins[1:]]
+        watched = agent.world.watched.get(id(pointer.data))
+        indices = make(Pointer(watched.indices, pointer.offset, constant=True), *rest) if watched is not None else None
+        frame[out] = GlobalView(make(pointer, *rest), watched, indices, name)
+
+    return Step(op, pure=run)
+
+
+def load_step(op: tile.LoadOp, slots: Slots) -> Step:
+    """A global load: each agent its part."""
+    view_at, offsets_at, out = slots.of(op.view), slots.each(op.offsets), slots.of(op.result)
+    load = operation_function(op)
+    layout = tile.layout_of(op.result)
+    kind = tile.tile_type(op.result)
+    window = window_of(tile.ints(op.dims), tuple(kind.get_shape()), op.offsets)
+    nothing = poison((1,), storage_dtype(kind.element_type))[0]
+
+    def run(agent: Agent) -> None:
+        frame = agent.frame
+        view: GlobalView = frame[view_at]
+        offsets = [frame[i] for i in offsets_at]
+        mask = agent.part(layout)
+        value: Array = load(view.view, *offsets)
+        if mask is not None:
+            value = np.where(mask, value, nothing)
+        if view.watched is not None:
+            places = view.places(window, offsets, mask)
+            agent.enter(view.watched.shadow, places, agent.access(op, write=False), lambda: f"global array {view.name}")
+        frame[out] = value
+
+    return Step(op, act=run)
+
+
+def store_step(op: tile.StoreOp, slots: Slots) -> Step:
+    """A global store: each agent its part, of several holders the first."""
+    value_at, view_at, offsets_at = slots.of(op.value), slots.of(op.view), slots.each(op.offsets)
+    layout = tile.layout_of(op.value)
+    resolve = resolver(op.value, op)
+    window = window_of(tile.ints(op.dims), tuple(tile.tile_type(op.value).get_shape()), op.offsets, int(op.vector.value.data))
+    plain = window_of(tile.ints(op.dims), tuple(tile.tile_type(op.value).get_shape()), op.offsets)
+
+    def run(agent: Agent) -> None:
+        frame = agent.frame
+        value = resolve(agent, frame[value_at])
+        if not agent.stores(layout):
+            return
+        view: GlobalView = frame[view_at]
+        offsets = [frame[i] for i in offsets_at]
+        mask = agent.part(layout, storing=True)
+        if view.watched is not None:
+            places = view.places(plain, offsets, mask)
+            agent.enter(view.watched.shadow, places, agent.access(op, write=True), lambda: f"global array {view.name}")
+        if mask is not None:
+            value = np.where(mask, value, plain.read(view.view, offsets, 0))
+        window.write(view.view, offsets, value)
+
+    return Step(op, act=run)
+
+
+def alloc_step(op: tile.AllocOp, slots: Slots, plan: SharedPlan) -> Step:
+    """A shared buffer; all agents see the same."""
+    out, buffer = slots.of(op.result), plan.buffers[op]
+
+    def run(_: Agent, frame: Frame) -> None:
+        frame[out] = buffer
+
+    return Step(op, pure=run)
+
+
+def slot_step(op: pipe.SlotOp, slots: Slots) -> Step:
+    """One slot of a buffer. Raises SimulationFault where its layout is not where the slot is."""
+    source, indices, out = slots.of(op.source), slots.each(op.indices), slots.of(op.result)
+    layout, inner = tile.shared_layout_of(op.source), tile.shared_layout_of(op.result)
+    itemsize = storage_dtype(tile.memref_type(op.source).element_type).itemsize
+    if layout.slot(len(op.indices)) != inner:
+        raise SimulationFault(f"{op.name}: the slot's layout is not that of a slot of its source")
+
+    def run(_: Agent, frame: Frame) -> None:
+        buffer: Buffer = frame[source]
+        at = tuple(int(frame[i]) for i in indices)
+        frame[out] = Buffer(buffer.base + slot_offset(layout, at) * itemsize, buffer.name, (*buffer.slots, *at))
+
+    return Step(op, pure=run)
+
+
+def local_load_step(op: tile.LocalLoadOp, slots: Slots) -> Step:
+    """A load from shared memory: late, where the machine has a queue for it."""
+    source, out = slots.of(op.source), slots.of(op.result)
+    layout = tile.layout_of(op.result)
+    regions = _PerMask(op.source, tile.ints(op.offsets), tuple(tile.tile_type(op.result).get_shape()))
+
+    def run(agent: Agent) -> None:
+        buffer: Buffer = agent.frame[source]
+        region = regions.of(agent.part(layout))
+        if agent.world.local_queue is None:
+            agent.enter_shared(buffer, region, agent.access(op, write=False))
+            agent.frame[out] = agent.read_shared(op, buffer, region)
+            return
+        queue = agent.queue(agent.world.local_queue)
+        agent.enter_shared(buffer, region, agent.access(op, write=False, queue=queue))
+        result = PendingTile(queue)
+
+        def land(value: Array) -> None:
+            result.value = value
+
+        result.operation = agent.issue(op, queue, lambda: agent.read_shared(op, buffer, region), land)
+        agent.frame[out] = result
+
+    return Step(op, act=run)
+
+
+def local_store_step(op: tile.LocalStoreOp, slots: Slots) -> Step:
+    """A store to shared memory: late, where the machine has a queue for it."""
+    value_at, destination = slots.of(op.value), slots.of(op.destination)
+    layout = tile.layout_of(op.value)
+    resolve = resolver(op.value, op)
+    regions = _PerMask(op.destination, tile.ints(op.offsets), tuple(tile.tile_type(op.value).get_shape()))
+
+    def run(agent: Agent) -> None:
+        value = resolve(agent, agent.frame[value_at])
+        if not agent.stores(layout):
+            return
+        buffer: Buffer = agent.frame[destination]
+        region = regions.of(agent.part(layout, storing=True))
+        memory = agent.workgroup.memory
+        if agent.world.local_queue is None:
+            agent.enter_shared(buffer, region, agent.access(op, write=True))
+            memory.write(buffer, region, value)
+            return
+        queue = agent.queue(agent.world.local_queue)
+        agent.enter_shared(buffer, region, agent.access(op, write=True, queue=queue))
+        agent.issue(op, queue, lambda: value, lambda v: memory.write(buffer, region, v))
+
+    return Step(op, act=run)
+
+
+def copy_step(op: tile.CopyOp, slots: Slots) -> Step:
+    """A hardware copy into shared memory."""
+    return _bulk_copy(op, slots) if op.path.data == "bulk_tensor" else _threads_copy(op, slots)
+
+
+def _source(op: tile.CopyOp, slots: Slots) -> Callable[[Agent, Array | None], tuple[GlobalView, Callable[[], Array], Callable[[], Array]]]:
+    """The view, what reads the tile, and what gives the places read."""
+    view_at, offsets_at = slots.of(op.view), slots.each(op.offsets)
+    window = window_of(tile.ints(op.dims), tuple(tile.memref_type(op.destination).get_shape()), op.offsets)
+
+    def get(agent: Agent, mask: Array | None) -> tuple[GlobalView, Callable[[], Array], Callable[[], Array]]:
+        view: GlobalView = agent.frame[view_at]
+        offsets = [agent.frame[i] for i in offsets_at]
+        return view, lambda: window.read(view.view, offsets, 0), lambda: view.places(window, offsets, mask)
+
+    return get
+
+
+def _bulk_copy(op: tile.CopyOp, slots: Slots) -> Step:
+    """By one thread; completes on a barrier, or at once where it signals none."""
+    source, destination = _source(op, slots), slots.of(op.destination)
+    signals = slots.of(op.barrier) if op.barrier is not None else None
+    region = _whole(op.destination)
+
+    def run(agent: Agent) -> None:
+        if not agent.leader:
+            return
+        buffer: Buffer = agent.frame[destination]
+        view, read, places = source(agent, None)
+        barrier: Mbarrier | None = agent.frame[signals] if signals is not None else None
+        component = barrier.component if barrier is not None else None
+        accesses = [agent.access(op, write=w, is_async=True, component=component) for w in (False, True)]
+        if view.watched is not None:
+            agent.enter(view.watched.shadow, places(), accesses[0], lambda: f"global array {view.name}")
+        agent.enter_shared(buffer, region, accesses[1])
+        memory = agent.workgroup.memory
+        if barrier is None:
+            memory.write(buffer, region, read())
+            return
+        memory.empty_out(buffer, region)
+
+        def land(value: Array) -> None:
+            memory.write(buffer, region, value)
+            barrier.signalling.remove(operation)
+            phase = barrier.landed(region.buffer_bytes)
+            for access in accesses:
+                access.time = phase
+
+        operation = agent.issue(op, None, read, land)
+        barrier.signalling.append(operation)
+
+    return Step(op, act=run)
+
+
+def _threads_copy(op: tile.CopyOp, slots: Slots) -> Step:
+    """Each thread its part; completes in a queue."""
+    source, destination = _source(op, slots), slots.of(op.destination)
+    layout = tile.shared_layout_of(op.destination)
+    itemsize = storage_dtype(tile.memref_type(op.destination).element_type).itemsize
+    shape = tuple(tile.memref_type(op.destination).get_shape())
+    regions = _PerMask(op.destination, (0,) * len(shape), shape)
+    queue_name = tile.COPY_QUEUES[op.path.data]
+
+    def run(agent: Agent) -> None:
+        buffer: Buffer = agent.frame[destination]
+        mask = agent.copies(layout, itemsize)
+        region = regions.of(mask)
+        if not region.elements.size:
+            return
+        view, read, places = source(agent, mask)
+        queue = agent.queue(queue_name)
+        if view.watched is not None:
+            agent.enter(view.watched.shadow, places(), agent.access(op, write=False, queue=queue), lambda: f"global array {view.name}")
+        agent.enter_shared(buffer, region, agent.access(op, write=True, queue=queue))
+        memory = agent.workgroup.memory
+        memory.empty_out(buffer, region)
+        agent.issue(op, queue, read, lambda value: memory.write(buffer, region, value))
+
+    return Step(op, act=run)
+
+
+def copy_out_step(op: tile.CopyOutOp, slots: Slots) -> Step:
+    """A bulk store by one thread."""
+    source, view_at, offsets_at = slots.of(op.source), slots.of(op.view), slots.each(op.offsets)
+    region = _whole(op.source)
+    window = window_of(tile.ints(op.dims), tuple(tile.memref_type(op.source).get_shape()), op.offsets)
+
+    def run(agent: Agent) -> None:
+        if not agent.leader:
+            return
+        buffer: Buffer = agent.frame[source]
+        view: GlobalView = agent.frame[view_at]
+        offsets = [agent.frame[i] for i in offsets_at]
+        queue = agent.queue(BULK_STORE)
+        read = agent.access(op, write=False, queue=queue, read_queue=True, is_async=True)
+        unfenced = agent.enter_shared(buffer, region, read)
+        if view.watched is not None:
+            write = agent.access(op, write=True, queue=queue, is_async=True)
+            agent.enter(view.watched.shadow, view.places(window, offsets, None), write, lambda: f"global array {view.name}")
+        operation = agent.issue(
+            op, queue, lambda: agent.read_shared(op, buffer, region, unfenced), lambda value: window.write(view.view, offsets, value)
+        )
+        agent.workgroup.stores.append(Store(operation, queue, read.party, shared_text(buffer, region)))
+
+    return Step(op, act=run)
+
+
+def contract_step(op: tile.ContractOp, slots: Slots, spec: TargetSpec) -> Step:
+    """A contraction of shared operands: in the queue of matrix instructions on machines that have one."""
+    at = slots.each((op.a, op.b, op.accumulator))
+    out = slots.of(op.result)
+    multiply = operation_function(op)
+    resolvers = [resolver(v, op) if isinstance(v.type, builtin.TensorType) else None for v in (op.a, op.b, op.accumulator)]
+    regions = [_whole(v) if is_shared(v.type) else None for v in (op.a, op.b)]
+
+    def operand(agent: Agent, number: int, queued: bool) -> Callable[[], Array]:
+        stored = agent.frame[at[number]]
+        region, resolve = regions[number], resolvers[number]
+        if region is None:
+            value = resolve(agent, stored) if resolve is not None else stored
+            return lambda: value
+        queue = agent.queue("wgmma") if queued else None
+        access = agent.access(op, write=False, queue=queue, is_async=spec.async_matrix)
+        unfenced = agent.enter_shared(stored, region, access)
+        return lambda: agent.read_shared(op, stored, region, unfenced)
+
+    def run(agent: Agent) -> None:
+        queued = spec.async_matrix
+        a, b = operand(agent, 0, queued), operand(agent, 1, queued)
+        stored, resolve = agent.frame[at[2]], resolvers[2]
+        if not queued:
+            agent.frame[out] = multiply(a(), b(), stored if resolve is None else resolve(agent, stored))
+            return
+        queue = agent.queue("wgmma")
+        chained = isinstance(stored, PendingTile) and stored.queue is queue
+        accumulator = stored if chained or resolve is None else resolve(agent, stored)
+        result = PendingTile(queue)
+
+        def land(operands: Sequence[Array]) -> None:
+            result.value = multiply(*operands, accumulator.value if isinstance(accumulator, PendingTile) else accumulator)
+
+        result.operation = agent.issue(op, queue, lambda: (a(), b()), land)
+        agent.frame[out] = result
+
+    return Step(op, act=run)
+
+
+def memory_steps(plan: SharedPlan, spec: TargetSpec) -> Callable[[Operation, Slots], Step | None]:
+    """The operations that this package executes itself; None for those that only compute."""
+
+    def step(op: Operation, slots: Slots) -> Step | None:
+        simple: dict[type[Any], Callable[[Any, Slots], Step]] = {
+            tile.ViewOp: view_step,
+            tile.LoadOp: load_step,
+            tile.StoreOp: store_step,
+            pipe.SlotOp: slot_step,
+            tile.LocalLoadOp: local_load_step,
+            tile.LocalStoreOp: local_store_step,
+            tile.CopyOp: copy_step,
+            tile.CopyOutOp: copy_out_step,
+        }
+        if type(op) in simple:
+            return simple[type(op)](op, slots)
+        match op:
+            case tile.AllocOp():
+                return alloc_step(op, slots, plan)
+            case tile.ContractOp() if is_shared(op.a.type) or is_shared(op.b.type):
+                return contract_step(op, slots, spec)
+            case pipe.GroupIdOp():
+                out = slots.of(op.result)
+
+                def group(agent: Agent, frame: Frame) -> None:
+                    frame[out] = agent.group
+
+                return Step(op, pure=group)
+            case _:
+                return sync_step(op, slots)
+
+    return step

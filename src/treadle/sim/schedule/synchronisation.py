@@ -1,0 +1,178 @@
+"""The operations of the `sync` dialect when an agent executes them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from treadle.dialects import sync, tile
+from treadle.errors import InternalError
+from treadle.ir.core import Operation
+from treadle.sim.faults import SimulationFault
+from treadle.sim.schedule.agents import Agent, Frame
+from treadle.sim.schedule.barriers import Mbarrier, Meeting, MeetingWait, PhaseWait
+from treadle.sim.schedule.code import Slots, Step
+from treadle.sim.schedule.queues import QueueWait, Wait
+from treadle.sim.schedule.shared import value_name
+
+
+def _barrier(op: sync.BarrierOp, _: Slots) -> Step:
+    groups = tile.ints(op.groups) if op.groups is not None else None
+    bare = op.bare is not None
+
+    def run(agent: Agent) -> Wait | None:
+        if groups is not None and agent.group not in groups:
+            return None
+        if not bare:
+            agent.flush()
+        team = agent.workgroup.team
+        return MeetingWait(op, agent, team, team.arrive(agent.clock))
+
+    return Step(op, act=run)
+
+
+def _named(op: sync.NamedBarrierOp, _: Slots) -> Step:
+    number, warps, only_arrives = int(op.id.value.data), int(op.warps.value.data), op.arrive is not None
+
+    def run(agent: Agent) -> Wait | None:
+        meeting = agent.workgroup.named.setdefault(number, Meeting(f"sync.named_barrier {number}", warps))
+        if meeting.needed != warps and meeting.arrived:
+            agent.world.findings.misuse(op, agent.name, f"expects {warps} warps where others expect {meeting.needed}")
+        meeting.needed = warps
+        if meeting.arrived + agent.warps > warps:
+            agent.world.findings.misuse(op, agent.name, f"{meeting.arrived + agent.warps} warps arrive where {warps} are expected")
+        agent.flush()
+        reached = meeting.arrive(agent.clock, agent.warps)
+        return None if only_arrives else MeetingWait(op, agent, meeting, reached)
+
+    return Step(op, act=run)
+
+
+def _cluster(op: sync.ClusterBarrierOp, _: Slots) -> Step:
+    def run(agent: Agent) -> Wait:
+        agent.flush()
+        meeting = agent.workgroup.cluster
+        return MeetingWait(op, agent, meeting, meeting.arrive(agent.clock, agent.warps))
+
+    return Step(op, act=run)
+
+
+def _fence(op: sync.FenceOp, _: Slots) -> Step:
+    shared = op.proxy.data == "async_shared"
+
+    def run(agent: Agent) -> None:
+        if shared:
+            agent.fence()
+
+    return Step(op, act=run)
+
+
+def _commit(op: sync.CommitOp, _: Slots) -> Step:
+    def run(agent: Agent) -> None:
+        agent.queue(op.queue.data).committed += 1
+
+    return Step(op, act=run)
+
+
+def _wait(op: sync.WaitOp, _: Slots) -> Step:
+    name, pending, read = op.queue.data, int(op.pending.value.data), op.read is not None
+
+    def run(agent: Agent) -> Wait | None:
+        queue = agent.queue(name)
+        last = queue.committed - pending
+        return QueueWait(op, queue, last, agent.clock, read=read) if last > 0 else None
+
+    return Step(op, act=run)
+
+
+def _mbarrier_alloc(op: sync.MbarrierAllocOp, slots: Slots) -> Step:
+    out, arrivals, count = slots.of(op.result), int(op.arrivals.value.data), op.slot_count()
+    name = value_name(op.result)
+
+    def run(agent: Agent, frame: Frame) -> None:
+        agent.executed[op] = agent.executed.get(op, 0) + 1
+        key = (op, agent.executed[op])
+        known = agent.workgroup.mbarriers
+        if key not in known:
+            labels = [name if count == 1 else f"{name}[{i}]" for i in range(count)]
+            known[key] = [Mbarrier(label, agent.world.number(), arrivals) for label in labels]
+        frame[out] = known[key] if count > 1 else known[key][0]
+
+    return Step(op, pure=run)
+
+
+def _mbarrier_slot(op: sync.MbarrierSlotOp, slots: Slots) -> Step:
+    source, index, out = slots.of(op.source), slots.of(op.index), slots.of(op.result)
+
+    def run(_: Agent, frame: Frame) -> None:
+        found: list[Mbarrier] | Mbarrier = frame[source]
+        barriers = found if isinstance(found, list) else [found]
+        if not 0 <= frame[index] < len(barriers):
+            raise SimulationFault(f"{op.name} [{frame[index]}] of {len(barriers)} barriers")
+        frame[out] = barriers[frame[index]]
+
+    return Step(op, pure=run)
+
+
+def _one(found: Mbarrier | list[Mbarrier]) -> Mbarrier:
+    if isinstance(found, list):
+        raise InternalError("an allocation of several transaction barriers is used without sync.mbarrier_slot")
+    return found
+
+
+def _expect(op: sync.MbarrierExpectOp, slots: Slots) -> Step:
+    barrier, byte_count = slots.of(op.barrier), int(op.byte_count.value.data)
+
+    def run(agent: Agent) -> None:
+        if agent.leader:
+            _arrived(op, agent, _one(agent.frame[barrier]), byte_count)
+
+    return Step(op, act=run)
+
+
+def _arrive(op: sync.ArriveOp, slots: Slots) -> Step:
+    barrier = slots.of(op.barrier)
+
+    def run(agent: Agent) -> None:
+        agent.flush()
+        _arrived(op, agent, _one(agent.frame[barrier]), 0)
+
+    return Step(op, act=run)
+
+
+def _arrived(op: Operation, agent: Agent, barrier: Mbarrier, byte_count: int) -> None:
+    if not barrier.arrive(agent.clock, byte_count):
+        agent.world.findings.misuse(op, agent.name, f"arrives at {barrier.name}, whose phase has all of its arrivals ({barrier.state()})")
+
+
+def _wait_phase(op: sync.WaitPhaseOp, slots: Slots) -> Step:
+    barrier, parity = slots.of(op.barrier), slots.of(op.parity)
+
+    def run(agent: Agent) -> Wait:
+        return PhaseWait(op, agent, _one(agent.frame[barrier]), int(agent.frame[parity]) & 1)
+
+    return Step(op, act=run)
+
+
+def _nothing(op: sync.SchedFenceOp, _: Slots) -> Step:
+    return Step(op, pure=lambda agent, frame: None)
+
+
+_STEPS: dict[type[Operation], Callable[[Any, Slots], Step]] = {
+    sync.BarrierOp: _barrier,
+    sync.NamedBarrierOp: _named,
+    sync.ClusterBarrierOp: _cluster,
+    sync.FenceOp: _fence,
+    sync.CommitOp: _commit,
+    sync.WaitOp: _wait,
+    sync.MbarrierAllocOp: _mbarrier_alloc,
+    sync.MbarrierSlotOp: _mbarrier_slot,
+    sync.MbarrierExpectOp: _expect,
+    sync.ArriveOp: _arrive,
+    sync.WaitPhaseOp: _wait_phase,
+    sync.SchedFenceOp: _nothing,
+}
+
+
+def sync_step(op: Operation, slots: Slots) -> Step | None:
+    """What an operation of `sync` does; None for others."""
+    make = _STEPS.get(type(op))
+    return make(op, slots) if make is not None else None
