@@ -144,9 +144,13 @@ class Builder(Instructions):
         *,
         signed: bool = True,
         runs_once: bool = False,
+        skipped: Sequence[Value] | None = None,
         metadata: str = "",
     ) -> Generator[Loop]:
-        """`for index = lower; index < upper; index += step`, carrying values; `runs_once` promises one trip and drops the guard."""
+        """`for index = lower; index < upper; index += step`, carrying values; `runs_once` promises one trip and drops the guard.
+
+        `skipped`: the results of a loop that makes no trip, where they are not what it starts from.
+        """
         below = "slt" if signed else "ult"
         guard = ty.TRUE if runs_once else self.icmp(below, lower, upper)
         before, body, done = self.current, self.block("loop"), self.block("done")
@@ -177,12 +181,13 @@ class Builder(Instructions):
             phis.append(f"  {name} = phi {first.type} {', '.join(incoming)}")
         self._lines[position:position] = phis
         self.place(done, keep_scope=True)
+        none = list(carried if skipped is None else skipped)
         if guard.number == 0:
-            made.results = list(carried)
+            made.results = none
         elif guard.number == 1:
             made.results = following
         else:
-            pairs = zip(carried, following, strict=True)
+            pairs = zip(none, following, strict=True)
             made.results = [self.phi(a.type, [(a, before), (b, last)]) for a, b in pairs]
 
     @contextmanager

@@ -48,13 +48,16 @@ Param = PointerParam | IndexParam | TensorMapParam
 class ExpectedFacts:
     """What the emitter knows its kernel must look like as machine code, for the audit.
 
-    `matrix_instructions`, `bulk_copies`: static counts in the text. `contraction`: the kernel has a matrix or fma contraction, so that
-    spills are an error.
+    `matrix_instructions`, `bulk_copies` (in), `bulk_stores` (out), `matrix_waits`: static counts in the text. `contraction`: the kernel has
+    a matrix or fma contraction, so that spills are an error. `sources`: what each line that the code's line table names comes from.
     """
 
     matrix_instructions: int = 0
     bulk_copies: int = 0
     contraction: bool = False
+    bulk_stores: int = 0
+    matrix_waits: int = 0
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,42 +3,32 @@
 from collections.abc import Sequence
 
 from treadle.codegen.llvm_text import F32, I8, I16, I32, PTR, Builder, Parameter, Value, bit_width, i32, key_value, structure, vector
-from treadle.dialects.sync import MbarrierAllocOp
-from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, KernelOp
+from treadle.dialects.pipe import SlotOp
+from treadle.dialects.sync import ArriveOp, MbarrierAllocOp
+from treadle.dialects.tile import COPY_QUEUES, AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp
 from treadle.errors import InternalError
-from treadle.ir.core import Operation
+from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
+from treadle.targets.nvidia.cp_async import emit_cp_async
+from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
+from treadle.targets.nvidia.stmatrix import emit_stmatrix
+from treadle.targets.nvidia.stores import check_stores
 from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
-from treadle.targets.nvidia.wgmma import emit_wgmma, wait_text
+from treadle.targets.nvidia.wgmma import emit_wait, emit_wgmma
+from treadle.targets.simt.agents import Role, arrival_unit, role_of
 from treadle.targets.simt.casts import widen_to_f32
-from treadle.targets.simt.context import KernelContext
+from treadle.targets.simt.context import Buffer, KernelContext
 from treadle.targets.simt.hooks import SimtHooks
+from treadle.targets.simt.roles import moved_by
 from treadle.targets.simt.small_floats import mend_overflow
 
 MEMORY = "~{memory}"
 _FP8_PTX = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
 _APPROXIMATE = {"exp2": "ex2.approx.f32", "rsqrt": "rsqrt.approx.f32"}
-_ELECTED = frozenset({"tile.copy", "sync.mbarrier_expect"})
-
-
-class _Elected:
-    """Instructions that one thread issues, gathered so that neighbours share one branch."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.constraints: list[str] = []
-        self.arguments: list[Value] = []
-
-    def operand(self, value: Value) -> str:
-        """The name of an input in the text."""
-        for i, known in enumerate(self.arguments):
-            if known.text == value.text and known.type == value.type:
-                return f"${i}"
-        self.arguments.append(value)
-        self.constraints.append("l" if value.type.startswith("ptr") or bit_width(value.type) == 64 else "r")
-        return f"${len(self.arguments) - 1}"
+_REGISTER_STEP, _FEWEST_REGISTERS, _MOST_REGISTERS = 8, 24, 256
+WARPGROUP = 4
 
 
 class NvidiaHooks(SimtHooks):
@@ -50,8 +40,9 @@ class NvidiaHooks(SimtHooks):
     def __init__(self, spec: TargetSpec) -> None:
         super().__init__(spec)
         self.cpu = spec.name
-        self._copies: dict[CopyOp, tuple[CopyPlan, str]] = {}
-        self._elected = _Elected()
+        self._copies: dict[CopyOp | CopyOutOp, tuple[CopyPlan, str]] = {}
+        self._maps: list[str] = []
+        self._elected = Elected()
 
     # --- the function
 
@@ -63,34 +54,38 @@ class NvidiaHooks(SimtHooks):
             return ()
         names: dict[TensorMapParam, str] = {}
         for op in kernel.body.walk():
-            if isinstance(op, CopyOp):
+            if isinstance(op, CopyOutOp) or (isinstance(op, CopyOp) and op.path.data not in COPY_QUEUES):
                 plan = plan_copy(kernel, op, self.spec.bulk_tensor)
                 self._copies[op] = (plan, names.setdefault(plan.map, f"map{len(names)}"))
         # Without grid_constant LLVM copies the map to local memory, where the copy engine cannot read it.
+        self._maps = list(names.values())
         words = 'byval([128 x i8]) align 64 "nvvm.grid_constant"'
         return [(param, Parameter(PTR, name, words)) for param, name in names.items()]
 
     def shared_alignment(self, alloc: AllocOp) -> int:
-        users = [use.operation for use in alloc.result.uses]
-        return 1024 if any(isinstance(user, CopyOp | ContractOp) for user in users) else 16
+        return 1024 if any(isinstance(user, CopyOp | CopyOutOp | ContractOp) for user in _users(alloc.result)) else 16
+
+    def begin(self, ctx: KernelContext) -> None:
+        check_stores(ctx.kernel)
+        if self._maps:
+            maps = [ctx.parameters[name] for name in self._maps]
+            lines = "\n".join(f"prefetch.tensormap [${i}];" for i in range(len(maps)))
+            text = f"{{ .reg .pred p;\nsetp.ne.u32 p, ${len(maps)}, 0;\n@p bra DONE;\n{lines}\nDONE: }}"
+            ctx.b.asm(text, ",".join(["l"] * len(maps) + ["r", MEMORY]), [*maps, ctx.thread])
 
     def expected(self, ctx: KernelContext) -> ExpectedFacts:
-        return ExpectedFacts(ctx.counts.matrix_instructions, ctx.counts.bulk_copies, ctx.counts.contractions > 0)
+        counts = ctx.counts
+        return ExpectedFacts(
+            matrix_instructions=counts.matrix_instructions,
+            bulk_copies=counts.bulk_copies,
+            contraction=counts.contractions > 0,
+            bulk_stores=counts.bulk_stores,
+            matrix_waits=counts.matrix_waits,
+        )
 
     def before(self, ctx: KernelContext, op: Operation | None) -> None:
-        if self._elected.lines and (op is None or (op.name not in _ELECTED and not op.name.startswith("arith."))):
-            self._flush(ctx)
-
-    def _flush(self, ctx: KernelContext) -> None:
-        b, todo = ctx.b, self._elected
-        self._elected = _Elected()
-        chosen = todo.operand(ctx.thread)
-        body = "\n".join(todo.lines)
-        b.asm(
-            f"{{ .reg .pred p;\nsetp.ne.u32 p, {chosen}, 0;\n@p bra DONE;\n{body}\nDONE: }}",
-            ",".join([*todo.constraints, MEMORY]),
-            todo.arguments,
-        )
+        if op is None or not is_gathered(op):
+            self._elected.flush(ctx)
 
     # --- ids and lanes
 
@@ -115,35 +110,71 @@ class NvidiaHooks(SimtHooks):
     def barrier(self, b: Builder) -> None:
         b.asm("bar.sync 0;", MEMORY)
 
+    def named_barrier(self, ctx: KernelContext, number: int, threads: int, *, arrive: bool) -> None:
+        if not 0 < number < 16:
+            raise InternalError(f"named barrier {number}: there are 1 to 15 beside the workgroup's")
+        if threads > ctx.kernel.num_warps.value.data * ctx.lanes:
+            raise InternalError(f"named barrier of {threads} threads in a kernel of {ctx.kernel.num_warps.value.data * ctx.lanes}")
+        # Immediates: with a number in a register ptxas would reserve all 16 barriers.
+        ctx.b.asm(f"bar.{'arrive' if arrive else 'sync'} {number}, {threads};", MEMORY)
+
+    def check_roles(self, ctx: KernelContext, roles: Sequence[Role]) -> None:
+        threads = ctx.warps * ctx.lanes
+        before = self._registers_at_start(ctx)
+        taken = (threads - roles[-1].end_warp * ctx.lanes) * before
+        for role in roles:
+            taken += (role.end_warp - role.first_warp) * ctx.lanes * (role.registers or before)
+            if role.registers and (role.first_warp % WARPGROUP or role.end_warp % WARPGROUP):
+                raise InternalError(f"role '{role.name}' takes warps {role.first_warp} to {role.end_warp - 1}: registers move by warpgroups")
+            if role.registers % _REGISTER_STEP or (role.registers and not _FEWEST_REGISTERS <= role.registers <= _MOST_REGISTERS):
+                raise InternalError(f"role '{role.name}' with {role.registers} registers a thread")
+            matrix = any(isinstance(op, ContractOp) and op.instruction.data != "fma" for op in role.operations())
+            if matrix and (role.first_warp % WARPGROUP or role.warps % WARPGROUP):
+                raise InternalError(f"role '{role.name}' issues matrix instructions from warps {role.first_warp} on in groups of {role.warps}")
+        if any(role.registers for role in roles) and taken > self.spec.registers_per_unit:
+            # The hardware would wait for them for ever.
+            raise InternalError(f"roles want {taken} registers of {self.spec.registers_per_unit}")
+
+    def _registers_at_start(self, ctx: KernelContext) -> int:
+        """Registers a thread that ptxas gives a kernel whose registers move: as many as its threads may have."""
+        per_thread = self.spec.registers_per_unit // (ctx.kernel.num_warps.value.data * ctx.lanes)
+        return min(per_thread // _REGISTER_STEP * _REGISTER_STEP, _MOST_REGISTERS)
+
+    def begin_role(self, ctx: KernelContext, role: Role) -> None:
+        before = self._registers_at_start(ctx)
+        if role.registers and role.registers != before:
+            ctx.b.asm(f"setmaxnreg.{'inc' if role.registers > before else 'dec'}.sync.aligned.u32 {role.registers};", MEMORY)
+
     def fence(self, b: Builder, proxy: str) -> None:
         if proxy != "async_shared":
             super().fence(b, proxy)
         b.asm("fence.proxy.async.shared::cta;", MEMORY)
 
     def commit(self, b: Builder, queue: str) -> None:
-        if queue != "wgmma":
+        if queue == STORE_QUEUE:
+            self._elected.add("cp.async.bulk.commit_group;")
+        elif queue == "wgmma":
+            b.asm("wgmma.commit_group.sync.aligned;", MEMORY)
+        elif queue == "cp_async":
+            b.asm("cp.async.commit_group;", MEMORY)
+        else:
             super().commit(b, queue)
-        b.asm("wgmma.commit_group.sync.aligned;", MEMORY)
 
     def wait(self, ctx: KernelContext, queue: str, pending: int) -> None:
-        if queue != "wgmma":
+        if queue == STORE_QUEUE:
+            self._elected.add(f"cp.async.bulk.wait_group {pending};")
+        elif queue == "wgmma":
+            emit_wait(ctx, pending)
+        elif queue == "cp_async":
+            ctx.b.asm(f"cp.async.wait_group {pending};", MEMORY)
+        else:
             super().wait(ctx, queue, pending)
-        # Tiles being written pass through the wait, so that no reader can move above it.
-        b = ctx.b
-        tiles = list(ctx.in_flight)
-        live = ctx.flatten(tiles)
-        if not live:
-            b.asm(wait_text(pending), MEMORY)
-            return
-        letters = ["f" if v.type == F32 else "r" for v in live]
-        constraints = [*(f"={c}" for c in letters), *(str(i) for i in range(len(live))), MEMORY]
-        result = b.asm(
-            wait_text(pending), ",".join(constraints), live, structure([v.type for v in live]) if len(live) > 1 else live[0].type
-        )
-        ready = [b.extract_value(result, i) for i in range(len(live))] if len(live) > 1 else [result]
-        ctx.bind_flat(tiles, ready)
-        if pending == 0:
-            ctx.in_flight.clear()
+
+    def wait_read(self, ctx: KernelContext, queue: str, pending: int) -> None:
+        if queue == STORE_QUEUE:
+            self._elected.add(f"cp.async.bulk.wait_group.read {pending};")
+        else:
+            super().wait_read(ctx, queue, pending)
 
     def mbarriers_init(self, ctx: KernelContext, barriers: Sequence[tuple[MbarrierAllocOp, Value]]) -> None:
         b = ctx.b
@@ -151,13 +182,28 @@ class NvidiaHooks(SimtHooks):
             return
         with b.when(b.icmp("eq", ctx.thread, i32(0))):
             for op, address in barriers:
-                b.asm("mbarrier.init.shared::cta.b64 [$0], $1;", f"r,r,{MEMORY}", [b.ptrtoint(address, I32), i32(op.arrivals.value.data)])
+                count = op.arrivals.value.data * arrival_unit(op)
+                for slot in range(op.slot_count()):
+                    at = b.ptrtoint(b.gep(address, i32(slot * self.mbarrier_bytes())), I32)
+                    b.asm("mbarrier.init.shared::cta.b64 [$0], $1;", f"r,r,{MEMORY}", [at, i32(count)])
             b.asm("fence.mbarrier_init.release.cluster;", MEMORY)
         self.barrier(b)
 
-    def mbarrier_expect(self, ctx: KernelContext, address: Value, byte_count: int) -> None:
+    def mbarrier_expect(self, ctx: KernelContext, address: Value, byte_count: int, unit: int) -> None:
         at = self._elected.operand(ctx.b.ptrtoint(address, I32))
-        self._elected.lines.append(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [{at}], {byte_count};")
+        if unit == 1:
+            self._elected.add(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [{at}], {byte_count};")
+            return
+        self._elected.add(f"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [{at}], {byte_count};")
+        self._elected.add(f"mbarrier.arrive.shared::cta.b64 _, [{at}], {unit};")
+
+    def arrive(self, ctx: KernelContext, op: ArriveOp, address: Value, count: int) -> None:
+        b = ctx.b
+        number = f", {count}" if count > 1 else ""
+        # What other lanes did through the generic proxy must be done when one lane arrives for them.
+        together = "bar.warp.sync -1;\n" if _has_generic_accesses(op) else ""
+        text = f"{{ .reg .pred p;\n{together}setp.eq.u32 p, $1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [$0]{number}; }}"
+        b.asm(text, f"r,r,{MEMORY}", [b.ptrtoint(address, I32), ctx.lane])
 
     def wait_phase(self, ctx: KernelContext, address: Value, parity: Value) -> None:
         b = ctx.b
@@ -211,25 +257,48 @@ class NvidiaHooks(SimtHooks):
         )
 
     def copy(self, ctx: KernelContext, op: CopyOp) -> None:
+        if op.path.data == "cp_async":
+            emit_cp_async(ctx, op)
+            return
         if op.barrier is None:
             raise InternalError("tile.copy without a barrier to signal")
-        b, todo = ctx.b, self._elected
-        plan, name = self._copies[op]
-        buffer = ctx.buffer(op.destination)
-        source = todo.operand(ctx.parameters[name])
-        barrier = todo.operand(b.ptrtoint(ctx.scalar(op.barrier), I32))
-        starts = [ctx.scalar(op.offsets[dim]) for dim in plan.view_dims]
-        base = b.ptrtoint(buffer.address, I32)
-        for box in plan.boxes:
-            target = todo.operand(b.add(base, i32(box.byte_offset)))
-            at = ", ".join(todo.operand(b.add(start, i32(c))) for start, c in zip(starts, box.start, strict=True))
-            todo.lines.append(
-                f"cp.async.bulk.tensor.{len(starts)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        todo = self._elected
+        barrier = todo.operand(ctx.b.ptrtoint(ctx.scalar(op.barrier), I32))
+        for target, source, at in self._boxes(ctx, op, ctx.buffer(op.destination)):
+            todo.add(
+                f"cp.async.bulk.tensor.{at.count(',') + 1}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                 f"[{target}], [{source}, {{{at}}}], [{barrier}];"
             )
             ctx.counts.bulk_copies += 1
 
+    def copy_out(self, ctx: KernelContext, op: CopyOutOp) -> None:
+        for source, target, at in self._boxes(ctx, op, ctx.buffer(op.source)):
+            text = f"cp.async.bulk.tensor.{at.count(',') + 1}d.global.shared::cta.tile.bulk_group [{target}, {{{at}}}], [{source}];"
+            self._elected.add(text)
+            ctx.counts.bulk_stores += 1
+
+    def _boxes(self, ctx: KernelContext, op: CopyOp | CopyOutOp, buffer: Buffer) -> list[tuple[str, str, str]]:
+        """`(shared address, tensor map, coordinates)` of each box, as operands of what one thread issues."""
+        b, todo = ctx.b, self._elected
+        plan, name = self._copies[op]
+        moved_by(ctx, buffer, 1024 if plan.map.swizzle != "none" else 128)  # slots keep the boxes aligned
+        source = todo.operand(ctx.parameters[name])
+        starts = [ctx.scalar(op.offsets[dim]) for dim in plan.view_dims]
+        base = b.ptrtoint(buffer.address, I32)
+        found: list[tuple[str, str, str]] = []
+        for box in plan.boxes:
+            target = todo.operand(b.add(base, i32(box.byte_offset)))
+            at = ", ".join(todo.operand(b.add(start, i32(c))) for start, c in zip(starts, box.start, strict=True))
+            found.append((target, source, at))
+        return found
+
+    def local_store(self, ctx: KernelContext, op: LocalStoreOp) -> bool:
+        return emit_stmatrix(ctx, op)
+
     # --- arithmetic
+
+    def can_start_sums(self, op: ContractOp) -> bool:
+        return any(row.name == op.instruction.data for row in self.spec.matrix_instructions)
 
     def contract(self, ctx: KernelContext, op: ContractOp) -> None:
         try:
@@ -273,6 +342,25 @@ class NvidiaHooks(SimtHooks):
             found += [b.extract(both, 0), b.extract(both, 1)]
         found = found[: len(values)]
         return found if result == "f16" else [b.fpext(v, F32) for v in found]
+
+
+def _users(value: SSAValue) -> list[Operation]:
+    """What uses a shared buffer or slots of it."""
+    found: list[Operation] = []
+    for use in value.uses:
+        found += _users(use.operation.result) if isinstance(use.operation, SlotOp) else [use.operation]
+    return found
+
+
+def _has_generic_accesses(op: ArriveOp) -> bool:
+    """Whether the agent that executes `op` reads or writes shared memory by instructions of its own lanes."""
+    role = role_of(op)
+    kernel = op.parent_op()
+    while kernel is not None and not isinstance(kernel, KernelOp):
+        kernel = kernel.parent_op()
+    around = role.operations() if role is not None else kernel.walk() if kernel is not None else ()
+    names = ("tile.local_load", "tile.local_store")
+    return any(other.name in names or (isinstance(other, CopyOp) and other.path.data in COPY_QUEUES) for other in around)
 
 
 def _to_words(b: Builder, value: Value, words: int, word: str) -> list[Value]:

@@ -1,9 +1,9 @@
-"""`tile.copy` as tensor copies: the tensor map of the view, and the boxes that fill the shared buffer."""
+"""`tile.copy` and `tile.copy_out` as tensor copies: the tensor map of the view, and the boxes that are the shared buffer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treadle.dialects.tile import CopyOp, KernelOp, ViewOp, ints, memref_type, shared_layout_of
+from treadle.dialects.tile import CopyOp, CopyOutOp, KernelOp, ViewOp, ints, memref_type, shared_layout_of
 from treadle.errors import InternalError
 from treadle.ir.core import BlockArgument, SSAValue
 from treadle.ir.dialects import arith
@@ -55,7 +55,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """`map` covers the view dimensions `view_dims` (innermost first); `boxes` fill the buffer."""
+    """`map` covers the view dimensions `view_dims` (innermost first); `boxes` are the buffer."""
 
     map: TensorMapParam
     view_dims: tuple[int, ...]
@@ -72,30 +72,37 @@ def _chunk(rows: int, limit: int) -> int:
     return found[-1]
 
 
-def _view_dims(op: CopyOp, inner: int, outer: int, sizes: Sequence[int | SSAValue]) -> tuple[int, ...]:
-    dims = ints(op.dims)
+def _view_dims(dims: Sequence[int], inner: int, outer: int, sizes: Sequence[int | SSAValue]) -> tuple[int, ...]:
     tiled = [dims[inner], dims[outer]]
     rest = [d for d in range(len(sizes)) if d not in tiled and sizes[d] != 1]
     return (*tiled, *reversed(rest))
 
 
-def plan_copy(kernel: KernelOp, op: CopyOp, limits: BulkTensorCopy) -> CopyPlan:
-    """The tensor map and boxes of a copy. Raises InternalError for views and buffers the hardware cannot copy between."""
+def _check_row_end(extent: int | SSAValue, element_size: int) -> None:
+    """Copies out write whole 16-byte pieces: behind a row that ends within one they would write what is not theirs."""
+    if isinstance(extent, int) and extent * element_size % 16:
+        raise InternalError(f"tile.copy_out of rows of {extent} elements of {element_size} bytes: they do not end on 16 bytes")
+
+
+def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy) -> CopyPlan:
+    """The tensor map and boxes of a copy in or out. Raises InternalError for views and buffers the hardware cannot copy between."""
     if op.path.data != "bulk_tensor":
-        raise InternalError(f"tile.copy along the path '{op.path.data}'")
-    view = op.view.owner
+        raise InternalError(f"{op.name} along the path '{op.path.data}'")
+    view, buffer = op.view.owner, op.destination if isinstance(op, CopyOp) else op.source
     if not isinstance(view, ViewOp) or not isinstance(view.pointer, BlockArgument):
-        raise InternalError("tile.copy needs a view of a kernel argument")
-    layout = shared_layout_of(op.destination)
-    element = memref_type(op.destination).element_type
+        raise InternalError(f"{op.name} needs a view of a kernel argument")
+    layout = shared_layout_of(buffer)
+    element = memref_type(buffer).element_type
     size = element_bytes(element)
     rows = recognise(layout, size)
     sizes, strides = view.size_values(), view.stride_values()
-    dims = _view_dims(op, rows.inner, rows.outer, sizes)
+    dims = _view_dims(ints(op.dims), rows.inner, rows.outer, sizes)
     if len(dims) > limits.max_rank:
         raise InternalError(f"a tensor map of {len(dims)} dimensions")
     if strides[dims[0]] != 1:
-        raise InternalError(f"tile.copy: view dimension {dims[0]} is not contiguous")
+        raise InternalError(f"{op.name}: view dimension {dims[0]} is not contiguous")
+    if isinstance(op, CopyOutOp):
+        _check_row_end(sizes[dims[0]], size)
 
     def expression(value: int | SSAValue) -> Expr:
         return constant(value) if isinstance(value, int) else size_expression(kernel, value)

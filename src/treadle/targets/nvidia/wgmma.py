@@ -8,7 +8,7 @@ ignored. MN-major ones: leading = distance of neighbouring blocks of one row's w
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treadle.codegen.llvm_text import F32, I32, I64, Value, i64, structure
+from treadle.codegen.llvm_text import F32, I32, I64, Value, i32, i64, structure, zero
 from treadle.dialects.tile import ContractOp, tile_type
 from treadle.errors import InternalError
 from treadle.layout.bits import pack
@@ -17,6 +17,7 @@ from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction
 from treadle.targets.nvidia.swizzle import SwizzledRows, recognise
 from treadle.targets.simt.context import Buffer, KernelContext
+from treadle.targets.simt.roles import moved_by
 from treadle.targets.simt.threads import linear
 from treadle.targets.simt.types import element_bytes
 
@@ -68,8 +69,8 @@ def _operand(ctx: KernelContext, op: ContractOp, which: str, row: MatrixInstruct
     # Along K, an instruction must stay within one row of a K-major operand, or cover whole groups of 8 rows of an MN-major one.
     if operand.is_k_major and rows.row_bytes % (row.k * element_bytes(buffer.element)):
         raise InternalError(f"{row.name} on rows of {rows.row_bytes} bytes")
-    if buffer.byte_offset % (8 * rows.row_bytes):
-        raise InternalError(f"wgmma operand at {buffer.byte_offset}, which is not aligned to its swizzle")
+    if any(at % (8 * rows.row_bytes) for at in (buffer.byte_offset, *(step for _, step in buffer.terms))):
+        raise InternalError(f"wgmma operand at {buffer.byte_offset} (slots {buffer.terms}), which is not aligned to its swizzle")
     return operand
 
 
@@ -116,38 +117,75 @@ def _whole(width: int, step: int) -> int:
     return width // step * step if width >= step else 0
 
 
-def instruction_text(row: MatrixInstruction, width: int, transposed: tuple[bool, bool]) -> str:
-    """The asm template: registers $0.., then the descriptors of A and B behind the tied inputs."""
+def instruction_text(row: MatrixInstruction, width: int, transposed: tuple[bool, bool], start: str) -> str:
+    """The asm template: registers $0.., then the descriptors of A and B.
+
+    `start` says what is added to: "zero" (nothing: the registers are outputs alone), "sum" (the registers, tied inputs) or "either" (as
+    "sum", or "zero" where a further operand is 0).
+    """
     count = width // 2
+    first = count if start == "zero" else 2 * count
     names = ", ".join(f"${i}" for i in range(count))
     a, b, acc = _PTX_TYPES[row.a_type], _PTX_TYPES[row.b_type], _PTX_TYPES[row.accumulator_type]
+    predicate = {"zero": "0", "sum": "1", "either": f"${first + 2}"}[start]
     tail = "p"
     if acc != "s32":
         tail += ", 1, 1"
     if a in ("f16", "bf16"):
         tail += f", {int(transposed[0])}, {int(transposed[1])}"
     return (
-        "{ .reg .pred p; setp.ne.b32 p, 1, 0; "
-        f"wgmma.mma_async.sync.aligned.m64n{width}k{row.k}.{acc}.{a}.{b} {{{names}}}, ${2 * count}, ${2 * count + 1}, {tail}; }}"
+        f"{{ .reg .pred p; setp.ne.b32 p, {predicate}, 0; "
+        f"wgmma.mma_async.sync.aligned.m64n{width}k{row.k}.{acc}.{a}.{b} {{{names}}}, ${first}, ${first + 1}, {tail}; }}"
     )
 
 
-def _issue(ctx: KernelContext, row: MatrixInstruction, text: str, sums: Sequence[Value], a: Value, b: Value) -> list[Value]:
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How a chain of instructions on one accumulator begins: see `instruction_text`; `adds` is the operand of "either"."""
+
+    kind: str
+    adds: Value | None = None
+
+
+def _issue(ctx: KernelContext, text: str, start: _Start, sums: Sequence[Value], a: Value, b: Value) -> list[Value]:
     count = len(sums)
     letter = "f" if sums[0].type == F32 else "r"
-    constraints = ",".join([f"={letter}"] * count + [str(i) for i in range(count)] + ["l", "l"])
-    result = ctx.b.asm(text, constraints, [*sums, a, b], structure([sums[0].type] * count))
+    tied = [] if start.kind == "zero" else list(sums)
+    flag = [] if start.adds is None else [start.adds]
+    constraints = ",".join([f"={letter}"] * count + [str(i) for i in range(len(tied))] + ["l", "l"] + ["r"] * len(flag))
+    result = ctx.b.asm(text, constraints, [*tied, a, b, *flag], structure([sums[0].type] * count))
     ctx.counts.matrix_instructions += 1
-    _ = row
     return [ctx.b.extract_value(result, i) for i in range(count)]
 
 
-def _bases(operand: Operand, deltas: Sequence[int], ctx: KernelContext, base: Value) -> Value:
-    """The descriptor of the operand's origin for this thread's warpgroup, with all constant fields."""
+@dataclass(frozen=True, slots=True)
+class _Descriptor:
+    """The descriptor of an operand's origin for this thread's warpgroup: the low word varies, the high word is constant."""
+
+    low: Value
+    high: int
+
+    def at(self, ctx: KernelContext, byte_offset: int) -> Value:
+        """The descriptor `byte_offset` further on. The low word alone is added to: no address reaches its bit 14."""
+        low = ctx.b.zext(ctx.b.add(self.low, i32(byte_offset >> 4)), I64)
+        return ctx.b.or_(low, i64(self.high << 32), "disjoint")
+
+
+def _descriptor(operand: Operand, deltas: Sequence[int], ctx: KernelContext) -> _Descriptor:
     b = ctx.b
-    moved = linear(ctx, [], [0, 0, *(d >> 4 for d in deltas)], add=True)
-    start = b.zext(b.add(base, moved), I64)
-    return b.add(start, i64(operand.template() + (operand.buffer.byte_offset >> 4)))
+    base = b.lshr(b.ptrtoint(ctx.shared, I32), i32(4))
+    template = operand.template()
+    fixed = (template & 0xFFFFFFFF) + (operand.buffer.byte_offset >> 4)
+    low = b.add(b.add(base, linear(ctx, [], [0, 0, *(d >> 4 for d in deltas)], add=True)), moved_by(ctx, operand.buffer, 16))
+    return _Descriptor(b.add(low, i32(fixed)), template >> 32)
+
+
+def _start(ctx: KernelContext, op: ContractOp) -> _Start:
+    if all(value.text == zero(value.type).text for value in ctx.tile(op.accumulator)):
+        # Moving zeros into registers would stand between the fence and the instruction.
+        return _Start("zero")
+    adds = ctx.accumulate.get(op.accumulator)
+    return _Start("sum") if adds is None else _Start("either", ctx.b.zext(adds, I32))
 
 
 def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> None:
@@ -166,20 +204,17 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
     right_deltas = [right.byte_offset(basis[1], 0) for basis in groups]
     _check_additive(left, [basis[0] for basis in groups], [t.m for t in tiles])
     _check_additive(right, [basis[1] for basis in groups], [t.n for t in tiles])
-    base = b.lshr(b.ptrtoint(ctx.shared, I32), Value(I32, "4", 4))
-    a_base, b_base = _bases(left, left_deltas, ctx, base), _bases(right, right_deltas, ctx, base)
-    sums = list(ctx.tile(op.accumulator))
+    a_base, b_base = _descriptor(left, left_deltas, ctx), _descriptor(right, right_deltas, ctx)
+    sums, start = list(ctx.tile(op.accumulator)), _start(ctx, op)
     b.asm("wgmma.fence.sync.aligned;", "~{memory}")
     for k in range(0, k_extent, row.k):
+        how = start if k == 0 else _Start("sum")
         for tile in tiles:
-            text = instruction_text(row, tile.width, (not left.is_k_major, not right.is_k_major))
-            a = b.add(a_base, i64(left.byte_offset(tile.m, k) >> 4))
-            other = b.add(b_base, i64(right.byte_offset(tile.n, k) >> 4))
-            results = _issue(ctx, row, text, [sums[r] for r in tile.registers], a, other)
+            text = instruction_text(row, tile.width, (not left.is_k_major, not right.is_k_major), how.kind)
+            descriptors = a_base.at(ctx, left.byte_offset(tile.m, k)), b_base.at(ctx, right.byte_offset(tile.n, k))
+            results = _issue(ctx, text, how, [sums[r] for r in tile.registers], *descriptors)
             for register, value in zip(tile.registers, results, strict=True):
                 sums[register] = value
-    ctx.in_flight.pop(op.accumulator, None)
-    ctx.in_flight[op.result] = None
     ctx.bind(op.result, sums)
 
 
@@ -193,6 +228,16 @@ def _check_additive(operand: Operand, group_steps: Sequence[int], origins: Seque
                 raise InternalError(f"warpgroups do not step evenly through {operand.buffer.layout.to_lists()}")
 
 
-def wait_text(pending: int) -> str:
-    """`wgmma.wait_group`."""
-    return f"wgmma.wait_group.sync.aligned {pending};"
+def emit_wait(ctx: KernelContext, pending: int) -> None:
+    """Wait for all but `pending` groups. The tiles that this makes ready pass through, so that no reader can move above; no others do."""
+    b, tiles = ctx.b, list(ctx.retired)
+    text = f"wgmma.wait_group.sync.aligned {pending};"
+    ctx.counts.matrix_waits += 1
+    live = ctx.flatten(tiles)
+    if not live:
+        b.asm(text, "~{memory}")
+        return
+    letters = ["f" if v.type == F32 else "r" for v in live]
+    constraints = ",".join([*(f"={c}" for c in letters), *(str(i) for i in range(len(live))), "~{memory}"])
+    result = b.asm(text, constraints, live, structure([v.type for v in live]) if len(live) > 1 else live[0].type)
+    ctx.bind_flat(tiles, [b.extract_value(result, i) for i in range(len(live))] if len(live) > 1 else [result])

@@ -1,9 +1,10 @@
 """The state of one kernel's emission: what every IR value has become in LLVM, and the builder."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from treadle.codegen.llvm_text import Builder, Module, Value, vector_shape
+from treadle.codegen.llvm_text import Builder, Module, Value, i32, vector_shape
 from treadle.dialects.sync import MbarrierType
 from treadle.dialects.tile import KernelOp, ViewOp, layout_of, tile_type
 from treadle.errors import InternalError
@@ -12,6 +13,8 @@ from treadle.ir.dialects import builtin
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.targets.simt.hooks import SimtHooks
+from treadle.targets.simt.in_flight import analyse
+from treadle.targets.simt.ranges import Ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +31,16 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A shared buffer: its address, its static byte offset in the workgroup's shared memory, its layout."""
+    """A shared buffer: its address, the static part of its byte offset in the workgroup's shared memory, its layout.
+
+    `terms`: the dynamic part, as (index, bytes a step) of the slots it was taken from.
+    """
 
     address: Value
     byte_offset: int
     layout: SharedLayout
     element: Attribute
+    terms: tuple[tuple[Value, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -41,7 +48,9 @@ class Counts:
     """Static counts for the audit."""
 
     matrix_instructions: int = 0
+    matrix_waits: int = 0
     bulk_copies: int = 0
+    bulk_stores: int = 0
     contractions: int = 0
 
 
@@ -49,12 +58,18 @@ Bound = Value | list[Value] | View | Buffer
 
 
 class KernelContext:
-    """One kernel under emission. `thread`, `lane`, `warp` are i32 values; `shared` the base of shared memory."""
+    """One kernel under emission.
+
+    `thread`, `lane`, `warp` are i32 values and `warps` their number; within a role they count within the executing group, and `group` is
+    its number. `shared` is the base of shared memory. `retired`: the tiles that the wait being emitted makes ready. `accumulate`: for a
+    loop's accumulator that starts as zero, whether a trip adds to it (i1) or begins it.
+    """
 
     thread: Value
     lane: Value
     warp: Value
     shared: Value
+    group: Value = i32(0)
     parameters: dict[str, Value]
 
     def __init__(self, kernel: KernelOp, hooks: SimtHooks, module: Module, builder: Builder) -> None:
@@ -65,10 +80,21 @@ class KernelContext:
         self.warps: int = kernel.num_warps.value.data
         self.lanes = hooks.spec.subgroup_size
         self.counts = Counts()
-        self.in_flight: dict[SSAValue, None] = {}  # tiles that an asynchronous matrix instruction is still writing
+        self.ranges = Ranges(kernel)
+        self.in_flight = analyse(kernel)
+        self.retired: tuple[SSAValue, ...] = ()
+        self.accumulate: dict[SSAValue, Value] = {}
         self.parameters = {}
         self._bound: dict[SSAValue, Bound] = {}
         self._origin: dict[str, tuple[Value, int]] = {}
+
+    @contextmanager
+    def as_group(self, warps: int, thread: Value, warp: Value, group: Value) -> Generator[None]:
+        """Within: the code of one group of a role."""
+        before = (self.warps, self.thread, self.warp, self.group)
+        self.warps, self.thread, self.warp, self.group = warps, thread, warp, group
+        yield
+        self.warps, self.thread, self.warp, self.group = before
 
     # --- values
 

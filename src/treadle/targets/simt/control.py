@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from treadle.codegen.llvm_text import Value
-from treadle.dialects.sync import WaitOp
+from treadle.codegen.llvm_text import Value, poison, zero
 from treadle.dialects.tile import ContractOp
 from treadle.errors import InternalError
 from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.targets.simt.context import KernelContext
-from treadle.targets.simt.ranges import Ranges
 
 EmitBlock = Callable[[Block], None]
 
@@ -21,17 +19,19 @@ def _yielded(block: Block) -> list[SSAValue]:
     return list(last.operands)
 
 
-def _still_in_flight(value: SSAValue, block: Block) -> bool:
-    """Whether a matrix instruction of `block` gives `value` and no complete wait follows it there."""
-    op = value.owner
-    if not isinstance(op, ContractOp) or op.instruction.data == "fma" or op.parent is not block:
+def _is_zero(values: Sequence[Value]) -> bool:
+    return all(value.text == zero(value.type).text for value in values)
+
+
+def _begins_as_zero(ctx: KernelContext, argument: SSAValue, start: SSAValue, block: Block) -> bool:
+    """Whether a carried tile starts as zero and is read by one matrix instruction of the loop's body alone, which can start a sum."""
+    if not isinstance(argument.type, builtin.TensorType) or not _is_zero(ctx.tile(start)):
         return False
-    after = op.next_op
-    while after is not None:
-        if isinstance(after, WaitOp) and after.pending.value.data == 0:
-            return False
-        after = after.next_op
-    return True
+    uses = list(argument.uses)
+    if len(uses) != 1:
+        return False
+    user = uses[0].operation
+    return isinstance(user, ContractOp) and uses[0].index == 2 and user.parent is block and ctx.hooks.can_start_sums(user)
 
 
 def _grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequence[int], start: bool = False) -> list[Value]:
@@ -60,40 +60,54 @@ def _bind_grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequen
         ctx.bind_flat([value], [element for v in flat for element in ctx.unpack(v)] if group > 1 else flat)
 
 
-def emit_for(ctx: KernelContext, ranges: Ranges, op: scf.ForOp, emit_block: EmitBlock) -> None:
-    """A counted loop."""
-    b = ctx.b
+def emit_for(ctx: KernelContext, op: scf.ForOp, emit_block: EmitBlock) -> None:
+    """A counted loop. Tiles from outside that a wait in it makes ready are carried, so that nothing reads them above the wait."""
+    b, ranges = ctx.b, ctx.ranges
     block = op.body.block
     lower, upper = ranges.of(op.lb), ranges.of(op.ub)
-    arguments = list(block.args)
+    arguments, starts = list(block.args), list(op.iter_args)
     groups = [ctx.hooks.carried_group(argument) for argument in arguments[1:]]
-    carried = _grouped(ctx, list(op.iter_args), groups, start=True)
+    renewed = list(ctx.in_flight.renewed.get(op, ()))
+    carried = _grouped(ctx, starts, groups, start=True) + ctx.flatten(renewed)
+    skipped = list(carried)  # what a loop without a trip gives
+    begun: list[SSAValue] = []
+    at = 0
+    for argument, start, group in zip(arguments[1:], starts, groups, strict=True):
+        count = len(ctx.flatten([start])) // group
+        if group == 1 and _begins_as_zero(ctx, argument, start, block):
+            begun.append(argument)
+            carried[at : at + count] = [poison(value.type) for value in carried[at : at + count]]
+        at += count
     yielded = _yielded(block)
     runs_once = lower.high < upper.low
-    with b.loop(ctx.scalar(op.lb), ctx.scalar(op.ub), ctx.scalar(op.step), carried, runs_once=runs_once) as loop:
+    first = ctx.scalar(op.lb)
+    with b.loop(first, ctx.scalar(op.ub), ctx.scalar(op.step), carried, runs_once=runs_once, skipped=skipped) as loop:
         ctx.bind(arguments[0], loop.index)
-        _bind_grouped(ctx, arguments[1:], groups, loop.carried)
-        for argument, value in zip(arguments[1:], yielded, strict=True):
-            if _still_in_flight(value, block):
-                ctx.in_flight[argument] = None
+        inner = len(loop.carried) - len(ctx.flatten(renewed))
+        _bind_grouped(ctx, arguments[1:], groups, loop.carried[:inner])
+        ctx.bind_flat(renewed, loop.carried[inner:])
+        for argument in begun:
+            ctx.accumulate[argument] = b.icmp("ne", loop.index, first)
         emit_block(block)
-        loop.next(_grouped(ctx, yielded, groups))
-    _bind_grouped(ctx, list(op.results), groups, loop.results)
-    for argument, value, result in zip(arguments[1:], yielded, op.results, strict=True):
-        ctx.in_flight.pop(argument, None)
-        if value in ctx.in_flight:
-            del ctx.in_flight[value]
-            ctx.in_flight[result] = None
+        loop.next(_grouped(ctx, yielded, groups) + ctx.flatten(renewed))
+    _bind_grouped(ctx, list(op.results), groups, loop.results[:inner])
+    ctx.bind_flat(renewed, loop.results[inner:])
 
 
 def emit_if(ctx: KernelContext, op: scf.IfOp, emit_block: EmitBlock) -> None:
-    """A conditional, with results where both regions give some."""
+    """A conditional, with results where both regions give some; tiles that a wait in one region makes ready are merged behind it."""
+    renewed = list(ctx.in_flight.renewed.get(op, ()))
+    before = ctx.flatten(renewed)
     with ctx.b.conditional(ctx.scalar(op.cond)) as branch:
         for region, enter in ((op.true_region, branch.then), (op.false_region, branch.otherwise)):
-            if not region.blocks:
+            if not region.blocks and not renewed:
                 continue
+            ctx.bind_flat(renewed, before)
             with enter():
-                emit_block(region.block)
-                if op.results:
-                    branch.give(ctx.flatten(_yielded(region.block)))
-    ctx.bind_flat(list(op.results), branch.results)
+                if region.blocks:
+                    emit_block(region.block)
+                if op.results or renewed:
+                    branch.give(ctx.flatten(_yielded(region.block) if op.results else []) + ctx.flatten(renewed))
+    count = len(branch.results) - len(before)
+    ctx.bind_flat(list(op.results), branch.results[:count])
+    ctx.bind_flat(renewed, branch.results[count:])

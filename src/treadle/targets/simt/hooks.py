@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from treadle.codegen.llvm_text import TRUE, Builder, Parameter, Value
-from treadle.dialects.sync import MbarrierAllocOp
-from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, KernelOp
+from treadle.dialects.sync import ArriveOp, MbarrierAllocOp
+from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param
 
 if TYPE_CHECKING:
+    from treadle.targets.simt.agents import Role
     from treadle.targets.simt.context import KernelContext
 
 
@@ -104,6 +105,23 @@ class SimtHooks(ABC):
     def barrier(self, b: Builder) -> None:
         """All threads of the workgroup meet; shared memory is visible."""
 
+    def bare_barrier(self, b: Builder) -> None:
+        """All threads of the workgroup meet; nothing is said about memory."""
+        self.barrier(b)
+
+    def named_barrier(self, ctx: "KernelContext", number: int, threads: int, *, arrive: bool) -> None:
+        """`threads` threads meet on hardware barrier `number`; with `arrive` the executing ones do not wait."""
+        raise InternalError(f"{self.spec.name} has no named barriers")
+
+    def check_roles(self, ctx: "KernelContext", roles: "Sequence[Role]") -> None:
+        """Raise InternalError where the machine cannot run these roles side by side."""
+        _ = ctx, roles
+
+    def begin_role(self, ctx: "KernelContext", role: "Role") -> None:
+        """First thing of a role: its registers."""
+        if role.registers:
+            raise InternalError(f"{self.spec.name} cannot give role '{role.name}' {role.registers} registers a thread")
+
     def fence(self, b: Builder, proxy: str) -> None:
         """`sync.fence`."""
         raise InternalError(f"{self.spec.name} has no fence for the proxy '{proxy}'")
@@ -113,8 +131,12 @@ class SimtHooks(ABC):
         raise InternalError(f"{self.spec.name} has no queue '{queue}'")
 
     def wait(self, ctx: "KernelContext", queue: str, pending: int) -> None:
-        """`sync.wait`. Values that the wait makes ready must pass through it: replace their registers in `ctx`."""
+        """`sync.wait`. Values that the wait makes ready (`ctx.retired`) must pass through it: replace their registers in `ctx`."""
         raise InternalError(f"{self.spec.name} has no queue '{queue}'")
+
+    def wait_read(self, ctx: "KernelContext", queue: str, pending: int) -> None:
+        """`sync.wait .. read`: the sources of the groups have been read. A full wait does for that."""
+        self.wait(ctx, queue, pending)
 
     def sched_fence(self, b: Builder, classes: Sequence[str]) -> None:
         """`sync.sched_fence`; nothing where the machine's assembler schedules by itself."""
@@ -125,12 +147,19 @@ class SimtHooks(ABC):
         return 8
 
     def mbarriers_init(self, ctx: "KernelContext", barriers: Sequence[tuple[MbarrierAllocOp, Value]]) -> None:
-        """Initialise all transaction barriers (op, address) and make them ready for all threads."""
+        """Initialise all transaction barriers (op, address of the first slot) and make them ready for all threads.
+
+        Each arrival of the model is `arrival_unit(op)` arrivals of the hardware.
+        """
         if barriers:
             raise InternalError(f"{self.spec.name} has no transaction barriers")
 
-    def mbarrier_expect(self, ctx: "KernelContext", address: Value, byte_count: int) -> None:
-        """`sync.mbarrier_expect`: one thread arrives and announces bytes."""
+    def mbarrier_expect(self, ctx: "KernelContext", address: Value, byte_count: int, unit: int) -> None:
+        """`sync.mbarrier_expect`: one thread announces bytes and arrives, `unit` hardware arrivals."""
+        raise InternalError(f"{self.spec.name} has no transaction barriers")
+
+    def arrive(self, ctx: "KernelContext", op: ArriveOp, address: Value, count: int) -> None:
+        """`sync.arrive`: a thread of each executing warp arrives, with `count` hardware arrivals."""
         raise InternalError(f"{self.spec.name} has no transaction barriers")
 
     def wait_phase(self, ctx: "KernelContext", address: Value, parity: Value) -> None:
@@ -162,7 +191,21 @@ class SimtHooks(ABC):
         """`tile.copy`."""
         raise InternalError(f"{self.spec.name} has no hardware copies ('{op.path.data}')")
 
+    def copy_out(self, ctx: "KernelContext", op: CopyOutOp) -> None:
+        """`tile.copy_out`."""
+        raise InternalError(f"{self.spec.name} has no hardware copies out of shared memory ('{op.path.data}')")
+
+    def local_store(self, ctx: "KernelContext", op: LocalStoreOp) -> bool:
+        """`tile.local_store` by an instruction of the machine's own; False where plain stores do."""
+        _ = ctx, op
+        return False
+
     # --- arithmetic
+
+    def can_start_sums(self, op: ContractOp) -> bool:
+        """Whether the instruction can take its accumulator as zero by an operand, known at run time, instead of reading it."""
+        _ = op
+        return False
 
     def contract(self, ctx: "KernelContext", op: ContractOp) -> None:
         """`tile.contract` by a matrix instruction of the target's rows ("fma" never gets here): set the result's registers in `ctx`."""

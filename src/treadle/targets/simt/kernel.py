@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 
-from treadle.codegen.llvm_text import I32, Builder, Module, Parameter, i32, pointer
-from treadle.dialects import sync, tile
+from treadle.codegen.llvm_text import FALSE, I32, Builder, Module, Parameter, i32, pointer
+from treadle.dialects import pipe, sync, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import arith, scf
 from treadle.targets.interface import EmittedKernel, IndexParam, Param, PointerParam
 from treadle.targets.simt import math_functions
+from treadle.targets.simt.agents import arrival_unit, arriving_warps, barrier_of, role_of
 from treadle.targets.simt.casts import CASTS, emit_cast
 from treadle.targets.simt.constants import emit_constant
 from treadle.targets.simt.context import KernelContext
@@ -17,6 +18,7 @@ from treadle.targets.simt.contract import emit_fma
 from treadle.targets.simt.control import emit_for, emit_if
 from treadle.targets.simt.elementwise import ELEMENTWISE, emit_elementwise
 from treadle.targets.simt.hooks import SimtHooks
+from treadle.targets.simt.in_flight import QUEUE as MATRIX_QUEUE
 from treadle.targets.simt.memory import emit_load, emit_store, emit_view
 from treadle.targets.simt.moves import (
     emit_broadcast,
@@ -26,7 +28,7 @@ from treadle.targets.simt.moves import (
     emit_reduce,
     emit_splat,
 )
-from treadle.targets.simt.ranges import Ranges
+from treadle.targets.simt.roles import emit_barrier_slot, emit_roles, emit_slot
 from treadle.targets.simt.shared import bind_buffers, emit_local_load, emit_local_store, place_buffers
 
 # Contraction of a product and a sum is allowed: it only loses a rounding.
@@ -40,7 +42,6 @@ class KernelEmitter:
         self.kernel = kernel
         self.hooks = hooks
         self.symbol = kernel.sym_name.data
-        self.ranges = Ranges(kernel)
         self.params: list[Param] = []
         self.module = Module(hooks.triple, self.symbol)
         self.ctx: KernelContext
@@ -102,8 +103,12 @@ class KernelEmitter:
         ctx = self.ctx
         offsets, end = place_buffers(ctx)
         barriers = [op for op in self.kernel.body.walk() if isinstance(op, sync.MbarrierAllocOp)]
-        start = -(-end // 8) * 8
-        total = start + len(barriers) * self.hooks.mbarrier_bytes() if barriers else end
+        at = -(-end // 8) * 8
+        places: list[int] = []
+        for op in barriers:
+            places.append(at)
+            at += op.slot_count() * self.hooks.mbarrier_bytes()
+        total = at if barriers else end
         if total > self.hooks.spec.shared_bytes_per_workgroup:
             raise InternalError(
                 f"kernel {self.symbol} needs {total} bytes of shared memory, {self.hooks.spec.name} has "
@@ -113,7 +118,7 @@ class KernelEmitter:
             return 0
         ctx.shared, dynamic = self.hooks.shared_array(ctx, total)
         bind_buffers(ctx, offsets)
-        placed = [(op, ctx.b.gep(ctx.shared, i32(start + i * self.hooks.mbarrier_bytes()))) for i, op in enumerate(barriers)]
+        placed = [(op, ctx.b.gep(ctx.shared, i32(place))) for op, place in zip(barriers, places, strict=True)]
         for op, address in placed:
             ctx.bind(op.result, address)
         self.hooks.mbarriers_init(ctx, placed)
@@ -131,32 +136,40 @@ class KernelEmitter:
     # --- handlers that need more than the context
 
     def control(self, op: Operation) -> None:
-        """Scf."""
+        """Scf, and roles."""
         if isinstance(op, scf.ForOp):
-            emit_for(self.ctx, self.ranges, op, self._block)
+            emit_for(self.ctx, op, self._block)
         elif isinstance(op, scf.IfOp):
             emit_if(self.ctx, op, self._block)
+        elif isinstance(op, pipe.RolesOp):
+            emit_roles(self.ctx, op, self._block)
 
     def memory(self, op: Operation) -> None:
         """Views, loads, stores, copies."""
         if isinstance(op, tile.ViewOp):
             emit_view(self.ctx, op)
         elif isinstance(op, tile.LoadOp):
-            emit_load(self.ctx, self.ranges, op)
+            emit_load(self.ctx, op)
         elif isinstance(op, tile.StoreOp):
-            emit_store(self.ctx, self.ranges, op)
+            emit_store(self.ctx, op)
         elif isinstance(op, tile.LocalLoadOp):
             emit_local_load(self.ctx, op)
         elif isinstance(op, tile.LocalStoreOp):
             emit_local_store(self.ctx, op)
         elif isinstance(op, tile.CopyOp):
             self.hooks.copy(self.ctx, op)
+        elif isinstance(op, tile.CopyOutOp):
+            self.hooks.copy_out(self.ctx, op)
+        elif isinstance(op, pipe.SlotOp):
+            emit_slot(self.ctx, op)
 
     def tiles(self, op: Operation) -> None:
         """What makes tiles from tiles."""
         ctx = self.ctx
         if isinstance(op, tile.ProgramIdOp):
             ctx.bind(op.result, self.hooks.program_id(ctx.b, op.axis.value.data))
+        elif isinstance(op, pipe.GroupIdOp):
+            ctx.bind(op.result, ctx.group)
         elif isinstance(op, tile.ContractOp):
             if op.instruction.data == "fma":
                 emit_fma(ctx, op)
@@ -180,19 +193,43 @@ class KernelEmitter:
         """Sync."""
         ctx, hooks = self.ctx, self.hooks
         if isinstance(op, sync.BarrierOp):
-            hooks.barrier(ctx.b)
+            self._barrier(op)
+        elif isinstance(op, sync.NamedBarrierOp):
+            threads = op.warps.value.data * ctx.lanes
+            hooks.named_barrier(ctx, op.id.value.data, threads, arrive=op.arrive is not None)
         elif isinstance(op, sync.FenceOp):
             hooks.fence(ctx.b, op.proxy.data)
         elif isinstance(op, sync.CommitOp):
             hooks.commit(ctx.b, op.queue.data)
         elif isinstance(op, sync.WaitOp):
-            hooks.wait(ctx, op.queue.data, op.pending.value.data)
+            ctx.retired = ctx.in_flight.retired.get(op, ()) if op.queue.data == MATRIX_QUEUE else ()
+            (hooks.wait if op.read is None else hooks.wait_read)(ctx, op.queue.data, op.pending.value.data)
+        elif isinstance(op, sync.MbarrierSlotOp):
+            emit_barrier_slot(ctx, op)
         elif isinstance(op, sync.MbarrierExpectOp):
-            hooks.mbarrier_expect(ctx, ctx.scalar(op.barrier), op.byte_count.value.data)
+            unit = arrival_unit(barrier_of(op.barrier))
+            hooks.mbarrier_expect(ctx, ctx.scalar(op.barrier), op.byte_count.value.data, unit)
+        elif isinstance(op, sync.ArriveOp):
+            hooks.arrive(ctx, op, ctx.scalar(op.barrier), arrival_unit(barrier_of(op.barrier)) // arriving_warps(op))
         elif isinstance(op, sync.WaitPhaseOp):
             hooks.wait_phase(ctx, ctx.scalar(op.barrier), ctx.scalar(op.parity))
         elif isinstance(op, sync.SchedFenceOp):
             hooks.sched_fence(ctx.b, [str(c).strip('"') for c in op.classes])
+
+    def _barrier(self, op: sync.BarrierOp) -> None:
+        """A meeting of the workgroup. With `groups`, only these groups of the role execute it: the hardware counts arrivals anywhere."""
+        ctx = self.ctx
+        meet = self.hooks.barrier if op.bare is None else self.hooks.bare_barrier
+        if op.groups is None:
+            meet(ctx.b)
+            return
+        if role_of(op) is None:
+            raise InternalError("sync.barrier of some groups outside roles, where there are none")
+        condition = FALSE
+        for group in tile.ints(op.groups):
+            condition = ctx.b.or_(condition, ctx.b.icmp("eq", ctx.group, i32(group)))
+        with ctx.b.when(condition):
+            meet(ctx.b)
 
     def constant(self, op: Operation) -> None:
         """arith.constant."""
@@ -213,18 +250,31 @@ class KernelEmitter:
 
 Handler = Callable[[KernelEmitter, Operation], None]
 _TILES = ("program_id", "contract", "reduce", "splat", "iota", "broadcast", "permute", "convert_layout")
-_MEMORY = ("view", "load", "store", "local_load", "local_store", "copy")
-_ORDER = ("barrier", "fence", "commit", "wait", "mbarrier_expect", "wait_phase", "sched_fence")
+_MEMORY = ("view", "load", "store", "local_load", "local_store", "copy", "copy_out")
+_ORDER = (
+    "barrier",
+    "named_barrier",
+    "fence",
+    "commit",
+    "wait",
+    "mbarrier_slot",
+    "mbarrier_expect",
+    "arrive",
+    "wait_phase",
+    "sched_fence",
+)
 
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(ELEMENTWISE, KernelEmitter.elementwise),
     **dict.fromkeys((f"math.{name}" for name in math_functions.NAMES), KernelEmitter.elementwise),
     **dict.fromkeys(CASTS, KernelEmitter.cast),
-    **dict.fromkeys(("scf.for", "scf.if"), KernelEmitter.control),
+    **dict.fromkeys(("scf.for", "scf.if", "pipe.roles"), KernelEmitter.control),
+    "pipe.slot": KernelEmitter.memory,
+    "pipe.group_id": KernelEmitter.tiles,
     **dict.fromkeys((f"tile.{name}" for name in _TILES), KernelEmitter.tiles),
     **dict.fromkeys((f"tile.{name}" for name in _MEMORY), KernelEmitter.memory),
     **dict.fromkeys((f"sync.{name}" for name in _ORDER), KernelEmitter.order),
-    **dict.fromkeys(("scf.yield", "tile.return", "tile.alloc", "sync.mbarrier_alloc"), KernelEmitter.nothing),
+    **dict.fromkeys(("scf.yield", "tile.return", "pipe.end_role", "tile.alloc", "sync.mbarrier_alloc"), KernelEmitter.nothing),
     "arith.constant": KernelEmitter.constant,
 }
 

@@ -16,7 +16,6 @@ from treadle.layout.access import CoordinateGroup, GlobalPlan, global_access, gl
 from treadle.layout.tile_layout import TileLayout
 from treadle.targets.simt.constants import attribute_constant
 from treadle.targets.simt.context import KernelContext, View
-from treadle.targets.simt.ranges import Ranges
 from treadle.targets.simt.threads import holds_first_copy, thread_coordinates
 from treadle.targets.simt.types import element_bytes, memory_type
 
@@ -37,7 +36,7 @@ def emit_view(ctx: KernelContext, op: ViewOp) -> None:
 
 
 @dataclass(slots=True)
-class _Access:
+class Access:
     """Addresses and predicates of the accesses of one load or store."""
 
     ctx: KernelContext
@@ -51,7 +50,8 @@ class _Access:
     always: Value  # predicate of the whole tile
     parts: tuple[Value, ...]
 
-    def _coordinate(self, dim: int, constant: int) -> Value:
+    def coordinate(self, dim: int, constant: int) -> Value:
+        """The index along a checked dimension of the access whose constant is `constant`."""
         b, axis = self.ctx.b, self.dims.index(dim)
         if self.plan.is_disjoint:
             return b.add(self.coordinates[dim], i32(constant))
@@ -62,7 +62,7 @@ class _Access:
         b, condition = self.ctx.b, self.always
         for axis, dim in enumerate(self.dims):
             if dim in self.coordinates:
-                inside = b.icmp("ult", self._coordinate(dim, group.coordinates[axis]), self.view.sizes[dim])
+                inside = b.icmp("ult", self.coordinate(dim, group.coordinates[axis]), self.view.sizes[dim])
                 condition = b.and_(condition, inside)
         return condition
 
@@ -81,15 +81,15 @@ class _Access:
         return b.gep(self.base, distance, memory_type(self.view.element), flags="")
 
 
-def _access(
+def global_accesses(
     ctx: KernelContext,
-    ranges: Ranges,
     view: View,
     offsets: Sequence[SSAValue],
     dims: tuple[int, ...],
     layout: TileLayout,
     vector_limit: int,
-) -> _Access:
+) -> Access:
+    """Who accesses what of a tile at `offsets` of a view, at most `vector_limit` elements at once."""
     b = ctx.b
     static = view_strides(view.op.result)
     unit = next((axis for axis, dim in enumerate(dims) if static[dim] == 1), None)
@@ -110,13 +110,13 @@ def _access(
     for dim, offset in enumerate(offsets):
         axis = dims.index(dim) if dim in dims else -1
         extent = layout.shape[axis] if axis >= 0 else 1
-        if ranges.inside(offset, extent, view.sizes[dim].number):
+        if ctx.ranges.inside(offset, extent, view.sizes[dim].number):
             continue
         if axis >= 0:
             coordinates[dim] = b.add(ctx.scalar(offset), parts[axis])
         else:
             always = b.and_(always, b.icmp("ult", ctx.scalar(offset), view.sizes[dim]))
-    return _Access(ctx, view, offsets, dims, layout, plan, base, coordinates, always, parts)
+    return Access(ctx, view, offsets, dims, layout, plan, base, coordinates, always, parts)
 
 
 def _group_type(view: View, count: int) -> str:
@@ -124,10 +124,10 @@ def _group_type(view: View, count: int) -> str:
     return vector(count, kind) if count > 1 else kind
 
 
-def emit_load(ctx: KernelContext, ranges: Ranges, op: LoadOp) -> None:
+def emit_load(ctx: KernelContext, op: LoadOp) -> None:
     """All loads of a tile; registers that are copies of others are loaded once."""
     b, view, layout = ctx.b, ctx.view(op.view), ctx.layout(op.result)
-    access = _access(ctx, ranges, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data)
+    access = global_accesses(ctx, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data)
     count = access.plan.vector
     kind = _group_type(view, count)
     is_bool = tile_type(op.result).element_type == builtin.i1
@@ -157,10 +157,10 @@ def _complete(registers: Sequence[Value | None]) -> list[Value]:
     return found
 
 
-def emit_store(ctx: KernelContext, ranges: Ranges, op: StoreOp) -> None:
+def emit_store(ctx: KernelContext, op: StoreOp) -> None:
     """All stores of a tile, by the first of several holders only."""
     b, view, layout = ctx.b, ctx.view(op.view), ctx.layout(op.value)
-    access = _access(ctx, ranges, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data)
+    access = global_accesses(ctx, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data)
     align = element_bytes(view.element) * access.plan.vector
     values = ctx.tile(op.value)
     access.always = b.and_(holds_first_copy(ctx, layout), access.always)

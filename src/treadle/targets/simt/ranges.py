@@ -6,10 +6,12 @@ Read off the operations that compute an index; nothing is remembered between cal
 from dataclasses import dataclass
 from math import gcd
 
+from treadle.dialects.pipe import GroupIdOp
 from treadle.dialects.tile import KernelOp, ProgramIdOp
 from treadle.ir.core import BlockArgument, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan import expr
+from treadle.targets.simt.agents import role_of
 
 LIMIT = (1 << 31) - 1
 
@@ -67,6 +69,9 @@ class Ranges:
         if isinstance(op, ProgramIdOp):
             extent = self.grid[op.axis.value.data]
             return Range(0, LIMIT if extent is None else max(extent - 1, 0))
+        if isinstance(op, GroupIdOp):
+            role = role_of(op)
+            return Range(0, role.groups - 1 if role is not None else 0)
         if isinstance(op, arith.IndexCastOp):
             return self.of(op.input)
         if isinstance(op, arith.AddiOp | arith.SubiOp | arith.MuliOp | arith.MinSIOp | arith.MaxSIOp):

@@ -39,7 +39,7 @@ def bind_buffers(ctx: KernelContext, offsets: dict[AllocOp, int]) -> None:
         ctx.bind(alloc.result, Buffer(ctx.b.gep(ctx.shared, i32(at)), at, shared_layout_of(alloc.result), element))
 
 
-class _Addresses:
+class SharedAddresses:
     """Addresses of the accesses of one plan: a base of the thread, and constants."""
 
     def __init__(self, ctx: KernelContext, buffer: Buffer, plan: AddressPlan) -> None:
@@ -58,10 +58,10 @@ class _Addresses:
         return b.gep(b.gep(self.buffer.address, start, flags=""), i32(fixed), flags="")
 
 
-def _plan(ctx: KernelContext, layout: TileLayout, buffer: Buffer, offsets: tuple[int, ...]) -> tuple[AddressPlan, _Addresses, str]:
+def _plan(ctx: KernelContext, layout: TileLayout, buffer: Buffer, offsets: tuple[int, ...]) -> tuple[AddressPlan, SharedAddresses, str]:
     plan = address_plan(layout, buffer.layout, element_bytes(buffer.element), MAX_VECTOR_BYTES, offsets)
     kind = memory_type(buffer.element)
-    return plan, _Addresses(ctx, buffer, plan), vector(plan.vector, kind) if plan.vector > 1 else kind
+    return plan, SharedAddresses(ctx, buffer, plan), vector(plan.vector, kind) if plan.vector > 1 else kind
 
 
 def emit_local_load(ctx: KernelContext, op: LocalLoadOp) -> None:
@@ -83,6 +83,8 @@ def emit_local_load(ctx: KernelContext, op: LocalLoadOp) -> None:
 
 def emit_local_store(ctx: KernelContext, op: LocalStoreOp) -> None:
     """Write a tile to a shared buffer, by the first of several holders only."""
+    if ctx.hooks.local_store(ctx, op):
+        return
     b, layout, buffer = ctx.b, ctx.layout(op.value), ctx.buffer(op.destination)
     plan, addresses, _ = _plan(ctx, layout, buffer, ints(op.offsets))
     align = element_bytes(buffer.element) * plan.vector
