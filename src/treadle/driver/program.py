@@ -1,4 +1,7 @@
-"""A compiled program: call it on arrays, read its stages, save its artifact."""
+"""A compiled program: call it on arrays, read its stages, save its artifact.
+
+NumPy is imported with the first call, not with the program: loading one from the cache must cost little.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +14,6 @@ from treadle import artifact
 from treadle.artifact import MANIFEST_FILE, Manifest
 from treadle.errors import SourceLocation
 from treadle.remarks import Remark
-from treadle.runtime.arguments import layouts_of, views_of
 
 if TYPE_CHECKING:
     from treadle.driver.lowering import Lowered
@@ -94,14 +96,21 @@ class Program:
         Raises TreadleError for a wrong number, type, shape or device of arguments, strides that run backwards, or sizes that the
         program rules out.
         """
-        views = views_of(self.manifest, arrays)
+        views = self._views(arrays)
         return self._variant(views)._loaded.run(views)
 
     def variant_for(self, *arrays: Any) -> "Program":
         """The program that a call on these arrays runs: this one where they are laid out as it declares, else the variant for them."""
-        return self._variant(views_of(self.manifest, arrays))
+        return self._variant(self._views(arrays))
+
+    def _views(self, arrays: "Sequence[Any]") -> "list[ArrayView]":
+        from treadle.runtime.arguments import views_of
+
+        return views_of(self.manifest, arrays)
 
     def _variant(self, views: "Sequence[ArrayView]") -> "Program":
+        from treadle.runtime.arguments import layouts_of
+
         loaded = self._loaded
         layouts = layouts_of(loaded.plan, views, loaded.place)
         if layouts is None:

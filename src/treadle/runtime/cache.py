@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-import filelock
 import platformdirs
 
 from treadle import errors, knobs
@@ -64,6 +63,8 @@ class Cache:
         """The folder of a key; if absent, `build` fills an empty folder, once even among processes. An exception leaves nothing."""
         if (place := self.find(key)) is not None:
             return place
+        import filelock  # only writers lock; readers start without it
+
         with self._writing(), filelock.FileLock(self._lock_file(key), is_singleton=True):
             if (place := self.find(key)) is not None:
                 return place
