@@ -14,12 +14,15 @@ class CompileOptions:
     `verify`: check the module after every pass, and the schedule before emission.
     `tile`: m, n, k of a contraction's tile, empty for the compiler's choice.
     `warps`: warps along m and n of a contraction's tile, empty for the compiler's choice.
+    `ring`: slots of the ring between warps that copy and warps that compute, 0 for no such roles; `groups`: how many groups compute.
     """
 
     allow_tf32: bool = False
     verify: bool = True
     tile: tuple[int, ...] = ()
     warps: tuple[int, ...] = ()
+    ring: int = 0
+    groups: int = 1
 
     @property
     def f32_precision(self) -> Precision:

@@ -17,6 +17,7 @@ from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
+from treadle.transforms.kernel.specialize_warps import SpecializeWarpsPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.tensor.decompose_tensor_ops import DecomposeTensorOpsPass
 from treadle.transforms.tensor.fold_data_movement import FoldDataMovementPass
@@ -48,7 +49,7 @@ def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
     """Dispatch level to tile level: each kernel becomes one workgroup's program."""
     m, n, k = (*options.tile, 0, 0, 0)[:3]
     warps_m, warps_n = (*options.warps, 0, 0)[:2]
-    config = SetTileConfigPass(spec.name, options.allow_tf32, m, n, k, warps_m, warps_n)
+    config = SetTileConfigPass(spec.name, options.allow_tf32, m, n, k, warps_m, warps_n, options.groups, options.ring)
     return (
         config,  # all choices in one place, before anything is rewritten
         ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
@@ -66,6 +67,7 @@ def schedule_passes() -> tuple[ModulePass, ...]:
         AssignLayoutsPass(),  # who holds which element; needs to know the staging
         LowerReductionsPass(),  # what crosses warps goes through shared buffers, visible to insert-sync
         LowerLayoutConversionsPass(),  # the same for conversions, reductions' own included
+        SpecializeWarpsPass(),  # roles need final layouts; whatever it clones and drops is cleaned up next
         CsePass(),  # layouts make equal constants and loads distinct values; join those that agreed
         DcePass(),  # what only the old forms used
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see

@@ -23,7 +23,7 @@ from treadle.analysis.shared_accesses import (
     orders_needed,
     shared_accesses,
 )
-from treadle.dialects import sync, tile
+from treadle.dialects import pipe, sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Block, IsTerminator, Operation, SSAValue
@@ -184,6 +184,8 @@ class InsertSyncPass(KernelPass):
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Synchronise one kernel."""
+        if any(isinstance(op, pipe.RolesOp) for op in kernel.body.block.ops):
+            return  # specialize-warps has written the hand-over between its roles
         if any(isinstance(op, tile.CopyOp) for op in kernel.walk()):
             if spec.bulk_tensor is None:
                 raise InternalError(f"{spec.name} has no descriptor copies")

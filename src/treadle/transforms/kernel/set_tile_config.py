@@ -97,6 +97,7 @@ def _contraction_config(
         "group": _int(tile.group),
         **{f"{role}_axis": _int(i) for role, i in axes.items()},
         **({"groups": _int(options.groups)} if options.groups > 1 else {}),
+        **({"stages": _int(options.ring)} if options.ring else {}),
     }
     shape = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
     return config, (
@@ -128,7 +129,7 @@ def _axis_config(nest: LoopNest, spec: TargetSpec) -> tuple[dict[str, Attribute]
 class SetTileConfigPass(Pass):
     """`target` names the machine; `tile_m` and so on override the choice for contractions (0: choose).
 
-    `groups`: groups of warps in a workgroup, each with a tile of its own (for roles).
+    `groups`: groups of warps in a workgroup, each with a tile of its own; `ring`: slots between copying and computing roles (0: no roles).
     """
 
     name = "set-tile-config"
@@ -140,6 +141,7 @@ class SetTileConfigPass(Pass):
     warps_m: int = 0
     warps_n: int = 0
     groups: int = 1
+    ring: int = 0
 
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         spec = machine.target_spec(self.target)

@@ -25,7 +25,7 @@ from treadle.ir.locations import give_location, location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.plan.expr import as_expr, constant, minimum
-from treadle.transforms.kernel.kernel_ir import KernelPass, config_int
+from treadle.transforms.kernel.kernel_ir import KernelPass, config_int, is_tile
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 NAME = "specialize-warps"
@@ -99,7 +99,8 @@ def parts_of(kernel: tile.KernelOp) -> Parts:
 
 
 def _is_fixed(op: Operation) -> bool:
-    return op.name.startswith("arith.") or isinstance(op, tile.ViewOp)
+    """Whether an operation may stay in front of the roles: scalars and views (a register tile belongs to one group)."""
+    return isinstance(op, tile.ViewOp) or (op.name.startswith("arith.") and not any(is_tile(r) for r in op.results))
 
 
 def buffer_bytes(alloc: tile.AllocOp) -> int:
