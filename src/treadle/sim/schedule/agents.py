@@ -1,7 +1,6 @@
 """Agents and the workgroup they belong to: what one executing thread of control knows and has in flight."""
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any
 
 from treadle.ir.core import Operation
@@ -11,7 +10,7 @@ from treadle.machine import TargetSpec
 from treadle.sim.element_types import Array
 from treadle.sim.schedule.accesses import Access, Accesses, Places, Shadow
 from treadle.sim.schedule.barriers import Mbarrier, Meeting
-from treadle.sim.schedule.clocks import NEVER, Clock, Component
+from treadle.sim.schedule.clocks import NEVER, Clock, Component, join
 from treadle.sim.schedule.global_memory import GlobalArray
 from treadle.sim.schedule.ownership import copied, held
 from treadle.sim.schedule.queues import LOCAL_QUEUES, AsyncOperation, PendingTile, Queue, Wait
@@ -44,7 +43,7 @@ class World:
 class Workgroup:
     """One workgroup: its memory, barriers and agents.
 
-    `team`: the barrier of the agents that run now. `in_flight`: asynchronous operations in order of issue.
+    `meeting`: the barrier of the agents that run now. `in_flight`: asynchronous operations in order of issue.
     """
 
     def __init__(self, world: World, place: tuple[int, int, int], plan: SharedPlan, cluster: Meeting) -> None:
@@ -54,11 +53,11 @@ class Workgroup:
         self.memory = SharedMemory(plan)
         self.cluster = cluster
         self.agents: list[Agent] = []
-        self.team = Meeting("sync.barrier", world.warps)
+        self.meeting = Meeting("sync.barrier", world.warps, world.number())
         self.named: dict[int, Meeting] = {}
         self.mbarriers: dict[tuple[Operation, int], list[Mbarrier]] = {}
         self.in_flight: list[AsyncOperation] = []
-        self.stores: list[Store] = []
+        self.copies: list[tuple[Mbarrier, Access]] = []
         self.roles: dict[tuple[Operation, int], list[Agent]] = {}
 
     @property
@@ -67,30 +66,44 @@ class Workgroup:
         return f"workgroup {list(self.place)}"
 
 
-@dataclass(slots=True)
-class Store:
-    """A bulk store that was issued: its queue must know that its source has been read before the kernel ends."""
+class Team:
+    """The warps over which a register tile is spread: `size` of them. `group`: number of the group in its role.
 
-    operation: AsyncOperation
-    queue: Queue
-    party: Party
-    where: str
+    `is_group`: whether its warps arrive at a transaction barrier as one. `_arrivals`: for each barrier, how often each warp arrived.
+    """
+
+    def __init__(self, size: int, group: int, *, is_group: bool) -> None:
+        self.size, self.group, self.is_group = size, group, is_group
+        self._arrivals: dict[Mbarrier, list[int]] = {}
+        self._clocks: dict[tuple[Mbarrier, int], Clock] = {}
+
+    def arrive(self, barrier: Mbarrier, warp: int, clock: Clock) -> Clock | None:
+        """One warp's arrival; where it was the last of the team's, what all of them knew."""
+        if not self.is_group:
+            return clock
+        counts = self._arrivals.setdefault(barrier, [0] * self.size)
+        before = min(counts)
+        counts[warp] += 1
+        gathered = self._clocks.setdefault((barrier, counts[warp]), {})
+        join(gathered, clock)
+        return self._clocks.pop((barrier, min(counts))) if min(counts) > before else None
 
 
 class Agent:
-    """A warp, or a group of a role.
+    """One warp, number `warp` of its team. The first one is the `leader`, which executes what one thread executes.
 
-    `warp`: number among the workgroup's warps, None for a group, which holds whole tiles. `warps`: how many it stands for. `group`: its
-    number in its role. `leader`: whether it is the one that issues what one thread issues.
+    `split`: the part of the workgroup it belongs to where barriers are conditional.
     """
 
-    def __init__(self, workgroup: Workgroup, name: str, frame: Frame, *, warp: int | None, warps: int, group: int, leader: bool) -> None:
+    def __init__(self, workgroup: Workgroup, name: str, frame: Frame, team: Team, warp: int, split: int) -> None:
         self.workgroup = workgroup
         self.world = workgroup.world
         self.number = self.world.number()
         self.name = f"{workgroup.name} {name}"
         self.frame = frame
-        self.warp, self.warps, self.group, self.leader = warp, warps, group, leader
+        self.team, self.warp, self.split = team, warp, split
+        self.leader = warp == 0
+        self.met: dict[Meeting, int] = {}
         self.clock: Clock = {}
         self.time = 0
         self.queues: dict[str, Queue] = {}
@@ -106,22 +119,18 @@ class Agent:
 
         A tile without a layout, or with one for another number of warps, is held by every warp and stored by the first.
         """
-        if self.warp is None or self.world.warps == 1:
-            return None
-        if layout is None or layout.num_warps != self.world.warps:
+        if self.team.size == 1 or layout is None or layout.num_warps != self.team.size:
             return None
         return held(layout, self.warp, storing)
 
     def stores(self, layout: TileLayout | None) -> bool:
         """Whether it stores any part of a tile."""
-        known = layout is not None and layout.num_warps == self.world.warps
-        return known or not self.warp
+        known = layout is not None and layout.num_warps == self.team.size
+        return known or self.leader
 
     def copies(self, layout: SharedLayout, element_bytes: int) -> Array | None:
         """Mask of the elements that it copies where threads copy their parts."""
-        if self.warp is None:
-            return None
-        return copied(layout, element_bytes, self.warp, self.world.warps, self.world.spec.subgroup_size)
+        return copied(layout, element_bytes, self.warp, self.team.size, self.world.spec.subgroup_size)
 
     # --- what it has in flight
 
@@ -166,7 +175,8 @@ class Agent:
 
     # --- what it touches
 
-    def _now(self) -> int:
+    def tick(self) -> int:
+        """One more step in its program order."""
         self.time += 1
         self.clock["order", self.number] = self.time
         return self.time
@@ -182,7 +192,7 @@ class Agent:
         component: Component | None = None,
     ) -> Access:
         """A new access: complete in program order, with the next group of `queue`, or when `component` says so (time to be set)."""
-        now = self._now()
+        now = self.tick()
         if component is not None:
             return Access(op, self.number, self.name, component, NEVER, now, write, is_async)
         if queue is None:
@@ -212,7 +222,7 @@ class Agent:
 
     def fence(self) -> None:
         """Its generic writes so far may be seen by the async proxy."""
-        self.clock["fence", self.number] = self._now()
+        self.clock["fence", self.number] = self.tick()
 
 
 def shared_text(buffer: Buffer, region: Region) -> str:

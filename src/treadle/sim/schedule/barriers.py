@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from treadle.ir.core import Operation
-from treadle.sim.schedule.clocks import Clock, join
+from treadle.sim.schedule.clocks import Clock, Component, join
 from treadle.sim.schedule.queues import AsyncOperation, Wait
 
 if TYPE_CHECKING:
@@ -12,23 +12,24 @@ if TYPE_CHECKING:
 
 
 class Meeting:
-    """A barrier that takes `needed` arrivals (weighted): the k-th arrivals of all are one meeting, wherever they stand."""
+    """A barrier that takes `needed` arrivals: the k-th arrivals of all are one meeting, wherever they stand."""
 
-    def __init__(self, name: str, needed: int) -> None:
+    def __init__(self, name: str, needed: int, number: int) -> None:
         self.name, self.needed = name, needed
+        self.component: Component = ("meeting", number)
         self.arrived = 0
         self.completed = 0
         self._gathering: Clock = {}
         self._clocks: dict[int, Clock] = {}
 
-    def arrive(self, clock: Clock, weight: int = 1) -> int:
+    def arrive(self, clock: Clock) -> int:
         """One arrival; the number of the meeting it belongs to, from 1."""
         number = self.completed + 1
         join(self._gathering, clock)
-        self.arrived += weight
+        self.arrived += 1
         if self.arrived >= self.needed:
             self.completed, self.arrived = number, 0
-            self._clocks[number], self._gathering = self._gathering, {}
+            self._clocks[number], self._gathering = {**self._gathering, self.component: number}, {}
         return number
 
     def clock_of(self, number: int) -> Clock:
@@ -76,7 +77,8 @@ class ConditionWait(Wait):
 class Mbarrier:
     """A transaction barrier: a phase completes after its arrivals and all bytes announced.
 
-    `signalling`: copies in flight that will report their bytes here.
+    `signalling`: copies in flight that will report their bytes here. `_waits`: where waits for a phase stand, as a component and its time;
+    the next phase may complete only where that is known.
     """
 
     def __init__(self, name: str, number: int, arrivals: int) -> None:
@@ -88,30 +90,42 @@ class Mbarrier:
         self._bytes = 0
         self._clock: Clock = {}
         self._done: Clock = {}
+        self._waits: dict[int, list[tuple[Component, int]]] = {}
 
-    def arrive(self, clock: Clock, byte_count: int = 0) -> bool:
-        """One arrival that announces bytes; False where the phase has had all of its arrivals."""
+    def arrive(self, clock: Clock, byte_count: int = 0) -> str:
+        """One arrival that announces bytes; what is wrong with it."""
         if self._missing == 0:
-            return False
+            return f"an arrival at a phase that has all of its own ({self.state()})"
         join(self._clock, clock)
         self._missing -= 1
         self._bytes += byte_count
-        self._check()
-        return True
+        return self._check()
 
-    def landed(self, byte_count: int) -> int:
-        """A copy reports its bytes; the number of the phase they count for, from 1."""
-        phase = self.completed + 1
+    def landed(self, byte_count: int) -> str:
+        """A copy reports its bytes, which count for the phase after the complete ones; what is wrong with it."""
         self._bytes -= byte_count
-        self._check()
-        return phase
+        return self._check()
 
-    def _check(self) -> None:
-        if self._missing == 0 and self._bytes == 0:
-            self.completed += 1
-            self._missing = self._arrivals
-            self._clock[self.component] = self.completed
-            self._done = dict(self._clock)
+    def _check(self) -> str:
+        if self._missing:
+            return ""
+        if self._bytes < 0:
+            return "a phase gets more bytes than were announced"
+        if self._bytes > 0:
+            return ""
+        overtaken = any(self._clock.get(c, 0) < time for c, time in self._waits.pop(self.completed, ()))
+        early = bool(self.signalling)
+        self.completed += 1
+        self._missing = self._arrivals
+        self._clock[self.component] = self.completed
+        self._done = dict(self._clock)
+        if early:
+            return "a phase completes before all copies that signal it are there: more bytes are copied than were announced"
+        return "a phase completes while a wait for the one before it may still be looking" if overtaken else ""
+
+    def waited(self, component: Component, time: int) -> None:
+        """A wait that found the last phase complete ended at this time."""
+        self._waits.setdefault(self.completed, []).append((component, time))
 
     def is_complete(self, parity: int) -> bool:
         """Whether the phase of that parity is complete; a fresh barrier has completed parity 1."""
@@ -140,6 +154,7 @@ class PhaseWait(Wait):
 
     def finish(self) -> None:
         join(self._agent.clock, self._barrier.done)
+        self._barrier.waited(("order", self._agent.number), self._agent.tick())
 
     def landable(self) -> Sequence[AsyncOperation]:
         return self._barrier.signalling

@@ -5,14 +5,15 @@ from itertools import islice
 
 import numpy as np
 
-from treadle.dialects import tile
+from treadle.dialects import sync, tile
 from treadle.machine import target_spec
 from treadle.plan import expr
 from treadle.sim.element_types import Array
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer
-from treadle.sim.schedule.agents import Agent, Frame, Workgroup, World
+from treadle.sim.schedule.agents import Agent, Frame, Team, Workgroup, World
 from treadle.sim.schedule.barriers import Meeting
+from treadle.sim.schedule.clocks import Clock, join
 from treadle.sim.schedule.code import Compiler, execute
 from treadle.sim.schedule.global_memory import watch, written_pointers
 from treadle.sim.schedule.operations import memory_steps
@@ -31,6 +32,7 @@ class ScheduledKernel:
         self.output_count = int(kernel.output_count.value.data)
         self._spec = target_spec(kernel.target.data)
         self._warps = int(kernel.num_warps.value.data)
+        self._splits = _splits(kernel)
         self._plan = SharedPlan(kernel)
         compiler = Compiler(memory_steps(self._plan, self._spec), run_roles)
         arguments = kernel.body.block.args
@@ -75,7 +77,7 @@ class ScheduledKernel:
         with np.errstate(all="ignore"):
             for first in range(0, len(places), cluster):
                 group = places[first : first + cluster]
-                meeting = Meeting("sync.cluster_barrier", self._warps * len(group))
+                meeting = Meeting("sync.cluster_barrier", self._warps * len(group), world.number())
                 together = [self._workgroup(world, template, place, meeting) for place in group]
                 if not scheduler.run(together, findings):
                     return
@@ -84,25 +86,34 @@ class ScheduledKernel:
 
     def _workgroup(self, world: World, template: Frame, place: tuple[int, int, int], cluster: Meeting) -> Workgroup:
         workgroup = Workgroup(world, place, self._plan, cluster)
+        team = Team(self._warps, 0, is_group=False)
         for warp in range(self._warps):
             frame = template.copy()
             frame[0:3] = place
-            agent = Agent(workgroup, f"warp {warp}", frame, warp=warp, warps=1, group=0, leader=warp == 0)
+            agent = Agent(workgroup, f"warp {warp}", frame, team, warp, warp * self._splits // self._warps)
             agent.coroutine = execute(self._code, agent)
             workgroup.agents.append(agent)
         return workgroup
 
 
+def _splits(kernel: tile.KernelOp) -> int:
+    """Into how many parts conditional barriers outside roles split the warps."""
+    listed = [g for op in kernel.walk() if isinstance(op, sync.BarrierOp) and op.groups is not None for g in tile.ints(op.groups)]
+    return max(2, max(listed) + 1) if listed else 1
+
+
 def _end(workgroup: Workgroup, findings: Findings) -> None:
-    """What a kernel's end asks for: its memory is gone, so nothing may still read or write it. Then everything takes effect."""
-    for store in workgroup.stores:
-        if store.queue.read < store.operation.group:
-            findings.race("end", store.party, store.party, store.where)
-    for barriers in workgroup.mbarriers.values():
-        for barrier in barriers:
-            for copy in tuple(barrier.signalling):
-                party = Party(copy.op, workgroup.name, "write")
-                findings.race("end", party, party, f"signals {barrier.name}")
+    """What a kernel's end asks for: its memory is gone, so nothing may still touch it. Then everything takes effect."""
+    known: Clock = {}
+    for agent in workgroup.agents:
+        join(known, agent.clock)
+        for queue in agent.queues.values():
+            for operation in queue.left():
+                party = Party(operation.op, agent.name, "read" if isinstance(operation.op, tile.CopyOutOp | tile.ContractOp) else "write")
+                findings.race("end", party, party, f"an operation of the queue {queue.name}")
+    for barrier, access in workgroup.copies:
+        if known.get(access.component, 0) < access.time:
+            findings.race("end", access.party, access.party, f"signals {barrier.name}")
     for operation in tuple(workgroup.in_flight):
         operation.land()
 

@@ -13,7 +13,7 @@ from treadle.machine import TargetSpec
 from treadle.sim.element_types import Array, poison, storage_dtype
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer
-from treadle.sim.schedule.agents import Agent, Frame, Store, shared_text
+from treadle.sim.schedule.agents import Agent, Frame
 from treadle.sim.schedule.barriers import Mbarrier
 from treadle.sim.schedule.code import Slots, Step, resolver
 from treadle.sim.schedule.global_memory import GlobalView, window_of
@@ -235,12 +235,15 @@ def _bulk_copy(op: tile.CopyOp, slots: Slots) -> Step:
         def land(value: Array) -> None:
             memory.write(buffer, region, value)
             barrier.signalling.remove(operation)
-            phase = barrier.landed(region.buffer_bytes)
             for access in accesses:
-                access.time = phase
+                access.time = barrier.completed + 1
+            problem = barrier.landed(region.buffer_bytes)
+            if problem:
+                agent.world.findings.misuse(op, agent.name, f"{barrier.name}: {problem}")
 
         operation = agent.issue(op, None, read, land)
         barrier.signalling.append(operation)
+        agent.workgroup.copies.append((barrier, accesses[1]))
 
     return Step(op, act=run)
 
@@ -290,10 +293,9 @@ def copy_out_step(op: tile.CopyOutOp, slots: Slots) -> Step:
         if view.watched is not None:
             write = agent.access(op, write=True, queue=queue, is_async=True)
             agent.enter(view.watched.shadow, view.places(window, offsets, None), write, lambda: f"global array {view.name}")
-        operation = agent.issue(
+        agent.issue(
             op, queue, lambda: agent.read_shared(op, buffer, region, unfenced), lambda value: window.write(view.view, offsets, value)
         )
-        agent.workgroup.stores.append(Store(operation, queue, read.party, shared_text(buffer, region)))
 
     return Step(op, act=run)
 
@@ -363,7 +365,7 @@ def memory_steps(plan: SharedPlan, spec: TargetSpec) -> Callable[[Operation, Slo
                 out = slots.of(op.result)
 
                 def group(agent: Agent, frame: Frame) -> None:
-                    frame[out] = agent.group
+                    frame[out] = agent.team.group
 
                 return Step(op, pure=group)
             case _:

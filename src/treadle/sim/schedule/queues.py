@@ -55,6 +55,7 @@ class Queue:
         self.read_component: Component = (f"{name} read", agent)
         self.committed = self.retired = self.read = 0
         self.operations: list[AsyncOperation] = []
+        self._unknown: list[AsyncOperation] = []
 
     @property
     def next_group(self) -> int:
@@ -65,6 +66,7 @@ class Queue:
         """Add an operation."""
         operation.group, operation.queue = self.next_group, self
         self.operations.append(operation)
+        self._unknown.append(operation)
         if self.name in AUTOMATIC_QUEUES:
             self.committed += 1
 
@@ -72,6 +74,13 @@ class Queue:
         """Operations up to group `last` that have not taken effect (`read`: not read their sources), oldest first."""
         self.operations = [o for o in self.operations if not o.done]
         return [o for o in self.operations if o.group <= last and not (read and o.has_read)]
+
+    def left(self) -> list[AsyncOperation]:
+        """Operations on shared memory that no wait retired (bulk stores: that no wait knows to have read)."""
+        if self.name in LOCAL_QUEUES:
+            return []
+        last = self.read if self.name == "bulk_store" else self.retired
+        return [o for o in self._unknown if o.group > last]
 
     def land_through(self, operation: AsyncOperation) -> None:
         """Let everything up to an operation take effect."""
@@ -87,6 +96,7 @@ class Queue:
         if not read:
             self.retired = max(self.retired, last)
             clock[self.component] = max(clock.get(self.component, 0), last)
+            self._unknown = [o for o in self._unknown if o.group > last]
 
 
 class Wait:

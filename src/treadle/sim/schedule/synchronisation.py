@@ -9,6 +9,7 @@ from treadle.ir.core import Operation
 from treadle.sim.faults import SimulationFault
 from treadle.sim.schedule.agents import Agent, Frame
 from treadle.sim.schedule.barriers import Mbarrier, Meeting, MeetingWait, PhaseWait
+from treadle.sim.schedule.clocks import Clock
 from treadle.sim.schedule.code import Slots, Step
 from treadle.sim.schedule.queues import QueueWait, Wait
 from treadle.sim.schedule.shared import value_name
@@ -19,12 +20,12 @@ def _barrier(op: sync.BarrierOp, _: Slots) -> Step:
     bare = op.bare is not None
 
     def run(agent: Agent) -> Wait | None:
-        if groups is not None and agent.group not in groups:
+        if groups is not None and agent.split not in groups:
             return None
         if not bare:
             agent.flush()
-        team = agent.workgroup.team
-        return MeetingWait(op, agent, team, team.arrive(agent.clock))
+        meeting = agent.workgroup.meeting
+        return MeetingWait(op, agent, meeting, meeting.arrive(agent.clock))
 
     return Step(op, act=run)
 
@@ -33,14 +34,17 @@ def _named(op: sync.NamedBarrierOp, _: Slots) -> Step:
     number, warps, only_arrives = int(op.id.value.data), int(op.warps.value.data), op.arrive is not None
 
     def run(agent: Agent) -> Wait | None:
-        meeting = agent.workgroup.named.setdefault(number, Meeting(f"sync.named_barrier {number}", warps))
+        named, findings = agent.workgroup.named, agent.world.findings
+        if number not in named:
+            named[number] = Meeting(f"sync.named_barrier {number}", warps, agent.world.number())
+        meeting = named[number]
         if meeting.needed != warps and meeting.arrived:
-            agent.world.findings.misuse(op, agent.name, f"expects {warps} warps where others expect {meeting.needed}")
+            findings.misuse(op, agent.name, f"expects {warps} warps where others expect {meeting.needed}")
         meeting.needed = warps
-        if meeting.arrived + agent.warps > warps:
-            agent.world.findings.misuse(op, agent.name, f"{meeting.arrived + agent.warps} warps arrive where {warps} are expected")
+        if agent.clock.get(meeting.component, 0) < agent.met.get(meeting, 0):
+            findings.misuse(op, agent.name, "arrives again before it can know that its last meeting is over")
         agent.flush()
-        reached = meeting.arrive(agent.clock, agent.warps)
+        agent.met[meeting] = reached = meeting.arrive(agent.clock)
         return None if only_arrives else MeetingWait(op, agent, meeting, reached)
 
     return Step(op, act=run)
@@ -50,7 +54,7 @@ def _cluster(op: sync.ClusterBarrierOp, _: Slots) -> Step:
     def run(agent: Agent) -> Wait:
         agent.flush()
         meeting = agent.workgroup.cluster
-        return MeetingWait(op, agent, meeting, meeting.arrive(agent.clock, agent.warps))
+        return MeetingWait(op, agent, meeting, meeting.arrive(agent.clock))
 
     return Step(op, act=run)
 
@@ -123,7 +127,7 @@ def _expect(op: sync.MbarrierExpectOp, slots: Slots) -> Step:
 
     def run(agent: Agent) -> None:
         if agent.leader:
-            _arrived(op, agent, _one(agent.frame[barrier]), byte_count)
+            _arrived(op, agent, _one(agent.frame[barrier]), agent.clock, byte_count)
 
     return Step(op, act=run)
 
@@ -133,14 +137,18 @@ def _arrive(op: sync.ArriveOp, slots: Slots) -> Step:
 
     def run(agent: Agent) -> None:
         agent.flush()
-        _arrived(op, agent, _one(agent.frame[barrier]), 0)
+        found = _one(agent.frame[barrier])
+        clock = agent.team.arrive(found, agent.warp, agent.clock)
+        if clock is not None:
+            _arrived(op, agent, found, clock, 0)
 
     return Step(op, act=run)
 
 
-def _arrived(op: Operation, agent: Agent, barrier: Mbarrier, byte_count: int) -> None:
-    if not barrier.arrive(agent.clock, byte_count):
-        agent.world.findings.misuse(op, agent.name, f"arrives at {barrier.name}, whose phase has all of its arrivals ({barrier.state()})")
+def _arrived(op: Operation, agent: Agent, barrier: Mbarrier, clock: Clock, byte_count: int) -> None:
+    problem = barrier.arrive(clock, byte_count)
+    if problem:
+        agent.world.findings.misuse(op, agent.name, f"{barrier.name}: {problem}")
 
 
 def _wait_phase(op: sync.WaitPhaseOp, slots: Slots) -> Step:
