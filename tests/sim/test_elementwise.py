@@ -32,6 +32,11 @@ def run(op: str, types: list[str], args: list[Any], formats: Formats = storage_d
     ("op", "type_", "args", "expected"),
     [
         ("arith.addi %a, %b : i8", "i8", (127, 1), -128),
+        ("arith.maxsi %a, %b : i1", "i1", (True, False), False),
+        ("arith.minsi %a, %b : i1", "i1", (True, False), True),
+        ("arith.maxui %a, %b : i1", "i1", (True, False), True),
+        ("arith.cmpi slt, %a, %b : i1", "i1", (True, False), True),
+        ("arith.cmpi ult, %a, %b : i1", "i1", (True, False), False),
         ("arith.muli %a, %b : i8", "i8", (16, 16), 0),
         ("arith.divsi %a, %b : i32", "i32", (-7, 2), -3),
         ("arith.floordivsi %a, %b : i32", "i32", (-7, 2), -4),
@@ -48,7 +53,7 @@ def run(op: str, types: list[str], args: list[Any], formats: Formats = storage_d
     ],
 )
 def test_integers(op: str, type_: str, args: tuple[int, int], expected: int) -> None:
-    dtype = {"i8": np.int8, "i32": np.int32}[type_]
+    dtype = {"i1": np.bool_, "i8": np.int8, "i32": np.int32}[type_]
     result = np.asarray(run(op, [type_] * 2, [np.array(a, dtype) for a in args]))
     assert result == expected
     assert result.dtype == dtype

@@ -247,3 +247,34 @@ def test_what_cannot_be_evaluated_is_a_user_error() -> None:
     with pytest.raises(TreadleError) as caught:
         evaluate(text, np.zeros(4))
     assert caught.value.code == "TR320"
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [("addi", [True, False, True]), ("maxsi", [False, False, True]), ("minsi", [True, True, True]), ("maxui", [True, True, True])],
+)
+def test_reductions_of_truth_values(op: str, expected: list[bool]) -> None:
+    """Sums count modulo 2; as a signed number the truth is -1."""
+    x = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 1]], bool)
+    text = f"""func.func @f(%x: tensor<3x3xi1>, %o: tensor<3xi1>) -> tensor<3xi1> {{
+      %0 = linalg.reduce {{ arith.{op} }} ins(%x : tensor<3x3xi1>) outs(%o : tensor<3xi1>) dimensions = [1]
+      return %0 : tensor<3xi1>
+    }}"""
+    start = np.full(3, op == "maxsi")
+    assert evaluate(text, x, start)[0].tolist() == expected
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_products_of_truth_values_count_modulo_2(k: int) -> None:
+    body = "%p = arith.muli %a, %b : i1\n    %s = arith.addi %o, %p : i1\n    linalg.yield %s : i1"
+    maps = ["affine_map<(d0, d1, d2) -> (d0)>", "affine_map<(d0, d1, d2) -> (d1, d2)>", "affine_map<(d0, d1, d2) -> (d1)>"]
+    text = f"""func.func @f(%a: tensor<{k}xi1>, %b: tensor<2x3xi1>, %o: tensor<2xi1>) -> tensor<2xi1> {{
+      %0 = linalg.generic {{indexing_maps = [{", ".join(maps)}], iterator_types = ["reduction", "parallel", "reduction"]}}
+          ins(%a, %b : tensor<{k}xi1>, tensor<2x3xi1>) outs(%o : tensor<2xi1>) {{
+      ^bb0(%a0: i1, %b0: i1, %o0: i1):
+        {body.replace("%a,", "%a0,").replace("%b :", "%b0 :").replace("%o,", "%o0,")}
+      }} -> tensor<2xi1>
+      return %0 : tensor<2xi1>
+    }}"""
+    b = np.array([[1, 1, 1], [1, 1, 0]], bool)
+    assert evaluate(text, np.ones(k, bool), b, np.zeros(2, bool))[0].tolist() == [k == 3, False]

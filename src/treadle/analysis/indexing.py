@@ -8,7 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Attribute, Block, BlockArgument, Operation, SSAValue
+from treadle.ir.core import (
+    AffineBinaryOpExpr,
+    AffineConstantExpr,
+    AffineDimExpr,
+    AffineExpr,
+    AffineMap,
+    Attribute,
+    Block,
+    BlockArgument,
+    Operation,
+    SSAValue,
+)
 from treadle.ir.dialects import arith, builtin, linalg
 
 
@@ -87,6 +98,14 @@ def is_projection(map_: AffineMap) -> bool:
 def is_permutation(map_: AffineMap) -> bool:
     """True for maps that pick every dimension exactly once."""
     return is_projection(map_) and len(map_.results) == map_.num_dims
+
+
+def is_linear(expr: AffineExpr) -> bool:
+    """True for sums of dimensions and constants with constant factors: no division, remainder or symbol."""
+    if isinstance(expr, AffineBinaryOpExpr):
+        scaled = isinstance(expr.lhs, AffineConstantExpr) or isinstance(expr.rhs, AffineConstantExpr)
+        return (expr.kind.name == "Add" or (expr.kind.name == "Mul" and scaled)) and is_linear(expr.lhs) and is_linear(expr.rhs)
+    return isinstance(expr, AffineDimExpr | AffineConstantExpr)
 
 
 def is_constant_map(map_: AffineMap) -> bool:

@@ -4,14 +4,15 @@ Each dynamic axis of an argument is a symbol. Walking the function gives each te
 operation requires two sizes to agree, one symbol replaces the other (the inputs' shapes then say so to the runtime) or a check is recorded.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from treadle import errors
 from treadle.analysis.index_arithmetic import affine_value, infer_affine, infer_arithmetic
-from treadle.analysis.indexing import structured
+from treadle.analysis.indexing import is_linear, structured
 from treadle.analysis.sizes import Shapes, SizeCheck, groups_of, kept_axes, mixed, slice_parameters, tensor_sizes, unsupported
 from treadle.errors import TreadleError
-from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, Block, Operation, SSAValue
+from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, AffineExpr, Block, Operation, SSAValue
 from treadle.ir.dialects import affine, arith, builtin, func, tensor
 from treadle.ir.locations import location_of
 from treadle.plan.expr import Expr, constant, maximum, product
@@ -188,12 +189,24 @@ def _infer_structured(op: Operation, shapes: Shapes) -> None:
         if isinstance(value.type, builtin.TensorType):
             for axis, (expr, size) in enumerate(zip(map_.results, shapes.shape(value), strict=True)):
                 if not isinstance(expr, AffineDimExpr):
-                    last = affine_value(expr, [extents[d] - 1 for d in range(view.rank)], [])
-                    # With an empty loop nothing is read, whatever the last index would be.
-                    if all((extents[d].as_int() or 0) > 0 for d in expr.used_dims()) or last.as_int() is None:
+                    first, last = _ends(expr, [extents[d] - 1 for d in range(view.rank)])
+                    if not any(extents[d] == constant(0) for d in expr.used_dims()):  # an empty loop reads nothing
                         shapes.require_at_most(last + 1, size, f"operand {number} of {op.name} is read beyond its axis {axis}", op)
+                        shapes.require_at_most(constant(0), first, f"operand {number} of {op.name} is read before its axis {axis}", op)
     for result, output in zip(op.results, view.outputs, strict=True):
         shapes.set_shape(result, shapes.shape(output))
+
+
+def _ends(expr: AffineExpr, last: Sequence[Expr]) -> tuple[Expr, Expr]:
+    """The smallest and the largest value of a linear index expression over loops that run from 0 to `last`; any other one at `last`."""
+    if not is_linear(expr):
+        value = affine_value(expr, last, [])
+        return value, value
+    offset = expr.eval([0] * len(last), [])
+    factors = [expr.eval([int(d == e) for e in range(len(last))], []) - offset for d in range(len(last))]
+    reached = [factor * end for factor, end in zip(factors, last, strict=True)]
+    below = sum((value for factor, value in zip(factors, reached, strict=True) if factor < 0), start=constant(offset))
+    return below, sum((value for factor, value in zip(factors, reached, strict=True) if factor > 0), start=constant(offset))
 
 
 def _infer_constant(op: arith.ConstantOp, shapes: Shapes) -> None:

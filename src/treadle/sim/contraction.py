@@ -34,6 +34,12 @@ def matrix_product(a: Array, b: Array) -> Array:
     return (a.astype(np.int64) @ b.astype(np.int64)).astype(a.dtype)
 
 
+def _summed(array: Array, axes: tuple[int, ...]) -> Array:
+    if array.dtype == np.bool_:
+        return np.bitwise_xor.reduce(array, axis=axes, keepdims=True)
+    return array.sum(axis=axes, keepdims=True, dtype=array.dtype)
+
+
 def contract(a: Array, b: Array, reduced: Sequence[int], extents: Sequence[int]) -> Array:
     """Sum of `a * b` over the loops `reduced`; the result is in loop space, of extent 1 along them.
 
@@ -42,9 +48,9 @@ def contract(a: Array, b: Array, reduced: Sequence[int], extents: Sequence[int])
     rank = len(extents)
     over = set(reduced)
     if only_a := tuple(sorted((used(a) - used(b)) & over)):
-        a = a.sum(axis=only_a, keepdims=True, dtype=a.dtype)
+        a = _summed(a, only_a)
     if only_b := tuple(sorted((used(b) - used(a)) & over)):
-        b = b.sum(axis=only_b, keepdims=True, dtype=b.dtype)
+        b = _summed(b, only_b)
     in_a, in_b = used(a), used(b)
     batch, rows = sorted((in_a & in_b) - over), sorted(in_a - in_b)
     columns, inner = sorted(in_b - in_a), sorted(in_a & in_b & over)
@@ -60,7 +66,7 @@ def contract(a: Array, b: Array, reduced: Sequence[int], extents: Sequence[int])
     shape = [extents[d] for d in order]
     placed = product.reshape(shape).transpose([order.index(d) for d in sorted(order)])
     result = placed.reshape([extents[d] if d in order else 1 for d in range(rank)])
-    return result if missing == 1 else result * np.asarray(missing).astype(result.dtype)
+    return result if missing == 1 else result * np.asarray(missing % 2 if result.dtype == np.bool_ else missing).astype(result.dtype)
 
 
 def contracted_squares(a: Array, b: Array, reduced: Sequence[int], extents: Sequence[int]) -> Array:

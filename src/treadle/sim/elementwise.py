@@ -64,6 +64,11 @@ def _bool_or(on_bool: Binary, on_int: Binary) -> Binary:
     return lambda a, b: on_bool(a, b) if np.asarray(a).dtype == np.bool_ else on_int(a, b)
 
 
+def _signed_order(on_int: Binary, on_bool: Binary) -> Binary:
+    """Order of signed integers; the i1 that is true is -1, so NumPy's order of booleans is the wrong way round."""
+    return lambda a, b: on_bool(a, b) if np.asarray(a).dtype == np.bool_ else on_int(a, b)
+
+
 def _count_ones(x: Array) -> Array:
     return np.bitwise_count(unsigned(np.asarray(x))).astype(np.asarray(x).dtype)
 
@@ -106,8 +111,8 @@ _INTEGER: dict[type[Operation], Function] = {
     arith.CeilDivUIOp: _signed(_divide(lambda a, b: np.floor_divide(a, b) + (np.remainder(a, b) != 0).astype(a.dtype))),
     arith.RemSIOp: _divide(np.fmod),
     arith.RemUIOp: _signed(_divide(np.remainder)),
-    arith.MinSIOp: np.minimum,
-    arith.MaxSIOp: np.maximum,
+    arith.MinSIOp: _signed_order(np.minimum, np.logical_or),
+    arith.MaxSIOp: _signed_order(np.maximum, np.logical_and),
     arith.MinUIOp: _signed(np.minimum),
     arith.MaxUIOp: _signed(np.maximum),
     arith.AndIOp: np.bitwise_and,
@@ -178,10 +183,10 @@ def _of_unsigned(function: Binary) -> Binary:
 _CMPI: tuple[Binary, ...] = (
     np.equal,
     np.not_equal,
-    np.less,
-    np.less_equal,
-    np.greater,
-    np.greater_equal,
+    _signed_order(np.less, np.greater),
+    _signed_order(np.less_equal, np.greater_equal),
+    _signed_order(np.greater, np.less),
+    _signed_order(np.greater_equal, np.less_equal),
     *(_of_unsigned(f) for f in (np.less, np.less_equal, np.greater, np.greater_equal)),
 )
 

@@ -17,8 +17,13 @@ _SUMS = (arith.AddfOp.name, arith.AddiOp.name)
 _PRODUCTS = (arith.MulfOp.name, arith.MuliOp.name)
 
 
+_SIGNED_TRUTH: dict[np.ufunc, np.ufunc] = {np.maximum: np.logical_and, np.minimum: np.logical_or}  # the i1 that is true is -1
+
+
 def _unsigned_ufunc(ufunc: np.ufunc) -> Any:
     def reduce(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+        if array.dtype == np.bool_:
+            return ufunc.reduce(array, axis=axis, keepdims=keepdims)
         return ufunc.reduce(unsigned(array), axis=axis, keepdims=keepdims).view(array.dtype)
 
     return reduce
@@ -28,6 +33,8 @@ def _plain(ufunc: np.ufunc) -> Any:
     def reduce(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
         if ufunc is np.add and array.dtype == np.bool_:  # i1 counts modulo 2
             return np.bitwise_xor.reduce(array, axis=axis, keepdims=keepdims)
+        if array.dtype == np.bool_ and ufunc in _SIGNED_TRUTH:
+            return _SIGNED_TRUTH[ufunc].reduce(array, axis=axis, keepdims=keepdims)
         kept: dict[str, Any] = {"dtype": array.dtype} if ufunc in (np.add, np.multiply) and array.dtype.kind in "iu" else {}
         return ufunc.reduce(array, axis=axis, keepdims=keepdims, **kept)
 

@@ -206,3 +206,29 @@ def test_control_flow_on_tensors_is_refused_at_its_line(body: str, line: int, na
 def test_scalar_arguments_are_refused() -> None:
     with pytest.raises(TreadleError, match="argument 1 of type f32"):
         lower("func.func @f(%x: tensor<5xf32>, %s: f32) -> tensor<5xf32> { return %x : tensor<5xf32> }")
+
+
+def read_through(index: str, source: str, result: str, element: str = "f32") -> str:
+    return f"""func.func @f(%x: tensor<{source}x{element}>) -> tensor<{result}x{element}> {{
+  %e = tensor.empty() : tensor<{result}x{element}>
+  %0 = linalg.generic {{indexing_maps = [affine_map<(d0) -> ({index})>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}}
+      ins(%x : tensor<{source}x{element}>) outs(%e : tensor<{result}x{element}>) {{
+  ^bb0(%a: {element}, %o: {element}):
+    linalg.yield %a : {element}
+  }} -> tensor<{result}x{element}>
+  return %0 : tensor<{result}x{element}>
+}}"""
+
+
+@pytest.mark.parametrize("index", ["d0 floordiv 2", "d0 mod 3", "d0 ceildiv 4", "d0 * 2 + d0 mod 2"])
+def test_index_expressions_that_divide_are_refused_at_their_line(index: str) -> None:
+    with pytest.raises(TreadleError) as caught:
+        lower(read_through(index, "25", "9"))
+    assert (caught.value.code, caught.value.location and caught.value.location.line) == ("TR301", 3)
+    assert index.split()[-2] in caught.value.message
+
+
+def test_elements_of_type_index_are_refused_at_their_line() -> None:
+    with pytest.raises(TreadleError, match="elements of type index") as caught:
+        lower(read_through("d0", "9", "9", "index"))
+    assert (caught.value.code, caught.value.location and caught.value.location.line) == ("TR301", 3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from transforms.tensor.dispatch_programs import Array, body_generics, compare, host_ops, kernels, lower
 
-from treadle.analysis.indexing import Contraction, Elementwise, Fill, Reduction, classify
+from treadle.analysis.indexing import Contraction, Copy, Elementwise, Fill, Reduction, classify
 from treadle.dialects import dispatch
 from treadle.errors import TreadleError
 from treadle.ir.dialects import arith, builtin, linalg
@@ -275,3 +275,17 @@ def test_normalize_leaves_normal_generics_alone() -> None:
     assert print_module(module) == printed
     assert isinstance(classify(before), Elementwise)
     assert not [op for op in module.walk() if isinstance(op, linalg.ops.FillOp)]
+
+
+@pytest.mark.parametrize(("m", "n"), [(3, 5), (0, 5), (1, 1)])
+def test_contractions_over_nothing_give_way_to_their_initial_values(m: int, n: int) -> None:
+    text = contraction("linalg.matmul", f"{m}x0xf16", f"0x{n}xf16", f"{m}x{n}xf32")
+    module = compare(text, normal(m, 0), normal(0, n), normal(m, n))
+    assert [type(classify(op)) for kernel in kernels(module) for op in body_generics(kernel)] == [Copy]
+
+
+@pytest.mark.parametrize("result", ["i1", "i8"])
+def test_truth_values_are_joined_by_and_then_by_or(result: str) -> None:
+    (generic,) = generics(generalized(contraction("linalg.matmul", "3x5xi1", "5x7xi1", f"3x7x{result}")))
+    names = [op.name for op in generic.body.block.ops]
+    assert names[-3:-1] == (["arith.andi", "arith.ori"] if result == "i1" else ["arith.muli", "arith.addi"])

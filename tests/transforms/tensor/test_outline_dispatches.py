@@ -299,3 +299,19 @@ def test_affine_and_index_arithmetic_in_sizes() -> None:
 def test_empty_tensor_returned() -> None:
     module, _ = lower("func.func @f() -> tensor<3xf32> { %e = tensor.empty() : tensor<3xf32> return %e : tensor<3xf32> }")
     assert len(kernels(module)) == 0
+
+
+BACKWARDS = """func.func @f(%x: tensor<?xf32>, %y: tensor<?xf32>) -> tensor<?xf32> {
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0) -> (12 - d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+      ins(%x : tensor<?xf32>) outs(%y : tensor<?xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    linalg.yield %a : f32
+  } -> tensor<?xf32>
+  return %0 : tensor<?xf32>
+}"""
+
+
+def test_backward_reads_are_checked_at_both_ends() -> None:
+    module = compare(BACKWARDS, normal(13), normal(9))
+    checks = {(op.left.data, op.relation.data, op.right.data) for op in host_ops(module, dispatch.CheckOp)}
+    assert checks == {("13", "<=", "s0"), ("0", "<=", "13 - s1")}

@@ -48,15 +48,19 @@ def projection_maps(loops: int, *results: Sequence[int]) -> Maps:
 
 
 def contraction_body(inputs: Sequence[SSAValue], outputs: Sequence[SSAValue]) -> Region:
-    """`out + cast(lhs) * cast(rhs)` on scalars."""
+    """`out + cast(lhs) * cast(rhs)` on scalars; as in MLIR, truth values are joined by and, then by or."""
     types = [element_type(value) for value in (*inputs, *outputs)]
     if len(types) != 3 or not all(isinstance(kind, AnyFloat | IntegerType) for kind in types):
         raise VerifyException("a contraction takes two inputs and one output of float or integer elements")
     block = Block(arg_types=types)
     lhs, rhs = (cast_scalar(block, argument, types[2]) for argument in block.args[:2])
-    is_float = isinstance(types[2], AnyFloat)
-    product = arith.MulfOp(lhs, rhs) if is_float else arith.MuliOp(lhs, rhs)
-    total = arith.AddfOp(block.args[2], product) if is_float else arith.AddiOp(block.args[2], product)
+    multiply, add = arith.MuliOp, arith.AddiOp
+    if isinstance(types[2], AnyFloat):
+        multiply, add = arith.MulfOp, arith.AddfOp
+    elif types[2] == IntegerType(1):
+        multiply, add = arith.AndIOp, arith.OrIOp
+    product = multiply(lhs, rhs)
+    total = add(block.args[2], product)
     block.add_ops([product, total, YieldOp(total)])
     return Region(block)
 

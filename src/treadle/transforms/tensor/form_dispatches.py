@@ -4,14 +4,15 @@ Level: tensor, after normalize-generics and fold-data-movement. Reads: generics,
 Writes: `dispatch.region` holding copies of a group's generics with their `tensor.empty` and `linalg.fill` initial values (`grouping.py`
 decides the groups); the root carries `dispatch.root`, the region `origin`. The block is reordered so that values are defined before uses.
 Leaves alone: slices, reshapes, constants and index arithmetic, which the host program handles.
-Refuses (`TreadleError` TR301): loops and branches on tensors, operations without a kernel, results that are no projection of the loops.
+Refuses (`TreadleError` TR301): loops and branches on tensors, operations without a kernel, results that are no projection of the
+loops, index expressions with division or remainder, elements of type `index`.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle import errors
-from treadle.analysis.indexing import is_projection, map_dims, tensor_of
+from treadle.analysis.indexing import is_linear, is_projection, map_dims, tensor_of
 from treadle.analysis.shapes import unsupported
 from treadle.dialects import dispatch
 from treadle.errors import InternalError, TreadleError
@@ -79,6 +80,22 @@ def _check_generic(op: linalg.ops.GenericOp) -> None:
                 location_of(op),
                 what=f"'linalg.{origin_of(op)}' with the result map {map_}",
                 hint="let each parallel loop be one axis of every result, and reductions none",
+            )
+    for map_ in view.input_maps:
+        if not all(is_linear(expr) for expr in map_.results):
+            raise TreadleError(
+                errors.UNSUPPORTED,
+                location_of(op),
+                what=f"'linalg.{origin_of(op)}' that reads through {map_}",
+                hint="index with sums of loops and constants times loops; split an axis with tensor.expand_shape instead of dividing",
+            )
+    for value in (*op.inputs, *op.outputs):
+        if (type_ := tensor_of(value)) is not None and isinstance(type_.element_type, builtin.IndexType):
+            raise TreadleError(
+                errors.UNSUPPORTED,
+                location_of(op),
+                what=f"'linalg.{origin_of(op)}' on elements of type index",
+                hint="use i32 or i64 elements, and arith.index_cast in the body",
             )
     for inner in view.body.walk():
         if inner.name.split(".")[0] not in ("arith", "math") and not isinstance(inner, linalg.ops.YieldOp | linalg.ops.IndexOp):
