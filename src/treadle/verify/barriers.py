@@ -1,0 +1,297 @@
+"""Where agents meet: workgroup, named and cluster barriers, and the phases of mbarriers."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from treadle.verify.clocks import Agent, Clock, join
+from treadle.verify.events import Event
+
+if TYPE_CHECKING:
+    from treadle.verify.engine import Engine
+
+
+@dataclass(slots=True)
+class Phases:
+    """One mbarrier: how many phases are complete, and what the current one has got so far."""
+
+    needed: int
+    completed: int = 0
+    arrived: int = 0
+    announced: int = 0
+    delivered: int = 0
+    clock: Clock = field(default_factory=list[int])
+    completions: dict[int, Clock] = field(default_factory=dict[int, Clock])
+    waiters: dict[int, list[tuple[Agent, int, Event]]] = field(default_factory=dict[int, list[tuple[Agent, int, Event]]])
+    parts: dict[tuple[int, int], list[Clock]] = field(default_factory=dict[tuple[int, int], list[Clock]])
+
+
+@dataclass(slots=True)
+class Meeting:
+    """A named barrier: meetings so far, and who has come to the next."""
+
+    over: int = 0
+    warps: int = 0
+    clock: Clock = field(default_factory=list[int])
+    came: list[Agent] = field(default_factory=list[Agent])
+
+
+class Barriers:
+    """All barriers of a run."""
+
+    def __init__(self, engine: "Engine") -> None:
+        self.engine = engine
+        self.phases = [Phases(needed) for needed in engine.program.mbarriers.arrivals]
+        self.named: dict[str, Meeting] = {}
+
+    # --- the whole workgroup
+
+    def meet(self, agent: Agent, event: Event) -> bool:
+        """Arrive and wait for all; True once the meeting is over."""
+        agent.last_sync = event
+        if not event.is_bare:
+            self.engine.flush(agent)
+        agent.tick()
+        agent.blocked, agent.waiting = event.kind, event
+        active = self.engine.active
+        if any(other.blocked != event.kind for other in active):
+            return False
+        known: Clock = []
+        for other in active:
+            join(known, other.clock)
+        for other in active:
+            other.clock = list(known)
+            other.blocked = "" if other is agent else "met"
+        self.engine.memory.forget_ordered(self.engine, [known])
+        return True
+
+    def retry(self, agent: Agent) -> bool:
+        """Whether a waiting strand may go on; the operation it waited at is then behind it."""
+        if agent.blocked == "met":
+            agent.blocked = ""
+            agent.frames[-1].position += 1
+            return True
+        if agent.blocked == "phase":
+            event = agent.waiting
+            if event is not None and self.phases[event.barrier].completed >= agent.target:
+                agent.blocked = ""
+                self._pass(agent, event)
+                agent.frames[-1].position += 1
+                return True
+        return False
+
+    # --- named barriers
+
+    def meet_named(self, agent: Agent, event: Event) -> bool:
+        """Arrive, and wait unless the operation only announces."""
+        engine, name = self.engine, event.queue
+        agent.last_sync = event
+        engine.flush(agent)
+        agent.tick()
+        meeting = self.named.setdefault(name, Meeting())
+        component = engine.components.meeting(name)
+        if agent in meeting.came or agent.at(component) < meeting.over:
+            place = engine.place(agent, event)
+            engine.report(
+                "V5",
+                f"{agent.strand.name} may come to named barrier {name} again before its last meeting is over",
+                agent,
+                event,
+                memory=f"named barrier {name}",
+                missing="an order between the end of the last meeting and this arrival",
+                steps=(place.describe() + ": arrives, and may be counted into the meeting before",),
+            )
+        meeting.came.append(agent)
+        meeting.warps += agent.strand.warps
+        join(meeting.clock, agent.clock)
+        agent.blocked, agent.waiting = ("", None) if event.is_arrive else ("named", event)
+        if meeting.warps < event.number:
+            return event.is_arrive
+        if meeting.warps > event.number:
+            engine.report(
+                "V5",
+                f"{meeting.warps} warps come to a meeting of {event.number} at named barrier {name}",
+                agent,
+                event,
+                memory=f"named barrier {name}",
+                missing="as many warps as the barrier counts",
+            )
+        self.named[name] = Meeting(meeting.over + 1)
+        for other in meeting.came:
+            if other is agent or other.blocked == "named":
+                join(other.clock, meeting.clock)
+                other.put(component, meeting.over + 1)
+                other.blocked = "" if other is agent else "met"
+        if event.is_arrive:
+            return True
+        engine.memory.forget_ordered(engine, [other.clock for other in engine.active])
+        return True
+
+    # --- mbarriers
+
+    def token(self, barrier: int) -> tuple[int, int]:
+        """The component and value that say that the current phase is complete."""
+        return self.engine.components.mbarrier + barrier, self.phases[barrier].completed + 1
+
+    def arrive(self, agent: Agent, event: Event) -> bool:
+        """One arrival: of each warp outside roles, of a group once all its warps have come inside."""
+        agent.tick()
+        phases = self.phases[event.barrier]
+        strand = agent.strand
+        self._check_arrival(agent, event, phases)
+        if strand.counts_alone:
+            self._count(agent, event, phases, strand.warps, agent.clock)
+            return True
+        team = [other for other in self.engine.active if other.strand.team == strand.team]
+        phases.parts.setdefault((strand.team, strand.number), []).append(list(agent.clock))
+        if all(phases.parts.get((strand.team, other.number)) for other in team):
+            known: Clock = []
+            for other in team:
+                join(known, phases.parts[(strand.team, other.number)].pop(0))
+            self._count(agent, event, phases, 1, known)
+        return True
+
+    def expect(self, agent: Agent, event: Event) -> bool:
+        """One arrival that announces bytes."""
+        agent.tick()
+        phases = self.phases[event.barrier]
+        self._check_arrival(agent, event, phases)
+        phases.announced += event.number
+        self._count(agent, event, phases, 1, agent.clock)
+        return True
+
+    def deliver(self, agent: Agent, event: Event) -> None:
+        """Bytes of a copy come in."""
+        phases = self.phases[event.barrier]
+        phases.delivered += event.number
+        self._complete(agent, event, phases)
+
+    def _check_arrival(self, agent: Agent, event: Event, phases: Phases) -> None:
+        engine = self.engine
+        if agent.at(engine.components.mbarrier + event.barrier) < phases.completed:
+            name = engine.program.mbarriers.names[event.barrier]
+            engine.report(
+                "V5",
+                f"{event.op.name} of {name} may be counted into the phase before the one it belongs to",
+                agent,
+                event,
+                memory=name,
+                missing=f"an order between the completion of phase {phases.completed - 1} of {name} and this arrival",
+                steps=(engine.place(agent, event).describe() + f": arrives while phase {phases.completed - 1} is not complete yet",),
+            )
+
+    def _count(self, agent: Agent, event: Event, phases: Phases, arrivals: int, clock: Clock) -> None:
+        engine = self.engine
+        phases.arrived += arrivals
+        join(phases.clock, clock)
+        if phases.arrived > phases.needed:
+            name = engine.program.mbarriers.names[event.barrier]
+            engine.report(
+                "V5",
+                f"{name} gets {phases.arrived} arrivals in a phase that takes {phases.needed}",
+                agent,
+                event,
+                memory=name,
+                missing="an arrival count that is the number of agents that arrive",
+            )
+            phases.arrived = phases.needed
+        self._complete(agent, event, phases)
+
+    def _complete(self, agent: Agent, event: Event, phases: Phases) -> None:
+        engine = self.engine
+        if phases.arrived < phases.needed or phases.delivered < phases.announced:
+            return
+        name = engine.program.mbarriers.names[event.barrier]
+        if phases.delivered > phases.announced:
+            engine.report(
+                "V5",
+                f"{name} is told of {phases.announced} bytes, its copies bring {phases.delivered}",
+                agent,
+                event,
+                memory=name,
+                missing=f"an expect of {phases.delivered} bytes",
+                steps=(f"the phase completes after {phases.announced} bytes", "a reader goes on before the others are there"),
+            )
+        phases.completed += 1
+        component = engine.components.mbarrier + event.barrier
+        clock = phases.clock
+        clock.extend([0] * (component + 1 - len(clock)))
+        clock[component] = phases.completed
+        phases.completions[phases.completed] = clock
+        phases.completions.pop(phases.completed - 2, None)
+        for waiter, time, waited in phases.waiters.pop(phases.completed - 1, ()):
+            if clock[waiter.number] < time:
+                self._report_overtaken(waiter, waited, phases, name)
+        phases.arrived = phases.announced = phases.delivered = 0
+        phases.clock = []
+
+    def wait_phase(self, agent: Agent, event: Event) -> bool:
+        """Wait for the oldest phase that could let the strand pass."""
+        phases = self.phases[event.barrier]
+        known = agent.at(self.engine.components.mbarrier + event.barrier)
+        agent.target = known if (known + 1) % 2 == event.number % 2 else known + 1
+        if phases.completed < agent.target:
+            agent.blocked, agent.waiting = "phase", event
+            return False
+        self._pass(agent, event)
+        return True
+
+    def _pass(self, agent: Agent, event: Event) -> None:
+        phases = self.phases[event.barrier]
+        agent.last_sync = event
+        now = agent.tick()
+        if (clock := phases.completions.get(agent.target)) is not None:
+            join(agent.clock, clock)
+        agent.put(self.engine.components.mbarrier + event.barrier, agent.target)
+        if phases.completed > agent.target:
+            self._report_overtaken(agent, event, phases, self.engine.program.mbarriers.names[event.barrier])
+        else:
+            phases.waiters.setdefault(agent.target, []).append((agent, now, event))
+
+    def _report_overtaken(self, agent: Agent, event: Event, phases: Phases, name: str) -> None:
+        place = self.engine.place(agent, event)
+        self.engine.report(
+            "V5",
+            f"{agent.strand.name} waits for a phase of {name} that the next phase may overtake",
+            agent,
+            event,
+            memory=name,
+            missing=f"an order between this wait and the next completion of {name}",
+            steps=(f"two more phases' worth of arrivals reach {name}", place.describe() + ": sees the wrong parity and waits on"),
+        )
+        del phases
+
+    # --- nobody can go on
+
+    def report_stuck(self) -> None:
+        """Who waits for what, when nobody can go on."""
+        engine = self.engine
+        waiting = [agent for agent in engine.active if not agent.is_done]
+        steps = [f"{agent.strand.name}: {self._awaited(agent)}" for agent in waiting]
+        ended = [agent.strand.name for agent in engine.active if agent.is_done]
+        if ended:
+            steps.append(f"{', '.join(ended)}: ended")
+        agent = next((a for a in waiting if a.waiting is not None), waiting[0])
+        event = agent.waiting
+        if event is None:  # waits for others to come to the roles
+            other = next((a for a in engine.main if a.waiting is not None), None)
+            event = other.waiting if other is not None else None
+        if event is None:
+            return
+        engine.report_last(
+            f"nothing can go on: {self._awaited(agent)}",
+            agent,
+            event,
+            tuple(steps),
+        )
+
+    def _awaited(self, agent: Agent) -> str:
+        event, engine = agent.waiting, self.engine
+        if agent.blocked == "phase" and event is not None:
+            phases, name = self.phases[event.barrier], engine.program.mbarriers.names[event.barrier]
+            left = f"{phases.arrived} of {phases.needed} arrivals, {phases.delivered} of {phases.announced} bytes"
+            return f"waits for phase {agent.target - 1} of {name} (has {left})"
+        if agent.blocked == "named" and event is not None:
+            return f"waits at named barrier {event.queue} ({self.named[event.queue].warps} of {event.number} warps)"
+        if agent.blocked == "roles":
+            return "waits for the other warps before pipe.roles"
+        return f"waits at a {agent.blocked or 'barrier'} for others that never come to it"

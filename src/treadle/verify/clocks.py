@@ -1,0 +1,132 @@
+"""Happens-before as vector clocks over components: the time of every strand, its last fence, and what has retired or completed.
+
+A component counts: steps of a strand, groups of a queue that are known to be retired, phases of an mbarrier known to be complete. An
+operation that completes later has a token (component, value): it happened before everything whose clock has reached the value.
+"""
+
+from dataclasses import dataclass, field
+
+from treadle.verify.events import Access, Event
+from treadle.verify.program import Program, Strand
+
+Clock = list[int]
+
+
+class Components:
+    """The numbers of the components of a program."""
+
+    def __init__(self, program: Program) -> None:
+        count = len(program.strands)
+        self.mbarrier = 2 * count
+        self.size = self.mbarrier + len(program.mbarriers)
+        self._queues: dict[tuple[int, str], int] = {}
+        self._meetings: dict[str, int] = {}
+        self.strand_count = count
+
+    def fence(self, strand: int) -> int:
+        """The time of the last fence of a strand; the strand's own time is the component of its number."""
+        return self.strand_count + strand
+
+    def queue(self, strand: int, name: str) -> int:
+        """Groups of a strand's queue known to be retired."""
+        return self._number(self._queues, (strand, name))
+
+    def meeting(self, name: str) -> int:
+        """Meetings at a named barrier known to be over."""
+        return self._number(self._meetings, name)
+
+    def _number(self, table: dict, key: object) -> int:  # pyright: ignore[reportMissingTypeArgument, reportUnknownParameterType]
+        found = table.get(key)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if found is None:
+            found = table[key] = self.size
+            self.size += 1
+        return found  # pyright: ignore[reportUnknownVariableType]
+
+
+def reached(clock: Clock, component: int, value: int) -> bool:
+    """Whether a clock knows of a token."""
+    return component < len(clock) and clock[component] >= value
+
+
+def join(clock: Clock, other: Clock) -> None:
+    """Let `clock` know what `other` knows."""
+    short = len(other) - len(clock)
+    if short > 0:
+        clock.extend([0] * short)
+    for at, value in enumerate(other):
+        if value > clock[at]:
+            clock[at] = value
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """An access that later ones may have to be ordered after; complete for those who know the token."""
+
+    agent: "Agent"
+    event: Event
+    access: Access
+    component: int
+    value: int
+    iteration: int
+    done: int = -1
+
+    def sort_key(self) -> tuple[int, int, int]:
+        """A number for the record that does not depend on time."""
+        return self.agent.strand.number, self.event.op_index, id(self.access)
+
+
+@dataclass(slots=True)
+class Frame:
+    """Where a strand stands in a row of nodes. In a loop: its node, the segment, how many rounds of the segment are `left` (this one
+    included), the iteration of the round, and the iteration of the loop (`number`)."""
+
+    items: tuple[int, ...]
+    position: int = 0
+    loop: int = -1
+    segment: int = -1
+    left: int = 0
+    iteration: int = 0
+    number: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Agent:
+    """A strand at work: its clock, its queues, where it stands, and what it waits for (`blocked`: empty when it does not)."""
+
+    strand: Strand
+    clock: Clock
+    frames: list[Frame] = field(default_factory=list[Frame])
+    closed: dict[str, int] = field(default_factory=dict[str, int])
+    registers: dict[int, tuple[int, int, Event]] = field(default_factory=dict[int, tuple[int, int, Event]])
+    retired: dict[str, list[tuple[int, int]]] = field(default_factory=dict[str, list[tuple[int, int]]])
+    blocked: str = ""
+    waiting: Event | None = None
+    target: int = 0
+    last_sync: Event | None = None
+    is_done: bool = False
+
+    @property
+    def number(self) -> int:
+        """The strand's number, which is also its component."""
+        return self.strand.number
+
+    def at(self, component: int) -> int:
+        """The clock's value of a component."""
+        return self.clock[component] if component < len(self.clock) else 0
+
+    def put(self, component: int, value: int) -> None:
+        """Raise a component."""
+        if component >= len(self.clock):
+            self.clock.extend([0] * (component + 1 - len(self.clock)))
+        if value > self.clock[component]:
+            self.clock[component] = value
+
+    def tick(self) -> int:
+        """One step further."""
+        now = self.clock[self.strand.number] + 1
+        self.clock[self.strand.number] = now
+        return now
+
+    def iteration(self) -> int:
+        """The iteration of the innermost loop it is in, -1 in none; the repetitions left out count."""
+        return self.frames[-1].number if self.frames else -1

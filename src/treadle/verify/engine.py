@@ -1,0 +1,317 @@
+"""Happens-before of one trace: every strand is run, in any order that its waits allow, and every access is held against those before it.
+
+What a wait is sure of does not depend on the interleaving: barriers count arrivals, and a wait for a phase is taken to be sure of no more
+than the oldest phase that would let it pass. So one run finds the races of all interleavings. The checks of mbarriers and named barriers
+(`barriers.py`) see to it that no interleaving counts an arrival into another phase or meeting.
+"""
+
+import contextlib
+from collections.abc import Callable
+
+from treadle.verify.barriers import Barriers
+from treadle.verify.clocks import Agent, Clock, Components, Frame, Record, join, reached
+from treadle.verify.events import COMMITTED_QUEUES, Access, Event, LoopNode, RolesNode, Trace
+from treadle.verify.findings import Finding, Place, Rule
+from treadle.verify.memory import Memory
+from treadle.verify.program import Program
+from treadle.verify.repetition import Repetitions
+
+MAX_STEPS_OF_A_REPORT = 6
+
+
+class Stop(Exception):
+    """Enough was found."""
+
+
+class Engine:
+    """One run of a program over one trace."""
+
+    def __init__(self, program: Program, trace: Trace, memory: Memory, max_findings: int) -> None:
+        self.program = program
+        self.nodes = trace.nodes
+        self.trace = trace
+        self.max_findings = max_findings
+        self.findings: dict[tuple[str, int, int], Finding] = {}
+        self.components = Components(program)
+        self.memory = memory
+        self.memory.start()
+        self.barriers = Barriers(self)
+        self.agents = [Agent(strand, [0] * self.components.size) for strand in program.strands]
+        self.main = [agent for agent in self.agents if agent.strand.trace < 0]
+        self.active = self.main
+        self.resume: list[Agent] = []
+        for agent in self.main:
+            agent.frames = [Frame(trace.root)]
+
+    def run(self) -> list[Finding]:
+        """All findings, in the order found."""
+        repetitions = Repetitions(self)
+        try:
+            while True:
+                if not self._round():
+                    if self._end_of_roles():
+                        continue
+                    if all(agent.is_done for agent in self.active):
+                        break
+                    self.barriers.report_stuck()
+                    return list(self.findings.values())
+                repetitions.look()
+            self._end()
+        except Stop:
+            pass
+        return list(self.findings.values())
+
+    def _round(self) -> bool:
+        moved = False
+        for agent in tuple(self.active):
+            if not agent.is_done and (not agent.blocked or self.barriers.retry(agent)):
+                moved = True
+                self._advance(agent)
+        return moved
+
+    # --- control
+
+    def _advance(self, agent: Agent) -> None:
+        """Run a strand to its next block or the end of an iteration of a repeated stretch."""
+        while agent.frames:
+            frame = agent.frames[-1]
+            if frame.position >= len(frame.items):
+                if frame.loop < 0 or not self._next_iteration(frame):
+                    agent.frames.pop()
+                    continue
+                return
+            node = self.nodes[frame.items[frame.position]]
+            if isinstance(node, LoopNode):
+                number = frame.items[frame.position]
+                frame.position += 1
+                first = node.segments[0]
+                agent.frames.append(Frame(first.iterations[0], 0, number, 0, first.count, 0, first.first))
+                continue
+            if isinstance(node, RolesNode):
+                if not self._meet_for_roles(agent, node):
+                    return
+                continue
+            if not self.execute(agent, node):
+                return
+            frame.position += 1
+        agent.is_done = True
+
+    def _next_iteration(self, frame: Frame) -> bool:
+        node = self.nodes[frame.loop]
+        if not isinstance(node, LoopNode):
+            return False
+        segment = node.segments[frame.segment]
+        frame.iteration += 1
+        frame.number += 1
+        if frame.iteration == len(segment.iterations):
+            frame.iteration = 0
+            frame.left -= 1
+            if not frame.left:
+                frame.segment += 1
+                if frame.segment == len(node.segments):
+                    return False
+                segment = node.segments[frame.segment]
+                frame.left, frame.number = segment.count, segment.first
+        frame.items = segment.iterations[frame.iteration]
+        frame.position = 0
+        return True
+
+    def _meet_for_roles(self, agent: Agent, node: RolesNode) -> bool:
+        """Roles start when all warps have come to them."""
+        agent.blocked = "roles"
+        if any(other.blocked != "roles" for other in self.main):
+            return False
+        known: Clock = []
+        for other in self.main:
+            join(known, other.clock)
+        self.resume = self.main
+        self.active = [a for a in self.agents if a.strand.trace >= 0]
+        for other in self.active:
+            other.clock = list(known)
+            other.frames = [Frame(node.traces[other.strand.trace])]
+            other.is_done, other.blocked = False, ""
+            other.clock.extend([0] * (self.components.size - len(other.clock)))
+        return False
+
+    def _end_of_roles(self) -> bool:
+        if not self.resume or not all(agent.is_done for agent in self.active):
+            return False
+        known: Clock = []
+        for agent in self.active:
+            join(known, agent.clock)
+        for agent in self.resume:
+            join(agent.clock, known)
+            agent.blocked = ""
+            agent.frames[-1].position += 1
+        self.active, self.resume = self.resume, []
+        return True
+
+    # --- events
+
+    def execute(self, agent: Agent, event: Event) -> bool:
+        """Do one event; False where the strand has to wait and try it again."""
+        if event.is_elected and not agent.strand.is_elected:
+            return True
+        return _ACTIONS[event.kind](self, agent, event)
+
+    def _access(self, agent: Agent, event: Event) -> bool:
+        now = agent.tick()
+        for register in event.uses:
+            self._use(agent, event, register)
+        for register in event.chained:
+            token = agent.registers.get(register)
+            if token is not None and token[2].queue != event.queue:
+                self._use(agent, event, register)
+        queue = event.queue
+        if queue and queue not in COMMITTED_QUEUES:
+            agent.closed[queue] = agent.closed.get(queue, 0) + 1
+        for access in event.accesses:
+            self.memory.check(self, agent, event, access)
+        for access in event.accesses:
+            self.memory.add(self._record(agent, event, access, now))
+        for register in event.defines:
+            agent.registers[register] = (self.components.queue(agent.number, queue), agent.closed.get(queue, 0) + 1, event)
+        if event.barrier >= 0:
+            self.barriers.deliver(agent, event)
+        return True
+
+    def _record(self, agent: Agent, event: Event, access: Access, now: int) -> Record:
+        queue = access.queue
+        iteration = agent.iteration()
+        if not queue:
+            return Record(agent, event, access, agent.number, now, iteration, now)
+        if queue == "mbarrier":
+            component, value = self.barriers.token(event.barrier)
+            return Record(agent, event, access, component, value, iteration)
+        if queue in COMMITTED_QUEUES:
+            value = agent.closed.get(queue, 0) + 1
+        else:
+            if access.in_local_order:
+                agent.closed[queue] = agent.closed.get(queue, 0) + 1
+            value = agent.closed[queue]
+        name = "bulk_store read" if queue == "bulk_store" and not access.is_write else queue
+        return Record(agent, event, access, self.components.queue(agent.number, name), value, iteration)
+
+    def _use(self, agent: Agent, event: Event, register: int) -> None:
+        token = agent.registers.get(register)
+        if token is None or reached(agent.clock, token[0], token[1]):
+            return
+        first, second = self.place(agent, token[2]), self.place(agent, event)
+        self.report(
+            "V1",
+            f"the result of {first.op.name} is used while it may not be there yet",
+            agent,
+            event,
+            first=first,
+            memory=f"register tile of {token[2].queue}",
+            missing=f"a wait of \"{token[2].queue}\" that retires the group of the first, before the second",
+            steps=(first.describe() + ": issued", second.describe() + ": reads the tile; the group may still be at work"),
+        )
+
+    def _move(self, agent: Agent, event: Event) -> bool:
+        registers = agent.registers
+        values = [registers.get(source) for _, source in event.moves]
+        for (to, _), value in zip(event.moves, values, strict=True):
+            if value is None:
+                registers.pop(to, None)
+            else:
+                registers[to] = value
+        return True
+
+    def _commit(self, agent: Agent, event: Event) -> bool:
+        agent.closed[event.queue] = agent.closed.get(event.queue, 0) + 1
+        return True
+
+    def _wait(self, agent: Agent, event: Event) -> bool:
+        now = agent.tick()
+        agent.last_sync = event
+        retired = agent.closed.get(event.queue, 0) - event.number
+        if retired > 0:
+            names = [event.queue] if not event.is_read_wait else []
+            if event.queue == "bulk_store":
+                names.append("bulk_store read")
+            for name in names:
+                agent.put(self.components.queue(agent.number, name), retired)
+            if not event.is_read_wait:
+                agent.retired.setdefault(event.queue, []).append((retired, now))
+        return True
+
+    def flush(self, agent: Agent) -> None:
+        """The strand's accesses to shared memory in its local queue are complete."""
+        queue = self.program.local_queue
+        if queue and (issued := agent.closed.get(queue, 0)):
+            agent.put(self.components.queue(agent.number, queue), issued)
+
+    def _fence(self, agent: Agent, event: Event) -> bool:
+        if event.queue == "async_shared":
+            agent.put(self.components.fence(agent.number), agent.tick())
+        return True
+
+    def _barrier(self, agent: Agent, event: Event) -> bool:
+        if event.groups is not None and agent.strand.group not in event.groups:
+            return True
+        return self.barriers.meet(agent, event)
+
+    def report_last(self, message: str, agent: Agent, event: Event, steps: tuple[str, ...]) -> None:
+        """The finding that ends a run: nobody can go on."""
+        with contextlib.suppress(Stop):
+            self.report("V5", message, agent, event, missing="whoever it waits for, on every path and for every trip count", steps=steps)
+
+    # --- the end
+
+    def _end(self) -> None:
+        known: Clock = []
+        for agent in self.main:
+            join(known, agent.clock)
+        for record in self.memory.unfinished(known):
+            self.report(
+                "V2",
+                f"the kernel may end while {record.event.op.name} still works on {record.access.region.describe()}",
+                record.agent,
+                record.event,
+                memory=record.access.region.describe(),
+                missing="a wait for the operation before the kernel ends",
+                iteration=record.iteration,
+                steps=(self.place(record.agent, record.event, record.iteration).describe() + ": issued", "the kernel ends"),
+            )
+
+    # --- reports
+
+    def place(self, agent: Agent, event: Event, iteration: int | None = None) -> Place:
+        """A dynamic operation as reports show it."""
+        return Place(event.op, event.op_index, agent.strand.name, agent.iteration() if iteration is None else iteration)
+
+    def report(
+        self,
+        rule: Rule,
+        message: str,
+        agent: Agent,
+        event: Event,
+        *,
+        first: Place | None = None,
+        memory: str = "",
+        missing: str = "",
+        steps: tuple[str, ...] = (),
+        iteration: int | None = None,
+    ) -> None:
+        """Keep a finding; raises `Stop` when there are enough."""
+        trips = tuple(sorted(self.trace.trip_counts.items()))
+        found = Finding(rule, message, self.place(agent, event, iteration), first, memory, missing, steps[:MAX_STEPS_OF_A_REPORT], trips)
+        self.findings.setdefault(found.key, found)
+        if len(self.findings) >= self.max_findings:
+            raise Stop
+
+
+_ACTIONS: dict[str, Callable[[Engine, Agent, Event], bool]] = {
+    "access": Engine._access,  # pyright: ignore[reportPrivateUsage]
+    "move": Engine._move,  # pyright: ignore[reportPrivateUsage]
+    "commit": Engine._commit,  # pyright: ignore[reportPrivateUsage]
+    "wait": Engine._wait,  # pyright: ignore[reportPrivateUsage]
+    "fence": Engine._fence,  # pyright: ignore[reportPrivateUsage]
+    "barrier": Engine._barrier,  # pyright: ignore[reportPrivateUsage]
+    "cluster": Engine._barrier,  # pyright: ignore[reportPrivateUsage]
+    "named": lambda engine, agent, event: engine.barriers.meet_named(agent, event),
+    "arrive": lambda engine, agent, event: engine.barriers.arrive(agent, event),
+    "expect": lambda engine, agent, event: engine.barriers.expect(agent, event),
+    "wait_phase": lambda engine, agent, event: engine.barriers.wait_phase(agent, event),
+}

@@ -1,0 +1,90 @@
+"""What the checker reports: one record for each fault, and the user errors made from them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from treadle.errors import Entry, SourceLocation, TreadleError
+from treadle.ir.core import Operation
+from treadle.ir.locations import location_of
+
+Rule = Literal["V1", "V2", "V3", "V4", "V5", "V8"]
+"""V1 read before the wait, V2 overwritten while in use, V3 unordered between agents, V4 no fence, V5 barriers and phases, V8 never written."""
+
+SCHEDULE_RACE = Entry("TR411", "kernel '{kernel}': {message}", "{mend}")
+SCHEDULE_STUCK = Entry("TR412", "kernel '{kernel}': {message}", "{mend}")
+SCHEDULE_FENCE = Entry("TR413", "kernel '{kernel}': {message}", "{mend}")
+SCHEDULE_UNWRITTEN = Entry("TR414", "kernel '{kernel}': {message}", "{mend}")
+NOT_VERIFIABLE = Entry(
+    "TR415", "the schedule cannot be verified at '{op}': {reason}", "compute it from constants, loop numbers, sizes and workgroup ids"
+)
+
+_ENTRIES: dict[str, Entry] = {"V4": SCHEDULE_FENCE, "V5": SCHEDULE_STUCK, "V8": SCHEDULE_UNWRITTEN}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A dynamic operation in a report: who does it, in which iteration of the innermost loop (-1: in none)."""
+
+    op: Operation
+    op_index: int
+    agent: str
+    iteration: int = -1
+
+    @property
+    def location(self) -> SourceLocation | None:
+        """Where the operation stands in the text."""
+        return location_of(self.op)
+
+    def describe(self) -> str:
+        """`consumer 0: tile.contract (f.mlir:12:5), iteration 3`."""
+        at = self.location
+        where = f" ({at})" if at else ""
+        return f"{self.agent}: {self.op.name}{where}" + (f", iteration {self.iteration}" if self.iteration >= 0 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault. `first` is the earlier operation where there are two, `second` the one that is not ordered after it.
+
+    `missing`: the order that is not there. `steps`: an interleaving that goes wrong. `trip_counts`: iterations of each loop (by the loop's
+    number in the kernel) in the run that shows it.
+    """
+
+    rule: Rule
+    message: str
+    second: Place
+    first: Place | None = None
+    memory: str = ""
+    missing: str = ""
+    steps: tuple[str, ...] = ()
+    trip_counts: tuple[tuple[int, int], ...] = ()
+    mend: str = ""
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """Rule and both operations: findings of one key say the same."""
+        return self.rule, -1 if self.first is None else self.first.op_index, self.second.op_index
+
+    def explain(self) -> str:
+        """The whole story, several lines."""
+        lines = [f"{self.rule}: {self.message}"]
+        if self.missing:
+            lines.append(f"  missing order: {self.missing}")
+        if self.trip_counts:
+            lines.append("  trip counts: " + ", ".join(f"{count}" for _, count in self.trip_counts))
+        lines += [f"  {at}. {step}" for at, step in enumerate(self.steps, 1)]
+        if self.mend:
+            lines.append(f"  smallest change that mends it: {self.mend}")
+        return "\n".join(lines)
+
+    def error(self, kernel: str) -> TreadleError:
+        """The user error."""
+        details = self.explain().partition("\n")[2]
+        message = f"{self.message} [{self.rule}]" + (f"\n{details}" if details else "")
+        mend = self.mend or "order the two operations: a wait by whoever issued the first, then a barrier or an arrival that the second follows"
+        return TreadleError(_ENTRIES.get(self.rule, SCHEDULE_RACE), self.second.location, kernel=kernel, message=message, mend=mend)
+
+
+def unverifiable(op: Operation, reason: str) -> TreadleError:
+    """The error for a schedule that cannot be followed."""
+    return TreadleError(NOT_VERIFIABLE, location_of(op), op=op.name, reason=reason)

@@ -1,0 +1,208 @@
+"""The accesses that later ones have to be held against, and what has been written."""
+
+from typing import TYPE_CHECKING
+
+from treadle.ir.core import SSAValue
+from treadle.verify.clocks import Agent, Clock, Record, reached
+from treadle.verify.events import Access, Event
+from treadle.verify.program import Program
+from treadle.verify.regions import Buffer, Overlaps, Region, box_within, is_covered, warps_meet
+
+if TYPE_CHECKING:
+    from treadle.verify.engine import Engine
+
+Home = Buffer | SSAValue
+
+
+class Memory:
+    """Records of a run by buffer; the geometry is kept from run to run."""
+
+    def __init__(self, program: Program) -> None:
+        self.overlaps = Overlaps()
+        buffers = list(program.buffers.values())
+        self._neighbours: dict[Home, tuple[Home, ...]] = {
+            one: tuple(other for other in buffers if one is other or _share_bytes(one, other)) for one in buffers
+        }
+        self._has_async_machine = program.spec.async_matrix or program.spec.bulk_tensor is not None
+        self.start()
+
+    def start(self) -> None:
+        """Forget what happened."""
+        self.records: dict[Home, list[Record]] = {}
+        self.written: dict[Home, dict[Region, None]] = {}
+
+    def neighbours(self, home: Home) -> tuple[Home, ...]:
+        """A buffer and those that share bytes with it."""
+        return self._neighbours.get(home, (home,))
+
+    # --- checks
+
+    def check(self, engine: "Engine", agent: Agent, event: Event, access: Access) -> None:
+        """Report everything the access is not ordered after."""
+        region = access.region
+        for home in self.neighbours(region.buffer):
+            for record in self.records.get(home, ()):
+                if not (access.is_write or record.access.is_write) or not self.overlaps(record.access.region, region):
+                    continue
+                if record.agent is not agent and not self._can_meet(record, agent, access):
+                    continue
+                if not is_ordered(record, agent, access):
+                    self._report_race(engine, record, agent, event, access)
+                elif access.is_async and not record.access.is_async and record.access.is_write and not is_fenced(engine, record, agent.clock):
+                    self._report_fence(engine, record, agent, event, access)
+        if isinstance(region.buffer, Buffer) and not access.is_write and not self._is_written(region):
+            place = engine.place(agent, event)
+            engine.report(
+                "V8",
+                f"{event.op.name} reads {region.describe()}, which nothing has written before",
+                agent,
+                event,
+                memory=region.describe(),
+                missing="a write of these bytes before the read",
+                steps=(place.describe() + ": reads what is not there",),
+            )
+
+    def _can_meet(self, record: Record, agent: Agent, access: Access) -> bool:
+        one, other = record.access.part, access.part
+        if one is None or other is None or record.agent.strand.team != agent.strand.team:
+            return True
+        if record.access.region is not access.region and record.access.region.buffer is not access.region.buffer:
+            return True
+        return warps_meet(one, record.access.is_write, other, access.is_write)
+
+    def _is_written(self, region: Region) -> bool:
+        written = self.written.get(region.buffer)
+        if not written:
+            return False
+        return region in written or is_covered(region.box, [other.box for other in written])
+
+    def _report_race(self, engine: "Engine", record: Record, agent: Agent, event: Event, access: Access) -> None:
+        first, second = engine.place(record.agent, record.event, record.iteration), engine.place(agent, event)
+        earlier = record.access
+        in_flight = bool(earlier.queue) and not reached(record.agent.clock, record.component, record.value)
+        rule = "V3" if not in_flight else "V2" if access.is_write else "V1"
+        where = access.region.describe()
+        verb = "overwrites" if access.is_write else "reads"
+        does = "write" if earlier.is_write else "read"
+        by = "" if record.agent is agent else " of another agent"
+        message = f"{event.op.name} {verb} {where} while {record.event.op.name}{by} may still {does} it"
+        if in_flight and earlier.queue != "mbarrier":
+            missing = f'a wait of "{earlier.queue}" by {record.agent.strand.name} that retires the first'
+            missing += ", before the second" if record.agent is agent else ", then a barrier or arrival that the second follows"
+        elif earlier.queue == "mbarrier":
+            missing = f"a wait of {agent.strand.name} for the phase that the first completes, before the second"
+        else:
+            missing = f"a barrier or arrival of {record.agent.strand.name} after the first, which {agent.strand.name} waits for before the second"
+        steps = [first.describe() + f": starts to {does} {earlier.region.describe()}"]
+        if agent.last_sync is not None:
+            steps.append(f"{engine.place(agent, agent.last_sync).describe()}: passed, which says nothing about step 1")
+        steps.append(second.describe() + f": {verb} {where} while step 1 is under way")
+        engine.report(rule, message, agent, event, first=first, memory=where, missing=missing, steps=tuple(steps))
+
+    def _report_fence(self, engine: "Engine", record: Record, agent: Agent, event: Event, access: Access) -> None:
+        first, second = engine.place(record.agent, record.event, record.iteration), engine.place(agent, event)
+        where = access.region.describe()
+        engine.report(
+            "V4",
+            f"{event.op.name} accesses {where} through the async proxy, which may not see what {record.event.op.name} wrote",
+            agent,
+            event,
+            first=first,
+            memory=where,
+            missing=f'sync.fence "async_shared" by {record.agent.strand.name} after the first, ordered before the second',
+            steps=(
+                first.describe() + ": writes through the generic proxy",
+                second.describe() + ": goes past the generic proxy and finds the old bytes",
+            ),
+        )
+
+    # --- records
+
+    def add(self, record: Record) -> None:
+        """Keep an access; those that it makes superfluous go."""
+        access, agent = record.access, record.agent
+        region = access.region
+        old = self.records.get(region.buffer)
+        if old:
+            kept = [r for r in old if not _is_superseded(r, record)]
+            kept.append(record)
+            self.records[region.buffer] = kept
+        else:
+            self.records[region.buffer] = [record]
+        if access.is_write and isinstance(region.buffer, Buffer):
+            self._note_written(region)
+        del agent
+
+    def _note_written(self, region: Region) -> None:
+        written = self.written.setdefault(region.buffer, {})
+        if region not in written:
+            for other in [r for r in written if box_within(r.box, region.box)]:
+                del written[other]
+            written[region] = None
+        for home in self.neighbours(region.buffer):
+            if home is not region.buffer and (others := self.written.get(home)):
+                for other in [r for r in others if self.overlaps(r, region)]:
+                    del others[other]
+
+    def forget_ordered(self, engine: "Engine", clocks: list[Clock]) -> None:
+        """Drop what everybody knows to be over."""
+        for home, records in self.records.items():
+            if records:
+                self.records[home] = [r for r in records if not self._is_over(engine, r, clocks)]
+
+    def _is_over(self, engine: "Engine", record: Record, clocks: list[Clock]) -> bool:
+        component, value = record.component, record.value
+        for clock in clocks:
+            if not reached(clock, component, value):
+                return False
+        if self._has_async_machine and record.access.is_write and not record.access.is_async:
+            return all(is_fenced(engine, record, clock) for clock in clocks)
+        return True
+
+    def unfinished(self, known: Clock) -> list[Record]:
+        """Asynchronous accesses to shared memory that are not known to be over."""
+        return [
+            r
+            for home, records in self.records.items()
+            if isinstance(home, Buffer)
+            for r in records
+            if r.access.queue and not r.access.in_local_order and not reached(known, r.component, r.value)
+        ]
+
+
+def _share_bytes(one: Buffer, other: Buffer) -> bool:
+    if one.first is None or other.first is None:
+        return False
+    return one.first < other.first + other.size and other.first < one.first + one.size
+
+
+def is_ordered(record: Record, agent: Agent, access: Access) -> bool:
+    """Whether a record happened before an access that the agent makes now."""
+    if record.agent is agent and (not record.access.queue or (record.access.in_local_order and access.in_local_order)):
+        return True
+    return reached(agent.clock, record.component, record.value)
+
+
+def is_fenced(engine: "Engine", record: Record, clock: Clock) -> bool:
+    """Whether the writer fenced a generic write after it was done, and whoever has the clock knows."""
+    if record.done < 0:
+        retired = record.agent.retired.get(record.access.queue, ())
+        record.done = next((time for count, time in retired if count >= record.value), -1)
+        if record.done < 0:
+            return False
+    return reached(clock, engine.components.fence(record.agent.number), record.done)
+
+
+def _is_superseded(old: Record, new: Record) -> bool:
+    """Whether everything that has to come after `old` has to come after `new` too, which itself comes after `old`."""
+    same_agent = old.agent is new.agent
+    one, other = old.access, new.access
+    if not (same_agent and one is other):
+        if not box_within(one.region.box, other.region.box):
+            return False
+        if other.is_write:
+            if other.part is not None and not (same_agent and one.part == other.part):
+                return False
+        elif one.is_write or not same_agent or one.part != other.part:
+            return False
+    return is_ordered(old, new.agent, other)

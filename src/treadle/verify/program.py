@@ -1,0 +1,276 @@
+"""A kernel as the checker sees it: its agents, its memory, and which of its values decide what happens.
+
+Register tiles are tokens here; scalars matter where a slot, a parity, a loop bound or a branch depends on them, and nowhere else.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from treadle.dialects import pipe, sync, tile
+from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.tile_attributes import PointerType, is_shared
+from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
+from treadle.ir.dialects import builtin, scf
+from treadle.machine import TargetSpec, target_spec
+from treadle.verify.regions import Buffer
+
+LOCAL_QUEUES = ("lgkmcnt", "dscnt")
+GLOBAL_OPS = (tile.LoadOp, tile.StoreOp, tile.CopyOp, tile.CopyOutOp)
+
+
+@dataclass(frozen=True, slots=True)
+class Strand:
+    """Warps that stand for some of a team: `warps` of them. `trace`: which trace of `pipe.roles` it runs (-1: the kernel's own)."""
+
+    number: int
+    name: str
+    team: int
+    group: int
+    warps: int
+    is_elected: bool
+    trace: int = -1
+    counts_alone: bool = False
+
+
+class Mbarriers:
+    """The mbarriers of a kernel, numbered; `base[op]` is the number of an allocation's first."""
+
+    def __init__(self, allocs: Iterable[sync.MbarrierAllocOp]) -> None:
+        self.base: dict[Operation, int] = {}
+        self.arrivals: list[int] = []
+        self.names: list[str] = []
+        for op in allocs:
+            self.base[op] = len(self.arrivals)
+            count = op.slot_count()
+            name = f"%{op.result.name_hint}" if op.result.name_hint else f"mbarrier {len(self.base) - 1}"
+            self.arrivals += [op.arrivals.value.data] * count
+            self.names += [f"{name}[{slot}]" if count > 1 else name for slot in range(count)]
+
+    def __len__(self) -> int:
+        return len(self.arrivals)
+
+
+def is_elected(op: Operation) -> bool:
+    """Whether one thread of a team executes an operation for all."""
+    match op:
+        case tile.CopyOp():
+            return op.path.data == "bulk_tensor"
+        case tile.CopyOutOp() | sync.MbarrierExpectOp():
+            return True
+        case sync.CommitOp() | sync.WaitOp():
+            return op.queue.data == "bulk_store"
+        case _:
+            return False
+
+
+def is_async_queue(effect: Effect) -> bool:
+    """Whether an effect is the result of a queued operation in a register tile."""
+    return effect.completion == "queue" and isinstance(effect.resource.type, builtin.TensorType)
+
+
+class Program:
+    """A kernel with what is fixed about it."""
+
+    def __init__(self, kernel: tile.KernelOp, spec: TargetSpec | None = None) -> None:
+        self.kernel = kernel
+        self.spec = spec or target_spec(kernel.target.data)
+        self.ops: list[Operation] = list(kernel.body.walk())
+        self.index: dict[Operation, int] = {op: at for at, op in enumerate(self.ops)}
+        self.local_queue = next((q for q in LOCAL_QUEUES if q in self.spec.queues), "")
+        self.buffers: dict[SSAValue, Buffer] = {op.result: Buffer.of(op) for op in self.ops if isinstance(op, tile.AllocOp)}
+        self.mbarriers = Mbarriers(op for op in self.ops if isinstance(op, sync.MbarrierAllocOp))
+        self.strands = self._strands()
+        self.tracked_pointers = self._tracked_pointers()
+        self.single_view = self._single_views()
+        self.registers = self._registers()
+        self.deciding = self._deciding()
+        self.unknowns = self._unknowns()
+
+    # --- agents
+
+    def _strands(self) -> tuple[Strand, ...]:
+        roles = [op for op in self.ops if isinstance(op, pipe.RolesOp)]
+        outside = [op for op in self.ops if not _inside_role(op)]
+        warps = self.kernel.num_warps.value.data
+        named = [g for op in outside if isinstance(op, sync.BarrierOp) and op.groups is not None for g in tile.ints(op.groups)]
+        groups = min(max(2, *named, max(named) + 1), warps) if named else 1
+        found: list[Strand] = []
+        for group in range(groups):
+            name = "" if groups == 1 else ("leading " if group == 0 else "trailing " if groups == 2 else f"group {group} ")
+            self._add_team(found, name, 0, group, warps // groups, outside, elected=group == 0, alone=True)
+        for role in roles[:1]:
+            number = 0
+            for name, count, each, region in zip(role.role_names(), role.role_groups(), role.role_warps(), role.roles, strict=True):
+                inside = list(region.walk())
+                size = each if any(_is_done_by_all(op) for op in inside) else 1
+                for group in range(count):
+                    label = f"{name} {group} " if count > 1 else f"{name} "
+                    self._add_team(found, label, number + 1, group, size, inside, elected=True, alone=False, trace=number)
+                    number += 1
+        return tuple(found)
+
+    def _add_team(
+        self,
+        found: list[Strand],
+        label: str,
+        team: int,
+        group: int,
+        warps: int,
+        ops: Sequence[Operation],
+        *,
+        elected: bool,
+        alone: bool,
+        trace: int = -1,
+    ) -> None:
+        wanted = min(warps, 3 if any(is_elected(op) for op in ops) else 2)
+        for at in range(wanted):
+            stands_for = 1 if at + 1 < wanted else warps - wanted + 1
+            name = f"{label}warp {'abc'[at]}" if wanted > 1 else label.strip() or "warp a"
+            found.append(Strand(len(found), name, team, group, stands_for, elected and at == 0, trace, alone))
+
+    # --- memory
+
+    def _tracked_pointers(self) -> frozenset[SSAValue]:
+        """Global arrays whose accesses can conflict: read and written, or written by several operations."""
+        readers: dict[SSAValue, set[Operation]] = {}
+        writers: dict[SSAValue, set[Operation]] = {}
+        for op in self.ops:
+            for effect in _effects(op):
+                if isinstance(effect.resource.owner, tile.ViewOp):
+                    table = writers if effect.access == "write" else readers
+                    table.setdefault(effect.resource.owner.pointer, set()).add(op)
+        return frozenset(p for p, ops in writers.items() if p in readers or len(ops) > 1)
+
+    def _single_views(self) -> frozenset[SSAValue]:
+        views: dict[SSAValue, int] = {}
+        for op in self.ops:
+            if isinstance(op, tile.ViewOp) and any(use.operation.name != "tile.view" for use in op.result.uses):
+                views[op.pointer] = views.get(op.pointer, 0) + 1
+        return frozenset(p for p, count in views.items() if count == 1)
+
+    # --- values
+
+    def _registers(self) -> dict[SSAValue, int]:
+        """Register tiles that a queued operation may still write, numbered: its results and what carries them along."""
+        found: dict[SSAValue, int] = {}
+        work = [effect.resource for op in self.ops for effect in _effects(op) if is_async_queue(effect)]
+        while work:
+            value = work.pop()
+            if value in found:
+                continue
+            found[value] = len(found)
+            for use in value.uses:
+                op = use.operation
+                if isinstance(op, scf.ForOp):
+                    work += [op.body.block.args[use.index - 2], op.results[use.index - 3]]
+                elif isinstance(op, scf.YieldOp) and isinstance(parent := op.parent_op(), scf.ForOp):
+                    work += [parent.body.block.args[use.index + 1], parent.results[use.index]]
+                elif isinstance(op, scf.YieldOp) and isinstance(parent, scf.IfOp):
+                    work.append(parent.results[use.index])
+        return found
+
+    def _roots(self) -> list[SSAValue]:
+        roots: list[SSAValue] = []
+        for op in self.ops:
+            match op:
+                case pipe.SlotOp():
+                    roots += [op.source, *op.indices]
+                case sync.MbarrierSlotOp():
+                    roots += [op.source, op.index]
+                case sync.WaitPhaseOp():
+                    roots.append(op.parity)
+                case scf.ForOp():
+                    roots += [op.lb, op.ub, op.step]
+                case scf.IfOp():
+                    roots.append(op.cond)
+                case _:
+                    pass
+            roots += [v for v in op.operands if is_shared(v.type) or isinstance(v.type, sync.MbarrierType)]
+            if isinstance(op, GLOBAL_OPS) and pointer_of(op.view) in self.tracked_pointers:
+                roots += op.offsets
+        return roots
+
+    def _deciding(self) -> frozenset[SSAValue]:
+        """Values that slots, parities, bounds, branches and tracked offsets are computed from."""
+        found: set[SSAValue] = set()
+        work = self._roots()
+        while work:
+            value = work.pop()
+            if value in found:
+                continue
+            found.add(value)
+            work += sources_of(value)
+        return frozenset(found)
+
+    def _unknowns(self) -> tuple[SSAValue, ...]:
+        """What the compiler does not know and something depends on: index arguments and workgroup ids."""
+        arguments = [a for a in self.kernel.body.block.args if not isinstance(a.type, PointerType) and a in self.deciding]
+        ids = [op.result for op in self.ops if isinstance(op, tile.ProgramIdOp) and op.result in self.deciding]
+        return (*arguments, *ids)
+
+    def depth(self) -> int:
+        """The largest number of slots or pending groups anywhere: how long a pipeline takes to fill."""
+        found = [1, *(len_slots(op) for op in self.ops)]
+        found += [op.pending.value.data + 1 for op in self.ops if isinstance(op, sync.WaitOp)]
+        return max(found)
+
+
+def len_slots(op: Operation) -> int:
+    """How many slots an operation picks from."""
+    match op:
+        case pipe.SlotOp():
+            return max(tile.memref_type(op.source).get_shape()[: len(op.indices)], default=1)
+        case sync.MbarrierAllocOp():
+            return op.slot_count()
+        case _:
+            return 1
+
+
+def pointer_of(view: SSAValue) -> SSAValue | None:
+    """The array a view shows; None where the view is not made by tile.view."""
+    return view.owner.pointer if isinstance(view.owner, tile.ViewOp) else None
+
+
+def sources_of(value: SSAValue) -> list[SSAValue]:
+    """The values that decide about `value`, through loops and branches."""
+    owner = value.owner
+    if isinstance(value, BlockArgument):
+        loop = cast(Block, owner).parent_op()
+        if not isinstance(loop, scf.ForOp):
+            return []
+        if value.index == 0:
+            return [loop.lb, loop.step]
+        return [loop.iter_args[value.index - 1], yielded(loop)[value.index - 1]]
+    if isinstance(owner, scf.ForOp):
+        at = owner.results.index(value)
+        return [owner.iter_args[at], yielded(owner)[at], owner.lb, owner.ub, owner.step]
+    if isinstance(owner, scf.IfOp):
+        at = owner.results.index(value)
+        ends = [region.block.last_op for region in owner.regions if region.blocks]
+        return [owner.cond, *(end.operands[at] for end in ends if end is not None)]
+    return list(owner.operands) if isinstance(owner, Operation) and not owner.regions else []
+
+
+def yielded(loop: scf.ForOp) -> Sequence[SSAValue]:
+    """What an iteration hands to the next."""
+    end = loop.body.block.last_op
+    return end.operands if end is not None else ()
+
+
+def _effects(op: Operation) -> tuple[Effect, ...]:
+    return op.effects() if isinstance(op, HasEffects) else ()
+
+
+def _inside_role(op: Operation) -> bool:
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, pipe.RolesOp):
+            return True
+        parent = parent.parent_op()
+    return False
+
+
+def _is_done_by_all(op: Operation) -> bool:
+    """Whether all warps of a group have a part in an operation: what it does is not one thread's."""
+    return any(not is_elected(op) and (is_shared(e.resource.type) or is_async_queue(e)) for e in _effects(op))

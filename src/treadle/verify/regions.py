@@ -1,0 +1,184 @@
+"""Pieces of memory: what two accesses have in common, to the byte, and what two warps of a team have in common, to the element."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from treadle.dialects import tile
+from treadle.errors import InternalError
+from treadle.ir.core import Attribute, SSAValue
+from treadle.ir.dialects import builtin
+from treadle.layout.bits import Span, pack
+from treadle.layout.shared_layout import SharedLayout
+from treadle.layout.tile_layout import TileLayout
+
+Box = tuple[tuple[int, int], ...]
+"""First and last (exclusive) element along every dimension of the whole buffer, slots included."""
+
+
+def element_bytes(element: Attribute) -> int:
+    """Bytes of an element in memory; i1 takes one, index four."""
+    match element:
+        case builtin.IntegerType():
+            return max(1, element.width.data // 8)
+        case builtin.IndexType():
+            return 4
+        case _:
+            width = getattr(element, "bitwidth", None)
+            if not isinstance(width, int):
+                raise InternalError(f"element type {element} has no width")
+            return max(1, width // 8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A shared buffer: `first` is its byte offset (None: memory of its own), `size` its bytes. Compared by identity."""
+
+    value: SSAValue
+    layout: SharedLayout
+    element_bytes: int
+    first: int | None
+    name: str
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.layout.size * self.element_bytes
+
+    @staticmethod
+    def of(alloc: tile.AllocOp) -> "Buffer":
+        """The buffer that an operation allocates."""
+        first = None if alloc.byte_offset is None else alloc.byte_offset.value.data
+        layout = tile.shared_layout_of(alloc.result)
+        name = f"%{alloc.result.name_hint}" if alloc.result.name_hint else "a buffer"
+        return Buffer(alloc.result, layout, element_bytes(tile.memref_type(alloc.result).element_type), first, name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """A box of a buffer, or of a global array (`buffer` is then the array's pointer). Interned: equal regions are the same object."""
+
+    buffer: Buffer | SSAValue
+    box: Box
+    slots: tuple[int, ...] = ()
+
+    def describe(self) -> str:
+        """What messages call it."""
+        if isinstance(self.buffer, Buffer):
+            return self.buffer.name + (f", slot {', '.join(map(str, self.slots))}" if self.slots else "")
+        return f"%{self.buffer.name_hint or 'array'} (global)"
+
+
+def boxes_meet(one: Box, other: Box) -> bool:
+    """Whether two boxes of one buffer have an element in common."""
+    return all(a < d and c < b for (a, b), (c, d) in zip(one, other, strict=True))
+
+
+def box_within(inner: Box, outer: Box) -> bool:
+    """Whether `outer` holds all of `inner`."""
+    return all(c <= a and b <= d for (a, b), (c, d) in zip(inner, outer, strict=True))
+
+
+def subtract(box: Box, taken: Box) -> list[Box]:
+    """What is left of a box without another, as disjoint boxes."""
+    if not boxes_meet(box, taken):
+        return [box]
+    left: list[Box] = []
+    rest = list(box)
+    for dim, ((first, last), (low, high)) in enumerate(zip(box, taken, strict=True)):
+        if first < low:
+            left.append((*rest[:dim], (first, low), *rest[dim + 1 :]))
+        if high < last:
+            left.append((*rest[:dim], (high, last), *rest[dim + 1 :]))
+        rest[dim] = (max(first, low), min(last, high))
+    return left
+
+
+def is_covered(box: Box, parts: Sequence[Box]) -> bool:
+    """Whether the union of `parts` holds all of `box`."""
+    left = [box]
+    for part in parts:
+        left = [piece for old in left for piece in subtract(old, part)]
+        if not left:
+            return True
+    return False
+
+
+class Overlaps:
+    """Which regions have bytes in common; every pair is looked at once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Region, Region], bool] = {}
+        self._bytes: dict[Region, int] = {}
+
+    def __call__(self, one: Region, other: Region) -> bool:
+        """Whether two regions share a byte."""
+        if one is other:
+            return True
+        key = (one, other)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._known[(other, one)] = self._meet(one, other)
+        return found
+
+    def _meet(self, one: Region, other: Region) -> bool:
+        a, b = one.buffer, other.buffer
+        if a is b:
+            return len(one.box) != len(other.box) or boxes_meet(one.box, other.box)
+        if not isinstance(a, Buffer) or not isinstance(b, Buffer) or a.first is None or b.first is None:
+            return False
+        if a.first >= b.first + b.size or b.first >= a.first + a.size:
+            return False
+        return bool(self.bytes_of(one) & self.bytes_of(other))
+
+    def bytes_of(self, region: Region) -> int:
+        """The bytes of a region of shared memory, one bit each."""
+        mask = self._bytes.get(region)
+        if mask is None:
+            buffer = region.buffer
+            if not isinstance(buffer, Buffer):
+                raise InternalError("bytes of a global array")
+            axes = [np.arange(first, last, dtype=np.int64) for first, last in region.box]
+            coordinates = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+            flags = np.zeros(buffer.layout.size, dtype=np.uint8)
+            flags[buffer.layout.offset_array(coordinates).reshape(-1)] = 1
+            packed = np.packbits(np.repeat(flags, buffer.element_bytes), bitorder="little")
+            mask = int.from_bytes(packed.tobytes(), "little") << (buffer.first or 0)
+            self._bytes[region] = mask
+        return mask
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which elements of a region each warp of a team touches: those of a register layout at `offsets`, or those of one kind of copy."""
+
+    layout: TileLayout | None
+    offsets: tuple[int, ...]
+    kind: object = None
+
+
+@lru_cache(maxsize=4096)
+def warps_meet(one: Part, one_writes: bool, other: Part, other_writes: bool) -> bool:
+    """Whether two different warps of a team have a common element in the two parts of one buffer.
+
+    Of warps that hold the same elements the first one writes. Different offsets or base tiles count as meeting.
+    """
+    if one.layout is None or other.layout is None:
+        # How a copy deals out its elements is the emitter's; the same kind of copy deals the same way.
+        return one.layout is not None or other.layout is not None or one.kind is None or one != other
+    a, b = one.layout, other.layout
+    if one.offsets != other.offsets or one.kind != other.kind or a.repeat != b.repeat or a.base_shape != b.base_shape:
+        return True
+    span = Span(pack(basis) for basis in (*a.register, *a.lane, *b.register, *b.lane) if any(basis))
+    owners = [(warp, a.thread_key(0, warp)) for warp in _acting(a, one_writes)]
+    others = [(warp, b.thread_key(0, warp)) for warp in _acting(b, other_writes)]
+    return any(w != v and x ^ y in span for (w, x), (v, y) in product(owners, others))
+
+
+def _acting(layout: TileLayout, writes: bool) -> list[int]:
+    idle = sum(1 << bit for bit, basis in enumerate(layout.warp) if not any(basis))
+    return [warp for warp in range(layout.num_warps) if not (writes and warp & idle)]
+

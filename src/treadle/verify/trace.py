@@ -1,0 +1,465 @@
+"""From a program to traces: index arithmetic is run on numbers, everything else becomes an event.
+
+Each operation is looked at once and becomes a step, a closure over one list of values; loops only call steps. A loop whose number does not
+matter and whose carried values come back repeats from there on, so that long loops cost nothing.
+"""
+
+from collections.abc import Callable, Mapping
+
+from treadle.dialects import pipe, sync, tile
+from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.tile_attributes import is_shared
+from treadle.errors import InternalError
+from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.dialects import builtin, scf
+from treadle.verify.events import COMMITTED_QUEUES, Access, Event, Kind, LoopNode, Node, RolesNode, Trace, compress
+from treadle.verify.findings import unverifiable
+from treadle.verify.program import Program, is_async_queue, is_elected, pointer_of
+from treadle.verify.regions import Box, Buffer, Part, Region, element_bytes
+from treadle.verify.scalars import constant_value, scalar_function
+
+Step = Callable[[], None]
+MAX_ITERATIONS = 1 << 20
+
+
+class Tracer:
+    """Runs a program's control for one choice of the unknown values. Nodes are shared between the runs of one tracer."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._slot_of: dict[SSAValue, int] = {}
+        self._env: list[object] = []
+        self._out: list[int] = []
+        self._nodes: list[Node] = []
+        self._ids: dict[object, int] = {}
+        self._regions: dict[object, Region] = {}
+        self._group = 0
+        self._forced: Mapping[int, bool] = {}
+        self._trips: dict[int, int] = {}
+        self.open_branches: set[int] = set()
+        self.branches: set[tuple[int, bool]] = set()
+        self._unknown_at = [self._at(value) for value in program.unknowns]
+        self._steps = self._block(program.kernel.body.block)
+
+    def run(self, unknowns: tuple[int, ...], forced: Mapping[int, bool] | None = None) -> Trace:
+        """The trace where the program's unknowns have these values; `forced` says how branches on unknown conditions go."""
+        self._forced = forced or {}
+        self._out = []
+        self._group = 0
+        self._trips = {}
+        for at, value in zip(self._unknown_at, unknowns, strict=True):
+            self._env[at] = value
+        for step in self._steps:
+            step()
+        return Trace(self._nodes, tuple(self._out), self._trips)
+
+    # --- nodes
+
+    def _intern(self, key: object, make: Callable[[], Node]) -> int:
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = len(self._nodes)
+            self._nodes.append(make())
+        return found
+
+    def _at(self, value: SSAValue) -> int:
+        found = self._slot_of.get(value)
+        if found is None:
+            found = self._slot_of[value] = len(self._env)
+            self._env.append(None)
+        return found
+
+    # --- steps
+
+    def _block(self, block: Block) -> list[Step]:
+        return [step for op in block.ops for step in self._steps_of(op)]
+
+    def _steps_of(self, op: Operation) -> list[Step]:
+        match op:
+            case scf.ForOp():
+                return [self._loop(op)]
+            case scf.IfOp():
+                return [self._branch(op)]
+            case pipe.RolesOp():
+                return [self._roles(op)]
+            case pipe.SlotOp():
+                return [self._slot(op)]
+            case sync.MbarrierSlotOp():
+                return [self._mbarrier_slot(op)]
+            case sync.MbarrierAllocOp():
+                self._env[self._at(op.result)] = (self.program.mbarriers.base[op], op.slot_count())
+                return []
+            case tile.AllocOp():
+                self._env[self._at(op.result)] = (self.program.buffers[op.result], ())
+                return []
+            case pipe.GroupIdOp():
+                at = self._at(op.result)
+                return [lambda: self._set(at, self._group)]
+            case tile.ProgramIdOp():
+                return []
+            case _ if isinstance(op, HasEffects) or any(v in self.program.registers for v in op.operands):
+                if op.regions and not isinstance(op, tile.ReduceOp):
+                    raise unverifiable(op, f"the control flow of {op.name} is not known")
+                return self._event(op)
+            case _:
+                return self._scalar(op)
+
+    def _set(self, at: int, value: object) -> None:
+        self._env[at] = value
+
+    def _scalar(self, op: Operation) -> list[Step]:
+        if op.regions:
+            raise unverifiable(op, f"the control flow of {op.name} is not known")
+        if not any(result in self.program.deciding for result in op.results):
+            return []
+        at, env = self._at(op.results[0]), self._env
+        if op.name == "arith.constant":
+            value = constant_value(op)
+            env[at] = value
+            return []
+        function = scalar_function(op)
+        operands = tuple(self._at(v) for v in op.operands)
+        if function is None:
+            return []
+        if len(operands) == 2:
+            left, right = operands
+
+            def binary() -> None:
+                try:
+                    env[at] = function(env[left], env[right])
+                except (TypeError, ZeroDivisionError):
+                    env[at] = None
+
+            return [binary]
+
+        def compute() -> None:
+            try:
+                env[at] = function(*(env[v] for v in operands))
+            except (TypeError, ZeroDivisionError):
+                env[at] = None
+
+        return [compute]
+
+    # --- control flow
+
+    def _moves(self, op: Operation, key: str, pairs: list[tuple[SSAValue, SSAValue]]) -> tuple[list[tuple[int, int]], int | None]:
+        """What a hand-over of values does: pairs of the environment, and the event that moves register tokens."""
+        numbers = self.program.registers
+        copies = [(self._at(to), self._at(source)) for to, source in pairs if to in self.program.deciding]
+        moves = tuple((numbers[to], numbers.get(source, -1)) for to, source in pairs if to in numbers)
+        if not moves:
+            return copies, None
+        index = self.program.index[op]
+        return copies, self._intern((index, key), lambda: Event("move", op, index, moves=moves))
+
+    def _hand_over(self, copies: list[tuple[int, int]], event: int | None) -> None:
+        env = self._env
+        values = [env[source] for _, source in copies]
+        for (to, _), value in zip(copies, values, strict=True):
+            env[to] = value
+        if event is not None:
+            self._out.append(event)
+
+    def _loop(self, op: scf.ForOp) -> Step:
+        block, index, env = op.body.block, self.program.index[op], self._env
+        lb, ub, step = self._at(op.lb), self._at(op.ub), self._at(op.step)
+        number = self._at(block.args[0])
+        end = block.last_op
+        if end is None:
+            raise InternalError("scf.for without scf.yield")
+        enter = self._moves(op, "enter", list(zip(block.args[1:], op.iter_args, strict=True)))
+        turn = self._moves(op, "turn", list(zip(block.args[1:], end.operands, strict=True)))
+        leave = self._moves(op, "leave", list(zip(op.results, block.args[1:], strict=True)))
+        body = self._block(block)
+        carried = [self._at(a) for a in block.args[1:] if a in self.program.deciding]
+        is_numbered = block.args[0] in self.program.deciding
+
+        def run() -> None:
+            first, last, by = env[lb], env[ub], env[step]
+            if not isinstance(first, int) or not isinstance(last, int) or not isinstance(by, int) or by <= 0:
+                raise unverifiable(op, "its bounds depend on values that are not known before the kernel runs")
+            count = max(0, -((first - last) // by))
+            self._trips[index] = max(count, self._trips.get(index, 0))
+            self._hand_over(*enter)
+            outer, ids, seen = self._out, [], dict[tuple[object, ...], int]()
+            for at in range(count):
+                if at > MAX_ITERATIONS:
+                    raise unverifiable(op, f"{count} iterations without repetition are too many to follow")
+                if not is_numbered:
+                    state = tuple([env[c] for c in carried])
+                    before = seen.setdefault(state, at)
+                    if before != at:
+                        left = count - at
+                        ids.extend(ids[before + i % (at - before)] for i in range(min(left, _shortened(left, at - before))))
+                        for _ in range(left % (at - before)):
+                            self._out = []
+                            for inner in body:
+                                inner()
+                            self._hand_over(turn[0], None)
+                        break
+                env[number] = first + at * by
+                self._out = []
+                for inner in body:
+                    inner()
+                self._hand_over(*turn)
+                ids.append(tuple(self._out))
+            self._out = outer
+            segments = compress(ids)
+            if segments:
+                self._out.append(self._intern((index, segments), lambda: LoopNode(segments)))
+            self._hand_over(*leave)
+
+        return run
+
+    def _branch(self, op: scf.IfOp) -> Step:
+        index, env = self.program.index[op], self._env
+        condition = self._at(op.cond)
+        ways: list[tuple[list[Step], tuple[list[tuple[int, int]], int | None]]] = []
+        for which, region in enumerate(op.regions):
+            if region.blocks:
+                end = region.block.last_op
+                operands = list(end.operands) if end is not None else []
+                ways.append((self._block(region.block), self._moves(op, f"way {which}", list(zip(op.results, operands, strict=True)))))
+            else:
+                ways.append(([], ([], None)))
+
+        def run() -> None:
+            known = env[condition]
+            if known is None or index in self._forced:
+                self.open_branches.add(index)
+                known = self._forced.get(index, True)
+            self.branches.add((index, bool(known)))
+            steps, moves = ways[0 if known else 1]
+            for step in steps:
+                step()
+            self._hand_over(*moves)
+
+        return run
+
+    def _roles(self, op: pipe.RolesOp) -> Step:
+        index = self.program.index[op]
+        roles = [(count, self._block(region.block)) for count, region in zip(op.role_groups(), op.roles, strict=True)]
+
+        def run() -> None:
+            outer, traces = self._out, list[tuple[int, ...]]()
+            for count, steps in roles:
+                for group in range(count):
+                    self._out, self._group = [], group
+                    for step in steps:
+                        step()
+                    traces.append(tuple(self._out))
+            self._out, self._group = outer, 0
+            self._out.append(self._intern((index, tuple(traces)), lambda: RolesNode(index, tuple(traces))))
+
+        return run
+
+    # --- memory
+
+    def _slot(self, op: pipe.SlotOp) -> Step:
+        env, at, source = self._env, self._at(op.result), self._at(op.source)
+        indices = [self._at(v) for v in op.indices]
+        shape = tile.memref_type(op.source).get_shape()
+
+        def run() -> None:
+            base = env[source]
+            slots = [env[i] for i in indices]
+            if not isinstance(base, tuple) or any(not isinstance(s, int) for s in slots):
+                raise unverifiable(op, "its slot depends on values that are not known before the kernel runs")
+            if any(not 0 <= s < limit for s, limit in zip(slots, shape, strict=False) if isinstance(s, int)):
+                raise unverifiable(op, f"slot {slots} of a buffer that has {list(shape[: len(slots)])}")
+            env[at] = (base[0], (*base[1], *slots))
+
+        return run
+
+    def _mbarrier_slot(self, op: sync.MbarrierSlotOp) -> Step:
+        env, at, source, index = self._env, self._at(op.result), self._at(op.source), self._at(op.index)
+
+        def run() -> None:
+            base, slot = env[source], env[index]
+            if not isinstance(base, tuple) or not isinstance(slot, int):
+                raise unverifiable(op, "its slot depends on values that are not known before the kernel runs")
+            first, count = base
+            if not 0 <= slot < count:
+                raise unverifiable(op, f"slot {slot} of {count} mbarriers")
+            env[at] = (first + slot, 1)
+
+        return run
+
+    def _event(self, op: Operation) -> list[Step]:
+        program, index, env = self.program, self.program.index[op], self._env
+        effects = op.effects() if isinstance(op, HasEffects) else ()
+        registers = program.registers
+        chains = {e.queue for e in effects if is_async_queue(e)}
+        chained = tuple(registers[v] for v in op.operands[2:3] if chains and v in registers)
+        if op.name in ("scf.yield",):
+            return []
+        uses = tuple({registers[v] for at, v in enumerate(op.operands) if v in registers and not (chains and at == 2)})
+        defines = tuple(registers[e.resource] for e in effects if is_async_queue(e))
+        memory = [e for e in effects if not isinstance(e.resource.type, builtin.TensorType)]
+        memory = [e for e in memory if is_shared(e.resource.type) or pointer_of(e.resource) in program.tracked_pointers]
+        kind = _KINDS.get(op.name, "access")
+        if kind == "access" and not (uses or defines or memory):
+            return self._scalar(op) if not isinstance(op, HasEffects) else []
+        resources = [self._at(e.resource) if is_shared(e.resource.type) else -1 for e in memory]
+        offsets = [self._at(v) for e in memory for v in (e.slice.offsets if e.slice else ()) if isinstance(v, SSAValue)]
+        barrier = next((self._at(v) for v in op.operands if isinstance(v.type, sync.MbarrierType)), -1)
+        parity = self._at(op.parity) if isinstance(op, sync.WaitPhaseOp) else -1
+        values = [r for r in resources if r >= 0] + ([barrier] if barrier >= 0 else []) + ([parity] if parity >= 0 else []) + offsets
+
+        def make() -> Node:
+            accesses = tuple(self._access(op, e, env[at] if at >= 0 else None) for e, at in zip(memory, resources, strict=True))
+            mbarrier = -1
+            if barrier >= 0:
+                place = env[barrier]
+                if not isinstance(place, tuple):
+                    raise InternalError(f"{op.name} of an unknown mbarrier")
+                mbarrier = place[0]
+            number = env[parity] if parity >= 0 else _number(op)
+            if not isinstance(number, int):
+                raise unverifiable(op, "its parity depends on values that are not known before the kernel runs")
+            event = Event(kind, op, index, accesses, uses, chained, defines, (), _queue(op, effects), number, mbarrier, is_elected(op))
+            event.is_read_wait = isinstance(op, sync.WaitOp) and op.read is not None
+            event.is_bare = isinstance(op, sync.BarrierOp) and op.bare is not None
+            event.is_arrive = isinstance(op, sync.NamedBarrierOp) and op.arrive is not None
+            if isinstance(op, sync.BarrierOp) and op.groups is not None:
+                event.groups = tile.ints(op.groups)
+            if isinstance(op, tile.CopyOp):
+                event.number = _copied_bytes(op)
+            return event
+
+        if not values:
+            node: list[int] = []
+
+            def fixed() -> None:
+                if not node:
+                    node.append(self._intern(index, make))
+                self._out.append(node[0])
+
+            return [fixed]
+
+        def run() -> None:
+            self._out.append(self._intern((index, tuple([env[v] for v in values])), make))
+
+        return [run]
+
+    def _access(self, op: Operation, effect: Effect, place: object) -> Access:
+        program = self.program
+        queue = "mbarrier" if effect.completion == "mbarrier" else effect.queue
+        is_local = isinstance(op, tile.LocalLoadOp | tile.LocalStoreOp)
+        if is_local and program.local_queue:
+            queue = program.local_queue
+        region = self._shared_region(effect, place) if isinstance(place, tuple) else self._global_region(effect)
+        part = _part(op, effect, region)
+        return Access(region, effect.access == "write", effect.proxy == "async", queue, part, is_local)
+
+    def _shared_region(self, effect: Effect, place: tuple[object, ...]) -> Region:
+        buffer, slots = place
+        if not isinstance(buffer, Buffer) or not isinstance(slots, tuple):
+            raise InternalError("an access to a buffer that is not known")
+        slots = tuple(s for s in slots if isinstance(s, int))
+        inner = buffer.layout.shape[len(slots) :]
+        if effect.slice is None:
+            corner, extents = (0,) * len(inner), inner
+        else:
+            corner, extents = tuple(o if isinstance(o, int) else 0 for o in effect.slice.offsets), effect.slice.extents
+        box: Box = (*((s, s + 1) for s in slots), *((o, o + e) for o, e in zip(corner, extents, strict=True)))
+        key = (buffer, box, slots)
+        if key not in self._regions:
+            self._regions[key] = Region(buffer, box, slots)
+        return self._regions[key]
+
+    def _global_region(self, effect: Effect) -> Region:
+        view = effect.resource.owner
+        if not isinstance(view, tile.ViewOp) or effect.slice is None:
+            raise InternalError("an access to a global array without a view")
+        offsets = [o if isinstance(o, int) else self._env[self._at(o)] for o in effect.slice.offsets]
+        if any(not isinstance(o, int) for o in offsets):
+            box: Box = ((-(1 << 62), 1 << 62),) * (len(offsets) if view.pointer in self.program.single_view else 1)
+        else:
+            spans = [(o, o + e) for o, e in zip(offsets, effect.slice.extents, strict=True) if isinstance(o, int)]
+            if view.pointer in self.program.single_view:
+                box = tuple(spans)
+            else:
+                box = (_addresses(view, spans),)
+        key = (view.pointer, box)
+        if key not in self._regions:
+            self._regions[key] = Region(view.pointer, box)
+        return self._regions[key]
+
+
+def _shortened(left: int, period: int) -> int:
+    """How many of `left` repeating iterations to keep: all that a checker can tell apart, the last round whole."""
+    return left if left <= 4096 else 4096 - 4096 % period + left % period
+
+
+def _addresses(view: tile.ViewOp, spans: list[tuple[int, int]]) -> tuple[int, int]:
+    low = high = view.offset.value.data
+    for (first, last), stride in zip(spans, view.stride_values(), strict=True):
+        if not isinstance(stride, int):
+            return (-(1 << 62), 1 << 62)
+        ends = (first * stride, (last - 1) * stride)
+        low, high = low + min(ends), high + max(ends)
+    return (low, high + 1)
+
+
+_KINDS: dict[str, Kind] = {
+    "sync.commit": "commit",
+    "sync.wait": "wait",
+    "sync.barrier": "barrier",
+    "sync.cluster_barrier": "cluster",
+    "sync.named_barrier": "named",
+    "sync.fence": "fence",
+    "sync.arrive": "arrive",
+    "sync.mbarrier_expect": "expect",
+    "sync.wait_phase": "wait_phase",
+}
+
+
+def _number(op: Operation) -> int:
+    match op:
+        case sync.WaitOp():
+            return op.pending.value.data
+        case sync.NamedBarrierOp():
+            return op.warps.value.data
+        case sync.MbarrierExpectOp():
+            return op.byte_count.value.data
+        case _:
+            return 0
+
+
+def _queue(op: Operation, effects: tuple[Effect, ...]) -> str:
+    match op:
+        case sync.WaitOp() | sync.CommitOp():
+            return op.queue.data
+        case sync.NamedBarrierOp():
+            return str(op.id.value.data)
+        case sync.FenceOp():
+            return op.proxy.data
+        case _:
+            return next((e.queue for e in effects if e.queue), "")
+
+
+def _copied_bytes(op: tile.CopyOp) -> int:
+    kind = tile.memref_type(op.destination)
+    return tile.shared_layout_of(op.destination).size * element_bytes(kind.element_type)
+
+
+def _part(op: Operation, effect: Effect, region: Region) -> Part | None:
+    """How the threads of a team share an access."""
+    match op:
+        case tile.LocalLoadOp():
+            layout, offsets, kind = tile.layout_of(op.result), tile.ints(op.offsets), None
+        case tile.LocalStoreOp():
+            layout, offsets, kind = tile.layout_of(op.value), tile.ints(op.offsets), None
+        case tile.LoadOp():
+            layout, offsets, kind = tile.layout_of(op.result), tuple(low for low, _ in region.box), tile.ints(op.dims)
+        case tile.StoreOp():
+            layout, offsets, kind = tile.layout_of(op.value), tuple(low for low, _ in region.box), tile.ints(op.dims)
+        case tile.CopyOp() if effect.slice is not None and effect.slice.own_part:
+            return Part(None, (), (op.path.data, op.destination.type, op.view.type, tile.ints(op.dims), op.view))
+        case _:
+            return None
+    return Part(layout, offsets, kind) if layout is not None else None
+
+
+__all__ = ["COMMITTED_QUEUES", "Tracer"]
