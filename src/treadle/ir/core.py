@@ -65,6 +65,7 @@ from xdsl.traits import (
     RecursiveMemoryEffect,
     SingleBlockImplicitTerminator,
     SymbolOpInterface,
+    is_side_effect_free,
 )
 from xdsl.utils.exceptions import ParseError, VerifyException
 
@@ -116,6 +117,7 @@ __all__ = [
     "get_dynamic_index_list",
     "irdl_attr_definition",
     "irdl_op_definition",
+    "is_side_effect_free",
     "lazy_traits_def",
     "operand_def",
     "opt_attr_def",

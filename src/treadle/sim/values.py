@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from treadle.dialects import sync, tile
+from treadle.dialects import pipe, sync, tile
 from treadle.errors import NOT_EXECUTABLE, TreadleError
 from treadle.ir.core import Attribute, Block, Operation
 from treadle.ir.dialects import arith, builtin
@@ -228,6 +228,15 @@ def _copy(op: tile.CopyOp) -> Function:
     return run
 
 
+def _slot(op: pipe.SlotOp) -> Function:
+    def run(buffer: Array, *indices: int) -> Array:
+        if any(not 0 <= i < n for i, n in zip(indices, buffer.shape, strict=False)):
+            raise SimulationFault(f"pipe.slot {list(indices)} of {list(buffer.shape[: len(indices)])} slots")
+        return buffer[indices]
+
+    return run
+
+
 def _local(offsets: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(o, o + n) for o, n in zip(offsets, shape, strict=True))
 
@@ -269,6 +278,8 @@ def _tile_function(op: Operation) -> Function | None:
             return lambda: poison(shape, dtype)
         case tile.CopyOp():
             return _copy(op)
+        case pipe.SlotOp():
+            return _slot(op)
         case tile.LocalLoadOp():
             where = _local(tile.ints(op.offsets), tile.tile_type(op.result).get_shape())
             return _one(lambda buffer: buffer[where].copy())

@@ -1,0 +1,20 @@
+"""How deep to pipeline a loop whose buffers are in shared memory: a fixed rule until a cost model chooses. Pure functions.
+
+Two resident workgroups hide each other's prologues and epilogues, so a depth that lets two be resident is preferred while it is at least
+`SHALLOW`; beyond `DEEP` stages nothing is gained on the machines measured (3 to 4 stages in every published kernel that reaches the
+vendor's library, see also the depth of one memory latency: 1 to 2 steps of a 128 x 128 x 64 tile).
+"""
+
+from collections.abc import Callable
+
+DEEP = 4
+SHALLOW = 3
+
+
+def choose_depth(shared_bytes: Callable[[int], int], per_workgroup: int, per_unit: int, deepest: int = DEEP) -> int:
+    """The number of stages, from `shared_bytes(stages)` of a workgroup: 1 where not even two stages fit in `per_workgroup` bytes."""
+    fitting = [stages for stages in range(2, deepest + 1) if shared_bytes(stages) <= per_workgroup]
+    resident = [stages for stages in fitting if 2 * shared_bytes(stages) <= per_unit]
+    if resident and resident[-1] >= min(SHALLOW, deepest):
+        return resident[-1]
+    return fitting[-1] if fitting else 1

@@ -1,0 +1,100 @@
+"""set-pipeline: which loops are pipelined, how and how deep.
+
+Level: tile. Reads: innermost loops (effects of their bodies, which the pre-flight check of pipeline-loops needs), the sizes of shared
+buffers and when they are in use, the machine's shared memory. Writes: attribute `pipeline = {stages, mode}` on scf.for. Leaves alone: loops
+that carry it already, loops around loops, and loops that the check refuses; a remark says which rule and which operation.
+
+Loops with asynchronous copies are pipelined by them (mode "async"), others by registers (mode "stream").
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.liveness import buffer_intervals
+from treadle.dialects import tile
+from treadle.ir.dialects import scf
+from treadle.ir.locations import location_of
+from treadle.ir.passes import register_pass
+from treadle.machine import TargetSpec
+from treadle.plan.pipeline_depth import DEEP, choose_depth
+from treadle.plan.shared_packing import BufferDemand, pack_buffers
+from treadle.plan.stages import Mode, Refusal, Request, Schedule, Tail, plan_loop
+from treadle.remarks import emit
+from treadle.transforms.kernel.kernel_ir import KernelPass
+from treadle.transforms.kernel.pipeline_loops import refusal_text
+from treadle.transforms.kernel.pipelining.loop_body import DESCRIPTOR_ALIGN, LoopBody, read_loop
+from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, request_attribute
+
+BARRIER_BYTES = 8
+STREAM_DEEPEST = 3
+
+
+def shared_bytes(kernel: tile.KernelOp, source: LoopBody, schedule: Schedule | None) -> int:
+    """Bytes of shared memory the kernel needs with the loop's buffers in slots (an upper bound: descriptors' alignment for all)."""
+    counts = dict(zip(source.memory, schedule.slots, strict=True)) if schedule is not None else {}
+    demands: list[BufferDemand] = []
+    for alloc, interval in buffer_intervals(kernel).items():
+        size = tile.shared_layout_of(alloc.result).size * element_bytes(tile.memref_type(alloc.result).element_type)
+        demands.append(BufferDemand(size * counts.get(alloc.result, 1), DESCRIPTOR_ALIGN, interval.start, interval.end))
+    _, total = pack_buffers(demands)
+    copies = sum(isinstance(op, tile.CopyOp) for op in source.loop.body.walk())
+    return total + copies * BARRIER_BYTES * max(counts.values(), default=1)
+
+
+@register_pass
+@dataclass(frozen=True)
+class SetPipelinePass(KernelPass):
+    """Decides `pipeline` of every innermost loop.
+
+    `stages`: 0 for the compiler's choice, 1 for none. `mode`, `buffers` (slots), `tail`: "auto" or 0 for the compiler's choice.
+    """
+
+    name = "set-pipeline"
+    stages: int = 0
+    mode: Literal["auto", "async", "async-late", "stream"] = "auto"
+    buffers: int = 0
+    tail: Literal["auto", "peeled", "guarded"] = "auto"
+
+    def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
+        """Decide for one kernel."""
+        if self.stages == 1:
+            return
+        for loop in kernel.body.walk():
+            if isinstance(loop, scf.ForOp) and not any(isinstance(op, scf.ForOp) for op in loop.body.walk()):
+                if PIPELINE not in loop.attributes and PIPELINED not in loop.attributes:
+                    self._decide(kernel, loop, spec)
+
+    def _decide(self, kernel: tile.KernelOp, loop: scf.ForOp, spec: TargetSpec) -> None:
+        source = read_loop(loop)
+        subject, place = f"{kernel.sym_name.data}: loop", location_of(loop)
+        copies = any(unit.copies for unit in source.body.units)
+        mode: Mode = ("async" if copies else "stream") if self.mode == "auto" else self.mode
+        tail: Tail | None = None if self.tail == "auto" else self.tail
+        deepest = STREAM_DEEPEST if mode == "stream" else DEEP
+        request = Request(min(self.stages or 2, deepest) if mode == "stream" else self.stages or 2, mode, self.buffers, tail)
+        plan = plan_loop(source.body, request, is_bulk=source.is_bulk)
+        if isinstance(plan, Refusal):
+            text, at = refusal_text(plan, source)
+            emit("refusal", self.name, subject, text, location_of(at))
+            return
+
+        def needed(stages: int) -> int:
+            deeper = plan_loop(source.body, replace(request, stages=stages), is_bulk=source.is_bulk)
+            return shared_bytes(kernel, source, deeper) if isinstance(deeper, Schedule) else 2 * spec.shared_bytes_per_unit
+
+        limit, unit = spec.shared_bytes_per_workgroup, spec.shared_bytes_per_unit
+        if self.stages:
+            chosen = next((n for n in range(request.stages, 1, -1) if needed(n) <= limit), 1)
+        else:  # a stream keeps what is ahead in registers: one step ahead, more costs more than it hides
+            chosen = choose_depth(needed, limit, unit, 2 if mode == "stream" else deepest)
+        if chosen == 1:
+            text = f"not pipelined (shared-memory): two stages need {needed(2)} bytes of {limit}"
+            emit("refusal", self.name, subject, text, place)
+            return
+        if chosen < (self.stages or 0):
+            reason = f"{self.stages} stages were asked for" + (f", mode {mode} has at most {deepest}" if mode == "stream" else "")
+            emit("note", self.name, subject, f"{chosen} stages instead: {reason}, {limit} bytes of shared memory are there", place)
+        request = replace(request, stages=chosen)
+        loop.attributes[PIPELINE] = request_attribute(request)
+        emit("decision", self.name, subject, f"{chosen} stages, mode {mode}: {needed(chosen)} of {limit} bytes of shared memory", place)
