@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from treadle.codegen.llvm_text import F64, Builder, Value, zero
+from treadle.codegen.llvm_text import F32, F64, FALSE, Builder, Value, mangled, zero
 from treadle.dialects.tile import tile_type
 from treadle.errors import UNSUPPORTED, InternalError, TreadleError
 from treadle.ir.core import Attribute, Operation
-from treadle.ir.dialects import arith, builtin
-from treadle.targets.simt import math_functions
+from treadle.ir.dialects import arith, builtin, math
+from treadle.ir.locations import location_of
+from treadle.targets.simt import inverse_functions, math_functions
 from treadle.targets.simt.casts import convert_floats, element_of
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.types import is_float_type, register_type, type_name
@@ -49,6 +50,11 @@ def _absolute(b: Builder, args: Sequence[Value]) -> Value:
     return b.select(b.icmp("slt", args[0], zero(args[0].type)), b.neg(args[0]), args[0])
 
 
+def _zeros(name: str) -> IntegerFunction:
+    """Leading or trailing zeros; the width for 0."""
+    return lambda b, args: b.intrinsic(f"llvm.{name}.{mangled(args[0].type)}", args[0].type, [args[0], FALSE], pure=True)
+
+
 INTEGER: dict[str, IntegerFunction] = {
     "arith.addi": _binary("add"),
     "arith.subi": _binary("sub"),
@@ -72,6 +78,8 @@ INTEGER: dict[str, IntegerFunction] = {
     "arith.maxui": _ordered("ugt"),
     "math.absi": _absolute,
     "math.ctpop": lambda b, args: b.math("llvm.ctpop", args),
+    "math.ctlz": _zeros("ctlz"),
+    "math.cttz": _zeros("cttz"),
 }
 
 FLOAT: dict[str, IntegerFunction] = {
@@ -96,6 +104,22 @@ FLOAT: dict[str, IntegerFunction] = {
 }
 
 
+def no_code(op: Operation, target: str) -> TreadleError:
+    """The refusal of an operation of the user's that no code is known for."""
+    element = element_of(op.operands[0])
+    hint = "compute it in f32" if register_type(element) == F64 else "express it through other operations of arith and math"
+    return TreadleError(UNSUPPORTED, location_of(op), what=f"'{op.name}' on {element} for {target}", hint=hint)
+
+
+def _elementary(ctx: KernelContext, op: Operation, args: Sequence[Value]) -> Value:
+    """An elementary function of f32."""
+    name = op.name.removeprefix("math.")
+    if isinstance(op, math.FPowIOp):
+        return math_functions.powf(ctx.b, ctx.hooks, args[0], args[1])
+    functions = inverse_functions if name in inverse_functions.NAMES else math_functions
+    return functions.emit(ctx.b, ctx.hooks, name, args)
+
+
 def _float(ctx: KernelContext, op: Operation, element: Attribute) -> IntegerFunction:
     """The function of one register of a float operation, in f32 where the machine has no arithmetic in the type."""
     name = op.name
@@ -108,16 +132,22 @@ def _float(ctx: KernelContext, op: Operation, element: Attribute) -> IntegerFunc
         if direct is None and register_type(element) == F64:
             found = math_functions.emit_f64(b, name.removeprefix("math."), args)
             if found is None:
-                raise TreadleError(UNSUPPORTED, what=f"{name} on f64", hint="compute it in f32")
+                raise no_code(op, ctx.hooks.spec.name)
             return found
-        wide = convert_floats(ctx, list(args), element, builtin.f32)
+        if isinstance(op, math.FPowIOp):
+            wide = [*convert_floats(ctx, [args[0]], element, builtin.f32), b.sitofp(args[1], F32)]
+        else:
+            wide = convert_floats(ctx, list(args), element, builtin.f32)
         if direct is not None:
             result = ctx.hooks.math(b, name, wide) or direct(b, wide)
         else:
-            result = math_functions.emit(b, ctx.hooks, name.removeprefix("math."), wide)
+            result = _elementary(ctx, op, wide)
         return convert_floats(ctx, [result], builtin.f32, element)[0]
 
     return function
+
+
+_ELEMENTARY = tuple(f"math.{name}" for name in (*math_functions.NAMES, *inverse_functions.NAMES, "fpowi"))
 
 
 def _function(ctx: KernelContext, op: Operation) -> IntegerFunction:
@@ -135,10 +165,10 @@ def _function(ctx: KernelContext, op: Operation) -> IntegerFunction:
         return lambda b, args: b.select(args[0], args[1], args[2])
     if op.name in INTEGER:
         return INTEGER[op.name]
-    if op.name in FLOAT or op.name.removeprefix("math.") in math_functions.NAMES:
+    if op.name in FLOAT or op.name in _ELEMENTARY:
         if is_float_type(element):
             return _float(ctx, op, element)
-    raise InternalError(f"operation {op.name} on {element} has no code")
+    raise no_code(op, ctx.hooks.spec.name)
 
 
 def emit_elementwise(ctx: KernelContext, op: Operation) -> None:
@@ -169,4 +199,4 @@ def emit_elementwise(ctx: KernelContext, op: Operation) -> None:
     ctx.bind(result, found)
 
 
-ELEMENTWISE = (*INTEGER, *FLOAT, "arith.cmpi", "arith.cmpf", "arith.select")
+ELEMENTWISE = (*INTEGER, *FLOAT, *_ELEMENTARY, "arith.cmpi", "arith.cmpf", "arith.select")
