@@ -9,14 +9,13 @@ from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import arith, scf
 from treadle.targets.interface import EmittedKernel, IndexParam, Param, PointerParam
-from treadle.targets.simt import math_functions
 from treadle.targets.simt.agents import arrival_unit, arriving_warps, barrier_of, role_of
 from treadle.targets.simt.casts import CASTS, emit_cast
 from treadle.targets.simt.constants import emit_constant
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.contract import emit_fma
 from treadle.targets.simt.control import emit_for, emit_if
-from treadle.targets.simt.elementwise import ELEMENTWISE, emit_elementwise
+from treadle.targets.simt.elementwise import ELEMENTWISE, emit_elementwise, no_code
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.in_flight import QUEUE as MATRIX_QUEUE
 from treadle.targets.simt.memory import emit_load, emit_store, emit_view
@@ -128,6 +127,8 @@ class KernelEmitter:
         for op in block.ops:
             handler = HANDLERS.get(op.name)
             if handler is None:
+                if op.name.startswith(("arith.", "math.")):
+                    raise no_code(op, self.hooks.spec.name)
                 raise InternalError(f"{op.name} has no code on {self.hooks.spec.name}")
             self.hooks.before(self.ctx, op)
             handler(self, op)
@@ -266,7 +267,6 @@ _ORDER = (
 
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(ELEMENTWISE, KernelEmitter.elementwise),
-    **dict.fromkeys((f"math.{name}" for name in math_functions.NAMES), KernelEmitter.elementwise),
     **dict.fromkeys(CASTS, KernelEmitter.cast),
     **dict.fromkeys(("scf.for", "scf.if", "pipe.roles"), KernelEmitter.control),
     "pipe.slot": KernelEmitter.memory,
