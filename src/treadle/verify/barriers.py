@@ -33,6 +33,7 @@ class Meeting:
     warps: int = 0
     clock: Clock = field(default_factory=list[int])
     came: list[Agent] = field(default_factory=list[Agent])
+    waiting: list[Agent] = field(default_factory=list[Agent])
 
 
 class Barriers:
@@ -101,6 +102,8 @@ class Barriers:
                 steps=(place.describe() + ": arrives, and may be counted into the meeting before",),
             )
         meeting.came.append(agent)
+        if not event.is_arrive:
+            meeting.waiting.append(agent)
         meeting.warps += agent.strand.warps
         join(meeting.clock, agent.clock)
         agent.blocked, agent.waiting = ("", None) if event.is_arrive else ("named", event)
@@ -116,11 +119,10 @@ class Barriers:
                 missing="as many warps as the barrier counts",
             )
         self.named[name] = Meeting(meeting.over + 1)
-        for other in meeting.came:
-            if other is agent or other.blocked == "named":
-                join(other.clock, meeting.clock)
-                other.put(component, meeting.over + 1)
-                other.blocked = "" if other is agent else "met"
+        for other in meeting.waiting:
+            join(other.clock, meeting.clock)
+            other.put(component, meeting.over + 1)
+            other.blocked = "" if other is agent else "met"
         if event.is_arrive:
             return True
         engine.memory.forget_ordered(engine, [other.clock for other in engine.active])
@@ -220,7 +222,7 @@ class Barriers:
         phases.completions.pop(phases.completed - 2, None)
         for waiter, time, waited in phases.waiters.pop(phases.completed - 1, ()):
             if clock[waiter.number] < time:
-                self._report_overtaken(waiter, waited, phases, name)
+                self._report_overtaken(waiter, waited, name)
         phases.arrived = phases.announced = phases.delivered = 0
         phases.clock = []
 
@@ -243,11 +245,11 @@ class Barriers:
             join(agent.clock, clock)
         agent.put(self.engine.components.mbarrier + event.barrier, agent.target)
         if phases.completed > agent.target:
-            self._report_overtaken(agent, event, phases, self.engine.program.mbarriers.names[event.barrier])
+            self._report_overtaken(agent, event, self.engine.program.mbarriers.names[event.barrier])
         else:
             phases.waiters.setdefault(agent.target, []).append((agent, now, event))
 
-    def _report_overtaken(self, agent: Agent, event: Event, phases: Phases, name: str) -> None:
+    def _report_overtaken(self, agent: Agent, event: Event, name: str) -> None:
         place = self.engine.place(agent, event)
         self.engine.report(
             "V5",
@@ -258,7 +260,6 @@ class Barriers:
             missing=f"an order between this wait and the next completion of {name}",
             steps=(f"two more phases' worth of arrivals reach {name}", place.describe() + ": sees the wrong parity and waits on"),
         )
-        del phases
 
     # --- nobody can go on
 

@@ -80,13 +80,15 @@ class Memory:
         first, second = engine.place(record.agent, record.event, record.iteration), engine.place(agent, event)
         earlier = record.access
         in_flight = bool(earlier.queue) and not reached(record.agent.clock, record.component, record.value)
-        rule = "V3" if not in_flight else "V2" if access.is_write else "V1"
+        rule = "V3" if not in_flight or earlier.in_local_order else "V2" if access.is_write else "V1"
         where = access.region.describe()
         verb = "overwrites" if access.is_write else "reads"
         does = "write" if earlier.is_write else "read"
         by = "" if record.agent is agent else " of another agent"
         message = f"{event.op.name} {verb} {where} while {record.event.op.name}{by} may still {does} it"
-        if in_flight and earlier.queue != "mbarrier":
+        if in_flight and earlier.in_local_order:
+            missing = f"a barrier that is not bare (it flushes \"{earlier.queue}\") after the first, before the second"
+        elif in_flight and earlier.queue != "mbarrier":
             missing = f'a wait of "{earlier.queue}" by {record.agent.strand.name} that retires the first'
             missing += ", before the second" if record.agent is agent else ", then a barrier or arrival that the second follows"
         elif earlier.queue == "mbarrier":
@@ -120,7 +122,7 @@ class Memory:
 
     def add(self, record: Record) -> None:
         """Keep an access; those that it makes superfluous go."""
-        access, agent = record.access, record.agent
+        access = record.access
         region = access.region
         old = self.records.get(region.buffer)
         if old:
@@ -131,7 +133,6 @@ class Memory:
             self.records[region.buffer] = [record]
         if access.is_write and isinstance(region.buffer, Buffer):
             self._note_written(region)
-        del agent
 
     def _note_written(self, region: Region) -> None:
         written = self.written.setdefault(region.buffer, {})

@@ -1,0 +1,188 @@
+"""Faulty variants of a right program: every synchronisation operation removed, weakened, and moved by one operation that matters.
+
+Pure: variants are clones. A variant is not always wrong (an operation may be stronger than needed); what must be wrong is the removal of an
+operation that `lint.needed_sync_ops` names.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeVar, cast
+
+from treadle.dialects import sync, tile
+from treadle.dialects.effects import HasEffects
+from treadle.ir.core import Block, IsTerminator, Operation
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.ir.locations import location_of, set_location
+from treadle.machine import target_spec
+from treadle.verify.program import LOCAL_QUEUES
+
+Kind = Literal["remove", "weaken", "earlier", "later"]
+Root = TypeVar("Root", bound=Operation)
+_REMOVABLE = (
+    sync.BarrierOp,
+    sync.NamedBarrierOp,
+    sync.ClusterBarrierOp,
+    sync.FenceOp,
+    sync.CommitOp,
+    sync.WaitOp,
+    sync.ArriveOp,
+    sync.MbarrierExpectOp,
+    sync.WaitPhaseOp,
+)
+EXPECT_SHORT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One variant. `index`: the number of the changed operation in a walk of the root (of the original)."""
+
+    kind: Kind
+    description: str
+    index: int
+    root: Operation
+
+
+def is_sync(op: Operation) -> bool:
+    """Whether an operation orders memory (and can be removed)."""
+    return isinstance(op, _REMOVABLE)
+
+
+def faults(root: Operation, kinds: tuple[Kind, ...] = ("remove", "weaken", "earlier", "later")) -> Iterator[Fault]:
+    """All faults of a kernel or of the kernels of a module, operation by operation."""
+    for index, op in enumerate(root.walk()):
+        if not is_sync(op):
+            continue
+        where = location_of(op)
+        name = op.name + (f" at {where}" if where else "")
+        if "remove" in kinds:
+            yield Fault("remove", f"{name} removed", index, changed(root, index, erase))
+        if "weaken" in kinds:
+            for what, change in weakenings(op):
+                yield Fault("weaken", f"{name}: {what}", index, changed(root, index, change))
+        for kind in ("earlier", "later"):
+            if kind in kinds and _destination(op, kind) is not None:
+                yield Fault(kind, f"{name} moved {kind}", index, changed(root, index, _mover(kind)))
+
+
+def changed(root: Root, index: int, change: Callable[[Operation], None]) -> Root:
+    """A clone of `root` in which `change` was done to operation `index` of the walk."""
+    clone = root.clone()
+    change(list(clone.walk())[index])
+    return clone
+
+
+def erase(op: Operation) -> None:
+    """Remove an operation without results."""
+    op.detach()
+    op.erase()
+
+
+def weakenings(op: Operation) -> Iterator[tuple[str, Callable[[Operation], None]]]:
+    """What can be taken from an operation without removing it."""
+    match op:
+        case sync.WaitOp():
+            yield "one more group pending", lambda o: set_pending(o, 1)
+            if op.queue.data == "bulk_store" and op.read is None:
+                yield "waits for the reads only", _only_read
+        case sync.BarrierOp():
+            if op.bare is None and _has_local_queue(op):
+                yield "bare", _make_bare
+            if op.groups is None:
+                yield "group 0 only", _make_conditional
+        case sync.NamedBarrierOp():
+            if op.warps.value.data > 1:
+                yield "half the warps", _halve_warps
+            if op.arrive is None:
+                yield "arrives without waiting", _only_arrive
+        case sync.WaitPhaseOp():
+            yield "other parity", _flip_parity
+        case sync.MbarrierExpectOp():
+            if op.byte_count.value.data > EXPECT_SHORT_BYTES:
+                yield f"{EXPECT_SHORT_BYTES} bytes fewer", _expect_less
+        case _:
+            return
+
+
+def set_pending(op: Operation, change: int) -> None:
+    """Add to the pending groups of a wait."""
+    wait = cast(sync.WaitOp, op)
+    wait.pending = builtin.IntegerAttr(wait.pending.value.data + change, builtin.i64)
+
+
+def _only_read(op: Operation) -> None:
+    cast(sync.WaitOp, op).read = builtin.UnitAttr()
+
+
+def _make_bare(op: Operation) -> None:
+    cast(sync.BarrierOp, op).bare = builtin.UnitAttr()
+
+
+def _make_conditional(op: Operation) -> None:
+    cast(sync.BarrierOp, op).groups = tile.i64_array([0])
+
+
+def _halve_warps(op: Operation) -> None:
+    barrier = cast(sync.NamedBarrierOp, op)
+    barrier.warps = builtin.IntegerAttr(barrier.warps.value.data // 2, builtin.i64)
+
+
+def _only_arrive(op: Operation) -> None:
+    cast(sync.NamedBarrierOp, op).arrive = builtin.UnitAttr()
+
+
+def _expect_less(op: Operation) -> None:
+    expect = cast(sync.MbarrierExpectOp, op)
+    expect.byte_count = builtin.IntegerAttr(expect.byte_count.value.data - EXPECT_SHORT_BYTES, builtin.i64)
+
+
+def _flip_parity(op: Operation) -> None:
+    wait = cast(sync.WaitPhaseOp, op)
+    block = cast(Block, wait.parent)
+    one = arith.ConstantOp(builtin.IntegerAttr(1, builtin.i32))
+    flipped = arith.XOrIOp(wait.parity, one.result)
+    for new in (one, flipped):
+        set_location(new, wait)
+        block.insert_op_before(new, wait)
+    wait.operands[1] = flipped.result
+
+
+def _has_local_queue(op: Operation) -> bool:
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, tile.KernelOp):
+        parent = parent.parent_op()
+    return parent is not None and any(queue in target_spec(parent.target.data).queues for queue in LOCAL_QUEUES)
+
+
+def _matters(op: Operation) -> bool:
+    if op.regions:
+        return isinstance(op, scf.ForOp | scf.IfOp) or op.name == "pipe.roles"
+    return is_sync(op) or (isinstance(op, HasEffects) and bool(op.effects()))
+
+
+def _destination(op: Operation, kind: str) -> Operation | None:
+    """The next operation that matters, past which the operation is moved; None where nothing is there or values forbid it."""
+    other = op.next_op if kind == "later" else op.prev_op
+    while other is not None:
+        if other.has_trait(IsTerminator):
+            return None
+        if kind == "earlier" and any(value.owner is other for value in op.operands):
+            return None
+        if _matters(other):
+            return other
+        other = other.next_op if kind == "later" else other.prev_op
+    return None
+
+
+def _mover(kind: str) -> Callable[[Operation], None]:
+    def move(op: Operation) -> None:
+        other = _destination(op, kind)
+        block = cast(Block, op.parent)
+        if other is None:
+            return
+        op.detach()
+        if kind == "later":
+            block.insert_op_after(op, other)
+        else:
+            block.insert_op_before(op, other)
+
+    return move
