@@ -10,7 +10,7 @@ import pytest
 
 from treadle.errors import InternalError, TreadleError
 from treadle.runtime import dlpack
-from treadle.runtime.arrays import dtype_names, element, laid_out, numpy_dtype, row_major, same_bits, view
+from treadle.runtime.arrays import dtype_names, element, laid_out, numpy_dtype, row_major, same_bits, strided, view
 
 
 class Exporter:
@@ -113,11 +113,14 @@ def test_views_of_numpy_and_scalars() -> None:
 @pytest.mark.parametrize(
     ("shape", "strides"), [((3, 5), (5, 1)), ((3, 5), (1, 3)), ((3, 5), (8, 1)), ((2, 3, 4), (4, 8, 1)), ((), ()), ((0, 3), (3, 1))]
 )
-def test_copies_have_the_layout_asked_for(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    array = np.asarray(np.random.default_rng(0).standard_normal(shape), np.float32)
+@pytest.mark.parametrize("name", dtype_names())
+def test_copies_have_the_layout_asked_for(shape: tuple[int, ...], strides: tuple[int, ...], name: str) -> None:
+    dtype = numpy_dtype(name)
+    array = np.asarray(np.random.default_rng(0).integers(0, 5, shape)).astype(dtype)
     for source in (array, array.copy(order="F")):
-        flat = laid_out(source, strides, 4).view(np.float32)
+        flat = laid_out(source, strides, 4)
         assert flat.nbytes >= 4
-        seen = np.lib.stride_tricks.as_strided(flat, shape, [4 * s for s in strides])
-        np.testing.assert_array_equal(seen, array)
+        seen = strided(flat, shape, strides, dtype)
+        assert seen.dtype == dtype
+        np.testing.assert_array_equal(seen.astype(np.float64), array.astype(np.float64))
     assert row_major((2, 3, 4)) == (12, 4, 1)

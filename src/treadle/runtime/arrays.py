@@ -191,6 +191,16 @@ def _view_of_interface(interface: Mapping[str, Any], owner: Any) -> ArrayView:
     return ArrayView(int(interface["data"][0]), shape, strides, _BY_NUMPY.get(kind, ""), "cuda", int(device), owner)
 
 
+def strided(memory: HostArray, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]) -> HostArray:
+    """The array with these strides in elements at the start of `memory` (bytes), no copy.
+
+    Through integers, because NumPy cannot stride all of the 8-bit floats.
+    """
+    size = dtype.itemsize
+    whole = memory[: memory.size // size * size].view(f"u{size}")
+    return np.lib.stride_tricks.as_strided(whole, shape, [s * size for s in strides]).view(dtype)
+
+
 def laid_out(array: HostArray, strides: Sequence[int], nbytes: int) -> HostArray:
     """The bytes of `array` with the given strides in elements, as a flat array of at least `nbytes` bytes."""
     if tuple(strides) == row_major(array.shape) or array.size == 0:
@@ -198,6 +208,5 @@ def laid_out(array: HostArray, strides: Sequence[int], nbytes: int) -> HostArray
         return flat if flat.size >= nbytes else np.concatenate([flat, np.zeros(nbytes - flat.size, np.uint8)])
     size = array.dtype.itemsize
     room = np.zeros(max(nbytes, (1 + sum((e - 1) * s for e, s in zip(array.shape, strides, strict=True))) * size), np.uint8)
-    room_as_type = room[: room.size // size * size].view(array.dtype)
-    np.lib.stride_tricks.as_strided(room_as_type, array.shape, [s * size for s in strides])[...] = array
+    strided(room, array.shape, strides, array.dtype)[...] = array
     return room

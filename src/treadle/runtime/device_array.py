@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from treadle.runtime import dlpack
-from treadle.runtime.arrays import HostArray, element
+from treadle.runtime.arrays import HostArray, element, strided
 
 
 class MemoryOwner(Protocol):
@@ -69,9 +69,8 @@ class DeviceArray:
         if not self.size:
             return np.empty(self.shape, self.dtype)
         reach = 1 + sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
-        flat = self.device.copy_to_host(self.address, reach * self.dtype.itemsize, self.stream).view(self.dtype)
-        steps = [s * self.dtype.itemsize for s in self.strides]
-        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(flat, self.shape, steps)).reshape(self.shape)
+        memory = self.device.copy_to_host(self.address, reach * self.dtype.itemsize, self.stream)
+        return np.ascontiguousarray(strided(memory, self.shape, self.strides, self.dtype)).reshape(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         if copy is False:

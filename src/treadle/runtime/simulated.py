@@ -15,7 +15,7 @@ from treadle.errors import TreadleError
 from treadle.plan.argument_layout import WIDEST_BYTES
 from treadle.plan.invocation import InvocationPlan, PointerArg, ResolvedLaunch, ScalarArg
 from treadle.runtime.arguments import check_dtype, check_layout, check_place, resolve, views_of
-from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype
+from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype, strided
 
 _INTERPRETER: Final = "treadle.sim.loading"
 _UNWRITTEN: Final = 0xFF
@@ -84,8 +84,7 @@ class SimulatedProgram:
             if 0 in shape:
                 results.append(np.empty(shape, dtype))
                 continue
-            typed = data[: data.size // dtype.itemsize * dtype.itemsize].view(dtype)
-            results.append(np.lib.stride_tricks.as_strided(typed, shape, [s * dtype.itemsize for s in strides]).copy())
+            results.append(strided(data, shape, strides, dtype).copy())
         return tuple(results)
 
     def _launch(self, launch: ResolvedLaunch, memory: list[HostArray], starts: list[int]) -> None:
