@@ -152,3 +152,18 @@ def test_a_start_from_the_cache_loads_no_compiler(tmp_path: Path) -> None:
     runs = [subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout for _ in range(2)]
     assert runs[0].split()[2] == "True", "the first run was to compile"
     assert runs[1].split() == ["linear_bias_gelu", "decision", "False", "False"]
+
+
+def test_run_schedules(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("run", LINEAR, "--device", "sim", "--schedule", "--target", "gfx942", "--check", "--json")
+    record = json.loads(out(capsys, *arguments))
+    assert record["verdict"] == "correct" and record["schedule"]["correct"]
+    assert [(run["mode"], run["objections"]) for run in record["schedule"]["runs"]] == [("late", []), ("random", [])]
+    assert "no objection in" in out(capsys, "run", LINEAR, "--device", "sim", "--schedule")
+    from treadle.transforms.kernel.insert_sync import InsertSyncPass
+
+    monkeypatch.setattr(InsertSyncPass, "run", lambda *_: None)
+    shown = out(capsys, "run", LINEAR, "--device", "sim", "--schedule", "--target", "gfx942", status=1)
+    assert "tile.local_store" in shown and "are not ordered" in shown
+    assert invoke(["run", LINEAR, "--device", "auto", "--schedule"]) == 2
+    assert "--schedule needs --device sim" in capsys.readouterr().err

@@ -4,16 +4,20 @@ import json as json_text
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from treadle import driver
+from treadle.errors import USAGE, TreadleError
 from treadle.sim.check import CheckResult
 from treadle.sim.check import check as check_one
 from treadle.tools import report
 from treadle.tools.diagnostics import EXIT_WRONG_RESULT
 from treadle.tools.inputs import Array, make_inputs
+
+if TYPE_CHECKING:
+    from treadle.tools.scheduled import ScheduledRun
 
 Device = Literal["auto", "sim", "cuda", "hip"]
 
@@ -27,24 +31,40 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")] = 0,
     check: Annotated[bool, typer.Option("--check", help="Compare with a float64 evaluation of the tensor-level program.")] = False,
+    schedule: Annotated[
+        bool, typer.Option("--schedule", help="With --device sim: run the kernels' schedules and report races and deadlocks.")
+    ] = False,
+    target: Annotated[str, typer.Option(help="With --schedule: the architecture that the kernels are scheduled for.")] = "sm_90a",
     json: Annotated[bool, typer.Option("--json", help="Print a record instead of tables.")] = False,
 ) -> int:
     """Compile FILE.mlir and run it."""
+    if schedule and device != "sim":
+        raise TreadleError(USAGE, message="--schedule needs --device sim")
     start = time.perf_counter()
     program = driver.compile(file, target=driver.target_of_device(device), function=function)
     compiled = time.perf_counter()
     arrays = make_inputs(program.name, program.manifest.inputs, inputs or (), seed)
     made = time.perf_counter()
-    results: tuple[Array, ...] = program(*arrays)
+    scheduled = _scheduled(file, function, target, arrays, seed) if schedule else None
+    results: tuple[Array, ...] = program(*arrays) if scheduled is None else scheduled.results
     ran = time.perf_counter()
     comparisons = check_results(program, results, arrays) if check else ()
-    wrong = any(not one.ok for one in comparisons)
+    wrong = any(not one.ok for one in comparisons) or (scheduled is not None and not scheduled.ok)
     seconds = {"compile": compiled - start, "run": ran - made}
     if json:
-        print(json_text.dumps(record(program, arrays, results, comparisons, seed, seconds), indent=2))
+        entry = record(program, arrays, results, comparisons, seed, seconds)
+        print(json_text.dumps(entry if scheduled is None else entry | {"schedule": scheduled.record()}, indent=2))
     else:
         show(program, results, comparisons, seconds)
+        if scheduled is not None:
+            scheduled.show(report.console())
     return EXIT_WRONG_RESULT if wrong else 0
+
+
+def _scheduled(file: Path, function: str | None, target: str, arrays: Sequence[Array], seed: int) -> "ScheduledRun":
+    from treadle.tools.scheduled import run_schedules
+
+    return run_schedules(file, function, target, arrays, seed)
 
 
 def check_results(program: driver.Program, results: Sequence[Array], arrays: Sequence[Array]) -> tuple[CheckResult, ...]:

@@ -110,7 +110,11 @@ def _matmul_views(steps: int) -> str:
 
 def _matmul(text: str, steps: int) -> Program:
     inputs = numbers((M, K * steps), np.float16, 1), numbers((K * steps, N), np.float16, 2)
-    return Program(text, inputs, (M, N), lambda a, b: a.astype(np.float32) @ b.astype(np.float32))
+
+    def product(a: Array, b: Array) -> Array:
+        return a.astype(np.float32) @ b.astype(np.float32)
+
+    return Program(text, inputs, (M, N), product)
 
 
 MATMUL_ARGUMENTS = "%a: !tile.ptr<f16>, %b: !tile.ptr<f16>, %c: !tile.ptr<f32>"
@@ -204,7 +208,8 @@ def roles(steps: int = 7) -> Program:
     merge = shared((M, N), "f32")
     body = [constants(0, 1, 2, 3, K, steps), _matmul_views(steps), _ring_allocs()]
     body += [f"  %merge = tile.alloc : {merge}", "  %empty = sync.mbarrier_alloc 2 : i64 slots 3 : i64 : !sync.mbarrier"]
-    body += ['  "pipe.roles"() <{names = ["producer", "consumer"], warps = array<i64: 4, 4>, groups = array<i64: 1, 2>, registers = array<i64: 0, 0>}> ({']
+    facts = "warps = array<i64: 4, 4>, groups = array<i64: 1, 2>, registers = array<i64: 0, 0>"
+    body += [f'  "pipe.roles"() <{{names = ["producer", "consumer"], {facts}}}> ({{']
     body += [f"    scf.for %i = %c0 to %c{steps} step %c1 {{", _parity("%i", "i", "      ")]
     body += [
         "      %one = arith.constant 1 : i32",
@@ -261,10 +266,14 @@ ROWS, COLUMNS = 64, 16
 BLOCK = (ROWS, COLUMNS)
 
 
-def _blocks(text: str, steps: int, scale: int = 1) -> Program:
+def _blocks(text: str, steps: int) -> Program:
     """Adds up `steps` blocks that lie below one another."""
     inputs = (numbers((ROWS * steps, COLUMNS), np.float32, 3),)
-    return Program(text, inputs, BLOCK, lambda x: scale * x.reshape(steps, ROWS, COLUMNS).sum(axis=0))
+
+    def total(x: Array) -> Array:
+        return x.reshape(steps, ROWS, COLUMNS).sum(axis=0)
+
+    return Program(text, inputs, BLOCK, total)
 
 
 def _copied_ring(queue: str, path: str, target: str, lanes: int, wait: list[str], meet: list[str], steps: int) -> Program:
@@ -362,7 +371,11 @@ def bulk_store(steps: int = 7) -> Program:
         'sync.wait "bulk_store" pending 0 : i64 read',
     ]
     text = kernel("%x: !tile.ptr<f32>, %y: !tile.ptr<f32>", "\n".join(lines), warps=4, target="sm_90a", pointers=2)
-    return Program(text, (numbers(whole, np.float32, 4),), whole, lambda x: 2 * x)
+
+    def doubled(x: Array) -> Array:
+        return 2 * x
+
+    return Program(text, (numbers(whole, np.float32, 4),), whole, doubled)
 
 
 def shifted(steps: int = 5, target: str = "gfx942", lanes: int = 64) -> Program:

@@ -140,7 +140,7 @@ def test_a_read_wait_retires_reads_only() -> None:
     one = program.text.replace('sync.wait "bulk_store" pending 1 : i64 read', 'sync.wait "bulk_store" pending 0 : i64 read')
     same_place = one.replace("%row = arith.muli %i, %c64", "%row = arith.muli %c0, %c64")
     assert kinds(simulate(kernel_of(same_place), program.arrays())) == ["order"], "two stores to one place of the global array"
-    whole = same_place.replace('pending 0 : i64 read\nsync.barrier', "pending 0 : i64\nsync.barrier")
+    whole = same_place.replace("pending 0 : i64 read\nsync.barrier", "pending 0 : i64\nsync.barrier")
     assert simulate(kernel_of(whole), program.arrays()).ok
 
 
