@@ -16,6 +16,7 @@ from treadle.dialects.tile_compute import (
     IotaOp,
     PermuteOp,
     ReduceOp,
+    SliceOp,
     SplatOp,
     YieldOp,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "ProgramIdOp",
     "ReduceOp",
     "ReturnOp",
+    "SliceOp",
     "SplatOp",
     "StoreOp",
     "ViewOp",
@@ -231,6 +233,7 @@ TILE = Dialect(
         BroadcastOp,
         ConvertLayoutOp,
         PermuteOp,
+        SliceOp,
         SplatOp,
         IotaOp,
     ],

@@ -6,6 +6,7 @@ from treadle.dialects.effects import Effect, HasEffects, Slice
 from treadle.dialects.tile_attributes import is_shared
 from treadle.dialects.tile_types import (
     i64_array,
+    ints,
     layout_of,
     tile_of,
     tile_type,
@@ -29,6 +30,7 @@ from treadle.ir.core import (
     var_result_def,
 )
 from treadle.ir.dialects import builtin
+from treadle.layout.slicing import slice_layout
 from treadle.layout.tile_layout import TileLayout
 
 
@@ -223,6 +225,36 @@ class PermuteOp(_UnaryTileOp):
         shape = [source_type.get_shape()[d] for d in order]
         result_type = tile_of(shape, source_type.element_type, layout.permute(tuple(order)) if layout is not None else None)
         super().__init__(operands=[source], properties={"order": i64_array(order)}, result_types=[result_type])
+
+
+@irdl_op_definition
+class SliceOp(_UnaryTileOp):
+    """A box of a register tile at static offsets. Moves no data: each thread keeps those of its registers that lie in the box.
+
+    With layouts, the box must be what some registers hold in every thread (`layout.slicing`).
+    """
+
+    name = "tile.slice"
+    offsets = prop_def(Attribute)
+    assembly_format = "$source $offsets attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, offsets: Sequence[int], extents: Sequence[int]) -> None:
+        source_type = tile_type(source)
+        layout = layout_of(source)
+        part = None if layout is None else slice_layout(layout, tuple(extents))
+        super().__init__(
+            operands=[source],
+            properties={"offsets": i64_array(offsets)},
+            result_types=[tile_of(extents, source_type.element_type, part)],
+        )
+
+    def verify_(self) -> None:
+        source, result = tile_type(self.source), tile_type(self.result)
+        if source.element_type != result.element_type or len(ints(self.offsets)) != len(source.get_shape()):
+            raise VerifyException("tile.slice keeps rank and element type")
+        bounds = zip(ints(self.offsets), result.get_shape(), source.get_shape(), strict=True)
+        if any(o % e or o < 0 or o + e > s for o, e, s in bounds):
+            raise VerifyException(f"tile.slice: box {list(result.get_shape())} at {list(ints(self.offsets))} of {list(source.get_shape())}")
 
 
 @irdl_op_definition

@@ -297,6 +297,10 @@ def _tile_function(op: Operation) -> Function | None:
         case tile.PermuteOp():
             order = tile.ints(op.order)
             return _one(lambda value: value.transpose(order))
+        case tile.SliceOp():
+            starts, extents = tile.ints(op.offsets), tile.tile_type(op.result).get_shape()
+            box = tuple(slice(o, o + e) for o, e in zip(starts, extents, strict=True))
+            return _one(lambda value: value[box])
         case tile.SplatOp():
             return _splat(op)
         case tile.IotaOp():

@@ -1,6 +1,7 @@
 """From a `tile.kernel` to LLVM text: the signature, the ids, shared memory, and one handler an operation."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from treadle.codegen.llvm_text import FALSE, I32, Builder, Module, Parameter, i32, pointer
 from treadle.dialects import pipe, sync, tile
@@ -8,6 +9,7 @@ from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import arith, scf
+from treadle.ir.locations import location_of
 from treadle.targets.interface import EmittedKernel, IndexParam, Param, PointerParam
 from treadle.targets.simt.agents import arrival_unit, arriving_warps, barrier_of, role_of
 from treadle.targets.simt.casts import CASTS, emit_cast
@@ -25,6 +27,7 @@ from treadle.targets.simt.moves import (
     emit_iota,
     emit_permute,
     emit_reduce,
+    emit_slice,
     emit_splat,
 )
 from treadle.targets.simt.roles import emit_barrier_slot, emit_roles, emit_slot
@@ -44,9 +47,13 @@ class KernelEmitter:
         self.params: list[Param] = []
         self.module = Module(hooks.triple, self.symbol)
         self.ctx: KernelContext
+        self._scope = ""
+        self._sources: list[str] = []
 
     def emit(self) -> EmittedKernel:
         """The kernel's text and launch facts."""
+        if self.kernel.group_count() != 1:
+            raise InternalError(f"kernel {self.symbol} has {self.kernel.group_count()} groups and no roles")
         threads = self.kernel.num_warps.value.data * self.hooks.spec.subgroup_size
         parameters = self._parameters()
         function = self.module.function(
@@ -62,6 +69,7 @@ class KernelEmitter:
         ctx.warp = self.hooks.warp_id(b, ctx.thread) if ctx.warps > 1 else i32(0)
         shared_bytes = self._shared_memory()
         self.hooks.begin(ctx)
+        self._scope = self.module.line_table(function, self.symbol) if self.hooks.names_lines else ""
         self._block(self.kernel.body.block)
         self.hooks.end(ctx)
         b.ret()
@@ -76,7 +84,7 @@ class KernelEmitter:
             triple=self.hooks.triple,
             cpu=self.hooks.cpu,
             features=self.hooks.features,
-            expected=self.hooks.expected(ctx),
+            expected=replace(self.hooks.expected(ctx), sources=tuple(self._sources)),
         )
 
     def _parameters(self) -> list[Parameter]:
@@ -131,8 +139,16 @@ class KernelEmitter:
                     raise no_code(op, self.hooks.spec.name)
                 raise InternalError(f"{op.name} has no code on {self.hooks.spec.name}")
             self.hooks.before(self.ctx, op)
+            self._enter(op)
             handler(self, op)
         self.hooks.before(self.ctx, None)
+
+    def _enter(self, op: Operation) -> None:
+        """What is emitted next comes from `op`: its number is a line of the code's line table."""
+        if self._scope:
+            place = location_of(op)
+            self._sources.append(f"{op.name} at {place}" if place is not None else op.name)
+            self.ctx.b.location = self.module.location(self._scope, len(self._sources))
 
     # --- handlers that need more than the context
 
@@ -187,6 +203,8 @@ class KernelEmitter:
             emit_broadcast(ctx, op)
         elif isinstance(op, tile.PermuteOp):
             emit_permute(ctx, op)
+        elif isinstance(op, tile.SliceOp):
+            emit_slice(ctx, op)
         elif isinstance(op, tile.ConvertLayoutOp):
             emit_convert_layout(ctx, op)
 
@@ -250,7 +268,7 @@ class KernelEmitter:
 
 
 Handler = Callable[[KernelEmitter, Operation], None]
-_TILES = ("program_id", "contract", "reduce", "splat", "iota", "broadcast", "permute", "convert_layout")
+_TILES = ("program_id", "contract", "reduce", "splat", "iota", "broadcast", "permute", "slice", "convert_layout")
 _MEMORY = ("view", "load", "store", "local_load", "local_store", "copy", "copy_out")
 _ORDER = (
     "barrier",

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from treadle.codegen.llvm_text import TRUE, Builder, Value, i32
-from treadle.dialects.tile import BroadcastOp, ConvertLayoutOp, IotaOp, PermuteOp, ReduceOp, SplatOp, ints
+from treadle.dialects.tile import BroadcastOp, ConvertLayoutOp, IotaOp, PermuteOp, ReduceOp, SliceOp, SplatOp, ints, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Region
 from treadle.ir.dialects import arith
 from treadle.layout.bits import pack, set_bits
 from treadle.layout.conversion import RegisterChoice, ShuffleRound, convert
 from treadle.layout.grouping import group_index
+from treadle.layout.slicing import slice_registers
 from treadle.layout.tile_layout import TileLayout, broadcast_registers
 from treadle.targets.simt.casts import CASTS, emit_cast
 from treadle.targets.simt.constants import emit_constant
@@ -45,6 +46,14 @@ def emit_broadcast(ctx: KernelContext, op: BroadcastOp) -> None:
         raise InternalError(f"tile.broadcast of {op.source.type} to {op.result.type} moves data between threads")
     values = ctx.tile(op.source)
     ctx.bind(op.result, [values[register] for register in where])
+
+
+def emit_slice(ctx: KernelContext, op: SliceOp) -> None:
+    """Registers of the box."""
+    registers = ctx.tile(op.source)
+    extents = tuple(tile_type(op.result).get_shape())
+    chosen = slice_registers(ctx.layout(op.source), ints(op.offsets), extents)
+    ctx.bind(op.result, [registers[r] for r in chosen])
 
 
 def emit_permute(ctx: KernelContext, op: PermuteOp) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from treadle import remarks
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.liveness import allocation
 from treadle.dialects import pipe, sync, tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import IndexType, IntegerAttr, i32
@@ -25,10 +26,11 @@ from treadle.ir.locations import give_location, location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.plan.expr import as_expr, constant, minimum
-from treadle.transforms.kernel.kernel_ir import KernelPass, config_int, is_tile
+from treadle.transforms.kernel.kernel_ir import KernelPass, config_int, insert_after, insert_before, is_tile
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 NAME = "specialize-warps"
+BULK_STORES = "bulk_store"
 PRODUCER_WARPS = 4
 """A whole warpgroup, though one thread works: register reallocation is a warpgroup's."""
 
@@ -231,6 +233,8 @@ class Specializer:
             order_local_accesses(body, 1 + group, self.kernel.num_warps.value.data)
         body.add_op(scf.YieldOp(slot, phase))
         index.builder.insert(scf.ForOp(first, count, step, list(start), body))
+        if any(isinstance(op, tile.CopyOutOp) for op in body.walk()):
+            block.add_op(sync.WaitOp(BULK_STORES, 0))
         block.add_op(pipe.EndRoleOp())
         return Region(block)
 
@@ -355,41 +359,39 @@ class Specializer:
         return new.results[-2], new.results[-1]
 
 
-def _walk_block(block: Block) -> list[Operation]:
-    return [inner for op in block.ops for inner in op.walk()]
-
-
 def order_local_accesses(block: Block, barrier_id: int, warps: int) -> None:
-    """A barrier of a role's own warps wherever a local access meets an earlier one of the same buffer.
+    """A barrier of a role's own warps wherever a local access meets an earlier one of the same buffer, and what bulk stores need.
 
     Scratch buffers belong to one role, so no other warps need to come. The loop over tiles brings every access back, so at its head every
-    buffer counts as written and read.
+    buffer counts as written and read. A buffer that leaves by tile.copy_out is free again when its group has been read: with n slots
+    filled in turn, n - 1 groups may still be on their way.
     """
-    written: set[SSAValue] = set()
-    read: set[SSAValue] = set()
-    for op in _walk_block(block):
-        if isinstance(op, tile.LocalStoreOp):
-            written.add(op.destination)
-            read.add(op.destination)
-    for op in _walk_block(block):
-        conflict = False
-        if isinstance(op, tile.LocalStoreOp):
-            conflict = op.destination in written or op.destination in read
+    ops = [inner for op in block.ops for inner in op.walk()]
+    leaving = {allocation(op.source) for op in ops if isinstance(op, tile.CopyOutOp)}
+    written = {allocation(op.destination) for op in ops if isinstance(op, tile.LocalStoreOp)}
+    read = set(written)
+    for op in ops:
+        if isinstance(op, tile.CopyOutOp):
+            insert_after(op, sync.CommitOp(BULK_STORES))
+        elif isinstance(op, tile.LocalStoreOp):
+            alloc = allocation(op.destination)
+            if alloc is not None and alloc in leaving:
+                slots = tile.memref_type(alloc.result).get_shape()[0]
+                insert_before(op, sync.WaitOp(BULK_STORES, slots - 1, read=True), sync.NamedBarrierOp(barrier_id, warps))
+                insert_after(op, sync.FenceOp("async_shared"), sync.NamedBarrierOp(barrier_id, warps))
+                continue
+            if alloc in written or alloc in read:
+                insert_before(op, sync.NamedBarrierOp(barrier_id, warps))
+                written.clear()
+                read.clear()
+            written.add(alloc)
         elif isinstance(op, tile.LocalLoadOp):
-            conflict = op.source in written
-        if conflict:
-            parent = op.parent
-            if parent is None:
-                raise InternalError("an operation in no block")
-            barrier = sync.NamedBarrierOp(barrier_id, warps)
-            give_location(barrier, op.location)
-            parent.insert_op_before(barrier, op)
-            written.clear()
-            read.clear()
-        if isinstance(op, tile.LocalStoreOp):
-            written.add(op.destination)
-        elif isinstance(op, tile.LocalLoadOp):
-            read.add(op.source)
+            alloc = allocation(op.source)
+            if alloc in written:
+                insert_before(op, sync.NamedBarrierOp(barrier_id, warps))
+                written.clear()
+                read.clear()
+            read.add(alloc)
 
 
 @register_pass

@@ -1,0 +1,122 @@
+"""store-in-bulk: results leave through shared memory and descriptor copies instead of through each thread's own stores.
+
+Level: tile. Reads: a tile.store whose value was just brought into another layout through shared memory, or stored as it is; the view's
+facts; the
+machine's bulk copies. Writes: the tile cut into boxes as wide as the widest swizzle, each put into one of two buffers and sent with
+tile.copy_out.
+Leaves alone: kernels without roles; stores whose view breaks a rule of bulk copies (a remark names it).
+"""
+
+from dataclasses import dataclass
+
+from treadle import remarks
+from treadle.analysis.element_bytes import element_bytes
+from treadle.dialects import pipe, tile
+from treadle.errors import InternalError
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import arith, builtin
+from treadle.ir.locations import location_of
+from treadle.ir.passes import register_pass
+from treadle.layout.shared_layout import swizzled
+from treadle.layout.slicing import slice_layout
+from treadle.machine import TargetSpec
+from treadle.plan.staging import bulk_refusal
+from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, config_int, erase_if_unused, insert_before
+
+NAME = "store-in-bulk"
+BUFFERS = 2
+"""One box is filled while the one before leaves."""
+
+
+def stored_value(store: tile.StoreOp) -> tuple[SSAValue, tuple[Operation, ...]]:
+    """The tile before it was brought into the store's layout through shared memory, and the operations that did it (last first)."""
+    load = store.value.owner
+    if isinstance(load, tile.LocalLoadOp) and set(tile.ints(load.offsets)) == {0}:
+        alloc = load.source.owner
+        writers = [use.operation for use in load.source.uses if isinstance(use.operation, tile.LocalStoreOp)]
+        if isinstance(alloc, tile.AllocOp) and len(writers) == 1 and len(tuple(load.source.uses)) == 2:
+            return writers[0].value, (load, writers[0], alloc)
+    return store.value, ()
+
+
+def refusal(store: tile.StoreOp, spec: TargetSpec) -> str | None:
+    """Why a store cannot go in bulk, None where it can."""
+    kind = tile.tile_type(store.value)
+    dims = tile.ints(store.dims)
+    if spec.bulk_tensor is None or len(dims) != 2:
+        return "the machine has no bulk copies of such tiles"
+    facts = access_facts(store.view, list(store.offsets), dims, kind.get_shape())
+    reason = bulk_refusal(facts, dims[-1], spec.bulk_tensor)
+    if reason is not None:
+        return reason
+    inner = facts.dims[dims[-1]]
+    if inner.stride != 1:
+        return "the tile's last dimension is not the unit-stride one"
+    if (inner.size_divisor * facts.element_bytes) % spec.bulk_tensor.base_align_bytes:
+        # A descriptor copy writes whole 16-byte pieces: a ragged row end would spill into the next row's start.
+        return f"rows of {inner.size} elements do not end at {spec.bulk_tensor.base_align_bytes} bytes"
+    return None
+
+
+def _rewrite(store: tile.StoreOp, spec: TargetSpec) -> None:
+    value, old = stored_value(store)
+    kind = tile.tile_type(value)
+    rows, columns = kind.get_shape()
+    layout = tile.layout_of(value)
+    if spec.bulk_tensor is None or layout is None:
+        raise InternalError("store-in-bulk after assign-layouts only")
+    span = max(spec.bulk_tensor.swizzle_bytes)
+    width = min(columns, span // element_bytes(kind.element_type))
+    slice_layout(layout, (rows, width))
+    box = swizzled((rows, width), (1, 0), element_bytes(kind.element_type), width * element_bytes(kind.element_type))
+    buffers = min(BUFFERS, columns // width)
+    ring = tile.AllocOp(tile.shared_buffer_type((buffers, rows, width), kind.element_type, box.stacked(buffers)))
+    insert_before(store, ring)
+    inner = tile.ints(store.dims)[-1]
+    for number, at in enumerate(range(0, columns, width)):
+        part = tile.SliceOp(value, (0, at), (rows, width))
+        place = arith.ConstantOp(builtin.IntegerAttr(number % buffers, builtin.IndexType()))
+        slot = pipe.SlotOp(ring.result, [place.result], box)
+        shift = arith.ConstantOp(builtin.IntegerAttr(at, builtin.IndexType()))
+        offset = arith.AddiOp(store.offsets[inner], shift.result)
+        offsets = [offset.result if d == inner else o for d, o in enumerate(store.offsets)]
+        insert_before(
+            store,
+            part,
+            place,
+            slot,
+            tile.LocalStoreOp(part.result, slot.result, (0, 0)),
+            shift,
+            offset,
+            tile.CopyOutOp(slot.result, store.view, offsets, tile.ints(store.dims), path="bulk_tensor"),
+        )
+    store.detach()
+    store.erase()
+    for op in old:
+        if isinstance(op, tile.LocalStoreOp):
+            op.detach()
+            op.erase()
+        else:
+            erase_if_unused(op)
+
+
+@register_pass
+@dataclass(frozen=True)
+class StoreInBulkPass(KernelPass):
+    """Works on kernels that specialize-warps will take (`stages` in their config)."""
+
+    name = NAME
+
+    def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
+        """Rewrite the stores of one kernel."""
+        if not config_int(kernel, "stages", 0):
+            return
+        for store in [op for op in kernel.body.block.ops if isinstance(op, tile.StoreOp)]:
+            try:
+                reason = refusal(store, spec)
+                if reason is None:
+                    _rewrite(store, spec)
+            except InternalError as error:
+                reason = str(error)
+            text = "stored by descriptor copies" if reason is None else f"stored by the threads: {reason}"
+            remarks.emit("decision" if reason is None else "refusal", NAME, kernel.sym_name.data, text, location_of(store))

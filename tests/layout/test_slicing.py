@@ -1,0 +1,29 @@
+"""Boxes of register tiles."""
+
+import pytest
+
+from treadle.errors import InternalError
+from treadle.layout import fragments
+from treadle.layout.slicing import slice_layout, slice_registers
+from treadle.layout.tile_layout import blocked
+
+
+@pytest.mark.parametrize(("n", "box"), [(256, 64), (192, 64), (128, 32), (64, 64)])
+def test_column_boxes_of_a_matrix_accumulator(n: int, box: int) -> None:
+    layout = fragments.tile_fragment(fragments.wgmma_accumulator(n), (64, n), (1, 1))
+    part = slice_layout(layout, (64, box))
+    assert part.shape == (64, box)
+    for at in range(0, n, box):
+        registers = slice_registers(layout, (0, at), (64, box))
+        assert len(set(registers)) == part.num_registers
+        for warp, lane in ((0, 0), (3, 17), (2, 31)):
+            for mine, whole in enumerate(registers):
+                row, column = part.coordinates(mine, lane, warp)
+                assert layout.coordinates(whole, lane, warp) == (row, column + at)
+
+
+def test_boxes_that_threads_tell_apart_are_refused() -> None:
+    with pytest.raises(InternalError, match="different threads"):
+        slice_layout(blocked((64, 64), (1, 0), 8), (8, 64))
+    with pytest.raises(InternalError, match="whole number"):
+        slice_layout(blocked((64, 64), (1, 0), 8), (64, 48))
