@@ -39,6 +39,7 @@ class Instructions:
         self._lines.append("entry:")
         self._scopes: list[dict[tuple[str, ...], Value]] = [{}]
         self._open = True
+        self.location = ""  # `, !dbg !3`: where the instructions that follow come from
 
     # raw lines
 
@@ -47,10 +48,10 @@ class Instructions:
         if not self._open:
             raise InternalError(f"instruction after the end of block {self.current.name} in {self.function.name}: {instruction}")
         if type == ty.VOID:
-            self._lines.append("  " + instruction)
+            self._lines.append(f"  {instruction}{self.location}")
             return Value(type, "")
         name = "%" + self.function.fresh()
-        self._lines.append(f"  {name} = {instruction}")
+        self._lines.append(f"  {name} = {instruction}{self.location}")
         return Value(type, name)
 
     def pure(self, type: str, instruction: str) -> Value:

@@ -129,6 +129,24 @@ class Module:
             self._metadata_ids[body] = node
         return node
 
+    def line_table(self, function: Function, file: str) -> str:
+        """Let instructions of `function` name lines of `file`; the scope for `location`. The machine code stays as it is."""
+        source = self.metadata(f'!DIFile(filename: {quoted(file)}, directory: "")')
+        words = f"language: DW_LANG_C99, file: {source}, isOptimized: true, runtimeVersion: 0, emissionKind: DebugDirectivesOnly"
+        unit = self.metadata(f"!DICompileUnit({words})", distinct=True)
+        kind = self.metadata(f"!DISubroutineType(types: {self.metadata('!{}')})")
+        flags = "spFlags: DISPFlagDefinition | DISPFlagOptimized"
+        words = f"name: {quoted(function.name)}, file: {source}, line: 0, type: {kind}, {flags}, unit: {unit}"
+        scope = self.metadata(f"!DISubprogram({words})", distinct=True)
+        self.named_metadata("llvm.dbg.cu", [unit])
+        self.named_metadata("llvm.module.flags", [self.metadata('!{i32 2, !"Debug Info Version", i32 3}')])
+        function.header += f" !dbg {scope}"
+        return scope
+
+    def location(self, scope: str, line: int) -> str:
+        """What an instruction from a line of the scope's file carries at its end."""
+        return f", !dbg {self.metadata(f'!DILocation(line: {line}, scope: {scope})')}"
+
     def named_metadata(self, name: str, nodes: Sequence[str]) -> None:
         """`!name = !{!0, ..}`."""
         self._named_metadata.append(f"!{name} = !{{{', '.join(nodes)}}}")

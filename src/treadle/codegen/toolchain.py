@@ -189,12 +189,15 @@ def assemble_ptx(ptx: str, arch: str, *, options: Sequence[str] = ()) -> PtxasRe
         return PtxasResult(cubin.read_bytes(), log, kernels, warnings)
 
 
-def disassemble_cubin(cubin: bytes) -> str:
-    """SASS text of a cubin: one instruction a line, labels and addresses, no encodings. Raises TR551, TR552, TR553."""
+def disassemble_cubin(cubin: bytes, *, lines: bool = False) -> str:
+    """SASS text of a cubin: one instruction a line, labels and addresses, no encodings; with `lines` also comments with source lines.
+
+    Raises TR551, TR552, TR553.
+    """
     with tempfile.NamedTemporaryFile(prefix="treadle-", suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        return run_tool([find_nvdisasm(), "-c", file.name]).output.decode(errors="replace")
+        return run_tool([find_nvdisasm(), "-c", *(["-g"] if lines else []), file.name]).output.decode(errors="replace")
 
 
 # AMD

@@ -1,14 +1,15 @@
-"""Judging machine code: what ptxas said and what the SASS holds. A bad verdict is an error, never a note."""
+"""Judging machine code: what ptxas said and what the SASS holds. A bad verdict is an error that names the operation, never a note."""
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 from treadle.codegen.toolchain import KernelResources
 from treadle.errors import InternalError
 from treadle.targets.interface import EmittedKernel
+from treadle.targets.nvidia.sass import MATRIX, Instruction, parse, slow_in_loops, touched_accumulators
 
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)")
-_MATRIX = ("HGMMA", "QGMMA", "IGMMA")
 
 
 def instruction_counts(sass: str) -> dict[str, int]:
@@ -16,27 +17,72 @@ def instruction_counts(sass: str) -> dict[str, int]:
     return dict(Counter(_INSTRUCTION.findall(sass)))
 
 
-def audit(emitted: EmittedKernel, resources: KernelResources, warnings: tuple[str, ...], counts: dict[str, int]) -> None:
-    """Raise InternalError, naming the kernel, for serialised matrix instructions, spills of contractions, missing instructions."""
-    name = emitted.symbol
-    # C7519 is no serialisation: older versions of ptxas add a wgmma.fence where registers are set up behind ours.
-    bad = [line for line in warnings if re.search(r"C75(?!19)\d\d|Potential Performance Loss", line)]
+def _origin(emitted: EmittedKernel, place: Instruction | int | None) -> str:
+    """The operation that an instruction, or a line of the line table, comes from, as words."""
+    sources = emitted.expected.sources
+    line = place.line if isinstance(place, Instruction) else place or 0
+    return f" (from {sources[line - 1]})" if 0 < line <= len(sources) else ""
+
+
+def _line_of_remark(remark: str, ptx: str) -> int:
+    """The line of the line table that a remark about a line of PTX is about; 0 where it names none."""
+    place = re.search(r"line (\d+)", remark)
+    if place is None:
+        return 0
+    named = [m.group(1) for text in ptx.splitlines()[: int(place.group(1))] if (m := re.match(r"\s*\.loc\s+\d+\s+(\d+)", text))]
+    return int(named[-1]) if named else 0
+
+
+def audit(
+    emitted: EmittedKernel,
+    resources: KernelResources,
+    warnings: tuple[str, ...],
+    counts: dict[str, int],
+    sass: str = "",
+    ptx: str = "",
+) -> None:
+    """Raise InternalError, naming the kernel and where it can the operation, for:
+
+    serialised matrix instructions (ptxas' C75xx), spills and local memory of contractions, missing instructions, other waits than those
+    of the IR, accumulators touched in flight, and slow instructions within groups of a main loop.
+    """
+    name, expected = emitted.symbol, emitted.expected
+    code = parse(sass)
+    bad = [line for line in warnings if re.search(r"C75\d\d|Potential Performance Loss", line)]
     if bad:
-        raise InternalError(f"kernel {name}: ptxas serialises matrix instructions: {bad[0]}")
+        line = _line_of_remark(bad[0], ptx) or next((one.line for one in code if one.is_matrix), 0)
+        # C7519 is no serialisation, but a second wgmma.fence: registers were set between ours and the instruction.
+        what = "adds a fence to" if "C7519" in bad[0] else "serialises"
+        raise InternalError(f"kernel {name}: ptxas {what} matrix instructions{_origin(emitted, line)}: {bad[0]}")
     spilled = resources.spill_store_bytes + resources.spill_load_bytes + resources.stack_bytes
     local = counts.get("LDL", 0) + counts.get("STL", 0)
-    if emitted.expected.contraction and (spilled or local):
+    if expected.contraction and (spilled or local):
+        culprit = next((one for one in code if one.mnemonic in ("LDL", "STL")), None)
         raise InternalError(
             f"kernel {name}: registers do not hold the tile ({resources.registers} registers, {resources.spill_store_bytes} bytes stored, "
-            f"{resources.spill_load_bytes} loaded, {resources.stack_bytes} of stack, {local} local accesses)"
+            f"{resources.spill_load_bytes} loaded, {resources.stack_bytes} of stack, {local} local accesses){_origin(emitted, culprit)}"
         )
-    found = sum(counts.get(mnemonic, 0) for mnemonic in _MATRIX)
-    # ptxas may copy a loop body (peeling), never drop an instruction of it.
-    if found < emitted.expected.matrix_instructions:
+    found = sum(counts.get(mnemonic, 0) for mnemonic in MATRIX)
+    # ptxas may copy a loop body (peeling, unrolling), never drop an instruction of it.
+    if found < expected.matrix_instructions:
+        raise InternalError(f"kernel {name}: {found} matrix instructions in the machine code, {expected.matrix_instructions} emitted")
+    for mnemonic, wanted, words in (("UTMALDG", expected.bulk_copies, "copies"), ("UTMASTG", expected.bulk_stores, "stores")):
+        if counts.get(mnemonic, 0) < wanted:
+            raise InternalError(f"kernel {name}: {counts.get(mnemonic, 0)} tensor {words} in machine code, {wanted} emitted")
+    _audit_order(emitted, code, found)
+
+
+def _audit_order(emitted: EmittedKernel, code: Sequence[Instruction], matrix_instructions: int) -> None:
+    """Waits as written, accumulators untouched in flight, nothing slow within groups."""
+    name, expected = emitted.symbol, emitted.expected
+    waits = [one for one in code if one.pending is not None]
+    is_copied = matrix_instructions != expected.matrix_instructions
+    if code and (len(waits) < expected.matrix_waits if is_copied else len(waits) != expected.matrix_waits):
+        where = _origin(emitted, waits[-1] if waits else None)
+        raise InternalError(f"kernel {name}: {len(waits)} waits for matrix instructions, {expected.matrix_waits} emitted{where}")
+    for one in touched_accumulators(code):
         raise InternalError(
-            f"kernel {name}: {found} matrix instructions in the machine code, {emitted.expected.matrix_instructions} emitted"
+            f"kernel {name}: {one.mnemonic}{one.suffix}{one.operands} touches an accumulator in flight{_origin(emitted, one)}"
         )
-    if counts.get("UTMALDG", 0) < emitted.expected.bulk_copies:
-        raise InternalError(
-            f"kernel {name}: {counts.get('UTMALDG', 0)} tensor copies in machine code, {emitted.expected.bulk_copies} emitted"
-        )
+    for one in slow_in_loops(code):
+        raise InternalError(f"kernel {name}: {one.mnemonic} among the matrix instructions of a main loop{_origin(emitted, one)}")

@@ -46,8 +46,9 @@ class NvidiaBackend:
         resources = next((k for k in done.kernels if k.name == emitted.symbol), None)
         if resources is None:
             raise InternalError(f"ptxas reports nothing about kernel {emitted.symbol}:\n{done.log}")
-        counts = instruction_counts(disassemble_cubin(done.cubin))
-        audit(emitted, resources, done.warnings, counts)
+        sass = disassemble_cubin(done.cubin, lines=True)
+        counts = instruction_counts(sass)
+        audit(emitted, resources, done.warnings, counts, sass, ptx)
         offsets, size = param_offsets(emitted.params)
         facts = KernelFacts(
             registers=resources.registers,

@@ -36,6 +36,7 @@ class NvidiaHooks(SimtHooks):
 
     triple = "nvptx64-nvidia-cuda"
     calling_convention = "ptx_kernel"
+    names_lines = True
 
     def __init__(self, spec: TargetSpec) -> None:
         super().__init__(spec)
@@ -125,12 +126,16 @@ class NvidiaHooks(SimtHooks):
         for role in roles:
             taken += (role.end_warp - role.first_warp) * ctx.lanes * (role.registers or before)
             if role.registers and (role.first_warp % WARPGROUP or role.end_warp % WARPGROUP):
-                raise InternalError(f"role '{role.name}' takes warps {role.first_warp} to {role.end_warp - 1}: registers move by warpgroups")
+                raise InternalError(
+                    f"role '{role.name}' takes warps {role.first_warp} to {role.end_warp - 1}: registers move by warpgroups"
+                )
             if role.registers % _REGISTER_STEP or (role.registers and not _FEWEST_REGISTERS <= role.registers <= _MOST_REGISTERS):
                 raise InternalError(f"role '{role.name}' with {role.registers} registers a thread")
             matrix = any(isinstance(op, ContractOp) and op.instruction.data != "fma" for op in role.operations())
             if matrix and (role.first_warp % WARPGROUP or role.warps % WARPGROUP):
-                raise InternalError(f"role '{role.name}' issues matrix instructions from warps {role.first_warp} on in groups of {role.warps}")
+                raise InternalError(
+                    f"role '{role.name}' issues matrix instructions from warps {role.first_warp} on in groups of {role.warps}"
+                )
         if any(role.registers for role in roles) and taken > self.spec.registers_per_unit:
             # The hardware would wait for them for ever.
             raise InternalError(f"roles want {taken} registers of {self.spec.registers_per_unit}")

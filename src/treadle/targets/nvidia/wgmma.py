@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from treadle.codegen.llvm_text import F32, I32, I64, Value, i32, i64, structure, zero
 from treadle.dialects.tile import ContractOp, tile_type
 from treadle.errors import InternalError
+from treadle.ir.core import Operation
+from treadle.ir.dialects import scf
 from treadle.layout.bits import pack
 from treadle.layout.fragments import wgmma_accumulator
 from treadle.layout.tile_layout import TileLayout
@@ -188,6 +190,22 @@ def _start(ctx: KernelContext, op: ContractOp) -> _Start:
     return _Start("sum") if adds is None else _Start("either", ctx.b.zext(adds, I32))
 
 
+_FENCE = "wgmma.fence.sync.aligned;"
+
+
+def _gives_accumulators(op: Operation) -> bool:
+    """Whether an operation's result already lies in the registers of a matrix instruction, perhaps still being written."""
+    return isinstance(op, ContractOp | scf.ForOp | scf.IfOp)
+
+
+def _through_fence(ctx: KernelContext, sums: Sequence[Value]) -> list[Value]:
+    """Values computed otherwise pass through the fence: they are in the accumulator's registers before it, none is moved behind it."""
+    letter = "f" if sums[0].type == F32 else "r"
+    constraints = ",".join([f"={letter}"] * len(sums) + [str(i) for i in range(len(sums))] + ["~{memory}"])
+    passed = ctx.b.asm(_FENCE, constraints, sums, structure([sums[0].type] * len(sums)))
+    return [ctx.b.extract_value(passed, i) for i in range(len(sums))]
+
+
 def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> None:
     """Issue the instructions of one contraction; the result is in flight until the queue "wgmma" is waited for."""
     b = ctx.b
@@ -206,7 +224,10 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
     _check_additive(right, [basis[1] for basis in groups], [t.n for t in tiles])
     a_base, b_base = _descriptor(left, left_deltas, ctx), _descriptor(right, right_deltas, ctx)
     sums, start = list(ctx.tile(op.accumulator)), _start(ctx, op)
-    b.asm("wgmma.fence.sync.aligned;", "~{memory}")
+    if start.kind == "sum" and isinstance(op.accumulator.owner, Operation) and not _gives_accumulators(op.accumulator.owner):
+        sums = _through_fence(ctx, sums)
+    else:
+        b.asm(_FENCE, "~{memory}")
     for k in range(0, k_extent, row.k):
         how = start if k == 0 else _Start("sum")
         for tile in tiles:

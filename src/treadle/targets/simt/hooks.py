@@ -35,6 +35,9 @@ class SimtHooks(ABC):
     shared_space: int = 3
     native_floats: frozenset[str] = frozenset({"half", "float", "double"})
 
+    names_lines: bool = False
+    """Whether instructions carry the number of the operation they come from, for the audit of the machine code."""
+
     def __init__(self, spec: TargetSpec) -> None:
         self.spec = spec
 

@@ -4,6 +4,7 @@ A forward data flow over the structured control flow: a tile's *age* is the numb
 still open). At joins the smaller age counts, so a wait for `pending` groups surely retires the tiles of age `pending` and more.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from treadle.dialects.pipe import RolesOp
@@ -49,7 +50,7 @@ def _yielded(block: Block) -> list[SSAValue]:
     return list(last.operands) if isinstance(last, scf.YieldOp) else []
 
 
-def _renamed(ages: Ages, old: list[SSAValue], new: list[SSAValue]) -> Ages:
+def _renamed(ages: Ages, old: Sequence[SSAValue], new: Sequence[SSAValue]) -> Ages:
     """The ages after tiles took new names (block arguments, results); of the rest, those tiles that had one keep nothing."""
     moved = {b: ages[a] for a, b in zip(old, new, strict=True) if a in ages}
     return {**{v: age for v, age in ages.items() if v not in set(old)}, **moved}

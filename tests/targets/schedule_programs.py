@@ -1,0 +1,593 @@
+"""Hand-written schedule-level programs of every queue and role form, for the tests of the NVIDIA target and for a device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from targets.tile_kernels import INDEX, finish, index, kernel_block, splat
+
+from treadle.dialects import pipe, sync, tile
+from treadle.dialects.tile import (
+    AllocOp,
+    ContractOp,
+    CopyOp,
+    CopyOutOp,
+    KernelOp,
+    LoadOp,
+    LocalLoadOp,
+    LocalStoreOp,
+    ProgramIdOp,
+    StoreOp,
+    ViewOp,
+    shared_buffer_type,
+    tile_of,
+)
+from treadle.ir.core import Attribute, Block, ImplicitBuilder, Region, SSAValue
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.layout.fragments import tile_fragment, wgmma_accumulator
+from treadle.layout.shared_layout import SharedLayout, swizzled
+from treadle.layout.tile_layout import TileLayout, blocked
+
+BF16, F32, I32 = builtin.bf16, builtin.f32, builtin.i32
+MMA = "wgmma_m64k16_f32_bf16_bf16"
+DEPTH = 64
+
+
+def i32(value: int) -> SSAValue:
+    return arith.ConstantOp(builtin.IntegerAttr(value, 32)).result
+
+
+def add(a: SSAValue, b: SSAValue) -> SSAValue:
+    return arith.AddiOp(a, b).result
+
+
+def mul(a: SSAValue, b: SSAValue) -> SSAValue:
+    return arith.MuliOp(a, b).result
+
+
+def slotted(shape: Sequence[int], order: Sequence[int], *slots: int) -> tuple[SSAValue, SharedLayout]:
+    """Swizzled bf16 buffers of `shape`, `slots` of them; the allocation and the layout of one."""
+    layout = whole = swizzled(shape, order, 2, 128)
+    for count in reversed(slots):
+        whole = whole.stacked(count)
+    return AllocOp(shared_buffer_type([*slots, *shape], BF16, whole)).result, layout
+
+
+def slot(buffer: tuple[SSAValue, SharedLayout], *indices: SSAValue) -> SSAValue:
+    return pipe.SlotOp(buffer[0], list(indices), buffer[1]).result
+
+
+@dataclass
+class Ring:
+    """A ring of `stages` slots: place and phase, one step further each time."""
+
+    stages: int
+
+    def state(self) -> list[SSAValue]:
+        return [index(0), i32(0)]
+
+    def advance(self, at: SSAValue, phase: SSAValue) -> list[SSAValue]:
+        following = add(at, index(1))
+        wraps = arith.CmpiOp(following, index(self.stages), "eq").result
+        flipped = arith.XOrIOp(phase, i32(1)).result
+        return [arith.SelectOp(wraps, index(0), following).result, arith.SelectOp(wraps, flipped, phase).result]
+
+
+def for_loop(low: SSAValue, high: SSAValue, step: int, start: Sequence[SSAValue], body: Any) -> list[SSAValue]:
+    """`body(index, carried)` gives the next carried values."""
+    block = Block(arg_types=[INDEX, *(v.type for v in start)])
+    with ImplicitBuilder(block):
+        scf.YieldOp(*body(block.args[0], list(block.args[1:])))
+    return list(scf.ForOp(low, high, index(step), list(start), block).results)
+
+
+def when(condition: SSAValue, then: Any, otherwise: Any = None) -> None:
+    def region(body: Any) -> Region:
+        block = Block()
+        with ImplicitBuilder(block):
+            if body is not None:
+                body()
+            scf.YieldOp()
+        return Region(block)
+
+    scf.IfOp(condition, [], region(then), region(otherwise))
+
+
+def role(body: Any) -> Region:
+    block = Block()
+    with ImplicitBuilder(block):
+        body()
+        pipe.EndRoleOp()
+    return Region(block)
+
+
+def matmul_views(args: Sequence[SSAValue], m: int, n: int, k: int) -> tuple[SSAValue, SSAValue, SSAValue]:
+    """A (m, k), B^T seen as (k, n), C (m, n), all row-major."""
+    pa, pb, pc = args
+    return (
+        ViewOp(pa, [m, k], [k, 1], align=16).result,
+        ViewOp(pb, [k, n], [1, k], align=16).result,
+        ViewOp(pc, [m, n], [n, 1], align=16).result,
+    )
+
+
+def accumulator(shape: tuple[int, int], grid: tuple[int, int] = (1, 1)) -> TileLayout:
+    return tile_fragment(wgmma_accumulator(shape[1] // grid[1]), shape, grid)
+
+
+def narrowed(value: SSAValue) -> SSAValue:
+    """A tile in bf16."""
+    kind = tile.tile_type(value)
+    return arith.TruncFOp(value, tile_of(kind.get_shape(), BF16, tile.layout_of(value))).result
+
+
+def tma_ring(m: int, n: int, k: int, stages: int = 4, pending: int = 0) -> KernelOp:
+    """C = A B^T without roles: copies `stages` ahead; with `pending` 1 the matrix instructions of two trips overlap."""
+    bm, bn = 128, 128
+    steps = -(-k // DEPTH)
+    ahead = stages - pending
+    block = kernel_block([BF16, BF16, F32])
+    with ImplicitBuilder(block):
+        mm, nn = mul(ProgramIdOp(0).result, index(bm)), mul(ProgramIdOp(1).result, index(bn))
+        va, vb, vc = matmul_views(block.args, m, n, k)
+        a, b = slotted([bm, DEPTH], (1, 0), stages), slotted([DEPTH, bn], (0, 1), stages)
+        full = sync.MbarrierAllocOp(1, stages).result
+        ring = Ring(stages)
+
+        def fetch(step: SSAValue, at: SSAValue) -> None:
+            barrier = sync.MbarrierSlotOp(full, at).result
+            kk = mul(step, index(DEPTH))
+            sync.MbarrierExpectOp(barrier, (bm + bn) * DEPTH * 2)
+            CopyOp(va, [mm, kk], [0, 1], slot(a, at), path="bulk_tensor", barrier=barrier)
+            CopyOp(vb, [kk, nn], [0, 1], slot(b, at), path="bulk_tensor", barrier=barrier)
+
+        for s in range(min(ahead, steps)):
+            fetch(index(s), index(s))
+
+        def body(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            acc, at, phase, free = carried
+            sync.WaitPhaseOp(sync.MbarrierSlotOp(full, at).result, phase)
+            done = ContractOp(slot(a, at), slot(b, at), acc, MMA).result
+            sync.CommitOp("wgmma")
+            sync.WaitOp("wgmma", pending)
+            sync.BarrierOp()
+            later = add(i, index(ahead))
+            when(arith.CmpiOp(later, index(steps), "slt").result, lambda: fetch(later, free))
+            return [done, *ring.advance(at, phase), ring.advance(free, phase)[0]]
+
+        kind = tile_of([bm, bn], F32, accumulator((bm, bn), (2, 1)))
+        # With one group pending, the slot that is free is the one behind: it was read a trip ago.
+        free = index(ahead % stages)
+        total = for_loop(index(0), index(steps), 1, [splat(0.0, kind), *ring.state(), free], body)[0]
+        if pending:
+            sync.WaitOp("wgmma", 0)
+        StoreOp(total, vc, [mm, nn], [0, 1], vector=2 if n % 2 == 0 else 1)
+        tile.ReturnOp()
+    return finish("tma_ring", block, grid=[str(-(-m // bm)), str(-(-n // bn)), "1"], warps=8)
+
+
+def consumers(
+    m: int, n: int, k: int, *, stages: int = 4, peeled: bool = True, stored: bool = False, cooperative: bool = False, pending: int = 0
+) -> KernelOp:
+    """128 x 256 x 64 tiles, persistent: one producer, two consumer warpgroups of 64 x 256 (or one group of both), a ring of mbarriers.
+
+    `stored`: C in bf16 through shared memory by bulk stores, else in f32 straight from registers.
+    """
+    bm, bn, groups = 128, 256, 1 if cooperative else 2
+    rows, warps = bm // groups, 8 // groups
+    steps = -(-k // DEPTH)
+    tiles_m, tiles_n = -(-m // bm), -(-n // bn)
+    launched = min(132, tiles_m * tiles_n)
+    block = kernel_block([BF16, BF16, BF16 if stored else F32])
+    with ImplicitBuilder(block):
+        va, vb, vc = matmul_views(block.args, m, n, k)
+        a, b = slotted([rows, DEPTH], (1, 0), stages, groups), slotted([DEPTH, bn], (0, 1), stages)
+        c = slotted([rows, bn], (1, 0), groups) if stored else None
+        full, empty = sync.MbarrierAllocOp(1, stages).result, sync.MbarrierAllocOp(groups, stages).result
+        first = ProgramIdOp(0).result
+        ring = Ring(stages)
+
+        def origin(number: SSAValue) -> tuple[SSAValue, SSAValue]:
+            return (
+                mul(arith.RemUIOp(number, index(tiles_m)).result, index(bm)),
+                mul(arith.DivUIOp(number, index(tiles_m)).result, index(bn)),
+            )
+
+        def each_tile(body: Any, start: Sequence[SSAValue]) -> None:
+            for_loop(first, index(tiles_m * tiles_n), launched, start, body)
+
+        def produce() -> None:
+            def tile_body(number: SSAValue, state: list[SSAValue]) -> list[SSAValue]:
+                mm, nn = origin(number)
+
+                def step(i: SSAValue, inner: list[SSAValue]) -> list[SSAValue]:
+                    at, phase = inner
+                    kk = mul(i, index(DEPTH))
+                    barrier = sync.MbarrierSlotOp(full, at).result
+                    sync.WaitPhaseOp(sync.MbarrierSlotOp(empty, at).result, arith.XOrIOp(phase, i32(1)).result)
+                    sync.MbarrierExpectOp(barrier, (bm + bn) * DEPTH * 2)
+                    for g in range(groups):
+                        offset = add(mm, index(g * rows)) if g else mm
+                        CopyOp(va, [offset, kk], [0, 1], slot(a, at, index(g)), path="bulk_tensor", barrier=barrier)
+                    CopyOp(vb, [kk, nn], [0, 1], slot(b, at), path="bulk_tensor", barrier=barrier)
+                    return ring.advance(at, phase)
+
+                return for_loop(index(0), index(steps), 1, state, step)
+
+            each_tile(tile_body, ring.state())
+
+        def consume() -> None:
+            group = pipe.GroupIdOp().result
+            kind = tile_of([rows, bn], F32, accumulator((rows, bn), (2 // groups, 1)))
+
+            def tile_body(number: SSAValue, state: list[SSAValue]) -> list[SSAValue]:
+                def multiply(acc: SSAValue, at: SSAValue, phase: SSAValue) -> SSAValue:
+                    sync.WaitPhaseOp(sync.MbarrierSlotOp(full, at).result, phase)
+                    done = ContractOp(slot(a, at, group), slot(b, at), acc, MMA).result
+                    sync.CommitOp("wgmma")
+                    return done
+
+                def step(i: SSAValue, inner: list[SSAValue]) -> list[SSAValue]:
+                    acc, at, phase, before = inner
+                    done = multiply(acc, at, phase)
+                    sync.WaitOp("wgmma", pending)
+                    sync.ArriveOp(sync.MbarrierSlotOp(empty, before if pending else at).result)
+                    return [done, *ring.advance(at, phase), at]
+
+                at, phase = state
+                acc = splat(0.0, kind)
+                start = 0
+                if peeled:
+                    acc = multiply(acc, at, phase)
+                    if not pending:
+                        sync.WaitOp("wgmma", 0)
+                        sync.ArriveOp(sync.MbarrierSlotOp(empty, at).result)
+                    state, start = ring.advance(at, phase), 1
+                acc, at, phase, last = for_loop(index(start), index(steps), 1, [acc, *state, at], step)
+                if pending:
+                    sync.WaitOp("wgmma", 0)
+                    sync.ArriveOp(sync.MbarrierSlotOp(empty, last).result)
+                mm, nn = origin(number)
+                offset = add(mm, mul(group, index(rows)))
+                if c is None:
+                    StoreOp(acc, vc, [offset, nn], [0, 1], vector=2)
+                    return [at, phase]
+
+                def meet() -> None:
+                    if cooperative:
+                        sync.NamedBarrierOp(1, 8)
+                        return
+                    is_first = arith.CmpiOp(group, index(0), "eq").result
+                    when(is_first, lambda: sync.NamedBarrierOp(1, 4), lambda: sync.NamedBarrierOp(2, 4))
+
+                sync.WaitOp("bulk_store", 0, read=True)
+                meet()
+                LocalStoreOp(narrowed(acc), slot(c, group), [0, 0])
+                sync.FenceOp("async_shared")
+                meet()
+                CopyOutOp(slot(c, group), vc, [offset, nn], [0, 1], path="bulk_tensor")
+                sync.CommitOp("bulk_store")
+                return [at, phase]
+
+            each_tile(tile_body, ring.state())
+            if stored:
+                sync.WaitOp("bulk_store", 0)
+
+        pipe.RolesOp(["producer", "consumer"], [4, warps], [1, groups], [role(produce), role(consume)], [40, 232])
+        tile.ReturnOp()
+    return finish("consumers", block, grid=[str(launched), "1", "1"], warps=12)
+
+
+def ping_pong(m: int, n: int, k: int, stages: int = 4) -> KernelOp:
+    """128 x 128 tiles, two consumer warpgroups on alternate tiles: named barriers give them turns at the matrix units."""
+    bm, bn = 128, 128
+    steps = -(-k // DEPTH)
+    tiles_m, tiles_n = -(-m // bm), -(-n // bn)
+    tiles = tiles_m * tiles_n
+    pairs = -(-tiles // 2)
+    launched = min(132, pairs)
+    block = kernel_block([BF16, BF16, F32])
+    with ImplicitBuilder(block):
+        va, vb, vc = matmul_views(block.args, m, n, k)
+        a, b = slotted([bm, DEPTH], (1, 0), stages), slotted([DEPTH, bn], (0, 1), stages)
+        full, empty = sync.MbarrierAllocOp(1, stages).result, sync.MbarrierAllocOp(1, stages).result
+        first = ProgramIdOp(0).result
+
+        def origin(number: SSAValue) -> tuple[SSAValue, SSAValue]:
+            # A pair of tiles may end with one outside: it reads zeros and stores nothing.
+            return (
+                mul(arith.RemUIOp(number, index(tiles_m)).result, index(bm)),
+                mul(arith.DivUIOp(number, index(tiles_m)).result, index(bn)),
+            )
+
+        def place(count: SSAValue) -> tuple[SSAValue, SSAValue]:
+            phase = arith.RemUIOp(arith.DivUIOp(count, index(stages)).result, index(2)).result
+            return arith.RemUIOp(count, index(stages)).result, arith.IndexCastOp(phase, I32).result
+
+        def produce() -> None:
+            def pair(number: SSAValue, state: list[SSAValue]) -> list[SSAValue]:
+                count = state[0]
+                for which in range(2):
+                    mm, nn = origin(add(mul(number, index(2)), index(which)))
+
+                    def step(i: SSAValue, inner: list[SSAValue], mm: SSAValue = mm, nn: SSAValue = nn) -> list[SSAValue]:
+                        at, phase = place(inner[0])
+                        kk = mul(i, index(DEPTH))
+                        barrier = sync.MbarrierSlotOp(full, at).result
+                        sync.WaitPhaseOp(sync.MbarrierSlotOp(empty, at).result, arith.XOrIOp(phase, i32(1)).result)
+                        sync.MbarrierExpectOp(barrier, (bm + bn) * DEPTH * 2)
+                        CopyOp(va, [mm, kk], [0, 1], slot(a, at), path="bulk_tensor", barrier=barrier)
+                        CopyOp(vb, [kk, nn], [0, 1], slot(b, at), path="bulk_tensor", barrier=barrier)
+                        return [add(inner[0], index(1))]
+
+                    count = for_loop(index(0), index(steps), 1, [count], step)[0]
+                return [count]
+
+            for_loop(first, index(pairs), launched, [index(0)], pair)
+
+        def consume(which: int) -> None:
+            mine, other = 1 + which, 2 - which
+            if which == 1:
+                sync.NamedBarrierOp(other, 8, arrive=True)
+            kind = tile_of([bm, bn], F32, accumulator((bm, bn)))
+
+            def pair(number: SSAValue, state: list[SSAValue]) -> list[SSAValue]:
+                start = add(state[0], index(which * steps))
+
+                def step(i: SSAValue, inner: list[SSAValue]) -> list[SSAValue]:
+                    at, phase = place(add(start, i))
+                    sync.WaitPhaseOp(sync.MbarrierSlotOp(full, at).result, phase)
+                    done = ContractOp(slot(a, at), slot(b, at), inner[0], MMA).result
+                    sync.CommitOp("wgmma")
+                    sync.WaitOp("wgmma", 0)
+                    sync.ArriveOp(sync.MbarrierSlotOp(empty, at).result)
+                    return [done]
+
+                sync.NamedBarrierOp(mine, 8)
+                total = for_loop(index(0), index(steps), 1, [splat(0.0, kind)], step)[0]
+
+                def hand_over() -> None:
+                    sync.NamedBarrierOp(other, 8, arrive=True)
+
+                if which == 0:
+                    hand_over()
+                else:
+                    when(arith.CmpiOp(add(number, index(launched)), index(pairs), "slt").result, hand_over)
+                mm, nn = origin(add(mul(number, index(2)), index(which)))
+                StoreOp(total, vc, [mm, nn], [0, 1], vector=2)
+                return [add(state[0], index(2 * steps))]
+
+            for_loop(first, index(pairs), launched, [index(0)], pair)
+
+        regions = [role(produce), role(lambda: consume(0)), role(lambda: consume(1))]
+        pipe.RolesOp(["producer", "ping", "pong"], [4, 4, 4], [1, 1, 1], regions, [40, 232, 232])
+        tile.ReturnOp()
+    return finish("ping_pong", block, grid=[str(launched), "1", "1"], warps=12)
+
+
+def cp_async_ring(m: int, n: int, k: int, stages: int = 3) -> KernelOp:
+    """C = A B^T with copies by all threads, `stages - 1` groups ahead. Rows of A and B are `k` elements."""
+    bm, bn = 128, 128
+    steps = -(-k // DEPTH)
+    block = kernel_block([BF16, BF16, F32])
+    with ImplicitBuilder(block):
+        mm, nn = mul(ProgramIdOp(0).result, index(bm)), mul(ProgramIdOp(1).result, index(bn))
+        va, vb, vc = matmul_views(block.args, m, n, k)
+        a, b = slotted([bm, DEPTH], (1, 0), stages), slotted([DEPTH, bn], (0, 1), stages)
+
+        def fetch(step: SSAValue) -> None:
+            at = arith.RemUIOp(step, index(stages)).result
+            kk = mul(step, index(DEPTH))
+            CopyOp(va, [mm, kk], [0, 1], slot(a, at), path="cp_async")
+            CopyOp(vb, [kk, nn], [0, 1], slot(b, at), path="cp_async")
+            sync.CommitOp("cp_async")
+
+        for s in range(stages - 1):
+            fetch(index(s))
+
+        def body(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            sync.WaitOp("cp_async", stages - 2)
+            sync.FenceOp("async_shared")
+            sync.BarrierOp()
+            at = arith.RemUIOp(i, index(stages)).result
+            done = ContractOp(slot(a, at), slot(b, at), carried[0], MMA).result
+            sync.CommitOp("wgmma")
+            # The slot of the trip before: all have passed the barrier, so nobody reads it any more.
+            fetch(add(i, index(stages - 1)))
+            sync.WaitOp("wgmma", 0)
+            return [done]
+
+        kind = tile_of([bm, bn], F32, accumulator((bm, bn), (2, 1)))
+        total = for_loop(index(0), index(steps), 1, [splat(0.0, kind)], body)[0]
+        sync.WaitOp("cp_async", 0)
+        StoreOp(total, vc, [mm, nn], [0, 1], vector=2 if n % 2 == 0 else 1)
+        tile.ReturnOp()
+    return finish("cp_async_ring", block, grid=[str(-(-m // bm)), str(-(-n // bn)), "1"], warps=8)
+
+
+def store_ring(m: int, n: int, slots: int = 2) -> KernelOp:
+    """Y = X + X in bf16, 64 x 64 at a time through `slots` buffers and bulk stores; the wait stands before a buffer is used again."""
+    side = 64
+    block = kernel_block([BF16, BF16])
+    with ImplicitBuilder(block):
+        mm = mul(ProgramIdOp(0).result, index(side))
+        vx, vy = (ViewOp(p, [m, n], [n, 1], align=16).result for p in block.args)
+        c = slotted([side, side], (1, 0), slots)
+        kind = tile_of([side, side], BF16, blocked([side, side], (1, 0), 8, 32, 4))
+
+        def body(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            at = arith.RemUIOp(arith.DivUIOp(i, index(side)).result, index(slots)).result
+            x = LoadOp(vx, [mm, i], [0, 1], kind, vector=8).result
+            sync.WaitOp("bulk_store", slots - 1, read=True)
+            sync.BarrierOp()
+            LocalStoreOp(arith.AddfOp(x, x).result, slot(c, at), [0, 0])
+            sync.FenceOp("async_shared")
+            sync.BarrierOp()
+            CopyOutOp(slot(c, at), vy, [mm, i], [0, 1], path="bulk_tensor")
+            sync.CommitOp("bulk_store")
+            return []
+
+        for_loop(index(0), index(n), side, [], body)
+        sync.WaitOp("bulk_store", 0)
+        tile.ReturnOp()
+    return finish("store_ring", block, grid=[str(-(-m // side)), "1", "1"], warps=4)
+
+
+# --- the shapes of matrix instructions and what reads their results: A (128 x k), B1 and B2 (n x k)
+
+
+def two_products(m: int, k: int, *, shape: str, stages: int = 3) -> KernelOp:
+    """D1 = A B1^T and D2 = A B2^T, 128 x 128 each.
+
+    `shape`: "apart" (one after the other, each with its own epilogue: the first overlaps the second product), "fused" (both in one loop,
+    one group a trip), "branch" (D2 in a branch that not every workgroup takes), "long" (D1 alone, with a long epilogue).
+    """
+    bm, bn = 128, 128
+    steps = -(-k // DEPTH)
+    block = kernel_block([BF16, BF16, BF16, F32, F32])
+    block_args = block.args
+    with ImplicitBuilder(block):
+        pid = ProgramIdOp(0).result
+        mm = mul(pid, index(bm))
+        va = ViewOp(block_args[0], [m, k], [k, 1], align=16).result
+        vb = [ViewOp(p, [k, bn], [1, k], align=16).result for p in block_args[1:3]]
+        vd = [ViewOp(p, [m, bn], [bn, 1], align=16).result for p in block_args[3:5]]
+        depth = stages if shape == "fused" else steps
+        a = slotted([bm, DEPTH], (1, 0), depth)
+        b = [slotted([DEPTH, bn], (0, 1), depth) for _ in range(2)]
+        full = sync.MbarrierAllocOp(1, depth).result
+        kind = tile_of([bm, bn], F32, accumulator((bm, bn), (2, 1)))
+        zero = index(0)
+
+        def fetch(step: SSAValue, at: SSAValue) -> None:
+            barrier, kk = sync.MbarrierSlotOp(full, at).result, mul(step, index(DEPTH))
+            sync.MbarrierExpectOp(barrier, (bm + 2 * bn) * DEPTH * 2)
+            CopyOp(va, [mm, kk], [0, 1], slot(a, at), path="bulk_tensor", barrier=barrier)
+            for which in range(2):
+                CopyOp(vb[which], [kk, zero], [0, 1], slot(b[which], at), path="bulk_tensor", barrier=barrier)
+
+        def multiply(which: int, acc: SSAValue, at: SSAValue) -> SSAValue:
+            return ContractOp(slot(a, at), slot(b[which], at), acc, MMA).result
+
+        def chain(which: int) -> SSAValue:
+            acc = splat(0.0, kind)
+            for s in range(steps):
+                acc = multiply(which, acc, index(s))
+            sync.CommitOp("wgmma")
+            return acc
+
+        def store(which: int, value: SSAValue) -> None:
+            StoreOp(value, vd[which], [mm, zero], [0, 1], vector=2)
+
+        for s in range(min(depth, steps)):
+            fetch(index(s), index(s))
+        if shape != "fused":
+            for s in range(steps):
+                sync.WaitPhaseOp(sync.MbarrierSlotOp(full, index(s)).result, i32(0))
+        if shape == "apart":
+            d1, d2 = chain(0), chain(1)
+            sync.WaitOp("wgmma", 1)
+            store(0, arith.MulfOp(d1, d1).result)
+            sync.WaitOp("wgmma", 0)
+            store(1, d2)
+        elif shape == "branch":
+            d1, d2 = chain(0), chain(1)
+            even = arith.CmpiOp(arith.RemUIOp(pid, index(2)).result, zero, "eq").result
+
+            def early() -> None:
+                sync.WaitOp("wgmma", 1)
+                store(0, d1)
+
+            when(even, early)
+            sync.WaitOp("wgmma", 0)
+            store(0, d1)
+            store(1, d2)
+        elif shape == "long":
+            d1 = chain(0)
+            sync.WaitOp("wgmma", 0)
+            value = d1
+            for _ in range(6):
+                value = arith.AddfOp(arith.MulfOp(value, splat(0.5, kind)).result, splat(1.0, kind)).result
+            store(0, value)
+            store(1, d1)
+        else:
+            ring = Ring(depth)
+
+            def body(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+                d1, d2, at, phase, free = carried
+                sync.WaitPhaseOp(sync.MbarrierSlotOp(full, at).result, phase)
+                d1, d2 = multiply(0, d1, at), multiply(1, d2, at)
+                sync.CommitOp("wgmma")
+                sync.WaitOp("wgmma", 1)
+                sync.BarrierOp()
+                later = add(i, index(depth - 1))
+                ready = arith.CmpiOp(i, zero, "ne").result
+                there = arith.AndIOp(ready, arith.CmpiOp(later, index(steps), "slt").result).result
+                when(there, lambda: fetch(later, free))
+                return [d1, d2, *ring.advance(at, phase), at]
+
+            start = [splat(0.0, kind), splat(0.0, kind), *ring.state(), zero]
+            d1, d2 = for_loop(zero, index(steps), 1, start, body)[:2]
+            sync.WaitOp("wgmma", 0)
+            store(0, arith.MulfOp(d1, d1).result)
+            store(1, d2)
+        tile.ReturnOp()
+    return finish(f"products_{shape}", block, outputs=2, grid=[str(-(-m // bm)), "1", "1"], warps=8)
+
+
+def matrix_stores(shape: tuple[int, int], order: tuple[int, int], *, warps: tuple[int, int] = (1, 1), row_bytes: int = 128) -> KernelOp:
+    """A bf16 tile in an accumulator's layout through a swizzled buffer: stored there, read back plainly."""
+    count = 4 * warps[0] * warps[1]
+    layout = accumulator(shape, warps)
+    block = kernel_block([BF16, BF16])
+    with ImplicitBuilder(block):
+        vx, vy = (ViewOp(p, list(shape), [shape[1], 1], align=16).result for p in block.args)
+        zero = index(0)
+        x = LoadOp(vx, [zero, zero], [0, 1], tile_of(shape, BF16, layout), vector=2).result
+        buffer = AllocOp(shared_buffer_type(shape, BF16, swizzled(shape, order, 2, row_bytes))).result
+        LocalStoreOp(x, buffer, [0, 0])
+        sync.BarrierOp()
+        plain = tile_of(shape, BF16, blocked(shape, (1, 0), 2, 32, count))
+        StoreOp(LocalLoadOp(buffer, [0, 0], plain).result, vy, [zero, zero], [0, 1], vector=2)
+        tile.ReturnOp()
+    return finish("matrix_stores", block, grid=["1", "1", "1"], warps=count)
+
+
+def group_turns(rounds: int, *, use: Attribute = F32) -> KernelOp:
+    """One role of two groups that run the same code a barrier apart (a conditional barrier before and after), adding to one buffer in turn.
+
+    Group 0 writes x + i in even intervals, group 1 doubles it in odd ones; the last interval's values are stored.
+    """
+    side, warps = 32, 4
+    layout = blocked([side, side], (1, 0), 4, 32, warps)
+    kind = tile_of([side, side], use, layout)
+    block = kernel_block([use, use])
+    with ImplicitBuilder(block):
+        vx, vy = (ViewOp(p, [side, side], [side, 1], align=16).result for p in block.args)
+        zero = index(0)
+        buffer = AllocOp(shared_buffer_type([side, side], use, swizzled([side, side], (1, 0), 4, 128))).result
+
+        def body() -> None:
+            group = pipe.GroupIdOp().result
+            is_first = arith.CmpiOp(group, zero, "eq").result
+
+            def write() -> None:
+                LocalStoreOp(LoadOp(vx, [zero, zero], [0, 1], kind, vector=4).result, buffer, [0, 0])
+
+            def double() -> None:
+                x = LocalLoadOp(buffer, [0, 0], kind).result
+                StoreOp(arith.AddfOp(x, x).result, vy, [zero, zero], [0, 1], vector=4)
+
+            sync.BarrierOp(groups=[1])
+
+            def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+                when(is_first, write, double)
+                sync.BarrierOp()
+                return []
+
+            for_loop(zero, index(rounds), 1, [], step)
+            sync.BarrierOp(groups=[0])
+
+        pipe.RolesOp(["worker"], [warps], [2], [role(body)])
+        tile.ReturnOp()
+    return finish("group_turns", block, grid=["1", "1", "1"], warps=2 * warps)
