@@ -14,6 +14,8 @@ class CompileOptions:
     `verify`: check the module after every pass, and the schedule before emission.
     `tile`: m, n, k of a contraction's tile, empty for the compiler's choice.
     `warps`: warps along m and n of a contraction's tile, empty for the compiler's choice.
+    `stages`: stages of pipelined loops (see set-pipeline): 1 for none, 0 for the compiler's choice.
+    `roles`: contractions may give copying and computing to different warps where the machine's rules allow.
     `ring`: slots of the ring between warps that copy and warps that compute, 0 for no such roles; `groups`: how many groups compute.
     """
 
@@ -21,6 +23,8 @@ class CompileOptions:
     verify: bool = True
     tile: tuple[int, ...] = ()
     warps: tuple[int, ...] = ()
+    stages: int = 1
+    roles: bool = True
     ring: int = 0
     groups: int = 1
 

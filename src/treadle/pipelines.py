@@ -14,11 +14,14 @@ from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchTo
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
 from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
+from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
+from treadle.transforms.kernel.set_pipeline import SetPipelinePass
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 from treadle.transforms.kernel.specialize_warps import SpecializeWarpsPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
+from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
 from treadle.transforms.tensor.decompose_tensor_ops import DecomposeTensorOpsPass
 from treadle.transforms.tensor.fold_data_movement import FoldDataMovementPass
 from treadle.transforms.tensor.form_dispatches import FormDispatchesPass
@@ -49,7 +52,7 @@ def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
     """Dispatch level to tile level: each kernel becomes one workgroup's program."""
     m, n, k = (*options.tile, 0, 0, 0)[:3]
     warps_m, warps_n = (*options.warps, 0, 0)[:2]
-    config = SetTileConfigPass(spec.name, options.allow_tf32, m, n, k, warps_m, warps_n, options.groups, options.ring)
+    config = SetTileConfigPass(spec.name, options.allow_tf32, m, n, k, warps_m, warps_n, options.groups, options.ring, options.roles)
     return (
         config,  # all choices in one place, before anything is rewritten
         ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
@@ -58,7 +61,19 @@ def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
     )
 
 
-def schedule_passes() -> tuple[ModulePass, ...]:
+def pipelining_passes(stages: int) -> tuple[ModulePass, ...]:
+    """Overlap of a loop's iterations, for `stages` as in `CompileOptions`."""
+    if stages == 1:
+        return ()
+    return (
+        SetPipelinePass(stages),  # layouts and staging say which copies there are and how large the buffers
+        PipelineLoopsPass(),  # still sequential; insert-sync orders what overlaps
+        CsePass(),  # stages repeat index arithmetic
+        DcePass(),  # counters and kept values that no stage reads
+    )
+
+
+def schedule_passes(options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
     """Tile level to schedule level: memory, layouts and synchronisation made explicit."""
     return (
         SetAccessWidthsPass(),  # before staging: the width decides which copies a thread can make
@@ -67,9 +82,11 @@ def schedule_passes() -> tuple[ModulePass, ...]:
         AssignLayoutsPass(),  # who holds which element; needs to know the staging
         LowerReductionsPass(),  # what crosses warps goes through shared buffers, visible to insert-sync
         LowerLayoutConversionsPass(),  # the same for conversions, reductions' own included
+        StoreInBulkPass(),  # before roles exist: it sees each store once
         SpecializeWarpsPass(),  # roles need final layouts; whatever it clones and drops is cleaned up next
         CsePass(),  # layouts make equal constants and loads distinct values; join those that agreed
         DcePass(),  # what only the old forms used
+        *pipelining_passes(1 if options is None else options.stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
         InsertSyncPass(),  # last: sees every access there will be
     )
@@ -86,7 +103,7 @@ def lower(
         "tensor": (),
         "dispatch": tensor_passes(),
         "tile": tile_passes(spec, options),
-        "schedule": schedule_passes(),
+        "schedule": schedule_passes(options),
     }
     for level in LEVELS[: LEVELS.index(until) + 1]:
         run_passes(module, steps[level], verify=options.verify)

@@ -53,6 +53,20 @@ class ContractionTile:
         return self.warps_m * self.warps_n
 
 
+@dataclass(frozen=True, slots=True)
+class RoleTile:
+    """A persistent kernel of roles: `groups` computing groups with a tile of `m` x `n` each (neighbours along m), `slots` of `k` in the
+    ring.
+    """
+
+    m: int
+    n: int
+    k: int
+    warps: int
+    groups: int
+    slots: int
+
+
 def next_power_of_two(value: int) -> int:
     """The smallest power of two that is not below `value` (1 for 0)."""
     return 1 << max(value - 1, 0).bit_length()
@@ -132,6 +146,48 @@ def contraction_tile(types: ContractionTypes, shape: ContractionShape, spec: Tar
     if narrow and best not in narrow:
         best = min(narrow, key=lambda tile: contraction_cost(tile, shape, spec))
     return best
+
+
+_L2_BYTES_PER_CLOCK = 46
+"""What one compute unit gets out of the L2 cache when all ask (DeepGEMM's model of Hopper: 6,150 bytes a clock for 132 units)."""
+_TILE_OVERHEAD = 1500
+"""Clocks of a tile outside its loop that nothing hides: filling the ring, the first wait, the last stores."""
+
+
+def role_tiles(row: MatrixInstruction, spec: TargetSpec, operand_bytes: int, result_bytes: int) -> tuple[RoleTile, ...]:
+    """Tiles of role kernels that fit shared memory, with as deep a ring as does (at most 8 slots).
+
+    A result tile leaves in boxes of 128 bytes a row, two of them in flight for each group.
+    """
+    k = 128 // operand_bytes
+    found: list[RoleTile] = []
+    for groups in (2, 1):
+        for n in (256, 192, 128, 64):
+            box = 128 // result_bytes
+            staging = groups * min(2, -(-n // box)) * row.m * 128
+            slot = (groups * row.m + n) * k * operand_bytes
+            slots = min(8, (spec.shared_bytes_per_workgroup - staging - 2048) // slot)
+            if slots >= 2 and n % max(row.n_step, 8) == 0 and n % box == 0:
+                found.append(RoleTile(row.m, n, k, row.warps, groups, slots))
+    return tuple(found)
+
+
+def role_cost(tile: RoleTile, shape: ContractionShape, spec: TargetSpec, operand_bytes: int) -> float:
+    """Modelled clocks: rounds of tiles over the compute units, each the larger of matrix and cache time along k, plus a fixed part."""
+    m, n, k = (s or _UNKNOWN_EXTENT for s in (shape.m, shape.n, shape.k))
+    rows = tile.m * tile.groups
+    tiles = (shape.batch or 1) * -(-m // rows) * -(-n // tile.n)
+    rounds = -(-tiles // spec.compute_units)
+    # 2048 multiply-adds of 16-bit operands a clock, more of narrower ones.
+    matrix = rows * tile.n * tile.k * operand_bytes / 2 / 2048
+    cache = (rows + tile.n) * tile.k * operand_bytes / _L2_BYTES_PER_CLOCK
+    return rounds * (-(-k // tile.k) * max(matrix, cache) + _TILE_OVERHEAD)
+
+
+def role_tile(row: MatrixInstruction, shape: ContractionShape, spec: TargetSpec, operand_bytes: int, result_bytes: int) -> RoleTile | None:
+    """The candidate of least modelled cost; None where none fits."""
+    candidates = role_tiles(row, spec, operand_bytes, result_bytes)
+    return min(candidates, key=lambda tile: role_cost(tile, shape, spec, operand_bytes), default=None)
 
 
 @dataclass(frozen=True, slots=True)

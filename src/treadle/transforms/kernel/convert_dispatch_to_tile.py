@@ -70,6 +70,7 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
             _text(config, "instruction"),
             _number(config, "group"),
             groups,
+            "stages" in config.data,
         )
         grid = build_contraction(builder, nest.computation, plan)
     else:

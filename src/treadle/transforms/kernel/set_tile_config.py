@@ -13,20 +13,22 @@ from treadle.analysis.indexing import Contraction, Reduction
 from treadle.analysis.loop_nest import Access, Axis, LoopNest, loop_nest
 from treadle.dialects import dispatch
 from treadle.ir.builtin import element_of
-from treadle.ir.core import Attribute
+from treadle.ir.core import Attribute, BlockArgument
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, Pass, register_pass
-from treadle.machine.spec import TargetSpec
+from treadle.machine.spec import BulkTensorCopy, TargetSpec
 from treadle.plan.expr import Expr, constant
 from treadle.plan.tile_config import (
     AxisShape,
     ContractionShape,
     ContractionTile,
+    ContractionTypes,
     contraction_tile,
     contraction_types,
     pointwise_tile,
     reduction_tile,
+    role_tile,
 )
 
 NAME = "set-tile-config"
@@ -64,6 +66,51 @@ def _int(value: int) -> builtin.IntegerAttr[builtin.IntegerType]:
     return builtin.IntegerAttr(value, builtin.i64)
 
 
+def role_refusal(nest: LoopNest, kind: Contraction, types: ContractionTypes, spec: TargetSpec) -> str | None:
+    """Why a contraction cannot be computed by copying and computing warps, None where it can: the rules of bulk copies, known this
+    early.
+    """
+    rules = spec.bulk_tensor
+    if rules is None or types.instruction == "fma" or spec.instruction(types.instruction).operands != "shared":
+        return "the machine has no bulk copies into buffers that its matrix instructions read"
+    if sum(axis.is_reduction for axis in nest.axes) != 1:
+        return "not exactly one axis is reduced"
+    if any(static(size) == 0 for size in nest.dim_sizes):
+        return "it is empty"
+    row = spec.instruction(types.instruction)
+    for number, wanted, own in ((kind.lhs, types.a, "m"), (kind.rhs, types.b, "n")):
+        value = nest.root.inputs[number]
+        found = [a for a in nest.accesses if a.input_number == number]
+        if not isinstance(value, BlockArgument) or len(found) != 1:
+            return f"operand {own} is computed inside the kernel"
+        element = element_of(value.type)
+        if str(element) != ("f32" if wanted == "tf32" else wanted):
+            return f"operand {own} is converted from {element} to {wanted}"
+        reason = _bulk_refusal(nest, found[0], own, rules, k_major_only=row.k_major_only)
+        if reason is not None:
+            return f"operand {own}: {reason}"
+    return None
+
+
+def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCopy, *, k_major_only: bool) -> str | None:
+    size = element_bytes(access.element)
+    if access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
+        return f"its base is not aligned to {rules.base_align_bytes} bytes"
+    unit: set[str] = set()
+    for number, axis in enumerate(nest.axes):
+        stride = nest.stride_along(access, axis)
+        if stride == constant(0):
+            if axis.role in (own, "k"):
+                return "it is broadcast"
+        elif stride == constant(1):
+            unit.add(axis.role if number in (main_axis(nest, own), main_axis(nest, "k")) else "other")
+        elif stride.divisor() * size % rules.pitch_align_bytes:
+            return f"a pitch of {stride} elements is not known to be a multiple of {rules.pitch_align_bytes} bytes"
+    if unit != {"k"} and (k_major_only or unit != {own}):
+        return "its unit-stride axis is not one that the instruction reads along"
+    return None
+
+
 def _contraction_config(
     nest: LoopNest, kind: Contraction, spec: TargetSpec, options: "SetTileConfigPass"
 ) -> tuple[dict[str, Attribute], str]:
@@ -77,11 +124,20 @@ def _contraction_config(
         if not axis.is_reduction and i not in (axes["m"], axes["n"]):
             size = static(axis.size)
             batch = None if size is None or batch is None else batch * size
-    bits = {"tf32": 4, "f64": 8, "f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2}.get(types.a, 1)
-    tile = contraction_tile(types, ContractionShape(batch, sizes["m"], sizes["n"], sizes["k"]), spec, bits)
+    operand_bytes = {"tf32": 4, "f64": 8, "f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2}.get(types.a, 1)
+    shape = ContractionShape(batch, sizes["m"], sizes["n"], sizes["k"])
+    tile = contraction_tile(types, shape, spec, operand_bytes)
+    groups, ring, why = options.groups, options.ring, ""
     if options.tile_m:
         warps_m, warps_n = options.warps_m or tile.warps_m, options.warps_n or tile.warps_n
         tile = ContractionTile(options.tile_m, options.tile_n or tile.n, options.tile_k or tile.k, warps_m, warps_n)
+    elif options.roles:
+        why = role_refusal(nest, kind, types, spec) or ""
+        result_bytes = max(element_bytes(a.element) for a in nest.accesses if a.is_result)
+        chosen = None if why else role_tile(spec.instruction(types.instruction), shape, spec, operand_bytes, result_bytes)
+        if chosen is not None:
+            tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1)
+            groups, ring = chosen.groups, chosen.slots
     config: dict[str, Attribute] = {
         "kind": builtin.StringAttr("contraction"),
         "instruction": builtin.StringAttr(types.instruction),
@@ -96,13 +152,14 @@ def _contraction_config(
         "tile_k": _int(tile.k),
         "group": _int(tile.group),
         **{f"{role}_axis": _int(i) for role, i in axes.items()},
-        **({"groups": _int(options.groups)} if options.groups > 1 else {}),
-        **({"stages": _int(options.ring)} if options.ring else {}),
+        **({"groups": _int(groups)} if groups > 1 else {}),
+        **({"stages": _int(ring)} if ring else {}),
     }
-    shape = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
+    extents = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
+    roles = f"; {groups} computing groups fed through {ring} slots by a copying one" if ring else f"; no roles: {why}" if why else ""
     return config, (
-        f"contraction {shape}, operands {types.a} and {types.b}, sums in {types.accumulator}: tile {tile.m}x{tile.n}x{tile.k}, "
-        f"{tile.warps_m}x{tile.warps_n} warps, instruction {types.instruction}"
+        f"contraction {extents}, operands {types.a} and {types.b}, sums in {types.accumulator}: tile {tile.m}x{tile.n}x{tile.k}, "
+        f"{tile.warps_m}x{tile.warps_n} warps, instruction {types.instruction}{roles}"
     )
 
 
@@ -129,7 +186,8 @@ def _axis_config(nest: LoopNest, spec: TargetSpec) -> tuple[dict[str, Attribute]
 class SetTileConfigPass(Pass):
     """`target` names the machine; `tile_m` and so on override the choice for contractions (0: choose).
 
-    `groups`: groups of warps in a workgroup, each with a tile of its own; `ring`: slots between copying and computing roles (0: no roles).
+    `groups`: groups of warps in a workgroup, each with a tile of its own; `ring`: slots between copying and computing roles (0: no
+    roles). `roles`: form roles wherever the rules allow.
     """
 
     name = "set-tile-config"
@@ -142,6 +200,7 @@ class SetTileConfigPass(Pass):
     warps_n: int = 0
     groups: int = 1
     ring: int = 0
+    roles: bool = True
 
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         spec = machine.target_spec(self.target)

@@ -21,7 +21,8 @@ from treadle.transforms.kernel.tiling.scalars import Constant, Tile, Value, conv
 class ContractionPlan:
     """What `config` says: main axes (-1: extent one), tile extents, types, instruction, rows of tiles walked together.
 
-    `groups`: how many groups of warps share a workgroup, each with its own tile; their tiles are neighbours along m.
+    `groups`: how many groups of warps share a workgroup, each with its own tile; their tiles are neighbours along m. `roles`: copies and
+    arithmetic will go to different warps.
     """
 
     axes: tuple[int, int, int]
@@ -32,6 +33,7 @@ class ContractionPlan:
     instruction: str
     group: int
     groups: int = 1
+    roles: bool = False
 
 
 def _place(kernel: KernelBuilder, plan: ContractionPlan) -> Expr:
@@ -91,7 +93,9 @@ def build_contraction(kernel: KernelBuilder, kind: Contraction, plan: Contractio
         b = _operand(kernel, kind, kind.rhs, b_frame, plan.b_type, k_axis)
         return [index.insert(tile.ContractOp(a, b, carried[0], plan.instruction))]
 
-    total = reduction_loops(kernel, loops, [index.insert(dense(number_attr(0, acc_type), acc_type, c_frame.extents))], step)[0]
+    start_tile = index.insert(dense(number_attr(0, acc_type), acc_type, c_frame.extents))
+    # Roles hand over whatever the loop copies, so they need it even around a single step.
+    total = reduction_loops(kernel, loops, [start_tile], step, always=plan.roles)[0]
     evaluator = kernel.evaluator(c_frame)
     start = kernel.value(root.outputs[0], compose(root.output_maps[0], identity(root.rank), root.rank), c_frame)
     if not _is_zero(start):

@@ -12,6 +12,8 @@ def reduction_loops(
     axes: Sequence[tuple[int, int]],
     initial: Sequence[SSAValue],
     body: Callable[[Sequence[SSAValue]], Sequence[SSAValue]],
+    *,
+    always: bool = False,
 ) -> list[SSAValue]:
     """Nest a loop for each (axis, step), carrying tiles; `body` maps the carried tiles to the next ones. An axis of one step needs no
     loop.
@@ -21,16 +23,16 @@ def reduction_loops(
     (axis, step), rest = axes[0], axes[1:]
     index = kernel.index
     size = kernel.axis_size(axis).as_int()
-    if size is not None and 0 < size <= step:
+    if size is not None and 0 < size <= step and not always:
         kernel.offset[axis] = index.constant(0)
-        return reduction_loops(kernel, rest, initial, body)
+        return reduction_loops(kernel, rest, initial, body, always=always)
     lower, upper, stride = index.constant(0), index.expression(kernel.axis_size(axis)), index.constant(step)
     block = Block(arg_types=[builtin.IndexType(), *(v.type for v in initial)])
     loop = scf.ForOp(lower, upper, stride, list(initial), block)
     index.builder.insert(loop)
     place = kernel.enter(block)
     kernel.offset[axis] = block.args[0]
-    results = reduction_loops(kernel, rest, block.args[1:], body)
+    results = reduction_loops(kernel, rest, block.args[1:], body, always=always)
     index.builder.insert(scf.YieldOp(*results))
     kernel.leave(place)
     return list(loop.results)
