@@ -54,9 +54,16 @@ def used_values(op: Operation) -> Iterator[SSAValue]:
         inside.update(inner.results)
 
 
+def is_pure(op: Operation) -> bool:
+    """Whether an operation and all nested in it only compute; division does, as no stage runs for iterations that do not exist."""
+    if isinstance(op, scf.IfOp | scf.ForOp):
+        return all(is_pure(inner) for region in op.regions for block in region.blocks for inner in block.ops)
+    return is_side_effect_free(op) or op.has_trait(IsTerminator) or op.name.split(".")[0] in ("arith", "math", "affine")
+
+
 def is_repeatable(op: Operation) -> bool:
     """Whether every stage may compute the operation again, as far as its kind goes."""
-    return is_side_effect_free(op) and not any(isinstance(inner, _COSTLY) for inner in op.walk())
+    return is_pure(op) and not any(isinstance(inner, _COSTLY) for inner in op.walk())
 
 
 def _is_arithmetic(op: Operation) -> bool:
@@ -115,7 +122,7 @@ class _Reader:
             computes=any(_is_arithmetic(leaf) for leaf in leaves),
             is_final=any(isinstance(leaf, tile.ContractOp | tile.ReduceOp | tile.StoreOp | tile.CopyOutOp) for leaf in leaves),
             synchronises=any(_synchronises(leaf) for leaf in leaves),
-            is_opaque=any(not isinstance(leaf, HasEffects) and not is_side_effect_free(leaf) for leaf in leaves),
+            is_opaque=any(not isinstance(leaf, HasEffects) and not is_pure(leaf) for leaf in leaves),
             is_portable=not any(isinstance(r.type, builtin.MemRefType) for r in op.results),
         )
 
