@@ -38,10 +38,11 @@ def _named(op: sync.NamedBarrierOp, _: Slots) -> Step:
         if number not in named:
             named[number] = Meeting(f"sync.named_barrier {number}", warps, agent.world.number())
         meeting = named[number]
-        if meeting.needed != warps and meeting.arrived:
-            findings.misuse(op, agent.name, f"expects {warps} warps where others expect {meeting.needed}")
+        known = agent.clock.get(meeting.component, 0)
+        if meeting.needed != warps and (meeting.arrived or known < meeting.completed):
+            findings.misuse(op, agent.name, f"expects {warps} warps where others may expect {meeting.needed}")
         meeting.needed = warps
-        if agent.clock.get(meeting.component, 0) < agent.met.get(meeting, 0):
+        if known < agent.met.get(meeting, 0):
             findings.misuse(op, agent.name, "arrives again before it can know that its last meeting is over")
         agent.flush()
         agent.met[meeting] = reached = meeting.arrive(agent.clock)
