@@ -1,6 +1,7 @@
 """The schedules that the verifier and the simulator are held against: name -> text, and whether anything is wrong with it.
 
-`PROGRAMS` are right for every interleaving; `RACES` rebuild faults that were found in other compilers, each with the rules that may report it.
+`PROGRAMS` are right for every interleaving; `RACES` rebuild faults that were found in other compilers, each with the rules that may
+report it.
 """
 
 from dataclasses import dataclass
@@ -50,9 +51,7 @@ PROGRAMS = _by_name(
     Schedule("rounds_through_one_buffer", amd.rounds()),
 )
 
-SWEEP = {
-    (stages, ahead): nvidia.cp_async_ring(stages, ahead, 2 * stages + 3) for stages in (2, 5, 9) for ahead in range(1, stages)
-}
+SWEEP = {(stages, ahead): nvidia.cp_async_ring(stages, ahead, 2 * stages + 3) for stages in (2, 5, 9) for ahead in range(1, stages)}
 """cp.async rings by stages and prefetch distance."""
 
 RACES = _by_name(

@@ -134,7 +134,7 @@ def producer_consumer(
         if not carried:
             head = f"  {loop}scf.for %i = %c0 to {bound} step %c1" + (f" iter_args({more}) -> ({types}) {{" if carries else " {")
             compute = [
-                f"  %s = arith.remui %i, %ring : index\n  %q = arith.divui %i, %ring : index",
+                "  %s = arith.remui %i, %ring : index\n  %q = arith.divui %i, %ring : index",
                 "  %q2 = arith.remui %q, %c2 : index\n  %p = arith.index_cast %q2 : index to i32",
             ]
             end = f"  scf.yield %new : {ACC}\n  }}" if carries else "  }"

@@ -8,11 +8,13 @@ import typer
 
 from treadle import __version__
 from treadle.errors import USAGE, TreadleError
+from treadle.tools import bench as bench_verb
 from treadle.tools import compile as compile_verb
 from treadle.tools import devices as devices_verb
 from treadle.tools import explain as explain_verb
 from treadle.tools import opt as opt_verb
 from treadle.tools import run as run_verb
+from treadle.tools import verify as verify_verb
 from treadle.tools.diagnostics import report_internal_error, report_user_error
 
 app = typer.Typer(
@@ -41,7 +43,9 @@ app.command("run")(run_verb.run)
 app.command("compile")(compile_verb.compile_file)
 app.command("opt")(opt_verb.opt)
 app.command("explain")(explain_verb.explain)
+app.command("verify")(verify_verb.verify)
 app.command("devices")(devices_verb.devices)
+app.command("bench")(bench_verb.bench)
 
 
 def invoke(arguments: list[str]) -> int:

@@ -23,6 +23,7 @@ def all_passes() -> dict[str, type[Pass]]:
     for module in pkgutil.walk_packages(transforms.__path__, transforms.__name__ + "."):
         import_module(module.name)
     import_module("treadle.ir.simplify")
+    import_module("treadle.verify.verify_schedule")
     kinds = [kind for kind in _subclasses(Pass) if hasattr(kind, "name") and not inspect.isabstract(kind)]
     return {kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.name)}
 

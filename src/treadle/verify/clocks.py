@@ -29,18 +29,21 @@ class Components:
 
     def queue(self, strand: int, name: str) -> int:
         """Groups of a strand's queue known to be retired."""
-        return self._number(self._queues, (strand, name))
+        found = self._queues.get((strand, name))
+        if found is None:
+            found = self._queues[(strand, name)] = self._next()
+        return found
 
     def meeting(self, name: str) -> int:
         """Meetings at a named barrier known to be over."""
-        return self._number(self._meetings, name)
-
-    def _number(self, table: dict, key: object) -> int:  # pyright: ignore[reportMissingTypeArgument, reportUnknownParameterType]
-        found = table.get(key)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        found = self._meetings.get(name)
         if found is None:
-            found = table[key] = self.size
-            self.size += 1
-        return found  # pyright: ignore[reportUnknownVariableType]
+            found = self._meetings[name] = self._next()
+        return found
+
+    def _next(self) -> int:
+        self.size += 1
+        return self.size - 1
 
 
 def reached(clock: Clock, component: int, value: int) -> bool:
@@ -77,8 +80,11 @@ class Record:
 
 @dataclass(slots=True)
 class Frame:
-    """Where a strand stands in a row of nodes. In a loop: its node, the segment, how many rounds of the segment are `left` (this one
-    included), the iteration of the round, and the iteration of the loop (`number`)."""
+    """Where a strand stands in a row of nodes.
+
+    In a loop: its node, the segment, how many rounds of the segment are `left` (this one included), the iteration of the round, and the
+    iteration of the loop (`number`).
+    """
 
     items: tuple[int, ...]
     position: int = 0

@@ -85,7 +85,7 @@ class Engine:
                 number = frame.items[frame.position]
                 frame.position += 1
                 first = node.segments[0]
-                agent.frames.append(Frame(first.iterations[0], 0, number, 0, first.count, 0, first.first))
+                agent.frames.append(Frame(first.iterations[0], 0, number, 0, first.repeats, 0, first.first))
                 continue
             if isinstance(node, RolesNode):
                 if not self._meet_for_roles(agent, node):
@@ -111,7 +111,7 @@ class Engine:
                 if frame.segment == len(node.segments):
                     return False
                 segment = node.segments[frame.segment]
-                frame.left, frame.number = segment.count, segment.first
+                frame.left, frame.number = segment.repeats, segment.first
         frame.items = segment.iterations[frame.iteration]
         frame.position = 0
         return True
@@ -204,7 +204,7 @@ class Engine:
             event,
             first=first,
             memory=f"register tile of {token[2].queue}",
-            missing=f"a wait of \"{token[2].queue}\" that retires the group of the first, before the second",
+            missing=f'a wait of "{token[2].queue}" that retires the group of the first, before the second',
             steps=(first.describe() + ": issued", second.describe() + ": reads the tile; the group may still be at work"),
         )
 

@@ -55,10 +55,10 @@ class Event:
 
 
 class Segment(NamedTuple):
-    """Iterations that are done `count` times; `first` is the number of the first one."""
+    """Iterations that are done `repeats` times; `first` is the number of the first one."""
 
     iterations: tuple[tuple[int, ...], ...]
-    count: int
+    repeats: int
     first: int
 
 

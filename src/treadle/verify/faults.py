@@ -95,7 +95,7 @@ def weakenings(op: Operation) -> Iterator[tuple[str, Callable[[Operation], None]
             if op.arrive is None:
                 yield "arrives without waiting", _only_arrive
         case sync.WaitPhaseOp():
-            yield "other parity", _flip_parity
+            yield "other parity", flip_parity
         case sync.MbarrierExpectOp():
             if op.byte_count.value.data > EXPECT_SHORT_BYTES:
                 yield f"{EXPECT_SHORT_BYTES} bytes fewer", _expect_less
@@ -135,7 +135,8 @@ def _expect_less(op: Operation) -> None:
     expect.byte_count = builtin.IntegerAttr(expect.byte_count.value.data - EXPECT_SHORT_BYTES, builtin.i64)
 
 
-def _flip_parity(op: Operation) -> None:
+def flip_parity(op: Operation) -> None:
+    """Let a wait_phase wait for the other parity."""
     wait = cast(sync.WaitPhaseOp, op)
     block = cast(Block, wait.parent)
     one = arith.ConstantOp(builtin.IntegerAttr(1, builtin.i32))
@@ -153,7 +154,8 @@ def _has_local_queue(op: Operation) -> bool:
     return parent is not None and any(queue in target_spec(parent.target.data).queues for queue in LOCAL_QUEUES)
 
 
-def _matters(op: Operation) -> bool:
+def matters(op: Operation) -> bool:
+    """Whether an operation orders or touches memory, or holds such operations."""
     if op.regions:
         return isinstance(op, scf.ForOp | scf.IfOp) or op.name == "pipe.roles"
     return is_sync(op) or (isinstance(op, HasEffects) and bool(op.effects()))
@@ -167,7 +169,7 @@ def _destination(op: Operation, kind: str) -> Operation | None:
             return None
         if kind == "earlier" and any(value.owner is other for value in op.operands):
             return None
-        if _matters(other):
+        if matters(other):
             return other
         other = other.next_op if kind == "later" else other.prev_op
     return None

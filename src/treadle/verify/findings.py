@@ -8,7 +8,8 @@ from treadle.ir.core import Operation
 from treadle.ir.locations import location_of
 
 Rule = Literal["V1", "V2", "V3", "V4", "V5", "V8"]
-"""V1 read before the wait, V2 overwritten while in use, V3 unordered between agents, V4 no fence, V5 barriers and phases, V8 never written."""
+"""V1 read before the wait, V2 overwritten while in use, V3 unordered between agents, V4 no fence, V5 barriers and phases, V8 never
+written. (V6, needed synchronisation, is lint; V7, deep enough buffers, shows as V2 or V3.)"""
 
 SCHEDULE_RACE = Entry("TR411", "kernel '{kernel}': {message}", "{mend}")
 SCHEDULE_STUCK = Entry("TR412", "kernel '{kernel}': {message}", "{mend}")
@@ -81,7 +82,10 @@ class Finding:
         """The user error."""
         details = self.explain().partition("\n")[2]
         message = f"{self.message} [{self.rule}]" + (f"\n{details}" if details else "")
-        mend = self.mend or "order the two operations: a wait by whoever issued the first, then a barrier or an arrival that the second follows"
+        mend = (
+            self.mend
+            or "order the two operations: a wait by whoever issued the first, then a barrier or an arrival that the second follows"
+        )
         return TreadleError(_ENTRIES.get(self.rule, SCHEDULE_RACE), self.second.location, kernel=kernel, message=message, mend=mend)
 
 

@@ -48,7 +48,7 @@ class Memory:
                     continue
                 if not is_ordered(record, agent, access):
                     self._report_race(engine, record, agent, event, access)
-                elif access.is_async and not record.access.is_async and record.access.is_write and not is_fenced(engine, record, agent.clock):
+                elif access.is_async and needs_fence(record.access) and not is_fenced(engine, record, agent.clock):
                     self._report_fence(engine, record, agent, event, access)
         if isinstance(region.buffer, Buffer) and not access.is_write and not self._is_written(region):
             place = engine.place(agent, event)
@@ -87,14 +87,14 @@ class Memory:
         by = "" if record.agent is agent else " of another agent"
         message = f"{event.op.name} {verb} {where} while {record.event.op.name}{by} may still {does} it"
         if in_flight and earlier.in_local_order:
-            missing = f"a barrier that is not bare (it flushes \"{earlier.queue}\") after the first, before the second"
+            missing = f'a barrier that is not bare (it flushes "{earlier.queue}") after the first, before the second'
         elif in_flight and earlier.queue != "mbarrier":
             missing = f'a wait of "{earlier.queue}" by {record.agent.strand.name} that retires the first'
             missing += ", before the second" if record.agent is agent else ", then a barrier or arrival that the second follows"
         elif earlier.queue == "mbarrier":
             missing = f"a wait of {agent.strand.name} for the phase that the first completes, before the second"
         else:
-            missing = f"a barrier or arrival of {record.agent.strand.name} after the first, which {agent.strand.name} waits for before the second"
+            missing = f"a barrier or arrival of {record.agent.strand.name} after the first, which {agent.strand.name} waits for"
         steps = [first.describe() + f": starts to {does} {earlier.region.describe()}"]
         if agent.last_sync is not None:
             steps.append(f"{engine.place(agent, agent.last_sync).describe()}: passed, which says nothing about step 1")
@@ -156,7 +156,7 @@ class Memory:
         for clock in clocks:
             if not reached(clock, component, value):
                 return False
-        if self._has_async_machine and record.access.is_write and not record.access.is_async:
+        if self._has_async_machine and needs_fence(record.access):
             return all(is_fenced(engine, record, clock) for clock in clocks)
         return True
 
@@ -182,6 +182,11 @@ def is_ordered(record: Record, agent: Agent, access: Access) -> bool:
     if record.agent is agent and (not record.access.queue or (record.access.in_local_order and access.in_local_order)):
         return True
     return reached(agent.clock, record.component, record.value)
+
+
+def needs_fence(access: Access) -> bool:
+    """Whether the async proxy sees what an access did only after a fence."""
+    return access.is_write and not access.is_async
 
 
 def is_fenced(engine: "Engine", record: Record, clock: Clock) -> bool:

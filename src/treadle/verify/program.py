@@ -164,10 +164,12 @@ class Program:
                 op = use.operation
                 if isinstance(op, scf.ForOp):
                     work += [op.body.block.args[use.index - 2], op.results[use.index - 3]]
-                elif isinstance(op, scf.YieldOp) and isinstance(parent := op.parent_op(), scf.ForOp):
-                    work += [parent.body.block.args[use.index + 1], parent.results[use.index]]
-                elif isinstance(op, scf.YieldOp) and isinstance(parent, scf.IfOp):
-                    work.append(parent.results[use.index])
+                elif isinstance(op, scf.YieldOp):
+                    parent = op.parent_op()
+                    if isinstance(parent, scf.ForOp):
+                        work += [parent.body.block.args[use.index + 1], parent.results[use.index]]
+                    elif isinstance(parent, scf.IfOp):
+                        work.append(parent.results[use.index])
         return found
 
     def _roots(self) -> list[SSAValue]:

@@ -181,4 +181,3 @@ def warps_meet(one: Part, one_writes: bool, other: Part, other_writes: bool) -> 
 def _acting(layout: TileLayout, writes: bool) -> list[int]:
     idle = sum(1 << bit for bit, basis in enumerate(layout.warp) if not any(basis))
     return [warp for warp in range(layout.num_warps) if not (writes and warp & idle)]
-

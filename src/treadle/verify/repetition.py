@@ -1,14 +1,15 @@
 """Leaving out whole rounds of loops once the state of a run repeats.
 
-Traces say how often a stretch of a loop is done. When two moments of a run have the same state (where everybody stands, who knows what about
-every access in flight, phases, meetings), whatever happened between them happens again as long as all stretches go on, so as many such
-rounds as all of them have left are left out at once. Rounds of the remainder are still run.
+Traces say how often a stretch of a loop is done. When two moments of a run have the same state (where everybody stands, who knows what
+about every access in flight, phases, meetings), whatever happened between them happens again as long as all stretches go on, so as many
+such rounds as all of them have left are left out at once. Rounds of the remainder are still run.
 """
 
 from typing import TYPE_CHECKING
 
 from treadle.verify.clocks import Agent, Clock
-from treadle.verify.memory import is_fenced
+from treadle.verify.events import LoopNode
+from treadle.verify.memory import is_fenced, needs_fence
 
 if TYPE_CHECKING:
     from treadle.verify.engine import Engine
@@ -58,7 +59,8 @@ class Repetitions:
             frame = agent.frames[depth]
             frame.left -= rounds * step
             node = self.engine.nodes[frame.loop]
-            frame.number += rounds * step * len(getattr(node, "segments")[frame.segment].iterations)
+            if isinstance(node, LoopNode):
+                frame.number += rounds * step * len(node.segments[frame.segment].iterations)
         return True
 
     # --- states
@@ -68,27 +70,37 @@ class Repetitions:
         clocks: list[Clock] = [agent.clock for agent in agents]
         base = engine.components.mbarrier
         found: list[object] = []
-        for at, phases in enumerate(engine.barriers.phases):
-            completed = phases.completed
-            known = tuple([self._lag(completed - (a.clock[base + at])) for a in agents])
+        for phases in engine.barriers.phases:
             clocks += [phases.clock, *phases.completions.values()]
-            parts = tuple(sorted((key, len(value)) for key, value in phases.parts.items() if value))
             clocks += [clock for value in phases.parts.values() for clock in value]
+        clocks += [meeting.clock for meeting in engine.barriers.named.values()]
+        for at, phases in enumerate(engine.barriers.phases):
+            completed, component = phases.completed, base + at
+            known = tuple([self._lag(completed - (c[component] if len(c) > component else 0)) for c in clocks])
+            parts = tuple(sorted((key, len(value)) for key, value in phases.parts.items() if value))
             waiters = tuple(
-                sorted((w.number, count - completed, tuple([_knows(c, w.number, time) for c in clocks[: len(agents)]]))
-                       for count, waiting in phases.waiters.items() for w, time, _ in waiting)
+                sorted(
+                    (w.number, count - completed, tuple([_knows(c, w.number, time) for c in clocks]))
+                    for count, waiting in phases.waiters.items()
+                    for w, time, _ in waiting
+                )
             )
             found.append((completed & 1, phases.arrived, phases.announced, phases.delivered, known, waiters, parts))
         for name, meeting in engine.barriers.named.items():
             component = engine.components.meeting(name)
-            clocks.append(meeting.clock)
-            found.append((meeting.warps, tuple(a.number for a in meeting.came), tuple(min(meeting.over - a.at(component), 2) for a in agents)))
+            late = tuple([min(meeting.over - (c[component] if len(c) > component else 0), 2) for c in clocks])
+            found.append((meeting.warps, tuple([a.number for a in meeting.came]), late))
         for agent in agents:
             place = tuple([(f.loop, f.segment, f.iteration, f.position) for f in agent.frames])
-            target = agent.target - engine.barriers.phases[agent.waiting.barrier].completed if agent.blocked == "phase" and agent.waiting else 0
+            target = 0
+            if agent.blocked == "phase" and agent.waiting is not None:
+                target = agent.target - engine.barriers.phases[agent.waiting.barrier].completed
             tiles = tuple(
-                sorted((register, event.op_index, min(agent.closed.get(event.queue, 0) - value, self.oldest))
-                       for register, (component, value, event) in agent.registers.items() if agent.at(component) < value)
+                sorted(
+                    (register, event.op_index, min(agent.closed.get(event.queue, 0) - value, self.oldest))
+                    for register, (component, value, event) in agent.registers.items()
+                    if agent.at(component) < value
+                )
             )
             found.append((place, agent.blocked, target, tiles, agent.is_done))
         found.append(self._records(clocks))
@@ -110,7 +122,7 @@ class Repetitions:
                 else:
                     age = min(record.agent.closed.get(queue, 0) - value, oldest)
                 known = tuple([len(clock) > component and clock[component] >= value for clock in clocks])
-                if record.access.is_write and not record.access.is_async:
+                if needs_fence(record.access):
                     known += tuple([is_fenced(engine, record, clock) for clock in clocks])
                 rows.append((*record.sort_key(), age, known))
         rows.sort()

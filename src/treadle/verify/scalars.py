@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from treadle.ir.core import Operation
+from treadle.ir.core import Attribute, Operation
 from treadle.ir.dialects import builtin
 
 Scalar = int | None
-Function = Callable[[list[object], tuple[int, ...]], Scalar]
+Function = Callable[..., int]
 
 
 def _signed(value: int, bits: int) -> int:
@@ -14,10 +14,10 @@ def _signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-def width_of(value_type: object) -> int:
+def width_of(value_type: Attribute) -> int:
     """Bits of an integer or index type; 0 for anything else."""
     if isinstance(value_type, builtin.IntegerType):
-        return value_type.width.data
+        return int(value_type.width.data)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
     return 32 if isinstance(value_type, builtin.IndexType) else 0
 
 
@@ -62,41 +62,83 @@ _CASTS = ("arith.index_cast", "arith.index_castui", "arith.extui", "arith.extsi"
 def constant_value(op: Operation) -> Scalar:
     """The value of an `arith.constant` of integer or index type."""
     value = op.properties.get("value")
-    return value.value.data if isinstance(value, builtin.IntegerAttr) else None
+    if not isinstance(value, builtin.IntegerAttr):
+        return None
+    number = int(value.value.data)
+    return number & 1 if width_of(op.results[0].type) == 1 else number
 
 
-def scalar_function(op: Operation) -> Callable[..., int] | None:
+def _arithmetic(name: str, bits: int) -> Function:
+    function = _BINARY[name]
+    if bits == 1:
+        return _one_bit(function)
+    if name in _UNSIGNED:
+        return _on_unsigned(function, bits)
+    half = 1 << (bits - 1)
+
+    def wrapped(a: int, b: int) -> int:
+        result = function(a, b)
+        return result if -half <= result < half else _signed(result, bits)
+
+    return wrapped
+
+
+def _one_bit(function: Function) -> Function:
+    def low(a: int, b: int) -> int:
+        return function(a, b) & 1
+
+    return low
+
+
+def _on_unsigned(function: Function, bits: int) -> Function:
+    mask = (1 << bits) - 1
+
+    def unsigned(a: int, b: int) -> int:
+        return _signed(function(a & mask, b & mask), bits)
+
+    return unsigned
+
+
+def _comparison(op: Operation) -> Function:
+    predicate = op.properties["predicate"]
+    which = int(predicate.value.data) if isinstance(predicate, builtin.IntegerAttr) else 0
+    compare = _COMPARISONS[which if which < 6 else which - 4]
+    mask = (1 << (width_of(op.operands[0].type) or 64)) - 1
+
+    def signed(a: int, b: int) -> int:
+        return int(compare(a, b))
+
+    def unsigned(a: int, b: int) -> int:
+        return int(compare(a & mask, b & mask))
+
+    return signed if which < 6 else unsigned
+
+
+def _cast(op: Operation, bits: int) -> Function:
+    mask = (1 << (width_of(op.operands[0].type) or 64)) - 1
+    is_unsigned = op.name in ("arith.extui", "arith.index_castui")
+
+    def convert(a: int) -> int:
+        if is_unsigned:
+            return a & mask
+        return a & 1 if bits == 1 else _signed(a, bits)
+
+    return convert
+
+
+def _select(condition: int, one: int, other: int) -> int:
+    return one if condition else other
+
+
+def scalar_function(op: Operation) -> Function | None:
     """What a scalar operation computes from its operands; None where this is not known."""
-    name = op.name
     bits = width_of(op.results[0].type) if op.results else 0
-    if name in _BINARY and bits:
-        function = _BINARY[name]
-        if bits == 1:
-            return lambda a, b: function(a, b) & 1
-        if name in _UNSIGNED:
-            mask = (1 << bits) - 1
-            return lambda a, b: _signed(function(a & mask, b & mask), bits)
-        half = 1 << (bits - 1)
-
-        def wrapped(a: int, b: int) -> int:
-            result = function(a, b)
-            return result if -half <= result < half else _signed(result, bits)
-
-        return wrapped
-    if name == "arith.cmpi":
-        predicate = op.properties["predicate"]
-        which = predicate.value.data if isinstance(predicate, builtin.IntegerAttr) else 0
-        if which < 6:
-            compare = _COMPARISONS[which]
-            return lambda a, b: int(compare(a, b))
-        compare = _COMPARISONS[which - 4]
-        mask = (1 << (width_of(op.operands[0].type) or 64)) - 1
-        return lambda a, b: int(compare(a & mask, b & mask))
-    if name == "arith.select" and bits:
-        return lambda c, a, b: a if c else b
-    if name in _CASTS and bits:
-        if name == "arith.extui" or name == "arith.index_castui":
-            mask = (1 << (width_of(op.operands[0].type) or 64)) - 1
-            return lambda a: a & mask
-        return (lambda a: a & 1) if bits == 1 else (lambda a: _signed(a, bits))
+    if op.name in _BINARY and bits:
+        return _arithmetic(op.name, bits)
+    if op.name == "arith.cmpi":
+        return _comparison(op)
+    if op.name == "arith.select" and bits:
+        return _select
+    if op.name in _CASTS and bits:
+        return _cast(op, bits)
     return None

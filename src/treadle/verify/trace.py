@@ -5,6 +5,7 @@ matter and whose carried values come back repeats from there on, so that long lo
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import Effect, HasEffects
@@ -12,14 +13,29 @@ from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
-from treadle.verify.events import COMMITTED_QUEUES, Access, Event, Kind, LoopNode, Node, RolesNode, Trace, compress
+from treadle.verify.decode import KINDS, addresses, copied_bytes, number_of, part_of, queue_of
+from treadle.verify.events import Access, Event, LoopNode, Node, RolesNode, Trace, compress
 from treadle.verify.findings import unverifiable
 from treadle.verify.program import Program, is_async_queue, is_elected, pointer_of
-from treadle.verify.regions import Box, Buffer, Part, Region, element_bytes
+from treadle.verify.regions import Box, Buffer, Region
 from treadle.verify.scalars import constant_value, scalar_function
 
 Step = Callable[[], None]
 MAX_ITERATIONS = 1 << 20
+
+
+class BufferRef(NamedTuple):
+    """A shared buffer, or the slot of it that `slots` pick."""
+
+    buffer: Buffer
+    slots: tuple[int, ...]
+
+
+class MbarrierRef(NamedTuple):
+    """Mbarriers `first` to `first + size`."""
+
+    first: int
+    size: int
 
 
 class Tracer:
@@ -87,10 +103,10 @@ class Tracer:
             case sync.MbarrierSlotOp():
                 return [self._mbarrier_slot(op)]
             case sync.MbarrierAllocOp():
-                self._env[self._at(op.result)] = (self.program.mbarriers.base[op], op.slot_count())
+                self._env[self._at(op.result)] = MbarrierRef(self.program.mbarriers.base[op], op.slot_count())
                 return []
             case tile.AllocOp():
-                self._env[self._at(op.result)] = (self.program.buffers[op.result], ())
+                self._env[self._at(op.result)] = BufferRef(self.program.buffers[op.result], ())
                 return []
             case pipe.GroupIdOp():
                 at = self._at(op.result)
@@ -181,7 +197,7 @@ class Tracer:
             count = max(0, -((first - last) // by))
             self._trips[index] = max(count, self._trips.get(index, 0))
             self._hand_over(*enter)
-            outer, ids, seen = self._out, [], dict[tuple[object, ...], int]()
+            outer, ids, seen = self._out, list[tuple[int, ...]](), dict[tuple[object, ...], int]()
             for at in range(count):
                 if at > MAX_ITERATIONS:
                     raise unverifiable(op, f"{count} iterations without repetition are too many to follow")
@@ -263,11 +279,11 @@ class Tracer:
         def run() -> None:
             base = env[source]
             slots = [env[i] for i in indices]
-            if not isinstance(base, tuple) or any(not isinstance(s, int) for s in slots):
+            if not isinstance(base, BufferRef) or any(not isinstance(s, int) for s in slots):
                 raise unverifiable(op, "its slot depends on values that are not known before the kernel runs")
             if any(not 0 <= s < limit for s, limit in zip(slots, shape, strict=False) if isinstance(s, int)):
                 raise unverifiable(op, f"slot {slots} of a buffer that has {list(shape[: len(slots)])}")
-            env[at] = (base[0], (*base[1], *slots))
+            env[at] = BufferRef(base.buffer, (*base.slots, *(s for s in slots if isinstance(s, int))))
 
         return run
 
@@ -276,12 +292,11 @@ class Tracer:
 
         def run() -> None:
             base, slot = env[source], env[index]
-            if not isinstance(base, tuple) or not isinstance(slot, int):
+            if not isinstance(base, MbarrierRef) or not isinstance(slot, int):
                 raise unverifiable(op, "its slot depends on values that are not known before the kernel runs")
-            first, count = base
-            if not 0 <= slot < count:
-                raise unverifiable(op, f"slot {slot} of {count} mbarriers")
-            env[at] = (first + slot, 1)
+            if not 0 <= slot < base.size:
+                raise unverifiable(op, f"slot {slot} of {base.size} mbarriers")
+            env[at] = MbarrierRef(base.first + slot, 1)
 
         return run
 
@@ -297,7 +312,7 @@ class Tracer:
         defines = tuple(registers[e.resource] for e in effects if is_async_queue(e))
         memory = [e for e in effects if not isinstance(e.resource.type, builtin.TensorType)]
         memory = [e for e in memory if is_shared(e.resource.type) or pointer_of(e.resource) in program.tracked_pointers]
-        kind = _KINDS.get(op.name, "access")
+        kind = KINDS.get(op.name, "access")
         if kind == "access" and not (uses or defines or memory):
             return self._scalar(op) if not isinstance(op, HasEffects) else []
         resources = [self._at(e.resource) if is_shared(e.resource.type) else -1 for e in memory]
@@ -311,20 +326,20 @@ class Tracer:
             mbarrier = -1
             if barrier >= 0:
                 place = env[barrier]
-                if not isinstance(place, tuple):
+                if not isinstance(place, MbarrierRef):
                     raise InternalError(f"{op.name} of an unknown mbarrier")
-                mbarrier = place[0]
-            number = env[parity] if parity >= 0 else _number(op)
+                mbarrier = place.first
+            number = env[parity] if parity >= 0 else number_of(op)
             if not isinstance(number, int):
                 raise unverifiable(op, "its parity depends on values that are not known before the kernel runs")
-            event = Event(kind, op, index, accesses, uses, chained, defines, (), _queue(op, effects), number, mbarrier, is_elected(op))
+            event = Event(kind, op, index, accesses, uses, chained, defines, (), queue_of(op, effects), number, mbarrier, is_elected(op))
             event.is_read_wait = isinstance(op, sync.WaitOp) and op.read is not None
             event.is_bare = isinstance(op, sync.BarrierOp) and op.bare is not None
             event.is_arrive = isinstance(op, sync.NamedBarrierOp) and op.arrive is not None
             if isinstance(op, sync.BarrierOp) and op.groups is not None:
                 event.groups = tile.ints(op.groups)
             if isinstance(op, tile.CopyOp):
-                event.number = _copied_bytes(op)
+                event.number = copied_bytes(op)
             return event
 
         if not values:
@@ -348,15 +363,12 @@ class Tracer:
         is_local = isinstance(op, tile.LocalLoadOp | tile.LocalStoreOp)
         if is_local and program.local_queue:
             queue = program.local_queue
-        region = self._shared_region(effect, place) if isinstance(place, tuple) else self._global_region(effect)
-        part = _part(op, effect, region)
+        region = self._shared_region(effect, place) if isinstance(place, BufferRef) else self._global_region(effect)
+        part = part_of(op, effect, region)
         return Access(region, effect.access == "write", effect.proxy == "async", queue, part, is_local)
 
-    def _shared_region(self, effect: Effect, place: tuple[object, ...]) -> Region:
+    def _shared_region(self, effect: Effect, place: BufferRef) -> Region:
         buffer, slots = place
-        if not isinstance(buffer, Buffer) or not isinstance(slots, tuple):
-            raise InternalError("an access to a buffer that is not known")
-        slots = tuple(s for s in slots if isinstance(s, int))
         inner = buffer.layout.shape[len(slots) :]
         if effect.slice is None:
             corner, extents = (0,) * len(inner), inner
@@ -380,7 +392,7 @@ class Tracer:
             if view.pointer in self.program.single_view:
                 box = tuple(spans)
             else:
-                box = (_addresses(view, spans),)
+                box = (addresses(view, spans),)
         key = (view.pointer, box)
         if key not in self._regions:
             self._regions[key] = Region(view.pointer, box)
@@ -390,76 +402,3 @@ class Tracer:
 def _shortened(left: int, period: int) -> int:
     """How many of `left` repeating iterations to keep: all that a checker can tell apart, the last round whole."""
     return left if left <= 4096 else 4096 - 4096 % period + left % period
-
-
-def _addresses(view: tile.ViewOp, spans: list[tuple[int, int]]) -> tuple[int, int]:
-    low = high = view.offset.value.data
-    for (first, last), stride in zip(spans, view.stride_values(), strict=True):
-        if not isinstance(stride, int):
-            return (-(1 << 62), 1 << 62)
-        ends = (first * stride, (last - 1) * stride)
-        low, high = low + min(ends), high + max(ends)
-    return (low, high + 1)
-
-
-_KINDS: dict[str, Kind] = {
-    "sync.commit": "commit",
-    "sync.wait": "wait",
-    "sync.barrier": "barrier",
-    "sync.cluster_barrier": "cluster",
-    "sync.named_barrier": "named",
-    "sync.fence": "fence",
-    "sync.arrive": "arrive",
-    "sync.mbarrier_expect": "expect",
-    "sync.wait_phase": "wait_phase",
-}
-
-
-def _number(op: Operation) -> int:
-    match op:
-        case sync.WaitOp():
-            return op.pending.value.data
-        case sync.NamedBarrierOp():
-            return op.warps.value.data
-        case sync.MbarrierExpectOp():
-            return op.byte_count.value.data
-        case _:
-            return 0
-
-
-def _queue(op: Operation, effects: tuple[Effect, ...]) -> str:
-    match op:
-        case sync.WaitOp() | sync.CommitOp():
-            return op.queue.data
-        case sync.NamedBarrierOp():
-            return str(op.id.value.data)
-        case sync.FenceOp():
-            return op.proxy.data
-        case _:
-            return next((e.queue for e in effects if e.queue), "")
-
-
-def _copied_bytes(op: tile.CopyOp) -> int:
-    kind = tile.memref_type(op.destination)
-    return tile.shared_layout_of(op.destination).size * element_bytes(kind.element_type)
-
-
-def _part(op: Operation, effect: Effect, region: Region) -> Part | None:
-    """How the threads of a team share an access."""
-    match op:
-        case tile.LocalLoadOp():
-            layout, offsets, kind = tile.layout_of(op.result), tile.ints(op.offsets), None
-        case tile.LocalStoreOp():
-            layout, offsets, kind = tile.layout_of(op.value), tile.ints(op.offsets), None
-        case tile.LoadOp():
-            layout, offsets, kind = tile.layout_of(op.result), tuple(low for low, _ in region.box), tile.ints(op.dims)
-        case tile.StoreOp():
-            layout, offsets, kind = tile.layout_of(op.value), tuple(low for low, _ in region.box), tile.ints(op.dims)
-        case tile.CopyOp() if effect.slice is not None and effect.slice.own_part:
-            return Part(None, (), (op.path.data, op.destination.type, op.view.type, tile.ints(op.dims), op.view))
-        case _:
-            return None
-    return Part(layout, offsets, kind) if layout is not None else None
-
-
-__all__ = ["COMMITTED_QUEUES", "Tracer"]

@@ -1,7 +1,7 @@
 """Which runs show everything a kernel can do: one for each class of trip counts and each way of its branches.
 
-Sizes and workgroup ids are not known to the compiler. Values are tried that make every loop run 0, 1, .., more times than any pipeline of the
-kernel is deep, by themselves and together, and each distinct trace is kept once. Branches on conditions that no value decides are taken
+Sizes and workgroup ids are not known to the compiler. Values are tried that make every loop run 0, 1, .., more times than any pipeline of
+the kernel is deep, by themselves and together, and each distinct trace is kept once. Branches on conditions that no value decides are taken
 both ways, all agents alike.
 """
 
@@ -12,7 +12,7 @@ from treadle.dialects import tile
 from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
 from treadle.verify.events import Trace
-from treadle.verify.program import Program
+from treadle.verify.program import Program, sources_of
 from treadle.verify.scalars import constant_value
 from treadle.verify.trace import Tracer
 
@@ -74,7 +74,6 @@ def _in_loop(op: Operation) -> bool:
 
 
 def _depends(program: Program, op: scf.IfOp) -> bool:
-    from treadle.verify.program import sources_of
 
     work, seen = [op.cond], set[object]()
     while work:

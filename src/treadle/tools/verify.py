@@ -1,0 +1,43 @@
+"""`treadle verify`: prove the schedules of a file: hand-written schedule-level kernels, or what `treadle compile --emit schedule` wrote."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treadle.dialects import tile
+from treadle.driver.sources import read_source
+from treadle.errors import USAGE, TreadleError
+from treadle.ir.locations import location_of
+from treadle.ir.text import parse_module
+from treadle.tools.diagnostics import EXIT_WRONG_RESULT, render
+from treadle.verify.lint import superfluous_sync
+from treadle.verify.verify_schedule import explained_findings, schedule_kernels
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE.mlir", help="A module of schedule-level kernels.")],
+    lint: Annotated[bool, typer.Option("--lint", help="Also name synchronisation that nothing needs.")] = False,
+) -> int:
+    """Prove the kernels of FILE.mlir free of races and deadlocks; status 1 where one is not."""
+    source = read_source(file)
+    kernels = schedule_kernels(parse_module(source.text, source.file))
+    if not kernels:
+        raise TreadleError(USAGE, message=f"{file} holds no tile.kernel (`treadle compile --emit schedule` writes some)")
+    return max([_verify_one(kernel, lint) for kernel in kernels])
+
+
+def _verify_one(kernel: tile.KernelOp, lint: bool) -> int:
+    name = kernel.sym_name.data
+    found = explained_findings(kernel)
+    for finding in found:
+        sys.stdout.write(render(finding.error(name)))
+    if found:
+        return EXIT_WRONG_RESULT
+    sys.stdout.write(f"{name}: every access is ordered, for every interleaving and trip count\n")
+    if lint:
+        for note in superfluous_sync(kernel):
+            place = location_of(note.op)
+            sys.stdout.write(f"  {f'{place}: ' if place else ''}{note.text}\n")
+    return 0

@@ -1,0 +1,81 @@
+"""What single operations say about themselves: their kind of event, numbers, queues, and how threads share an access."""
+
+from treadle.dialects import sync, tile
+from treadle.dialects.effects import Effect
+from treadle.ir.core import Operation
+from treadle.verify.events import Kind
+from treadle.verify.regions import Part, Region, element_bytes
+
+
+def addresses(view: tile.ViewOp, spans: list[tuple[int, int]]) -> tuple[int, int]:
+    """First and last (exclusive) address in elements of a box of a view, as far as they are known."""
+    low = high = view.offset.value.data
+    for (first, last), stride in zip(spans, view.stride_values(), strict=True):
+        if not isinstance(stride, int):
+            return (-(1 << 62), 1 << 62)
+        ends = (first * stride, (last - 1) * stride)
+        low, high = low + min(ends), high + max(ends)
+    return (low, high + 1)
+
+
+KINDS: dict[str, Kind] = {
+    "sync.commit": "commit",
+    "sync.wait": "wait",
+    "sync.barrier": "barrier",
+    "sync.cluster_barrier": "cluster",
+    "sync.named_barrier": "named",
+    "sync.fence": "fence",
+    "sync.arrive": "arrive",
+    "sync.mbarrier_expect": "expect",
+    "sync.wait_phase": "wait_phase",
+}
+
+
+def number_of(op: Operation) -> int:
+    """The number an operation carries: pending groups, warps, bytes."""
+    match op:
+        case sync.WaitOp():
+            return op.pending.value.data
+        case sync.NamedBarrierOp():
+            return op.warps.value.data
+        case sync.MbarrierExpectOp():
+            return op.byte_count.value.data
+        case _:
+            return 0
+
+
+def queue_of(op: Operation, effects: tuple[Effect, ...]) -> str:
+    """The queue an operation works on; of a named barrier its id, of a fence its proxy."""
+    match op:
+        case sync.WaitOp() | sync.CommitOp():
+            return op.queue.data
+        case sync.NamedBarrierOp():
+            return str(op.id.value.data)
+        case sync.FenceOp():
+            return op.proxy.data
+        case _:
+            return next((e.queue for e in effects if e.queue), "")
+
+
+def copied_bytes(op: tile.CopyOp) -> int:
+    """Bytes that a copy brings."""
+    kind = tile.memref_type(op.destination)
+    return tile.shared_layout_of(op.destination).size * element_bytes(kind.element_type)
+
+
+def part_of(op: Operation, effect: Effect, region: Region) -> Part | None:
+    """How the threads of a team share an access."""
+    match op:
+        case tile.LocalLoadOp():
+            layout, offsets, kind = tile.layout_of(op.result), tile.ints(op.offsets), None
+        case tile.LocalStoreOp():
+            layout, offsets, kind = tile.layout_of(op.value), tile.ints(op.offsets), None
+        case tile.LoadOp():
+            layout, offsets, kind = tile.layout_of(op.result), tuple(low for low, _ in region.box), tile.ints(op.dims)
+        case tile.StoreOp():
+            layout, offsets, kind = tile.layout_of(op.value), tuple(low for low, _ in region.box), tile.ints(op.dims)
+        case tile.CopyOp() if effect.slice is not None and effect.slice.own_part:
+            return Part(None, (), (op.path.data, op.destination.type, op.view.type, tile.ints(op.dims), op.view))
+        case _:
+            return None
+    return Part(layout, offsets, kind) if layout is not None else None

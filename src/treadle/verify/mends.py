@@ -1,0 +1,256 @@
+"""The smallest change that mends a fault, found by trying: each candidate is made on a clone and verified, cheapest first.
+
+Candidates: another count on a wait that is there, a fence, a flushing barrier for a bare one, another place for a wait, barrier or
+arrival, a new wait, a new barrier, both, as many bytes as are copied, one slot more. A change that makes the kernel right wins; failing
+that, one after which this fault is gone.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import cast
+
+from treadle.dialects import pipe, sync, tile
+from treadle.errors import TreadleError
+from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.dialects import arith, builtin
+from treadle.ir.locations import location_of, set_location
+from treadle.machine import TargetSpec
+from treadle.verify.check import verify_kernel
+from treadle.verify.faults import changed, faults, flip_parity, matters, set_pending
+from treadle.verify.findings import Finding
+from treadle.verify.regions import element_bytes
+
+MAX_TRIES = 60
+MAX_SECONDS = 2.0
+MAX_PLACES = 10
+PAIR_BARRIER_ID = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """A change and what it is called."""
+
+    text: str
+    kernel: tile.KernelOp
+
+
+def with_mend(kernel: tile.KernelOp, finding: Finding, spec: TargetSpec | None = None) -> Finding:
+    """The finding with the smallest change that mends it, where one was found."""
+    start, partial = perf_counter(), ""
+    for tries, mend in enumerate(_candidates(kernel, finding)):
+        if tries >= MAX_TRIES or perf_counter() - start > MAX_SECONDS:
+            break
+        try:
+            left = verify_kernel(mend.kernel, spec)
+        except TreadleError:
+            continue
+        if not left:
+            return replace(finding, mend=mend.text)
+        shifted = {(f.rule, type(f.second.op), None if f.first is None else type(f.first.op)) for f in left}
+        first = None if finding.first is None else type(finding.first.op)
+        if not partial and (finding.rule, type(finding.second.op), first) not in shifted and all(f.rule != "V5" for f in left):
+            partial = f"{mend.text} (another fault is left then)"
+    return replace(finding, mend=partial)
+
+
+def _name(op: Operation) -> str:
+    where = location_of(op)
+    return op.name + (f" at {where}" if where else "")
+
+
+def _insert(ops: Callable[[], list[Operation]], *, after: bool = False) -> Callable[[Operation], None]:
+    def change(anchor: Operation) -> None:
+        block = cast(Block, anchor.parent)
+        new = ops()
+        for op in new if not after else reversed(new):
+            set_location(op, anchor)
+            if after:
+                block.insert_op_after(op, anchor)
+            else:
+                block.insert_op_before(op, anchor)
+
+    return change
+
+
+def _candidates(kernel: tile.KernelOp, finding: Finding) -> Iterator[Mend]:
+    # Findings number operations within the body; a walk of the kernel starts with the kernel itself.
+    second = finding.second.op_index + 1
+    first = None if finding.first is None else finding.first.op_index + 1
+    ops = list(kernel.walk())
+
+    def made(text: str, index: int, change: Callable[[Operation], None]) -> Mend:
+        return Mend(text, changed(kernel, index, change))
+
+    if finding.rule == "V4" and first is not None:
+        text = f'add sync.fence "async_shared" after {_name(ops[first])}'
+        yield made(text, first, _insert(lambda: [sync.FenceOp("async_shared")], after=True))
+    if finding.rule == "V5":
+        yield from _announced(kernel, ops)
+    queue = _queue_of(ops[first]) if first is not None else _queue_of(ops[second])
+    for index, op in enumerate(ops):
+        if isinstance(op, sync.WaitOp) and op.queue.data == queue and op.pending.value.data > 0:
+            yield made(f"lower `pending` of {_name(op)} by one", index, lambda o: set_pending(o, -1))
+    for index, op in enumerate(ops):
+        if isinstance(op, sync.BarrierOp) and op.bare is not None:
+            yield made(f"take `bare` from {_name(op)}", index, _flushing)
+    for index, op in enumerate(ops):
+        if isinstance(op, sync.BarrierOp) and op.groups is not None:
+            yield made(f"let all groups execute {_name(op)}", index, _unconditional)
+        if isinstance(op, sync.WaitPhaseOp) and finding.rule == "V5":
+            yield made(f"wait for the other parity at {_name(op)}", index, flip_parity)
+        if isinstance(op, sync.NamedBarrierOp) and op.arrive is not None:
+            yield made(f"wait at {_name(op)} instead of arriving only", index, _waiting)
+    yield from _moved(kernel, ops, [i for i in (first, second) if i is not None])
+    if queue:
+        wait = f'sync.wait "{queue}" pending 0'
+        yield made(f"add {wait} before {_name(ops[second])}", second, _insert(lambda: [sync.WaitOp(queue, 0)]))
+        if first is not None:
+            text = f"add a commit and {wait} after {_name(ops[first])}"
+            yield made(text, first, _insert(lambda: [sync.CommitOp(queue), sync.WaitOp(queue, 0)], after=True))
+    yield from _barriers(kernel, ops, first, second, queue)
+    yield from _more_slots(kernel, ops)
+
+
+def _queue_of(op: Operation) -> str:
+    match op:
+        case tile.ContractOp():
+            return "wgmma"
+        case tile.CopyOutOp():
+            return "bulk_store"
+        case tile.CopyOp():
+            return tile.COPY_QUEUES.get(op.path.data, "")
+        case _:
+            return ""
+
+
+def _flushing(op: Operation) -> None:
+    cast(sync.BarrierOp, op).bare = None
+
+
+def _unconditional(op: Operation) -> None:
+    cast(sync.BarrierOp, op).groups = None
+
+
+def _waiting(op: Operation) -> None:
+    cast(sync.NamedBarrierOp, op).arrive = None
+
+
+def _role_of(op: Operation) -> pipe.RolesOp | None:
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, pipe.RolesOp):
+        parent = parent.parent_op()
+    return parent
+
+
+def _barriers(kernel: tile.KernelOp, ops: list[Operation], first: int | None, second: int, queue: str) -> Iterator[Mend]:
+    roles = _role_of(ops[second])
+    if roles is None:
+        make, what = (lambda: cast(Operation, sync.BarrierOp())), "sync.barrier"
+    else:
+        region = next(r for r in roles.roles if any(op is ops[second] for op in r.walk()))
+        warps = roles.role_warps()[list(roles.roles).index(region)]
+        make, what = (
+            (lambda: cast(Operation, sync.NamedBarrierOp(PAIR_BARRIER_ID, warps))),
+            f"sync.named_barrier of the group's {warps} warps",
+        )
+    for index in _nearest_first(ops, first, second):
+        yield Mend(f"add {what} before {_name(ops[index])}", changed(kernel, index, _insert(lambda: [make()])))
+    parent = ops[second].parent_op()
+    if parent is not None and not isinstance(parent, tile.KernelOp | pipe.RolesOp):
+        outer = ops.index(parent)
+        yield Mend(f"add {what} before {_name(parent)}", changed(kernel, outer, _insert(lambda: [make()])))
+    if queue:
+        text = f'add sync.wait "{queue}" pending 0 and {what} before {_name(ops[second])}'
+        yield Mend(text, changed(kernel, second, _insert(lambda: [sync.WaitOp(queue, 0), make()])))
+    if first is not None:
+        text = f'add sync.fence "async_shared" and {what} after {_name(ops[first])}'
+        yield Mend(text, changed(kernel, first, _insert(lambda: [sync.FenceOp("async_shared"), make()], after=True)))
+
+
+def _nearest_first(ops: list[Operation], first: int | None, second: int) -> list[int]:
+    """The places of the second operation's block before which a barrier can stand, the nearest before it first, then those behind it."""
+    block = ops[second].parent
+    places = [index for index, op in enumerate(ops) if op.parent is block and matters(op)]
+    before = [index for index in places if index <= second]
+    if first is not None and first + 1 < second and ops[first].parent is block:
+        before = [index for index in before if index > first] + [index for index in before if index <= first]
+    others = [index for index in places if index > second]
+    if first is not None and ops[first].parent is not block:
+        others += [index for index, op in enumerate(ops) if op.parent is ops[first].parent and matters(op)]
+    return [*sorted(before, reverse=True), *others][:MAX_PLACES]
+
+
+def _moved(kernel: tile.KernelOp, ops: list[Operation], near: list[int]) -> Iterator[Mend]:
+    """Synchronisation of the same blocks, one operation further on or back."""
+    blocks = {ops[index].parent for index in near}
+    for fault in faults(kernel, ("earlier", "later")):
+        op = ops[fault.index]
+        if op.parent in blocks and isinstance(op, sync.WaitOp | sync.BarrierOp | sync.ArriveOp | sync.WaitPhaseOp):
+            yield Mend(f"move {_name(op)} one operation {fault.kind}", cast(tile.KernelOp, fault.root))
+
+
+def _announced(kernel: tile.KernelOp, ops: list[Operation]) -> Iterator[Mend]:
+    """As many bytes as the copies of the same block bring."""
+    for index, op in enumerate(ops):
+        if not isinstance(op, sync.MbarrierExpectOp):
+            continue
+        copies = [use.operation for use in op.barrier.uses if isinstance(use.operation, tile.CopyOp)]
+        total = sum(
+            tile.shared_layout_of(c.destination).size * element_bytes(tile.memref_type(c.destination).element_type)
+            for c in copies
+            if c.parent is op.parent
+        )
+        if total and total != op.byte_count.value.data:
+            text = f"announce {total} bytes at {_name(op)}"
+
+            def change(o: Operation, total: int = total) -> None:
+                cast(sync.MbarrierExpectOp, o).byte_count = builtin.IntegerAttr(total, builtin.i64)
+
+            yield Mend(text, changed(kernel, index, change))
+
+
+def _more_slots(kernel: tile.KernelOp, ops: list[Operation]) -> Iterator[Mend]:
+    counts = {tile.memref_type(op.source).get_shape()[0] for op in ops if isinstance(op, pipe.SlotOp)}
+    for count in sorted(counts):
+        clone = kernel.clone()
+        if _add_slot(clone, count):
+            yield Mend(f"give the buffers of {count} slots one more ({count + 1})", clone)
+
+
+def _add_slot(kernel: tile.KernelOp, count: int) -> bool:
+    """Make rings of `count` slots one deeper: buffers, mbarriers, and the constants they wrap at."""
+    done = False
+    for op in list(kernel.walk()):
+        if isinstance(op, tile.AllocOp) and any(isinstance(u.operation, pipe.SlotOp) for u in op.result.uses):
+            kind, layout = tile.memref_type(op.result), tile.shared_layout_of(op.result)
+            if kind.get_shape()[0] == count and layout.repeat[0] == count:
+                deeper = layout.slot().stacked(count + 1)
+                wider = tile.AllocOp(tile.shared_buffer_type(deeper.shape, kind.element_type, deeper))
+                _replace(op, wider)
+                done = True
+        elif isinstance(op, sync.MbarrierAllocOp) and op.slot_count() == count > 1:
+            op.slots = builtin.IntegerAttr(count + 1, builtin.i64)
+        elif op.name in ("arith.remui", "arith.divui", "arith.remsi", "arith.divsi", "arith.cmpi") and _constant(op.operands[1]) == count:
+            if op.name == "arith.cmpi" and cast(builtin.IntegerAttr, op.properties["predicate"]).value.data != 0:
+                continue
+            deeper_count = arith.ConstantOp(builtin.IntegerAttr(count + 1, cast(builtin.IndexType, op.operands[1].type)))
+            cast(Block, op.parent).insert_op_before(deeper_count, op)
+            op.operands[1] = deeper_count.result
+    return done
+
+
+def _constant(value: SSAValue) -> int | None:
+    if not isinstance(value.owner, Operation) or value.owner.name != "arith.constant":
+        return None
+    attribute = value.owner.properties["value"]
+    return attribute.value.data if isinstance(attribute, builtin.IntegerAttr) else None
+
+
+def _replace(old: tile.AllocOp, new: tile.AllocOp) -> None:
+    set_location(new, old)
+    cast(Block, old.parent).insert_op_before(new, old)
+    new.result.name_hint = old.result.name_hint
+    old.result.replace_all_uses_with(new.result)
+    old.detach()
+    old.erase()

@@ -1,0 +1,52 @@
+"""verify-schedule: proves that a kernel's accesses are ordered, for every interleaving and every trip count.
+
+Level: schedule. Reads: everything that is there; effects, loops, index arithmetic, synchronisation, the machine's queues. Writes: nothing.
+Leaves alone: the module; kernels without shared memory, barriers and queued operations have nothing to prove.
+"""
+
+from dataclasses import dataclass
+
+from treadle.dialects import tile
+from treadle.ir.builtin import ModuleOp
+from treadle.ir.core import Operation
+from treadle.ir.locations import location_of
+from treadle.ir.passes import Context, ModulePass, register_pass
+from treadle.machine import target_spec
+from treadle.remarks import emit
+from treadle.verify.check import verify_kernel
+from treadle.verify.findings import Finding
+from treadle.verify.lint import superfluous_sync
+from treadle.verify.mends import with_mend
+
+
+def schedule_kernels(module: Operation) -> tuple[tile.KernelOp, ...]:
+    """The kernels of a module, in order."""
+    return tuple(op for op in module.walk() if isinstance(op, tile.KernelOp))
+
+
+def explained_findings(kernel: tile.KernelOp, *, mend: bool = True) -> tuple[Finding, ...]:
+    """The faults of a kernel, the first one with the smallest change that mends it."""
+    spec = target_spec(kernel.target.data)
+    found = verify_kernel(kernel, spec)
+    if found and mend:
+        return (with_mend(kernel, found[0], spec), *found[1:])
+    return found
+
+
+@register_pass
+@dataclass(frozen=True)
+class VerifySchedulePass(ModulePass):
+    """Raises TR411-TR415 for the first fault of any kernel. `lint`: also remarks on synchronisation that nothing needs (slower)."""
+
+    name = "verify-schedule"
+    lint: bool = False
+
+    def apply(self, ctx: Context, module: ModuleOp, /) -> None:
+        """Verify every kernel; the module stays as it is."""
+        for kernel in schedule_kernels(module):
+            name = kernel.sym_name.data
+            if found := explained_findings(kernel):
+                raise found[0].error(name)
+            if self.lint:
+                for note in superfluous_sync(kernel):
+                    emit("note", self.name, name, note.text, location_of(note.op))
