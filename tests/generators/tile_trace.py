@@ -106,9 +106,14 @@ def problems(kernel: tile.KernelOp, trips: int, *, queued: bool, keep: Callable[
         if queued:
             is_chained = isinstance(op, tile.ContractOp)
             for index, operand in enumerate(op.operands):
-                if operand in unfinished and not (is_chained and index == 2) and not between(unfinished[operand], at, commit, wait):
+                passed_on = isinstance(op, scf.YieldOp) or (is_chained and index == 2)
+                if operand in unfinished and not passed_on and not between(unfinished[operand], at, commit, wait):
                     found.append(f"{op.name} uses a result that was not waited for")
-            if op.has_trait(IsTerminator):
+            if isinstance(op, scf.YieldOp) and isinstance(loop := op.parent_op(), scf.ForOp):
+                for operand, argument, result in zip(op.operands, loop.body.block.args[1:], loop.results, strict=True):
+                    if operand in unfinished:
+                        unfinished[argument] = unfinished[result] = unfinished[operand]
+            elif op.has_trait(IsTerminator):
                 unfinished = {v: i for v, i in unfinished.items() if not between(i, at, commit, wait)}
             elif is_chained and is_shared(op.operands[0].type):
                 unfinished[op.results[0]] = at

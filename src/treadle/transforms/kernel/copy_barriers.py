@@ -1,125 +1,161 @@
-"""Transaction barriers of asynchronous copies: which copies complete together, and the parity each wait carries around its loops.
+"""Transaction barriers of bulk copies: which copies complete together, and where their phases are waited for.
 
-Copies of one block that nothing reads in between share a barrier: one `expect` before the first, one wait before the first operation
-that touches what they write. The phase of a barrier flips with every completion, so its parity is carried by every loop around the copies.
+Copies that stand together and fill the same slot share a *fill*: one expect before the first of them, one wait before the first operation
+that touches what they write. Buffers that are always filled together share a *ring* of barriers, one for each slot. A data flow follows
+fills to their first readers, through loops and branches. A fill whose reader cannot be told (its slot is not known to be the one, or it
+was waited for on one path only) is waited for where it is made; a remark says so.
 """
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterator
 
-from treadle.analysis.shared_accesses import SharedAccess, shared_accesses
+from treadle.analysis.buffers import buffer_view
+from treadle.analysis.shared_accesses import SharedAccess, shared_accesses, slot_count
+from treadle.analysis.slot_values import SlotValues
 from treadle.dialects import sync, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, scf
-from treadle.ir.locations import set_location
-from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
+from treadle.ir.dialects import arith, builtin
+from treadle.ir.locations import location_of
+from treadle.remarks import emit as remark
+from treadle.transforms.kernel.fill_flow import Fill, FillFlow, Ring, is_bulk_copy
+from treadle.transforms.kernel.kernel_ir import insert_before
+from treadle.transforms.kernel.phase_parity import PhaseWait, insert_phase_waits
 
-
-def copy_groups(kernel: tile.KernelOp) -> tuple[tuple[tuple[tile.CopyOp, ...], Operation], ...]:
-    """Copies that share a barrier, each group with the operation before which it must be complete."""
-    groups: list[tuple[tuple[tile.CopyOp, ...], Operation]] = []
-    for region in kernel.walk():
-        for block in (block for inner in region.regions for block in inner.blocks):
-            groups.extend(_groups_of(block))
-    return tuple(groups)
-
-
-def _groups_of(block: Block) -> list[tuple[tuple[tile.CopyOp, ...], Operation]]:
-    groups: list[tuple[tuple[tile.CopyOp, ...], Operation]] = []
-    current: list[tile.CopyOp] = []
-    written: list[SharedAccess] = []
-    for op in block.ops:
-        touched = [access for inner in op.walk() for access in shared_accesses(inner)]
-        if current and (op is block.last_op or any(access.overlaps(write) for access in touched for write in written)):
-            groups.append((tuple(current), op))
-            current, written = [], []
-        if isinstance(op, tile.CopyOp) and op.barrier is None:
-            current.append(op)
-            written.extend(access for access in touched if access.is_write)
-    if current:
-        raise InternalError("a block ends with an asynchronous copy")
-    return groups
+MAX_SLOTS = 32
+"""Phases are kept as bits of an i32."""
 
 
 def copied_bytes(op: tile.CopyOp) -> int:
     """Bytes that a copy reports to its barrier: the whole box, filled parts included."""
-    return sum(access.last - (access.first or 0) for access in shared_accesses(op) if access.is_write)
+    (write,) = (a for a in shared_accesses(op) if a.is_write)
+    size = write.last - (write.first or 0)
+    for extent in write.slot_extents:
+        size //= extent
+    return size
 
 
-def with_iteration_argument(loop: scf.ForOp, initial: SSAValue) -> scf.ForOp:
-    """Replace a loop by one that carries one more value; its body does not yield it yet."""
-    body = loop.body
-    block = body.block
-    block.insert_arg(initial.type, len(block.args))
-    loop.detach_region(body)
-    wider = scf.ForOp(loop.lb, loop.ub, loop.step, [*loop.iter_args, initial], body)
-    wider.attributes.update(loop.attributes)
-    set_location(wider, loop)
-    home = cast(Block, loop.parent)
-    home.insert_op_before(wider, loop)
-    for old, new in zip(loop.results, wider.results, strict=False):
-        old.replace_all_uses_with(new)
-    loop.detach()
-    loop.erase()
-    return wider
+def _blocks(op: Operation) -> Iterator[Block]:
+    for region in op.regions:
+        for block in region.blocks:
+            yield block
+            for inner in block.ops:
+                yield from _blocks(inner)
 
 
-def _also_yield(loop: scf.ForOp, value: SSAValue) -> None:
-    terminator = loop.body.block.last_op
-    if not isinstance(terminator, scf.YieldOp):
-        raise InternalError("scf.for without scf.yield")
-    wider = scf.YieldOp(*terminator.operands, value)
-    insert_before(terminator, wider)
-    terminator.detach()
-    terminator.erase()
+def _sites(kernel: tile.KernelOp, values: SlotValues) -> list[list[tile.CopyOp]]:
+    """Copies of one block and one slot, each buffer once, that nothing between them touches."""
+    found: list[list[tile.CopyOp]] = []
+    for block in _blocks(kernel):
+        current: list[tile.CopyOp] = []
+        written: list[SharedAccess] = []
+        for op in block.ops:
+            touched = [a for inner in op.walk() for a in shared_accesses(inner, values)]
+            if isinstance(op, tile.CopyOp) and is_bulk_copy(op):
+                writes = [a for a in touched if a.is_write]
+                if current and (writes[0].slots != written[0].slots or any(w.alloc is writes[0].alloc for w in written)):
+                    found.append(current)
+                    current, written = [], []
+                current.append(op)
+                written += writes
+            elif any(a.overlaps(w) for a in touched for w in written):
+                found.append(current)
+                current, written = [], []
+        if current:
+            found.append(current)
+    return found
 
 
-def loops_around(op: Operation) -> list[scf.ForOp]:
-    """The loops around an operation, outermost first; raises `InternalError` for other structured control flow."""
-    found: list[scf.ForOp] = []
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, tile.KernelOp):
-        if not isinstance(parent, scf.ForOp):
-            raise InternalError(f"an asynchronous copy inside {parent.name}")
-        found.append(parent)
-        parent = parent.parent_op()
-    return found[::-1]
+def _fills(kernel: tile.KernelOp, values: SlotValues) -> list[Fill]:
+    """The fills of a kernel: sites split so that buffers of one ring are always filled together."""
+    sites = _sites(kernel, values)
+    places: dict[tile.AllocOp, list[int]] = {}
+    dims: dict[tile.AllocOp, int] = {}
+    for number, site in enumerate(sites):
+        for copy in site:
+            view = buffer_view(copy.destination)
+            if view is None:
+                raise InternalError("a bulk copy into something that tile.alloc does not give")
+            if dims.setdefault(view.alloc, len(view.indices)) != len(view.indices):
+                raise InternalError("a buffer is filled by slots and whole")
+            places.setdefault(view.alloc, []).append(number)
+    rings: dict[tuple[object, ...], list[tile.AllocOp]] = {}
+    for alloc, numbers in places.items():
+        extents = tile.shared_layout_of(alloc.result).shape[: dims[alloc]]
+        rings.setdefault((tuple(numbers), extents), []).append(alloc)
+    home: dict[tile.AllocOp, Ring] = {}
+    for members in rings.values():
+        ring = Ring(frozenset(members), dims[members[0]], slot_count(members[0], dims[members[0]]))
+        home.update(dict.fromkeys(members, ring))
+    fills: list[Fill] = []
+    for site in sites:
+        parts: dict[Ring, Fill] = {}
+        for copy in site:
+            view = buffer_view(copy.destination)
+            if view is not None:
+                ring = home[view.alloc]
+                parts.setdefault(ring, Fill([], view.indices, ring)).copies.append(copy)
+        fills += parts.values()
+    return fills
+
+
+def _place_waits(kernel: tile.KernelOp, fills: list[Fill], values: SlotValues) -> list[PhaseWait[Ring]]:
+    """Where the phases are waited for; rings that cannot be followed become eager."""
+    accesses = {op: shared_accesses(op, values) for op in kernel.walk()}
+    starts: dict[Operation, Fill] = {f.copies[0]: f for f in fills}
+    ends: dict[Operation, Fill] = {f.copies[-1]: f for f in fills}
+    for _ in range(len({f.ring for f in fills}) + 1):
+        walk = FillFlow(values, starts, ends, accesses)
+        walk.block(kernel.body.block, {}, emit=True)
+        if not walk.refused:
+            return walk.waits
+        for ring in walk.refused:
+            ring.is_eager = True
+            at = next(f.copies[0] for f in fills if f.ring is ring)
+            text = "copies are waited for at once: which of them a reader needs cannot be told from the slots"
+            remark("note", "insert-sync", kernel.sym_name.data, text, location_of(at))
+    raise InternalError("bulk copies that are waited for at once are still in flight")
 
 
 def insert_copy_barriers(kernel: tile.KernelOp) -> None:
-    """Give every group of copies its barrier, its expected bytes and its wait."""
-    for copies, before in copy_groups(kernel):
-        _insert_barrier(kernel, copies, before)
-
-
-def _insert_barrier(kernel: tile.KernelOp, copies: Sequence[tile.CopyOp], before: Operation) -> None:
+    """Give every fill its expect and its wait."""
+    values = SlotValues()
+    fills = _fills(kernel, values)
     top = kernel.body.block.first_op
-    if top is None:
-        raise InternalError("a kernel without operations")
-    barrier = sync.MbarrierAllocOp(1)
-    zero = arith.ConstantOp(builtin.IntegerAttr(0, builtin.i32))
-    insert_before(top, barrier, zero)
-    insert_before(copies[0], sync.MbarrierExpectOp(barrier.result, sum(copied_bytes(op) for op in copies)))
-    for op in copies:
-        signalling = tile.CopyOp(op.view, list(op.offsets), tile.ints(op.dims), op.destination, path=op.path.data, barrier=barrier.result)
-        insert_before(op, signalling)
-        op.detach()
-        op.erase()
-    parity: SSAValue = zero.result
-    loops: list[scf.ForOp] = []
-    for loop in loops_around(before):
-        wider = with_iteration_argument(loop, parity)
-        loops.append(wider)
-        parity = wider.body.block.args[-1]
-    wait = sync.WaitPhaseOp(barrier.result, parity)
-    insert_before(before, wait)
-    if not loops:
+    if not fills or top is None:
         return
-    one = arith.ConstantOp(builtin.IntegerAttr(1, builtin.i32))
-    flipped = arith.XOrIOp(parity, one.result)
-    insert_after(wait, one, flipped)
-    following: SSAValue = flipped.result
-    for loop in reversed(loops):
-        _also_yield(loop, following)
-        following = loop.results[-1]
+    waits = _place_waits(kernel, fills, values)
+    barriers: dict[Ring, sync.MbarrierAllocOp] = {}
+    for fill in fills:
+        ring = fill.ring
+        if ring.slots > MAX_SLOTS:
+            raise InternalError(f"a ring of {ring.slots} slots")
+        if ring not in barriers:
+            barriers[ring] = sync.MbarrierAllocOp(1, ring.slots if ring.slots > 1 else None)
+            insert_before(top, barriers[ring])
+    insert_phase_waits(kernel, {ring: alloc.result for ring, alloc in barriers.items()}, waits, slot_barrier)
+    for fill in fills:
+        barrier = slot_barrier(fill.copies[0], barriers[fill.ring].result, fill.ring, fill.indices)[0]
+        expect = sync.MbarrierExpectOp(barrier, sum(map(copied_bytes, fill.copies)))
+        insert_before(fill.copies[0], expect)
+        for op in fill.copies:
+            signalling = tile.CopyOp(op.view, list(op.offsets), tile.ints(op.dims), op.destination, path=op.path.data, barrier=barrier)
+            insert_before(op, signalling)
+            op.detach()
+            op.erase()
+
+
+def slot_barrier(before: Operation, barrier: SSAValue, ring: Ring, indices: tuple[SSAValue, ...]) -> tuple[SSAValue, SSAValue | None]:
+    """The barrier of a slot and the slot's number, made before an operation; the one barrier and None where there are no slots."""
+    if ring.slots == 1:
+        return barrier, None
+    extents = tile.shared_layout_of(next(iter(ring.buffers)).result).shape[: ring.dims]
+    number = indices[0]
+    for index, extent in zip(indices[1:], extents[1:], strict=True):
+        count = arith.ConstantOp(builtin.IntegerAttr(extent, builtin.IndexType()))
+        scaled = arith.MuliOp(number, count.result)
+        total = arith.AddiOp(scaled.result, index)
+        insert_before(before, count, scaled, total)
+        number = total.result
+    slot = sync.MbarrierSlotOp(barrier, number)
+    insert_before(before, slot)
+    return slot.result, number

@@ -1,0 +1,85 @@
+"""The order in which matrix instructions are issued: an independent one moves up to where the last was issued.
+
+D1 = a b; f(D1); D2 = c d; g(D2) becomes D1 = a b; D2 = c d; f(D1); g(D2): insert-sync then waits for the first group alone before f, which
+overlaps the second. Both accumulators are alive together then, so it is done only where the registers suffice.
+"""
+
+from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.shared_accesses import shared_accesses
+from treadle.analysis.slot_values import SlotValues
+from treadle.dialects import tile
+from treadle.ir.core import Block, Operation
+from treadle.ir.locations import location_of
+from treadle.machine import TargetSpec
+from treadle.remarks import emit
+from treadle.transforms.kernel.kernel_ir import num_warps, tile_bytes
+from treadle.transforms.kernel.sync_flow import queue_of
+
+REGISTER_BYTES = 4
+SPARE_REGISTERS = 64
+"""Left for addresses and epilogues."""
+
+
+def accumulator_registers(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec) -> int:
+    """Registers of a thread that hold the result."""
+    width = max(element_bytes(tile.tile_type(op.result).element_type), REGISTER_BYTES) // element_bytes(
+        tile.tile_type(op.result).element_type
+    )
+    return -(-tile_bytes(op.result) * width // (num_warps(kernel) * spec.subgroup_size * REGISTER_BYTES))
+
+
+def issue_early(kernel: tile.KernelOp, spec: TargetSpec) -> None:
+    """Move matrix instructions up where that lets what lies between overlap them."""
+    if not spec.async_matrix:
+        return
+    values = SlotValues()
+    for op in tuple(kernel.walk()):
+        if isinstance(op, tile.ContractOp) and queue_of(op, spec) == "wgmma":
+            _move_up(op, kernel, spec, values)
+
+
+def _move_up(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec, values: SlotValues) -> None:
+    """Move one instruction right behind the last one before it in its block, with what only it needs, where nothing forbids it."""
+    block = op.parent
+    needed: set[Operation] = {op}
+    moving: list[Operation] = [op]
+    passed: list[Operation] = []
+    previous = op.prev_op
+    while previous is not None and not (isinstance(previous, tile.ContractOp) and queue_of(previous, spec) == "wgmma"):
+        if previous.regions:
+            return
+        if any(result in user.operands for user in needed for result in previous.results):
+            if shared_accesses(previous, values) or not _is_free(previous):
+                return
+            needed.add(previous)
+            moving.insert(0, previous)
+        else:
+            passed.append(previous)
+        previous = previous.prev_op
+    if previous is None or not isinstance(block, Block) or not isinstance(previous, tile.ContractOp):
+        return
+    if any(r in user.operands for user in needed for r in previous.results):
+        return  # a chain, or something computed from it
+    if not any(r in between.operands for between in passed for r in previous.results):
+        return  # nothing to overlap
+    accesses = shared_accesses(op, values)
+    if any(a.conflicts(b) for between in passed for a in shared_accesses(between, values) for b in accesses):
+        return
+    total = accumulator_registers(op, kernel, spec) + accumulator_registers(previous, kernel, spec)
+    subject, place = kernel.sym_name.data, location_of(op)
+    if total > spec.max_registers_per_thread - SPARE_REGISTERS:
+        emit("refusal", "insert-sync", subject, f"not issued early: both accumulators take {total} registers of a thread", place)
+        return
+    anchor: Operation = previous
+    for item in moving:
+        item.detach()
+        block.insert_op_after(item, anchor)
+        anchor = item
+    emit("decision", "insert-sync", subject, "issued before the results of the instruction ahead of it are used", place)
+
+
+def _is_free(op: Operation) -> bool:
+    """Whether an operation has no effect and costs nothing to do early."""
+    if isinstance(op, tile.LoadOp | tile.StoreOp | tile.CopyOp | tile.CopyOutOp):
+        return False
+    return op.name.startswith(("arith.", "pipe.slot", "tile.splat", "tile.view"))

@@ -1,0 +1,342 @@
+"""The data flow of insert-sync: walks a kernel with the state of `analysis/in_flight.py` and says, or inserts, what each operation needs.
+
+Joins at branches, fix points at back edges. Where an operation needs something, what the operations right behind it need is waited for at
+the same time, so that one wait and one barrier serve them all.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from treadle.analysis.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, needs
+from treadle.analysis.shared_accesses import SharedAccess, shared_accesses
+from treadle.analysis.slot_motion import STILL, LoopMotion, Velocity, agreed
+from treadle.analysis.slot_values import SlotValues, yielded
+from treadle.analysis.slots import Congruence
+from treadle.dialects import sync, tile
+from treadle.dialects.tile_attributes import is_shared
+from treadle.errors import InternalError
+from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.dialects import builtin, scf
+from treadle.machine import TargetSpec
+from treadle.transforms.kernel.kernel_ir import insert_before
+
+MAX_SWEEPS = 200
+MOST_PENDING = {"wgmma": 7, "vmcnt": 63}
+"""The largest count a wait can name, where the machine has a limit."""
+COPY_QUEUES = frozenset({"cp_async", "vmcnt"})
+LOCAL_QUEUES = ("lgkmcnt", "dscnt")
+
+
+def is_queued(op: Operation) -> bool:
+    """Whether an operation is issued to the matrix queue of a machine that has one: a contraction of shared buffers."""
+    return isinstance(op, tile.ContractOp) and (is_shared(op.a.type) or is_shared(op.b.type))
+
+
+def queue_of(op: Operation, spec: TargetSpec) -> str:
+    """The queue that an operation is issued to, "" for none."""
+    if isinstance(op, tile.ContractOp):
+        return "wgmma" if spec.async_matrix and is_queued(op) else ""
+    if isinstance(op, tile.CopyOp):
+        return tile.COPY_QUEUES.get(op.path.data, "")
+    return "bulk_store" if isinstance(op, tile.CopyOutOp) else ""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a walk found: for each wait, the operation that its last needed group ends with, and where the wait stands."""
+
+    ends: list[tuple[Operation, str, Operation]] = field(default_factory=list[tuple[Operation, str, Operation]])
+
+
+class SyncFlow:
+    """One walk over a kernel.
+
+    Planning (`plan` given), every queued operation is a group of its own and nothing is inserted; else commits stand in the kernel, and
+    waits, fences and barriers are inserted where `emit` is set.
+    """
+
+    def __init__(self, kernel: tile.KernelOp, spec: TargetSpec, plan: Plan | None = None) -> None:
+        self.spec, self.plan = spec, plan
+        self.values = SlotValues()
+        self.position = {op: at for at, op in enumerate(kernel.walk())}
+        self.accesses = {op: shared_accesses(op, self.values) for op in self.position}
+        self.asynchronous = [(op, a) for op, found in self.accesses.items() for a in found if a.is_async]
+        self.motions: dict[Operation, tuple[LoopMotion, dict[object, Velocity]]] = {}
+        self.drained: dict[scf.ForOp, bool] = {}
+        self.local_queue = next((q for q in LOCAL_QUEUES if q in spec.queues), "")
+
+    # --- control flow
+
+    def block(self, block: Block, flow: Flow, *, emit: bool) -> Flow:
+        """The state after a block."""
+        for op in tuple(block.ops):
+            flow = self.operation(op, flow, emit=emit)
+        return flow
+
+    def operation(self, op: Operation, flow: Flow, *, emit: bool) -> Flow:
+        """The state after an operation, synchronisation before it included."""
+        match op:
+            case scf.ForOp():
+                return self._loop(op, self._ready(op, flow, emit=emit), emit=emit)
+            case scf.IfOp():
+                flow = self._ready(op, flow, emit=emit)
+                ends = [self.block(block, flow, emit=emit) for region in op.regions for block in region.blocks]
+                return ends[0].join(ends[1] if len(ends) > 1 else flow)
+            case scf.YieldOp() if isinstance(loop := op.parent_op(), scf.ForOp):
+                if self.drained.get(loop):
+                    wanted = Needs()
+                    for item, newer in flow.issued.items():
+                        if item.queue == "wgmma":
+                            wanted.require(item.queue, newer)
+                    return self._apply(op, flow, wanted, emit=emit)
+                return flow
+            case sync.CommitOp():
+                if flow.is_open(op.queue.data):
+                    return flow.newer_group(op.queue.data)
+                if emit:
+                    op.detach()
+                    op.erase()
+                return flow
+            case sync.BarrierOp():
+                return flow.meet()
+            case sync.WaitOp() | sync.FenceOp():
+                raise InternalError(f"insert-sync on a kernel that has {op.name} already")
+            case tile.ReduceOp():
+                return self._ready(op, flow, emit=emit)
+            case _ if op.regions:
+                raise InternalError(f"insert-sync does not know the control flow of {op.name}")
+            case _:
+                return self._plain(op, flow, emit=emit)
+
+    def _loop(self, loop: scf.ForOp, before: Flow, *, emit: bool) -> Flow:
+        block = loop.body.block
+        motion, velocities = self._motion(loop)
+        inits, ends, arguments = tuple(loop.iter_args), yielded(block), tuple(block.args[1:])
+        inside = set(self._values_inside(loop))
+
+        def rename(sources: Sequence[SSAValue], targets: Sequence[SSAValue]) -> Callable[[frozenset[SSAValue]], frozenset[SSAValue]]:
+            return lambda names: frozenset(
+                {t for s, t in zip(sources, targets, strict=True) if s in names} | {n for n in names if n not in inside}
+            )
+
+        def enter(access: SharedAccess) -> SharedAccess:
+            return access.moved(lambda n, slot: motion.enter(slot, velocities.get((access.alloc, n), STILL)))
+
+        def around(access: SharedAccess) -> SharedAccess:
+            return access.moved(lambda _, slot: motion.around(slot))
+
+        def leave(access: SharedAccess) -> SharedAccess:
+            return access.moved(lambda _, slot: motion.leave(slot))
+
+        start = before.moved(enter, rename(inits, arguments))
+
+        def fix() -> tuple[Flow, Flow]:
+            entry = start
+            for _ in range(MAX_SWEEPS):
+                back = self.block(block, entry, emit=False).moved(around, rename(ends, arguments))
+                wider = entry.join(back)
+                if wider == entry:
+                    return entry, back
+                entry = wider
+            raise InternalError("insert-sync: a loop did not reach its fix point")
+
+        if loop not in self.drained:
+            self.drained[loop] = False
+            self.drained[loop] = self._drains_first(block, fix()[0])
+        entry, back = fix()
+        if emit:
+            self.block(block, entry, emit=True)
+        runs = (self.values.trips(loop).constant or 0) > 0
+        return (back if runs else entry).moved(leave, rename(arguments, loop.results))
+
+    def _drains_first(self, block: Block, entry: Flow) -> bool:
+        """Whether an iteration first of all waits for all matrix instructions: then the wait belongs to the end of the last one."""
+        for op in block.ops:
+            wanted = self._wanted(op, entry)
+            if wanted.newer.get("wgmma") in (0, OPEN):
+                return True
+            if wanted or not is_cheap(op):
+                return False
+        return False
+
+    def _motion(self, loop: scf.ForOp) -> tuple[LoopMotion, dict[object, Velocity]]:
+        if loop not in self.motions:
+            motion = LoopMotion(loop, self.values)
+            found: dict[object, set[Velocity]] = {}
+            for op in loop.body.walk():
+                for access in self.accesses.get(op, ()):
+                    for n, slot in enumerate(access.slots):
+                        found.setdefault((access.alloc, n), set()).add(motion.velocity(slot))
+            for phase in self._phases(loop):
+                for slot in phase.slots:
+                    found.setdefault((phase.alloc, 0), set()).add(motion.velocity(slot))
+            self.motions[loop] = motion, agreed(found)
+        return self.motions[loop]
+
+    def _phases(self, loop: scf.ForOp) -> list[SharedAccess]:
+        waits = [op for op in loop.body.walk() if isinstance(op, sync.WaitPhaseOp | sync.MbarrierExpectOp)]
+        return [self._phase(op, op.barrier, is_write=False) for op in waits]
+
+    @staticmethod
+    def _values_inside(loop: scf.ForOp) -> list[SSAValue]:
+        found: list[SSAValue] = [*loop.body.block.args]
+        for op in loop.body.walk():
+            found += op.results
+            found += [a for region in op.regions for block in region.blocks for a in block.args]
+        return found
+
+    # --- operations
+
+    def _plain(self, op: Operation, flow: Flow, *, emit: bool) -> Flow:
+        flow = self._ready(op, flow, emit=emit)
+        accesses = self.accesses.get(op, ())
+        if isinstance(op, sync.WaitPhaseOp):
+            return flow.access((self._phase(op, op.barrier, is_write=False),), is_local=False)
+        if queue := queue_of(op, self.spec):
+            names = frozenset(op.results) if isinstance(op, tile.ContractOp) else frozenset[SSAValue]()
+            return flow.issue(Issued(op, queue, accesses, names), closed=self.plan is not None or queue in IMPLICIT)
+        if isinstance(op, tile.CopyOp):  # every thread waits for its barrier before anything touches the destination
+            return flow
+        return flow.access(accesses, is_local=bool(accesses)) if accesses else flow
+
+    def _phase(self, op: Operation, barrier: SSAValue, *, is_write: bool) -> SharedAccess:
+        """A phase of a transaction barrier as an access: the next may begin only when all have seen the last (an expect writes it)."""
+        slots: tuple[Congruence, ...] = ()
+        extents: tuple[int, ...] = ()
+        owner = barrier.owner
+        if isinstance(owner, sync.MbarrierSlotOp):
+            alloc = owner.source.owner
+            if isinstance(alloc, sync.MbarrierAllocOp):
+                extents = (alloc.slot_count(),)
+                slots = (self.values.of(owner.index).within(extents[0]),)
+            owner = alloc
+        if not isinstance(owner, sync.MbarrierAllocOp):
+            raise InternalError(f"{op.name} on a barrier that is not allocated in the kernel")
+        return SharedAccess(owner, None, 0, (), (), is_write, True, slots, extents, is_elected=is_write)
+
+    def _starting(self, op: Operation) -> tuple[SharedAccess, ...]:
+        """The accesses that start with `op`: its own; those of the announced copies for an expect, none for such a copy.
+
+        A conditional around nothing but copies starts them all: what orders them stands before it, the same on both paths.
+        """
+        if isinstance(op, sync.MbarrierExpectOp):
+            announced: list[SharedAccess] = [self._phase(op, op.barrier, is_write=True)]
+            copy = op.next_op
+            while copy is not None:
+                if isinstance(copy, tile.CopyOp) and copy.barrier is op.barrier:
+                    announced += self.accesses[copy]
+                copy = copy.next_op
+            return tuple(announced)
+        if isinstance(op, tile.CopyOp) and op.barrier is not None:
+            return ()
+        if isinstance(op, scf.IfOp) and _only_copies(op):
+            return tuple(a for inner in op.walk() if inner is not op for a in self._starting(inner))
+        return self.accesses.get(op, ())
+
+    def _wanted(self, op: Operation, flow: Flow) -> Needs:
+        if isinstance(op, tile.ReturnOp):
+            wanted = Needs()
+            for item, newer in flow.issued.items():
+                wanted.require(item.queue, newer)
+            return wanted
+        reads = frozenset(op.operands)
+        if queue_of(op, self.spec) == "wgmma":  # accumulators of one chain stay in the queue
+            reads = frozenset(op.operands[:2])
+        if isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.ForOp):
+            return Needs()
+        return needs(flow, self._starting(op), reads)
+
+    def _ready(self, op: Operation, flow: Flow, *, emit: bool) -> Flow:
+        """Insert what `op` needs."""
+        wanted = self._wanted(op, flow)
+        if not wanted:
+            return flow
+        self._add_following(op, flow, wanted)
+        return self._apply(op, flow, wanted, emit=emit)
+
+    def _add_following(self, op: Operation, flow: Flow, wanted: Needs) -> None:
+        """Add what operations behind `op` need anyway.
+
+        Right behind it, anything that is in flight already. Further on, copies whose readers would need a barrier of their own: the one
+        before `op` does for both.
+        """
+        between = list(self._starting(op))
+        is_adjacent = True
+        following = op.next_op
+        while following is not None and not (following.regions and not isinstance(following, tile.ReduceOp)):
+            starting = self._starting(following)
+            more = self._wanted(following, flow) if not isinstance(following, tile.ReturnOp) else Needs()
+            if more:
+                if any(a.conflicts(b) for a in starting for b in between) or OPEN in more.newer.values():
+                    return
+                joins = wanted.barrier and more.barrier and more.newer.keys() <= COPY_QUEUES
+                if joins or (is_adjacent and starting and is_cheap(following)):
+                    wanted.add(more)
+                elif more.barrier:
+                    return
+            is_adjacent = is_adjacent and is_cheap(following)
+            between += starting
+            following = following.next_op
+
+    def _apply(self, op: Operation, flow: Flow, wanted: Needs, *, emit: bool) -> Flow:
+        for queue in sorted(wanted.newer):
+            newer = wanted.newer[queue]
+            if self.plan is not None and emit and queue not in IMPLICIT:
+                self.plan.ends += [(item.op, queue, op) for item, n in flow.issued.items() if item.queue == queue and n == newer]
+            if newer == OPEN:
+                flow = flow.newer_group(queue)
+                newer = 0
+                if emit and self.plan is None:
+                    insert_before(op, sync.CommitOp(queue))
+            pending = min(newer, MOST_PENDING.get(queue, newer))
+            if emit and self.plan is None:
+                insert_before(op, sync.WaitOp(queue, pending, read=queue == "bulk_store"))
+            flow = flow.retire(queue, pending)
+        if wanted.barrier:
+            if emit and self.plan is None:
+                self._insert_barrier(op, flow)
+            flow = flow.meet()
+        return flow
+
+    def _insert_barrier(self, op: Operation, flow: Flow) -> None:
+        if self._crosses_proxies(op, flow):
+            insert_before(op, sync.FenceOp("async_shared"))
+        if self.local_queue and any(item.queue == "vmcnt" for item in flow.issued):
+            # A flushing barrier would wait for the copies too; these may stay in flight.
+            if flow.has_local:
+                insert_before(op, sync.WaitOp(self.local_queue, 0))
+            insert_before(op, sync.BarrierOp(bare=True))
+            return
+        insert_before(op, sync.BarrierOp())
+
+    def _crosses_proxies(self, op: Operation, flow: Flow) -> bool:
+        """Whether a barrier before `op` publishes generic writes to bytes that are accessed asynchronously from there on."""
+        written = [access for access in flow.unordered if access.is_write and not access.is_async]
+        for later, access in self.asynchronous:
+            if self.position[later] >= self.position[op] or _loops(later) & _loops(op):
+                if any(w.may_meet_in_time(access) for w in written):
+                    return True
+        return False
+
+
+def is_cheap(op: Operation) -> bool:
+    """Whether an operation takes no time worth overlapping: it issues, stores what is there, or computes an index."""
+    if isinstance(op, tile.LoadOp | tile.LocalLoadOp | tile.ContractOp | tile.StoreOp):
+        return False
+    return not op.regions and not any(isinstance(v.type, builtin.TensorType) for v in op.results)
+
+
+def _only_copies(op: scf.IfOp) -> bool:
+    inner = [o for o in op.walk() if o is not op]
+    copies = [o for o in inner if isinstance(o, tile.CopyOp | tile.CopyOutOp)]
+    return bool(copies) and all(not o.regions and (o in copies or is_cheap(o)) and not isinstance(o, tile.LocalStoreOp) for o in inner)
+
+
+def _loops(op: Operation) -> set[Operation]:
+    found: set[Operation] = set()
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, scf.ForOp):
+            found.add(parent)
+        parent = parent.parent_op()
+    return found
