@@ -81,7 +81,7 @@ class LoopKernel(KernelBuilder):
             self._builders.pop()
             kinds = [v.type for v in results]
             regions.append(Region(block))
-        op = scf.IfOp(condition, kinds, *regions)
+        op = scf.IfOp(condition, kinds, regions[0], regions[1] if otherwise else None)
         self.add(op)
         return op.results
 

@@ -137,10 +137,12 @@ def check(body: Body, schedule: Schedule) -> None:
     for iterations in range(2 * schedule.stages + 2):
         expected = in_order(body, iterations).values
         ways: list[int | None] = [iterations, None]
+        if schedule.tail == "versioned" and iterations < schedule.stages - 1:
+            ways = [iterations]  # the sequential loop runs instead
         for known in ways:
             machine = overlapped(body, schedule, expand(schedule, known), iterations)
             assert machine.values == expected
-        for least in range(iterations + 1):
+        for least in range(iterations + 1 if len(ways) > 1 else 0):
             assert overlapped(body, schedule, expand(schedule, None, least), iterations).values == expected
 
 
@@ -150,7 +152,7 @@ def planned(body: Body, stages: int, mode: Mode, buffers: int = 0, tail: Tail | 
     return schedule
 
 
-TAILS: tuple[Tail, ...] = ("peeled", "guarded")
+TAILS: tuple[Tail, ...] = ("peeled", "versioned", "guarded")
 
 
 @pytest.mark.parametrize("tail", TAILS)

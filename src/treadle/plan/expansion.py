@@ -3,6 +3,7 @@
 With S stages and N iterations, step t runs stage s on iteration t - s. The prologue is steps 0 to S - 2. A *peeled* loop runs
 max(N - S + 1, 0) times without branches, and S - 1 more steps follow it; a *guarded* loop runs N times with all stages but the last under
 a condition, and nothing follows. Work on iterations that do not exist is left out: when the compiler runs where N is known, else by guards.
+A *versioned* loop is a peeled one for N >= S - 1, which needs no guards, beside the sequential loop for smaller N.
 """
 
 from dataclasses import dataclass
@@ -45,8 +46,10 @@ class Expansion:
 
 
 def expand(schedule: Schedule, iterations: int | None, at_least: int = 0) -> Expansion:
-    """The steps for N = `iterations`, or for any N >= `at_least` where that is None."""
+    """The steps for N = `iterations`, or for any N >= `at_least` (versioned: and >= S - 1) where that is None."""
     last = schedule.stages - 1
+    if schedule.tail == "versioned":
+        at_least = max(at_least, last)
     clusters = list(enumerate(schedule.clusters))
 
     def part(at: int, stage: int, iteration: int, offset: int, guarded: bool) -> Part | None:

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Literal
 
 Mode = Literal["async", "async-late", "stream"]
-Tail = Literal["peeled", "guarded"]
+Tail = Literal["peeled", "versioned", "guarded"]
 Result = tuple[int, int]
 """A value made in the body: (unit, number of its result)."""
 
@@ -385,15 +385,16 @@ def _versions(body: Body, order: _Order, carried_stage: Sequence[int]) -> tuple[
     return results, carried
 
 
-def default_tail(mode: Mode, *, is_bulk: bool) -> Tail:
-    """How a pipelined loop ends: copies that signal barriers are guarded in the loop, one branch for one thread; elsewhere the last steps
-    are peeled, which keeps the loop free of branches and the number of groups in flight constant.
+def default_tail(*, is_counted: bool) -> Tail:
+    """How a pipelined loop ends: without branches in the steady state, so that the number of groups in flight is the same in every step.
+
+    Where the trip count is not known (`is_counted` False), the sequential loop stays for those shorter than the pipeline.
     """
-    return "guarded" if mode != "stream" and is_bulk else "peeled"
+    return "peeled" if is_counted else "versioned"
 
 
-def plan_loop(body: Body, request: Request, *, is_bulk: bool = False) -> Schedule | Refusal:
-    """The schedule that `request` asks for, or why there is none. `is_bulk`: all asynchronous copies signal barriers."""
+def plan_loop(body: Body, request: Request, *, is_counted: bool = True) -> Schedule | Refusal:
+    """The schedule that `request` asks for, or why there is none. `is_counted`: the trip count is known."""
     if request.stages < 2 or (request.mode == "stream" and request.stages > 3):
         return Refusal("depth", None, f"{request.stages} stages in mode {request.mode}")
     if (refusal := _checked_units(body)) is not None:
@@ -417,5 +418,5 @@ def plan_loop(body: Body, request: Request, *, is_bulk: bool = False) -> Schedul
     for (unit, _), _ in results.items():
         if not body.units[unit].is_portable:
             return Refusal("not-portable", unit, f"the result of {body.units[unit].name} cannot be kept from step to step")
-    tail = request.tail or default_tail(request.mode, is_bulk=is_bulk)
+    tail = request.tail or default_tail(is_counted=is_counted)
     return Schedule(request.stages, order.clusters, carried_stage, slots, tuple(sorted(results.items())), tuple(carried), tail)

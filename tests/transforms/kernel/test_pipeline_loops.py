@@ -52,7 +52,7 @@ def requested(make: Callable[[int | None], tile.KernelOp], n: int | None, stages
     return kernel
 
 
-TAILS: tuple[Tail, ...] = ("peeled", "guarded")
+TAILS: tuple[Tail, ...] = ("peeled", "versioned", "guarded")
 
 
 @pytest.mark.parametrize("tail", TAILS)
@@ -66,7 +66,7 @@ def test_values_for_every_trip_count(name: str, stages: int, tail: Tail) -> None
         n = max(trips * STEP - (STEP - 1) * (trips % 2), 0)  # every other time the last tile has one column
         expected = run(sequential, n)
         assert np.array_equal(run(dynamic, n), expected, equal_nan=True), f"dynamic, {trips} trips"
-        if trips in (0, 1, stages - 1, stages, stages + 1) and (stages + len(tail)) % 2:  # every other combination: they are slow to build
+        if trips in (0, 1, stages - 1, stages, stages + 1) and (tail == "peeled" or stages == 3):
             assert np.array_equal(run(requested(make, n, stages, tail), n), expected, equal_nan=True), f"static, {trips} trips"
 
 

@@ -11,8 +11,8 @@ stages and their legality are `plan/stages.py`, the steps `plan/expansion.py`.
 from dataclasses import dataclass
 
 from treadle.dialects import tile
-from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import scf
+from treadle.ir.core import Builder, InsertPoint, Operation, SSAValue
+from treadle.ir.dialects import builtin, scf
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
@@ -20,7 +20,7 @@ from treadle.plan.expansion import expand
 from treadle.plan.stages import Refusal, Request, Schedule, plan_loop
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
-from treadle.transforms.kernel.pipelining.emission import emit_expansion
+from treadle.transforms.kernel.pipelining.emission import emit_expansion, emit_versions
 from treadle.transforms.kernel.pipelining.loop_body import LoopBody, read_loop
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, pipelined_attribute, read_request
 
@@ -51,7 +51,14 @@ def pipeline_loop(source: LoopBody, schedule: Schedule, request: Request) -> Non
     loop = source.loop
     before = loop.prev_op
     slots = stacked_buffers(source, schedule)
-    emitted = emit_expansion(source, schedule, expand(schedule, source.iterations), slots)
+    expansion = expand(schedule, source.iterations)
+    if schedule.tail == "versioned" and source.iterations is None:
+        emitted = emit_versions(source, schedule, expansion, slots)
+    else:
+        emitted = emit_expansion(source, schedule, expansion, slots, Builder(InsertPoint.before(loop)))
+    if emitted.sequential is not None:
+        del emitted.sequential.attributes[PIPELINE]
+        emitted.sequential.attributes[PIPELINED] = builtin.DictionaryAttr({"stages": builtin.IntegerAttr(1, builtin.i64)})
     if emitted.loop is not None:
         emitted.loop.attributes.update({name: value for name, value in loop.attributes.items() if name != PIPELINE})
         emitted.loop.attributes[PIPELINED] = pipelined_attribute(request, schedule)
@@ -88,7 +95,7 @@ class PipelineLoopsPass(KernelPass):
         if request is None:
             return
         source = read_loop(loop)
-        schedule = plan_loop(source.body, request, is_bulk=source.is_bulk)
+        schedule = plan_loop(source.body, request, is_counted=source.iterations is not None)
         if isinstance(schedule, Refusal):
             text, at = refusal_text(schedule, source)
             emit("refusal", self.name, f"{kernel.sym_name.data}: loop", text, location_of(at))

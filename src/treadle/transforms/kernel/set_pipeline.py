@@ -2,7 +2,8 @@
 
 Level: tile. Reads: innermost loops (effects of their bodies, which the pre-flight check of pipeline-loops needs), the sizes of shared
 buffers and when they are in use, the machine's shared memory. Writes: attribute `pipeline = {stages, mode}` on scf.for. Leaves alone: loops
-that carry it already, loops around loops, and loops that the check refuses; a remark says which rule and which operation.
+that carry it already, loops around loops, kernels with roles, and loops that the check refuses; a remark says which rule and which
+operation.
 
 Loops with asynchronous copies are pipelined by them (mode "async"), others by registers (mode "stream").
 """
@@ -12,7 +13,7 @@ from typing import Literal
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.liveness import buffer_intervals
-from treadle.dialects import tile
+from treadle.dialects import pipe, tile
 from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
@@ -54,11 +55,14 @@ class SetPipelinePass(KernelPass):
     stages: int = 0
     mode: Literal["auto", "async", "async-late", "stream"] = "auto"
     buffers: int = 0
-    tail: Literal["auto", "peeled", "guarded"] = "auto"
+    tail: Literal["auto", "peeled", "versioned", "guarded"] = "auto"
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Decide for one kernel."""
         if self.stages == 1:
+            return
+        if any(isinstance(op, pipe.RolesOp) for op in kernel.body.walk()):
+            emit("note", self.name, kernel.sym_name.data, "left alone: roles overlap by themselves", location_of(kernel))
             return
         for loop in kernel.body.walk():
             if isinstance(loop, scf.ForOp) and not any(isinstance(op, scf.ForOp) for op in loop.body.walk()):
@@ -73,14 +77,14 @@ class SetPipelinePass(KernelPass):
         tail: Tail | None = None if self.tail == "auto" else self.tail
         deepest = STREAM_DEEPEST if mode == "stream" else DEEP
         request = Request(min(self.stages or 2, deepest) if mode == "stream" else self.stages or 2, mode, self.buffers, tail)
-        plan = plan_loop(source.body, request, is_bulk=source.is_bulk)
+        plan = plan_loop(source.body, request, is_counted=source.iterations is not None)
         if isinstance(plan, Refusal):
             text, at = refusal_text(plan, source)
             emit("refusal", self.name, subject, text, location_of(at))
             return
 
         def needed(stages: int) -> int:
-            deeper = plan_loop(source.body, replace(request, stages=stages), is_bulk=source.is_bulk)
+            deeper = plan_loop(source.body, replace(request, stages=stages), is_counted=source.iterations is not None)
             return shared_bytes(kernel, source, deeper) if isinstance(deeper, Schedule) else 2 * spec.shared_bytes_per_unit
 
         limit, unit = spec.shared_bytes_per_workgroup, spec.shared_bytes_per_unit

@@ -294,17 +294,19 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The steady loop (None where it never runs) and what stands for the results of the original."""
+    """The steady loop (None where it never runs), what stands for the results of the original, and the sequential version beside it."""
 
     loop: scf.ForOp | None
     results: tuple[SSAValue, ...]
+    sequential: scf.ForOp | None = None
 
 
-def emit_expansion(source: LoopBody, schedule: Schedule, expansion: Expansion, slots: Mapping[SSAValue, tile.AllocOp]) -> Emitted:
-    """Emit all steps before the original loop, which is left as it is."""
+def emit_expansion(
+    source: LoopBody, schedule: Schedule, expansion: Expansion, slots: Mapping[SSAValue, tile.AllocOp], builder: Builder
+) -> Emitted:
+    """Emit all steps; the original loop is left as it is."""
     loop = source.loop
     emitter = StepEmitter(source, schedule, slots)
-    builder = Builder(InsertPoint.before(loop))
     index = IndexBuilder(builder, {})
     for step in expansion.prologue:
         emitter.emit(step, loop.lb, builder, loop.ub, loop.step)
@@ -321,6 +323,30 @@ def emit_expansion(source: LoopBody, schedule: Schedule, expansion: Expansion, s
     for at, step in enumerate(expansion.epilogue):
         emitter.emit(step, base, builder, loop.ub, loop.step, is_last=at == len(expansion.epilogue) - 1)
     return Emitted(steady, tuple(emitter.state.carried))
+
+
+def emit_versions(source: LoopBody, schedule: Schedule, expansion: Expansion, slots: Mapping[SSAValue, tile.AllocOp]) -> Emitted:
+    """Emit the steps for trip counts that fill the pipeline, and the sequential loop, in the first slots, for the others."""
+    loop = source.loop
+    builder = Builder(InsertPoint.before(loop))
+    index = IndexBuilder(builder, {})
+    last_filled = index.add(loop.lb, index.multiply(loop.step, schedule.stages - 2))
+    fills = index.insert(arith.CmpiOp(last_filled, loop.ub, "slt"))
+    long, short = Block(), Block()
+    inside = Builder(InsertPoint.at_end(long))
+    emitted = emit_expansion(source, schedule, expansion, slots, inside)
+    inside.insert(scf.YieldOp(*emitted.results))
+    inside = Builder(InsertPoint.at_end(short))
+    first = IndexBuilder(inside, {})
+    mapping: dict[SSAValue, SSAValue] = {}
+    for memory, alloc in slots.items():
+        mapping[memory] = first.insert(pipe.SlotOp(alloc.result, [first.constant(0)], tile.shared_layout_of(memory)))
+    sequential = loop.clone(mapping)
+    inside.insert(sequential)
+    inside.insert(scf.YieldOp(*sequential.results))
+    version = scf.IfOp(fills, [r.type for r in loop.results], Region(long), Region(short))
+    builder.insert(version)
+    return Emitted(emitted.loop, tuple(version.results), sequential)
 
 
 def _emit_loop(emitter: StepEmitter, expansion: Expansion, step: Step, builder: Builder) -> tuple[scf.ForOp, SSAValue]:

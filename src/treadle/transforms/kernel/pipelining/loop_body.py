@@ -27,12 +27,6 @@ class LoopBody:
     memory: tuple[SSAValue, ...]
 
     @property
-    def is_bulk(self) -> bool:
-        """Whether all asynchronous copies signal barriers."""
-        copies = [op for op in self.loop.body.walk() if isinstance(op, tile.CopyOp)]
-        return bool(copies) and all(op.path.data == "bulk_tensor" for op in copies)
-
-    @property
     def iterations(self) -> int | None:
         """The trip count, where bounds and step are constants."""
         lower, upper, step = (constant_value(v) for v in (self.loop.lb, self.loop.ub, self.loop.step))
