@@ -81,3 +81,17 @@ def test_a_missing_file(tmp_path: Path) -> None:
     (tmp_path / "binary.mlir").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TreadleError, match="not UTF-8"):
         load(tmp_path / "binary.mlir")
+
+
+@pytest.mark.parametrize(("element", "line"), [("i4", 1), ("i128", 1), ("complex<f32>", 1), ("tf32", 1), ("i24", 2)])
+def test_element_types_without_arrays_are_refused_at_their_line(element: str, line: int) -> None:
+    inside = element if line == 2 else "i8"
+    outer = "i32" if line == 2 else element
+    text = f"""func.func @f(%a: tensor<4x{outer}>, %b: tensor<4xi32>) -> tensor<4x{outer}> {{
+  %t = arith.trunci %b : tensor<4xi32> to tensor<4x{inside}>
+  return %a : tensor<4x{outer}>
+}}"""
+    with pytest.raises(TreadleError) as caught:
+        load(text, "a.mlir")
+    assert (caught.value.code, caught.value.location and caught.value.location.line) == ("TR203", line)
+    assert element in caught.value.message

@@ -50,3 +50,17 @@ def test_elementwise_and_transpose() -> None:
       return %y : tensor<3x0xf16>
     }"""
     run(text, np.zeros((0, 3), np.float16))
+
+
+@pytest.mark.parametrize("extent", [0, 4, 20])
+def test_an_axis_split_by_a_quotient(extent: int) -> None:
+    text = """func.func @f(%a: tensor<?xf32>) -> tensor<?x4xf32> {
+      %c0 = arith.constant 0 : index
+      %c4 = arith.constant 4 : index
+      %m = tensor.dim %a, %c0 : tensor<?xf32>
+      %q = arith.divsi %m, %c4 : index
+      %s = tensor.expand_shape %a [[0, 1]] output_shape [%q, 4] : tensor<?xf32> into tensor<?x4xf32>
+      %e = math.exp %s : tensor<?x4xf32>
+      return %e : tensor<?x4xf32>
+    }"""
+    run(text, np.linspace(0, 1, extent, dtype="f"))

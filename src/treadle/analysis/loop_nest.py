@@ -15,7 +15,7 @@ from treadle.errors import InternalError
 from treadle.ir.builtin import array_ints, element_of
 from treadle.ir.core import AffineMap, Attribute, BlockArgument, Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
-from treadle.plan.expr import Expr, as_expr, constant, symbol
+from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
 
 Role = Literal["batch", "m", "n", "k", "parallel", "reduction"]
 
@@ -129,6 +129,14 @@ def index_expr(value: SSAValue, symbols: dict[SSAValue, Expr]) -> Expr:
             return index_expr(op.lhs, symbols) - index_expr(op.rhs, symbols)
         case arith.MuliOp():
             return index_expr(op.lhs, symbols) * index_expr(op.rhs, symbols)
+        case arith.FloorDivSIOp() | arith.DivSIOp() | arith.DivUIOp():  # sizes: not negative
+            return index_expr(op.lhs, symbols) // index_expr(op.rhs, symbols)
+        case arith.RemSIOp() | arith.RemUIOp():
+            return index_expr(op.lhs, symbols) % index_expr(op.rhs, symbols)
+        case arith.MinSIOp() | arith.MinUIOp():
+            return minimum(index_expr(op.lhs, symbols), index_expr(op.rhs, symbols))
+        case arith.MaxSIOp() | arith.MaxUIOp():
+            return maximum(index_expr(op.lhs, symbols), index_expr(op.rhs, symbols))
         case arith.IndexCastOp():
             return index_expr(op.input, symbols)
         case _:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import treadle.dialects  # noqa: F401 # pyright: ignore[reportUnusedImport] - makes our dialects known to the parser
-from treadle.errors import READ_FILE, UNSUPPORTED, WHICH_FUNCTION, SourceLocation, TreadleError
-from treadle.ir.builtin import AnyFloat, IndexType, IntegerType, ModuleOp, StringAttr, SymbolRefAttr, TensorType
+from treadle.errors import ELEMENT_TYPE, READ_FILE, UNSUPPORTED, WHICH_FUNCTION, SourceLocation, TreadleError
+from treadle.ir.builtin import AnyFloat, IndexType, IntegerType, ModuleOp, StringAttr, SymbolRefAttr, TensorType, element_of, is_tensor
 from treadle.ir.core import Attribute
-from treadle.ir.dialects import func
+from treadle.ir.dialects import builtin, func
 from treadle.ir.text import location_of, parse_module
 
 TENSOR_LEVEL = ("func", "linalg", "tensor", "arith", "math", "scf", "affine")
@@ -20,8 +20,8 @@ def load(text_or_path: str | Path, file: str | None = None, function: str | None
     `function` picks the entry among several; the result then holds it and what it calls. The entry takes and returns
     tensors and scalars, and at least one argument or result is a tensor.
 
-    Raises `TreadleError`: TR101, TR102, TR201 for the text, TR104 for the choice of function, TR301 for what is outside the
-    tensor level, TR901 for a file that cannot be read.
+    Raises `TreadleError`: TR101, TR102, TR201 for the text, TR203 for its element types, TR104 for the choice of function, TR301 for
+    what is outside the tensor level, TR901 for a file that cannot be read.
     """
     text, name = _read(text_or_path)
     module = parse_module(text, file or name)
@@ -33,6 +33,7 @@ def load(text_or_path: str | Path, file: str | None = None, function: str | None
             hint = f"write it with the dialects {', '.join(TENSOR_LEVEL)}"
             raise TreadleError(UNSUPPORTED, location_of(op), what=f"operation '{op.name}'", hint=hint)
     _check_signature(entry)
+    _check_element_types(module)
     return module
 
 
@@ -113,3 +114,26 @@ def _check_signature(entry: func.FuncOp) -> None:
     if not any(isinstance(kind, TensorType) for kind in kinds):
         hint = "take or return at least one ranked tensor"
         raise TreadleError(UNSUPPORTED, location_of(entry), what=f"function '{entry.sym_name.data}', which has no tensors,", hint=hint)
+
+
+_FLOATS = (
+    builtin.Float64Type,
+    builtin.Float32Type,
+    builtin.Float16Type,
+    builtin.BFloat16Type,
+    builtin.Float8E4M3FNType,
+    builtin.Float8E5M2Type,
+    builtin.Float8E4M3FNUZType,
+    builtin.Float8E5M2FNUZType,
+)
+_WIDTHS = (1, 8, 16, 32, 64)
+
+
+def _check_element_types(module: ModuleOp) -> None:
+    for op in module.walk():
+        arguments = [argument for region in op.regions for block in region.blocks for argument in block.args]
+        for value in (*op.results, *arguments):
+            kind = element_of(value.type) if is_tensor(value.type) else value.type
+            is_integer = isinstance(kind, IntegerType) and kind.bitwidth in _WIDTHS
+            if not isinstance(kind, (*_FLOATS, IndexType)) and not is_integer:
+                raise TreadleError(ELEMENT_TYPE, location_of(op), type=f"{kind}")

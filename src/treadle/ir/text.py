@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import cast
 
+from xdsl.ir import AttributeInvT
+from xdsl.parser.core import UnresolvedOperand
+
 from treadle.errors import PARSE, UNKNOWN_OP, VERIFY, SourceLocation, TreadleError
 from treadle.ir.builtin import AnyFloat, ComplexType, IndexType, IntegerType
 from treadle.ir.context import Context, default_context
-from treadle.ir.core import Attribute, AttrParser, Operation, ParseError, Parser, Printer
+from treadle.ir.core import Attribute, AttrParser, Operation, ParseError, Parser, Printer, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import has_location, location_of, make_location, resolve_location
 
@@ -29,7 +32,20 @@ class HexElement(Parser._TensorLiteralElement):  # pyright: ignore[reportPrivate
         return super().to_type(parser, type)
 
 
+_OPERATION_NAME = re.compile(r"[a-z_][\w.]*")
+_IS_MISSING = re.compile(r"expected|mismatch|out of range", re.IGNORECASE)
+"""Failures noticed at the token behind the place at fault."""
+
 _LOCATION_ALIAS = re.compile(r"^(#loc\w*)[ \t]*=[ \t]*(loc\(.*\))[ \t]*$", re.MULTILINE)
+
+
+def _words(error: Exception) -> str:
+    """The first line of a message (the others show the text) on one line."""
+    message = error.msg if isinstance(error, ParseError) else str(error).partition("\n")[0]
+    return message.strip().replace("\n", " ")
+
+
+_COMMENT = re.compile(r"//[^\n]*")
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -43,9 +59,11 @@ class LocatingParser(Parser):
         # MLIR prints the aliases of locations behind the module, where they are used before they are defined: read them first.
         super().__init__(context, _LOCATION_ALIAS.sub(_blank, text), file)
         self._define_locations(dict(_LOCATION_ALIAS.findall(text)))
+        self._text = text
         self._file = file
         self._line_starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
         self._op_starts: list[int] = []
+        self._first_uses: dict[str, int] = {}
 
     def _define_locations(self, pending: dict[str, str]) -> None:
         """Give every location alias its meaning; aliases may name each other in any order."""
@@ -69,10 +87,35 @@ class LocatingParser(Parser):
         line = bisect_right(self._line_starts, position)
         return SourceLocation(self._file, line, position - self._line_starts[line - 1] + 1)
 
-    @property
-    def current_place(self) -> SourceLocation:
-        """Where the parser stands."""
-        return self.place(self._current_token.span.start)
+    def error_of(self, error: Exception) -> TreadleError:
+        """What a failure of the upstream parser means to the user: the place and the words are often its own, not the text's."""
+        if not isinstance(error, ParseError):  # an operation refused what it was built from: all of it is at fault
+            start = self._op_starts[-1] if self._op_starts else self._current_token.span.start
+            name = _OPERATION_NAME.match(self._text, start)
+            message = f"'{name.group()}': " if name else ""
+            message += _words(error) or f"this is not the form of the operation ({type(error).__name__})"
+            return TreadleError(PARSE, self.place(start), message=message)
+        start, message = error.span.start, _words(error)
+        undefined = {name: self._first_uses[name] for name in self.forward_ssa_references if name in self._first_uses}
+        if message.startswith("values used but not defined") and undefined:
+            name, start = min(undefined.items(), key=lambda item: item[1])
+            return TreadleError(PARSE, self.place(start), message=f"'%{name}' is used but not defined")
+        if message in ("in block definition", "Could not parse entire input!"):
+            found = self._text[start : error.span.end]
+            message = f"expected an operation, found '{found}'" if found else "the text ends where an operation or '}' is expected"
+        elif "{first_char}" in message:
+            message = "this character starts no name"
+        if not self._text[start : error.span.end] or (_IS_MISSING.search(message) and not self._line_before(start).strip()):
+            start = len(self._text[:start].rstrip())  # what is missing belongs behind what stands before it, as in MLIR's own messages
+        return TreadleError(PARSE, self.place(start), message=message)
+
+    def _line_before(self, position: int) -> str:
+        return self._text[self._line_starts[bisect_right(self._line_starts, position) - 1] : position]
+
+    def resolve_operand(self, operand: UnresolvedOperand, type: AttributeInvT) -> SSAValue[AttributeInvT]:
+        if operand.operand_name not in self.ssa_values:
+            self._first_uses.setdefault(operand.operand_name, operand.span.start)
+        return super().resolve_operand(operand, type)
 
     def _parse_op_result_list(self):
         results = super()._parse_op_result_list()
@@ -105,17 +148,19 @@ def parse_module(text: str, file: str, ctx: Context | None = None) -> builtin.Mo
     `file` is the name used in locations. Without `ctx` the text may use every dialect of the compiler.
     Raises `TreadleError` with the user's line: TR101 bad syntax, TR102 unknown operation, TR201 an operation that does not verify.
     """
-    parser = LocatingParser(ctx or default_context(), text, file)
+    if not _COMMENT.sub("", text).strip():
+        raise TreadleError(PARSE, SourceLocation(file, 1, 1), message="the text holds no operations")
+    try:
+        parser = LocatingParser(ctx or default_context(), text, file)
+    except ParseError as error:  # the first token is read at once
+        start = error.span.get_location()
+        raise TreadleError(PARSE, SourceLocation(file, start.line, start.col), message=_words(error)) from error
     try:
         module = parser.parse_module()
-    except ParseError as error:
-        start = error.span.get_location()
-        message = error.msg.strip().replace("\n", " ")
-        raise TreadleError(PARSE, SourceLocation(file, start.line, start.col), message=message) from error
     except TreadleError:
         raise
     except Exception as error:  # The parsers of upstream operations fail in many ways on text they do not expect.
-        raise TreadleError(PARSE, parser.current_place, message=str(error).strip() or type(error).__name__) from error
+        raise parser.error_of(error) from error
     if not has_location(module):
         module.location = make_location(SourceLocation(file, 1, 1))
     for op in module.walk():

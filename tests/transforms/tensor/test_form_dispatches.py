@@ -232,3 +232,20 @@ def test_elements_of_type_index_are_refused_at_their_line() -> None:
     with pytest.raises(TreadleError, match="elements of type index") as caught:
         lower(read_through("d0", "9", "9", "index"))
     assert (caught.value.code, caught.value.location and caught.value.location.line) == ("TR301", 3)
+
+
+@pytest.mark.parametrize("yielded", ["%s", "%a"])
+def test_reductions_onto_nothing_are_refused_at_their_line(yielded: str) -> None:
+    text = f"""func.func @f(%x: tensor<8x3xf32>) -> tensor<8xf32> {{
+  %e = tensor.empty() : tensor<8xf32>
+  %0 = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>],
+      iterator_types = ["parallel", "reduction"]}} ins(%x : tensor<8x3xf32>) outs(%e : tensor<8xf32>) {{
+  ^bb0(%a: f32, %o: f32):
+    %s = arith.addf %a, %o : f32
+    linalg.yield {yielded} : f32
+  }} -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}}"""
+    with pytest.raises(TreadleError, match=r"tensor\.empty") as caught:
+        lower(text)
+    assert (caught.value.code, caught.value.location and caught.value.location.line) == ("TR302", 3)

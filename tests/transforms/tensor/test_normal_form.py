@@ -289,3 +289,11 @@ def test_truth_values_are_joined_by_and_then_by_or(result: str) -> None:
     (generic,) = generics(generalized(contraction("linalg.matmul", "3x5xi1", "5x7xi1", f"3x7x{result}")))
     names = [op.name for op in generic.body.block.ops]
     assert names[-3:-1] == (["arith.andi", "arith.ori"] if result == "i1" else ["arith.muli", "arith.addi"])
+
+
+@pytest.mark.parametrize("sizes", [(0, 4, 5), (3, 0, 5)])
+def test_contractions_of_no_elements_need_no_kernel(sizes: tuple[int, int, int]) -> None:
+    m, n, k = sizes
+    text = contraction("linalg.matmul", f"{m}x{k}xf16", f"{k}x{n}xf16", f"{m}x{n}xf32")
+    module, _ = lower(text)
+    assert not any(isinstance(classify(op), Contraction) for kernel in kernels(module) for op in body_generics(kernel))

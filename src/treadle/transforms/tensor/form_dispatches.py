@@ -4,8 +4,8 @@ Level: tensor, after normalize-generics and fold-data-movement. Reads: generics,
 Writes: `dispatch.region` holding copies of a group's generics with their `tensor.empty` and `linalg.fill` initial values (`grouping.py`
 decides the groups); the root carries `dispatch.root`, the region `origin`. The block is reordered so that values are defined before uses.
 Leaves alone: slices, reshapes, constants and index arithmetic, which the host program handles.
-Refuses (`TreadleError` TR301): loops and branches on tensors, operations without a kernel, results that are no projection of the
-loops, index expressions with division or remainder, elements of type `index`.
+Refuses with TR302 reductions onto `tensor.empty`; with TR301 loops and branches on tensors, operations without a kernel, results that are
+no projection of the loops, index expressions with division or remainder, elements of type `index`.
 """
 
 from dataclasses import dataclass
@@ -81,6 +81,8 @@ def _check_generic(op: linalg.ops.GenericOp) -> None:
                 what=f"'linalg.{origin_of(op)}' with the result map {map_}",
                 hint="let each parallel loop be one axis of every result, and reductions none",
             )
+    if not view.is_parallel and any(isinstance(value.owner, tensor.EmptyOp) for value in view.outputs):
+        raise TreadleError(errors.NO_INITIAL_VALUE, location_of(op), name=f"linalg.{origin_of(op)}")
     for map_ in view.input_maps:
         if not all(is_linear(expr) for expr in map_.results):
             raise TreadleError(

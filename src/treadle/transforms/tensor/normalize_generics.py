@@ -7,7 +7,7 @@ Writes: generics in which
    operands: a body captures values of type `index` only;
  - the `outs` of all-parallel generics are `tensor.empty` and never read (what was read became an input);
  - unused and repeated inputs are gone;
- - no reduction loop is known to be empty: such a generic has given way to its initial values;
+ - no loop is known to be empty: such a generic has given way to its initial values;
 and a fill that is not the initial value of a reduction becomes a generic without inputs.
 Leaves alone: generics whose first result is not a projection of the loops (form-dispatches refuses them).
 """
@@ -201,10 +201,10 @@ def _ordered_loops(view: StructuredOp) -> list[int] | None:
     return [*dims, *rest]
 
 
-def _reduces_nothing(view: StructuredOp) -> bool:
-    """Whether a reduction loop is known to have no iterations, so that the results are the initial values."""
+def _has_empty_loop(view: StructuredOp) -> bool:
+    """Whether some loop is known to have no iterations, so that the results are the initial values, or have no elements."""
     return any(
-        isinstance(expr, AffineDimExpr) and size == 0 and view.iterators[expr.position] == "reduction"
+        isinstance(expr, AffineDimExpr) and size == 0
         for value, map_ in view.operands()
         if isinstance(value.type, builtin.TensorType)
         for expr, size in zip(map_.results, tensor_type(value).get_shape(), strict=True)
@@ -214,7 +214,7 @@ def _reduces_nothing(view: StructuredOp) -> bool:
 def normalize(op: linalg.ops.GenericOp) -> None:
     """Bring one generic to the form the module's docstring describes."""
     view = view_of(op)
-    if _reduces_nothing(view):
+    if _has_empty_loop(view):
         for result, initial in zip(op.results, view.outputs, strict=True):
             result.replace_all_uses_with(initial)
         return
