@@ -29,6 +29,7 @@ from treadle.transforms.tensor.generalize_named_ops import GeneralizeNamedOpsPas
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
+from treadle.verify.verify_schedule import VerifySchedulePass
 
 LEVELS = ("tensor", "dispatch", "tile", "schedule")
 
@@ -88,7 +89,8 @@ def schedule_passes(options: CompileOptions | None = None) -> tuple[ModulePass, 
         DcePass(),  # what only the old forms used
         *pipelining_passes(1 if options is None else options.stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
-        InsertSyncPass(),  # last: sees every access there will be
+        InsertSyncPass(),  # sees every access there will be
+        *(() if options is not None and not options.verify else (VerifySchedulePass(),)),  # proves the final program, whoever wrote it
     )
 
 
