@@ -41,6 +41,11 @@ class Fault:
     index: int
     root: Operation
 
+    @property
+    def kernel(self) -> tile.KernelOp:
+        """The first kernel of the root: the changed one where the root is a kernel."""
+        return next(op for op in self.root.walk() if isinstance(op, tile.KernelOp))
+
 
 def is_sync(op: Operation) -> bool:
     """Whether an operation orders memory (and can be removed)."""

@@ -132,15 +132,14 @@ class Program:
     # --- memory
 
     def _tracked_pointers(self) -> frozenset[SSAValue]:
-        """Global arrays whose accesses can conflict: read and written, or written by several operations."""
-        readers: dict[SSAValue, set[Operation]] = {}
-        writers: dict[SSAValue, set[Operation]] = {}
+        """Global arrays that are read and written. (Stores to an array that is only written are taken to be to different elements.)"""
+        readers: set[SSAValue] = set()
+        writers: set[SSAValue] = set()
         for op in self.ops:
             for effect in _effects(op):
                 if isinstance(effect.resource.owner, tile.ViewOp):
-                    table = writers if effect.access == "write" else readers
-                    table.setdefault(effect.resource.owner.pointer, set()).add(op)
-        return frozenset(p for p, ops in writers.items() if p in readers or len(ops) > 1)
+                    (writers if effect.access == "write" else readers).add(effect.resource.owner.pointer)
+        return frozenset(readers & writers)
 
     def _single_views(self) -> frozenset[SSAValue]:
         views: dict[SSAValue, int] = {}

@@ -1,0 +1,136 @@
+"""Loops: traces, repetition, trip counts that nobody knows."""
+
+from time import perf_counter
+
+import pytest
+from hazards import programs_amd as amd
+from hazards import programs_nvidia as nvidia
+from hazards.kernels import kernel_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.verify import repetition
+from treadle.verify.check import verify_kernel
+from treadle.verify.engine import Engine
+from treadle.verify.events import LoopNode, compress
+from treadle.verify.memory import Memory
+from treadle.verify.program import Program
+from treadle.verify.trip_counts import traces
+
+
+@given(st.lists(st.integers(0, 3), max_size=5), st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(0, 30), st.data())
+def test_compressed_iterations_are_the_same(head: list[int], block: list[int], count: int, data: st.DataObject) -> None:
+    tail = data.draw(st.lists(st.integers(0, 3), max_size=5))
+    iterations = [(value,) for value in head + block * count + tail]
+    segments = compress(iterations)
+    assert [i for s in segments for i in s.iterations * s.repeats] == iterations
+    firsts = [sum(len(s.iterations) * s.repeats for s in segments[:at]) for at in range(len(segments))]
+    assert [s.first for s in segments] == firsts
+
+
+def test_long_repetition_is_found() -> None:
+    segments = compress([(9,), *[(i % 3,) for i in range(300)], (7,)])
+    assert sum(len(s.iterations) for s in segments) < 10
+
+
+def rounds_of(text: str, monkeypatch: pytest.MonkeyPatch, skip: bool) -> tuple[int, int]:
+    """How many rounds a run takes, and how many findings it has."""
+    if not skip:
+        monkeypatch.setattr(repetition.Repetitions, "look", lambda self: None)  # pyright: ignore[reportUnknownLambdaType]
+    program = Program(kernel_of(text))
+    rounds = 0
+    original = Engine._round
+
+    def counted(self: Engine) -> bool:
+        nonlocal rounds
+        rounds += 1
+        return original(self)
+
+    monkeypatch.setattr(Engine, "_round", counted)
+    memory, found = Memory(program), 0
+    for trace in traces(program):
+        found += len(Engine(program, trace, memory, 8).run())
+    monkeypatch.undo()
+    return rounds, found
+
+
+LONG = {
+    "ring": nvidia.tma_ring(4, 2, 197),
+    "roles": nvidia.producer_consumer(3, 2, 101),
+    "carried": nvidia.producer_consumer(3, 1, 100, carried=True),
+    "nested": nvidia.nested(3, 30, 16),
+    "cp_async": nvidia.cp_async_ring(5, 3, 99),
+    "bulk_store": nvidia.bulk_store_ring(90),
+    "ping_pong": nvidia.ping_pong(80),
+    "direct": amd.direct_ring(3, 2, 91),
+    "two_groups": amd.two_groups(90),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_repetition_is_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, found = rounds_of(LONG[name], monkeypatch, skip=True)
+    many, same = rounds_of(LONG[name], monkeypatch, skip=False)
+    assert (found, same) == (0, 0)
+    assert few * 2 < many
+
+
+LATE = {
+    "last slot of the ring": nvidia.tma_ring(4, 2, 97).replace('sync.wait "wgmma" pending 2', 'sync.wait "wgmma" pending 3'),
+    "copies": nvidia.cp_async_ring(5, 3, 99, pending=3),
+    "release": nvidia.producer_consumer(3, 2, 101, wait_first=False),
+    "one slot": amd.two_groups(90, slots=1),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_leaving_out_loses_no_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rounds_of(LATE[name], monkeypatch, skip=True)[1] > 0
+    assert rounds_of(LATE[name], monkeypatch, skip=False)[1] > 0
+
+
+@pytest.mark.parametrize("steps", range(9))
+def test_faults_behind_a_long_loop_see_the_right_remainder(steps: int) -> None:
+    """The slot that is read behind the loop is the last one only for the right remainder."""
+    total = 90 + steps
+    text = nvidia.cp_async_ring(3, 2, total)
+    assert verify_kernel(kernel_of(text)) == ()
+    ahead = "%ahead = arith.constant "
+    wrong = text.replace(f"{ahead}2", f"{ahead}3")
+    assert verify_kernel(kernel_of(wrong))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [nvidia.producer_consumer(4, 2, 10_000), nvidia.tma_unpipelined(80_000), nvidia.nested(4, 40, 80)],
+    ids=["roles", "parity", "nested"],
+)
+def test_long_loops_cost_little(text: str) -> None:
+    kernel = kernel_of(text)
+    start = perf_counter()
+    assert verify_kernel(kernel) == ()
+    assert perf_counter() - start < 2.5
+
+
+def test_all_classes_of_trip_counts_are_run() -> None:
+    program = Program(kernel_of(nvidia.producer_consumer(3, 1, None)))
+    counts = {max(trace.trip_counts.values()) for trace in traces(program)}
+    assert {0, 1, 2, 3, 4} <= counts
+    assert max(counts) > 10
+
+
+def test_trip_counts_in_tiles_of_a_size() -> None:
+    """The bound is a size in elements; every count of steps is reached."""
+    text = amd.double_buffer(dynamic=True).replace("to %n step %c1", "to %n step %c64").replace("%i, %c64 : index", "%i, %c1 : index")
+    text = text.replace("%r = arith.remui %i, %ring", "%r0 = arith.divui %i, %c64 : index\n  %r = arith.remui %r0, %ring")
+    program = Program(kernel_of(text))
+    counts = {next(iter(trace.trip_counts.values())) for trace in traces(program)}
+    assert {0, 1, 2, 3} <= counts
+    assert verify_kernel(kernel_of(text)) == ()
+
+
+def test_loops_without_iterations_leave_no_node() -> None:
+    program = Program(kernel_of(nvidia.producer_consumer(3, 1, 0)))
+    (trace,) = traces(program)
+    assert not any(isinstance(node, LoopNode) for node in trace.nodes)
+    assert verify_kernel(kernel_of(nvidia.producer_consumer(3, 1, 0))) == ()
