@@ -1,9 +1,11 @@
 """What reports say: both operations, the buffer and its slot, who waits for what; and what each single rule of the model objects to."""
 
 import numpy as np
+import pytest
 from sim.schedule.faults import kernel_of
 from sim.schedule.programs import bulk_ring, bulk_store, constants, cp_async_ring, kernel, roles, rows_layout, shared, view, view_type
 
+from treadle.sim.faults import SimulationFault
 from treadle.sim.schedule import Report, simulate
 
 SHAPE = (16, 16)
@@ -109,6 +111,76 @@ def test_in_flight_copies_are_not_there() -> None:
     assert "end" in kinds(run(*bulk, "sync.wait_phase %b parity %one"))
     fresh = (*BARRIER, "sync.wait_phase %b parity %one", "sync.barrier", *bulk[3:])
     assert run(*fresh, WAIT, LOAD, write()).ok, "a fresh barrier has completed parity 1"
+
+
+def test_the_destination_of_a_copy_loses_what_it_held() -> None:
+    before = (STORE, 'sync.fence "async_shared"', "sync.barrier")
+    bulk = (*BARRIER, *before, "sync.mbarrier_expect %b bytes 1024 : i64", IN)
+    early = run(*bulk, LOAD, WAIT, write())
+    assert early.poison_reads and np.isnan(early.outputs[0]).any() and kinds(early) == ["order"]
+    queued = IN.replace(" signals %b : !sync.mbarrier", "").replace("bulk_tensor", "cp_async")
+    wait = ('sync.commit "cp_async"', 'sync.wait "cp_async" pending 0 : i64')
+    early = run(*before, queued, LOAD, *wait, write())
+    assert early.poison_reads and np.isnan(early.outputs[0]).any() and kinds(early) == ["order"]
+    assert run(*before, queued, *wait, "sync.barrier", LOAD, write()).ok
+
+
+def test_slots_out_of_range() -> None:
+    ring, slot = shared(SHAPE, "f32", slots=2), BUFFER
+    lines = (f"%g = tile.alloc : {ring}", f"%h = pipe.slot %g[%c2] : {ring} -> {slot}")
+    with pytest.raises(SimulationFault, match="of \\[2\\] slots"):
+        run(*lines)
+    with pytest.raises(SimulationFault, match="of 2 barriers"):
+        run("%b = sync.mbarrier_alloc 1 : i64 slots 2 : i64 : !sync.mbarrier", "%d = sync.mbarrier_slot %b[%c2] : !sync.mbarrier")
+    turned = slot.replace("[0, 1], [0, 2]", "[0, 2], [0, 1]")
+    with pytest.raises(SimulationFault, match="not that of a slot"):
+        run(lines[0], f"%h = pipe.slot %g[%c1] : {ring} -> {turned}")
+
+
+def test_tiles_without_layout_are_stored_by_the_first_warp() -> None:
+    zeros = f"%z = arith.constant dense<0.0> : {WHOLE}"
+    store = f"tile.local_store %z, %s array<i64: 0, 0> : {WHOLE}, {BUFFER}"
+    assert run(zeros, store, "sync.barrier", LOAD_WHOLE, write(kind=WHOLE)).ok
+    assert kinds(run(zeros, store, LOAD_WHOLE, write(kind=WHOLE))) == ["order"]
+
+
+def test_other_counts_at_a_named_barrier() -> None:
+    two, one = ("sync.named_barrier 3 : i64 warps 2 : i64", "sync.named_barrier 3 : i64 warps 1 : i64")
+    assert run(two, "sync.barrier", one, "sync.barrier", two).ok
+    assert any("where others may expect" in m.reason for m in run(one, two).misuses)
+
+
+def test_global_arrays_within_a_workgroup() -> None:
+    back = f"%q = tile.load %vy[%c0, %c0] dims array<i64: 0, 1> vector 1 : i64 : {view_type(SHAPE, 'f32')} -> {WHOLE}"
+    assert run(write("%t"), "sync.barrier", back).ok
+    report = run(write("%t"), back)
+    assert kinds(report) == ["order"] and "global array %y" in str(report)
+
+
+def test_results_of_the_matrix_queue_are_used_after_a_wait() -> None:
+    program = bulk_ring()
+    text = program.text.replace('  sync.wait "wgmma" pending 0 : i64\n', "", 1)
+    report = simulate(kernel_of(text), program.arrays())
+    assert "result" in kinds(report) and np.isnan(report.outputs[0]).all(), "poison until the wait"
+    assert "have no wait between them" in str(report)
+
+
+def test_what_roles_do_is_ordered_with_what_stands_around_them() -> None:
+    facts = 'names = ["a"], warps = array<i64: 2>, groups = array<i64: 1>, registers = array<i64: 0>'
+    role = f'"pipe.roles"() <{{{facts}}}> ({{\n{{}}\npipe.end_role\n}}) : () -> ()'
+    inner = LOAD_WHOLE.replace("%u", "%v")
+    assert run(STORE, role.replace("{}", inner)).ok
+    assert run(role.replace("{}", STORE), LOAD_WHOLE, write(kind=WHOLE)).ok
+    assert kinds(run(role.replace("{}", STORE + "\n" + inner))) == ["order"], "warps of a group run by themselves"
+
+
+def test_an_arrival_of_a_group_is_that_of_all_its_warps() -> None:
+    facts = "warps = array<i64: 2, 2>, groups = array<i64: 1, 1>, registers = array<i64: 0, 0>"
+    text = f'"pipe.roles"() <{{names = ["a", "b"], {facts}}}> ({{\n{STORE}\nsync.arrive %b\npipe.end_role\n}}, {{\n{WAIT}\n{LOAD}\n'
+    text += f"{write()}\npipe.end_role\n}}) : () -> ()"
+    for mode in ("late", "random"):
+        report = run(*BARRIER, text, warps=4, mode=mode)
+        assert not report.races and not report.deadlock, str(report)
 
 
 def test_bytes_and_arrivals_of_a_phase() -> None:

@@ -6,12 +6,12 @@ from treadle.dialects import pipe, tile
 from treadle.ir.core import Operation, Region
 from treadle.sim.schedule.agents import Agent, Coroutine, Team
 from treadle.sim.schedule.barriers import ConditionWait, Meeting, MeetingWait
-from treadle.sim.schedule.clocks import join
+from treadle.sim.schedule.clocks import Clock, join
 from treadle.sim.schedule.code import Code, execute
 
 
-def _groups(op: pipe.RolesOp, codes: Sequence[Code], warps: Sequence[Agent]) -> list[Agent]:
-    """The warps of all roles, dealt out in order."""
+def _groups(op: pipe.RolesOp, codes: Sequence[Code], warps: Sequence[Agent], known: Clock) -> list[Agent]:
+    """The warps of all roles, dealt out in order; they start with what is `known` to all."""
     found: list[Agent] = []
     first = 0
     facts = zip(op.role_names(), op.role_warps(), op.role_groups(), op.roles, codes, strict=True)
@@ -23,7 +23,7 @@ def _groups(op: pipe.RolesOp, codes: Sequence[Code], warps: Sequence[Agent]) -> 
                 parent = warps[min(first + warp, len(warps) - 1)]
                 label = f"{title} warp {warp}" if team.size > 1 else title
                 agent = Agent(parent.workgroup, label, parent.frame.copy(), team, warp, number)
-                join(agent.clock, parent.clock)
+                join(agent.clock, known)
                 agent.coroutine = _run(code, agent)
                 found.append(agent)
             first += warp_count
@@ -59,7 +59,7 @@ def run_roles(op: pipe.RolesOp, codes: Sequence[Code], agent: Agent) -> Coroutin
     agent.executed[op] = agent.executed.get(op, 0) + 1
     key = (op, agent.executed[op])
     if key not in workgroup.roles:
-        groups = _groups(op, codes, [a for a in workgroup.agents if not a.team.is_group])
+        groups = _groups(op, codes, [a for a in workgroup.agents if not a.team.is_group], agent.clock)
         workgroup.roles[key] = groups
         workgroup.agents.extend(groups)
         workgroup.meeting = Meeting("sync.barrier", len(groups), agent.world.number())
