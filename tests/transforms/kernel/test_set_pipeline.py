@@ -1,0 +1,91 @@
+"""set-pipeline: what is chosen, from which facts, and what the user is told."""
+
+import pytest
+from generators import tile_kernel_texts as kernel_texts
+from generators.pipelined_kernels import CASES
+from generators.tile_pipeline import find, lowered
+
+from treadle.errors import InternalError
+from treadle.ir.dialects import builtin, scf
+from treadle.ir.passes import parse_passes, run_passes
+from treadle.ir.text import parse_module
+from treadle.options import CompileOptions
+from treadle.pipelines import pipelining_passes
+from treadle.plan.stages import Request
+from treadle.remarks import Remark, collect_remarks
+from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
+from treadle.transforms.kernel.pipelining.request import PIPELINE, read_request
+from treadle.transforms.kernel.set_pipeline import SetPipelinePass
+
+BULK = kernel_texts.matmul(512, 512, 512)
+MFMA = kernel_texts.matmul(512, 512, 512, target="gfx942", instruction="mfma_16x16x16_f32_f16", tile=(128, 128, 32), warps=(2, 2))
+
+
+def decided(text: str, options: SetPipelinePass) -> tuple[list[Request | None], list[Remark]]:
+    module = lowered(text, LowerLayoutConversionsPass)
+    with collect_remarks() as log:
+        run_passes(module, [options])
+    return [read_request(loop) for loop in find(module, scf.ForOp)], log.remarks
+
+
+def test_depth_is_chosen_by_shared_memory() -> None:
+    requests, (remark,) = decided(BULK, SetPipelinePass())
+    assert requests == [Request(3, "async")]  # 32 KiB a stage: three let two workgroups be resident
+    assert remark.kind == "decision" and "3 stages, mode async: " in remark.text
+    wide = kernel_texts.matmul(512, 512, 512, tile=(128, 256, 64))
+    assert decided(wide, SetPipelinePass())[0] == [Request(4, "async")]
+    requests, _ = decided(MFMA, SetPipelinePass())
+    assert requests == [Request(2, "stream")]
+
+
+def test_options_override() -> None:
+    assert decided(BULK, SetPipelinePass(stages=2))[0] == [Request(2, "async")]
+    assert decided(BULK, SetPipelinePass(stages=3, mode="async-late", tail="guarded"))[0] == [Request(3, "async-late", 0, "guarded")]
+    assert decided(MFMA, SetPipelinePass(stages=3, buffers=2))[0] == [Request(3, "stream", 2)]
+    assert decided(BULK, SetPipelinePass(stages=1)) == ([None], [])
+    (spelled,) = parse_passes("set-pipeline{stages=4,mode=async-late}")
+    assert spelled == SetPipelinePass(stages=4, mode="async-late")
+
+
+def test_what_does_not_fit_is_made_smaller() -> None:
+    requests, remarks = decided(BULK, SetPipelinePass(stages=9))
+    assert requests == [Request(7, "async")]  # 7 x 32 KiB of 227
+    assert [r.kind for r in remarks] == ["note", "decision"] and "7 stages instead: 9" in remarks[0].text
+    requests, remarks = decided(MFMA, SetPipelinePass(stages=5))
+    assert requests == [Request(3, "stream")] and "at most 3" in remarks[0].text
+    requests, (remark,) = decided(MFMA, SetPipelinePass(stages=2, buffers=5))
+    assert requests == [None] and remark.kind == "refusal" and "shared-memory" in remark.text
+
+
+def test_off_by_default() -> None:
+    assert pipelining_passes(CompileOptions().stages) == ()
+    assert [p.name for p in pipelining_passes(0)] == ["set-pipeline", "pipeline-loops", "cse", "dce"]
+
+
+def test_loops_around_loops_and_decided_loops_are_left_alone() -> None:
+    module = builtin.ModuleOp([CASES["nested"](None)])
+    run_passes(module, [SetPipelinePass(stages=3)])
+    outer, inner = find(module, scf.ForOp)
+    assert PIPELINE not in outer.attributes and read_request(inner) == Request(3, "stream")
+    with collect_remarks() as log:
+        run_passes(module, [SetPipelinePass(stages=2)])
+    assert read_request(inner) == Request(3, "stream") and log.remarks == []
+
+
+def test_malformed_requests_are_errors_of_the_compiler() -> None:
+    module = builtin.ModuleOp([CASES["prefetch_add"](None)])
+    (loop,) = find(module, scf.ForOp)
+    loop.attributes[PIPELINE] = builtin.DictionaryAttr({"stages": builtin.IntegerAttr(2, builtin.i64), "mode": builtin.StringAttr("x")})
+    with pytest.raises(InternalError, match="malformed"):
+        read_request(loop)
+
+
+def test_a_refusal_names_the_line() -> None:
+    text = kernel_texts.matmul(123, 456, 51234)
+    module = parse_module(text, "kernel.mlir")
+    run_passes(module, parse_passes("set-access-widths,set-operand-staging,stage-operands,assign-layouts"))
+    with collect_remarks() as log:
+        run_passes(module, [SetPipelinePass()])
+    (remark,) = log.remarks
+    assert remark.kind == "refusal" and "(mixed-copies): tile.local_store" in remark.text
+    assert remark.location is not None and remark.location.file == "kernel.mlir"
