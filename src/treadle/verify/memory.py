@@ -23,6 +23,9 @@ class Memory:
         self._neighbours: dict[Home, tuple[Home, ...]] = {
             one: tuple(other for other in buffers if one is other or _share_bytes(one, other)) for one in buffers
         }
+        self._team_warps: dict[int, int] = {}
+        for strand in program.strands:
+            self._team_warps[strand.team] = self._team_warps.get(strand.team, 0) + strand.warps
         self._has_async_machine = program.spec.async_matrix or program.spec.bulk_tensor is not None
         self.start()
 
@@ -68,6 +71,9 @@ class Memory:
             return True
         if record.access.region is not access.region and record.access.region.buffer is not access.region.buffer:
             return True
+        warps = self._team_warps[agent.strand.team]
+        if any(part.layout is not None and part.layout.num_warps != warps for part in (one, other)):
+            return True  # who holds what is then not the layout's to say
         return warps_meet(one, record.access.is_write, other, access.is_write)
 
     def _is_written(self, region: Region) -> bool:
