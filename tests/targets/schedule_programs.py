@@ -554,9 +554,9 @@ def matrix_stores(shape: tuple[int, int], order: tuple[int, int], *, warps: tupl
 
 
 def group_turns(rounds: int, *, use: Attribute = F32) -> KernelOp:
-    """One role of two groups that run the same code a barrier apart (a conditional barrier before and after), adding to one buffer in turn.
+    """Y = X + X by one role of two groups that run the same code a barrier apart (a conditional barrier before and one after).
 
-    Group 0 writes x + i in even intervals, group 1 doubles it in odd ones; the last interval's values are stored.
+    Every second trip group 0 writes X to a shared buffer and group 1, one interval later, reads it.
     """
     side, warps = 32, 4
     layout = blocked([side, side], (1, 0), 4, 32, warps)
@@ -581,7 +581,8 @@ def group_turns(rounds: int, *, use: Attribute = F32) -> KernelOp:
             sync.BarrierOp(groups=[1])
 
             def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-                when(is_first, write, double)
+                acts = arith.CmpiOp(arith.RemUIOp(i, index(2)).result, zero, "eq").result
+                when(acts, lambda: when(is_first, write, double))
                 sync.BarrierOp()
                 return []
 

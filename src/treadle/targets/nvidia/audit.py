@@ -62,27 +62,32 @@ def audit(
             f"kernel {name}: registers do not hold the tile ({resources.registers} registers, {resources.spill_store_bytes} bytes stored, "
             f"{resources.spill_load_bytes} loaded, {resources.stack_bytes} of stack, {local} local accesses){_origin(emitted, culprit)}"
         )
-    found = sum(counts.get(mnemonic, 0) for mnemonic in MATRIX)
-    # ptxas may copy a loop body (peeling, unrolling), never drop an instruction of it.
-    if found < expected.matrix_instructions:
-        raise InternalError(f"kernel {name}: {found} matrix instructions in the machine code, {expected.matrix_instructions} emitted")
-    for mnemonic, wanted, words in (("UTMALDG", expected.bulk_copies, "copies"), ("UTMASTG", expected.bulk_stores, "stores")):
-        if counts.get(mnemonic, 0) < wanted:
-            raise InternalError(f"kernel {name}: {counts.get(mnemonic, 0)} tensor {words} in machine code, {wanted} emitted")
-    _audit_order(emitted, code, found)
-
-
-def _audit_order(emitted: EmittedKernel, code: Sequence[Instruction], matrix_instructions: int) -> None:
-    """Waits as written, accumulators untouched in flight, nothing slow within groups."""
-    name, expected = emitted.symbol, emitted.expected
-    waits = [one for one in code if one.pending is not None]
-    is_copied = matrix_instructions != expected.matrix_instructions
-    if code and (len(waits) < expected.matrix_waits if is_copied else len(waits) != expected.matrix_waits):
-        where = _origin(emitted, waits[-1] if waits else None)
-        raise InternalError(f"kernel {name}: {len(waits)} waits for matrix instructions, {expected.matrix_waits} emitted{where}")
+    _audit_counts(emitted, code, counts)
     for one in touched_accumulators(code):
         raise InternalError(
             f"kernel {name}: {one.mnemonic}{one.suffix}{one.operands} touches an accumulator in flight{_origin(emitted, one)}"
         )
     for one in slow_in_loops(code):
         raise InternalError(f"kernel {name}: {one.mnemonic} among the matrix instructions of a main loop{_origin(emitted, one)}")
+
+
+def _audit_counts(emitted: EmittedKernel, code: Sequence[Instruction], counts: dict[str, int]) -> None:
+    """Nothing is missing, and waits for matrix instructions are as many as in the schedule.
+
+    ptxas may copy a loop body (peeling, unrolling), never drop a part of one that may run; what can be seen never to run is not emitted.
+    """
+    name, expected = emitted.symbol, emitted.expected
+    matrix = sum(counts.get(mnemonic, 0) for mnemonic in MATRIX)
+    wanted = (
+        ("matrix instructions", matrix, expected.matrix_instructions),
+        ("tensor copies", counts.get("UTMALDG", 0), expected.bulk_copies),
+        ("tensor stores", counts.get("UTMASTG", 0), expected.bulk_stores),
+    )
+    for words, found, count in wanted:
+        if found < count:
+            raise InternalError(f"kernel {name}: {found} {words} in the machine code, {count} emitted")
+    waits = [one for one in code if one.pending is not None]
+    is_copied = matrix > expected.matrix_instructions
+    if code and (len(waits) < expected.matrix_waits or (len(waits) > expected.matrix_waits and not is_copied)):
+        where = _origin(emitted, waits[-1] if waits else None)
+        raise InternalError(f"kernel {name}: {len(waits)} waits for matrix instructions, {expected.matrix_waits} emitted{where}")

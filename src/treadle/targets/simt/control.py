@@ -78,6 +78,9 @@ def emit_for(ctx: KernelContext, op: scf.ForOp, emit_block: EmitBlock) -> None:
             begun.append(argument)
             carried[at : at + count] = [poison(value.type) for value in carried[at : at + count]]
         at += count
+    if upper.high <= lower.low:
+        _bind_never(ctx, op, starts)
+        return
     yielded = _yielded(block)
     runs_once = lower.high < upper.low
     first = ctx.scalar(op.lb)
@@ -94,8 +97,21 @@ def emit_for(ctx: KernelContext, op: scf.ForOp, emit_block: EmitBlock) -> None:
     ctx.bind_flat(renewed, loop.results[inner:])
 
 
+def _bind_never(ctx: KernelContext, op: scf.ForOp, starts: Sequence[SSAValue]) -> None:
+    """A loop that makes no trip gives what it starts from; its body is not emitted."""
+    for result, start in zip(op.results, starts, strict=True):
+        ctx.bind_flat([result], ctx.flatten([start]))
+
+
 def emit_if(ctx: KernelContext, op: scf.IfOp, emit_block: EmitBlock) -> None:
     """A conditional, with results where both regions give some; tiles that a wait in one region makes ready are merged behind it."""
+    decided = ctx.ranges.decided(op.cond)
+    if decided is not None:
+        taken = op.true_region if decided else op.false_region
+        if taken.blocks:
+            emit_block(taken.block)
+            ctx.bind_flat(list(op.results), ctx.flatten(_yielded(taken.block)))
+        return
     renewed = list(ctx.in_flight.renewed.get(op, ()))
     before = ctx.flatten(renewed)
     with ctx.b.conditional(ctx.scalar(op.cond)) as branch:

@@ -30,6 +30,8 @@ class Range:
         return self.high // self.multiple * self.multiple if self.multiple else 0
 
 
+# Predicates of arith.cmpi: slt, sle, sgt, sge are 2 to 5, the unsigned ones 6 to 9.
+_BELOW, _AT_MOST, _SWAPPED = (2, 4, 6, 8), (3, 5, 7, 9), (4, 5, 8, 9)
 UNKNOWN = Range(-LIMIT - 1, LIMIT)
 
 
@@ -59,6 +61,22 @@ class Ranges:
         """Whether `offset .. offset + extent` always lies in `0 .. size`."""
         at = self.of(offset)
         return size is not None and at.low >= 0 and at.last + extent <= size
+
+    def decided(self, condition: SSAValue) -> bool | None:
+        """What a comparison of index values always gives; None where it varies or nothing is known."""
+        op = condition.owner
+        if not isinstance(op, arith.CmpiOp) or not isinstance(op.lhs.type, builtin.IndexType):
+            return None
+        a, b, predicate = self.of(op.lhs), self.of(op.rhs), op.predicate.value.data
+        if a.low < 0 or b.low < 0:
+            return None  # signed and unsigned order differ
+        if predicate in _SWAPPED:
+            a, b = b, a
+        if predicate in _BELOW:
+            return True if a.high < b.low else False if a.low >= b.high else None
+        if predicate in _AT_MOST:
+            return True if a.high <= b.low else False if a.low > b.high else None
+        return None
 
     def _compute(self, value: SSAValue) -> Range:
         if (number := constant_of(value)) is not None:
