@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from treadle import driver
+from treadle.options import CompileOptions
 from treadle.tools import report
 from treadle.tools.targets import TargetOption
 
@@ -14,9 +15,10 @@ def explain(
     file: Annotated[Path, typer.Argument(metavar="FILE.mlir", help="The tensor program.")],
     target: TargetOption,
     function: Annotated[str | None, typer.Option(help="The function to explain, where the file has several.")] = None,
+    stages: Annotated[int, typer.Option(min=0, help="Stages of pipelined loops: 1 for none, 0 for the compiler's choice.")] = 1,
 ) -> int:
     """Show what the compiler decided and refused for FILE.mlir, and why."""
-    remarks = driver.trace(file, target=target, function=function, until="schedule").remarks
+    remarks = driver.trace(file, target=target, options=CompileOptions(stages=stages), function=function, until="schedule").remarks
     out = report.console()
     if not remarks:
         out.print("nothing was decided or refused")

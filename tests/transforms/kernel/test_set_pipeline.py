@@ -5,6 +5,7 @@ from generators import tile_kernel_texts as kernel_texts
 from generators.pipelined_kernels import CASES
 from generators.tile_pipeline import find, lowered
 
+from treadle.driver import trace
 from treadle.errors import InternalError
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.passes import parse_passes, run_passes
@@ -89,3 +90,25 @@ def test_a_refusal_names_the_line() -> None:
     (remark,) = log.remarks
     assert remark.kind == "refusal" and "(mixed-copies): tile.local_store" in remark.text
     assert remark.location is not None and remark.location.file == "kernel.mlir"
+
+
+MODULE = """
+func.func @f(%a: tensor<33x200xf32>, %b: tensor<200x17xf32>) -> tensor<33x17xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<33x17xf32>
+  %i = linalg.fill ins(%zero : f32) outs(%e : tensor<33x17xf32>) -> tensor<33x17xf32>
+  %c = linalg.matmul ins(%a, %b : tensor<33x200xf32>, tensor<200x17xf32>) outs(%i : tensor<33x17xf32>) -> tensor<33x17xf32>
+  return %c : tensor<33x17xf32>
+}
+"""
+
+
+def test_explained_on_the_way_through_the_compiler() -> None:
+    told: dict[int, list[str]] = {}
+    for stages in (1, 0, 3):
+        found = trace(MODULE, target="gfx942", options=CompileOptions(stages=stages), until="schedule")
+        told[stages] = [r.text for r in found.remarks if r.pass_name in ("set-pipeline", "pipeline-loops")]
+        assert ("pipelined = {stages" in found.stages["schedule"]) == (stages != 1)
+    assert told[1] == []
+    assert [text.split(",")[0] for text in told[0]] == ["2 stages", "2 stages"]
+    assert [text.split(",")[0] for text in told[3]] == ["3 stages", "3 stages"]
