@@ -14,7 +14,7 @@ BUFFER = shared(SHAPE, "f32")
 WHOLE = "tensor<16x16xf32>"
 
 
-def run(*lines: str, warps: int = 2, target: str = "sm_90a", mode: str = "late") -> Report:
+def run(*lines: str, warps: int = 2, target: str = "sm_90a", mode: str = "late", seed: int = 0) -> Report:
     """A kernel on a 16 x 16 array %x (view %vx) into %y (view %vy), with a tile %t of it and buffers %s and %r."""
     head = [
         constants(0, 1, 2, 16),
@@ -26,7 +26,7 @@ def run(*lines: str, warps: int = 2, target: str = "sm_90a", mode: str = "late")
     ]
     text = kernel("%x: !tile.ptr<f32>, %y: !tile.ptr<f32>", "\n".join([*head, *lines]), warps=warps, target=target, pointers=2)
     x = np.arange(256, dtype=np.float32).reshape(SHAPE)
-    return simulate(kernel_of(text), [x, np.zeros_like(x)], mode="late" if mode == "late" else "random")
+    return simulate(kernel_of(text), [x, np.zeros_like(x)], mode="late" if mode == "late" else "random", seed=seed)
 
 
 STORE = f"tile.local_store %t, %s array<i64: 0, 0> : {TILE}, {BUFFER}"
@@ -125,6 +125,28 @@ def test_the_destination_of_a_copy_loses_what_it_held() -> None:
     assert run(*before, queued, *wait, "sync.barrier", LOAD, write()).ok
 
 
+COPY_BACK = f'tile.copy %vy[%c0, %c0] dims array<i64: 0, 1>, %s path "cp_async" : {view_type(SHAPE, "f32")}, {BUFFER}'
+COMMIT, DONE = 'sync.commit "cp_async"', 'sync.wait "cp_async" pending 0 : i64'
+
+
+def test_copies_land_no_earlier_than_somebody_waits_for_them() -> None:
+    other = COPY_BACK.replace("%s", "%r")
+    lines = (other, COMMIT, COPY_BACK, COMMIT, 'sync.wait "cp_async" pending 1 : i64', LOAD, DONE, write())
+    late = run(*lines, warps=1)
+    assert late.poison_reads and np.isnan(late.outputs[0]).all()
+    drawn = [bool(run(*lines, warps=1, mode="random", seed=seed).poison_reads) for seed in range(20)]
+    assert True in drawn and False in drawn
+
+
+def test_random_effects_read_at_one_time_and_land_at_another() -> None:
+    lines = (COPY_BACK, COMMIT, write("%t"), LOAD.replace("%u", "%v"), DONE, LOAD, write())
+    reports = [run(*lines, warps=1, mode="random", seed=seed) for seed in range(40)]
+    assert all(kinds(report) == ["order"] for report in reports)
+    assert any(report.poison_reads and not report.outputs[0].any() for report in reports), "read before the store, landed after the load"
+    late = run(*lines, warps=1)
+    assert late.outputs[0][3, 5] == 53, "the latest moment to read is behind the store"
+
+
 def test_slots_out_of_range() -> None:
     ring, slot = shared(SHAPE, "f32", slots=2), BUFFER
     lines = (f"%g = tile.alloc : {ring}", f"%h = pipe.slot %g[%c2] : {ring} -> {slot}")
@@ -186,6 +208,8 @@ def test_an_arrival_of_a_group_is_that_of_all_its_warps() -> None:
 def test_bytes_and_arrivals_of_a_phase() -> None:
     assert "more bytes" in str(run(*BARRIER, "sync.mbarrier_expect %b bytes 512 : i64", IN, WAIT))
     assert "1024 bytes outstanding" in str(run(*BARRIER, "sync.mbarrier_expect %b bytes 2048 : i64", IN, WAIT))
+    second = IN.replace("%s", "%r")
+    assert "before all copies that signal it" in str(run(*BARRIER, "sync.mbarrier_expect %b bytes 1024 : i64", IN, second, WAIT))
     assert "has all of its own" in str(run(*BARRIER, *["sync.mbarrier_expect %b bytes 1024 : i64"] * 2, IN, WAIT))
 
 
@@ -194,7 +218,8 @@ def test_a_wait_must_not_be_overtaken() -> None:
     again = ("sync.mbarrier_expect %b bytes 0 : i64", "sync.wait_phase %b parity %one")
     assert run(*lines, "sync.barrier", *again).ok
     assert not run(*lines, *again).ok
-    assert "still be looking" in str(run(*lines, *again, mode="random")) or run(*lines, *again, mode="random").deadlock is not None
+    unordered = run(*lines[:3], "sync.mbarrier_expect %b bytes 1024 : i64", IN, "sync.wait_phase %b parity %one", WAIT)
+    assert any("still be looking" in one.reason for one in unordered.misuses) and not unordered.races
 
 
 def test_sources_are_read_late() -> None:
