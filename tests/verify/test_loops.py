@@ -134,3 +134,11 @@ def test_loops_without_iterations_leave_no_node() -> None:
     (trace,) = traces(program)
     assert not any(isinstance(node, LoopNode) for node in trace.nodes)
     assert verify_kernel(kernel_of(nvidia.producer_consumer(3, 1, 0))) == ()
+
+
+def test_workgroup_ids_are_tried() -> None:
+    """A persistent loop runs fewer rounds in some workgroups: none, one, all."""
+    text = amd.double_buffer(3).replace("%i = %c0 to %n step %c1", "%i = %p to %n step %c1")
+    text = text.replace("  scf.for", "  %p = tile.program_id 0 : i64\n  scf.for")
+    program = Program(kernel_of(text))
+    assert {next(iter(trace.trip_counts.values())) for trace in traces(program)} == {0, 1, 2, 3}

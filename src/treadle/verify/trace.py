@@ -111,11 +111,11 @@ class Tracer:
             case pipe.GroupIdOp():
                 at = self._at(op.result)
                 return [lambda: self._set(at, self._group)]
-            case tile.ProgramIdOp():
+            case tile.ProgramIdOp() | scf.YieldOp():
                 return []
+            case _ if op.regions and not isinstance(op, tile.ReduceOp):
+                raise unverifiable(op, f"the control flow of {op.name} is not known")
             case _ if isinstance(op, HasEffects) or any(v in self.program.registers for v in op.operands):
-                if op.regions and not isinstance(op, tile.ReduceOp):
-                    raise unverifiable(op, f"the control flow of {op.name} is not known")
                 return self._event(op)
             case _:
                 return self._scalar(op)
@@ -124,8 +124,6 @@ class Tracer:
         self._env[at] = value
 
     def _scalar(self, op: Operation) -> list[Step]:
-        if op.regions:
-            raise unverifiable(op, f"the control flow of {op.name} is not known")
         if not any(result in self.program.deciding for result in op.results):
             return []
         at, env = self._at(op.results[0]), self._env
@@ -276,14 +274,19 @@ class Tracer:
         indices = [self._at(v) for v in op.indices]
         shape = tile.memref_type(op.source).get_shape()
 
+        known: dict[tuple[object, ...], BufferRef] = {}
+
         def run() -> None:
-            base = env[source]
-            slots = [env[i] for i in indices]
-            if not isinstance(base, BufferRef) or any(not isinstance(s, int) for s in slots):
-                raise unverifiable(op, "its slot depends on values that are not known before the kernel runs")
-            if any(not 0 <= s < limit for s, limit in zip(slots, shape, strict=False) if isinstance(s, int)):
-                raise unverifiable(op, f"slot {slots} of a buffer that has {list(shape[: len(slots)])}")
-            env[at] = BufferRef(base.buffer, (*base.slots, *(s for s in slots if isinstance(s, int))))
+            key = (env[source], *[env[i] for i in indices])
+            found = known.get(key)
+            if found is None:
+                base, slots = key[0], [s for s in key[1:] if isinstance(s, int)]
+                if not isinstance(base, BufferRef) or len(slots) != len(indices):
+                    raise unverifiable(op, "its slot depends on values that are not known before the kernel runs")
+                if any(not 0 <= s < limit for s, limit in zip(slots, shape, strict=False)):
+                    raise unverifiable(op, f"slot {slots} of a buffer that has {list(shape[: len(slots)])}")
+                found = known[key] = BufferRef(base.buffer, (*base.slots, *slots))
+            env[at] = found
 
         return run
 
@@ -306,8 +309,6 @@ class Tracer:
         registers = program.registers
         chains = {e.queue for e in effects if is_async_queue(e)}
         chained = tuple(registers[v] for v in op.operands[2:3] if chains and v in registers)
-        if op.name in ("scf.yield",):
-            return []
         uses = tuple({registers[v] for at, v in enumerate(op.operands) if v in registers and not (chains and at == 2)})
         defines = tuple(registers[e.resource] for e in effects if is_async_queue(e))
         memory = [e for e in effects if not isinstance(e.resource.type, builtin.TensorType)]

@@ -26,7 +26,7 @@ def traces(program: Program) -> Iterator[Trace]:
     """The distinct traces of a kernel, shortest first."""
     tracer = Tracer(program)
     seen: set[tuple[int, ...]] = set()
-    for unknowns in _choices(program):
+    for unknowns in dict.fromkeys(_choices(program)):
         trace = tracer.run(unknowns)
         if trace.root not in seen:
             seen.add(trace.root)
@@ -120,7 +120,6 @@ def _choices(program: Program) -> Iterator[tuple[int, ...]]:
     for value in values:
         together = tuple(t if isinstance(v.owner, tile.ProgramIdOp) else value for t, v in zip(typical, program.unknowns, strict=True))
         yield together
-        if len(typical) > 1:
-            for at, unknown in enumerate(program.unknowns):
-                if not isinstance(unknown.owner, tile.ProgramIdOp) or value <= 2 * depth + 2:
-                    yield (*typical[:at], value, *typical[at + 1 :])
+        for at, unknown in enumerate(program.unknowns):
+            if value <= 2 * depth + 2 or not isinstance(unknown.owner, tile.ProgramIdOp):
+                yield (*typical[:at], value, *typical[at + 1 :])
