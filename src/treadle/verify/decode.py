@@ -1,10 +1,26 @@
 """What single operations say about themselves: their kind of event, numbers, queues, and how threads share an access."""
 
+from typing import NamedTuple
+
 from treadle.dialects import sync, tile
 from treadle.dialects.effects import Effect
 from treadle.ir.core import Operation
 from treadle.verify.events import Kind
-from treadle.verify.regions import Part, Region, element_bytes
+from treadle.verify.regions import Buffer, Part, Region, element_bytes
+
+
+class BufferRef(NamedTuple):
+    """A shared buffer, or the slot of it that `slots` pick."""
+
+    buffer: Buffer
+    slots: tuple[int, ...]
+
+
+class MbarrierRef(NamedTuple):
+    """Mbarriers `first` to `first + size`."""
+
+    first: int
+    size: int
 
 
 def addresses(view: tile.ViewOp, spans: list[tuple[int, int]]) -> tuple[int, int]:

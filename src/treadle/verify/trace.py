@@ -5,7 +5,6 @@ matter and whose carried values come back repeats from there on, so that long lo
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import Effect, HasEffects
@@ -13,29 +12,15 @@ from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
-from treadle.verify.decode import KINDS, addresses, copied_bytes, number_of, part_of, queue_of
+from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, addresses, copied_bytes, number_of, part_of, queue_of
 from treadle.verify.events import Access, Event, LoopNode, Node, RolesNode, Trace, compress
 from treadle.verify.findings import unverifiable
 from treadle.verify.program import Program, is_async_queue, is_elected, pointer_of
-from treadle.verify.regions import Box, Buffer, Region
+from treadle.verify.regions import Box, Region
 from treadle.verify.scalars import constant_value, scalar_function
 
 Step = Callable[[], None]
 MAX_ITERATIONS = 1 << 20
-
-
-class BufferRef(NamedTuple):
-    """A shared buffer, or the slot of it that `slots` pick."""
-
-    buffer: Buffer
-    slots: tuple[int, ...]
-
-
-class MbarrierRef(NamedTuple):
-    """Mbarriers `first` to `first + size`."""
-
-    first: int
-    size: int
 
 
 class Tracer:
