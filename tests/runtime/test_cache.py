@@ -52,8 +52,28 @@ def test_builders_may_nest(tmp_path: Path) -> None:
     def build(folder: Path) -> None:
         (folder / "a").write_text(cache.get_or_create(inner, lambda _: None).name)
 
-    cache.get_or_create(outer, build)
-    assert cache.get(outer) == {"a": inner.encode()}
+    assert (cache.get_or_create(outer, build) / "a").read_text() == inner
+
+
+@pytest.mark.parametrize("damage", ["short", "missing", "flipped", "extra", "no contents"])
+def test_a_damaged_entry_is_none_and_is_replaced(tmp_path: Path, damage: str) -> None:
+    cache, files = Cache(tmp_path), {"a.bin": b"12345", "manifest.json": b"{}"}
+    cache.put(key_of("x"), files)
+    place = cache.path_of(key_of("x"))
+    match damage:
+        case "short":
+            (place / "a.bin").write_bytes(b"1234")
+        case "missing":
+            (place / "a.bin").unlink()
+        case "flipped":
+            (place / "a.bin").write_bytes(b"12335")
+        case "extra":
+            (place / "b.bin").write_bytes(b"")
+        case _:
+            (place / ".contents").unlink()
+    assert cache.get(key_of("x")) is None
+    cache.put(key_of("x"), files)
+    assert cache.get(key_of("x")) == files
 
 
 SCRIPT = """

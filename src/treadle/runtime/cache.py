@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,13 @@ from treadle.errors import TreadleError
 
 _TRIM_EVERY: Final = 32
 """Entries are counted and trimmed once in so many writes of a process."""
+
+_CONTENTS: Final = ".contents"
+"""The file of an entry that tells what the others hold: a full disk or a crash of the machine can leave less."""
+
+
+def _contents(files: Mapping[str, bytes]) -> bytes:
+    return "".join(f"{zlib.crc32(data):08x} {len(data)} {name}\n" for name, data in sorted(files.items())).encode()
 
 
 def key_of(*parts: str | bytes) -> str:
@@ -71,20 +79,25 @@ class Cache:
             return self._build(key, build)
 
     def get(self, key: str) -> dict[str, bytes] | None:
-        """All files of an entry by name; None if there is none."""
+        """All files of an entry that `put` stored, by name; None if there is none. A damaged entry is removed, and is none."""
         place = self.find(key)
         if place is None:
             return None
         try:
-            return {path.name: path.read_bytes() for path in sorted(place.iterdir())}
+            files = {path.name: path.read_bytes() for path in sorted(place.iterdir())}
         except OSError:  # trimmed by another process meanwhile
             return None
+        if files.pop(_CONTENTS, b"") == _contents(files):
+            return files
+        with contextlib.suppress(OSError):  # a cache that may only be read keeps it
+            self._remove(place)
+        return None
 
     def put(self, key: str, files: Mapping[str, bytes]) -> None:
         """Store an entry, unless it is there already."""
 
         def build(folder: Path) -> None:
-            for name, data in files.items():
+            for name, data in {**files, _CONTENTS: _contents(files)}.items():
                 (folder / name).write_bytes(data)
 
         self.get_or_create(key, build)
