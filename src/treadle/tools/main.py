@@ -52,6 +52,7 @@ def invoke(arguments: list[str]) -> int:
     """Run the command on `arguments`; prints to stdout and stderr and returns the exit status."""
     try:
         status = app(arguments, standalone_mode=False)
+        sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except TreadleError as error:
         return report_user_error(error)
@@ -59,7 +60,7 @@ def invoke(arguments: list[str]) -> int:
         return report_user_error(TreadleError(USAGE, message=error.format_message()))
     except (typer.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:  # the reader (head, less) has gone: not an error
+    except (BrokenPipeError, SystemExit):  # the reader (head, less) has gone, of which typer makes an exit: not an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 - the last line before the user, who must not see a traceback
