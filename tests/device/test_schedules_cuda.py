@@ -13,15 +13,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from targets.result_programs import added_product, group_turns, matrix_stores, two_products
 from targets.schedule_programs import (
     consumers,
     cp_async_ring,
-    group_turns,
-    matrix_stores,
     ping_pong,
     store_ring,
     tma_ring,
-    two_products,
 )
 
 from treadle.artifact import Buffer, Kernel, KernelArg, Launch, Manifest, PointerValue, ScalarValue, TensorMapValue, TensorRecord
@@ -140,6 +138,10 @@ def same(build: Callable[[], KernelOp], shape: tuple[int, int], kind: str = "bf1
     return Case(build, ((kind, shape),), ((kind, shape),), right, 0)
 
 
+def added(a: Any, b: Any, x: Any) -> tuple[Any, ...]:
+    return (a @ b.T + 2 * x,)
+
+
 CASES: dict[str, Case] = {
     "tma_ring": matmul(tma_ring, 512, 512, 1024),
     "tma_ring_ragged": matmul(tma_ring, 130, 136, 200),
@@ -171,6 +173,12 @@ CASES: dict[str, Case] = {
     "branch": products(256, 64, "branch"),
     "long": products(256, 64, "long"),
     "fused": products(256, 1024, "fused"),
+    "added": Case(
+        lambda: added_product(200),
+        (("bf16", (200, 64)), ("bf16", (128, 64)), ("f32", (200, 128))),
+        (("f32", (200, 128)),),
+        added,
+    ),
     "matrix_stores": same(lambda: matrix_stores((64, 128), (1, 0)), (64, 128)),
     "matrix_stores_turned": same(lambda: matrix_stores((64, 64), (0, 1)), (64, 64)),
     "matrix_stores_two_groups": same(lambda: matrix_stores((128, 96), (1, 0), warps=(2, 1), row_bytes=64), (128, 96)),

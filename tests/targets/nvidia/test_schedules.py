@@ -5,20 +5,18 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import pytest
+from targets.result_programs import added_product, group_turns, matrix_stores, two_products
 from targets.schedule_programs import (
     BF16,
     accumulator,
     consumers,
     cp_async_ring,
-    group_turns,
     i32,
-    matrix_stores,
     ping_pong,
     role,
     slotted,
     store_ring,
     tma_ring,
-    two_products,
 )
 from targets.tile_kernels import finish, index, kernel_block, wgmma_matmul
 
@@ -49,6 +47,7 @@ PROGRAMS: dict[str, Callable[[], KernelOp]] = {
     "branch": lambda: two_products(256, 64, shape="branch"),
     "long": lambda: two_products(256, 64, shape="long"),
     "fused": lambda: two_products(256, 1024, shape="fused"),
+    "added": lambda: added_product(256),
 }
 # Matrix instructions and waits in machine code, as written.
 COUNTS = {
@@ -65,6 +64,7 @@ COUNTS = {
     "branch": (8, 2),
     "long": (4, 1),
     "fused": (8, 2),
+    "added": (4, 1),
 }
 
 
@@ -140,8 +140,8 @@ def register_writes_behind_fence(ptx: str) -> list[str]:
 
 
 def test_nothing_sets_accumulators_behind_the_fence() -> None:
-    """Zeros are an operand of the instruction, not registers: ptxas before 13.5 would add a fence behind them (C7519)."""
-    for name in ("apart", "long", "consumers", "tma_ring", "fused"):
+    """Zeros are an operand of the instruction, other starts pass through the fence: ptxas before 13.5 would add another (C7519)."""
+    for name in ("apart", "long", "consumers", "tma_ring", "fused", "added"):
         assert not register_writes_behind_fence(compiled(name).assembly)
     bad = "wgmma.fence.sync.aligned;\n mov.b32 %r7, 0f00000000;\n wgmma.mma_async.x {%r6, %r7}, %rd1;\nwgmma.commit_group"
     assert register_writes_behind_fence(bad) == ["mov.b32 %r7, 0f00000000;"]
