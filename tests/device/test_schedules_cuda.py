@@ -13,12 +13,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from targets.result_programs import added_product, group_turns, matrix_stores, two_products
+from targets.result_programs import added_product, group_turns, matrix_stores, store_ring, two_products
 from targets.schedule_programs import (
     consumers,
     cp_async_ring,
     ping_pong,
-    store_ring,
     tma_ring,
 )
 

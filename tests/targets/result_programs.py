@@ -8,6 +8,7 @@ from treadle.dialects.tile import (
     AllocOp,
     ContractOp,
     CopyOp,
+    CopyOutOp,
     KernelOp,
     LoadOp,
     LocalLoadOp,
@@ -18,7 +19,7 @@ from treadle.dialects.tile import (
     shared_buffer_type,
     tile_of,
 )
-from treadle.ir.core import Attribute, SSAValue
+from treadle.ir.core import Attribute, ImplicitBuilder, SSAValue
 from treadle.ir.dialects import arith
 from treadle.layout.shared_layout import swizzled
 from treadle.layout.tile_layout import blocked
@@ -206,3 +207,31 @@ def group_turns(rounds: int, *, use: Attribute = F32) -> KernelOp:
         pipe.RolesOp(["worker"], [warps], [2], [role(body)])
         tile.ReturnOp()
     return finish("group_turns", block, grid=["1", "1", "1"], warps=2 * warps)
+
+
+def store_ring(m: int, n: int, slots: int = 2) -> KernelOp:
+    """Y = X + X in bf16, 64 x 64 at a time through `slots` buffers and bulk stores; the wait stands before a buffer is used again."""
+    side = 64
+    block = kernel_block([BF16, BF16])
+    with ImplicitBuilder(block):
+        mm = mul(ProgramIdOp(0).result, index(side))
+        vx, vy = (ViewOp(p, [m, n], [n, 1], align=16).result for p in block.args)
+        c = slotted([side, side], (1, 0), slots)
+        kind = tile_of([side, side], BF16, blocked([side, side], (1, 0), 8, 32, 4))
+
+        def body(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            at = arith.RemUIOp(arith.DivUIOp(i, index(side)).result, index(slots)).result
+            x = LoadOp(vx, [mm, i], [0, 1], kind, vector=8).result
+            sync.WaitOp("bulk_store", slots - 1, read=True)
+            sync.BarrierOp()
+            LocalStoreOp(arith.AddfOp(x, x).result, slot(c, at), [0, 0])
+            sync.FenceOp("async_shared")
+            sync.BarrierOp()
+            CopyOutOp(slot(c, at), vy, [mm, i], [0, 1], path="bulk_tensor")
+            sync.CommitOp("bulk_store")
+            return []
+
+        for_loop(index(0), index(n), side, [], body)
+        sync.WaitOp("bulk_store", 0)
+        tile.ReturnOp()
+    return finish("store_ring", block, grid=[str(-(-m // side)), "1", "1"], warps=4)

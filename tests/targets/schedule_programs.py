@@ -13,7 +13,6 @@ from treadle.dialects.tile import (
     CopyOp,
     CopyOutOp,
     KernelOp,
-    LoadOp,
     LocalStoreOp,
     ProgramIdOp,
     StoreOp,
@@ -25,7 +24,7 @@ from treadle.ir.core import Block, ImplicitBuilder, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.layout.fragments import tile_fragment, wgmma_accumulator
 from treadle.layout.shared_layout import SharedLayout, swizzled
-from treadle.layout.tile_layout import TileLayout, blocked
+from treadle.layout.tile_layout import TileLayout
 
 BF16, F32, I32 = builtin.bf16, builtin.f32, builtin.i32
 MMA = "wgmma_m64k16_f32_bf16_bf16"
@@ -402,31 +401,3 @@ def cp_async_ring(m: int, n: int, k: int, stages: int = 3) -> KernelOp:
         StoreOp(total, vc, [mm, nn], [0, 1], vector=2 if n % 2 == 0 else 1)
         tile.ReturnOp()
     return finish("cp_async_ring", block, grid=[str(-(-m // bm)), str(-(-n // bn)), "1"], warps=8)
-
-
-def store_ring(m: int, n: int, slots: int = 2) -> KernelOp:
-    """Y = X + X in bf16, 64 x 64 at a time through `slots` buffers and bulk stores; the wait stands before a buffer is used again."""
-    side = 64
-    block = kernel_block([BF16, BF16])
-    with ImplicitBuilder(block):
-        mm = mul(ProgramIdOp(0).result, index(side))
-        vx, vy = (ViewOp(p, [m, n], [n, 1], align=16).result for p in block.args)
-        c = slotted([side, side], (1, 0), slots)
-        kind = tile_of([side, side], BF16, blocked([side, side], (1, 0), 8, 32, 4))
-
-        def body(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            at = arith.RemUIOp(arith.DivUIOp(i, index(side)).result, index(slots)).result
-            x = LoadOp(vx, [mm, i], [0, 1], kind, vector=8).result
-            sync.WaitOp("bulk_store", slots - 1, read=True)
-            sync.BarrierOp()
-            LocalStoreOp(arith.AddfOp(x, x).result, slot(c, at), [0, 0])
-            sync.FenceOp("async_shared")
-            sync.BarrierOp()
-            CopyOutOp(slot(c, at), vy, [mm, i], [0, 1], path="bulk_tensor")
-            sync.CommitOp("bulk_store")
-            return []
-
-        for_loop(index(0), index(n), side, [], body)
-        sync.WaitOp("bulk_store", 0)
-        tile.ReturnOp()
-    return finish("store_ring", block, grid=[str(-(-m // side)), "1", "1"], warps=4)

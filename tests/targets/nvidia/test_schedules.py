@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import pytest
-from targets.result_programs import added_product, group_turns, matrix_stores, two_products
+from targets.result_programs import added_product, group_turns, matrix_stores, store_ring, two_products
 from targets.schedule_programs import (
     BF16,
     accumulator,
@@ -15,7 +15,6 @@ from targets.schedule_programs import (
     ping_pong,
     role,
     slotted,
-    store_ring,
     tma_ring,
 )
 from targets.tile_kernels import finish, index, kernel_block, wgmma_matmul
