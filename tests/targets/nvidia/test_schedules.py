@@ -26,10 +26,12 @@ from treadle.errors import InternalError
 from treadle.ir.core import ImplicitBuilder
 from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
 from treadle.layout.tile_layout import TileLayout
+from treadle.machine import target_spec
 from treadle.targets.interface import CompiledKernel, TensorMapParam
 from treadle.targets.nvidia.sass import loops, parse
 from treadle.targets.nvidia.stmatrix import StmatrixPlan, stmatrix_plan
 from treadle.targets.registry import backend
+from treadle.verify.check import verify_kernel
 
 PROGRAMS: dict[str, Callable[[], KernelOp]] = {
     "tma_ring": lambda: tma_ring(512, 512, 1024),
@@ -346,3 +348,13 @@ def test_matrix_stores_compile() -> None:
     ):
         facts = target.assemble(target.emit(kernel)).facts
         assert facts.instructions["STSM"] >= 3 and "STS" not in facts.instructions
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_programs_are_right_by_the_verifier(name: str) -> None:
+    """What is compiled here is proven elsewhere, and the proof can fail: without one of its waits or arrivals a program is wrong."""
+    kernel = PROGRAMS[name]()
+    assert verify_kernel(kernel, target_spec("sm_90a")) == ()
+    needed = next(op for op in kernel.body.walk() if isinstance(op, sync.ArriveOp | sync.WaitOp) and op.parent is not None)
+    needed.detach()
+    assert verify_kernel(kernel, target_spec("sm_90a"))
