@@ -100,6 +100,8 @@ def test_an_array_of_objects_is_refused(fail: Fail) -> None:
     [
         ("TR501", ["compile", "in.mlir", "--target", "sm_10"]),
         ("TR806", ["compile", "in.mlir", "--target", "sim", "--emit", "asm"]),
+        ("TR806", ["compile", "in.mlir", "--target", "sim", "--emit", "artifact", "-o", "out"]),
+        ("TR806", ["compile", "in.mlir", "--target", "sim", "--emit", "binary", "-o", "out"]),
         ("TR805", ["compile", "in.mlir", "--target", "sm_90a", "--emit", "artifact"]),
         ("TR801", ["compile", "in.mlir"]),
         ("TR801", ["compile", "in.mlir", "--target", "sm_90a", "--emit", "sass"]),

@@ -12,6 +12,8 @@ import pytest
 
 from treadle import __version__, artifact
 from treadle.driver import Program
+from treadle.sim.check import CheckResult
+from treadle.tools import run
 from treadle.tools.main import invoke
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -36,6 +38,53 @@ def test_run_checks(capsys: Captured, file: str) -> None:
     assert 0 < record["relative_error"] <= record["outputs"][0]["allowed"]
     assert record["kernels"]
     assert any(remark["pass"] == "set-tile-config" for remark in record["remarks"])
+
+
+RECORD = {
+    "function": str,
+    "target": str,
+    "device": str,
+    "seed": int,
+    "seconds": {"compile": float, "run": float},
+    "inputs": [{"name": str, "dtype": str, "shape": [int]}],
+    "outputs": [{"name": str, "dtype": str, "shape": [int], "relative_error": float, "worst": float, "allowed": float, "correct": bool}],
+    "kernels": [{"name": str, "symbol": str, "workgroup": [int], "shared_bytes": int}],
+    "relative_error": float,
+    "verdict": str,
+    "remarks": [{"kind": str, "pass": str, "subject": str, "text": str}],
+}
+
+
+def check_form(value: Any, form: Any, place: str = "record") -> None:
+    """Every key that is documented is there, no other, each of its type."""
+    if isinstance(form, dict):
+        assert value.keys() == form.keys(), place
+        for key, inner in form.items():
+            check_form(value[key], inner, f"{place}.{key}")
+    elif isinstance(form, list):
+        assert value, f"{place} is empty"
+        for one in value:
+            check_form(one, form[0], f"{place}[]")
+    else:
+        assert type(value) is form, place
+
+
+def test_the_record_of_a_run_has_the_documented_form(capsys: Captured) -> None:
+    check_form(json.loads(out(capsys, "run", SOFTMAX, "--device", "sim", "--check", "--json")), RECORD)
+
+
+def test_the_record_of_devices_has_the_documented_form(capsys: Captured) -> None:
+    form = [{"device": str, "target": str, "available": bool, "description": str}]
+    check_form(json.loads(out(capsys, "devices", "--json")), form)
+
+
+def test_records_hold_no_infinities(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = CheckResult(float("nan"), float("inf"), float("inf"), None, False)
+    monkeypatch.setattr(run, "check_one", lambda *_: endless)
+    shown = out(capsys, "run", SOFTMAX, "--device", "sim", "--check", "--json", status=1)
+    record = json.loads(shown, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    (output,) = record["outputs"]
+    assert [output["relative_error"], output["allowed"], output["worst"], record["relative_error"]] == [None] * 4
 
 
 def test_run_shows_tables(capsys: Captured) -> None:

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 import typer
 
 from treadle import driver
-from treadle.errors import OUTPUT_NEEDED, WRITE_FILE, TreadleError
+from treadle.errors import OUTPUT_NEEDED, TARGET_HAS_NO_STAGE, WRITE_FILE, TreadleError
 from treadle.tools.targets import TargetOption
 
+SIMULATOR = "sim"
 Stage = Literal["tensor", "dispatch", "tile", "schedule", "llvm", "asm", "binary", "artifact"]
 
 
@@ -28,6 +29,8 @@ def compile_file(
         else:
             write(output, text.encode())
         return 0
+    if target == SIMULATOR:
+        raise TreadleError(TARGET_HAS_NO_STAGE, target=target, stage=emit, stages="tensor, dispatch, tile")
     if output is None:
         raise TreadleError(OUTPUT_NEEDED, stage=emit)
     program = driver.compile(file, target=target, function=function)

@@ -1,6 +1,7 @@
 """`treadle run`: compile a file, run it on random or given inputs, and check the result against float64."""
 
 import json as json_text
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +54,7 @@ def run(
     seconds = {"compile": compiled - start, "run": ran - made}
     if json:
         entry = record(program, arrays, results, comparisons, seed, seconds)
-        print(json_text.dumps(entry if scheduled is None else entry | {"schedule": scheduled.record()}, indent=2))
+        print(json_text.dumps(entry if scheduled is None else entry | {"schedule": scheduled.record()}, indent=2, allow_nan=False))
     else:
         show(program, results, comparisons, seconds)
         if scheduled is not None:
@@ -88,6 +89,11 @@ def show(program: driver.Program, results: Sequence[Array], comparisons: Sequenc
     out.print(report.results_table(outputs, comparisons))
 
 
+def finite(value: float) -> float | None:
+    """A number as JSON has them: infinities and NaN are null."""
+    return value if math.isfinite(value) else None
+
+
 def record(
     program: driver.Program,
     arrays: Sequence[Array],
@@ -103,9 +109,9 @@ def record(
         if comparisons:
             one = comparisons[number]
             entry |= {
-                "relative_error": one.relative_error,
-                "worst": one.worst,
-                "allowed": one.allowed,
+                "relative_error": finite(one.relative_error),
+                "worst": finite(one.worst),
+                "allowed": finite(one.allowed),
                 "correct": one.ok,
             }
         outputs.append(entry)
@@ -124,7 +130,7 @@ def record(
             {"name": kernel.name, "symbol": kernel.symbol, "workgroup": list(kernel.block), "shared_bytes": kernel.shared_bytes}
             for kernel in program.manifest.kernels
         ],
-        "relative_error": max((one.relative_error for one in comparisons), default=None),
+        "relative_error": finite(max(one.relative_error for one in comparisons)) if comparisons else None,
         "verdict": None if not comparisons else "correct" if all(one.ok for one in comparisons) else "wrong",
         "remarks": [{"kind": r.kind, "pass": r.pass_name, "subject": r.subject, "text": r.text} for r in program.remarks],
     }
