@@ -80,7 +80,11 @@ def test_the_record_of_devices_has_the_documented_form(capsys: Captured) -> None
 
 def test_records_hold_no_infinities(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = CheckResult(float("nan"), float("inf"), float("inf"), None, False)
-    monkeypatch.setattr(run, "check_one", lambda *_: endless)
+
+    def judged(*_: object) -> CheckResult:
+        return endless
+
+    monkeypatch.setattr(run, "check_one", judged)
     shown = out(capsys, "run", SOFTMAX, "--device", "sim", "--check", "--json", status=1)
     record = json.loads(shown, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     (output,) = record["outputs"]
