@@ -1,7 +1,7 @@
 """Executes a lowered module, its host program and its tile kernels, on NumPy arrays: the device `sim`."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -39,16 +39,30 @@ class _Buffer:
         return strided(self.data, self.offset, self.shape, self.strides, "a buffer")
 
 
-class SimProgram:
-    """A module with one `dispatch.program` and its `tile.kernel`s, ready to run."""
+class Launchable(Protocol):
+    """A kernel that a host program launches. `symbols`: names of its index arguments."""
 
-    def __init__(self, module: builtin.ModuleOp) -> None:
+    symbols: tuple[str, ...]
+
+    def grid(self, symbols: Sequence[int]) -> tuple[int, int, int]:
+        """Workgroups along x, y and z for values of the symbols."""
+        ...
+
+    def launch(self, pointers: Sequence[Pointer], symbols: Sequence[int]) -> None:
+        """Run every workgroup; outputs are written through their pointers."""
+        ...
+
+
+class SimProgram:
+    """A module with one `dispatch.program` and its `tile.kernel`s, ready to run; `make_kernel` says how its kernels are executed."""
+
+    def __init__(self, module: builtin.ModuleOp, make_kernel: Callable[[tile.KernelOp], Launchable] = TileKernel) -> None:
         programs = [op for op in module.body.block.ops if isinstance(op, dispatch.ProgramOp)]
         if len(programs) != 1:
             unreachable(f"a lowered module has one host program, this one has {len(programs)}")
         self._program = programs[0]
         self.name = self._program.sym_name.data
-        self._kernels = {op.sym_name.data: TileKernel(op) for op in module.body.block.ops if isinstance(op, tile.KernelOp)}
+        self._kernels = {op.sym_name.data: make_kernel(op) for op in module.body.block.ops if isinstance(op, tile.KernelOp)}
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Run on arrays of the inputs' storage types; returns one array an output. Raises TreadleError TR721, TR723, TR724."""

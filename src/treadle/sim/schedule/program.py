@@ -10,31 +10,30 @@ from treadle.sim.program import SimProgram
 from treadle.sim.schedule.kernel import ScheduledKernel
 from treadle.sim.schedule.report import Findings, Report
 from treadle.sim.schedule.scheduler import Mode
-from treadle.sim.tile_interpreter import TileKernel
 
 
-class _Kernel(TileKernel):
+class _Kernel:
     """A kernel whose launches run as agents."""
 
     def __init__(self, kernel: tile.KernelOp, findings: Findings, mode: Mode, seed: int) -> None:
-        super().__init__(kernel)
         self._scheduled = ScheduledKernel(kernel)
+        self.symbols = self._scheduled.symbols
+        self.grid = self._scheduled.grid
         self._findings, self._seed = findings, seed
         self._mode: Mode = mode
 
-    def launch(self, pointers: Sequence[Pointer], symbols: Sequence[int], grid: Sequence[int] | None = None) -> None:
+    def launch(self, pointers: Sequence[Pointer], symbols: Sequence[int]) -> None:
+        """Run every workgroup, unless a launch before it came to a deadlock."""
         if self._findings.deadlock is None:
-            self._scheduled.launch(pointers, symbols, self._findings, grid=grid, mode=self._mode, seed=self._seed)
+            self._scheduled.launch(pointers, symbols, self._findings, mode=self._mode, seed=self._seed)
 
 
 class ScheduledProgram(SimProgram):
     """A lowered module, ready to run; findings of all calls add up."""
 
     def __init__(self, module: builtin.ModuleOp, mode: Mode = "late", seed: int = 0) -> None:
-        super().__init__(module)
-        self.findings = Findings()
-        kernels = [op for op in module.body.block.ops if isinstance(op, tile.KernelOp)]
-        self._kernels = {op.sym_name.data: _Kernel(op, self.findings, mode, seed) for op in kernels}
+        self.findings = findings = Findings()
+        super().__init__(module, lambda kernel: _Kernel(kernel, findings, mode, seed))
 
 
 def run_program_scheduled(module: builtin.ModuleOp, arrays: Sequence[Array], mode: Mode = "late", seed: int = 0) -> Report:
