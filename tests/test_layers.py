@@ -16,6 +16,7 @@ FLOORS = (
     ("transforms", "frontends"),
     ("pipelines",),
     ("driver",),
+    ("bench", "timeline"),
     ("lang", "tools"),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -103,6 +103,14 @@ SHARED_TOO_LARGE = Entry(
 )
 OUT_OF_MEMORY = Entry("TR606", "{device} has no {bytes} bytes of memory left", "free arrays or use smaller inputs")
 BAD_BINARY = Entry("TR607", "{device} does not load '{binary}': {reason}", "compile again for this device; a newer driver may be needed")
+BENCH_NEEDS = Entry(
+    "TR611", "measuring needs {what}: {reason}", "install PyTorch for this machine's GPU; `treadle bench --list` works without"
+)
+CAPTURED_CALL = Entry(
+    "TR608",
+    "'{function}' cannot be captured into a graph like this: {reason}",
+    "pass device arrays, and PyTorch tensors or `out=`, or bind the call before the capture",
+)
 ARGUMENT_COUNT = Entry("TR721", "'{function}' takes {expected} array(s), {given} given", "pass one array for each input, in order")
 ARGUMENT_RANK = Entry(
     "TR722", "argument {index} ('{name}') has {given} dimension(s) ({shape}), the program's input has {expected}", "reshape the array"
@@ -113,11 +121,15 @@ ARGUMENT_SHAPE = Entry(
 SIZES_RULED_OUT = Entry(
     "TR724", "'{function}' cannot run on these sizes: {what} ({left} {relation} {right})", "pass arrays of sizes that fit together"
 )
-ARGUMENT_DTYPE = Entry("TR725", "argument {index} ('{name}') has element type {given}, expected {expected}", "convert the array to {expected} first")
+ARGUMENT_DTYPE = Entry(
+    "TR725", "argument {index} ('{name}') has element type {given}, expected {expected}", "convert the array to {expected} first"
+)
 ARGUMENT_DEVICE = Entry(
     "TR726", "argument {index} ('{name}') is on {given}, the program runs on {expected}", "copy the array there, or pass a NumPy array"
 )
-ARGUMENT_STRIDES = Entry("TR727", "argument {index} ('{name}') has strides {given} (elements), expected {expected}", "make the array contiguous")
+ARGUMENT_STRIDES = Entry(
+    "TR727", "argument {index} ('{name}') has strides {given} (elements), expected {expected}", "make the array contiguous"
+)
 ARGUMENT_ALIGNMENT = Entry(
     "TR728",
     "argument {index} ('{name}') starts at an address that is not a multiple of {align}",
@@ -125,6 +137,10 @@ ARGUMENT_ALIGNMENT = Entry(
 )
 ARGUMENT_KIND = Entry(
     "TR729", "argument {index} ('{name}') ({given}) is no array", "pass a NumPy array or an object with DLPack or __cuda_array_interface__"
+)
+OUTPUT_COUNT = Entry("TR730", "'{function}' has {expected} result(s), `out` has {given} array(s)", "pass one array for each result, in order")
+OUTPUT_ARRAY = Entry(
+    "TR731", "`out` array {index} (for '{name}') {what}", "pass an array like the one that a call without `out` returns, of memory of its own"
 )
 USAGE = Entry("TR801", "{message}", "`treadle --help` and `treadle VERB --help` show what is accepted")
 INPUT_SPEC = Entry(
@@ -143,6 +159,14 @@ TARGET_HAS_NO_STAGE = Entry("TR806", "target '{target}' has no stage '{stage}'",
 UNKNOWN_PASS = Entry("TR811", "there is no pass '{name}'", "choose among: {known}")
 PASS_OPTION = Entry("TR812", "option '{option}' of pass '{name}': {reason}", "`treadle opt --list` shows every pass with its options")
 PASS_SYNTAX = Entry("TR813", "cannot read '{rest}' in the passes '{text}'", "write name{{option=value,...}},name,...")
+UNKNOWN_WORKLOAD = Entry(
+    "TR821", "there is no workload or group '{name}'", "`treadle bench --list` shows them; patterns such as 'square-*' work"
+)
+COMPILE_OPTION = Entry(
+    "TR822", "compile option '{text}': {reason}", "write name=value, numbers of a tuple separated by commas; options: {known}"
+)
+NOTHING_TO_TUNE = Entry("TR823", "'{name}' has nothing to tune for {target}: {reason}", "tune a program with a matrix product")
+NO_TIMELINE = Entry("TR824", "no timeline of kernel '{kernel}': {reason}", "{hint}")
 READ_FILE = Entry("TR901", "cannot read '{path}': {reason}", "check the path and its permissions")
 WRITE_FILE = Entry("TR902", "cannot write '{path}': {reason}", "check the path and its permissions")
 KNOB = Entry("TR951", "{name}={value} cannot be read: {reason}", "correct or unset the environment variable")

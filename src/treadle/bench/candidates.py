@@ -1,0 +1,100 @@
+"""What tuning tries: the model's best few tilings of a program's largest contraction, as compile options."""
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.indexing import Contraction
+from treadle.analysis.loop_nest import loop_nest
+from treadle.dialects import dispatch
+from treadle.errors import NOTHING_TO_TUNE, TreadleError
+from treadle.frontends import mlir
+from treadle.ir.dialects import builtin
+from treadle.ir.passes import run_passes
+from treadle.machine import TargetSpec, target_spec
+from treadle.options import CompileOptions
+from treadle.pipelines import tensor_passes
+from treadle.plan.tile_config import ContractionShape, contraction_cost, role_cost, role_tiles, tiles_for
+from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
+
+UNKNOWN_EXTENT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A contraction to tune: its sizes, the matrix instruction ("fma" for none), bytes of an operand's and a result's element."""
+
+    kernel: str
+    shape: ContractionShape
+    instruction: str
+    operand_bytes: int
+    result_bytes: int
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds, unknown sizes counted as 4096."""
+        shape = self.shape
+        return prod(UNKNOWN_EXTENT if size is None else size for size in (shape.batch, shape.m, shape.n, shape.k))
+
+
+def problem_of(text: str, name: str, target: str, options: CompileOptions) -> Problem:
+    """The largest contraction of a program. Raises TR823 where there is none."""
+    module = mlir.load(text + "\n", name)
+    run_passes(module, [*tensor_passes(), SetTileConfigPass(target, options.allow_tf32)])
+    found = [p for op in module.body.block.ops if isinstance(op, dispatch.KernelOp) and (p := _problem(op)) is not None]
+    if not found:
+        raise TreadleError(NOTHING_TO_TUNE, name=name, target=target, reason="no kernel is a contraction")
+    return max(found, key=lambda problem: problem.work)
+
+
+def _problem(kernel: dispatch.KernelOp) -> Problem | None:
+    nest = loop_nest(kernel)
+    config = kernel.attributes["config"]
+    if not isinstance(nest.computation, Contraction) or not isinstance(config, builtin.DictionaryAttr):
+        return None
+    sizes: dict[str, int | None] = {}
+    chosen: list[int] = []
+    for role in ("m", "n", "k"):
+        value = config.data[f"{role}_axis"]
+        axis = value.value.data if isinstance(value, builtin.IntegerAttr) else -1
+        sizes[role] = nest.axes[axis].size.as_int() if axis >= 0 else 1
+        chosen.append(axis)
+    batch = [axis.size.as_int() for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in chosen]
+    whole = None if None in batch else prod(size for size in batch if size is not None)
+    named = config.data["instruction"]
+    operand = max(element_bytes(a.element) for a in nest.accesses if not a.is_result)
+    result = max(element_bytes(a.element) for a in nest.accesses if a.is_result)
+    instruction = named.data if isinstance(named, builtin.StringAttr) else "fma"
+    return Problem(kernel.sym_name.data, ContractionShape(whole, sizes["m"], sizes["n"], sizes["k"]), instruction, operand, result)
+
+
+def candidates(problem: Problem, target: str, base: CompileOptions, count: int) -> list[CompileOptions]:
+    """At most `count` options beside the compiler's own choice, which comes first: kernels of roles and plain ones, each best first by
+    its model, in turn (the models' units differ).
+    """
+    spec = target_spec(target)
+    roles, plain = _role_options(problem, spec, base), _plain_options(problem, spec, base)
+    found = [base]
+    while len(found) <= count and (roles or plain):
+        for ranked in (roles, plain):
+            if ranked and len(found) <= count:
+                chosen = ranked.pop(0)
+                if chosen not in found:
+                    found.append(chosen)
+    return found
+
+
+def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
+    if problem.instruction == "fma" or spec.bulk_tensor is None or spec.instruction(problem.instruction).operands != "shared":
+        return []
+    tiles = role_tiles(spec.instruction(problem.instruction), spec, problem.operand_bytes, problem.result_bytes)
+    ranked = sorted(tiles, key=lambda tile: role_cost(tile, problem.shape, spec, problem.operand_bytes))
+    return [replace(base, tile=(t.m, t.n, t.k), warps=(t.warps, 1), ring=t.slots, groups=t.groups) for t in ranked]
+
+
+def _plain_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
+    instruction = None if problem.instruction == "fma" else spec.instruction(problem.instruction)
+    tiles = sorted(tiles_for(instruction, spec, problem.operand_bytes), key=lambda tile: contraction_cost(tile, problem.shape, spec))
+    depths = (0, 1) if base.stages == 1 else (base.stages,)
+    plain = replace(base, ring=0, groups=1)
+    return [replace(plain, tile=(t.m, t.n, t.k), warps=(t.warps_m, t.warps_n), stages=depth) for t in tiles for depth in depths]

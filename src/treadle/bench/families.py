@@ -1,0 +1,145 @@
+"""Families of workloads: functions from sizes and types to `Workload` records, with their MLIR text."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from treadle.bench.texts import Body, Function, Value
+from treadle.bench.workload import TensorSpec, Workload
+from treadle.options import CompileOptions
+
+OUTPUT_TYPES = {"f8E4M3FN": "bf16", "f8E5M2": "bf16", "i8": "i32"}
+
+
+def matmul(name: str, group: str, m: int, n: int, k: int, dtype: str, *, transposed: bool = True, tf32: bool = False) -> Workload:
+    """X @ w.T with w (N, K) as linear layers keep it, or x @ w with w (K, N) where not `transposed`."""
+    result = OUTPUT_TYPES.get(dtype, dtype)
+    letters = "nk" if transposed else "kn"
+
+    def write(rows: int, columns: int) -> str:
+        f = Function("matmul")
+        x = f.argument("x", (rows, k), dtype)
+        w = f.argument("w", (columns, k) if transposed else (k, columns), dtype)
+        return f.text(f.cast(f.contract(f"mk,{letters}->mn", x, w), result))
+
+    quantised = {"f8E4M3FN": "scaled_mm", "i8": "int_mm"}
+    peer = quantised.get(dtype, "linear" if transposed else "matmul")
+    weight = TensorSpec("w", (n, k), dtype, columns=0) if transposed else TensorSpec("w", (k, n), dtype, columns=1)
+    return Workload(
+        name,
+        group,
+        f"{m}x{n}x{k} {'tf32' if tf32 else dtype}, w {'(N,K)' if transposed else '(K,N)'}",
+        (TensorSpec("x", (m, k), dtype, rows=0), weight),
+        (TensorSpec("y", (m, n), result, rows=0, columns=1),),
+        m,
+        n,
+        2 * m * n * k,
+        peer,
+        write,
+        CompileOptions(allow_tf32=tf32),
+    )
+
+
+Epilogue = Callable[[Body, list[str]], Sequence[str]]
+
+
+def _gelu(body: Body, taken: list[str]) -> Sequence[str]:
+    return [body.gelu_tanh(body.binary("arith.addf", taken[0], taken[1]))]
+
+
+def _bias(body: Body, taken: list[str]) -> Sequence[str]:
+    return [body.binary("arith.addf", taken[0], taken[1])]
+
+
+def _silu_two(body: Body, taken: list[str]) -> Sequence[str]:
+    return [taken[0], body.silu(taken[0])]
+
+
+EPILOGUES: dict[str, tuple[Epilogue, bool, int]] = {
+    "linear_bias_gelu": (_gelu, True, 1),
+    "linear_bias": (_bias, True, 1),
+    "linear_silu_two": (_silu_two, False, 2),
+}
+"""Name (also the peer's): the scalar function, whether it takes a bias, how many outputs it has."""
+
+
+def epilogue(name: str, group: str, kind: str, m: int, n: int, k: int, dtype: str) -> Workload:
+    """A linear layer followed by one of `EPILOGUES` in the same program."""
+    scalar, has_bias, outputs = EPILOGUES[kind]
+
+    def write(rows: int, columns: int) -> str:
+        f = Function(kind)
+        x, w = f.argument("x", (rows, k), dtype), f.argument("w", (columns, k), dtype)
+        bias = [f.argument("bias", (columns,), dtype)] if has_bias else []
+        y = f.contract("mk,nk->mn", x, w)
+        return f.text(*f.elementwise("mn,n->mn" if bias else "mn->mn", [y, *bias], [dtype] * outputs, scalar))
+
+    inputs = (TensorSpec("x", (m, k), dtype, rows=0), TensorSpec("w", (n, k), dtype, columns=0))
+    bias = (TensorSpec("bias", (n,), dtype, columns=0),) if has_bias else ()
+    made = tuple(TensorSpec(f"y{i}", (m, n), dtype, rows=0, columns=1) for i in range(outputs))
+    title = f"{kind.replace('_', '+')} {m}x{n}x{k} {dtype}"
+    return Workload(name, group, title, inputs + bias, made, m, n, 2 * m * n * k, kind, write)
+
+
+def gated(name: str, group: str, m: int, n: int, k: int, dtype: str, *, outputs: int = 1) -> Workload:
+    """silu(x @ wg.T) * (x @ wu.T): two matmuls that share an operand. With three outputs the two products are returned as well."""
+
+    def write(rows: int, columns: int) -> str:
+        f = Function("gated")
+        x, wg, wu = (f.argument(a, (size, k), dtype) for a, size in (("x", rows), ("wg", columns), ("wu", columns)))
+        gate, up = f.contract("mk,nk->mn", x, wg), f.contract("mk,nk->mn", x, wu)
+
+        def combine(body: Body, taken: list[str]) -> Sequence[str]:
+            product = body.binary("arith.mulf", body.silu(taken[0]), taken[1])
+            return [product] if outputs == 1 else [*taken, product]
+
+        return f.text(*f.elementwise("mn,mn->mn", [gate, up], [dtype] * outputs, combine))
+
+    weights = tuple(TensorSpec(w, (n, k), dtype, columns=0) for w in ("wg", "wu"))
+    made = tuple(TensorSpec(f"y{i}", (m, n), dtype, rows=0, columns=1) for i in range(outputs))
+    title = f"silu(x Wg)*(x Wu) {m}x{n}x{k} {dtype}, {outputs} output{'s' if outputs > 1 else ''}"
+    peer = "gated" if outputs == 1 else "gated_three"
+    return Workload(name, group, title, (TensorSpec("x", (m, k), dtype, rows=0), *weights), made, m, n, 4 * m * n * k, peer, write)
+
+
+def batch_matmul(name: str, group: str, batch: int, m: int, n: int, k: int, dtype: str) -> Workload:
+    """X (B, M, K) @ w (B, K, N)."""
+
+    def write(rows: int, columns: int) -> str:
+        f = Function("batch_matmul")
+        x, w = f.argument("x", (batch, rows, k), dtype), f.argument("w", (batch, k, columns), dtype)
+        return f.text(f.cast(f.contract("bmk,bkn->bmn", x, w), dtype))
+
+    inputs = (TensorSpec("x", (batch, m, k), dtype, rows=1), TensorSpec("w", (batch, k, n), dtype, columns=2))
+    made = (TensorSpec("y", (batch, m, n), dtype, rows=1, columns=2),)
+    return Workload(name, group, f"{batch} x {m}x{n}x{k} {dtype}", inputs, made, m, n, 2 * batch * m * n * k, "matmul", write)
+
+
+def row_sums(name: str, group: str, m: int, n: int, dtype: str) -> Workload:
+    """Sums of the rows of (M, N), in f32."""
+
+    def write(rows: int, columns: int) -> str:
+        f = Function("row_sums")
+        return f.text(f.reduce_rows(f.argument("x", (rows, columns), dtype), "arith.addf", "0.000000e+00"))
+
+    inputs, made = (TensorSpec("x", (m, n), dtype, rows=0),), (TensorSpec("y", (m,), "f32", rows=0),)
+    return Workload(name, group, f"row sums of {m}x{n} {dtype}", inputs, made, m, n, m * n, "row_sums", write)
+
+
+def softmax(name: str, group: str, m: int, n: int, dtype: str) -> Workload:
+    """Softmax over the rows of (M, N): maximum, exponentials, sum, quotient, in f32."""
+
+    def write(rows: int, columns: int) -> str:
+        f = Function("softmax")
+        x = f.argument("x", (rows, columns), dtype)
+        top = f.reduce_rows(x, "arith.maximumf", "0xFF800000")
+        (e,) = f.elementwise("mn,m->mn", [x, top], ["f32"], lambda b, t: [b.unary("math.exp", b.binary("arith.subf", t[0], t[1]))])
+        total: Value = f.reduce_rows(e, "arith.addf", "0.000000e+00")
+        return f.text(*f.elementwise("mn,m->mn", [e, total], [dtype], lambda b, t: [b.binary("arith.divf", t[0], t[1])]))
+
+    inputs, made = (TensorSpec("x", (m, n), dtype, rows=0),), (TensorSpec("y", (m, n), dtype, rows=0),)
+    return Workload(name, group, f"softmax of {m}x{n} {dtype}", inputs, made, m, n, 5 * m * n, "softmax", write)
+
+
+def titled(workload: Workload, title: str) -> Workload:
+    """The workload under another title."""
+    return replace(workload, title=f"{title}: {workload.title}")

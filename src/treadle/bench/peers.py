@@ -1,0 +1,76 @@
+"""The peers: each workload in PyTorch, eager (cuBLAS, cuDNN and its own kernels) and through torch.compile.
+
+PyTorch is imported when a peer is made, never with this module.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from treadle import errors
+from treadle.bench.workload import Workload
+from treadle.errors import TreadleError
+
+EAGER, COMPILED = "torch", "torch.compile"
+PEERS = (EAGER, COMPILED)
+Peer = Callable[..., Any]
+
+
+def require_torch() -> None:
+    """Raises TR611 where PyTorch is not installed; imports nothing."""
+    if find_spec("torch") is None:
+        raise TreadleError(errors.BENCH_NEEDS, what="PyTorch", reason="it is not installed")
+
+
+def functions() -> dict[str, Peer]:
+    """The function of each name that a workload may have as `peer`; arguments as the workload's inputs."""
+    torch: Any = import_module("torch")
+    f: Any = torch.nn.functional
+
+    def linear(x: Any, w: Any) -> Any:
+        return f.linear(x, w)
+
+    def scaled_mm(x: Any, w: Any) -> Any:
+        one = torch.ones((), device=x.device)
+        return torch._scaled_mm(x, w.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+    def int_mm(x: Any, w: Any) -> Any:
+        return torch._int_mm(x, w.t())
+
+    def linear_bias(x: Any, w: Any, bias: Any) -> Any:
+        return f.linear(x, w, bias)
+
+    def linear_bias_gelu(x: Any, w: Any, bias: Any) -> Any:
+        return f.gelu(f.linear(x, w, bias), approximate="tanh")
+
+    def linear_silu_two(x: Any, w: Any) -> Any:
+        y = f.linear(x, w)
+        return y, f.silu(y)
+
+    def gated(x: Any, wg: Any, wu: Any) -> Any:
+        return f.silu(f.linear(x, wg)) * f.linear(x, wu)
+
+    def gated_three(x: Any, wg: Any, wu: Any) -> Any:
+        gate, up = f.linear(x, wg), f.linear(x, wu)
+        return gate, up, f.silu(gate) * up
+
+    def row_sums(x: Any) -> Any:
+        return x.sum(dim=-1)
+
+    def softmax(x: Any) -> Any:
+        return f.softmax(x, dim=-1)
+
+    named = (linear, scaled_mm, int_mm, linear_bias, linear_bias_gelu, linear_silu_two, gated, gated_three, row_sums, softmax)
+    return {function.__name__: function for function in named} | {"matmul": torch.matmul}
+
+
+def make_peer(kind: str, workload: Workload) -> Peer:
+    """The peer `EAGER` or `COMPILED` of a workload; returns one tensor or a tuple of them."""
+    torch: Any = import_module("torch")
+    torch.backends.cuda.matmul.allow_tf32 = workload.options.allow_tf32
+    function = functions()[workload.peer]
+    if kind == EAGER:
+        return function
+    torch._dynamo.reset()  # the compiled function of one workload must not be taken for the next one's
+    return torch.compile(function, mode="max-autotune-no-cudagraphs", fullgraph=True, dynamic=False)

@@ -1,0 +1,58 @@
+"""What a workload is: inputs and outputs, the text for any number of rows and columns, its work, and its peer's name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from treadle.bench.texts import element_bytes
+from treadle.options import CompileOptions
+
+Text = Callable[[int, int], str]
+_USUAL = CompileOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or output. `rows`, `columns`: the axis along which the workload's rows or columns lie, None where there is none."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    rows: int | None = None
+    columns: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the dense array."""
+        return prod(self.shape) * element_bytes(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One row of the suite.
+
+    `text(rows, columns)` is the function for so many rows and columns of its result: the whole of it is compiled, a sample is evaluated in
+    float64. `flop`: arithmetic operations counted as is usual (2 M N K). `peer`: a function of `peers.py`.
+    """
+
+    name: str
+    group: str
+    title: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    rows: int
+    columns: int
+    flop: int
+    peer: str
+    write: Text
+    options: CompileOptions = _USUAL
+
+    @property
+    def text(self) -> str:
+        """The MLIR text of the whole workload."""
+        return self.write(self.rows, self.columns)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all inputs and outputs, each moved once."""
+        return sum(spec.bytes for spec in (*self.inputs, *self.outputs))
