@@ -14,7 +14,7 @@ from treadle import __version__, artifact
 from treadle.driver import Program
 from treadle.sim.check import CheckResult
 from treadle.tools import run
-from treadle.tools.main import invoke
+from treadle.tools.main import VERBS, invoke
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOFTMAX, LINEAR = str(EXAMPLES / "softmax.mlir"), str(EXAMPLES / "linear_bias_gelu.mlir")
@@ -198,6 +198,39 @@ assert "numpy" not in sys.modules, "importing treadle imports numpy"
 program = treadle.compile(sys.argv[1], target="sm_90a")
 print(program.manifest.function, program.remarks[0].kind, "xdsl" in sys.modules, "llvmlite" in sys.modules)
 """
+
+
+LIGHT = """
+import sys
+from treadle.tools.main import invoke
+assert invoke(sys.argv[1:]) == 0
+print([name for name in ("numpy", "xdsl", "rich", "treadle.bench", "treadle.verify") if name in sys.modules], file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["compile", LINEAR, "--target", "gfx1100", "--emit", "artifact", "-o"]])
+def test_a_verb_does_not_wait_for_the_others(tmp_path: Path, arguments: list[str]) -> None:
+    """The version, and a compilation that the cache holds, import no framework, no NumPy and no other verb."""
+    words = [*arguments, *([str(tmp_path / "out")] if "-o" in arguments else [])]
+    environment = {**os.environ, "TREADLE_CACHE_DIR": str(tmp_path / "cache")}
+    runs = [
+        subprocess.run([sys.executable, "-c", LIGHT, *words], capture_output=True, text=True, check=True, env=environment) for _ in range(2)
+    ]
+    assert runs[1].stderr.strip() == "[]"
+
+
+def test_every_verb_shows_its_help(capsys: Captured) -> None:
+    shown = out(capsys, "--help")
+    for verb in VERBS:
+        assert f" {verb} " in shown
+        assert f"treadle {verb}" in out(capsys, verb, "-h")
+
+
+def test_no_verb_shows_the_help(capsys: Captured) -> None:
+    assert invoke([]) == 2
+    shown = capsys.readouterr()
+    assert "Usage: treadle" in shown.out
+    assert shown.err == ""
 
 
 def test_a_start_from_the_cache_loads_no_compiler(tmp_path: Path) -> None:

@@ -2,23 +2,46 @@
 
 import os
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from treadle import __version__
 from treadle.errors import USAGE, TreadleError
-from treadle.tools import bench as bench_verb
-from treadle.tools import compile as compile_verb
-from treadle.tools import devices as devices_verb
-from treadle.tools import explain as explain_verb
-from treadle.tools import opt as opt_verb
-from treadle.tools import run as run_verb
-from treadle.tools import verify as verify_verb
-from treadle.tools.diagnostics import report_internal_error, report_user_error
+from treadle.tools.diagnostics import EXIT_USER_ERROR, report_internal_error, report_user_error
+
+VERBS = {
+    "run": "treadle.tools.run:run",
+    "compile": "treadle.tools.compile:compile_file",
+    "opt": "treadle.tools.opt:opt",
+    "explain": "treadle.tools.explain:explain",
+    "verify": "treadle.tools.verify:verify",
+    "devices": "treadle.tools.devices:devices",
+    "bench": "treadle.tools.bench:bench",
+}
+"""Module and function of each verb; a verb is imported when it is called, since no verb should wait for what the others need."""
+
+
+class Verbs(TyperGroup):
+    """The verbs as commands, in the order of `VERBS`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in VERBS:
+            return None
+        module, _, function = VERBS[cmd_name].partition(":")
+        verb = typer.Typer(add_completion=False)
+        verb.command(cmd_name)(getattr(import_module(module), function))
+        return typer.main.get_command(verb)
+
 
 app = typer.Typer(
     name="treadle",
+    cls=Verbs,
     help="Compile tensor programs (MLIR) to GPU kernels, and run them.",
     add_completion=False,
     no_args_is_help=True,
@@ -39,24 +62,17 @@ def root(
     """Compile tensor programs (MLIR) to GPU kernels, and run them."""
 
 
-app.command("run")(run_verb.run)
-app.command("compile")(compile_verb.compile_file)
-app.command("opt")(opt_verb.opt)
-app.command("explain")(explain_verb.explain)
-app.command("verify")(verify_verb.verify)
-app.command("devices")(devices_verb.devices)
-app.command("bench")(bench_verb.bench)
-
-
 def invoke(arguments: list[str]) -> int:
     """Run the command on `arguments`; prints to stdout and stderr and returns the exit status."""
     try:
-        status = app(arguments, standalone_mode=False)
+        status = app(arguments, prog_name="treadle", standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except TreadleError as error:
         return report_user_error(error)
     except typer.TyperException as error:
+        if not error.format_message():  # no verb: the help has been printed
+            return EXIT_USER_ERROR
         return report_user_error(TreadleError(USAGE, message=error.format_message()))
     except (typer.Abort, KeyboardInterrupt):
         return 130
