@@ -70,13 +70,13 @@ def _problem(kernel: dispatch.KernelOp) -> Problem | None:
 
 def candidates(problem: Problem, target: str, base: CompileOptions, count: int) -> list[CompileOptions]:
     """At most `count` options beside the compiler's own choice, which comes first: kernels of roles and plain ones, each best first by
-    its model, in turn (the models' units differ).
+    its model, two of roles for one plain (the models' units differ).
     """
     spec = target_spec(target)
     roles, plain = _role_options(problem, spec, base), _plain_options(problem, spec, base)
     found = [base]
     while len(found) <= count and (roles or plain):
-        for ranked in (roles, plain):
+        for ranked in (roles, roles, plain):
             if ranked and len(found) <= count:
                 chosen = ranked.pop(0)
                 if chosen not in found:
