@@ -58,8 +58,7 @@ def test_results_feed_calls_and_other_libraries(program: GpuProgram) -> None:
     with torch.cuda.stream(side):
         u = torch.randn(100_000, device="cuda")
         (s,) = program(u, u)
-        assert s.stream == side.cuda_stream
-        assert torch.equal(torch.from_dlpack(s), u + u + u)
+        assert torch.equal(s, u + u + u)
 
 
 def test_wrong_arguments(program: GpuProgram) -> None:
@@ -76,7 +75,7 @@ def test_wrong_arguments(program: GpuProgram) -> None:
         with pytest.raises(TreadleError) as caught:
             program(*arrays)
         assert caught.value.code == code
-    np.testing.assert_array_equal(program(np.zeros(128, np.float32)[::2], x)[0].numpy(), np.zeros(64))
+    np.testing.assert_array_equal(program(np.zeros(128, np.float32)[::2], x)[0].cpu().numpy(), np.zeros(64))
 
 
 def test_beyond_the_device(device: CudaDevice, cubin: bytes) -> None:

@@ -21,17 +21,24 @@ class hipMemcpyKind(IntEnum):
     hipMemcpyDeviceToHost = 2
 
 
+class hipStreamCaptureStatus(IntEnum):
+    hipStreamCaptureStatusNone = 0
+    hipStreamCaptureStatusActive = 1
+
+
 class FakeHip:
     """The functions that the HIP device uses; `calls` lists names and arguments in order."""
 
     hipError_t = hipError_t
     hipMemcpyKind = hipMemcpyKind
+    hipStreamCaptureStatus = hipStreamCaptureStatus
 
     def __init__(self, arch: str = "gfx942:sramecc+:xnack-", memory_bytes: int = 1 << 24) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.room = memory_bytes
         self.memory: dict[int, Any] = {}
         self.arch = arch
+        self.captured: set[Any] = set()
 
     def names(self) -> list[str]:
         return [call[0] for call in self.calls]
@@ -81,6 +88,9 @@ class FakeHip:
     def hipStreamSynchronize(self, stream: Any) -> tuple[hipError_t]:
         self.calls.append(("hipStreamSynchronize", stream))
         return (hipError_t.hipSuccess,)
+
+    def hipStreamIsCapturing(self, stream: Any) -> tuple[hipError_t, hipStreamCaptureStatus]:
+        return hipError_t.hipSuccess, hipStreamCaptureStatus(int(stream in self.captured))
 
     def hipDeviceSynchronize(self) -> tuple[hipError_t]:
         self.calls.append(("hipDeviceSynchronize",))

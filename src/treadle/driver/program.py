@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from treadle import artifact
 from treadle.artifact import MANIFEST_FILE, Manifest
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from treadle.driver.lowering import Lowered
     from treadle.plan.argument_layout import Layouts
     from treadle.runtime.arrays import ArrayView
+    from treadle.runtime.call_cache import CallCache
     from treadle.runtime.device import Device, LoadedProgram
     from treadle.sim.reference import ReferenceResult
 
@@ -31,6 +32,11 @@ def remarks_from_json(text: bytes) -> tuple[Remark, ...]:
         Remark(row["kind"], row["pass"], row["subject"], row["text"], SourceLocation(*row["location"]) if row["location"] else None)
         for row in json.loads(text)
     )
+
+
+def _each(out: Any) -> "Sequence[Any]":
+    """The arrays of an `out` argument."""
+    return cast("Sequence[Any]", out) if isinstance(out, (tuple, list)) else (out,)
 
 
 class Program:
@@ -80,6 +86,12 @@ class Program:
         return MappingProxyType(self._texts().stages)
 
     @cached_property
+    def _calls(self) -> "CallCache":
+        from treadle.runtime.call_cache import CallCache
+
+        return CallCache(self.manifest)
+
+    @cached_property
     def _loaded(self) -> "LoadedProgram":
         return self._open_device().load(self.manifest, self.files)
 
@@ -88,16 +100,46 @@ class Program:
         """The device it runs on, in words."""
         return self._loaded.device_name
 
-    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+    def __call__(self, *arrays: Any, out: Any = None) -> tuple[Any, ...]:
         """Run on arrays (NumPy, or anything with DLPack or `__cuda_array_interface__`); returns one array an output.
 
+        On a GPU the call only enqueues work: on PyTorch's current stream where PyTorch is loaded, else on the default stream. Results are
+        PyTorch tensors, from PyTorch's allocator, if a PyTorch tensor of the GPU is among the arguments, else `DeviceArray`s.
+        `out`: an array or a sequence of arrays to fill and return instead, laid out as results are and apart from the arguments.
+
         Arrays on the device are read where they are, whatever their strides and addresses: the first call with a class of layouts
-        compiles a variant for it (`variant_for`). Arrays of the host are copied to a GPU.
+        compiles a variant for it (`variant_for`). Arrays of the host are copied to a GPU. A call whose kinds of arguments were seen before
+        may be captured into a CUDA graph, if the arguments are PyTorch tensors or the results are given.
         Raises TreadleError for a wrong number, type, shape or device of arguments, strides that run backwards, or sizes that the
         program rules out.
         """
+        if out is None:
+            form, pointers, key = self._calls.find(arrays)
+            return self._first_call(arrays, None, key) if form is None else form.run(pointers, arrays, None)
+        outs = _each(out)
+        form, pointers, key = self._calls.find((*arrays, *outs))
+        return self._first_call(arrays, outs, key) if form is None else form.run(pointers, arrays, outs)
+
+    def _first_call(self, arrays: "Sequence[Any]", outs: "Sequence[Any] | None", key: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A call of a form that was not met before, with all checks."""
         views = self._views(arrays)
-        return self._variant(views)._loaded.run(views)
+        loaded = self._variant(views)._loaded
+        # The first tensor of the process makes PyTorch's types known.
+        key = key or self._calls.find((*arrays, *(outs or ())))[2]
+        form = loaded.form(views, outs) if key else None
+        results = loaded.run(views, outs)
+        if form is not None:
+            self._calls.learn(key, form)
+        return results
+
+    def bind(self, *arrays: Any, out: Any = None) -> "Callable[[], tuple[Any, ...]]":
+        """The call on these arrays as an object (`BoundCall`) that takes no arguments: calling it only enqueues the launches.
+
+        Arguments must lie on the device, and stay where they are. Results and temporaries belong to the object and are overwritten by every
+        call; `out` as for a call. The object may be called while a CUDA graph is captured, which then must not outlive it.
+        """
+        views = self._views(arrays)
+        return self._variant(views)._loaded.bind(views, None if out is None else _each(out))
 
     def variant_for(self, *arrays: Any) -> "Program":
         """The program that a call on these arrays runs: this one where they are laid out as it declares, else the variant for them."""

@@ -8,7 +8,7 @@ from treadle.artifact import Manifest, TensorRecord
 from treadle.errors import TreadleError
 from treadle.plan.argument_layout import MAX_STRIDE, WIDEST_BYTES, ArgumentLayout, Layouts, classify
 from treadle.plan.invocation import Invocation, InvocationPlan
-from treadle.runtime.arrays import ArrayView, HostArray, element, row_major, same_bits, view, view_of_numpy
+from treadle.runtime.arrays import ArrayForm, ArrayView, HostArray, element, row_major, same_bits, view, view_of_numpy
 
 
 def views_of(manifest: Manifest, arrays: Sequence[Any]) -> list[ArrayView]:
@@ -101,3 +101,29 @@ def _class_of(array: ArrayView, index: int, record: TensorRecord) -> ArgumentLay
     if array.address % size:
         raise TreadleError(errors.ARGUMENT_ALIGNMENT, index=index, name=record.name, align=size)
     return layout
+
+
+def given_outputs(manifest: Manifest, out: Sequence[Any], forms: Sequence[ArrayForm]) -> list[ArrayView]:
+    """Views of the arrays that a caller gives for the results, which must be of these forms. Raises TR730, TR731, TR729."""
+    if len(out) != len(forms):
+        raise TreadleError(errors.OUTPUT_COUNT, function=manifest.function, expected=len(forms), given=len(out))
+    buffers = {buffer.name: buffer for buffer in manifest.buffers}
+    views: list[ArrayView] = []
+    for index, (array, record, form) in enumerate(zip(out, manifest.outputs, forms, strict=True)):
+        given, align = view(array, record.name, index), buffers[record.buffer].align
+        place = f"{form.kind}:{form.ordinal}"
+        if (given.kind, given.device) != (form.kind, form.ordinal):
+            what = f"is on {given.place}, the program runs on {place}"
+        elif given.dtype != form.element_type and not same_bits(given.dtype, form.element_type):
+            what = f"has element type {given.dtype or 'unknown'}, the result has {form.element_type}"
+        elif given.shape != form.shape:
+            what = f"has shape {list(given.shape)}, the result has {list(form.shape)}"
+        elif not _has_strides(given, form.strides):
+            what = f"has strides {list(given.strides)} (elements), the result has {list(form.strides)}"
+        elif not _has_align(given, align):
+            what = f"starts at an address that is not a multiple of {align}"
+        else:
+            views.append(given)
+            continue
+        raise TreadleError(errors.OUTPUT_ARRAY, index=index, name=record.name, what=what)
+    return views

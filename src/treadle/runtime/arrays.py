@@ -1,13 +1,12 @@
 """Element types and arrays at the border between Treadle and the world.
 
 An array comes in as `ArrayView`: address, shape, strides in elements, element type and place. Views are taken from NumPy, PyTorch (by its
-own methods: the cheapest way), DLPack and `__cuda_array_interface__`, in this order.
+own methods: the cheapest way), Treadle's results, DLPack and `__cuda_array_interface__`, in this order.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from treadle import errors
 from treadle.errors import InternalError, TreadleError
-from treadle.runtime import dlpack
+from treadle.runtime import dlpack, torch_tensors
 
 HostArray: TypeAlias = NDArray[Any]
 Kind = Literal["cpu", "cuda", "hip"]
@@ -59,29 +58,6 @@ _TYPES: Final = (
 _BY_NAME: Final[Mapping[str, ElementType]] = {t.name: t for t in _TYPES}
 _BY_NUMPY: Final[Mapping[np.dtype[Any], str]] = {t.numpy: t.name for t in reversed(_TYPES)}
 _BY_DLPACK: Final[Mapping[tuple[int, int], str]] = {t.dlpack: t.name for t in reversed(_TYPES)}
-_BY_TORCH: Final[Mapping[str, str]] = {
-    "torch.float64": "f64",
-    "torch.float32": "f32",
-    "torch.float16": "f16",
-    "torch.bfloat16": "bf16",
-    "torch.float8_e4m3fn": "f8E4M3FN",
-    "torch.float8_e4m3fnuz": "f8E4M3FNUZ",
-    "torch.float8_e5m2": "f8E5M2",
-    "torch.float8_e5m2fnuz": "f8E5M2FNUZ",
-    "torch.int64": "i64",
-    "torch.int32": "i32",
-    "torch.int16": "i16",
-    "torch.int8": "i8",
-    "torch.bool": "i1",
-    "torch.uint64": "ui64",
-    "torch.uint32": "ui32",
-    "torch.uint16": "ui16",
-    "torch.uint8": "ui8",
-}
-
-
-_torch_names: dict[Any, str] = {}
-"""MLIR names of the PyTorch types that were met; by the type object, since its text takes a microsecond."""
 
 
 def dtype_names() -> tuple[str, ...]:
@@ -127,6 +103,16 @@ class ArrayView:
         return self.kind if self.kind == "cpu" else f"{self.kind}:{self.device}"
 
 
+class ArrayForm(NamedTuple):
+    """What an array is like, wherever its memory is. Strides are in elements, `element_type` is the MLIR name."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    element_type: str
+    kind: Kind
+    ordinal: int
+
+
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides in elements of a dense array."""
     strides: list[int] = []
@@ -148,8 +134,13 @@ def view(array: Any, name: str, index: int) -> ArrayView:
     """The view of any array; name and index of the argument are for the error. Raises TR729 for what is no array."""
     if isinstance(array, np.ndarray):
         return view_of_numpy(array)  # pyright: ignore[reportUnknownArgumentType]
-    if type(array).__module__.partition(".")[0] == "torch" and hasattr(array, "data_ptr"):
+    if torch_tensors.is_tensor(array):
+        if array.is_neg():  # the imaginary part of a conjugate: its memory has the other sign
+            given = "a lazily negated tensor: call its resolve_neg()"
+            raise TreadleError(errors.ARGUMENT_KIND, index=index, name=name, given=given)
         return _view_of_torch(array)
+    if isinstance(form := getattr(array, "form", None), ArrayForm):
+        return ArrayView(array.address, form.shape, form.strides, form.element_type, form.kind, form.ordinal, array)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return _view_of_dlpack(array)
     if (interface := getattr(array, "__cuda_array_interface__", None)) is not None:
@@ -165,10 +156,8 @@ def _view_of_torch(tensor: Any) -> ArrayView:
     where = tensor.device
     kind: Kind = "cpu"
     if where.type == "cuda":
-        kind = "hip" if sys.modules["torch"].version.hip else "cuda"
-    dtype = _torch_names.get(tensor.dtype)
-    if dtype is None:
-        dtype = _torch_names[tensor.dtype] = _BY_TORCH.get(str(tensor.dtype), "")
+        kind = "hip" if torch_tensors.gpu_kind() == "hip" else "cuda"
+    dtype = torch_tensors.dtype_name(tensor)
     shape, strides, address = tuple(tensor.shape), tensor.stride(), tensor.data_ptr()
     host = dlpack.host_array(address, shape, strides, numpy_dtype(dtype), tensor) if kind == "cpu" and dtype else None
     return ArrayView(address, shape, strides, dtype, kind, where.index or 0, tensor, host)

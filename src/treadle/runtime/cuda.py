@@ -1,10 +1,9 @@
 """NVIDIA GPUs through the CUDA driver API (`cuda-bindings`); needs the driver, no CUDA toolkit and no PyTorch."""
 
-import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -12,8 +11,10 @@ from treadle import errors
 from treadle.artifact import Kernel, Manifest
 from treadle.errors import TreadleError
 from treadle.plan.invocation import TensorMapArg
+from treadle.runtime import cuda_launch
+from treadle.runtime.argument_block import ArgumentBlock, TensorMapEncoder
 from treadle.runtime.arrays import HostArray
-from treadle.runtime.gpu_program import ArgumentBlock, GpuProgram, Limits
+from treadle.runtime.gpu_program import GpuProgram, Limits
 from treadle.runtime.pool import Pool
 
 _TENSOR_TYPES: Final = {
@@ -86,7 +87,9 @@ class CudaDevice:
             (ask("MAX_GRID_DIM_X"), ask("MAX_GRID_DIM_Y"), ask("MAX_GRID_DIM_Z")), ask("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         )
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
-        self._context_id = int(self._context)
+        self._context_number = int(self._context)
+        self._current_context = self._driver.cuCtxGetCurrent
+        self._functions = cuda_launch.functions()
         self.pool = Pool(self._allocate, self._release, self.synchronize)
         self._modules: list[Any] = []
 
@@ -103,9 +106,16 @@ class CudaDevice:
 
     def activate(self) -> None:
         """Make the primary context current for this thread."""
-        _, current = self._driver.cuCtxGetCurrent()
-        if int(current) != self._context_id:
+        if int(self._current_context()[1]) != self._context_number:
             self._call("cuCtxSetCurrent", self._context)
+
+    def refuse(self, call: str, status: int) -> NoReturn:
+        """Raise TR603 for a status of the driver that is not 0."""
+        raise TreadleError(errors.DEVICE_CALL, call=call, reason=self._words(self._driver.CUresult(status)), hint=_STICKY_HINT)
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether work on a stream goes into a graph."""
+        return self._functions.is_capturing(stream)
 
     def load(self, manifest: Manifest, files: Mapping[str, bytes]) -> GpuProgram:
         """Bring a program to this GPU."""
@@ -151,50 +161,34 @@ class CudaDevice:
             self._call("cuFuncSetAttribute", function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes)
         return function
 
-    def prepare(self, function: Any, block: ArgumentBlock, stream: int) -> tuple[Any, Any, int, ArgumentBlock]:
-        """A launch configuration with the block's argument pointers."""
-        d, kernel, config = self._driver, block.launch.kernel, self._driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = block.launch.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = kernel.block
-        config.sharedMemBytes = kernel.shared_bytes
-        config.hStream = stream
-        attributes: list[Any] = []
-        if kernel.cluster != (1, 1, 1):
-            cluster = d.CUlaunchAttribute()
-            cluster.id = d.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z = kernel.cluster
-            attributes.append(cluster)
-        config.attrs, config.numAttrs = attributes, len(attributes)
-        return config, function, ctypes.addressof(block.pointers), block
+    def prepare(self, function: Any, block: ArgumentBlock, stream: int, early_start: bool = False) -> Callable[[], int]:
+        """What enqueues a launch; it returns the driver's status."""
+        return self._functions.launch(int(function), block, stream, early_start)
 
-    def launch(self, prepared: tuple[Any, Any, int, ArgumentBlock]) -> None:
-        """Enqueue one launch."""
-        config, function, pointers, _ = prepared
-        (status,) = self._driver.cuLaunchKernelEx(config, function, pointers, 0)
-        if status:
-            raise TreadleError(errors.DEVICE_CALL, call="cuLaunchKernelEx", reason=self._words(status), hint=_STICKY_HINT)
+    def prepare_fill(self, address: int, nbytes: int, stream: int) -> Callable[[], int]:
+        """What zeroes memory in stream order; it returns the driver's status."""
+        return self._functions.fill_zero(address, nbytes, stream)
 
-    def encode_tensor_map(self, arg: TensorMapArg, address: int) -> bytes:
-        """The 128 bytes of a tensor map (cuTensorMapEncodeTiled)."""
+    def tensor_map_encoder(self, arg: TensorMapArg) -> TensorMapEncoder:
+        """Makes the 128 bytes of tensor maps (cuTensorMapEncodeTiled)."""
         d, form = self._driver, arg.form
-        status, made = d.cuTensorMapEncodeTiled(
-            getattr(d.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_TYPES[form.dtype]}"),
-            len(arg.global_dim),
-            address,
-            [d.cuuint64_t(n) for n in arg.global_dim],
-            [d.cuuint64_t(n) for n in arg.global_stride_bytes],
-            [d.cuuint32_t(n) for n in form.box_dim],
-            [d.cuuint32_t(n) for n in form.element_stride],
-            getattr(d.CUtensorMapInterleave, f"CU_TENSOR_MAP_{_INTERLEAVES[form.interleave]}"),
-            getattr(d.CUtensorMapSwizzle, f"CU_TENSOR_MAP_{_SWIZZLES[form.swizzle]}"),
-            getattr(d.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{_PROMOTIONS[form.l2_promotion]}"),
-            getattr(d.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{_FILLS[form.oob_fill]}"),
-        )
-        if status:
+
+        def refuse(status: int, address: int) -> NoReturn:
             sizes = f"sizes {arg.global_dim}, strides {arg.global_stride_bytes} bytes, box {form.box_dim}, address {address:#x}"
-            reason = f"{self._words(status)} ({sizes})"
+            reason = f"{self._words(d.CUresult(status))} ({sizes})"
             raise TreadleError(errors.DEVICE_CALL, call="cuTensorMapEncodeTiled", reason=reason, hint="report it with the program")
-        return b"".join(int(word).to_bytes(8, "little") for word in made.opaque)
+
+        return self._functions.tensor_map_encoder(
+            int(getattr(d.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_TYPES[form.dtype]}")),
+            (arg.global_dim, arg.global_stride_bytes, form.box_dim, form.element_stride),
+            (
+                int(getattr(d.CUtensorMapInterleave, f"CU_TENSOR_MAP_{_INTERLEAVES[form.interleave]}")),
+                int(getattr(d.CUtensorMapSwizzle, f"CU_TENSOR_MAP_{_SWIZZLES[form.swizzle]}")),
+                int(getattr(d.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{_PROMOTIONS[form.l2_promotion]}")),
+                int(getattr(d.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{_FILLS[form.oob_fill]}")),
+            ),
+            refuse,
+        )
 
     def copy_to_device(self, address: int, data: HostArray, stream: int) -> None:
         """Copy host bytes in stream order; the host array may change after the return (pageable memory is staged first)."""
@@ -207,11 +201,6 @@ class CudaDevice:
         self._call("cuMemcpyDtoHAsync", made.ctypes.data, address, nbytes, stream)
         self._call("cuStreamSynchronize", stream)
         return made
-
-    def fill_zero(self, address: int, nbytes: int, stream: int) -> None:
-        """Zero device memory in stream order."""
-        if nbytes:
-            self._call("cuMemsetD8Async", address, 0, nbytes, stream)
 
 
 def open_device() -> CudaDevice:

@@ -4,7 +4,7 @@ A device loads an artifact (`Manifest` and files) and gives a `LoadedProgram`: a
 table of module names, so that no vendor's binding is imported before it is wanted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -17,6 +17,7 @@ from treadle.errors import TreadleError
 if TYPE_CHECKING:
     from treadle.plan.invocation import InvocationPlan
     from treadle.runtime.arrays import ArrayView
+    from treadle.runtime.call_form import CallForm
 
 
 class LoadedProgram(Protocol):
@@ -37,8 +38,16 @@ class LoadedProgram(Protocol):
         """Kind (`cpu` for the simulator) and number: arrays that are there are used where they are, by their own strides."""
         ...
 
-    def run(self, views: "Sequence[ArrayView]") -> tuple[Any, ...]:
-        """The same as calling it, for views of the arrays."""
+    def run(self, views: "Sequence[ArrayView]", out: "Sequence[Any] | None" = None) -> tuple[Any, ...]:
+        """The same as calling it, for views of the arrays; `out`: arrays to fill."""
+        ...
+
+    def form(self, views: "Sequence[ArrayView]", out: "Sequence[Any] | None" = None) -> "CallForm | None":
+        """What calls on such arrays have in common; None where that saves nothing: on the simulator, for arrays of the host."""
+        ...
+
+    def bind(self, views: "Sequence[ArrayView]", out: "Sequence[Any] | None" = None) -> "Callable[[], tuple[Any, ...]]":
+        """The call on these arrays, to be repeated on the same memory. Raises TR726 for arrays that lie elsewhere."""
         ...
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:

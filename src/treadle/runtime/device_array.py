@@ -1,19 +1,18 @@
-"""An array in device memory, as programs return it."""
+"""An array in device memory, as programs return it to callers that use no PyTorch."""
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from treadle.runtime import dlpack
-from treadle.runtime.arrays import HostArray, element, strided
+from treadle.runtime.arrays import ArrayForm, HostArray, element, strided
 
 
 class MemoryOwner(Protocol):
     """What an array asks of the device it lives on."""
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Any:
         """`cuda` or `hip`."""
         ...
 
@@ -37,17 +36,34 @@ class DeviceArray:
     `dtype` is the NumPy type (ml_dtypes for bf16 and fp8), `strides` are in elements. The work that fills it runs on `stream`.
     """
 
-    def __init__(
-        self, device: MemoryOwner, address: int, shape: Sequence[int], strides: Sequence[int], dtype: str, stream: int, owner: Any
-    ) -> None:
+    __slots__ = ("__weakref__", "_owner", "address", "device", "form", "stream")
+
+    def __init__(self, device: MemoryOwner, address: int, form: ArrayForm, stream: int, owner: Any) -> None:
         self.device = device
         self.address = address
-        self.shape = tuple(shape)
-        self.strides = tuple(strides)
-        self.element_type = dtype
-        self.dtype = element(dtype).numpy
+        self.form = form
         self.stream = stream
         self._owner = owner
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+        return self.form.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Distances between neighbours, in elements."""
+        return self.form.strides
+
+    @property
+    def element_type(self) -> str:
+        """The element type's MLIR name."""
+        return self.form.element_type
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type as NumPy has it."""
+        return element(self.form.element_type).numpy
 
     @property
     def ndim(self) -> int:
@@ -72,6 +88,13 @@ class DeviceArray:
         memory = self.device.copy_to_host(self.address, reach * self.dtype.itemsize, self.stream)
         return np.ascontiguousarray(strided(memory, self.shape, self.strides, self.dtype)).reshape(self.shape)
 
+    def ready_for(self, stream: int) -> None:
+        """Let a stream other than the array's own read it: waits for the work that fills it, and keeps its memory from early reuse."""
+        if stream != self.stream:
+            self.device.wait_stream(self.stream)
+            if (share := getattr(self._owner, "share", None)) is not None:
+                share()
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         if copy is False:
             raise ValueError("an array on a device is always copied to the host")
@@ -83,8 +106,8 @@ class DeviceArray:
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
         # The consumer's stream does not know ours. 1 and None mean the legacy default stream, -1 "do not synchronise".
-        if stream != -1 and (0 if stream in (None, 1) else stream) != self.stream:
-            self.device.wait_stream(self.stream)
+        if stream != -1:
+            self.ready_for(0 if stream in (None, 1) else stream)
         return dlpack.export_tensor(
             self.address, self.shape, self.strides, element(self.element_type).dlpack, self.__dlpack_device__(), self
         )

@@ -1,7 +1,7 @@
 """AMD GPUs through the HIP runtime (`hip-python`); needs ROCm's runtime, no compiler and no PyTorch."""
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, Final, NoReturn
@@ -12,8 +12,9 @@ from treadle import errors
 from treadle.artifact import Kernel, Manifest
 from treadle.errors import InternalError, TreadleError
 from treadle.plan.invocation import PointerArg, ScalarArg, TensorMapArg
+from treadle.runtime.argument_block import ArgumentBlock, TensorMapEncoder
 from treadle.runtime.arrays import HostArray
-from treadle.runtime.gpu_program import ArgumentBlock, GpuProgram, Limits
+from treadle.runtime.gpu_program import GpuProgram, Limits
 from treadle.runtime.pool import Pool
 
 _HINT: Final = "run with AMD_SERIALIZE_KERNEL=3 to find the launch"
@@ -110,8 +111,11 @@ class HipDevice:
             raise TreadleError(errors.BAD_BINARY, device=self.name, binary=kernel.binary, reason=f"no kernel '{kernel.symbol}' in it")
         return function
 
-    def prepare(self, function: Any, block: ArgumentBlock, stream: int) -> tuple[Any, ...]:
-        """The arguments of hipModuleLaunchKernel. The binding packs `extra` by the C layout, which must be the manifest's."""
+    def prepare(self, function: Any, block: ArgumentBlock, stream: int, early_start: bool = False) -> Callable[[], int]:
+        """What enqueues a launch; it returns the runtime's status. AMD has no early start.
+
+        The binding packs `extra` by the C layout, which must be the manifest's.
+        """
         launch = block.launch
         items: list[tuple[int, Any]] = []
         for arg in launch.args:
@@ -128,26 +132,30 @@ class HipDevice:
             if offset != -(-end // size) * size:
                 raise InternalError(f"{launch.kernel.name}: argument at offset {offset} is not where C puts it")
             end = offset + size
-        stream_handle = stream or None
-        return (
-            function,
-            *launch.grid,
-            *launch.kernel.block,
-            launch.kernel.shared_bytes,
-            stream_handle,
-            None,
-            tuple(v for _, v in items),
-        ), block
+        launcher, grid, threads, shared = self._hip.hipModuleLaunchKernel, launch.grid, launch.kernel.block, launch.kernel.shared_bytes
+        values = tuple(value for _, value in items)
 
-    def launch(self, prepared: tuple[Any, ...]) -> None:
-        """Enqueue one launch."""
-        status, *_ = self._hip.hipModuleLaunchKernel(*prepared[0])
-        if status != self._hip.hipError_t.hipSuccess:
-            self._refuse("hipModuleLaunchKernel", status)
+        def enqueue(keep: ArgumentBlock = block) -> int:
+            return int(launcher(function, *grid, *threads, shared, stream or None, None, values)[0])
 
-    def encode_tensor_map(self, arg: TensorMapArg, address: int) -> bytes:
+        return enqueue
+
+    def prepare_fill(self, address: int, nbytes: int, stream: int) -> Callable[[], int]:
+        """What zeroes memory in stream order; it returns the runtime's status."""
+        return lambda: int(self._hip.hipMemsetAsync(address, 0, nbytes, stream or None)[0])
+
+    def refuse(self, call: str, status: int) -> NoReturn:
+        """Raise TR603 for a status of the runtime that is not 0."""
+        self._refuse(call, self._hip.hipError_t(status))
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether work on a stream goes into a graph. The legacy stream says so by an error while any other is captured."""
+        status, state = self._hip.hipStreamIsCapturing(stream or None)
+        return status != self._hip.hipError_t.hipSuccess or state != self._hip.hipStreamCaptureStatus.hipStreamCaptureStatusNone
+
+    def tensor_map_encoder(self, arg: TensorMapArg) -> TensorMapEncoder:
         """There are none on AMD."""
-        raise InternalError(f"AMD kernels take no tensor maps ({arg.form.dtype} at {address:#x})")
+        raise InternalError(f"AMD kernels take no tensor maps ({arg.form.dtype})")
 
     def copy_to_device(self, address: int, data: HostArray, stream: int) -> None:
         """Copy host bytes in stream order, and wait: the host array is the caller's."""
@@ -163,11 +171,6 @@ class HipDevice:
         self._call("hipMemcpyAsync", made.ctypes.data, address, nbytes, kind, stream or None)
         self._call("hipStreamSynchronize", stream or None)
         return made
-
-    def fill_zero(self, address: int, nbytes: int, stream: int) -> None:
-        """Zero device memory in stream order."""
-        if nbytes:
-            self._call("hipMemsetAsync", address, 0, nbytes, stream or None)
 
 
 def open_device() -> HipDevice:

@@ -3,7 +3,7 @@
 The interpreter is above the IR framework and is loaded with the first program, so a GPU's user never pays for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from treadle import errors
 from treadle.artifact import Manifest
-from treadle.errors import TreadleError
+from treadle.errors import InternalError, TreadleError
 from treadle.plan.argument_layout import WIDEST_BYTES
 from treadle.plan.invocation import InvocationPlan, PointerArg, ResolvedLaunch, ScalarArg
-from treadle.runtime.arguments import check_dtype, check_layout, check_place, resolve, views_of
-from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype, strided
+from treadle.runtime.arguments import check_dtype, check_layout, check_place, given_outputs, resolve, views_of
+from treadle.runtime.arrays import ArrayForm, ArrayView, HostArray, laid_out, numpy_dtype, row_major, strided
 
 _INTERPRETER: Final = "treadle.sim.loading"
 _UNWRITTEN: Final = 0xFF
@@ -56,8 +56,34 @@ class SimulatedProgram:
         """Run; one NumPy array an output. Raises TR721..TR729 for wrong arguments."""
         return self.run(views_of(self.manifest, arrays))
 
-    def run(self, views: Sequence[ArrayView]) -> tuple[HostArray, ...]:
-        """The same for arguments whose views are taken already."""
+    def form(self, views: Sequence[ArrayView], out: Sequence[Any] | None = None) -> None:
+        """Nothing: what a call works out is no part of its cost here."""
+
+    def bind(self, views: Sequence[ArrayView], out: Sequence[Any] | None = None) -> Callable[[], tuple[Any, ...]]:
+        """The call on these arrays, to be repeated on the same memory."""
+        first = self.run(views, out)
+
+        def call() -> tuple[Any, ...]:
+            return self.run(views, first)
+
+        return call
+
+    def run(self, views: Sequence[ArrayView], out: Sequence[Any] | None = None) -> tuple[HostArray, ...]:
+        """The same for arguments whose views are taken already. `out`: arrays to fill, which must lie here."""
+        if out is None:
+            return self._results(views)
+        results = self._results(views)
+        forms = [
+            ArrayForm(made.shape, row_major(made.shape), record.dtype, "cpu", 0)
+            for made, record in zip(results, self.manifest.outputs, strict=True)
+        ]
+        for given, made in zip(given_outputs(self.manifest, out, forms), results, strict=True):
+            if given.host is None:
+                raise InternalError("an array of the host without host memory")
+            given.host[...] = made.view(given.host.dtype)
+        return tuple(out)
+
+    def _results(self, views: Sequence[ArrayView]) -> tuple[HostArray, ...]:
         m = self.manifest
         invocation = resolve(self.plan, views, self.place[0])
         memory = [np.full(size, 0 if b.zero else _UNWRITTEN, np.uint8) for b, size in zip(m.buffers, invocation.buffer_bytes, strict=True)]

@@ -1,0 +1,91 @@
+"""From the arrays of a call to its form, without views: what repeated calls pay for finding out what they are.
+
+Arrays are told apart by everything that a compiled variant and an invocation depend on: shape, strides, element type, device, and the
+address modulo what kernels rely on. Tensors can change in place, so none of it is remembered by the object.
+"""
+
+import threading
+from collections.abc import Callable, Container, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from treadle.artifact import Manifest
+from treadle.plan.argument_layout import WIDEST_BYTES
+from treadle.runtime.call_form import CallForm
+from treadle.runtime.device_array import DeviceArray
+from treadle.runtime.torch_tensors import TENSOR_TYPES
+
+_CACHED_FORMS: Final = 256
+
+Key = tuple[Any, ...]
+
+
+def _nothing(arrays: Sequence[Any], tensors: Container[type], mask: int) -> None:
+    """A program without arguments has nothing to look up."""
+
+
+@lru_cache(maxsize=64)
+def _probe(count: int) -> Callable[[Sequence[Any], Container[type], int], tuple[tuple[int, ...], Key] | None]:
+    """A function from arrays, the types of tensors and an address mask to the addresses and the key, None if not all are tensors.
+
+    Written out for a number of arrays: a loop over them takes half as long again, and every call pays for it.
+    """
+    if not count:
+        return _nothing
+    names = [f"a{i}" for i in range(count)]
+    pointers = [f"p{i}" for i in range(count)]
+    facts = ", ".join(f"{a}.shape, {a}.stride(), {a}.dtype, {a}.get_device()" for a in names)
+    lines = [
+        "def probe(arrays, tensors, mask):",
+        f"  {', '.join(names)}, = arrays",
+        f"  if {' and '.join(f'type({a}) in tensors and not {a}.is_neg()' for a in names)}:",
+        *(f"    {p} = {a}.data_ptr()" for p, a in zip(pointers, names, strict=True)),
+        f"    if ({' | '.join(pointers)}) & mask:",
+        f"      return ({', '.join(pointers)},), ({facts}, ({', '.join(f'{p} & mask' for p in pointers)},))",
+        f"    return ({', '.join(pointers)},), ({facts})",
+        "  return None",
+    ]
+    made: dict[str, Any] = {}
+    exec("\n".join(lines), made)
+    return made["probe"]
+
+
+class CallCache:
+    """Forms by arrays. Arguments and given results count alike: with the latter there are more arrays."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._mask = max([WIDEST_BYTES, *(b.align for b in manifest.buffers if b.role in ("input", "output"))]) - 1
+        self._forms: dict[Key, CallForm] = {}
+        self._lock = threading.Lock()
+
+    def find(self, arrays: Sequence[Any]) -> tuple[CallForm | None, Sequence[int], Key]:
+        """The form if it is known, the arrays' addresses, and the key for `learn`: empty for arrays that are not told apart so cheaply."""
+        probed = _probe(len(arrays))(arrays, TENSOR_TYPES, self._mask) or self._mixed(arrays)
+        if probed is None:
+            return None, (), ()
+        pointers, key = probed
+        return self._forms.get(key), pointers, key
+
+    def _mixed(self, arrays: Sequence[Any]) -> tuple[tuple[int, ...], Key] | None:
+        """What `_probe` finds, for `DeviceArray`s too."""
+        parts: list[Any] = []
+        pointers: list[int] = []
+        for array in arrays:
+            if type(array) is DeviceArray:
+                pointers.append(array.address)
+                parts.append(array.form)
+            elif (found := _probe(1)((array,), TENSOR_TYPES, 0)) is not None:
+                pointers += found[0]
+                parts += found[1]
+            else:
+                return None
+        if any(pointer & self._mask for pointer in pointers):
+            parts.append(tuple([pointer & self._mask for pointer in pointers]))
+        return tuple(pointers), tuple(parts)
+
+    def learn(self, key: Key, form: CallForm) -> None:
+        """Remember a form."""
+        with self._lock:
+            if len(self._forms) >= _CACHED_FORMS:
+                del self._forms[next(iter(self._forms))]
+            self._forms[key] = form
