@@ -20,6 +20,7 @@ VERBS = {
     "verify": "treadle.tools.verify:verify",
     "devices": "treadle.tools.devices:devices",
     "bench": "treadle.tools.bench:bench",
+    "tune": "treadle.tools.tune:tune",
 }
 """Module and function of each verb; a verb is imported when it is called, since no verb should wait for what the others need."""
 
