@@ -237,6 +237,15 @@ def _slot(op: pipe.SlotOp) -> Function:
     return run
 
 
+def _copy_out(op: tile.CopyOutOp) -> Function:
+    window = Window(tile.ints(op.dims), tile.memref_type(op.source).get_shape(), len(op.offsets), 1)
+
+    def run(buffer: Array, view: View, *offsets: int) -> None:
+        window.write(view, offsets, buffer)
+
+    return run
+
+
 def _local(offsets: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(o, o + n) for o, n in zip(offsets, shape, strict=True))
 
@@ -278,6 +287,8 @@ def _tile_function(op: Operation) -> Function | None:
             return lambda: poison(shape, dtype)
         case tile.CopyOp():
             return _copy(op)
+        case tile.CopyOutOp():
+            return _copy_out(op)
         case pipe.SlotOp():
             return _slot(op)
         case tile.LocalLoadOp():

@@ -5,7 +5,9 @@ Leaves alone: everything else. Buffers that are never in use at the same time ma
 """
 
 from dataclasses import dataclass
+from math import prod
 
+from treadle.analysis.buffers import buffer_view
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.liveness import buffer_intervals
 from treadle.dialects import pipe, sync, tile
@@ -44,10 +46,14 @@ def has_descriptor_access(alloc: tile.AllocOp) -> bool:
 
 
 def barrier_bytes(kernel: tile.KernelOp) -> int:
-    """Bytes behind the buffers for transaction barriers: those there are, and one for each copy that has none yet."""
+    """Bytes behind the buffers for transaction barriers: those there are, and one for each slot that bulk copies without any fill."""
     allocated = sum(op.slot_count() for op in kernel.body.walk() if isinstance(op, sync.MbarrierAllocOp))
-    wanted = sum(isinstance(op, tile.CopyOp) and op.barrier is None for op in kernel.body.walk())
-    return MBARRIER_BYTES * (allocated + wanted)
+    filled: dict[tile.AllocOp, int] = {}
+    for op in kernel.body.walk():
+        if isinstance(op, tile.CopyOp) and op.path.data == "bulk_tensor" and op.barrier is None:
+            if (view := buffer_view(op.destination)) is not None:
+                filled[view.alloc] = prod(view.slot_extents)
+    return MBARRIER_BYTES * (allocated + sum(filled.values()))
 
 
 @register_pass

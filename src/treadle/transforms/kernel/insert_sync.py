@@ -2,7 +2,7 @@
 
 Level: tile to schedule. Reads: effects of all operations on shared memory, slots (`pipe.slot`), byte offsets of buffers, the machine's
 queues. Writes: `sync.*`, the barrier operand of tile.copy, phases carried by loops and branches; moves independent matrix instructions up
-(see issue_order.py). Leaves alone: kernels that use no shared memory; kernels with `pipe.roles`, whose hand-overs specialize-warps
+and bulk stores down (see issue_order.py). Leaves alone: kernels that use no shared memory; kernels with `pipe.roles`, whose hand-overs specialize-warps
 makes; global memory, which one kernel never both writes and reads.
 
 1. Bulk copies get transaction barriers (copy_barriers.py). 2. A walk with every queued operation as a group of its own finds what has to
@@ -23,7 +23,7 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.remarks import emit
 from treadle.transforms.kernel.copy_barriers import insert_copy_barriers
-from treadle.transforms.kernel.issue_order import issue_early
+from treadle.transforms.kernel.issue_order import batch_stores, issue_early
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
 from treadle.transforms.kernel.sync_flow import Plan, SyncFlow, queue_of
 
@@ -87,6 +87,7 @@ class InsertSyncPass(KernelPass):
             if isinstance(op, tile.CopyOp) and (queue := tile.COPY_QUEUES.get(op.path.data)) and queue not in spec.queues:
                 raise InternalError(f"{spec.name} has no copies by '{op.path.data}'")
         issue_early(kernel, spec)
+        batch_stores(kernel, spec)
         insert_copy_barriers(kernel)
         insert_commits(kernel, spec)
         SyncFlow(kernel, spec).block(kernel.body.block, Flow(), emit=True)

@@ -1,7 +1,10 @@
-"""The order in which matrix instructions are issued: an independent one moves up to where the last was issued.
+"""The order in which asynchronous operations are issued.
 
+Matrix instructions: an independent one moves up to where the last was issued.
 D1 = a b; f(D1); D2 = c d; g(D2) becomes D1 = a b; D2 = c d; f(D1); g(D2): insert-sync then waits for the first group alone before f, which
 overlaps the second. Both accumulators are alive together then, so it is done only where the registers suffice.
+
+Bulk stores: one moves down behind the local stores of the next, so that one fence, one barrier and one group serve both.
 """
 
 from treadle.analysis.element_bytes import element_bytes
@@ -13,7 +16,7 @@ from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import num_warps, tile_bytes
-from treadle.transforms.kernel.sync_flow import queue_of
+from treadle.transforms.kernel.sync_flow import is_cheap, queue_of
 
 REGISTER_BYTES = 4
 SPARE_REGISTERS = 64
@@ -76,6 +79,28 @@ def _move_up(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec, value
         block.insert_op_after(item, anchor)
         anchor = item
     emit("decision", "insert-sync", subject, "issued before the results of the instruction ahead of it are used", place)
+
+
+def batch_stores(kernel: tile.KernelOp, spec: TargetSpec) -> None:
+    """Move bulk stores down to the next one where only index arithmetic and local stores to buffers that no store reads lie between."""
+    if spec.bulk_tensor is None:
+        return
+    values = SlotValues()
+    for op in reversed(tuple(kernel.walk())):
+        block = op.parent
+        if not isinstance(op, tile.CopyOutOp) or not isinstance(block, Block):
+            continue
+        ahead = [o for o in block.ops if isinstance(o, tile.CopyOutOp) and o.is_before_in_block(op)]
+        reads = [a for o in (*ahead, op) for a in shared_accesses(o, values)]
+        following, stores = op.next_op, 0
+        while following is not None and not isinstance(following, tile.CopyOutOp):
+            if not is_cheap(following) or any(a.conflicts(b) for a in reads for b in shared_accesses(following, values)):
+                break
+            stores += isinstance(following, tile.LocalStoreOp)
+            following = following.next_op
+        if isinstance(following, tile.CopyOutOp) and stores:
+            op.detach()
+            block.insert_op_before(op, following)
 
 
 def _is_free(op: Operation) -> bool:

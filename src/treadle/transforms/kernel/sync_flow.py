@@ -258,23 +258,27 @@ class SyncFlow:
         """Add what operations behind `op` need anyway.
 
         Right behind it, anything that is in flight already. Further on, copies whose readers would need a barrier of their own: the one
-        before `op` does for both.
+        before `op` does for both. Behind a contraction only for others of the same step, which do not go on from its result.
         """
         between = list(self._starting(op))
+        done: set[SSAValue] = set(op.results) if isinstance(op, tile.ContractOp) else set()
         is_adjacent = True
         following = op.next_op
         while following is not None and not (following.regions and not isinstance(following, tile.ReduceOp)):
             starting = self._starting(following)
             more = self._wanted(following, flow) if not isinstance(following, tile.ReturnOp) else Needs()
+            is_later = bool(done) and not (isinstance(following, tile.ContractOp) and following.accumulator not in done)
             if more:
                 if any(a.conflicts(b) for a in starting for b in between) or OPEN in more.newer.values():
                     return
-                joins = wanted.barrier and more.barrier and more.newer.keys() <= COPY_QUEUES
+                joins = wanted.barrier and more.barrier and more.newer.keys() <= COPY_QUEUES and not is_later
                 if joins or (is_adjacent and starting and is_cheap(following)):
                     wanted.add(more)
                 elif more.barrier:
                     return
             is_adjacent = is_adjacent and is_cheap(following)
+            if isinstance(following, tile.ContractOp):
+                done.update(following.results)
             between += starting
             following = following.next_op
 
