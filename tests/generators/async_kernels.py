@@ -109,10 +109,13 @@ class Kernel:
         value, kind = value or ("%out" if is_wide else "%plain"), ACCUMULATOR if value else OUT if is_wide else PLAIN
         self.add(f"tile.local_store {value}, {into} array<i64: 0, 0> : {kind}, {self.types[into]}")
 
-    def local_load(self, source: str) -> str:
+    def local_load(self, source: str, kind: str = "") -> str:
         found = self.fresh("l")
+        kind = kind or (OUT if "xf32" in self.types[source] else PLAIN)
         self.add(
-            f"{found} = tile.local_load {source} array<i64: 0, 0> : {self.types[source]} -> {OUT if 'xf32' in self.types[source] else PLAIN}"
+            f"{found} = tile.local_load {source} array<i64: 0, 0> : {self.types[source]} -> {
+                OUT if 'xf32' in self.types[source] else PLAIN
+            }"
         )
         return found
 

@@ -40,11 +40,11 @@ class Flow:
     unordered: frozenset[SharedAccess] = frozenset()
     has_local: bool = False
 
-    def join(self, other: "Flow") -> "Flow":
-        """What is known where two paths meet."""
+    def join(self, other: "Flow", count: Callable[[int, int], int] = min) -> "Flow":
+        """What is known where two paths meet. `count`: which number of newer groups is kept where they differ."""
         merged = dict(self.issued)
         for item, newer in other.issued.items():
-            merged[item] = min(newer, merged.get(item, newer))
+            merged[item] = count(newer, merged.get(item, newer))
         return Flow(merged, self.unordered | other.unordered, self.has_local or other.has_local)
 
     def issue(self, item: Issued, *, closed: bool) -> "Flow":

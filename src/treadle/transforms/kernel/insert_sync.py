@@ -2,8 +2,8 @@
 
 Level: tile to schedule. Reads: effects of all operations on shared memory, slots (`pipe.slot`), byte offsets of buffers, the machine's
 queues. Writes: `sync.*`, the barrier operand of tile.copy, phases carried by loops and branches; moves independent matrix instructions up
-and bulk stores down (see issue_order.py). Leaves alone: kernels that use no shared memory; kernels with `pipe.roles`, whose hand-overs specialize-warps
-makes; global memory, which one kernel never both writes and reads.
+and bulk stores down (see issue_order.py). Leaves alone: kernels that use no shared memory; kernels with `pipe.roles`, whose hand-overs
+specialize-warps makes; global memory, which one kernel never both writes and reads.
 
 1. Bulk copies get transaction barriers (copy_barriers.py). 2. A walk with every queued operation as a group of its own finds what has to
 be waited for where (sync_flow.py); from that the commits are placed: a group ends where a wait of the same loop must tell it from the next.

@@ -81,7 +81,8 @@ class SyncFlow:
             case scf.IfOp():
                 flow = self._ready(op, flow, emit=emit)
                 ends = [self.block(block, flow, emit=emit) for region in op.regions for block in region.blocks]
-                return ends[0].join(ends[1] if len(ends) > 1 else flow)
+                # A group that ends behind the branches is one on both paths; planning counts as if all did.
+                return ends[0].join(ends[1] if len(ends) > 1 else flow, min if self.plan is None else max)
             case scf.YieldOp() if isinstance(loop := op.parent_op(), scf.ForOp):
                 if self.drained.get(loop):
                     wanted = Needs()
@@ -150,12 +151,16 @@ class SyncFlow:
         return (back if runs else entry).moved(leave, rename(arguments, loop.results))
 
     def _drains_first(self, block: Block, entry: Flow) -> bool:
-        """Whether an iteration first of all waits for all matrix instructions: then the wait belongs to the end of the last one."""
+        """Whether an iteration first of all waits for all matrix instructions: then the wait belongs to the end of the last one.
+
+        Loads of the threads in front of it could overlap them, but loads under conditions are branches, and an assembler that meets
+        accumulators in flight at a branch may give up on them (ptxas C7515) and serialise the whole loop.
+        """
         for op in block.ops:
             wanted = self._wanted(op, entry)
             if wanted.newer.get("wgmma") in (0, OPEN):
                 return True
-            if wanted or not is_cheap(op):
+            if wanted or not (is_cheap(op) or isinstance(op, tile.LoadOp)):
                 return False
         return False
 

@@ -1,0 +1,452 @@
+"""insert-sync on asynchronous queues, as text: what is waited for, where, and how many groups stay in flight.
+
+Every program is also proven by the verifier and executed by the simulator of schedules, against the values of the sequential program.
+Names in brackets are the cases of other compilers that a test rebuilds (NVIDIA Fuser: numbers of its pull requests and test names).
+"""
+
+import pytest
+from generators.async_checks import checked
+from generators.async_kernels import ACCUMULATOR, Kernel, count, lines, outline
+
+from treadle.errors import InternalError
+from treadle.remarks import collect_remarks
+
+STEPS = 12
+START = "expect; copy; copy; phase"
+
+
+def operands(path: str = "bulk_tensor", rows: int = 128) -> Kernel:
+    """Two operands in shared memory."""
+    kernel = Kernel(rows=rows)
+    kernel.buffers(p=0, q=0)
+    kernel.copy("%p", path=path)
+    kernel.copy("%q", view="%vb", path=path)
+    return kernel
+
+
+def loop(kernel: Kernel, carried: int = 1, start: str = "%zero", trips: int = 3) -> None:
+    """Open a loop with iteration arguments %x0.. and results %o0.."""
+    args = ", ".join(f"%x{n} = {start}" for n in range(carried))
+    results = ", ".join(f"%o{n}" for n in range(carried))
+    kernel.add(f"{results} = scf.for %i = %c0 to %c{trips} step %c1 iter_args({args}) -> ({', '.join([ACCUMULATOR] * carried)}) {{")
+
+
+def end(kernel: Kernel, *values: str) -> None:
+    kernel.add(f"scf.yield {', '.join(values)} : {', '.join([ACCUMULATOR] * len(values))}\n}}" if values else "scf.yield\n}")
+
+
+def branch(kernel: Kernel) -> None:
+    """Open a conditional that no compiler can decide."""
+    kernel.add("%pid = tile.program_id 0 : i64\n%flag = arith.cmpi slt, %pid, %c1 : index\nscf.if %flag {")
+
+
+# --- the three shapes of the wgmma thread [#3843]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_two_independent_products_each_with_its_epilogue(together: bool) -> None:
+    """Two waits; the first leaves the second product in flight, whether the program issues it early or not."""
+    k = operands()
+    first = k.mma("%p", "%q")
+    if together:
+        second = k.mma("%q", "%p")
+        k.store(k.relu(first))
+    else:
+        k.store(k.relu(first))
+        second = k.mma("%q", "%p")
+    k.store(k.relu(second), "%r1")
+    issue = "mma; commit wgmma; mma; commit wgmma"
+    assert checked(k) == lines(f"{START}; {issue}; wait wgmma 1; relu; store; wait wgmma 0; relu; store")
+
+
+def test_a_long_epilogue_waits_once() -> None:
+    k = operands()
+    value = k.mma("%p", "%q")
+    for _ in range(5):
+        value = k.relu(value)
+    k.store(value)
+    assert checked(k) == lines(f"{START}; mma; commit wgmma; wait wgmma 0; relu; relu; relu; relu; relu; store")
+
+
+def fused(slots: int, ahead: int, path: str, *, guarded: bool = True) -> Kernel:
+    """X W1 and x W2 in one loop of `STEPS` trips, copies `ahead` trips ahead of it into rings of `slots`."""
+    k = Kernel(rows=64 * STEPS)
+    k.buffers(p=slots, q=slots, w=slots)
+    sources = {"%p": "%va", "%q": "%vb", "%w": "%va"}
+    for step in range(ahead):
+        for name, view in sources.items():
+            k.copy(k.slot(name, f"%c{step}"), f"%r{step}", path, view)
+    trips = STEPS if guarded else STEPS - ahead
+    k.add(f"%n = arith.constant {slots} : index\n%d = arith.constant {ahead} : index\n%last = arith.constant {trips} : index")
+    k.add(f"%o0, %o1 = scf.for %i = %c0 to %last step %c1 iter_args(%x0 = %zero, %x1 = %zero) -> ({ACCUMULATOR}, {ACCUMULATOR}) {{")
+    k.add("%j = arith.addi %i, %d : index\n%js = arith.remui %j, %n : index\n%is = arith.remui %i, %n : index")
+    k.add("%row = arith.muli %j, %r1 : index\n%more = arith.cmpi slt, %j, %last : index")
+    into = {name: k.slot(name, "%js") for name in sources}
+    if guarded:
+        k.add("scf.if %more {")
+    for name, view in sources.items():
+        k.copy(into[name], "%row", path, view)
+    if guarded:
+        k.add("}")
+    p, q, w = (k.slot(name, "%is") for name in sources)
+    end(k, k.mma(p, q, "%x0"), k.mma(p, w, "%x1"))
+    done = ["%o0", "%o1"]
+    for step in range(trips, STEPS):
+        p, q, w = (k.slot(name, f"%c{step % slots}") for name in sources)
+        done = [k.mma(p, q, done[0]), k.mma(p, w, done[1])]
+    for n, value in enumerate(done):
+        k.store(k.relu(value), f"%r{n}")
+    return k
+
+
+def test_horizontally_fused_products_share_commit_and_wait() -> None:
+    """[FwdHorizontalFusion: four waits before the fix] One commit a trip, one wait behind the loop, none in the epilogue."""
+    found = checked(fused(2, 1, "bulk_tensor"))
+    copies = "expect; copy; copy; copy"
+    assert found == lines(f"""
+        {copies}
+        for; barrier; if; {copies}; end; phase; mma; mma; commit wgmma; wait wgmma 0; end
+        relu; store; relu; store""")
+
+
+@pytest.mark.parametrize(("slots", "ahead"), [(2, 1), (3, 1), (5, 1), (5, 3), (5, 4), (9, 1), (9, 4), (9, 8)])
+@pytest.mark.parametrize("path", ["bulk_tensor", "cp_async"])
+@pytest.mark.parametrize("guarded", [False, True])
+def test_rings_keep_as_much_in_flight_as_their_slots_allow(slots: int, ahead: int, path: str, guarded: bool) -> None:
+    """[Circular buffering, stages {2, 5, 9} x prefetch] One barrier, one commit a queue and trip, the largest pending counts."""
+    with collect_remarks() as log:
+        found = checked(fused(slots, ahead, path, guarded=guarded), simulated=slots != 5)
+    assert not log.remarks
+    body = found[found.index("for") : found.index("mma") + 4]
+    spare = slots - ahead - 1
+    assert count(body, "barrier") == 1 and count(body, "commit wgmma") == 1
+    if spare:
+        assert f"wait wgmma {min(spare, 7)}" in body
+    if path == "cp_async":
+        assert f"wait cp_async {ahead - 1}" in body and count(found[: found.index("mma")], "commit cp_async") == ahead + 1
+    else:
+        assert count(body, "phase") == 1 and count(body, "expect") == 1
+
+
+# --- where results are used
+
+
+def test_results_used_in_the_loop() -> None:
+    """[HSH_NT_SingleMathGroupSyncCheck has a block sync behind each such wait; no other warp reads the tile, so none is needed]"""
+    k = operands()
+    loop(k)
+    value = k.mma("%p", "%q", "%x0")
+    k.store(k.relu(value))
+    end(k, value)
+    k.store("%o0", "%r1")
+    assert checked(k) == lines(f"{START}; for; mma; commit wgmma; wait wgmma 0; relu; store; end; store")
+
+
+def test_results_used_across_a_back_edge() -> None:
+    k = operands()
+    loop(k)
+    k.store(k.relu("%x0"))
+    end(k, k.mma("%p", "%q", "%x0"))
+    k.store("%o0", "%r1")
+    assert checked(k) == lines(f"{START}; for; relu; store; mma; commit wgmma; wait wgmma 0; end; store")
+
+
+def test_a_loop_of_one_chain_is_one_group() -> None:
+    k = operands()
+    loop(k)
+    end(k, k.mma("%p", "%q", "%x0"))
+    k.store("%o0")
+    assert checked(k) == lines(f"{START}; for; mma; end; commit wgmma; wait wgmma 0; store")
+
+
+def test_results_used_in_one_branch_only() -> None:
+    """The wait stands in the branch; behind it the group may be in flight or not, and the next reader waits for its own."""
+    k = operands()
+    value = k.mma("%p", "%q")
+    branch(k)
+    k.store(k.relu(value))
+    k.add("}")
+    k.store(k.relu(k.mma("%q", "%p")), "%r1")
+    found = checked(k)
+    assert found == lines(f"""
+        {START}; mma; commit wgmma; if; wait wgmma 0; relu; store; end
+        mma; commit wgmma; wait wgmma 0; relu; store""")
+
+
+def test_results_used_in_a_branch_and_behind_it() -> None:
+    k = operands()
+    value = k.mma("%p", "%q")
+    branch(k)
+    k.store(k.relu(value))
+    k.add("}")
+    k.store(k.relu(value), "%r1")
+    assert checked(k) == lines(f"{START}; mma; commit wgmma; if; wait wgmma 0; relu; store; end; wait wgmma 0; relu; store")
+
+
+def test_two_readers_wait_once() -> None:
+    k = operands()
+    value = k.mma("%p", "%q")
+    k.store(k.relu(value))
+    k.store(k.relu(value), "%r1")
+    assert checked(k) == lines(f"{START}; mma; commit wgmma; wait wgmma 0; relu; store; relu; store")
+
+
+def test_one_reader_of_two_results_waits_for_both() -> None:
+    """[latent: only the first of two results recorded]"""
+    k = operands()
+    one, other = k.mma("%p", "%q"), k.mma("%q", "%p")
+    k.add(f"%sum = arith.addf %{one[1:]}, {other} : {ACCUMULATOR}")
+    k.store(k.relu("%sum"))
+    assert checked(k) == lines(f"{START}; mma; mma; commit wgmma; wait wgmma 0; relu; store")
+
+
+def test_another_queue_flushes_nothing() -> None:
+    """[latent: one flag for all queues] Waiting for a bulk store says nothing about matrix instructions."""
+    k = operands()
+    k.buffers("f32", o=0)
+    k.local_store("%o")
+    k.copy_out("%o")
+    value = k.mma("%p", "%q")
+    k.local_store("%o")
+    k.store(k.relu(value), "%r1")
+    found = checked(k)
+    assert found[found.index("mma") :] == lines(
+        "mma; commit wgmma; wait bulk_store 0 read; barrier; local_store; wait wgmma 0; relu; store"
+    )
+
+
+def test_state_of_a_branch_does_not_leak_into_the_other() -> None:
+    """[latent: state leaks through if/else] Both branches wait."""
+    k = operands()
+    value = k.mma("%p", "%q")
+    branch(k)
+    k.store(k.relu(value))
+    k.add("} else {")
+    k.store(value, "%r1")
+    k.add("}")
+    assert count(checked(k), "wait wgmma 0") == 2
+
+
+# --- bulk stores
+
+
+def test_results_leave_by_a_bulk_store() -> None:
+    k = operands()
+    k.buffers("f32", o=0)
+    k.local_store("%o", k.mma("%p", "%q"))
+    k.copy_out("%o")
+    tail = "local_store; fence; barrier; copy_out; commit bulk_store; wait bulk_store 0 read"
+    assert checked(k) == lines(f"{START}; mma; commit wgmma; wait wgmma 0; {tail}")
+
+
+def test_a_store_is_waited_for_where_its_buffer_is_reused() -> None:
+    """[#3961, #5448] Not behind the store; the barrier stands behind the wait of the one thread that waited."""
+    k = Kernel(rows=192)
+    k.buffers("f32", o=0)
+    k.local_store("%o")
+    k.copy_out("%o")
+    k.store(k.relu("%zero"), "%r2")
+    k.local_store("%o")
+    k.copy_out("%o", "%r1")
+    assert checked(k) == lines("""
+        local_store; fence; barrier; copy_out; commit bulk_store; relu; store
+        wait bulk_store 0 read; barrier; local_store; fence; barrier; copy_out; commit bulk_store; wait bulk_store 0 read""")
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_several_stores_share_fence_barrier_and_group(interleaved: bool) -> None:
+    """[#4814, #3819: one fence for several stores, N outputs one commit]"""
+    k = Kernel(rows=192)
+    k.buffers("f32", o=0, u=0, v=0)
+    names = ("%o", "%u", "%v")
+    for n, name in enumerate(names):
+        k.local_store(name)
+        if interleaved:
+            k.copy_out(name, f"%r{n}")
+    if not interleaved:
+        for n, name in enumerate(names):
+            k.copy_out(name, f"%r{n}")
+    stores = "local_store; local_store; local_store; fence; barrier; copy_out; copy_out; copy_out"
+    assert checked(k) == lines(f"{stores}; commit bulk_store; wait bulk_store 0 read")
+
+
+def test_a_buffer_that_shares_bytes_with_the_store_is_ordered() -> None:
+    """[#3960, WARSyncAliasedSmem] Another buffer at the same bytes waits for the store."""
+    k = Kernel(rows=128)
+    k.buffers("f32", o=0, u=0)
+    k.lines = [line.replace("tile.alloc :", "tile.alloc at 1024 : i64 :") for line in k.lines]
+    k.local_store("%o")
+    k.copy_out("%o")
+    k.local_store("%u")
+    k.copy_out("%u", "%r1")
+    found = checked(k)
+    assert found[found.index("copy_out") :][:4] == lines("copy_out; commit bulk_store; wait bulk_store 0 read; barrier")
+
+
+@pytest.mark.parametrize(("slots", "pending"), [(1, 0), (2, 1), (5, 4)])
+def test_stores_in_a_loop_stay_in_flight(slots: int, pending: int) -> None:
+    """[StoreSyncInsertion] No wait behind the store; as many stay in flight as other slots."""
+    k = Kernel(rows=64 * 8)
+    k.buffers("f32", o=slots)
+    k.add(f"%n = arith.constant {slots} : index\nscf.for %i = %c0 to %c8 step %c1 {{")
+    k.add("%row = arith.muli %i, %r1 : index\n%is = arith.remui %i, %n : index")
+    at = k.slot("%o", "%is")
+    k.local_store(at)
+    k.copy_out(at, "%row")
+    end(k)
+    assert checked(k) == lines(f"""
+        for; wait bulk_store {pending} read; barrier; local_store; fence; barrier; copy_out; commit bulk_store; end
+        wait bulk_store 0 read""")
+
+
+@pytest.mark.parametrize(("slots", "ahead", "pending"), [(10, 4, 5), (5, 2, 2), (2, 1, 0), (9, 8, 0)])
+def test_copies_in_and_out_of_one_ring(slots: int, ahead: int, pending: int) -> None:
+    """[StoreSyncInsertion: stage 10, prefetch 4 -> wait 5, two commits and waits in all at most]"""
+    trips = 16
+    k = Kernel(rows=64 * trips)
+    k.buffers("f32", o=slots)
+    for step in range(ahead):
+        k.copy(k.slot("%o", f"%c{step}"), f"%r{step}", view="%vc")
+    k.add(f"%n = arith.constant {slots} : index\n%d = arith.constant {ahead} : index\nscf.for %i = %c0 to %c{trips} step %c1 {{")
+    k.add(f"%j = arith.addi %i, %d : index\n%more = arith.cmpi slt, %j, %c{trips} : index\n%js = arith.remui %j, %n : index")
+    k.add("%is = arith.remui %i, %n : index\n%row = arith.muli %j, %r1 : index\n%back = arith.muli %i, %r1 : index\nscf.if %more {")
+    k.copy(k.slot("%o", "%js"), "%row", view="%vc")
+    k.add("}")
+    k.copy_out(k.slot("%o", "%is"), "%back")
+    end(k)
+    found = checked(k, simulated=False)
+    assert found[found.index("for") :] == lines(f"""
+        for; wait bulk_store {pending} read; barrier; if; expect; copy; end; phase; copy_out; commit bulk_store; end
+        wait bulk_store 0 read""")
+
+
+# --- copies
+
+
+@pytest.mark.parametrize("path", ["bulk_tensor", "cp_async"])
+def test_a_refill_under_a_condition_is_complete_on_both_paths(path: str) -> None:
+    """What reads the buffer knows nothing of the condition: the bulk copy is waited for where it is made, groups are counted alike."""
+    k = operands(path)
+    value = k.mma("%p", "%q")
+    branch(k)
+    k.copy("%p", "%r1", path)
+    k.add("}")
+    k.store(k.mma("%p", "%q", value))
+    found = checked(k)
+    middle = found[found.index("if") : len(found) - found[::-1].index("mma")]
+    if path == "bulk_tensor":
+        assert middle == lines("if; expect; copy; phase; end; mma")
+    else:
+        assert middle == lines("if; copy; end; commit cp_async; wait cp_async 0; fence; barrier; mma")
+
+
+@pytest.mark.parametrize("path", ["bulk_tensor", "cp_async"])
+def test_a_copy_and_its_reader_in_one_branch(path: str) -> None:
+    k = operands(path)
+    k.buffers(w=0)
+    k.add("%pid = tile.program_id 0 : i64\n%flag = arith.cmpi slt, %pid, %c1 : index")
+    k.add(f"%o = scf.if %flag -> ({ACCUMULATOR}) {{")
+    k.copy("%w", "%r1", path)
+    end(k, k.mma("%w", "%q"))
+    k.lines[-1] = k.lines[-1].replace("\n}", "\n} else {")
+    end(k, k.mma("%p", "%q"))
+    k.store("%o")
+    found = checked(k)
+    assert count(found, "phase" if path == "bulk_tensor" else "wait cp_async 0") >= 2
+    assert found[-1] == "store" and found[-2] == "end"
+
+
+def test_a_wait_narrower_than_its_readers_comes_before_their_barrier() -> None:
+    """[#3865: wait behind the block sync; Triton #11047] cp.async waits are a thread's: wait, fence, barrier, in this order."""
+    k = operands("cp_async")
+    k.store(k.mma("%p", "%q"))
+    assert checked(k)[:6] == lines("copy; copy; commit cp_async; wait cp_async 0; fence; barrier")
+
+
+def test_release_of_a_slot_waits_for_its_readers() -> None:
+    """[#3561] The products that read a slot are retired and all warps have met before it is filled again."""
+    found = checked(fused(3, 1, "bulk_tensor"))
+    body = found[found.index("for") :]
+    assert body.index("wait wgmma 1") < body.index("barrier") < body.index("expect")
+
+
+def test_copies_nobody_reads_are_over_when_the_kernel_ends() -> None:
+    for path, last in (("bulk_tensor", "phase"), ("cp_async", "wait cp_async 0")):
+        k = Kernel(rows=64)
+        k.buffers(p=0)
+        k.copy("%p", path=path)
+        assert checked(k)[-1] == last
+
+
+def test_slots_that_cannot_be_told_apart_are_waited_for_at_once() -> None:
+    k = Kernel(rows=64 * 4)
+    k.buffers(p=3, q=0)
+    k.copy("%q", view="%vb")
+    k.add("%pid = tile.program_id 0 : i64\n%other = arith.remui %pid, %c2 : index")
+    k.copy(k.slot("%p", "%c0"))
+    k.copy(k.slot("%p", "%c1"), "%r1")
+    k.store(k.mma(k.slot("%p", "%other"), "%q"))
+    with collect_remarks() as log:
+        found = checked(k)
+    assert [r.kind for r in log.remarks] == ["note"] and "waited for at once" in log.remarks[0].text
+    assert found == lines("expect; copy; expect; copy; phase; expect; copy; phase; phase; mma; commit wgmma; wait wgmma 0; store")
+
+
+def test_three_buffers_four_stages_are_ordered_by_waiting() -> None:
+    """[Triton #9720: 4 stages on 3 buffers] A program whose sequential order is right stays right: nothing is in flight too early."""
+    found = checked(fused(3, 2, "cp_async"))
+    body = found[found.index("for") :]
+    assert "wait cp_async 1" in body
+
+
+# --- AMD
+
+
+@pytest.mark.parametrize(("slots", "ahead", "pending"), [(3, 1, 2), (3, 2, 2), (4, 2, 4), (5, 4, 6)])
+def test_direct_copies_are_counted_one_by_one(slots: int, ahead: int, pending: int) -> None:
+    """Copies stay in flight over the barrier, which therefore flushes nothing: local accesses are waited for by themselves."""
+    k = Kernel(rows=64 * STEPS, target="gfx950")
+    k.lines = [line for line in k.lines if "dense" not in line]
+    k.buffers(p=slots, q=slots)
+    for step in range(ahead):
+        for name, view in (("%p", "%va"), ("%q", "%vb")):
+            k.copy(k.slot(name, f"%c{step}"), f"%r{step}", "direct", view)
+    k.add(f"%n = arith.constant {slots} : index\n%d = arith.constant {ahead} : index\nscf.for %i = %c0 to %c{STEPS - ahead} step %c1 {{")
+    k.add("%j = arith.addi %i, %d : index\n%js = arith.remui %j, %n : index\n%is = arith.remui %i, %n : index")
+    k.add("%row = arith.muli %j, %r1 : index")
+    for name, view in (("%p", "%va"), ("%q", "%vb")):
+        k.copy(k.slot(name, "%js"), "%row", "direct", view)
+    k.local_load(k.slot("%p", "%is"), "tensor<64x64xf16>")
+    k.local_load(k.slot("%q", "%is"), "tensor<64x64xf16>")
+    end(k)
+    found = checked(k, simulated=False)
+    sync = f"wait vmcnt {pending}; wait lgkmcnt 0; bare"
+    body = f"copy; copy; {sync}" if slots > ahead + 1 else f"{sync}; copy; copy"
+    assert found[found.index("for") :] == lines(f"for; {body}; local_load; local_load; end; wait vmcnt 0")
+
+
+# --- refusals
+
+
+def test_synchronisation_there_already_is_an_internal_error() -> None:
+    k = operands()
+    k.add('sync.wait "wgmma" pending 0 : i64')
+    with pytest.raises(InternalError, match=r"sync\.wait already"):
+        k.synchronised()
+
+
+def test_copies_that_a_machine_does_not_have() -> None:
+    k = Kernel(rows=64, target="gfx942")
+    k.buffers(p=0)
+    k.copy("%p", path="cp_async")
+    with pytest.raises(InternalError, match="no copies by 'cp_async'"):
+        k.synchronised()
+
+
+def test_roles_are_left_alone() -> None:
+    k = operands()
+    k.add('"pipe.roles"() <{names = ["one"], warps = array<i64: 4>, groups = array<i64: 1>, registers = array<i64: 0>}> ({')
+    k.add("pipe.end_role\n}) : () -> ()")
+    with collect_remarks() as log:
+        found = outline(k.synchronised())
+    assert found == ["copy", "copy"] and "roles" in log.remarks[0].text
