@@ -112,11 +112,7 @@ class Kernel:
     def local_load(self, source: str, kind: str = "") -> str:
         found = self.fresh("l")
         kind = kind or (OUT if "xf32" in self.types[source] else PLAIN)
-        self.add(
-            f"{found} = tile.local_load {source} array<i64: 0, 0> : {self.types[source]} -> {
-                OUT if 'xf32' in self.types[source] else PLAIN
-            }"
-        )
+        self.add(f"{found} = tile.local_load {source} array<i64: 0, 0> : {self.types[source]} -> {kind}")
         return found
 
     def text(self) -> str:
