@@ -153,7 +153,7 @@ def test_regular_slots_are_forms_of_the_iteration(name: str) -> None:
     expected = (trip.scaled(speed) + exactly(Linear(start))).remainder(slots)
     motion = LoopMotion(loop, values)
     assert same(slot, expected, slots) == "always"
-    for age in range(1, slots):
+    for _ in range(1, slots):
         slot = motion.around(slot)
         assert same(slot, expected, slots) == "never"
     assert same(motion.around(slot), expected, slots) == "always"
