@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-EXTRAS := test,dev,amd,cuda
+EXTRAS := test,dev,amd,cuda,plots
 WORKERS ?= 2
 ARGS ?=
 

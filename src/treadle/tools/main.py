@@ -21,6 +21,7 @@ VERBS = {
     "devices": "treadle.tools.devices:devices",
     "bench": "treadle.tools.bench:bench",
     "tune": "treadle.tools.tune:tune",
+    "timeline": "treadle.tools.timeline:timeline",
 }
 """Module and function of each verb; a verb is imported when it is called, since no verb should wait for what the others need."""
 

@@ -1,0 +1,59 @@
+"""The timelines of a program's kernels: compiled to the schedule level, then modelled."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from treadle import pipelines
+from treadle.driver.lowering import tile_kernels
+from treadle.driver.sources import read_source
+from treadle.errors import NO_TIMELINE, TreadleError
+from treadle.frontends import mlir
+from treadle.ir.locations import location_of
+from treadle.machine import target_spec
+from treadle.options import CompileOptions
+from treadle.timeline.extract import Extractor
+from treadle.timeline.model import Model, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A kernel's modelled run: `agents` in order, `workgroups` of its grid, `clock_mhz` to turn clocks into time."""
+
+    kernel: str
+    target: str
+    agents: tuple[str, ...]
+    workgroups: int
+    clock_mhz: int
+    outcome: Outcome
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """Agents, then what they share, as far as it is used."""
+        used = {span.lane for span in self.outcome.spans}
+        return (*self.agents, *sorted(used - set(self.agents)))
+
+
+def timelines(
+    source: str | os.PathLike[str],
+    target: str,
+    options: CompileOptions | None = None,
+    function: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+    until: float = float("inf"),
+) -> list[Timeline]:
+    """One timeline a kernel, up to `until` clocks. Raises what compiling raises, and TR824 where control or sizes are not known."""
+    given, spec = read_source(source), target_spec(target)
+    module = mlir.load(given.text + "\n", given.file, function)
+    pipelines.lower(module, spec, options or CompileOptions())
+    found: list[Timeline] = []
+    for kernel in tile_kernels(module):
+        extracted = Extractor(kernel, spec, sizes or {}).extract()
+        names = tuple(agent.name for agent in extracted.agents)
+        outcome = Model(extracted.agents, extracted.mbarriers, until).run()
+        name = kernel.sym_name.data
+        if outcome.stuck:
+            reason = f"{', '.join(outcome.stuck)} would wait forever"
+            raise TreadleError(NO_TIMELINE, location_of(kernel), kernel=name, reason=reason, hint="`treadle verify` says what is missing")
+        found.append(Timeline(name, target, names, extracted.workgroups, spec.clock_mhz, outcome))
+    return found
