@@ -138,9 +138,13 @@ ARGUMENT_ALIGNMENT = Entry(
 ARGUMENT_KIND = Entry(
     "TR729", "argument {index} ('{name}') ({given}) is no array", "pass a NumPy array or an object with DLPack or __cuda_array_interface__"
 )
-OUTPUT_COUNT = Entry("TR730", "'{function}' has {expected} result(s), `out` has {given} array(s)", "pass one array for each result, in order")
+OUTPUT_COUNT = Entry(
+    "TR730", "'{function}' has {expected} result(s), `out` has {given} array(s)", "pass one array for each result, in their order"
+)
 OUTPUT_ARRAY = Entry(
-    "TR731", "`out` array {index} (for '{name}') {what}", "pass an array like the one that a call without `out` returns, of memory of its own"
+    "TR731",
+    "`out` array {index} (for '{name}') {what}",
+    "pass an array like the one that a call without `out` returns, in memory of its own",
 )
 USAGE = Entry("TR801", "{message}", "`treadle --help` and `treadle VERB --help` show what is accepted")
 INPUT_SPEC = Entry(

@@ -152,7 +152,9 @@ class KernelOp(IRDLOperation):
         )
 
     def group_count(self) -> int:
-        """How many groups of `num_warps` warps execute the whole body, each with its own `pipe.group_id`; one unless roles will be formed."""
+        """How many groups of `num_warps` warps execute the whole body, each with its own `pipe.group_id`; one unless roles will be
+        formed.
+        """
         return 1 if self.groups is None else self.groups.value.data
 
     def symbol_names(self) -> tuple[str, ...]:

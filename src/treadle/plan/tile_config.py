@@ -93,8 +93,10 @@ def contraction_types(spec: TargetSpec, lhs: str, rhs: str, result: str, casts: 
     return ContractionTypes(accumulator, accumulator, accumulator, "fma")
 
 
-def tiles_for(instruction: MatrixInstruction | None, spec: TargetSpec, operand_bytes: int) -> tuple[ContractionTile, ...]:
-    """Tiles worth considering, large first."""
+def tiles_for(
+    instruction: MatrixInstruction | None, spec: TargetSpec, operand_bytes: int, *, through_registers: bool = False
+) -> tuple[ContractionTile, ...]:
+    """Tiles worth considering, large first. `through_registers`: threads bring operands to shared memory, which takes registers too."""
     if instruction is None:
         warps = 256 // spec.subgroup_size
         half = max(warps // 2, 1)
@@ -108,9 +110,11 @@ def tiles_for(instruction: MatrixInstruction | None, spec: TargetSpec, operand_b
         # One group of warps holds 128 x 128 sums and leaves room for three workgroups on a unit, whose copies hide behind each other's
         # arithmetic: 557 TFLOP/s on an H200 at 4096^3 bf16, against 337 for 128 x 256 with one workgroup on a unit.
         k = 128 // operand_bytes
+        large = (ContractionTile(128, 128, k, 8, 1),)
+        if not through_registers:
+            large = (ContractionTile(128, 128, k, 4, 1), ContractionTile(64, 256, k, 4, 1))
         return (
-            ContractionTile(128, 128, k, 4, 1),
-            ContractionTile(64, 256, k, 4, 1),
+            *large,
             ContractionTile(64, 128, k, 4, 1),
             ContractionTile(64, 64, k, 4, 1),
             ContractionTile(64, 32, k, 4, 1),
@@ -137,10 +141,12 @@ def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: Targe
     return rounds * (arithmetic + traffic)
 
 
-def contraction_tile(types: ContractionTypes, shape: ContractionShape, spec: TargetSpec, operand_bytes: int) -> ContractionTile:
+def contraction_tile(
+    types: ContractionTypes, shape: ContractionShape, spec: TargetSpec, operand_bytes: int, *, through_registers: bool = False
+) -> ContractionTile:
     """The candidate of least modelled cost."""
     instruction = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    candidates = tiles_for(instruction, spec, operand_bytes)
+    candidates = tiles_for(instruction, spec, operand_bytes, through_registers=through_registers)
     best = min(candidates, key=lambda tile: contraction_cost(tile, shape, spec))
     narrow = [t for t in candidates if shape.n is not None and t.n <= next_power_of_two(shape.n)]
     if narrow and best not in narrow:
@@ -150,24 +156,45 @@ def contraction_tile(types: ContractionTypes, shape: ContractionShape, spec: Tar
 
 _L2_BYTES_PER_CLOCK = 46
 """What one compute unit gets out of the L2 cache when all ask (DeepGEMM's model of Hopper: 6,150 bytes a clock for 132 units)."""
+ROLE_MARGIN_BYTES = 2048
+"""Shared memory of role kernels that is kept for barriers and alignment."""
 _TILE_OVERHEAD = 1500
 """Clocks of a tile outside its loop that nothing hides: filling the ring, the first wait, the last stores."""
 
 
-def role_tiles(row: MatrixInstruction, spec: TargetSpec, operand_bytes: int, result_bytes: int) -> tuple[RoleTile, ...]:
-    """Tiles of role kernels that fit shared memory, with as deep a ring as does (at most 8 slots).
+@dataclass(frozen=True, slots=True)
+class ResultShape:
+    """A whole tile that a kernel writes (or reads beside its operands): bytes of an element, and whether descriptor copies carry it.
 
-    A result tile leaves in boxes of 128 bytes a row, two of them in flight for each group.
+    `may_stay`: it is read, so whether it passes through shared memory is known only when layouts are.
+    """
+
+    element_bytes: int
+    in_bulk: bool
+    may_stay: bool = False
+
+    def staging_bytes(self, m: int, n: int) -> int:
+        """Shared memory a group needs to bring a tile of it out: two boxes of 128 bytes a row, or the whole tile on its way to the
+        threads.
+        """
+        box = 128 // self.element_bytes
+        return min(2, -(-n // box)) * m * 128 if self.in_bulk and n % box == 0 else m * n * self.element_bytes
+
+
+def role_tiles(row: MatrixInstruction, spec: TargetSpec, operand_bytes: int, results: tuple[ResultShape, ...]) -> tuple[RoleTile, ...]:
+    """Tiles of role kernels that fit shared memory, with as deep a ring as does (at most 8 slots, made fewer where tiles read need
+    room).
     """
     k = 128 // operand_bytes
     found: list[RoleTile] = []
     for groups in (2, 1):
         for n in (256, 192, 128, 64):
-            box = 128 // result_bytes
-            staging = groups * min(2, -(-n // box)) * row.m * 128
+            staging = groups * sum(r.staging_bytes(row.m, n) for r in results if not r.may_stay)
+            at_most = groups * sum(r.staging_bytes(row.m, n) for r in results)
             slot = (groups * row.m + n) * k * operand_bytes
-            slots = min(8, (spec.shared_bytes_per_workgroup - staging - 2048) // slot)
-            if slots >= 2 and n % max(row.n_step, 8) == 0 and n % box == 0:
+            room = spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
+            slots = min(8, (room - staging) // slot)
+            if (room - at_most) // slot >= 2 and n % max(row.n_step, 8) == 0:
                 found.append(RoleTile(row.m, n, k, row.warps, groups, slots))
     return tuple(found)
 
@@ -184,9 +211,11 @@ def role_cost(tile: RoleTile, shape: ContractionShape, spec: TargetSpec, operand
     return rounds * (-(-k // tile.k) * max(matrix, cache) + _TILE_OVERHEAD)
 
 
-def role_tile(row: MatrixInstruction, shape: ContractionShape, spec: TargetSpec, operand_bytes: int, result_bytes: int) -> RoleTile | None:
+def role_tile(
+    row: MatrixInstruction, shape: ContractionShape, spec: TargetSpec, operand_bytes: int, results: tuple[ResultShape, ...]
+) -> RoleTile | None:
     """The candidate of least modelled cost; None where none fits."""
-    candidates = role_tiles(row, spec, operand_bytes, result_bytes)
+    candidates = role_tiles(row, spec, operand_bytes, results)
     return min(candidates, key=lambda tile: role_cost(tile, shape, spec, operand_bytes), default=None)
 
 

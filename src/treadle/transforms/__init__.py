@@ -1,0 +1,1 @@
+"""Passes that rewrite the IR, one folder a level."""

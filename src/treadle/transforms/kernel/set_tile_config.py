@@ -24,6 +24,7 @@ from treadle.plan.tile_config import (
     ContractionShape,
     ContractionTile,
     ContractionTypes,
+    ResultShape,
     contraction_tile,
     contraction_types,
     pointwise_tile,
@@ -111,6 +112,31 @@ def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCop
     return None
 
 
+def result_shape(nest: LoopNest, access: Access, spec: TargetSpec) -> ResultShape:
+    """How a result can leave: in bulk where its rows lie along n and every row and pitch keeps the rules of descriptor copies."""
+    size = element_bytes(access.element)
+    rules, row_axis = spec.bulk_tensor, main_axis(nest, "n")
+    if rules is None or row_axis < 0 or access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
+        return ResultShape(size, False)
+    for number, axis in enumerate(nest.axes):
+        stride = nest.stride_along(access, axis)
+        if number == row_axis:
+            fits = stride == constant(1) and axis.size.divisor() * size % rules.base_align_bytes == 0
+        else:
+            fits = stride.divisor() * size % rules.pitch_align_bytes == 0
+        if not fits:
+            return ResultShape(size, False)
+    return ResultShape(size, True)
+
+
+def reads_whole_tile(nest: LoopNest, access: Access) -> bool:
+    """Whether something beside the operands is read in tiles as large as the result's (an initial value, a residual)."""
+    rows, columns = main_axis(nest, "m"), main_axis(nest, "n")
+    if access.is_result or access.input_number >= 0 or rows < 0 or columns < 0:
+        return False
+    return all(nest.stride_along(access, nest.axes[i]) != constant(0) for i in (rows, columns))
+
+
 def _contraction_config(
     nest: LoopNest, kind: Contraction, spec: TargetSpec, options: "SetTileConfigPass"
 ) -> tuple[dict[str, Attribute], str]:
@@ -126,15 +152,18 @@ def _contraction_config(
             batch = None if size is None or batch is None else batch * size
     operand_bytes = {"tf32": 4, "f64": 8, "f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2}.get(types.a, 1)
     shape = ContractionShape(batch, sizes["m"], sizes["n"], sizes["k"])
-    tile = contraction_tile(types, shape, spec, operand_bytes)
+    refused = role_refusal(nest, kind, types, spec)
+    tile = contraction_tile(types, shape, spec, operand_bytes, through_registers=refused is not None)
     groups, ring, why = options.groups, options.ring, ""
     if options.tile_m:
         warps_m, warps_n = options.warps_m or tile.warps_m, options.warps_n or tile.warps_n
         tile = ContractionTile(options.tile_m, options.tile_n or tile.n, options.tile_k or tile.k, warps_m, warps_n)
     elif options.roles:
-        why = role_refusal(nest, kind, types, spec) or ""
-        result_bytes = max(element_bytes(a.element) for a in nest.accesses if a.is_result)
-        chosen = None if why else role_tile(spec.instruction(types.instruction), shape, spec, operand_bytes, result_bytes)
+        why = refused or ""
+        results = tuple(result_shape(nest, a, spec) for a in nest.accesses if a.is_result) + tuple(
+            ResultShape(element_bytes(a.element), in_bulk=False, may_stay=True) for a in nest.accesses if reads_whole_tile(nest, a)
+        )
+        chosen = None if why else role_tile(spec.instruction(types.instruction), shape, spec, operand_bytes, results)
         if chosen is not None:
             tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1)
             groups, ring = chosen.groups, chosen.slots

@@ -26,6 +26,8 @@ from treadle.ir.locations import give_location, location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.plan.expr import as_expr, constant, minimum
+from treadle.plan.tile_config import ROLE_MARGIN_BYTES
+from treadle.transforms.kernel.allocate_shared import buffer_bytes
 from treadle.transforms.kernel.kernel_ir import KernelPass, config_int, insert_after, insert_before, is_tile
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
@@ -105,11 +107,6 @@ def _is_fixed(op: Operation) -> bool:
     return isinstance(op, tile.ViewOp) or (op.name.startswith("arith.") and not any(is_tile(r) for r in op.results))
 
 
-def buffer_bytes(alloc: tile.AllocOp) -> int:
-    """Bytes of a shared buffer."""
-    return tile.shared_layout_of(alloc.result).size * element_bytes(tile.memref_type(alloc.result).element_type)
-
-
 @dataclass(slots=True)
 class Ring:
     """`stages` slots with their barriers; `slot` (index) and `phase` (i32) are carried by the loops of a role."""
@@ -129,6 +126,14 @@ class Ring:
         )
 
 
+def fitting_stages(parts: Parts, groups: int, own: frozenset[tile.CopyOp], wanted: int, spec: TargetSpec) -> int:
+    """As many slots of the ring as fit beside the scratch of all groups, at most `wanted`."""
+    owned = {copy.destination for copy in own}
+    slot = sum(buffer_bytes(alloc) * (groups if alloc.result in owned else 1) for alloc in parts.buffers)
+    scratch = groups * sum(buffer_bytes(alloc) for alloc in parts.scratch)
+    return min(wanted, (spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES - scratch) // slot)
+
+
 class Specializer:
     """Rebuilds one kernel's body as roles."""
 
@@ -143,7 +148,7 @@ class Specializer:
         self.symbols: Mapping[str, SSAValue] = dict(zip(names, self.block.args[len(self.block.args) - len(names) :], strict=True))
         # Operands that every group reads have one buffer; those whose place depends on the group have one a group.
         self.own = frozenset(copy for copy in self.parts.copies if self._depends_on_group(copy))
-        self.stages = stages
+        self.stages = max(1, fitting_stages(self.parts, self.groups, self.own, stages, spec))
         self.slots: dict[SSAValue, tile.AllocOp] = {}
         self.scratch: list[dict[SSAValue, SSAValue]] = []
 
@@ -408,5 +413,6 @@ class SpecializeWarpsPass(KernelPass):
         if (reason := refusal(kernel)) is not None:
             remarks.emit("refusal", NAME, kernel.sym_name.data, reason, location_of(kernel))
             return
-        registers = (config_int(kernel, "producer_registers", 40), config_int(kernel, "consumer_registers", 232))
+        # Index arithmetic on sizes that only the runtime knows does not fit 40 registers.
+        registers = (56, 224) if kernel.symbol_names() else (40, 232)
         Specializer(kernel, spec, stages, registers).run()
