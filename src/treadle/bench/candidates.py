@@ -11,13 +11,15 @@ from treadle.errors import NOTHING_TO_TUNE, TreadleError
 from treadle.frontends import mlir
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import run_passes
-from treadle.machine import TargetSpec, target_spec
+from treadle.machine import MatrixInstruction, TargetSpec, target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
-from treadle.plan.tile_config import ContractionShape, contraction_cost, role_cost, role_tiles, tiles_for
+from treadle.plan.tile_config import ContractionShape, RoleTile, contraction_cost, role_cost, tiles_for
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 
 UNKNOWN_EXTENT = 4096
+DEEPEST_RING = 8
+BARRIER_BYTES = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +86,27 @@ def candidates(problem: Problem, target: str, base: CompileOptions, count: int) 
     return found
 
 
+def role_pool(row: MatrixInstruction, spec: TargetSpec, operand_bytes: int, result_bytes: int) -> list[RoleTile]:
+    """Tiles of role kernels, a wider choice than the picker's: every width of whole 128-byte boxes, rings as deep as shared memory allows.
+
+    Room for the result on its way out is an estimate (two boxes a group): what does not fit after all fails to compile, and is dropped.
+    """
+    k, box = 128 // operand_bytes, 128 // result_bytes
+    found: list[RoleTile] = []
+    for groups in (2, 1):
+        for n in range(row.n // box * box, 63, -box):
+            staging = groups * min(2, -(-n // box)) * row.m * 128
+            slot = (groups * row.m + n) * k * operand_bytes
+            slots = min(DEEPEST_RING, (spec.shared_bytes_per_workgroup - staging - BARRIER_BYTES) // slot)
+            if slots >= 2 and n % max(row.n_step, 8) == 0:
+                found.append(RoleTile(row.m, n, k, row.warps, groups, slots))
+    return found
+
+
 def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
     if problem.instruction == "fma" or spec.bulk_tensor is None or spec.instruction(problem.instruction).operands != "shared":
         return []
-    tiles = role_tiles(spec.instruction(problem.instruction), spec, problem.operand_bytes, problem.result_bytes)
+    tiles = role_pool(spec.instruction(problem.instruction), spec, problem.operand_bytes, problem.result_bytes)
     ranked = sorted(tiles, key=lambda tile: role_cost(tile, problem.shape, spec, problem.operand_bytes))
     return [replace(base, tile=(t.m, t.n, t.k), warps=(t.warps, 1), ring=t.slots, groups=t.groups) for t in ranked]
 
