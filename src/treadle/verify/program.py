@@ -207,8 +207,15 @@ class Program:
     def _unknowns(self) -> tuple[SSAValue, ...]:
         """What the compiler does not know and something depends on: index arguments and workgroup ids."""
         arguments = [a for a in self.kernel.body.block.args if not isinstance(a.type, PointerType) and a in self.deciding]
-        ids = [op.result for op in self.ops if isinstance(op, tile.ProgramIdOp) and op.result in self.deciding]
-        return (*arguments, *ids)
+        ids = {op.axis.value.data: op.result for op in self.ops if isinstance(op, tile.ProgramIdOp) and op.result in self.deciding}
+        return (*arguments, *ids.values())
+
+    def same_as(self, unknown: SSAValue) -> tuple[SSAValue, ...]:
+        """All values that are this unknown: the workgroup's id along one axis may be asked for in several places."""
+        owner = unknown.owner
+        if not isinstance(owner, tile.ProgramIdOp):
+            return (unknown,)
+        return tuple(op.result for op in self.ops if isinstance(op, tile.ProgramIdOp) and op.axis == owner.axis)
 
     def depth(self) -> int:
         """The largest number of slots or pending groups anywhere: how long a pipeline takes to fill."""

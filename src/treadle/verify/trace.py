@@ -39,7 +39,7 @@ class Tracer:
         self._trips: dict[int, int] = {}
         self.open_branches: set[int] = set()
         self.branches: set[tuple[int, bool]] = set()
-        self._unknown_at = [self._at(value) for value in program.unknowns]
+        self._unknown_at = [[self._at(value) for value in program.same_as(unknown)] for unknown in program.unknowns]
         self._steps = self._block(program.kernel.body.block)
 
     def run(self, unknowns: tuple[int, ...], forced: Mapping[int, bool] | None = None) -> Trace:
@@ -48,8 +48,9 @@ class Tracer:
         self._out = []
         self._group = 0
         self._trips = {}
-        for at, value in zip(self._unknown_at, unknowns, strict=True):
-            self._env[at] = value
+        for places, value in zip(self._unknown_at, unknowns, strict=True):
+            for at in places:
+                self._env[at] = value
         for step in self._steps:
             step()
         return Trace(self._nodes, tuple(self._out), self._trips)

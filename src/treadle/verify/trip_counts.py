@@ -74,11 +74,11 @@ def _in_loop(op: Operation) -> bool:
 
 
 def _depends(program: Program, op: scf.IfOp) -> bool:
-
+    unknown = {value for known in program.unknowns for value in program.same_as(known)}
     work, seen = [op.cond], set[object]()
     while work:
         value = work.pop()
-        if value in program.unknowns:
+        if value in unknown:
             return True
         if value not in seen:
             seen.add(value)

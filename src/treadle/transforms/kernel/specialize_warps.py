@@ -25,10 +25,10 @@ from treadle.ir.dialects import arith, scf
 from treadle.ir.locations import give_location, location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
-from treadle.plan.expr import as_expr, constant, minimum
+from treadle.plan.expr import Expr, as_expr, constant, minimum
 from treadle.plan.tile_config import ROLE_MARGIN_BYTES
 from treadle.transforms.kernel.allocate_shared import buffer_bytes
-from treadle.transforms.kernel.kernel_ir import KernelPass, config_int, insert_after, insert_before, is_tile
+from treadle.transforms.kernel.kernel_ir import KernelPass, config_int, erase_if_unused, insert_after, insert_before, is_tile
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 NAME = "specialize-warps"
@@ -196,12 +196,7 @@ class Specializer:
             index.insert(sync.MbarrierAllocOp(1, self.stages)),
             index.insert(sync.MbarrierAllocOp(self.groups, self.stages)),
         )
-        count = index.expression(tiles)
-        first = index.insert(tile.ProgramIdOp(0))
-        step = index.constant(self.spec.compute_units)
-        start = (index.constant(0), index.insert(arith.ConstantOp(IntegerAttr(0, i32))))
-        regions = [self._role(None, ring, first, count, step, start)]
-        regions += [self._role(group, ring, first, count, step, start) for group in range(self.groups)]
+        regions = [self._role(group, ring, tiles) for group in (None, *range(self.groups))]
         warps = self.kernel.num_warps.value.data
         producer, consumer = self.registers
         self.block.add_op(
@@ -217,27 +212,36 @@ class Specializer:
         for op in top:
             if op.parent is None:
                 op.erase(safe_erase=False, drop_references=True)
+        for op in reversed(parts.fixed):
+            erase_if_unused(op)
         self.kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + self.groups * warps, self.kernel.num_warps.type)
         self.kernel.properties.pop("groups", None)
         grid = [str(minimum(tiles, constant(self.spec.compute_units))), "1", "1"]
         self.kernel.set_grid(grid)
 
-    def _role(
-        self, group: int | None, ring: Ring, first: SSAValue, count: SSAValue, step: SSAValue, start: tuple[SSAValue, SSAValue]
-    ) -> Region:
-        """The producer (group None) or one consumer: the loop over tiles with the ring's place carried along."""
+    def _role(self, group: int | None, ring: Ring, tiles: Expr) -> Region:
+        """The producer (group None) or one consumer: the loop over tiles with the ring's place carried along.
+
+        Scalars are born in the role that uses them: what lives across the roles' branch would hold registers in all of them.
+        """
         block = Block()
         index = builder_at_end(block, self.symbols)
+        known: dict[SSAValue, SSAValue] = {}
+        for op in self.parts.fixed:
+            if not isinstance(op, tile.ViewOp):
+                index.builder.insert(op.clone(known))
+        first = index.insert(tile.ProgramIdOp(0))
+        start = [index.constant(0), index.insert(arith.ConstantOp(IntegerAttr(0, i32)))]
         body = Block(arg_types=[IndexType(), IndexType(), i32])
         place, slot, phase = body.args
         inside = builder_at_end(body, self.symbols)
         if group is None:
-            slot, phase = self._produce(inside, ring, place, slot, phase)
+            slot, phase = self._produce(inside, ring, known, place, slot, phase)
         else:
-            slot, phase = self._consume(inside, ring, group, place, slot, phase)
+            slot, phase = self._consume(inside, ring, known, group, place, slot, phase)
             order_local_accesses(body, 1 + group, self.kernel.num_warps.value.data)
         body.add_op(scf.YieldOp(slot, phase))
-        index.builder.insert(scf.ForOp(first, count, step, list(start), body))
+        index.builder.insert(scf.ForOp(first, index.expression(tiles), index.constant(self.spec.compute_units), start, body))
         if any(isinstance(op, tile.CopyOutOp) for op in body.walk()):
             block.add_op(sync.WaitOp(BULK_STORES, 0))
         block.add_op(pipe.EndRoleOp())
@@ -261,11 +265,13 @@ class Specializer:
         indices = [slot, index.constant(group)] if own else [slot]
         return index.insert(pipe.SlotOp(ring.result, indices, tile.shared_layout_of(ring.result).slot(len(indices))))
 
-    def _produce(self, index: IndexBuilder, ring: Ring, place: SSAValue, slot: SSAValue, phase: SSAValue) -> tuple[SSAValue, SSAValue]:
+    def _produce(
+        self, index: IndexBuilder, ring: Ring, known: Mapping[SSAValue, SSAValue], place: SSAValue, slot: SSAValue, phase: SSAValue
+    ) -> tuple[SSAValue, SSAValue]:
         """Copies of one tile: wait until the slot is empty, announce the bytes, issue the copies of all groups."""
         maps: list[dict[SSAValue, SSAValue]] = []
         for group in range(self.groups):
-            mapping: dict[SSAValue, SSAValue] = {}
+            mapping: dict[SSAValue, SSAValue] = dict(known)
             for op in self.parts.body:
                 if op is self.parts.loop:
                     break
@@ -309,10 +315,17 @@ class Specializer:
         return total
 
     def _consume(
-        self, index: IndexBuilder, ring: Ring, group: int, place: SSAValue, slot: SSAValue, phase: SSAValue
+        self,
+        index: IndexBuilder,
+        ring: Ring,
+        known: Mapping[SSAValue, SSAValue],
+        group: int,
+        place: SSAValue,
+        slot: SSAValue,
+        phase: SSAValue,
     ) -> tuple[SSAValue, SSAValue]:
         """One tile of one group: contract what the producer delivers, hand slots back, then everything after the loop."""
-        mapping: dict[SSAValue, SSAValue] = dict(self.scratch[group])
+        mapping: dict[SSAValue, SSAValue] = {**known, **self.scratch[group]}
         loop = self.parts.loop
         for op in self.parts.body:
             if op is loop:
