@@ -153,7 +153,9 @@ def _contraction_config(
     operand_bytes = {"tf32": 4, "f64": 8, "f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2}.get(types.a, 1)
     shape = ContractionShape(batch, sizes["m"], sizes["n"], sizes["k"])
     refused = role_refusal(nest, kind, types, spec)
-    tile = contraction_tile(types, shape, spec, operand_bytes, through_registers=refused is not None)
+    # Runtime sizes cost registers as threads' copies do: the same bounds and addresses.
+    crowded = refused is not None or bool(dispatch.texts(nest.kernel.symbols))
+    tile = contraction_tile(types, shape, spec, operand_bytes, through_registers=crowded)
     groups, ring, why = options.groups, options.ring, ""
     if options.tile_m:
         warps_m, warps_n = options.warps_m or tile.warps_m, options.warps_n or tile.warps_n
