@@ -30,7 +30,7 @@ from treadle.targets.interface import CompiledKernel, PointerParam, TensorMapPar
 from treadle.targets.registry import backend
 
 RUNS = int(os.environ.get("TREADLE_TEST_RUNS", "200"))
-DTYPES: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "f32": np.float32}
+DTYPES: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
 Tensor = tuple[str, tuple[int, ...]]
 
 

@@ -12,7 +12,7 @@ from treadle.dialects import sync, tile
 from treadle.dialects.tile import shared_buffer_type, tile_of
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
-from treadle.ir.passes import run_passes
+from treadle.ir.passes import Pass, run_passes
 from treadle.ir.text import parse_module
 from treadle.layout.fragments import tile_fragment, wgmma_accumulator
 from treadle.layout.shared_layout import row_major, swizzled
@@ -126,10 +126,10 @@ class Kernel:
             "  tile.return\n}) : () -> ()\n"
         )
 
-    def synchronised(self) -> builtin.ModuleOp:
-        """The module after insert-sync."""
+    def synchronised(self, *before: Pass) -> builtin.ModuleOp:
+        """The module after insert-sync, and passes before it."""
         module = parse_module(self.text(), "test")
-        run_passes(module, [InsertSyncPass()])
+        run_passes(module, [*before, InsertSyncPass()])
         return module
 
 
