@@ -1,8 +1,9 @@
 """The one interface through which operations of `tile`, `pipe` and `sync` tell what memory they touch, and when.
 
-An effect names a resource (the SSA value of a view, a shared buffer or a queue), read or write, the proxy the access goes through, and
-when it
-is complete: in program order, by a queue of groups, or on an mbarrier.
+An effect names a resource (the SSA value of a view, a shared buffer or one of its slots, a register tile), read or write, the proxy the
+access goes through, and when it is complete: in program order, by a queue of groups, or on an mbarrier. Slot indices are the operands of
+the `pipe.slot` that gives the resource (`analysis/buffers.py` follows it to the allocation). Operations of `sync` touch no data: what they
+order is in docs/schedule.md. An operation of these dialects without the interface is refused by the verifier of `tile.kernel`.
 """
 
 from abc import ABC, abstractmethod
@@ -18,9 +19,10 @@ Completion = Literal["program_order", "queue", "mbarrier"]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The part of a resource an effect touches: `offsets` are the SSA values or static ints of its origin, `extents` its static size.
+    """The part of a resource (within its slot) that an effect touches: SSA values or static ints of its origin, its static extents.
 
-    `own_part`: each agent touches only what its own threads hold under the layout (False: the whole slice may be touched by every agent).
+    `own_part`: each agent touches only what its own threads hold, by the layout of the tile or as copies are dealt out (False: the whole
+    slice may be touched by every agent).
     """
 
     offsets: tuple[SSAValue | int, ...]

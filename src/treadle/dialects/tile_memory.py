@@ -327,7 +327,7 @@ class LocalLoadOp(IRDLOperation, HasEffects):
         _verify_local(memref_type(self.source), ints(self.offsets), tile_type(self.result))
 
     def effects(self) -> tuple[Effect, ...]:
-        return (Effect(self.source, "read", Slice(ints(self.offsets), tuple(tile_type(self.result).get_shape()))),)
+        return (Effect(self.source, "read", Slice(ints(self.offsets), tuple(tile_type(self.result).get_shape()), own_part=True)),)
 
 
 @irdl_op_definition

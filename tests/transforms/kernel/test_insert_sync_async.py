@@ -450,3 +450,34 @@ def test_roles_are_left_alone() -> None:
     with collect_remarks() as log:
         found = outline(k.synchronised())
     assert found == ["copy", "copy"] and "roles" in log.remarks[0].text
+
+
+# --- local accesses
+
+
+def test_what_every_thread_stored_itself_it_loads_without_a_barrier() -> None:
+    k = Kernel(rows=64)
+    k.buffers("f32", o=0)
+    k.local_store("%o")
+    k.local_load("%o")
+    assert checked(k) == lines("local_store; local_load")
+
+
+def test_another_layout_needs_the_barrier() -> None:
+    k = Kernel(rows=64)
+    k.buffers("f32", o=0)
+    k.local_store("%o")
+    k.local_load("%o", ACCUMULATOR)
+    assert checked(k) == lines("local_store; barrier; local_load")
+
+
+def test_slots_are_told_apart() -> None:
+    k = Kernel(rows=64)
+    k.buffers("f32", o=2)
+    first, second = k.slot("%o", "%c0"), k.slot("%o", "%c1")
+    k.local_store(first)
+    k.local_store(second)
+    k.local_load(first, ACCUMULATOR)
+    k.local_store(second)
+    k.local_load(second, ACCUMULATOR)
+    assert checked(k) == lines("local_store; local_store; barrier; local_load; local_store; barrier; local_load")
