@@ -8,11 +8,13 @@ import pytest
 from bench.fakes import FakeMachine
 
 from treadle import driver
-from treadle.bench.case import run_case
+from treadle.bench.case import CompilationFailed, run_case
 from treadle.bench.families import batch_matmul, epilogue, gated, matmul, row_sums, softmax
 from treadle.bench.protocol import MIN_ROUNDS, MeasureOptions
 from treadle.bench.records import OURS
+from treadle.bench.worker import described, is_fatal
 from treadle.bench.workload import Workload
+from treadle.errors import UNSUPPORTED, InternalError, TreadleError
 from treadle.options import CompileOptions
 
 QUICK = MeasureOptions(rounds=1, warm_seconds=0.0, pause_seconds=0.0, rows=5, columns=7)
@@ -157,3 +159,30 @@ def test_bind_is_used_where_there_is_one() -> None:
     record = run_case(workload, FakeMachine(mark_ms=1.0), lambda text, options: Bound(simulate(text, options)), {}, QUICK)  # pyright: ignore[reportArgumentType]
     assert record.status == "ok"
     assert Bound.calls > MIN_ROUNDS
+
+
+def test_a_peer_that_fails_is_left_out() -> None:
+    def broken(*_: Any) -> Any:
+        raise ValueError("no such\nkernel")
+
+    def make() -> Peer:
+        raise OSError("no compiler")
+
+    peers = {"fine": lambda: linear, "calls": lambda: broken, "makes": make}
+    record = run_case(matmul("nk", "g", 13, 9, 21, "bf16"), FakeMachine(mark_ms=1.0), simulate, peers, QUICK)
+    assert record.status == "ok"
+    assert set(record.ratio) == {"fine"}
+    assert record.peer_problems == {"calls": "ValueError: no such kernel", "makes": "OSError: no compiler"}
+
+
+@pytest.mark.parametrize(
+    "problem", [InternalError("registers do not hold"), TreadleError(UNSUPPORTED, what="this", hint="-"), KeyError("x")]
+)
+def test_what_stops_the_compiler_leaves_the_device_alone(problem: Exception) -> None:
+    def fails(text: str, options: CompileOptions) -> driver.Program:
+        raise problem
+
+    with pytest.raises(CompilationFailed) as error:
+        run_case(matmul("nk", "g", 13, 9, 21, "bf16"), FakeMachine(mark_ms=1.0), fails, {}, QUICK)
+    assert not is_fatal(error.value)
+    assert described(error.value).startswith("compiling: ")

@@ -12,6 +12,7 @@ from treadle.bench.protocol import MeasureOptions, Samples, flush_ms, measure, r
 from treadle.bench.records import OURS, CaseRecord
 from treadle.bench.workload import TensorSpec, Workload
 from treadle.driver import Program
+from treadle.errors import TreadleError
 from treadle.frontends import mlir
 from treadle.options import CompileOptions
 from treadle.sim.check import CheckResult, check
@@ -21,6 +22,20 @@ PEER_TOLERANCE = 0.05
 """Peers round between their steps; a result with a missing tile differs by the size of the values."""
 
 Compile = Callable[[str, CompileOptions], Program]
+
+
+class CompilationFailed(Exception):
+    """The compiler gave up, in whatever way: the device has nothing to do with it."""
+
+
+def compiled(compile_text: Compile, text: str, options: CompileOptions) -> Program:
+    """The program. Raises CompilationFailed with the reason in one line."""
+    try:
+        return compile_text(text, options)
+    except TreadleError as problem:
+        raise CompilationFailed(f"{problem.code}: {problem.message}") from problem
+    except Exception as problem:
+        raise CompilationFailed(f"{type(problem).__name__}: {problem}") from problem
 
 
 def bound_call(program: Program, arrays: Sequence[Any]) -> Callable[[], tuple[Any, ...]]:
@@ -39,11 +54,14 @@ def run_case(
     options: MeasureOptions,
     compile_options: CompileOptions | None = None,
 ) -> CaseRecord:
-    """Measure a workload. Errors of the compiler, the device and the peers are raised; a wrong result is a record of status "wrong"."""
+    """Measure a workload. Errors of the compiler and the device are raised; a wrong result is a record of status "wrong".
+
+    A peer that fails is left out, and the record says why.
+    """
     begun = time.perf_counter()
     chosen = compile_options or workload.options
     record = CaseRecord(workload.name, workload.group, workload.title, options=chosen.key())
-    program = compile_text(workload.text, chosen)
+    program = compiled(compile_text, workload.text, chosen)
     record.compile_seconds = time.perf_counter() - begun
     record.kernels = kernel_facts(program)
     arrays = [machine.tensor(spec, options.seed + number) for number, spec in enumerate(workload.inputs)]
@@ -55,9 +73,13 @@ def run_case(
     wrong = [spec.name for spec, verdict in zip(workload.outputs, verdicts, strict=True) if not verdict.ok]
     contenders: dict[str, Callable[[], object]] = {OURS: call}
     for name, make in peers.items():
-        peer = make()
-        given = peer(*arrays)
-        machine.synchronize()
+        try:
+            peer = make()
+            given = peer(*arrays)
+            machine.synchronize()
+        except Exception as problem:  # noqa: BLE001 - what other people's compilers raise is no fault of ours
+            record.peer_problems[name] = " ".join(f"{type(problem).__name__}: {problem}".split())[:300]
+            continue
         theirs: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)  # pyright: ignore[reportUnknownVariableType]
         pairs = zip(results, theirs, strict=True)
         record.peer_difference[name] = max(machine.difference(mine, other) for mine, other in pairs)

@@ -21,7 +21,8 @@ class CaseRecord:
     `ms`, `spread`, `host_us`: by contender ("treadle", "torch", "torch.compile"): median on the device, half the quartile distance over
     it, median of the enqueuing call on the host. `ratio`: by peer, the median over the rounds of its time over ours. `error`: largest
     difference to float64 over the largest value, on the sample; `worst`: the largest quotient of a difference and its bound.
-    `peer_difference`: by peer, the largest difference of whole results over the largest value. `kernels`: facts of the code.
+    `peer_difference`: by peer, the largest difference of whole results over the largest value; `peer_problems`: why a peer has none.
+    `kernels`: facts of the code.
     `host_bound`: contenders whose call the host may have enqueued later than the device could have begun it.
     """
 
@@ -40,6 +41,7 @@ class CaseRecord:
     error: float = 0.0
     worst: float = 0.0
     peer_difference: dict[str, float] = field(default_factory=dict[str, float])
+    peer_problems: dict[str, str] = field(default_factory=dict[str, str])
     compile_seconds: float = 0.0
     rounds: int = 0
     kernels: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from treadle import driver
 from treadle.bench import suite
-from treadle.bench.case import run_case
+from treadle.bench.case import CompilationFailed, run_case
 from treadle.bench.environment import environment
 from treadle.bench.machine import TorchMachine
 from treadle.bench.option_text import options_from_plain
@@ -69,8 +69,21 @@ class Server:
 
 
 def is_fatal(problem: Exception) -> bool:
-    """Whether the device may be unusable after this: everything but what the compiler says to the user."""
+    """Whether the device may be unusable after this: everything but what the compiler says, and what Treadle refuses."""
+    if isinstance(problem, CompilationFailed):
+        return False
     return not isinstance(problem, TreadleError) or problem.entry is DEVICE_CALL
+
+
+def described(problem: Exception) -> str:
+    """One line for the record."""
+    match problem:
+        case TreadleError():
+            return f"{problem.code}: {problem.message}"
+        case CompilationFailed():
+            return f"compiling: {problem}"
+        case _:
+            return f"{type(problem).__name__}: {problem}"
 
 
 def serve(lines: TextIO, channel: TextIO, answer: Callable[[Mapping[str, Any]], Any]) -> None:
@@ -80,8 +93,7 @@ def serve(lines: TextIO, channel: TextIO, answer: Callable[[Mapping[str, Any]], 
             reply: dict[str, Any] = {"ok": answer(json.loads(line))}
         except Exception as problem:  # noqa: BLE001 - one case must not end the run, whatever goes wrong in it
             traceback.print_exc()
-            text = f"{problem.code}: {problem.message}" if isinstance(problem, TreadleError) else f"{type(problem).__name__}: {problem}"
-            reply = {"error": " ".join(text.split())[:600], "fatal": is_fatal(problem)}
+            reply = {"error": " ".join(described(problem).split())[:600], "fatal": is_fatal(problem)}
         channel.write(json.dumps(reply) + "\n")
         channel.flush()
         if reply.get("fatal"):

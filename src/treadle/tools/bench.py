@@ -164,7 +164,9 @@ def show_records(out: Console, environment: Mapping[str, Any], found: Sequence[C
     for record in found:
         if record.status != "ok":
             out.print(f"{record.name}: {record.status}: {record.message}", markup=False)
-        elif record.host_bound:
+        for peer, problem in record.peer_problems.items():
+            out.print(f"{record.name}: no time of {peer}: {problem}", markup=False)
+        if record.status == "ok" and record.host_bound:
             out.print(f"{record.name}: the host may have been late for {', '.join(record.host_bound)}", markup=False)
 
 
