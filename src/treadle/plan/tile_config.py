@@ -178,7 +178,10 @@ class ResultShape:
         threads.
         """
         box = 128 // self.element_bytes
-        return min(2, -(-n // box)) * m * 128 if self.in_bulk and n % box == 0 else m * n * self.element_bytes
+        if not self.in_bulk or n % box:
+            return m * n * self.element_bytes
+        boxes = n // box
+        return next((b for b in range(2, boxes + 1) if boxes % b == 0), 1) * m * 128
 
 
 def role_tiles(row: MatrixInstruction, spec: TargetSpec, operand_bytes: int, results: tuple[ResultShape, ...]) -> tuple[RoleTile, ...]:

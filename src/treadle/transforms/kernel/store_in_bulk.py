@@ -8,6 +8,7 @@ Leaves alone: kernels without roles; stores whose view breaks a rule of bulk cop
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 from treadle import remarks
 from treadle.analysis.element_bytes import element_bytes
@@ -21,11 +22,70 @@ from treadle.layout.shared_layout import swizzled
 from treadle.layout.slicing import slice_layout
 from treadle.machine import TargetSpec
 from treadle.plan.staging import bulk_refusal
-from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, config_int, erase_if_unused, insert_before
+from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, config_int, erase_if_unused, insert_before, is_tile
 
 NAME = "store-in-bulk"
-BUFFERS = 2
-"""One box is filled while the one before leaves."""
+
+
+def buffers_for(boxes: int) -> int:
+    """Buffers that boxes take in turn: one is filled while the one before leaves.
+
+    A divisor of their number, so that the turn goes on where the next tile begins: else its first box could meet the last one's buffer.
+    """
+    return next((n for n in range(2, boxes + 1) if boxes % n == 0), 1)
+
+
+class Boxes:
+    """Boxes of tiles, computed box by box: elementwise arithmetic of a whole tile would hold all its registers at once."""
+
+    def __init__(self, store: tile.StoreOp) -> None:
+        self.store = store
+        self.made: dict[tuple[SSAValue, int], SSAValue] = {}
+
+    def of(self, value: SSAValue, at: int, width: int) -> SSAValue:
+        """Columns `at` to `at + width` of a tile; a tile of one column stands for all of them."""
+        if (value, at) not in self.made:
+            self.made[value, at] = self._make(value, at, width)
+        return self.made[value, at]
+
+    def _make(self, value: SSAValue, at: int, width: int) -> SSAValue:
+        kind, layout, op = tile.tile_type(value), tile.layout_of(value), value.owner
+        rows, columns = kind.get_shape()
+        if columns == 1:
+            return value
+        if layout is None:
+            raise InternalError("store-in-bulk after assign-layouts only")
+        part = tile.tile_of((rows, width), kind.element_type, slice_layout(layout, (rows, width)))
+        if isinstance(op, arith.ConstantOp) and isinstance(op.value, builtin.DenseIntOrFPElementsAttr):
+            number = cast("float", op.value.get_values()[0])
+            typed = cast("builtin.TensorType[builtin.IntegerType]", part)
+            return self._insert(arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(typed, [cast(int, number)])))
+        if isinstance(op, tile.LoadOp):
+            offsets, along = list(op.offsets), tile.ints(op.dims)[1]
+            shift = self._insert(arith.ConstantOp(builtin.IntegerAttr(at, builtin.IndexType())))
+            offsets[along] = self._insert(arith.AddiOp(offsets[along], shift))
+            return self._insert(tile.LoadOp(op.view, offsets, tile.ints(op.dims), part, vector=op.vector.value.data, other=op.other))
+        if isinstance(op, tile.BroadcastOp):
+            return self._insert(tile.BroadcastOp(self.of(op.source, at, width), part))
+        if isinstance(op, Operation) and is_elementwise(op):
+            operands = [self.of(v, at, width) if is_tile(v) else v for v in op.operands]
+            new = type(op).create(
+                operands=operands, result_types=[part], properties=dict(op.properties), attributes=dict(op.attributes), location=op.location
+            )
+            return self._insert(new)
+        return self._insert(tile.SliceOp(value, (0, at), (rows, width)))
+
+    def _insert(self, op: Operation) -> SSAValue:
+        insert_before(self.store, op)
+        return op.results[0]
+
+
+def is_elementwise(op: Operation) -> bool:
+    """Whether an operation computes each element of its one tile from the same element of its operands."""
+    if not op.name.startswith(("arith.", "math.")) or len(op.results) != 1 or not op.operands or not is_tile(op.results[0]):
+        return False
+    shape = tile.tile_type(op.results[0]).get_shape()
+    return all(tile.tile_type(v).get_shape() == shape for v in op.operands if is_tile(v))
 
 
 def stored_value(store: tile.StoreOp) -> tuple[SSAValue, tuple[Operation, ...]]:
@@ -68,13 +128,14 @@ def _rewrite(store: tile.StoreOp, spec: TargetSpec) -> None:
     span = max(spec.bulk_tensor.swizzle_bytes)
     width = min(columns, span // element_bytes(kind.element_type))
     slice_layout(layout, (rows, width))
+    boxes = Boxes(store)
     box = swizzled((rows, width), (1, 0), element_bytes(kind.element_type), width * element_bytes(kind.element_type))
-    buffers = min(BUFFERS, columns // width)
+    buffers = buffers_for(columns // width)
     ring = tile.AllocOp(tile.shared_buffer_type((buffers, rows, width), kind.element_type, box.stacked(buffers)))
     insert_before(store, ring)
     inner = tile.ints(store.dims)[-1]
     for number, at in enumerate(range(0, columns, width)):
-        part = tile.SliceOp(value, (0, at), (rows, width))
+        part = boxes.of(value, at, width)
         place = arith.ConstantOp(builtin.IntegerAttr(number % buffers, builtin.IndexType()))
         slot = pipe.SlotOp(ring.result, [place.result], box)
         shift = arith.ConstantOp(builtin.IntegerAttr(at, builtin.IndexType()))
@@ -82,10 +143,9 @@ def _rewrite(store: tile.StoreOp, spec: TargetSpec) -> None:
         offsets = [offset.result if d == inner else o for d, o in enumerate(store.offsets)]
         insert_before(
             store,
-            part,
             place,
             slot,
-            tile.LocalStoreOp(part.result, slot.result, (0, 0)),
+            tile.LocalStoreOp(part, slot.result, (0, 0)),
             shift,
             offset,
             tile.CopyOutOp(slot.result, store.view, offsets, tile.ints(store.dims), path="bulk_tensor"),
