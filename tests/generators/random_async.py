@@ -1,4 +1,6 @@
-"""Random sequential programs on slots, for insert-sync: copies of all kinds, products, local accesses and bulk stores, in loops and branches."""
+"""Random sequential programs on slots, for insert-sync: copies of all kinds, products, local accesses and bulk stores,
+in loops and branches.
+"""
 
 import random
 

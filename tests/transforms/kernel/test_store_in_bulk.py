@@ -15,7 +15,8 @@ func.func @f(%a: tensor<512x256xbf16>, %b: tensor<{n}x256xbf16>, %bias: tensor<{
   %z = arith.constant 0.0 : f32
   %e = tensor.empty() : tensor<512x{n}xf32>
   %f = linalg.fill ins(%z : f32) outs(%e : tensor<512x{n}xf32>) -> tensor<512x{n}xf32>
-  %r = linalg.matmul_transpose_b ins(%a, %b : tensor<512x256xbf16>, tensor<{n}x256xbf16>) outs(%f : tensor<512x{n}xf32>) -> tensor<512x{n}xf32>
+  %r = linalg.matmul_transpose_b ins(%a, %b : tensor<512x256xbf16>, tensor<{n}x256xbf16>)
+      outs(%f : tensor<512x{n}xf32>) -> tensor<512x{n}xf32>
   %o = tensor.empty() : tensor<512x{n}xbf16>
   %g = linalg.generic {{indexing_maps = [affine_map<(m, n) -> (m, n)>, affine_map<(m, n) -> (n)>, affine_map<(m, n) -> (m, n)>],
       iterator_types = ["parallel", "parallel"]}} ins(%r, %bias : tensor<512x{n}xf32>, tensor<{n}xf32>) outs(%o : tensor<512x{n}xbf16>) {{
