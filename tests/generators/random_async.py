@@ -20,7 +20,7 @@ class Source:
         self.results: list[str] = []
         self.depth = 0
         self.stored = 2
-        self.kernel.buffers(**{name[1:]: slots for name, slots in SLOTS.items()})
+        self.kernel.buffers("f16", **{name[1:]: slots for name, slots in SLOTS.items()})
         self.kernel.buffers("f32", o=2)
         self.kernel.add("%pid = tile.program_id 0 : i64\n%flag = arith.cmpi slt, %pid, %c1 : index")
         for name, slots in (*SLOTS.items(), ("%o", 2)):

@@ -248,7 +248,10 @@ def test_run_schedules(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "no objection in" in out(capsys, "run", LINEAR, "--device", "sim", "--schedule")
     from treadle.transforms.kernel.insert_sync import InsertSyncPass
 
-    monkeypatch.setattr(InsertSyncPass, "run", lambda *_: None)
+    def nothing(_pass: InsertSyncPass, _kernel: object, _spec: object) -> None:
+        """Synchronises nothing."""
+
+    monkeypatch.setattr(InsertSyncPass, "run", nothing)
     shown = out(capsys, "run", LINEAR, "--device", "sim", "--schedule", "--target", "gfx942", status=1)
     assert "tile.local_store" in shown and "are not ordered" in shown
     assert invoke(["run", LINEAR, "--device", "auto", "--schedule"]) == 2

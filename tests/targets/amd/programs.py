@@ -55,7 +55,8 @@ def lowered(text: str, target: str, **config: int) -> builtin.ModuleOp:
     if not config:
         lower(module, spec, CompileOptions())
         return module
-    chosen = SetTileConfigPass(target, False, *(config.get(name, 0) for name in ("tile_m", "tile_n", "tile_k", "warps_m", "warps_n")))
+    m, n, k, warps_m, warps_n = (config.get(name, 0) for name in ("tile_m", "tile_n", "tile_k", "warps_m", "warps_n"))
+    chosen = SetTileConfigPass(target, tile_m=m, tile_n=n, tile_k=k, warps_m=warps_m, warps_n=warps_n)
     tile = (chosen, *tile_passes(spec, CompileOptions())[1:])
     for passes in (tensor_passes(), tile, schedule_passes()):
         run_passes(module, passes)
