@@ -1,0 +1,96 @@
+"""The fault campaign as a table: every schedule, what is needed in it, and who notices when it is taken away.
+
+Run it with `python tests/hazards/campaign.py`. Exit status 1 where the removal of a needed operation goes unnoticed,
+or a right schedule does not.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+from hazards.kernels import kernel_of
+from hazards.programs import PROGRAMS
+
+from treadle import machine, pipelines
+from treadle.dialects import tile
+from treadle.ir.text import parse_module
+from treadle.options import CompileOptions
+from treadle.sim.element_types import Array, storage_dtype
+from treadle.sim.schedule import simulate
+from treadle.sim.schedule.scheduler import Mode
+from treadle.verify.check import is_right
+from treadle.verify.faults import faults
+from treadle.verify.lint import needed_sync_ops, sync_ops
+
+WAYS: tuple[tuple[Mode, int], ...] = (("late", 0), ("late", 3), ("random", 1), ("random", 2))
+MATMUL = """
+func.func @f(%a: tensor<{m}x{k}xf16>, %b: tensor<{k}x{n}xf16>, %c: tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32> {{
+  %r = linalg.matmul ins(%a, %b : tensor<{m}x{k}xf16>, tensor<{k}x{n}xf16>) outs(%c : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
+  return %r : tensor<{m}x{n}xf32>
+}}
+"""
+
+
+def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
+    """Kernels that the pipeline makes, with roles, pipelined and plain, for both vendors."""
+    choices = (
+        ("roles", "sm_90a", CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=2, ring=2), (128, 64, 192)),
+        ("bulk", "sm_90a", CompileOptions(roles=False), (64, 64, 192)),
+        ("threads", "sm_90a", CompileOptions(), (64, 33, 100)),
+        ("pipelined", "sm_90a", CompileOptions(roles=False, stages=3), (64, 64, 320)),
+        ("mfma", "gfx942", CompileOptions(), (32, 32, 96)),
+        ("wmma", "gfx1100", CompileOptions(), (32, 32, 96)),
+    )
+    for name, target, options, (m, n, k) in choices:
+        module = parse_module(MATMUL.format(m=m, n=n, k=k), f"{name}.mlir")
+        pipelines.lower(module, machine.target_spec(target), options)
+        yield f"matmul_{name}_{target}", next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+
+
+def arrays_of(kernel: tile.KernelOp) -> list[Array]:
+    """Small integers for a kernel's pointers, as many as their views reach."""
+    rng = np.random.default_rng(0)
+    views = {op.pointer: op for op in kernel.walk() if isinstance(op, tile.ViewOp)}
+    found: list[Array] = []
+    for argument in kernel.body.block.args:
+        if argument in views:
+            kind = tile.memref_type(views[argument].result)
+            strides = tile.view_strides(views[argument].result)
+            size = 1 + sum((n - 1) * (s or 0) for n, s in zip(kind.get_shape(), strides, strict=True))
+            found.append(rng.integers(-3, 4, size).astype(storage_dtype(kind.element_type)))
+    return found
+
+
+def simulator_objects(kernel: tile.KernelOp, symbols: Sequence[int]) -> bool:
+    """Whether the simulator objects, with effects as late as they may be and in random orders."""
+    arrays = arrays_of(kernel)
+    return any(not simulate(kernel, arrays, symbols, mode=mode, seed=seed, workgroups=1).ok for mode, seed in WAYS)
+
+
+def main() -> int:
+    """Print the table; 1 where it shows a miss."""
+    schedules = [(name, kernel_of(s.text, name), s.symbols) for name, s in PROGRAMS.items()]
+    schedules += [(name, kernel, ()) for name, kernel in compiled()]
+    missed = 0
+    print(f"{'schedule':34} {'sync':>4} {'needed':>6} {'verifier':>8} {'simulator':>9} {'right: objections':>17}")
+    totals = [0, 0, 0, 0, 0]
+    for name, kernel, symbols in schedules:
+        walked = list(kernel.walk())
+        needed = set(needed_sync_ops(kernel))
+        removed = [f for f in faults(kernel, ("remove",)) if walked[f.index] in needed]
+        by_verifier = sum(not is_right(f.kernel) for f in removed)
+        by_simulator = sum(simulator_objects(f.kernel, symbols) for f in removed)
+        against = int(not is_right(kernel)) + int(simulator_objects(kernel, symbols))
+        row = (sum(1 for _ in sync_ops(kernel)), len(removed), by_verifier, by_simulator, against)
+        totals = [a + b for a, b in zip(totals, row, strict=True)]
+        missed += len(removed) * 2 - by_verifier - by_simulator + against
+        print(f"{name:34} {row[0]:4} {row[1]:6} {row[2]:8} {row[3]:9} {row[4]:17}", flush=True)
+    print(f"{len(schedules):3} schedules{'':21} {totals[0]:4} {totals[1]:6} {totals[2]:8} {totals[3]:9} {totals[4]:17}")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
