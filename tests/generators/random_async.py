@@ -13,7 +13,8 @@ TRIPS = 5
 class Source:
     """Writes one program. Every slot is filled first, so that whatever is read was written."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, stores_once: bool = False) -> None:
+        self.stores_once = stores_once
         self.rng = random.Random(seed)
         self.kernel = Kernel(rows=64 * 12)
         self.indices = ["%c0", "%c1"]
@@ -22,7 +23,8 @@ class Source:
         self.stored = 2
         self.kernel.buffers("f16", **{name[1:]: slots for name, slots in SLOTS.items()})
         self.kernel.buffers("f32", o=2)
-        self.kernel.add("%pid = tile.program_id 0 : i64\n%flag = arith.cmpi slt, %pid, %c1 : index")
+        self.kernel.add("%pid = tile.program_id 0 : i64")
+        self.bounds: list[tuple[str, str]] = []
         for name, slots in (*SLOTS.items(), ("%o", 2)):
             for number in range(max(1, slots)):
                 self.fill(name, self.kernel.slot(name, f"%c{number}") if slots else name)
@@ -56,7 +58,7 @@ class Source:
                 self.results.append(k.mma(a, b, rng.choice([*self.results[-1:], "%zero"])))
             case "use" if self.results:
                 self.results.append(k.relu(rng.choice(self.results)))
-            case "out":
+            case "out" if not (self.stores_once and (self.bounds or self.stored > 11)):
                 k.copy_out(self.place("%o"), f"%r{min(self.stored, 11)}")
                 self.stored += 1
             case "store":
@@ -77,23 +79,30 @@ class Source:
         start = self.rng.choice([*self.results[-1:], "%zero"])
         result, argument = k.fresh("o"), k.fresh("x")
         kept, indices, stored = list(self.results), list(self.indices), self.stored
-        k.add(
-            f"{result} = scf.for {name} = %c0 to %c{self.rng.choice([1, 2, TRIPS])} step %c1 iter_args({argument} = {start}) -> "
-            f"({ACCUMULATOR}) {{"
-        )
+        bound = f"%c{self.rng.choice([0, 1, 2, TRIPS])}"
+        k.add(f"{result} = scf.for {name} = %c0 to {bound} step %c1 iter_args({argument} = {start}) -> ({ACCUMULATOR}) {{")
         self.indices.append(name)
+        self.bounds.append((name, bound))
         self.results.append(argument)
         self.depth += 1
         self.body(self.rng.randrange(1, 6))
         self.depth -= 1
         k.add(f"scf.yield {self.results[-1]} : {ACCUMULATOR}\n}}")
+        self.bounds.pop()
         self.results, self.indices = [*kept, result], indices
         self.stored = max(stored, self.stored)
 
     def branch(self) -> None:
         kept, indices = list(self.results), list(self.indices)
         self.depth += 1
-        self.kernel.add("scf.if %flag {")
+        flag = self.kernel.fresh("f")
+        if self.bounds and self.rng.random() < 0.6:  # whether an iteration further on exists
+            name, bound = self.rng.choice(self.bounds)
+            self.kernel.add(f"{flag}a = arith.addi {name}, %c{self.rng.randrange(1, 4)} : index")
+            self.kernel.add(f"{flag} = arith.cmpi slt, {flag}a, {bound} : index")
+        else:
+            self.kernel.add(f"{flag} = arith.cmpi eq, %pid, %c{self.kernel.count % 16} : index")
+        self.kernel.add(f"scf.if {flag} {{")
         self.body(self.rng.randrange(1, 4))
         if self.rng.random() < 0.4:
             self.results, self.indices = list(kept), list(indices)
@@ -104,9 +113,12 @@ class Source:
         self.results, self.indices = kept, indices
 
 
-def random_kernel(seed: int, length: int = 10) -> Kernel:
-    """A program of `length` operations, some of them loops and branches; its last result is stored."""
-    source = Source(seed)
+def random_kernel(seed: int, length: int = 10, *, stores_once: bool = False) -> Kernel:
+    """A program of `length` operations, some of them loops and branches; its last result is stored.
+
+    `stores_once`: no two bulk stores go to the same rows.
+    """
+    source = Source(seed, stores_once=stores_once)
     source.body(length)
     source.kernel.store(source.results[-1] if source.results else "%zero")
     return source.kernel

@@ -7,6 +7,7 @@ Names in brackets are the cases of other compilers that a test rebuilds (NVIDIA 
 import pytest
 from generators.async_checks import checked
 from generators.async_kernels import ACCUMULATOR, Kernel, count, lines, outline
+from generators.random_async import random_kernel
 
 from treadle.errors import InternalError
 from treadle.remarks import collect_remarks
@@ -481,3 +482,17 @@ def test_slots_are_told_apart() -> None:
     k.local_store(second)
     k.local_load(second, ACCUMULATOR)
     assert checked(k) == lines("local_store; local_store; barrier; local_load; local_store; barrier; local_load")
+
+
+# --- anything
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_programs(seed: int) -> None:
+    """Loops, branches, slots, all queues: proven, simulated, and their values those of the sequential program."""
+    checked(random_kernel(seed, stores_once=True))
+
+
+def test_random_programs_are_proven() -> None:
+    for seed in range(100, 160):
+        checked(random_kernel(seed), simulated=False)

@@ -17,7 +17,7 @@ from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of
 from treadle.remarks import emit as remark
-from treadle.transforms.kernel.fill_flow import Fill, FillFlow, Ring, is_bulk_copy
+from treadle.transforms.kernel.fill_flow import Fill, FillFlow, Ring, is_bulk_copy, never_filled
 from treadle.transforms.kernel.kernel_ir import insert_before
 from treadle.transforms.kernel.phase_parity import PhaseWait, insert_phase_waits
 
@@ -105,7 +105,7 @@ def _place_waits(kernel: tile.KernelOp, fills: list[Fill], values: SlotValues) -
     ends: dict[Operation, Fill] = {f.copies[-1]: f for f in fills}
     for _ in range(len({f.ring for f in fills}) + 1):
         walk = FillFlow(values, starts, ends, accesses)
-        walk.block(kernel.body.block, {}, emit=True)
+        walk.block(kernel.body.block, never_filled(fills, accesses), emit=True)
         if not walk.refused:
             return walk.waits
         for ring in walk.refused:

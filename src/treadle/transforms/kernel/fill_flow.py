@@ -1,12 +1,14 @@
 """The data flow of fills: from the bulk copies into a slot to the first operation that touches it, through loops and branches.
 
-Guards are followed as far as pipelined loops need it. A fill made under `iv + k * step < ub` is there for whoever knows that condition: the
-loop's own later iterations, and operations under the same condition. What such a fill would have replaced is, where the condition is
-known, from a path that was not taken.
+The state tells for every slot which fill it may hold, in flight or waited for; slots that were never filled count as waited for. A wait is
+right where the slot is in flight on all paths. Conditions are followed as far as pipelined loops need it: a slot that a fill under
+`iv + k * step < ub` would have replaced matters only where that condition may be false, and what is in flight under it is impossible
+behind the loop.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from treadle.analysis.buffers import buffer_view
 from treadle.analysis.shared_accesses import SharedAccess
@@ -20,6 +22,8 @@ from treadle.ir.dialects import arith, scf
 from treadle.transforms.kernel.phase_parity import PhaseWait
 
 MAX_SWEEPS = 200
+FURTHEST = 32
+"""How many iterations ahead a known trip count is made use of: more than a pipeline is deep."""
 Guard = Linear | None
 """A condition: this form is greater than zero. None: one that nothing is known of."""
 
@@ -45,20 +49,20 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """A fill somewhere in its life: `writes` as seen from here.
+    """What a slot may hold: a fill (one without copies stands for a slot that was never filled), its `writes` as seen from here.
 
-    `when`: it was made under these conditions. `unless`: it is still there only where this does not hold.
+    `unless`: only where this condition is false. `since`: only where these are true.
     """
 
     fill: Fill
     writes: tuple[SharedAccess, ...]
-    when: frozenset[Guard] = frozenset()
     unless: Guard = None
+    since: frozenset[Linear] = frozenset()
 
     def moved(self, slots: Callable[[SharedAccess], SharedAccess], guards: Callable[[Linear], Guard]) -> "Filling":
         """Seen from behind an edge of a loop."""
-        when = frozenset(None if g is None else guards(g) for g in self.when)
-        return Filling(self.fill, tuple(map(slots, self.writes)), when, None if self.unless is None else guards(self.unless))
+        since = frozenset(there for g in self.since if (there := guards(g)) is not None)
+        return Filling(self.fill, tuple(map(slots, self.writes)), None if self.unless is None else guards(self.unless), since)
 
 
 IN_FLIGHT, DONE = 1, 2
@@ -116,41 +120,37 @@ class FillFlow:
     def _branch(self, op: scf.IfOp, state: State, *, emit: bool) -> State:
         guard = self._guard(op.cond)
         taken = self._under(guard, op.true_region.block, state, emit=emit)
-        other = self._under(None, op.false_region.block, state, emit=emit) if op.false_region.blocks else state
-
+        other = _without(guard, state)
+        if op.false_region.blocks:
+            other = self.block(op.false_region.block, other, emit=emit)
+        if guard is None:
+            return _join(taken, other)
         before, kept = _by_place(state), _by_place(taken)
 
-        def made(filling: Filling, status: int, under: Guard) -> Filling:
-            """With the condition that a fill of one branch was made under."""
+        def made(filling: Filling, status: int) -> Filling:
+            """With the condition that a fill was made under."""
             is_new = status == IN_FLIGHT and not before.get((filling.fill, filling.writes), 0) & IN_FLIGHT
-            return replace(filling, when=filling.when | {under}) if is_new else filling
+            return replace(filling, since=filling.since | {guard}) if is_new else filling
 
         def left(filling: Filling, status: int) -> Filling:
             """With the condition under which the first branch replaced it."""
             is_replaced = status == DONE and filling.unless is None and not kept.get((filling.fill, filling.writes), 0) & DONE
             return replace(filling, unless=guard) if is_replaced else filling
 
-        return _join({made(f, s, guard): s for f, s in taken.items()}, {left(made(f, s, None), s): s for f, s in other.items()})
+        return _join({made(f, s): s for f, s in taken.items()}, _merged((left(f, s), s) for f, s in other.items()))
 
     def _under(self, fact: Guard, block: Block, state: State, *, emit: bool) -> State:
         """The state after a block that is executed where a fact holds."""
         if fact is None:
             return self.block(block, dict(state), emit=emit)
         self.facts.append(fact)
-        possible: State = {}
-        for filling, status in state.items():
-            if filling.unless is None or not self._is_known(filling.unless):
-                known = replace(filling, when=frozenset(g for g in filling.when if not self._is_known(g)))
-                possible[known] = possible.get(known, 0) | status
+        possible = {f: s for f, s in state.items() if f.unless is None or not self._is_known(f.unless)}
         after = self.block(block, possible, emit=emit)
         self.facts.pop()
         return after
 
-    def _is_known(self, guard: Guard) -> bool:
-        if guard is None:
-            return False
-        differences = [guard - fact for fact in self.facts]
-        return (guard.is_constant and guard.constant > 0) or any(d.is_constant and d.constant >= 0 for d in differences)
+    def _is_known(self, guard: Linear) -> bool:
+        return (guard.is_constant and guard.constant > 0) or any(_follows(guard, fact) for fact in self.facts)
 
     def _guard(self, condition: SSAValue) -> Guard:
         owner = condition.owner
@@ -166,6 +166,7 @@ class FillFlow:
         block = loop.body.block
         motion, velocities = self._motion(loop)
         fact = self._difference(loop.ub, block.args[0])
+        first = self._difference(loop.ub, loop.lb)
         speed = motion.velocity(exactly(fact)) if fact is not None else STILL
 
         def moved(
@@ -175,16 +176,23 @@ class FillFlow:
                 there = guards(exactly(g))
                 return None if there.modulus else there.form
 
-            found: State = {}
-            for filling, status in state.items():
-                there = filling.moved(lambda a: a.moved(lambda n, s: slots(a, n, s)), guard)
-                found[there] = found.get(there, 0) | status
-            return found
+            def access(a: SharedAccess) -> SharedAccess:
+                return a.moved(lambda n, slot: slots(a, n, slot))
 
-        entry = moved(before, lambda a, n, s: motion.enter(s, velocities.get((a.alloc, n), STILL)), lambda g: motion.enter(g, speed))
+            return _merged((f.moved(access, guard), s) for f, s in state.items())
+
+        def relative(guard: Congruence) -> Congruence:
+            is_of_loop = first is not None and (guard.form - first).is_constant
+            return motion.enter(guard, speed) if is_of_loop else guard
+
+        here: frozenset[Linear] = frozenset() if fact is None else frozenset({fact})
+        start = _merged((replace(f, since=f.since | self._known_trips(loop, first)), s) for f, s in before.items())
+        entry = moved(start, lambda a, n, s: motion.enter(s, velocities.get((a.alloc, n), STILL)), relative)
         back = entry
         for _ in range(MAX_SWEEPS):
-            back = moved(self._under(fact, block, entry, emit=False), lambda a, n, s: motion.around(s), motion.around)
+            end = self._under(fact, block, self._weakened(entry, fact), emit=False)
+            end = _merged((replace(f, since=f.since | here), s) for f, s in end.items())
+            back = moved(end, lambda a, n, s: motion.around(s), motion.around)
             wider = _join(entry, back)
             if wider == entry:
                 break
@@ -192,9 +200,26 @@ class FillFlow:
         else:
             raise InternalError("bulk copies in a loop did not reach their fix point")
         if emit:
-            self._under(fact, block, entry, emit=True)
+            self._under(fact, block, self._weakened(entry, fact), emit=True)
         runs = (self.values.trips(loop).constant or 0) > 0
-        return moved(back if runs else entry, lambda a, n, s: motion.leave(s), motion.leave)
+        return moved(_without(fact, back if runs else entry), lambda a, n, s: motion.leave(s), motion.leave)
+
+    @staticmethod
+    def _weakened(state: State, fact: Guard) -> State:
+        """Without the conditions that say less than a fact."""
+        if fact is None:
+            return state
+        return _merged((replace(f, since=frozenset(g for g in f.since if not _follows(g, fact))), s) for f, s in state.items())
+
+    def _known_trips(self, loop: scf.ForOp, first: Guard) -> frozenset[Linear]:
+        """What is known before a loop of how far it goes, as conditions on its first iteration."""
+        if first is None:
+            return frozenset()
+        known = {fact for fact in self.facts if _follows(first, fact)}
+        trips, step = self.values.trips(loop).constant, self.values.of(loop.step).constant
+        if trips and step:
+            known.add(first - Linear(step * min(trips - 1, FURTHEST)))
+        return frozenset(known)
 
     def _motion(self, loop: scf.ForOp) -> tuple[LoopMotion, dict[object, Velocity]]:
         if loop not in self.motions:
@@ -217,13 +242,12 @@ class FillFlow:
                 mine = {f: s for f, s in touched.items() if f.fill.ring is ring}
                 exact = ring.slots == 1 or all(access.meets_slot(w) == "always" for f in mine for w in f.writes if w.alloc is access.alloc)
                 same_buffer = ring.slots == 1 or access.alloc in ring.buffers
-                is_there = all(self._is_known(g) for f in mine for g in f.when)
-                if not exact or not same_buffer or not is_there or set(mine.values()) != {IN_FLIGHT}:
+                if not exact or not same_buffer or set(mine.values()) != {IN_FLIGHT}:
                     self.refused.add(ring)
                     continue
                 if emit:
                     self.waits.append(PhaseWait(op, ring, indices if indices is not None else self._indices(op, access)))
-                state = _join({f: s for f, s in state.items() if f not in mine}, {replace(f, when=frozenset()): DONE for f in mine})
+                state = {f: DONE if f in mine else s for f, s in state.items()}
         return state
 
     def _indices(self, op: Operation, access: SharedAccess) -> tuple[SSAValue, ...]:
@@ -236,25 +260,54 @@ class FillFlow:
         return ()
 
     def _end(self, op: Operation, state: State, *, emit: bool) -> State:
-        """Fills that nothing reads on any path must be over when the kernel ends.
-
-        One that is waited for on one path only has its wait under the condition that it was made under.
-        """
-        for ring in {f.fill.ring for f, s in state.items() if s == IN_FLIGHT}:
-            if any(f.fill.ring is ring and s & DONE for f, s in state.items()) and ring.slots > 1:
-                continue
-            if ring.slots > 1:
+        """Fills that nothing reads must be over when the kernel ends."""
+        for ring in {f.fill.ring for f, s in state.items() if s & IN_FLIGHT}:
+            if ring.slots > 1 or any(s != IN_FLIGHT for f, s in state.items() if f.fill.ring is ring):
                 self.refused.add(ring)
             elif emit:
                 self.waits.append(PhaseWait(op, ring, ()))
         return state
 
 
+def never_filled(fills: Iterable[Fill], accesses: Mapping[Operation, tuple[SharedAccess, ...]]) -> State:
+    """The state before the first fill: every slot of every ring."""
+    state: State = {}
+    seen: set[Ring] = set()
+    for fill in fills:
+        if fill.ring in seen:
+            continue
+        seen.add(fill.ring)
+        empty = Fill([], (), fill.ring)
+        writes = [a for copy in fill.copies for a in accesses[copy] if a.is_write]
+        for numbers in product(*(range(extent) for extent in writes[0].slot_extents)):
+            slots = tuple(exactly(Linear(n)).within(e) for n, e in zip(numbers, writes[0].slot_extents, strict=True))
+            state[Filling(empty, tuple(replace(a, slots=slots) for a in writes))] = DONE
+    return state
+
+
+def _without(guard: Guard, state: State) -> State:
+    """What is possible of a state where a condition is false."""
+    if guard is None:
+        return dict(state)
+
+    return {f: s for f, s in state.items() if not any(_follows(guard, g) for g in f.since)}
+
+
+def _follows(guard: Linear, fact: Linear) -> bool:
+    """Whether `guard > 0` follows from `fact > 0`."""
+    difference = guard - fact
+    return difference.is_constant and difference.constant >= 0
+
+
+def _merged(items: Iterable[tuple[Filling, int]]) -> State:
+    found: State = {}
+    for filling, status in items:
+        found[filling] = found.get(filling, 0) | status
+    return found
+
+
 def _join(one: State, other: State) -> State:
-    merged = dict(one)
-    for filling, status in other.items():
-        merged[filling] = merged.get(filling, 0) | status
-    return merged
+    return _merged((*one.items(), *other.items()))
 
 
 def _by_place(state: State) -> dict[tuple[Fill, tuple[SharedAccess, ...]], int]:
