@@ -6,9 +6,7 @@ kernel of roles: one producer that issues the copies of every tile, one consumer
 slots
 with a full and an empty barrier each. Leaves alone: kernels without `specialize`; those it must refuse (a remark says why).
 
-The shape of the kernel (ring of mbarriers, producer warp, register reallocation) is that of the fastest published Hopper GEMMs; sources
-are in
-docs/schedule.md.
+The shape of the kernel (a ring of mbarriers, a producer warp, register reallocation) is that of CUTLASS, DeepGEMM and fast.cu on Hopper.
 """
 
 from collections.abc import Mapping
