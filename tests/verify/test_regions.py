@@ -1,12 +1,15 @@
 """Geometry against brute force."""
 
 from itertools import product
+from typing import cast
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from treadle.ir.core import SSAValue
+from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
 from treadle.layout.tile_layout import TileLayout
-from treadle.verify.regions import Box, Part, is_covered, subtract, warps_meet
+from treadle.verify.regions import Box, Buffer, Owners, Part, Region, is_covered, subtract, warps_meet
 
 SPAN = st.tuples(st.integers(0, 4), st.integers(1, 3)).map(lambda s: (s[0], s[0] + s[1]))
 BOX = st.tuples(SPAN, SPAN)
@@ -58,9 +61,46 @@ def test_warps_meet(one: TileLayout, other: TileLayout, one_writes: bool, other_
     assert warps_meet(Part(one, (0, 0)), one_writes, Part(other, (0, 0)), other_writes) == expected
 
 
+VALUE = cast(SSAValue, None)
+SHARED = st.sampled_from([row_major((2, 16, 8), (2, 1, 0)), row_major((2, 16, 8), (1, 2, 0)), swizzled((16, 16), (1, 0), 2, 32).stacked(2)])
+PLACE = st.tuples(st.integers(0, 1), st.sampled_from([0, 8]), st.sampled_from([0, 4]))
+
+
+@st.composite
+def placed(draw: st.DrawFn) -> tuple[Region, Part, bool]:
+    """A tile somewhere in a slot of a buffer somewhere."""
+    shared: SharedLayout = draw(SHARED)
+    buffer = Buffer(VALUE, shared, draw(st.sampled_from([2, 4])), 16 * draw(st.integers(0, 40)), "b")
+    slot, row, column = draw(PLACE)
+    region = Region(buffer, ((slot, slot + 1), (row, row + 8), (column, column + 4)), (slot,))
+    return region, Part(draw(layouts()), (row, column)), draw(st.booleans())
+
+
+def bytes_touched(access: tuple[Region, Part, bool], warp: int) -> set[int]:
+    region, part, writes = access
+    buffer = region.buffer
+    assert isinstance(buffer, Buffer) and part.layout is not None and buffer.first is not None
+    found: set[int] = set()
+    for row, column in touched(part.layout, warp, writes):
+        at = buffer.layout.offset_of((region.slots[0], part.offsets[0] + row, part.offsets[1] + column))
+        first = buffer.first + at * buffer.element_bytes
+        found.update(range(first, first + buffer.element_bytes))
+    return found
+
+
+@settings(max_examples=300)
+@given(placed(), placed())
+def test_warps_meet_to_the_byte(one: tuple[Region, Part, bool], other: tuple[Region, Part, bool]) -> None:
+    assert one[1].layout is not None and other[1].layout is not None
+    ours = [bytes_touched(one, warp) for warp in range(one[1].layout.num_warps)]
+    theirs = [bytes_touched(other, warp) for warp in range(other[1].layout.num_warps)]
+    expected = any(a & b for w, a in enumerate(ours) for v, b in enumerate(theirs) if w != v)
+    assert Owners().meet(*one, *other) == expected
+
+
 def test_unlike_parts_meet() -> None:
     layout = TileLayout(((1,),), ((2,),), ((4,),), (1,))
-    assert warps_meet(Part(layout, (0,)), True, Part(layout, (4,)), True)
+    assert warps_meet(Part(layout, (0,)), True, Part(layout, (4,)), True) is None
     assert not warps_meet(Part(layout, (0,)), True, Part(layout, (0,)), True)
     assert warps_meet(Part(None, (), "x"), True, Part(layout, (0,)), False)
     assert not warps_meet(Part(None, (), "x"), True, Part(None, (), "x"), True)

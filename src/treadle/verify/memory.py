@@ -6,7 +6,7 @@ from treadle.ir.core import SSAValue
 from treadle.verify.clocks import Agent, Clock, Record, reached
 from treadle.verify.events import Access, Event
 from treadle.verify.program import Program
-from treadle.verify.regions import Buffer, Overlaps, Region, box_within, is_covered, warps_meet
+from treadle.verify.regions import Buffer, Overlaps, Owners, Region, box_within, is_covered
 
 if TYPE_CHECKING:
     from treadle.verify.engine import Engine
@@ -19,6 +19,7 @@ class Memory:
 
     def __init__(self, program: Program) -> None:
         self.overlaps = Overlaps()
+        self.owners = Owners()
         buffers = list(program.buffers.values())
         self._neighbours: dict[Home, tuple[Home, ...]] = {
             one: tuple(other for other in buffers if one is other or _share_bytes(one, other)) for one in buffers
@@ -69,12 +70,10 @@ class Memory:
         one, other = record.access.part, access.part
         if one is None or other is None or record.agent.strand.team != agent.strand.team:
             return True
-        if record.access.region is not access.region and record.access.region.buffer is not access.region.buffer:
-            return True
         warps = self._team_warps[agent.strand.team]
         if any(part.layout is not None and part.layout.num_warps != warps for part in (one, other)):
             return True  # who holds what is then not the layout's to say
-        return warps_meet(one, record.access.is_write, other, access.is_write)
+        return self.owners.meet(record.access.region, one, record.access.is_write, access.region, other, access.is_write)
 
     def _is_written(self, region: Region) -> bool:
         written = self.written.get(region.buffer)

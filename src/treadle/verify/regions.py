@@ -6,6 +6,7 @@ from functools import lru_cache
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from treadle.dialects import tile
 from treadle.errors import InternalError
@@ -160,18 +161,63 @@ class Part:
     kind: object = None
 
 
-@lru_cache(maxsize=4096)
-def warps_meet(one: Part, one_writes: bool, other: Part, other_writes: bool) -> bool:
-    """Whether two different warps of a team have a common element in the two parts of one buffer.
+class Owners:
+    """Which warps of a team have bytes in common in two accesses to shared memory, whatever their buffers and layouts."""
 
-    Of warps that hold the same elements the first one writes. Different offsets or base tiles count as meeting.
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], bool] = {}
+        self._owners: dict[tuple[Region, TileLayout, bool], NDArray[np.uint64]] = {}
+
+    def meet(self, one: Region, part: Part, writes: bool, other: Region, other_part: Part, other_writes: bool) -> bool:
+        """Whether two different warps of a team touch one byte. Parts of queued copies meet all but themselves."""
+        key = (one, part, writes, other, other_part, other_writes)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._meet(one, part, writes, other, other_part, other_writes)
+        return found
+
+    def _meet(self, one: Region, part: Part, writes: bool, other: Region, other_part: Part, other_writes: bool) -> bool:
+        a, b = one.buffer, other.buffer
+        if a is b and (found := warps_meet(part, writes, other_part, other_writes)) is not None:
+            return found
+        if not isinstance(a, Buffer) or not isinstance(b, Buffer) or part.layout is None or other_part.layout is None:
+            return True
+        first, last = max(a.first or 0, b.first or 0), min((a.first or 0) + a.size, (b.first or 0) + b.size)
+        if first >= last:
+            return False
+        ours = self._of(one, a, part.layout, writes)[first - (a.first or 0) : last - (a.first or 0)]
+        theirs = self._of(other, b, other_part.layout, other_writes)[first - (b.first or 0) : last - (b.first or 0)]
+        is_one_warp = (ours == theirs) & (ours & (ours - np.uint64(1)) == 0)
+        return bool(np.any((ours != 0) & (theirs != 0) & ~is_one_warp))
+
+    def _of(self, region: Region, buffer: Buffer, layout: TileLayout, writes: bool) -> NDArray[np.uint64]:
+        """For each byte of the buffer a set of warps, one bit each."""
+        key = (region, layout, writes)
+        found = self._owners.get(key)
+        if found is None:
+            corner = np.array([first for first, _ in region.box], dtype=np.int64)
+            elements = np.zeros(buffer.layout.size, dtype=np.uint64)
+            held = layout.coordinate_array().reshape(layout.num_warps, -1, layout.rank)
+            for warp in _acting(layout, writes):
+                coordinates = np.repeat(corner[None, :], held.shape[1], axis=0)
+                coordinates[:, len(corner) - layout.rank :] += held[warp]
+                elements[buffer.layout.offset_array(coordinates)] |= np.uint64(1 << warp)
+            found = self._owners[key] = np.repeat(elements, buffer.element_bytes)
+        return found
+
+
+@lru_cache(maxsize=4096)
+def warps_meet(one: Part, one_writes: bool, other: Part, other_writes: bool) -> bool | None:
+    """Whether two different warps of a team have a common element in the two parts of one buffer; None where bytes must be compared.
+
+    Of warps that hold the same elements the first one writes.
     """
     if one.layout is None or other.layout is None:
         # How a copy deals out its elements is the emitter's; the same kind of copy deals the same way.
         return one.layout is not None or other.layout is not None or one.kind is None or one != other
     a, b = one.layout, other.layout
     if one.offsets != other.offsets or one.kind != other.kind or a.repeat != b.repeat or a.base_shape != b.base_shape:
-        return True
+        return None
     span = Span(pack(basis) for basis in (*a.register, *a.lane, *b.register, *b.lane) if any(basis))
     owners = [(warp, a.thread_key(0, warp)) for warp in _acting(a, one_writes)]
     others = [(warp, b.thread_key(0, warp)) for warp in _acting(b, other_writes)]
