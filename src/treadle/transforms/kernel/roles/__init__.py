@@ -1,0 +1,1 @@
+"""The parts of specialize-warps: taking a kernel apart, the ring of buffers, one file for each role, the kernel of roles."""

@@ -1,0 +1,94 @@
+"""Taking a kernel apart: what specialisation rearranges, and which kernels it must refuse."""
+
+from dataclasses import dataclass
+
+from treadle.dialects import pipe, tile
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import scf
+from treadle.transforms.kernel.kernel_ir import is_tile
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The pieces of a kernel that specialisation rearranges.
+
+    `fixed`: operations that depend on no workgroup id (constants, views); `body`: the others, in order; `loop`: the one loop with copies;
+    `copies`, `contracts` of its body; `buffers`: what the copies fill; `scratch`: all other shared buffers.
+    """
+
+    fixed: tuple[Operation, ...]
+    body: tuple[Operation, ...]
+    loop: scf.ForOp
+    copies: tuple[tile.CopyOp, ...]
+    contracts: tuple[tile.ContractOp, ...]
+    buffers: tuple[tile.AllocOp, ...]
+    scratch: tuple[tile.AllocOp, ...]
+
+
+def _depends_on_workgroup(op: Operation, dependent: set[Operation]) -> bool:
+    if isinstance(op, tile.ProgramIdOp | pipe.GroupIdOp):
+        return True
+    owners = [v.owner for inner in op.walk() for v in inner.operands]
+    return any(isinstance(o, Operation) and o in dependent for o in owners)
+
+
+def refusal(kernel: tile.KernelOp) -> str | None:
+    """Why a kernel cannot be specialised, None where it can."""
+    loops = [op for op in kernel.body.block.ops if isinstance(op, scf.ForOp)]
+    with_copies = [loop for loop in loops if any(isinstance(op, tile.CopyOp) for op in loop.walk())]
+    if len(with_copies) != 1:
+        return f"{len(with_copies)} loops issue hardware copies; one is needed"
+    block = with_copies[0].body.block
+    if any(isinstance(op, tile.CopyOp) for op in kernel.walk() if op.parent is not block):
+        return "a hardware copy stands outside the loop's own block"
+    for op in block.ops:
+        if isinstance(op, tile.LocalStoreOp | tile.LocalLoadOp | tile.LoadOp | tile.StoreOp | scf.ForOp | scf.IfOp):
+            return f"the loop holds {op.name}: an operand goes through registers"
+    if not any(isinstance(op, tile.ContractOp) for op in block.ops):
+        return "the loop contracts nothing"
+    return None
+
+
+def parts_of(kernel: tile.KernelOp) -> Parts:
+    """Take a kernel apart that `refusal` lets pass."""
+    fixed: list[Operation] = []
+    body: list[Operation] = []
+    allocs: list[tile.AllocOp] = []
+    dependent: set[Operation] = set()
+    for op in kernel.body.block.ops:
+        if isinstance(op, tile.AllocOp):
+            allocs.append(op)
+        elif isinstance(op, tile.ReturnOp):
+            continue
+        elif isinstance(op, scf.ForOp) or _depends_on_workgroup(op, dependent) or not _is_fixed(op):
+            dependent.add(op)
+            body.append(op)
+        else:
+            fixed.append(op)
+    loop = next(op for op in body if isinstance(op, scf.ForOp) and any(isinstance(inner, tile.CopyOp) for inner in op.walk()))
+    copies = tuple(op for op in loop.body.block.ops if isinstance(op, tile.CopyOp))
+    contracts = tuple(op for op in loop.body.block.ops if isinstance(op, tile.ContractOp))
+    filled = {copy.destination for copy in copies}
+    buffers = tuple(op for op in allocs if op.result in filled)
+    return Parts(tuple(fixed), tuple(body), loop, copies, contracts, buffers, tuple(op for op in allocs if op.result not in filled))
+
+
+def _is_fixed(op: Operation) -> bool:
+    """Whether an operation may stay in front of the roles: scalars and views (a register tile belongs to one group)."""
+    return isinstance(op, tile.ViewOp) or (op.name.startswith("arith.") and not any(is_tile(r) for r in op.results))
+
+
+def depends_on_group(copy: tile.CopyOp) -> bool:
+    """Whether the place that a copy reads is another one for each group."""
+    pending: list[SSAValue] = list(copy.offsets)
+    seen: set[SSAValue] = set()
+    while pending:
+        value = pending.pop()
+        op = value.owner
+        if value in seen or not isinstance(op, Operation):
+            continue
+        seen.add(value)
+        if isinstance(op, pipe.GroupIdOp):
+            return True
+        pending.extend(op.operands)
+    return False

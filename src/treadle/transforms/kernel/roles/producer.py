@@ -1,0 +1,69 @@
+"""The producing role: copies of one tile into the ring."""
+
+from collections.abc import Mapping
+
+from treadle.analysis.element_bytes import element_bytes
+from treadle.dialects import pipe, sync, tile
+from treadle.ir.builtin import IndexType, IntegerAttr, i32
+from treadle.ir.core import Block, SSAValue
+from treadle.ir.dialects import arith, scf
+from treadle.ir.locations import give_location
+from treadle.transforms.kernel.roles.frame import RoleFrame, clone, is_index_math
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
+
+
+def produce(
+    frame: RoleFrame, index: IndexBuilder, known: Mapping[SSAValue, SSAValue], place: SSAValue, slot: SSAValue, phase: SSAValue
+) -> tuple[SSAValue, SSAValue]:
+    """Copies of one tile: wait until the slot is empty, announce the bytes, issue the copies of all groups. Returns the ring's place."""
+    parts = frame.parts
+    maps: list[dict[SSAValue, SSAValue]] = []
+    for group in range(frame.groups):
+        mapping: dict[SSAValue, SSAValue] = dict(known)
+        for op in parts.body:
+            if op is parts.loop:
+                break
+            if isinstance(op, tile.ProgramIdOp | pipe.GroupIdOp) or is_index_math(op):
+                clone(op, mapping, index, group, place)
+        maps.append(mapping)
+    loop = parts.loop
+    body = Block(arg_types=[IndexType(), IndexType(), i32])
+    _fill(frame, body, maps, place)
+    bounds = [maps[0].get(v, v) for v in (loop.lb, loop.ub, loop.step)]
+    new = scf.ForOp(bounds[0], bounds[1], bounds[2], [slot, phase], body)
+    index.builder.insert(new)
+    return new.results[0], new.results[1]
+
+
+def _fill(frame: RoleFrame, body: Block, maps: list[dict[SSAValue, SSAValue]], place: SSAValue) -> None:
+    """One step of the loop: one slot."""
+    ring, loop = frame.ring, frame.parts.loop
+    inside = builder_at_end(body, frame.symbols)
+    at, slot, phase = body.args
+    turned = inside.insert(arith.XOrIOp(phase, inside.insert(arith.ConstantOp(IntegerAttr(1, i32)))))
+    inside.builder.insert(sync.WaitPhaseOp(inside.insert(sync.MbarrierSlotOp(ring.empty, slot)), turned))
+    full = inside.insert(sync.MbarrierSlotOp(ring.full, slot))
+    total = sum(_copied_bytes(copy) * (frame.groups if copy in frame.own else 1) for copy in frame.parts.copies)
+    inside.builder.insert(sync.MbarrierExpectOp(full, total))
+    for group, mapping in enumerate(maps):
+        mapping[loop.body.block.args[0]] = at
+        for op in loop.body.block.ops:
+            if isinstance(op, tile.CopyOp):
+                if group and op not in frame.own:
+                    continue
+                destination = frame.slot_of(inside, op.destination, slot, group, op in frame.own)
+                offsets = [mapping.get(o, o) for o in op.offsets]
+                copy = tile.CopyOp(op.view, offsets, tile.ints(op.dims), destination, path=op.path.data, barrier=full)
+                give_location(copy, op.location)
+                inside.builder.insert(copy)
+            elif is_index_math(op):
+                clone(op, mapping, inside, group, place)
+    body.add_op(scf.YieldOp(*ring.advance(inside, slot, phase)))
+
+
+def _copied_bytes(copy: tile.CopyOp) -> int:
+    kind = tile.memref_type(copy.destination)
+    total = element_bytes(kind.element_type)
+    for extent in kind.get_shape():
+        total *= extent
+    return total
