@@ -1,11 +1,12 @@
 """The `pipe` dialect: roles of warps, slots of multi-buffered memory. See docs/schedule.md."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from treadle.dialects.effects import Effect, HasEffects
 from treadle.dialects.tile import i64_array, ints, memref_type, shared_layout_of
 from treadle.dialects.tile_attributes import SharedLayoutAttr, SharedSpaceAttr, is_shared
-from treadle.ir.builtin import ArrayAttr, IndexType, MemRefType, StringAttr
+from treadle.ir.builtin import ArrayAttr, IndexType, IntegerAttr, MemRefType, StringAttr, i64
 from treadle.ir.core import (
     Attribute,
     Dialect,
@@ -114,6 +115,22 @@ class GroupIdOp(IRDLOperation, HasEffects):
 
 
 @irdl_op_definition
+class ClusterRankOp(IRDLOperation, HasEffects):
+    """The executing workgroup's number within its cluster, from 0: its id along the grid's first axis modulo the cluster's size."""
+
+    name = "pipe.cluster_rank"
+    result = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__(result_types=[IndexType()])
+
+    def effects(self) -> tuple[Effect, ...]:
+        return ()
+
+
+@irdl_op_definition
 class SlotOp(IRDLOperation, HasEffects):
     """One slot of a multi-buffered shared buffer: the leading dimensions taken at `indices`, the rest whole. Moves nothing."""
 
@@ -142,4 +159,68 @@ class SlotOp(IRDLOperation, HasEffects):
         return ()
 
 
-PIPE = Dialect("pipe", [RolesOp, EndRoleOp, GroupIdOp, SlotOp], [])
+@lru_cache(maxsize=256)
+def part_layout(layout: SharedLayout, axis: int, count: int) -> SharedLayout | None:
+    """The layout of one of `count` equal parts along a dimension, where they follow one another in memory as wholes; else None."""
+    if count < 1 or layout.shape[axis] % count:
+        return None
+    slower = layout.repeat_order[: layout.repeat_order.index(axis)]
+    if any(layout.repeat[other] > 1 for other in slower):
+        return None
+    if layout.repeat[axis] % count == 0:
+        return SharedLayout(layout.offset, tuple(n // count if at == axis else n for at, n in enumerate(layout.repeat)))
+    bits = count.bit_length() - 1
+    if 1 << bits != count or any(n > 1 for n in layout.repeat):
+        return None
+    part = layout.shape[axis] // count
+    tops = [tuple(part << bit if at == axis else 0 for at in range(layout.rank)) for bit in range(bits)]
+    low = layout.offset[: len(layout.offset) - bits]
+    if list(layout.offset[len(low) :]) != tops or any(basis[axis] >= part for basis in low):
+        return None
+    return SharedLayout(low, layout.repeat)
+
+
+@irdl_op_definition
+class PartOp(IRDLOperation, HasEffects):
+    """Part `index` of the `count` equal parts of a shared buffer along dimension `axis`. Moves nothing.
+
+    The parts must follow one another in memory as wholes (`part_layout`): those of a copy that fills its share of a buffer.
+    """
+
+    name = "pipe.part"
+    source = operand_def(MemRefType)
+    index = operand_def(IndexType)
+    axis = prop_def(IntegerAttr)
+    count = prop_def(IntegerAttr)
+    result = result_def(MemRefType)
+    traits = traits_def(Pure())
+    assembly_format = "$source `[` $index `]` `of` $count `along` $axis attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, index: SSAValue, axis: int, count: int) -> None:
+        buffer = memref_type(source)
+        layout = part_layout(shared_layout_of(source), axis, count)
+        if layout is None:
+            raise VerifyException(f"{count} parts along dimension {axis} of {buffer} do not follow one another in memory")
+        result = MemRefType(buffer.element_type, list(layout.shape), SharedLayoutAttr(layout), SharedSpaceAttr())
+        super().__init__(
+            operands=[source, index],
+            properties={"axis": IntegerAttr(axis, i64), "count": IntegerAttr(count, i64)},
+            result_types=[result],
+        )
+
+    def verify_(self) -> None:
+        axis, count = self.axis.value.data, self.count.value.data
+        source, result = memref_type(self.source), memref_type(self.result)
+        if not is_shared(source) or not is_shared(result) or not 0 <= axis < len(source.get_shape()):
+            raise VerifyException("pipe.part works on a dimension of a shared buffer")
+        layout = part_layout(shared_layout_of(self.source), axis, count)
+        if layout is None:
+            raise VerifyException(f"pipe.part: {count} parts along dimension {axis} do not follow one another in memory")
+        if layout != shared_layout_of(self.result) or source.element_type != result.element_type:
+            raise VerifyException(f"pipe.part {count} along {axis} of {source} cannot be {result}")
+
+    def effects(self) -> tuple[Effect, ...]:
+        return ()
+
+
+PIPE = Dialect("pipe", [RolesOp, EndRoleOp, GroupIdOp, ClusterRankOp, SlotOp, PartOp], [])

@@ -6,6 +6,7 @@ Queues are named classes of groups that retire in order: "wgmma", "cp_async", "b
 from collections.abc import Sequence
 
 from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.tile_types import ints
 from treadle.ir.core import (
     Attribute,
     Dialect,
@@ -14,6 +15,7 @@ from treadle.ir.core import (
     Pure,
     SSAValue,
     TypeAttribute,
+    VerifyException,
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
@@ -80,10 +82,17 @@ class NamedBarrierOp(_SyncOp):
 
 @irdl_op_definition
 class ClusterBarrierOp(_SyncOp):
-    """All workgroups of the cluster meet."""
+    """All workgroups of the cluster meet, with all their warps: it stands outside roles."""
 
     name = "sync.cluster_barrier"
     assembly_format = "attr-dict"
+
+    def verify_(self) -> None:
+        parent = self.parent_op()
+        while parent is not None:
+            if parent.name == "pipe.roles":
+                raise VerifyException("sync.cluster_barrier is met by all warps, so it stands outside pipe.roles")
+            parent = parent.parent_op()
 
 
 @irdl_op_definition
@@ -169,14 +178,23 @@ class MbarrierSlotOp(_SyncOp):
 
 @irdl_op_definition
 class ArriveOp(_SyncOp):
-    """One arrival by the executing agent (one elected thread): what the agent did before happened before the phase completes."""
+    """One arrival by the executing agent (one elected thread): what the agent did before happened before the phase completes.
+
+    `peers`: the arrival goes to this barrier in each of these workgroups of the cluster, by rank, the executing one only where it is named.
+    """
 
     name = "sync.arrive"
     barrier = operand_def(MbarrierType)
-    assembly_format = "$barrier attr-dict"
+    peers = opt_prop_def(Attribute)
+    assembly_format = "$barrier (`peers` $peers^)? attr-dict"
 
-    def __init__(self, barrier: SSAValue) -> None:
-        super().__init__(operands=[barrier])
+    def __init__(self, barrier: SSAValue, peers: Sequence[int] | None = None) -> None:
+        listed = None if peers is None else builtin.DenseArrayBase.from_list(builtin.i64, list(peers))
+        super().__init__(operands=[barrier], properties={"peers": listed})
+
+    def peer_ranks(self) -> tuple[int, ...]:
+        """The workgroups where it arrives, by rank; empty: the executing one."""
+        return () if self.peers is None else ints(self.peers)
 
 
 @irdl_op_definition

@@ -51,6 +51,7 @@ from treadle.ir.core import (
     IsolatedFromAbove,
     IsTerminator,
     NoTerminator,
+    Operation,
     Pure,
     Region,
     SymbolOpInterface,
@@ -106,7 +107,7 @@ class KernelOp(IRDLOperation):
     """One workgroup's program. Block arguments: input pointers, output pointers, then one index for each of `symbols`.
 
     `grid`: three size expressions over the symbols. `arg_align`: bytes each pointer is aligned to. `output_count`: how many pointers are
-    outputs.
+    outputs. `cluster`: so many neighbours along the grid's first axis (which is a multiple of it) run together as a cluster.
     """
 
     name = "tile.kernel"
@@ -118,6 +119,7 @@ class KernelOp(IRDLOperation):
     arg_align = prop_def(builtin.DenseArrayBase)
     output_count = prop_def(builtin.IntegerAttr)
     groups = opt_prop_def(builtin.IntegerAttr)
+    cluster = opt_prop_def(builtin.IntegerAttr)
     config = opt_prop_def(builtin.DictionaryAttr)
     body = region_def("single_block")
     traits = traits_def(IsolatedFromAbove(), SymbolOpInterface(), NoTerminator())
@@ -134,6 +136,7 @@ class KernelOp(IRDLOperation):
         arg_align: Sequence[int],
         output_count: int,
         groups: int = 1,
+        cluster: int = 1,
         config: builtin.DictionaryAttr | None = None,
     ) -> None:
         super().__init__(
@@ -146,6 +149,7 @@ class KernelOp(IRDLOperation):
                 "arg_align": i64_array(arg_align),
                 "output_count": builtin.IntegerAttr(output_count, builtin.i64),
                 "groups": builtin.IntegerAttr(groups, builtin.i64) if groups != 1 else None,
+                "cluster": builtin.IntegerAttr(cluster, builtin.i64) if cluster != 1 else None,
                 "config": config,
             },
             regions=[Region(body) if isinstance(body, Block) else body],
@@ -156,6 +160,10 @@ class KernelOp(IRDLOperation):
         formed.
         """
         return 1 if self.groups is None else self.groups.value.data
+
+    def cluster_size(self) -> int:
+        """Workgroups of a cluster; one where there are none."""
+        return 1 if self.cluster is None else self.cluster.value.data
 
     def symbol_names(self) -> tuple[str, ...]:
         """Names of the trailing index arguments."""
@@ -184,6 +192,15 @@ class KernelOp(IRDLOperation):
         for op in self.body.walk():
             if op.name.split(".")[0] in ("tile", "pipe", "sync") and not isinstance(op, HasEffects):
                 raise VerifyException(f"{op.name} does not state its effects")
+            self._verify_ranks(op)
+
+    def _verify_ranks(self, op: Operation) -> None:
+        listed = op.properties.get("multicast", op.properties.get("peers"))
+        if listed is None:
+            return
+        ranks, size = ints(listed), self.cluster_size()
+        if not ranks or len(set(ranks)) != len(ranks) or any(not 0 <= rank < size for rank in ranks):
+            raise VerifyException(f"{op.name}: workgroups {list(ranks)} of a cluster of {size}")
 
 
 @irdl_op_definition

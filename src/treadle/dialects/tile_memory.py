@@ -208,9 +208,8 @@ class CopyOp(IRDLOperation, HasEffects):
     """Hardware copy of a view's box into a shared buffer (tile dimension j along view dimension `dims[j]`), zero outside the view.
 
     `path`: "bulk_tensor" (descriptor copy by one thread), "cp_async" or "direct" (each thread its part, completing in a queue). At tile
-    level the
-    copy is complete when the next op starts; at schedule level
-    `barrier`, where given, is the mbarrier it completes on.
+    level the copy is complete when the next op starts; at schedule level `barrier`, where given, is the mbarrier it completes on.
+    `multicast`: it fills the destination in each of these workgroups of the cluster, by rank, and signals each one's own `barrier`.
     """
 
     name = "tile.copy"
@@ -220,10 +219,11 @@ class CopyOp(IRDLOperation, HasEffects):
     barrier = opt_operand_def()
     dims = prop_def(Attribute)
     path = prop_def(builtin.StringAttr)
+    multicast = opt_prop_def(Attribute)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
-        "$view `[` $offsets `]` `dims` $dims `,` $destination (`signals` $barrier^ `:` type($barrier))? `path` $path attr-dict `:` "
-        "type($view) `,` type($destination)"
+        "$view `[` $offsets `]` `dims` $dims `,` $destination (`signals` $barrier^ `:` type($barrier))? `path` $path "
+        "(`multicast` $multicast^)? attr-dict `:` type($view) `,` type($destination)"
     )
 
     def __init__(
@@ -235,11 +235,17 @@ class CopyOp(IRDLOperation, HasEffects):
         *,
         path: str,
         barrier: SSAValue | None = None,
+        multicast: Sequence[int] | None = None,
     ) -> None:
+        ranks = None if multicast is None else i64_array(multicast)
         super().__init__(
             operands=[view, list(offsets), destination, barrier],
-            properties={"dims": i64_array(dims), "path": builtin.StringAttr(path)},
+            properties={"dims": i64_array(dims), "path": builtin.StringAttr(path), "multicast": ranks},
         )
+
+    def multicast_ranks(self) -> tuple[int, ...]:
+        """The workgroups that it fills, by rank; empty: the executing one."""
+        return () if self.multicast is None else ints(self.multicast)
 
     def verify_(self) -> None:
         rank = len(memref_type(self.view).get_shape())
@@ -251,6 +257,8 @@ class CopyOp(IRDLOperation, HasEffects):
             raise VerifyException(f"tile.copy: unknown path '{self.path.data}'")
         if self.barrier is not None and self.path.data in COPY_QUEUES:
             raise VerifyException(f"tile.copy by '{self.path.data}' completes in a queue, it signals no barrier")
+        if self.multicast is not None and self.barrier is None:
+            raise VerifyException("tile.copy to several workgroups needs the barrier that it signals in each of them")
         _verify_tile_dims(ints(self.dims), memref_type(self.destination).get_shape(), rank)
 
     def effects(self) -> tuple[Effect, ...]:

@@ -1,0 +1,92 @@
+"""What names workgroups of a cluster: round trips and refusals; parts of shared buffers."""
+
+import numpy as np
+import pytest
+from hazards.schedules import alloc, array, buffer, kernel, tma, view
+
+from treadle.dialects import pipe, sync, tile
+from treadle.errors import TreadleError
+from treadle.ir.core import VerifyException
+from treadle.ir.text import parse_module, print_module
+from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
+
+
+def text_of(*lines: str, cluster: str = "cluster = 2 : i64, ") -> str:
+    copy = tma("%va", array(64, 64), "%r, %r", "%h", "%b", rows=32).replace('"bulk_tensor"', '"bulk_tensor" multicast array<i64: 0, 1>')
+    whole, half = buffer(), buffer(rows=32)
+    text = kernel(
+        "%a: !tile.ptr<f16>",
+        view("%va", "%a", 64, 64),
+        alloc("%s"),
+        "  %b = sync.mbarrier_alloc 2 : i64 : !sync.mbarrier",
+        "  %r = pipe.cluster_rank",
+        f"  %h = pipe.part %s[%r] of 2 : i64 along 0 : i64 : {whole} -> {half}",
+        copy,
+        *lines,
+        pointers=1,
+    )
+    return text.replace("symbols", cluster + "symbols")
+
+
+def test_round_trip() -> None:
+    text = text_of("  sync.arrive %b peers array<i64: 1, 0>", "  sync.arrive %b", "  sync.cluster_barrier")
+    module = parse_module(text, "x.mlir")
+    printed = print_module(module)
+    assert print_module(parse_module(printed, "x.mlir")) == printed
+    (made,) = (op for op in module.walk() if isinstance(op, tile.KernelOp))
+    assert made.cluster_size() == 2
+    copy = next(op for op in module.walk() if isinstance(op, tile.CopyOp))
+    assert copy.multicast_ranks() == (0, 1)
+    first, second = (op for op in module.walk() if isinstance(op, sync.ArriveOp))
+    assert first.peer_ranks() == (1, 0)
+    assert second.peer_ranks() == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        text_of("  sync.arrive %b peers array<i64: 2>"),
+        text_of("  sync.arrive %b peers array<i64: 1, 1>"),
+        text_of("  sync.arrive %b peers array<i64>"),
+        text_of(cluster=""),
+        text_of().replace(" signals %b : !sync.mbarrier", ""),
+        text_of().replace("of 2 : i64", "of 4 : i64"),
+        text_of().replace("along 0 : i64", "along 1 : i64"),
+        text_of(
+            '  "pipe.roles"() <{names = ["x"], warps = array<i64: 4>, groups = array<i64: 1>, registers = array<i64: 0>}> '
+            "({\n  sync.cluster_barrier\n  pipe.end_role\n}) : () -> ()"
+        ),
+    ],
+    ids=["rank", "twice", "none", "no cluster", "no barrier", "part shape", "part axis", "in a role"],
+)
+def test_refusals(text: str) -> None:
+    with pytest.raises((VerifyException, TreadleError)):
+        parse_module(text, "x.mlir").verify()
+
+
+@pytest.mark.parametrize(
+    ("layout", "axis", "count"),
+    [
+        (row_major((64, 64), (1, 0)), 0, 2),
+        (row_major((96, 64), (1, 0)), 0, 3),
+        (swizzled((64, 256), (1, 0), 2, 128), 1, 2),
+        (swizzled((128, 64), (1, 0), 2, 128), 0, 2),
+        (swizzled((128, 64), (1, 0), 2, 128), 0, 4),
+        (swizzled((192, 64), (1, 0), 2, 128), 0, 3),
+        (row_major((64, 64), (1, 0)).stacked(3), 0, 3),
+    ],
+)
+def test_parts_follow_one_another(layout: SharedLayout, axis: int, count: int) -> None:
+    part = pipe.part_layout(layout, axis, count)
+    assert part is not None
+    own = np.moveaxis(np.indices(part.shape), 0, -1)
+    for index in range(count):
+        moved = own.copy()
+        moved[..., axis] += index * part.shape[axis]
+        assert (layout.offset_array(moved) == index * part.size + part.offset_array(own)).all()
+
+
+def test_parts_that_do_not() -> None:
+    assert pipe.part_layout(row_major((64, 64), (1, 0)), 1, 2) is None
+    assert pipe.part_layout(row_major((64, 64), (1, 0)), 0, 3) is None
+    assert pipe.part_layout(row_major((64, 64), (1, 0)).stacked(3), 1, 2) is None
