@@ -1,25 +1,35 @@
 """What a user may choose about a compilation. Plain frozen values: equal options hash alike, and the cache key is made of them."""
 
 from dataclasses import asdict, dataclass, fields
-from typing import Literal
+from typing import Final, Literal, get_args
 
-Precision = Literal["ieee", "tf32"]
+Precision = Literal["ieee", "tf32", "3xtf32", "bf16x3", "bf16x6"]
+Fp8Accumulation = Literal["fast", "promoted"]
+
+CHOICES: Final[dict[str, tuple[str, ...]]] = {"f32_precision": get_args(Precision), "fp8_accumulation": get_args(Fp8Accumulation)}
+"""The values of the options that are one of a few words."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """Choices that change the generated code.
 
-    `allow_tf32`: f32 contractions may round their operands to tf32 and use matrix instructions (off, as in PyTorch).
+    `f32_precision`: how contractions of f32 operands multiply. "ieee": as written. "tf32": operands rounded to tf32 for matrix instructions.
+    "3xtf32", "bf16x6", "bf16x3": operands split into two tf32 or three or two bf16 parts, sums of products of parts (docs/numerics.md).
+    `fp8_accumulation`: "fast" sums of 8-bit floats stay in the matrix unit; "promoted" ones are added to f32 sums every 128 along k where
+    the unit keeps fewer bits than f32.
     `verify`: check the module after every pass, and the schedule before emission.
     `tile`: m, n, k of a contraction's tile, empty for the compiler's choice.
     `warps`: warps along m and n of a contraction's tile, empty for the compiler's choice.
     `stages`: stages of pipelined loops (see set-pipeline): 1 for none, 0 for the compiler's choice.
     `roles`: contractions may give copying and computing to different warps where the machine's rules allow.
     `ring`: slots of the ring between warps that copy and warps that compute, 0 for no such roles; `groups`: how many groups compute.
+
+    Raises ValueError for an unknown word.
     """
 
-    allow_tf32: bool = False
+    f32_precision: Precision = "ieee"
+    fp8_accumulation: Fp8Accumulation = "fast"
     verify: bool = True
     tile: tuple[int, ...] = ()
     warps: tuple[int, ...] = ()
@@ -28,10 +38,10 @@ class CompileOptions:
     ring: int = 0
     groups: int = 1
 
-    @property
-    def f32_precision(self) -> Precision:
-        """How f32 contractions treat their operands."""
-        return "tf32" if self.allow_tf32 else "ieee"
+    def __post_init__(self) -> None:
+        for name, words in CHOICES.items():
+            if (value := getattr(self, name)) not in words:
+                raise ValueError(f"{name} is {value!r}, not one of {', '.join(words)}")
 
     def key(self) -> str:
         """The options as stable text: `name=value` in declaration order, for cache keys and records."""

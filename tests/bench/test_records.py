@@ -63,15 +63,15 @@ def test_a_row_of_nvidia_smi() -> None:
 
 
 def test_options_as_text() -> None:
-    plain = parse_options(["ring=4", "tile=128x256,64", "allow_tf32=true"])
-    assert plain == {"ring": 4, "tile": [128, 256, 64], "allow_tf32": True}
+    plain = parse_options(["ring=4", "tile=128x256,64", "f32_precision=tf32"])
+    assert plain == {"ring": 4, "tile": [128, 256, 64], "f32_precision": "tf32"}
     options = options_from_plain(CompileOptions(groups=2), plain)
-    assert options == CompileOptions(groups=2, ring=4, tile=(128, 256, 64), allow_tf32=True)
+    assert options == CompileOptions(groups=2, ring=4, tile=(128, 256, 64), f32_precision="tf32")
     assert options_from_plain(CompileOptions(), json.loads(json.dumps(plain_options(options)))) == options
     assert plain_options(CompileOptions()) == {}
 
 
-@pytest.mark.parametrize("text", ["ring", "rings=1", "ring=four", "verify=maybe", "tile=1,b"])
+@pytest.mark.parametrize("text", ["ring", "rings=1", "ring=four", "verify=maybe", "tile=1,b", "f32_precision=half"])
 def test_options_that_are_none(text: str) -> None:
     with pytest.raises(TreadleError, match="TR822"):
         parse_options([text])

@@ -51,7 +51,7 @@ def test_candidates_are_distinct_and_begin_with_the_compilers_choice(name: str, 
     assert found[0] == workload.options
     assert len(found) == len(set(found)) == 6
     assert all(one.tile and one.warps for one in found[1:])
-    has_roles = target_spec(target).bulk_tensor is not None and workload.options.allow_tf32 is False and "f32" not in name
+    has_roles = target_spec(target).bulk_tensor is not None and workload.options.f32_precision == "ieee" and "f32" not in name
     assert any(one.ring for one in found) == has_roles
     assert candidates(problem_of(workload.text, name, target, workload.options), target, workload.options, 1) == found[:2]
 
@@ -104,13 +104,13 @@ def test_candidates_are_measured_and_compared() -> None:
 
 
 def test_the_winner_is_found_again(cache: Path) -> None:
-    base = CompileOptions(allow_tf32=True)
+    base = CompileOptions(f32_precision="tf32")
     assert tuned_options(SMALL.text, "sm_90a", base) is None
     best = {"options": {"ring": 3, "tile": [64, 128, 64]}, "ms": 1.0}
     path = store(SMALL.text, "sm_90a", "cuda", best, [best])
     assert path == record_path(SMALL.text, "sm_90a")
     assert path.is_relative_to(cache)
-    assert tuned_options(SMALL.text, "sm_90a", base) == CompileOptions(allow_tf32=True, ring=3, tile=(64, 128, 64))
+    assert tuned_options(SMALL.text, "sm_90a", base) == CompileOptions(f32_precision="tf32", ring=3, tile=(64, 128, 64))
     assert tuned_options(SMALL.text, "gfx942", base) is None
     assert tuned_options(SMALL.text + " ", "sm_90a", base) is None
     path.write_text(json.dumps(json.loads(path.read_text()) | {"treadle": "0.0.0"}))

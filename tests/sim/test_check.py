@@ -6,6 +6,7 @@ import pytest
 
 from treadle.ir.core import Attribute
 from treadle.ir.text import parse_module
+from treadle.options import Precision
 from treadle.sim.check import check
 from treadle.sim.reference import ReferenceResult, evaluate_module, function_named
 
@@ -38,8 +39,8 @@ def matmul(m: int, n: int, k: int, operand: str, accumulator: str, *, relu_to: s
     }}"""
 
 
-def reference(text: str, *arrays: np.ndarray, allow_tf32: bool = False) -> ReferenceResult:
-    return evaluate_module(parse_module(text, "test.mlir"), arrays, allow_tf32=allow_tf32)[0]
+def reference(text: str, *arrays: np.ndarray, f32_precision: Precision = "ieee") -> ReferenceResult:
+    return evaluate_module(parse_module(text, "test.mlir"), arrays, f32_precision=f32_precision)[0]
 
 
 def tf32(x: np.ndarray) -> np.ndarray:
@@ -93,10 +94,10 @@ def test_undeclared_tf32_fails_and_declared_passes() -> None:
     text = matmul(m, n, k, "f32", "f32")
     got = tf32(a) @ tf32(b)
     assert not check(got, reference(text, a, b)).ok
-    assert check(got, reference(text, a, b, allow_tf32=True)).ok
+    assert check(got, reference(text, a, b, f32_precision="tf32")).ok
     dropped = a.copy()
     dropped[:, 32:64] = 0
-    assert not check(tf32(dropped) @ tf32(b), reference(text, a, b, allow_tf32=True)).ok
+    assert not check(tf32(dropped) @ tf32(b), reference(text, a, b, f32_precision="tf32")).ok
 
 
 def test_double_rounding_of_an_accumulator_fails() -> None:

@@ -146,7 +146,7 @@ def compare(
 
     inputs = [machine.sample(array, picks(spec), spec.dtype) for array, spec in zip(arrays, workload.inputs, strict=True)]
     module = mlir.load(workload.write(len(rows), len(columns)), workload.name)
-    references = evaluate_module(module, inputs, allow_tf32=compile_options.allow_tf32)
+    references = evaluate_module(module, inputs, f32_precision=compile_options.f32_precision)
     return [
         check(machine.sample(result, picks(spec), spec.dtype), reference)
         for result, spec, reference in zip(results, workload.outputs, references, strict=True)

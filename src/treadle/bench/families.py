@@ -35,7 +35,7 @@ def matmul(name: str, group: str, m: int, n: int, k: int, dtype: str, *, transpo
         2 * m * n * k,
         peer,
         write,
-        CompileOptions(allow_tf32=tf32),
+        CompileOptions(f32_precision="tf32" if tf32 else "ieee"),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from treadle import errors
 from treadle.errors import TreadleError
-from treadle.options import CompileOptions
+from treadle.options import CHOICES, CompileOptions
 
 _DEFAULTS = CompileOptions()
 
@@ -20,14 +20,14 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
         if not separator or name not in known:
             raise TreadleError(errors.COMPILE_OPTION, text=text, reason="no such option", known=", ".join(known))
         try:
-            found[name] = _read(getattr(_DEFAULTS, name), value)
+            found[name] = _read(name, value)
         except ValueError as problem:
             raise TreadleError(errors.COMPILE_OPTION, text=text, reason=problem, known=", ".join(known)) from None
     return found
 
 
-def _read(default: object, text: str) -> Any:
-    match default:
+def _read(name: str, text: str) -> Any:
+    match getattr(_DEFAULTS, name):
         case bool():
             if text not in ("true", "false"):
                 raise ValueError("true or false is wanted")
@@ -37,6 +37,8 @@ def _read(default: object, text: str) -> Any:
         case tuple():
             return [int(part) for part in text.replace("x", ",").split(",") if part]
         case _:
+            if text not in CHOICES[name]:
+                raise ValueError(f"one of {', '.join(CHOICES[name])} is wanted")
             return text
 
 

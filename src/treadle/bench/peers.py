@@ -68,7 +68,7 @@ def functions() -> dict[str, Peer]:
 def make_peer(kind: str, workload: Workload) -> Peer:
     """The peer `EAGER` or `COMPILED` of a workload; returns one tensor or a tuple of them."""
     torch: Any = import_module("torch")
-    torch.backends.cuda.matmul.allow_tf32 = workload.options.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = workload.options.f32_precision == "tf32"
     function = functions()[workload.peer]
     if kind == EAGER:
         return function

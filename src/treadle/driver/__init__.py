@@ -140,7 +140,7 @@ def _reference(source: Source, options: CompileOptions, function: str | None, ar
     from treadle.frontends import mlir
     from treadle.sim.reference import evaluate_module
 
-    return evaluate_module(mlir.load(source.text + "\n", source.file, function), arrays, function, allow_tf32=options.allow_tf32)
+    return evaluate_module(mlir.load(source.text + "\n", source.file, function), arrays, function, f32_precision=options.f32_precision)
 
 
 def _device_of(target: str) -> "Device":

@@ -8,7 +8,10 @@ from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, SharedBanks,
 
 def _wgmma(a: str, b: str, acc: str, k: int, *, n_step: int = 8, k_major_only: bool) -> MatrixInstruction:
     name = f"wgmma_m64k{k}_{acc}_{a}_{b}"
-    return MatrixInstruction(name, a, b, acc, 64, 256, k, "shared", "wgmma", 4, n_step, k_major_only, 128)
+    floats = acc == "f32"
+    # Tensor cores align products to the largest and cut: 8-bit floats keep 14 bits (the FP8 notes of DeepSeek-V3 and SageAttention2).
+    bits = 14 if floats and k == 32 else 24
+    return MatrixInstruction(name, a, b, acc, 64, 256, k, "shared", "wgmma", 4, n_step, k_major_only, 128, floats, bits)
 
 
 _FP8 = ("f8E4M3FN", "f8E5M2")

@@ -13,7 +13,8 @@ class MatrixInstruction:
     `n_step` > 0 every multiple of it up to `n` exists. `warps`: how many warps issue it together. `operands`: "shared" (read from shared
     buffers
     through descriptors) or "register" (fragments in `fragment`'s layouts, see layout/fragments.py). `k_major_only`: shared operands must be
-    contiguous along k. `cycles`: issue interval on one matrix unit.
+    contiguous along k. `cycles`: issue interval on one matrix unit. `truncates`: sums are cut, not rounded, to `sum_bits` bits of mantissa as
+    they run, so that long chains lose accuracy.
     """
 
     name: str
@@ -29,6 +30,8 @@ class MatrixInstruction:
     n_step: int = 0
     k_major_only: bool = True
     cycles: int = 0
+    truncates: bool = False
+    sum_bits: int = 24
 
 
 @dataclass(frozen=True, slots=True)

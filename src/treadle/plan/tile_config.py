@@ -93,10 +93,26 @@ def contraction_types(spec: TargetSpec, lhs: str, rhs: str, result: str, casts: 
     return ContractionTypes(accumulator, accumulator, accumulator, "fma")
 
 
+PROMOTED_REGISTERS = 192
+"""A thread's registers for sums where each step along k has sums of its own beside the running ones."""
+
+
+def promotes(spec: TargetSpec, instruction: str, wanted: bool) -> bool:
+    """Whether sums leave the matrix unit after each step along k: where that is `wanted` and the unit cuts them as they run."""
+    return wanted and instruction != "fma" and spec.instruction(instruction).truncates
+
+
 def tiles_for(
-    instruction: MatrixInstruction | None, spec: TargetSpec, operand_bytes: int, *, through_registers: bool = False
+    instruction: MatrixInstruction | None,
+    spec: TargetSpec,
+    operand_bytes: int,
+    *,
+    through_registers: bool = False,
+    promoted: bool = False,
 ) -> tuple[ContractionTile, ...]:
-    """Tiles worth considering, large first. `through_registers`: threads bring operands to shared memory, which takes registers too."""
+    """Tiles worth considering, large first. `through_registers`: threads bring operands to shared memory, which takes registers too.
+    `promoted`: sums are held twice.
+    """
     if instruction is None:
         warps = 256 // spec.subgroup_size
         half = max(warps // 2, 1)
@@ -111,7 +127,7 @@ def tiles_for(
         # arithmetic: 557 TFLOP/s on an H200 at 4096^3 bf16, against 337 for 128 x 256 with one workgroup on a unit.
         k = 128 // operand_bytes
         large = (ContractionTile(128, 128, k, 8, 1),)
-        if not through_registers:
+        if not through_registers and not promoted:
             large = (ContractionTile(128, 128, k, 4, 1), ContractionTile(64, 256, k, 4, 1))
         return (
             *large,
@@ -142,11 +158,17 @@ def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: Targe
 
 
 def contraction_tile(
-    types: ContractionTypes, shape: ContractionShape, spec: TargetSpec, operand_bytes: int, *, through_registers: bool = False
+    types: ContractionTypes,
+    shape: ContractionShape,
+    spec: TargetSpec,
+    operand_bytes: int,
+    *,
+    through_registers: bool = False,
+    promoted: bool = False,
 ) -> ContractionTile:
     """The candidate of least modelled cost."""
     instruction = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    candidates = tiles_for(instruction, spec, operand_bytes, through_registers=through_registers)
+    candidates = tiles_for(instruction, spec, operand_bytes, through_registers=through_registers, promoted=promoted)
     best = min(candidates, key=lambda tile: contraction_cost(tile, shape, spec))
     narrow = [t for t in candidates if shape.n is not None and t.n <= next_power_of_two(shape.n)]
     if narrow and best not in narrow:
@@ -184,14 +206,18 @@ class ResultShape:
         return next((b for b in range(2, boxes + 1) if boxes % b == 0), 1) * m * 128
 
 
-def role_tiles(row: MatrixInstruction, spec: TargetSpec, operand_bytes: int, results: tuple[ResultShape, ...]) -> tuple[RoleTile, ...]:
+def role_tiles(
+    row: MatrixInstruction, spec: TargetSpec, operand_bytes: int, results: tuple[ResultShape, ...], *, promoted: bool = False
+) -> tuple[RoleTile, ...]:
     """Tiles of role kernels that fit shared memory, with as deep a ring as does (at most 8 slots, made fewer where tiles read need
-    room).
+    room). `promoted`: sums are held twice.
     """
     k = 128 // operand_bytes
     found: list[RoleTile] = []
     for groups in (2, 1):
         for n in (256, 192, 128, 64):
+            if promoted and 2 * row.m * n // (row.warps * spec.subgroup_size) > PROMOTED_REGISTERS:
+                continue
             staging = groups * sum(r.staging_bytes(row.m, n) for r in results if not r.may_stay)
             at_most = groups * sum(r.staging_bytes(row.m, n) for r in results)
             slot = (groups * row.m + n) * k * operand_bytes
@@ -215,10 +241,16 @@ def role_cost(tile: RoleTile, shape: ContractionShape, spec: TargetSpec, operand
 
 
 def role_tile(
-    row: MatrixInstruction, shape: ContractionShape, spec: TargetSpec, operand_bytes: int, results: tuple[ResultShape, ...]
+    row: MatrixInstruction,
+    shape: ContractionShape,
+    spec: TargetSpec,
+    operand_bytes: int,
+    results: tuple[ResultShape, ...],
+    *,
+    promoted: bool = False,
 ) -> RoleTile | None:
     """The candidate of least modelled cost; None where none fits."""
-    candidates = role_tiles(row, spec, operand_bytes, results)
+    candidates = role_tiles(row, spec, operand_bytes, results, promoted=promoted)
     return min(candidates, key=lambda tile: role_cost(tile, shape, spec, operand_bytes), default=None)
 
 

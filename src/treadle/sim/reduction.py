@@ -8,6 +8,7 @@ import numpy as np
 
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, math
+from treadle.options import Precision as F32Precision
 from treadle.sim.contraction import contract, contracted_squares, merge_factors, used
 from treadle.sim.element_types import Array, Precision, element_type, is_float, precision_of, storage_dtype, unsigned
 from treadle.sim.error_analysis import DEVIATIONS, OPERAND_DEVIATIONS, Tracked, combined, summation_error
@@ -58,6 +59,10 @@ _REDUCERS: dict[str, Callable[[Array, tuple[int, ...], bool], Array]] = {
     arith.OrIOp.name: _plain(np.bitwise_or),
     arith.XOrIOp.name: _plain(np.bitwise_xor),
 }
+
+
+OPERAND_ROUNDING: dict[F32Precision, float] = {"ieee": 0.0, "tf32": 2.0**-11, "3xtf32": 2.0**-21, "bf16x3": 2.0**-16, "bf16x6": 2.0**-23}
+"""Relative rounding of an f32 operand of a contraction; the products of parts that are left out count as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,21 +227,28 @@ def _factors(value: SSAValue, product: type[Operation], units: list[float]) -> l
     return [value]
 
 
-def _matrix_precision(factors: Sequence[SSAValue], precision: Precision | None, allow_tf32: bool) -> dict[str, float]:
+def _matrix_precision(factors: Sequence[SSAValue], precision: Precision | None, f32_precision: F32Precision) -> dict[str, float]:
     """What a matrix instruction may add where the term is a product of two floats that it takes, into an f32 accumulator.
 
     Such instructions align and truncate: for 16-bit operands to about 2^-23 of the running sum every 4 terms at least, for 8-bit ones
-    (Hopper, which keeps 14 bits) 2^-13 every 16 terms.
+    (Hopper, which keeps 14 bits) 2^-13 every 16 terms. Further f32 factors beside two narrow ones are scales. Sums of split f32 operands
+    leave the matrix unit every 128 bytes along k.
     """
-    if precision is None or len(factors) != 2 or precision.unit != 2.0**-24:
+    if precision is None or precision.unit != 2.0**-24:
         return {}
     widths = [storage_dtype(_widened(f).type).itemsize for f in factors if is_float(f.type)]
-    if max(widths) == 4 and allow_tf32:
-        return {"truncation": 2.0**-25, "operand_rounding": 2.0**-11}
-    return {"truncation": 2.0**-17 if max(widths) == 1 else 2.0**-25} if max(widths) <= 2 else {}
+    narrow = [width for width in widths if width <= 2]
+    if len(narrow) == 2 and max(widths) <= 4:
+        return {"truncation": 2.0**-17 if max(narrow) == 1 else 2.0**-25}
+    if len(factors) == 2 and max(widths) == 4 and f32_precision != "ieee":
+        truncation = 2.0**-25 if f32_precision == "tf32" else 2.0**-28
+        return {"truncation": truncation, "operand_rounding": OPERAND_ROUNDING[f32_precision]}
+    return {}
 
 
-def find_reduction(yielded: SSAValue, accumulators: Sequence[SSAValue], own: SSAValue, *, allow_tf32: bool = False) -> Reduction | None:
+def find_reduction(
+    yielded: SSAValue, accumulators: Sequence[SSAValue], own: SSAValue, *, f32_precision: F32Precision = "ieee"
+) -> Reduction | None:
     """The reduction that a body's yielded value is: its own accumulator combined, once, with a term that uses no accumulator.
 
     None for other bodies.
@@ -252,7 +264,9 @@ def find_reduction(yielded: SSAValue, accumulators: Sequence[SSAValue], own: SSA
     if isinstance(op, math.FmaOp) and _widened(op.c) is own and not any(_uses(v, accumulators) for v in (op.a, op.b)):
         units: list[float] = []
         factors = [f for v in (op.a, op.b) for f in _factors(v, arith.MulfOp, units)]
-        return Reduction(ADD, own, tuple(factors), precision, max(units, default=0.0), **_matrix_precision(factors, precision, allow_tf32))
+        return Reduction(
+            ADD, own, tuple(factors), precision, max(units, default=0.0), **_matrix_precision(factors, precision, f32_precision)
+        )
     if not isinstance(op, Operation) or op.name not in _REDUCERS:
         return None
     left, right = op.operands
@@ -262,5 +276,5 @@ def find_reduction(yielded: SSAValue, accumulators: Sequence[SSAValue], own: SSA
     units = []
     product = {ADD: arith.MulfOp, arith.AddiOp.name: arith.MuliOp}.get(op.name)
     factors = _factors(term, product, units) if product is not None else [term]
-    matrix = _matrix_precision(factors, precision, allow_tf32) if op.name == ADD else {}
+    matrix = _matrix_precision(factors, precision, f32_precision) if op.name == ADD else {}
     return Reduction(op.name, own, tuple(factors), precision, max(units, default=0.0), **matrix)

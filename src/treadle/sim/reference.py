@@ -15,6 +15,7 @@ from treadle.errors import NOT_EXECUTABLE, TreadleError
 from treadle.ir.core import AffineMap, Attribute, Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, func, linalg, scf, tensor
 from treadle.ir.locations import location_of
+from treadle.options import Precision
 from treadle.sim.element_types import Array, element_type, is_float, reference_dtype, storage_dtype
 from treadle.sim.elementwise import Function, elementwise_function
 from treadle.sim.error_analysis import Tracked, operation_error
@@ -49,15 +50,15 @@ def function_named(module: builtin.ModuleOp, name: str | None) -> func.FuncOp:
 
 
 def evaluate_module(
-    module: builtin.ModuleOp, inputs: Sequence[Array], function: str | None = None, *, allow_tf32: bool = False
+    module: builtin.ModuleOp, inputs: Sequence[Array], function: str | None = None, *, f32_precision: Precision = "ieee"
 ) -> list[ReferenceResult]:
     """Evaluate a function of a tensor-level module on arrays of its arguments' types (scalars as 0-d arrays or Python numbers).
 
-    `allow_tf32`: the bounds allow f32 contractions to round their operands to tf32.
+    `f32_precision`: the bounds allow what contractions of f32 operands may do (`CompileOptions.f32_precision`).
     Raises `TreadleError` TR320/TR321 for types and operations that cannot be evaluated.
     """
     entry = function_named(module, function)
-    evaluator = _Evaluator(module, allow_tf32)
+    evaluator = _Evaluator(module, f32_precision)
     arguments = [Tracked(_converted(value, element_type(arg.type))) for value, arg in zip(inputs, entry.body.block.args, strict=True)]
     with np.errstate(all="ignore"):
         found = evaluator.run_function(entry, arguments)
@@ -80,9 +81,9 @@ def _result(tracked: Tracked, scalar: Attribute) -> ReferenceResult:
 class _Evaluator:
     """Executes blocks; values live in one dictionary (SSA values are unique in a module, loops overwrite their bodies')."""
 
-    def __init__(self, module: builtin.ModuleOp, allow_tf32: bool) -> None:
+    def __init__(self, module: builtin.ModuleOp, f32_precision: Precision) -> None:
         self.module = module
-        self.allow_tf32 = allow_tf32
+        self.f32_precision: Precision = f32_precision
         self.values: dict[SSAValue, Tracked] = {}
         self.functions: dict[Operation, Function | None] = {}
 
@@ -149,7 +150,7 @@ class _Evaluator:
         block = op.body.block
         inside = {result for inner in block.ops for result in inner.results} | set(block.args)
         outer = {v: self.values[v] for inner in block.ops for v in inner.operands if v not in inside}
-        return run_structured(op, block, loops, operands, outer, self.apply, allow_tf32=self.allow_tf32)
+        return run_structured(op, block, loops, operands, outer, self.apply, f32_precision=self.f32_precision)
 
     def _affine(self, op: Operation) -> Tracked:
         given = [int(self.values[v].value) for v in op.operands]

@@ -16,6 +16,7 @@ from treadle.errors import NOT_EXECUTABLE, TreadleError
 from treadle.ir.core import AffineBinaryOpExpr, AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Block, Operation, SSAValue
 from treadle.ir.dialects import linalg
 from treadle.ir.locations import location_of
+from treadle.options import Precision
 from treadle.sim.element_types import Array
 from treadle.sim.error_analysis import Tracked, combined
 from treadle.sim.reduction import Reduction, find_reduction
@@ -131,7 +132,14 @@ def _body_environment(block: Block, operands: Sequence[Tracked], loops: Loops, o
 
 
 def run_structured(
-    op: Operation, block: Block, loops: Loops, operands: Sequence[Tracked], outer: Environment, apply: Apply, *, allow_tf32: bool = False
+    op: Operation,
+    block: Block,
+    loops: Loops,
+    operands: Sequence[Tracked],
+    outer: Environment,
+    apply: Apply,
+    *,
+    f32_precision: Precision = "ieee",
 ) -> list[Tracked]:
     """The results of a structured operation.
 
@@ -149,7 +157,7 @@ def run_structured(
         found = [environment[a] for a in accumulators]
     else:
         reductions = [
-            find_reduction(value, accumulators, own, allow_tf32=allow_tf32) for value, own in zip(yielded, accumulators, strict=True)
+            find_reduction(value, accumulators, own, f32_precision=f32_precision) for value, own in zip(yielded, accumulators, strict=True)
         ]
         if all(r is not None for r in reductions):
             found = [_reduce(r, environment, loops, apply) for r in reductions if r is not None]

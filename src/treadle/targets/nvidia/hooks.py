@@ -16,6 +16,7 @@ from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
 from treadle.targets.nvidia.stores import check_stores
 from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
+from treadle.targets.nvidia.tf32 import allocation, rounded, tf32_buffers
 from treadle.targets.nvidia.wgmma import emit_wait, emit_wgmma
 from treadle.targets.simt.agents import Role, arrival_unit, role_of
 from treadle.targets.simt.casts import widen_to_f32
@@ -44,6 +45,7 @@ class NvidiaHooks(SimtHooks):
         self._copies: dict[CopyOp | CopyOutOp, tuple[CopyPlan, str]] = {}
         self._maps: list[str] = []
         self._elected = Elected()
+        self._tf32: frozenset[AllocOp] = frozenset()
 
     # --- the function
 
@@ -54,9 +56,11 @@ class NvidiaHooks(SimtHooks):
         if self.spec.bulk_tensor is None:
             return ()
         names: dict[TensorMapParam, str] = {}
+        self._tf32 = tf32_buffers(kernel, self.spec)
         for op in kernel.body.walk():
             if isinstance(op, CopyOutOp) or (isinstance(op, CopyOp) and op.path.data not in COPY_QUEUES):
-                plan = plan_copy(kernel, op, self.spec.bulk_tensor)
+                tf32 = isinstance(op, CopyOp) and allocation(op.destination) in self._tf32
+                plan = plan_copy(kernel, op, self.spec.bulk_tensor, tf32=tf32)
                 self._copies[op] = (plan, names.setdefault(plan.map, f"map{len(names)}"))
         # Without grid_constant LLVM copies the map to local memory, where the copy engine cannot read it.
         self._maps = list(names.values())
@@ -299,6 +303,9 @@ class NvidiaHooks(SimtHooks):
 
     def local_store(self, ctx: KernelContext, op: LocalStoreOp) -> bool:
         return emit_stmatrix(ctx, op)
+
+    def stored_values(self, ctx: KernelContext, op: LocalStoreOp, values: Sequence[Value]) -> Sequence[Value]:
+        return rounded(ctx, values) if allocation(op.destination) in self._tf32 else values
 
     # --- arithmetic
 

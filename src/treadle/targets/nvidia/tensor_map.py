@@ -84,8 +84,11 @@ def _check_row_end(extent: int | SSAValue, element_size: int) -> None:
         raise InternalError(f"tile.copy_out of rows of {extent} elements of {element_size} bytes: they do not end on 16 bytes")
 
 
-def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy) -> CopyPlan:
-    """The tensor map and boxes of a copy in or out. Raises InternalError for views and buffers the hardware cannot copy between."""
+def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, *, tf32: bool = False) -> CopyPlan:
+    """The tensor map and boxes of a copy in or out; `tf32`: one that rounds to tf32.
+
+    Raises InternalError for views and buffers the hardware cannot copy between.
+    """
     if op.path.data != "bulk_tensor":
         raise InternalError(f"{op.name} along the path '{op.path.data}'")
     view, buffer = op.view.owner, op.destination if isinstance(op, CopyOp) else op.source
@@ -120,7 +123,7 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy) 
     return CopyPlan(
         TensorMapParam(
             arg=view.pointer.index,
-            dtype=type_name(element),
+            dtype="tf32" if tf32 else type_name(element),
             global_dim=tuple(str(expression(sizes[d])) for d in dims),
             global_stride_bytes=tuple(str(expression(strides[d]) * size) for d in dims[1:]),
             box_dim=(width, height, *[1] * (len(dims) - 2)),

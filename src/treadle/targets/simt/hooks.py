@@ -203,6 +203,11 @@ class SimtHooks(ABC):
         _ = ctx, op
         return False
 
+    def stored_values(self, ctx: "KernelContext", op: LocalStoreOp, values: Sequence[Value]) -> Sequence[Value]:
+        """What `tile.local_store` writes for the registers `values`: rounded where the buffer's readers would cut it."""
+        _ = ctx, op
+        return values
+
     # --- arithmetic
 
     def can_start_sums(self, op: ContractOp) -> bool:

@@ -88,7 +88,7 @@ def emit_local_store(ctx: KernelContext, op: LocalStoreOp) -> None:
     b, layout, buffer = ctx.b, ctx.layout(op.value), ctx.buffer(op.destination)
     plan, addresses, _ = _plan(ctx, layout, buffer, ints(op.offsets))
     align = element_bytes(buffer.element) * plan.vector
-    values = ctx.tile(op.value)
+    values = ctx.hooks.stored_values(ctx, op, ctx.tile(op.value))
     done: set[tuple[int, int]] = set()
     with b.when(holds_first_copy(ctx, layout)):
         for group in plan.groups:

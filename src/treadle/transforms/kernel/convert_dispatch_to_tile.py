@@ -71,6 +71,7 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
             _number(config, "group"),
             groups,
             "stages" in config.data,
+            "promoted" in config.data,
         )
         grid = build_contraction(builder, nest.computation, plan)
     else:

@@ -28,6 +28,7 @@ from treadle.plan.tile_config import (
     contraction_tile,
     contraction_types,
     pointwise_tile,
+    promotes,
     reduction_tile,
     role_tile,
 )
@@ -142,7 +143,9 @@ def _contraction_config(
 ) -> tuple[dict[str, Attribute], str]:
     root = nest.root
     names = [str(element_of(v.type)) for v in (*root.inputs, root.op.results[0])]
-    types = contraction_types(spec, names[kind.lhs], names[kind.rhs], names[2], (kind.lhs_cast, kind.rhs_cast), options.allow_tf32)
+    casts = (kind.lhs_cast, kind.rhs_cast)
+    types = contraction_types(spec, names[kind.lhs], names[kind.rhs], names[-1], casts, options.f32_precision == "tf32")
+    promoted = promotes(spec, types.instruction, options.fp8_accumulation == "promoted" and types.a.startswith("f8"))
     axes = {role: main_axis(nest, role) for role in ("m", "n", "k")}
     sizes = {role: static(nest.axes[i].size) if i >= 0 else 1 for role, i in axes.items()}
     batch: int | None = 1
@@ -155,7 +158,7 @@ def _contraction_config(
     refused = role_refusal(nest, kind, types, spec)
     # Runtime sizes cost registers as threads' copies do: the same bounds and addresses.
     crowded = refused is not None or bool(dispatch.texts(nest.kernel.symbols))
-    tile = contraction_tile(types, shape, spec, operand_bytes, through_registers=crowded)
+    tile = contraction_tile(types, shape, spec, operand_bytes, through_registers=crowded, promoted=promoted)
     groups, ring, why = options.groups, options.ring, ""
     if options.tile_m:
         warps_m, warps_n = options.warps_m or tile.warps_m, options.warps_n or tile.warps_n
@@ -165,7 +168,7 @@ def _contraction_config(
         results = tuple(result_shape(nest, a, spec) for a in nest.accesses if a.is_result) + tuple(
             ResultShape(element_bytes(a.element), in_bulk=False, may_stay=True) for a in nest.accesses if reads_whole_tile(nest, a)
         )
-        chosen = None if why else role_tile(spec.instruction(types.instruction), shape, spec, operand_bytes, results)
+        chosen = None if why else role_tile(spec.instruction(types.instruction), shape, spec, operand_bytes, results, promoted=promoted)
         if chosen is not None:
             tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1)
             groups, ring = chosen.groups, chosen.slots
@@ -185,11 +188,13 @@ def _contraction_config(
         **{f"{role}_axis": _int(i) for role, i in axes.items()},
         **({"groups": _int(groups)} if groups > 1 else {}),
         **({"stages": _int(ring)} if ring else {}),
+        **({"promoted": _int(1)} if promoted else {}),
     }
     extents = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
     roles = f"; {groups} computing groups fed through {ring} slots by a copying one" if ring else f"; no roles: {why}" if why else ""
+    sums = f"{types.accumulator}, promoted every {tile.k} along k" if promoted else types.accumulator
     return config, (
-        f"contraction {extents}, operands {types.a} and {types.b}, sums in {types.accumulator}: tile {tile.m}x{tile.n}x{tile.k}, "
+        f"contraction {extents}, operands {types.a} and {types.b}, sums in {sums}: tile {tile.m}x{tile.n}x{tile.k}, "
         f"{tile.warps_m}x{tile.warps_n} warps, instruction {types.instruction}{roles}"
     )
 
@@ -223,7 +228,8 @@ class SetTileConfigPass(Pass):
 
     name = "set-tile-config"
     target: str
-    allow_tf32: bool = False
+    f32_precision: str = "ieee"
+    fp8_accumulation: str = "fast"
     tile_m: int = 0
     tile_n: int = 0
     tile_k: int = 0

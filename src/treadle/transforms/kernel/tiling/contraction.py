@@ -10,6 +10,7 @@ from treadle.ir.builtin import attr_number, element_of, is_integer, number_attr
 from treadle.ir.core import Attribute, SSAValue
 from treadle.ir.dialects import arith
 from treadle.plan.expr import Expr, ceil_div, constant, product
+from treadle.transforms.kernel.tiling.accumulation import accumulate
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.index_math import delinearize, grouped_raster
 from treadle.transforms.kernel.tiling.loops import reduction_loops
@@ -22,7 +23,7 @@ class ContractionPlan:
     """What `config` says: main axes (-1: extent one), tile extents, types, instruction, rows of tiles walked together.
 
     `groups`: how many groups of warps share a workgroup, each with its own tile; their tiles are neighbours along m. `roles`: copies and
-    arithmetic will go to different warps.
+    arithmetic will go to different warps. `promoted`: see `accumulate`.
     """
 
     axes: tuple[int, int, int]
@@ -34,6 +35,7 @@ class ContractionPlan:
     group: int
     groups: int = 1
     roles: bool = False
+    promoted: bool = False
 
 
 def _place(kernel: KernelBuilder, plan: ContractionPlan) -> Expr:
@@ -91,7 +93,7 @@ def build_contraction(kernel: KernelBuilder, kind: Contraction, plan: Contractio
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
         a = _operand(kernel, kind, kind.lhs, a_frame, plan.a_type, k_axis)
         b = _operand(kernel, kind, kind.rhs, b_frame, plan.b_type, k_axis)
-        return [index.insert(tile.ContractOp(a, b, carried[0], plan.instruction))]
+        return [accumulate(index, a, b, carried[0], plan.instruction, promoted=plan.promoted)]
 
     start_tile = index.insert(dense(number_attr(0, acc_type), acc_type, c_frame.extents))
     # Roles hand over whatever the loop copies, so they need it even around a single step.
