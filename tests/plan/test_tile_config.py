@@ -17,6 +17,7 @@ from treadle.plan.tile_config import (
     pointwise_tile,
     reduction_tile,
     role_tile,
+    staging_bytes,
 )
 
 SIZES = st.one_of(st.none(), st.integers(1, 100_000))
@@ -101,7 +102,7 @@ def test_role_tiles_fit_shared_memory_and_registers(m: int, n: int, k: int, resu
     tile = role_tile(row, ContractionShape(1, m, n, k), spec, 2, (ResultShape(result_bytes, in_bulk),))
     assert tile is not None and tile.slots >= 2
     ring = tile.slots * (tile.groups * tile.m + tile.n) * tile.k * 2
-    staging = ResultShape(result_bytes, in_bulk).staging_bytes(tile.m, tile.n)
+    staging = staging_bytes([ResultShape(result_bytes, in_bulk)], tile.m, tile.n)
     assert ring + tile.groups * staging <= spec.shared_bytes_per_workgroup
     assert tile.m * tile.n // (tile.warps * spec.subgroup_size) <= 128
 

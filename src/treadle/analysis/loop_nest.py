@@ -1,4 +1,4 @@
-"""The loop nest of a dispatched kernel: its root's iteration axes, and what every read and write looks like along them.
+"""The loop nest of a dispatched kernel: its roots' iteration axes, and what every read and write looks like along them.
 
 Reads `dispatch.kernel` (the guarantees in docs/architecture.md), writes nothing. Axes of extent one are dropped and axes that every
 access walks
@@ -62,8 +62,8 @@ def compose(map_: AffineMap, dims: Linears, rank: int) -> Linears:
 class Access:
     """A kernel argument or result along the root's dimensions: strides and offset in elements.
 
-    `number` counts arguments and results apart. `align`: bytes the base is aligned to. `of_root`: read by the root's own inputs (not by its
-    initial values or by consumers).
+    `number` counts arguments and results apart. `align`: bytes the base is aligned to. `input_number`: which of its inputs the root
+    number `root` reads here, -1 for all other accesses (initial values, what consumers read, results).
     """
 
     number: int
@@ -73,6 +73,7 @@ class Access:
     offset: Expr
     align: int
     input_number: int = -1
+    root: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +92,23 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class LoopNest:
-    """Everything a tiling decision needs to know of one kernel."""
+    """Everything a tiling decision needs to know of one kernel. `roots`: several for contractions that share an operand, over the same
+    dimensions; `computation` is the first one's, and tells the roles of the dimensions for all.
+    """
 
     kernel: dispatch.KernelOp
-    root: StructuredOp
+    roots: tuple[StructuredOp, ...]
     computation: Computation
     dim_sizes: tuple[Expr, ...]
     axes: tuple[Axis, ...]
     accesses: tuple[Access, ...]
     consumer_dims: dict[Operation, Linears]
     uses_index: bool
+
+    @property
+    def root(self) -> StructuredOp:
+        """The first root: its dimensions are those of all."""
+        return self.roots[0]
 
     @property
     def kind(self) -> Literal["contraction", "reduction", "elementwise"]:
@@ -171,12 +179,13 @@ def result_number(value: SSAValue) -> int:
     return value.index
 
 
-def root_of(kernel: dispatch.KernelOp) -> StructuredOp:
-    """The one generic that carries `dispatch.root`."""
-    for op in kernel.body.block.ops:
-        if "dispatch.root" in op.attributes and (view := structured(op)) is not None:
-            return view
-    raise InternalError(f"kernel {kernel.sym_name.data} has no root")
+def roots_of(kernel: dispatch.KernelOp) -> tuple[StructuredOp, ...]:
+    """The generics that carry `dispatch.root`, at least one."""
+    views = (structured(op) for op in kernel.body.block.ops if dispatch.ROOT in op.attributes)
+    found = tuple(view for view in views if view is not None)
+    if not found:
+        raise InternalError(f"kernel {kernel.sym_name.data} has no root")
+    return found
 
 
 def _dim_sizes(root: StructuredOp, kernel: dispatch.KernelOp, symbols: dict[SSAValue, Expr]) -> tuple[Expr, ...]:
@@ -194,14 +203,21 @@ def _dim_sizes(root: StructuredOp, kernel: dispatch.KernelOp, symbols: dict[SSAV
     return tuple(s for s in sizes if s is not None)
 
 
-def consumer_dims(root: StructuredOp, kernel: dispatch.KernelOp) -> dict[Operation, Linears]:
-    """For each consumer of the root, its iteration dimensions as linear forms of the root's dimensions."""
-    known: dict[SSAValue, Linears] = {}
-    for result, map_ in zip(root.op.results, root.output_maps, strict=True):
-        known[result] = compose(map_, identity(root.rank), root.rank)
+def _root_results(roots: Sequence[StructuredOp]) -> dict[SSAValue, Linears]:
+    """Where each result of the roots lies along their dimensions."""
+    return {
+        result: compose(map_, identity(root.rank), root.rank)
+        for root in roots
+        for result, map_ in zip(root.op.results, root.output_maps, strict=True)
+    }
+
+
+def consumer_dims(roots: Sequence[StructuredOp], kernel: dispatch.KernelOp) -> dict[Operation, Linears]:
+    """For each consumer of the roots, its iteration dimensions as linear forms of theirs."""
+    known = _root_results(roots)
     found: dict[Operation, Linears] = {}
     for op in kernel.body.block.ops:
-        view = structured(op) if isinstance(op, linalg.ops.GenericOp) and op is not root.op else None
+        view = structured(op) if isinstance(op, linalg.ops.GenericOp) and dispatch.ROOT not in op.attributes else None
         if view is None:
             continue
         dims: list[Linear | None] = [None] * view.rank
@@ -216,7 +232,7 @@ def consumer_dims(root: StructuredOp, kernel: dispatch.KernelOp) -> dict[Operati
             raise InternalError(f"a consumer in kernel {kernel.sym_name.data} iterates over more than its root's results")
         found[op] = full
         for result, map_ in zip(op.results, view.output_maps, strict=True):
-            known[result] = compose(map_, full, root.rank)
+            known[result] = compose(map_, full, roots[0].rank)
     return found
 
 
@@ -244,27 +260,26 @@ def reads(value: SSAValue, dims: Linears, rank: int) -> Iterator[tuple[BlockArgu
             yield from reads(source, compose(map_, inner, rank), rank)
 
 
-def _accesses(kernel: dispatch.KernelOp, root: StructuredOp, consumers: dict[Operation, Linears]) -> Iterator[Access]:
-    rank = root.rank
+def _accesses(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp], consumers: dict[Operation, Linears]) -> Iterator[Access]:
+    rank = roots[0].rank
     arg_strides = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.arg_strides)]
     result_strides = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.result_strides)]
     arg_align = array_ints(kernel.arg_align)
     result_align = array_ints(kernel.result_align)
 
-    def access(number: int, is_result: bool, type_: Attribute, dims: Linears, input_number: int = -1) -> Access:
+    def access(number: int, is_result: bool, type_: Attribute, dims: Linears, input_number: int = -1, root: int = 0) -> Access:
         strides = (result_strides if is_result else arg_strides)[number]
         align = (result_align if is_result else arg_align)[number]
         totals = tuple(sum((s * lin.coefficients[d] for s, lin in zip(strides, dims, strict=True)), constant(0)) for d in range(rank))
         offset = sum((s * lin.offset for s, lin in zip(strides, dims, strict=True)), constant(0))
-        return Access(number, is_result, element_of(type_), totals, offset, align, input_number)
+        return Access(number, is_result, element_of(type_), totals, offset, align, input_number, root)
 
-    for i, (value, map_) in enumerate(root.operands()):
-        if isinstance(value.type, builtin.TensorType):
-            for arg, dims in reads(value, compose(map_, identity(rank), rank), rank):
-                yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else -1)
-    results: dict[SSAValue, Linears] = {}
-    for result, map_ in zip(root.op.results, root.output_maps, strict=True):
-        results[result] = compose(map_, identity(rank), rank)
+    for which, root in enumerate(roots):
+        for i, (value, map_) in enumerate(root.operands()):
+            if isinstance(value.type, builtin.TensorType):
+                for arg, dims in reads(value, compose(map_, identity(rank), rank), rank):
+                    yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else -1, which)
+    results = _root_results(roots)
     for op, dims in consumers.items():
         view = structured(op)
         if view is None:
@@ -315,13 +330,13 @@ def merge_axes(sizes: Sequence[Expr], roles: Sequence[Role], accesses: Sequence[
 def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     """Read the loop nest off a dispatched kernel."""
     symbols = kernel_symbols(kernel)
-    root = root_of(kernel)
-    computation = classify(root.op)
+    roots = roots_of(kernel)
+    root, computation = roots[0], classify(roots[0].op)
     if computation is None:
         raise InternalError(f"the root of kernel {kernel.sym_name.data} is not a structured operation")
     sizes = _dim_sizes(root, kernel, symbols)
-    consumers = consumer_dims(root, kernel)
-    accesses = tuple(_accesses(kernel, root, consumers))
+    consumers = consumer_dims(roots, kernel)
+    accesses = tuple(_accesses(kernel, roots, consumers))
     uses_index = any(isinstance(op, linalg.ops.IndexOp) for op in kernel.body.walk())
     axes = merge_axes(sizes, _roles(root, computation), accesses, uses_index)
-    return LoopNest(kernel, root, computation, sizes, axes, accesses, consumers, uses_index)
+    return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index)

@@ -16,6 +16,7 @@ from treadle.ir.core import (
     IRDLOperation,
     IsolatedFromAbove,
     IsTerminator,
+    Operation,
     Parser,
     Printer,
     Region,
@@ -29,10 +30,11 @@ from treadle.ir.core import (
     var_operand_def,
     var_result_def,
 )
-from treadle.ir.dialects import builtin
+from treadle.ir.dialects import builtin, linalg
 
 __all__ = [
     "DISPATCH",
+    "ROOT",
     "AllocOp",
     "BufferType",
     "CheckOp",
@@ -54,6 +56,9 @@ __all__ = [
     "texts",
     "yielded",
 ]
+
+ROOT = "dispatch.root"
+"""Unit attribute of the operations of a kernel's body that it is formed around."""
 
 
 @irdl_op_definition
@@ -118,6 +123,21 @@ def _check_static(what: str, rows: builtin.ArrayAttr[Strings], types: Sequence[A
         for axis, (text, size) in enumerate(zip(texts(row), sizes, strict=True)):
             if size != builtin.DYNAMIC_INDEX and text != str(size):
                 raise VerifyException(f"{what} {index} says {text} for axis {axis}, its tensor {type_} says {size}")
+
+
+def _check_roots(roots: Sequence[Operation]) -> None:
+    """Several roots iterate alike and share an operand; what they have in common beyond that is for the passes to keep."""
+    if len(roots) < 2:
+        return
+    generics = [op for op in roots if isinstance(op, linalg.ops.GenericOp)]
+    first = generics[0] if len(generics) == len(roots) else None
+    if first is None or any(len(op.inputs) != 2 or len(op.results) != 1 for op in generics):
+        raise VerifyException(f"several operations with {ROOT} must be contractions")
+    if any(op.iterator_types != first.iterator_types or op.indexing_maps.data[-1] != first.indexing_maps.data[-1] for op in generics):
+        raise VerifyException(f"several operations with {ROOT} must have the same loops and result map")
+    reads = [[(op.inputs[i], op.indexing_maps.data[i].data) for i in (0, 1)] for op in generics]
+    if not any(all(own[i] == reads[0][i] for own in reads) for i in (0, 1)):
+        raise VerifyException(f"several operations with {ROOT} must read one value alike as the same operand")
 
 
 @irdl_op_definition
@@ -198,6 +218,7 @@ class KernelOp(IRDLOperation):
             if any(value < 1 or value & (value - 1) for value in values):
                 raise VerifyException(f"{what} holds powers of two (bytes), found {values}")
         _check_types("dispatch.kernel yields", yielded(self.body.block, "dispatch.kernel").values, outputs)
+        _check_roots([op for op in self.body.block.ops if ROOT in op.attributes])
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")

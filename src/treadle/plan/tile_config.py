@@ -3,8 +3,10 @@
 Sizes are ints where they are static and None where only the runtime knows them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Literal
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 
@@ -15,12 +17,21 @@ _FP8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
 
 @dataclass(frozen=True, slots=True)
 class ContractionShape:
-    """Sizes of a contraction's merged axes: one main axis each of m, n, k, and the product of all others (`batch`)."""
+    """Sizes of a contraction's merged axes: one main axis each of m, n, k, and the product of all others (`batch`).
+
+    `sums`: so many contractions share the loop and the operand `shared`, each with a tile of sums of its own.
+    """
 
     batch: int | None
     m: int | None
     n: int | None
     k: int | None
+    sums: int = 1
+    shared: Literal["a", "b"] = "a"
+
+    def operand_rows(self, m: int, n: int) -> int:
+        """Rows of k that a tile of `m` x `n` reads of all operands."""
+        return m + self.sums * n if self.shared == "a" else self.sums * m + n
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +154,32 @@ def tiles_for(
     )
 
 
+def narrowed(tiles: tuple[ContractionTile, ...], sums: int) -> tuple[ContractionTile, ...]:
+    """The tiles for `sums` contractions at once: where their sums together would need more registers than the most that one tile does, the
+    tile is halved along n.
+    """
+    most = max(tile.m * tile.n // tile.num_warps for tile in tiles)
+    found: list[ContractionTile] = []
+    for tile in tiles:
+        n = tile.n
+        while tile.m * n * sums > most * tile.num_warps and n > 32 * tile.warps_n:
+            n //= 2
+        if tile.m * n * sums <= most * tile.num_warps:
+            found.append(replace(tile, n=n))
+    return tuple(dict.fromkeys(found))
+
+
 def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: TargetSpec) -> float:
     """Relative time: rounds of workgroups over the compute units, each as long as its larger of arithmetic and operand traffic."""
     m, n = shape.m or _UNKNOWN_EXTENT, shape.n or _UNKNOWN_EXTENT
     tiles = (shape.batch or 1) * -(-m // tile.m) * -(-n // tile.n)
     # Small tiles share a compute unit, so that one's copies hide behind another's arithmetic.
     threads = tile.num_warps * spec.subgroup_size
-    registers = tile.m * tile.n // threads + 40
+    registers = tile.m * tile.n * shape.sums // threads + 40
     resident = max(1, min(4, spec.registers_per_unit // (threads * registers)))
     rounds = -(-tiles // (spec.compute_units * resident)) * resident
-    arithmetic = tile.m * tile.n
-    traffic = 48 * (tile.m + tile.n)
+    arithmetic = tile.m * tile.n * shape.sums
+    traffic = 48 * shape.operand_rows(tile.m, tile.n)
     return rounds * (arithmetic + traffic)
 
 
@@ -168,7 +194,7 @@ def contraction_tile(
 ) -> ContractionTile:
     """The candidate of least modelled cost."""
     instruction = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    candidates = tiles_for(instruction, spec, operand_bytes, through_registers=through_registers, promoted=promoted)
+    candidates = narrowed(tiles_for(instruction, spec, operand_bytes, through_registers=through_registers, promoted=promoted), shape.sums)
     best = min(candidates, key=lambda tile: contraction_cost(tile, shape, spec))
     narrow = [t for t in candidates if shape.n is not None and t.n <= next_power_of_two(shape.n)]
     if narrow and best not in narrow:
@@ -195,32 +221,60 @@ class ResultShape:
     in_bulk: bool
     may_stay: bool = False
 
-    def staging_bytes(self, m: int, n: int) -> int:
-        """Shared memory a group needs to bring a tile of it out: two boxes of 128 bytes a row, or the whole tile on its way to the
-        threads.
-        """
+    def boxes(self, n: int) -> int:
+        """Boxes of 128 bytes a row that `n` columns leave in; 0 where they go through the threads."""
         box = 128 // self.element_bytes
-        if not self.in_bulk or n % box:
-            return m * n * self.element_bytes
-        boxes = n // box
-        return next((b for b in range(2, boxes + 1) if boxes % b == 0), 1) * m * 128
+        return n // box if self.in_bulk and not n % box else 0
+
+
+def box_buffers(boxes: int) -> int:
+    """Buffers that boxes take in turn: one is filled while the one before leaves.
+
+    A divisor of their number, so that the turn goes on where the next tile begins: else its first box could meet the last one's buffer.
+    """
+    return next((n for n in range(2, boxes + 1) if boxes % n == 0), 1)
+
+
+def staging_bytes(results: Sequence[ResultShape], m: int, n: int) -> int:
+    """Shared memory a group needs to bring tiles of all these out: buffers that the boxes of one element size take in turn, or the whole
+    tile on its way to the threads.
+    """
+    total = 0
+    for size in {result.element_bytes for result in results}:
+        own = [result for result in results if result.element_bytes == size]
+        boxes = sum(result.boxes(n) for result in own)
+        total += box_buffers(boxes) * m * 128 if boxes else 0
+        total += sum(m * n * size for result in own if not result.boxes(n))
+    return total
+
+
+MOST_COLUMNS = 256
+"""Columns of sums that a group of warps holds: 128 registers a thread of 64 rows."""
 
 
 def role_tiles(
-    row: MatrixInstruction, spec: TargetSpec, operand_bytes: int, results: tuple[ResultShape, ...], *, promoted: bool = False
+    row: MatrixInstruction,
+    spec: TargetSpec,
+    operand_bytes: int,
+    results: tuple[ResultShape, ...],
+    shape: ContractionShape = ContractionShape(None, None, None, None),
+    *,
+    promoted: bool = False,
 ) -> tuple[RoleTile, ...]:
     """Tiles of role kernels that fit shared memory, with as deep a ring as does (at most 8 slots, made fewer where tiles read need
-    room). `promoted`: sums are held twice.
+    room). `shape` says how many contractions there are at once. `promoted`: sums are held twice.
     """
     k = 128 // operand_bytes
     found: list[RoleTile] = []
     for groups in (2, 1):
-        for n in (256, 192, 128, 64):
-            if promoted and 2 * row.m * n // (row.warps * spec.subgroup_size) > PROMOTED_REGISTERS:
+        for n in (256, 192, 128, 64) if shape.sums == 1 else (128, 64, 32):
+            if n * shape.sums > MOST_COLUMNS:
                 continue
-            staging = groups * sum(r.staging_bytes(row.m, n) for r in results if not r.may_stay)
-            at_most = groups * sum(r.staging_bytes(row.m, n) for r in results)
-            slot = (groups * row.m + n) * k * operand_bytes
+            if promoted and 2 * row.m * n * shape.sums // (row.warps * spec.subgroup_size) > PROMOTED_REGISTERS:
+                continue
+            staging = groups * staging_bytes([r for r in results if not r.may_stay], row.m, n)
+            at_most = groups * staging_bytes(results, row.m, n)
+            slot = shape.operand_rows(groups * row.m, n) * k * operand_bytes
             room = spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
             slots = min(8, (room - staging) // slot)
             if (room - at_most) // slot >= 2 and n % max(row.n_step, 8) == 0:
@@ -235,8 +289,8 @@ def role_cost(tile: RoleTile, shape: ContractionShape, spec: TargetSpec, operand
     tiles = (shape.batch or 1) * -(-m // rows) * -(-n // tile.n)
     rounds = -(-tiles // spec.compute_units)
     # 2048 multiply-adds of 16-bit operands a clock, more of narrower ones.
-    matrix = rows * tile.n * tile.k * operand_bytes / 2 / 2048
-    cache = (rows + tile.n) * tile.k * operand_bytes / _L2_BYTES_PER_CLOCK
+    matrix = rows * tile.n * shape.sums * tile.k * operand_bytes / 2 / 2048
+    cache = shape.operand_rows(rows, tile.n) * tile.k * operand_bytes / _L2_BYTES_PER_CLOCK
     return rounds * (-(-k // tile.k) * max(matrix, cache) + _TILE_OVERHEAD)
 
 
@@ -250,7 +304,7 @@ def role_tile(
     promoted: bool = False,
 ) -> RoleTile | None:
     """The candidate of least modelled cost; None where none fits."""
-    candidates = role_tiles(row, spec, operand_bytes, results, promoted=promoted)
+    candidates = role_tiles(row, spec, operand_bytes, results, shape, promoted=promoted)
     return min(candidates, key=lambda tile: role_cost(tile, shape, spec, operand_bytes), default=None)
 
 

@@ -7,8 +7,8 @@ from treadle.dialects import tile
 from treadle.ir.core import Operation
 from treadle.ir.text import parse_module
 from treadle.options import CompileOptions
+from treadle.plan.tile_config import box_buffers
 from treadle.remarks import collect_remarks
-from treadle.transforms.kernel.store_in_bulk import buffers_for
 
 LINEAR = """
 func.func @f(%a: tensor<512x256xbf16>, %b: tensor<{n}x256xbf16>, %bias: tensor<{n}xf32>) -> tensor<512x{n}xbf16> {{
@@ -40,7 +40,7 @@ def lowered(n: int, tile_n: int) -> tuple[list[Operation], list[str]]:
 
 
 def test_the_turn_of_buffers_goes_on_with_the_next_tile() -> None:
-    assert [buffers_for(n) for n in (1, 2, 3, 4, 6)] == [1, 2, 3, 2, 2]
+    assert [box_buffers(n) for n in (1, 2, 3, 4, 6)] == [1, 2, 3, 2, 2]
 
 
 @pytest.mark.parametrize("tile_n", [64, 128, 192, 256])

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from treadle.analysis.indexing import is_permutation, is_projection, map_dims
+from treadle.analysis.indexing import Contraction, StructuredOp, classify, is_permutation, is_projection, map_dims
 from treadle.dialects import dispatch
-from treadle.ir.core import Block, Operation, Region, SSAValue
+from treadle.ir.core import AffineMap, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, func, linalg, tensor
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module, print_module
@@ -16,7 +16,7 @@ from treadle.pipelines import tensor_passes
 from treadle.plan.expr import parse
 from treadle.remarks import Remark, collect_remarks
 from treadle.sim.reference import evaluate_module
-from treadle.transforms.tensor.generics import view_of
+from treadle.transforms.tensor.generics import tensor_type, view_of
 
 Array = np.ndarray[Any, Any]
 
@@ -53,13 +53,36 @@ def body_generics(kernel: dispatch.KernelOp) -> list[linalg.ops.GenericOp]:
     return [op for op in kernel.body.block.ops if isinstance(op, linalg.ops.GenericOp)]
 
 
+def dims_of(map_: AffineMap) -> tuple[int, ...]:
+    """The dimensions a projection picks."""
+    dims = map_dims(map_)
+    assert dims is not None
+    return dims
+
+
+def check_roots(roots: Sequence[linalg.ops.GenericOp]) -> StructuredOp:
+    """Assert what several roots have in common; the first."""
+    first, *others = [view_of(op) for op in roots]
+    for view in others:
+        assert isinstance(classify(view.op), Contraction)
+        assert classify(view.op) == classify(first.op)
+        assert (view.iterators, view.output_maps) == (first.iterators, first.output_maps)
+        assert [tensor_type(v).element_type for v in view.inputs] == [tensor_type(v).element_type for v in first.inputs]
+        assert not any(value in op.results for op in roots for value in (*view.inputs, *view.outputs))
+    reads = [[*zip(view.inputs, view.input_maps, strict=True)] for view in (first, *others)]
+    assert not others or any(all(own[i] == reads[0][i] for own in reads) for i in (0, 1))
+    return first
+
+
 def check_contract(kernel: dispatch.KernelOp) -> None:
     """Assert what docs/architecture.md says of kernel bodies."""
     generics = body_generics(kernel)
     roots = [op for op in generics if "dispatch.root" in op.attributes]
-    assert len(roots) == 1
-    root = view_of(roots[0])
-    after: set[SSAValue] = set(roots[0].results)
+    root = check_roots(roots)
+    # The roots' dimension that each axis of what depends on them lies along.
+    after: dict[SSAValue, tuple[int, ...]] = {
+        r: dims_of(m) for op in roots for r, m in zip(op.results, view_of(op).output_maps, strict=True)
+    }
     for op in kernel.body.block.ops:
         assert op.name in ("linalg.generic", "linalg.fill", "tensor.empty", "dispatch.yield") or op.name.startswith("arith."), op.name
         assert not (op.name.startswith("arith.") and any(isinstance(r.type, builtin.TensorType) for r in op.results))
@@ -75,18 +98,21 @@ def check_contract(kernel: dispatch.KernelOp) -> None:
             if view.is_parallel:
                 assert isinstance(output.owner, tensor.EmptyOp)
                 assert not view.reads_output(index)
-        if op is roots[0]:
+        if op in roots:
             continue
         assert view.is_parallel
-        consumer = any(value in after for value in view.inputs)
+        places: set[tuple[int, ...]] = set()
         for value, map_ in zip(view.inputs, view.input_maps, strict=True):
             if value in after:
                 assert is_permutation(map_)
                 assert view.rank == len(root.parallel_dims)
+                order = dims_of(map_)
+                places.add(tuple(after[value][order.index(d)] for d in range(view.rank)))
             elif isinstance(value.owner, Operation):
                 assert is_projection(map_)
-        if consumer:
-            after.update(op.results)
+        assert len(places) <= 1
+        for place in places:
+            after.update({r: tuple(place[d] for d in dims_of(m)) for r, m in zip(op.results, view.output_maps, strict=True)})
         for inner in view.body.walk():
             for operand in inner.operands:
                 inside = operand.owner is view.body or (isinstance(operand.owner, Operation) and operand.owner.parent_block() is view.body)

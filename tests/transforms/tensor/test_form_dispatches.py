@@ -60,14 +60,19 @@ def test_two_contractions_in_a_row_are_two_kernels() -> None:
     assert len(kernels(compare(text, normal(7, 5), normal(5, 9), normal(9, 3)))) == 2
 
 
-def test_two_contractions_added_join_the_first() -> None:
-    text = f"""func.func @f(%a: tensor<7x5xf32>, %b: tensor<5x9xf32>) -> tensor<7x9xf32> {{
-      {matmul(0, "%a", "%b", 7, 9, 5)} {matmul(1, "%a", "%b", 7, 9, 5)}
-      %e = tensor.empty() : tensor<7x9xf32>
-      %s = linalg.add ins(%p0, %p1 : tensor<7x9xf32>, tensor<7x9xf32>) outs(%e : tensor<7x9xf32>) -> tensor<7x9xf32>
-      return %s : tensor<7x9xf32> }}"""
-    module = compare(text, normal(7, 5), normal(5, 9))
-    assert len(host_ops(module, dispatch.LaunchOp)) == 2
+def test_a_transposed_second_read_of_the_result_is_another_kernel() -> None:
+    generic = """%s = linalg.generic {
+        indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i, j)>],
+        iterator_types = ["parallel", "parallel"]} ins(%p0, %p0 : tensor<9x9xf32>, tensor<9x9xf32>) outs(%e : tensor<9x9xf32>) {
+      ^bb0(%x: f32, %y: f32, %o: f32):
+        %q = arith.subf %x, %y : f32
+        linalg.yield %q : f32 } -> tensor<9x9xf32>"""
+    text = f"""func.func @f(%a: tensor<9x5xf32>, %b: tensor<5x9xf32>) -> tensor<9x9xf32> {{
+      {matmul(0, "%a", "%b", 9, 9, 5)}
+      %e = tensor.empty() : tensor<9x9xf32>
+      {generic}
+      return %s : tensor<9x9xf32> }}"""
+    assert len(kernels(compare(text, normal(9, 5), normal(5, 9)))) == 2
 
 
 def unary(result: str, source: str, op: str, shape: str, element: str = "f32") -> str:

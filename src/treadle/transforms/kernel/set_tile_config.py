@@ -80,9 +80,10 @@ def role_refusal(nest: LoopNest, kind: Contraction, types: ContractionTypes, spe
     if any(static(size) == 0 for size in nest.dim_sizes):
         return "it is empty"
     row = spec.instruction(types.instruction)
-    for number, wanted, own in ((kind.lhs, types.a, "m"), (kind.rhs, types.b, "n")):
-        value = nest.root.inputs[number]
-        found = [a for a in nest.accesses if a.input_number == number]
+    operands = ((kind.lhs, types.a, "m"), (kind.rhs, types.b, "n"))
+    for which, root, (number, wanted, own) in ((w, r, o) for w, r in enumerate(nest.roots) for o in operands):
+        value = root.inputs[number]
+        found = [a for a in nest.accesses if (a.root, a.input_number) == (which, number)]
         if not isinstance(value, BlockArgument) or len(found) != 1:
             return f"operand {own} is computed inside the kernel"
         element = element_of(value.type)
@@ -154,7 +155,8 @@ def _contraction_config(
             size = static(axis.size)
             batch = None if size is None or batch is None else batch * size
     operand_bytes = {"tf32": 4, "f64": 8, "f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2}.get(types.a, 1)
-    shape = ContractionShape(batch, sizes["m"], sizes["n"], sizes["k"])
+    shared = "b" if len({r.inputs[kind.lhs] for r in nest.roots}) > 1 else "a"
+    shape = ContractionShape(batch, sizes["m"], sizes["n"], sizes["k"], len(nest.roots), shared)
     refused = role_refusal(nest, kind, types, spec)
     # Runtime sizes cost registers as threads' copies do: the same bounds and addresses.
     crowded = refused is not None or bool(dispatch.texts(nest.kernel.symbols))
@@ -193,8 +195,9 @@ def _contraction_config(
     extents = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
     roles = f"; {groups} computing groups fed through {ring} slots by a copying one" if ring else f"; no roles: {why}" if why else ""
     sums = f"{types.accumulator}, promoted every {tile.k} along k" if promoted else types.accumulator
+    what = f"{shape.sums} contractions" if shape.sums > 1 else "contraction"
     return config, (
-        f"contraction {extents}, operands {types.a} and {types.b}, sums in {sums}: tile {tile.m}x{tile.n}x{tile.k}, "
+        f"{what} {extents}, operands {types.a} and {types.b}, sums in {sums}: tile {tile.m}x{tile.n}x{tile.k}, "
         f"{tile.warps_m}x{tile.warps_n} warps, instruction {types.instruction}{roles}"
     )
 

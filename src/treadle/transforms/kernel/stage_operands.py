@@ -1,10 +1,12 @@
 """stage-operands: brings contraction operands into shared memory, and from there into fragments where the instruction reads registers.
 
 Level: tile. Reads: attribute `staging` of tile.contract (see set-operand-staging). Writes: tile.alloc before the outermost loop, tile.copy
-where the operand was loaded or tile.local_store before the contraction, local loads of fragments step by step along k.
+where the operand was loaded or tile.local_store before the contraction, local loads of fragments step by step along k. Contractions side
+by side share the buffer and the fragments of an operand that both read.
 Leaves alone: contractions without `staging`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -36,8 +38,18 @@ def _choice(op: tile.ContractOp, name: str) -> _Choice:
     raise InternalError(f"tile.contract with a malformed staging attribute: {staging}")
 
 
-def _stage(value: SSAValue, choice: _Choice, contract: tile.ContractOp) -> SSAValue:
-    """Put one operand into a new shared buffer; returns the buffer."""
+Staged = dict[tuple[SSAValue, _Choice], SSAValue]
+"""The buffer of each operand: what several contractions read in one layout is staged once."""
+
+
+def _stage(value: SSAValue, choice: _Choice, contract: tile.ContractOp, staged: Staged) -> SSAValue:
+    """Put one operand into a shared buffer, in front of `contract`; returns the buffer."""
+    if (value, choice) not in staged:
+        staged[value, choice] = _staged(value, choice, contract)
+    return staged[value, choice]
+
+
+def _staged(value: SSAValue, choice: _Choice, contract: tile.ContractOp) -> SSAValue:
     value_type = tile.tile_type(value)
     alloc = tile.AllocOp(tile.shared_buffer_type(value_type.get_shape(), value_type.element_type, choice.layout))
     if choice.path == "bulk_tensor":
@@ -54,36 +66,70 @@ def _stage(value: SSAValue, choice: _Choice, contract: tile.ContractOp) -> SSAVa
     return alloc.result
 
 
-def _contract_in_steps(op: tile.ContractOp, a: SSAValue, b: SSAValue, k_step: int) -> SSAValue:
-    """Contract fragments of `k_step` along k one after the other; returns the last accumulator."""
-    (m, k), n = op.operand_shape(op.a), op.operand_shape(op.b)[1]
+def _fragment(buffer: SSAValue, at: tuple[int, int], shape: tuple[int, int], contract: tile.ContractOp) -> SSAValue:
+    load = tile.LocalLoadOp(buffer, at, tile.tile_of(shape, tile.memref_type(buffer).element_type))
+    insert_before(contract, load)
+    return load.result
+
+
+def _contract_in_steps(ops: Sequence[tile.ContractOp], buffers: Sequence[tuple[SSAValue, SSAValue]], k_step: int) -> list[SSAValue]:
+    """Contract fragments of `k_step` along k one after the other, all contractions in each step; returns the last accumulators.
+
+    A fragment that several contractions read is loaded once a step.
+    """
+    first = ops[0]
+    (m, k), n = first.operand_shape(first.a), first.operand_shape(first.b)[1]
     if k % k_step:
         raise InternalError(f"k extent {k} is no multiple of the instruction's {k_step}")
-    accumulator = op.accumulator
+    sums: list[SSAValue] = [op.accumulator for op in ops]
     for at in range(0, k, k_step):
-        left = tile.LocalLoadOp(a, (0, at), tile.tile_of((m, k_step), tile.memref_type(a).element_type))
-        right = tile.LocalLoadOp(b, (at, 0), tile.tile_of((k_step, n), tile.memref_type(b).element_type))
-        step = tile.ContractOp(left.result, right.result, accumulator, op.instruction.data)
-        insert_before(op, left, right, step)
-        accumulator = step.result
-    return accumulator
+        left = {a: _fragment(a, (0, at), (m, k_step), first) for a, _ in buffers}
+        right = {b: _fragment(b, (at, 0), (k_step, n), first) for _, b in buffers}
+        for number, (op, (a, b)) in enumerate(zip(ops, buffers, strict=True)):
+            step = tile.ContractOp(left[a], right[b], sums[number], op.instruction.data)
+            insert_before(first, step)
+            sums[number] = step.result
+    return sums
 
 
-def stage_contract(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec) -> None:
-    """Carry out the staging decisions of one contraction."""
-    layouts = contract_layouts(op, kernel, spec)
-    sources = (op.a, op.b)
-    a, b = (_stage(value, _choice(op, name), op) for value, name in zip(sources, ("a", "b"), strict=True))
+def side_by_side(contracts: Sequence[tile.ContractOp]) -> list[list[tile.ContractOp]]:
+    """Contractions that follow one another directly, alike, none on another's sums: they share what they read."""
+    groups: list[list[tile.ContractOp]] = []
+    for op in contracts:
+        last = groups[-1] if groups else []
+        fits = (
+            bool(last)
+            and last[-1].next_op is op
+            and op.instruction == last[-1].instruction
+            and (op.a.type, op.b.type, op.accumulator.type) == (last[-1].a.type, last[-1].b.type, last[-1].accumulator.type)
+            and not any(other.result in op.operands for other in last)
+        )
+        if fits:
+            last.append(op)
+        else:
+            groups.append([op])
+    return groups
+
+
+def stage_contracts(ops: Sequence[tile.ContractOp], kernel: tile.KernelOp, spec: TargetSpec) -> None:
+    """Carry out the staging decisions of contractions that stand side by side."""
+    layouts = contract_layouts(ops[0], kernel, spec)
+    sources = [(op.a, op.b) for op in ops]
+    staged: Staged = {}
+    buffers = [(_stage(op.a, _choice(op, "a"), ops[0], staged), _stage(op.b, _choice(op, "b"), ops[0], staged)) for op in ops]
     if layouts.a is None:
-        staged = tile.ContractOp(a, b, op.accumulator, op.instruction.data)
-        insert_before(op, staged)
-        result: SSAValue = staged.result
+        results: list[SSAValue] = []
+        for op, (a, b) in zip(ops, buffers, strict=True):
+            new = tile.ContractOp(a, b, op.accumulator, op.instruction.data)
+            insert_before(ops[0], new)
+            results.append(new.result)
     else:
-        result = _contract_in_steps(op, a, b, layouts.k_step)
-    op.result.replace_all_uses_with(result)
-    op.detach()
-    op.erase()
-    for value in dict.fromkeys(sources):
+        results = _contract_in_steps(ops, buffers, layouts.k_step)
+    for op, result in zip(ops, results, strict=True):
+        op.result.replace_all_uses_with(result)
+        op.detach()
+        op.erase()
+    for value in dict.fromkeys(value for pair in sources for value in pair):
         if isinstance(value, OpResult) and isinstance(value.op, tile.LoadOp):
             erase_if_unused(cast(Operation, value.op))
 
@@ -97,6 +143,6 @@ class StageOperandsPass(KernelPass):
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Rewrite the contractions of one kernel."""
-        for op in tuple(kernel.body.walk()):
-            if isinstance(op, tile.ContractOp) and STAGING in op.attributes:
-                stage_contract(op, kernel, spec)
+        contracts = [op for op in kernel.body.walk() if isinstance(op, tile.ContractOp) and STAGING in op.attributes]
+        for ops in side_by_side(contracts):
+            stage_contracts(ops, kernel, spec)

@@ -3,10 +3,11 @@
 Level: tile. Reads: a tile.store whose value was just brought into another layout through shared memory, or stored as it is; the view's
 facts; the
 machine's bulk copies. Writes: the tile cut into boxes as wide as the widest swizzle, each put into one of two buffers and sent with
-tile.copy_out.
+tile.copy_out; boxes of one shape share the buffers, whatever result they belong to.
 Leaves alone: kernels without roles; stores whose view breaks a rule of bulk copies (a remark names it).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -14,25 +15,18 @@ from treadle import remarks
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import pipe, tile
 from treadle.errors import InternalError
-from treadle.ir.core import Operation, SSAValue
+from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
-from treadle.layout.shared_layout import swizzled
+from treadle.layout.shared_layout import SharedLayout, swizzled
 from treadle.layout.slicing import slice_layout
 from treadle.machine import TargetSpec
 from treadle.plan.staging import bulk_refusal
+from treadle.plan.tile_config import box_buffers
 from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, config_int, erase_if_unused, insert_before, is_tile
 
 NAME = "store-in-bulk"
-
-
-def buffers_for(boxes: int) -> int:
-    """Buffers that boxes take in turn: one is filled while the one before leaves.
-
-    A divisor of their number, so that the turn goes on where the next tile begins: else its first box could meet the last one's buffer.
-    """
-    return next((n for n in range(2, boxes + 1) if boxes % n == 0), 1)
 
 
 class Boxes:
@@ -118,26 +112,53 @@ def refusal(store: tile.StoreOp, spec: TargetSpec) -> str | None:
     return None
 
 
-def _rewrite(store: tile.StoreOp, spec: TargetSpec) -> None:
-    value, old = stored_value(store)
-    kind = tile.tile_type(value)
-    rows, columns = kind.get_shape()
-    layout = tile.layout_of(value)
+@dataclass(slots=True)
+class Ring:
+    """Buffers that boxes of one shape take in turn, those of all stores together: `filled` of them have been so far."""
+
+    alloc: tile.AllocOp
+    box: SharedLayout
+    filled: int = 0
+
+    def next_slot(self) -> int:
+        """The buffer of the next box."""
+        self.filled += 1
+        return (self.filled - 1) % tile.memref_type(self.alloc.result).get_shape()[0]
+
+
+def box_type(store: tile.StoreOp, spec: TargetSpec) -> builtin.TensorType[Attribute]:
+    """The boxes that a store's tile is cut into. Raises InternalError where its layout does not allow them."""
+    value, _ = stored_value(store)
+    kind, layout = tile.tile_type(value), tile.layout_of(value)
     if spec.bulk_tensor is None or layout is None:
         raise InternalError("store-in-bulk after assign-layouts only")
-    span = max(spec.bulk_tensor.swizzle_bytes)
-    width = min(columns, span // element_bytes(kind.element_type))
+    rows, columns = kind.get_shape()
+    width = min(columns, max(spec.bulk_tensor.swizzle_bytes) // element_bytes(kind.element_type))
     slice_layout(layout, (rows, width))
+    return builtin.TensorType(kind.element_type, (rows, width))
+
+
+def make_ring(stores: Sequence[tile.StoreOp], kind: builtin.TensorType[Attribute]) -> Ring:
+    """The buffers for the boxes `kind` of all these stores, in front of the first."""
+    rows, width = kind.get_shape()
+    boxes = sum(tile.tile_type(store.value).get_shape()[1] // width for store in stores)
+    size = element_bytes(kind.element_type)
+    box = swizzled((rows, width), (1, 0), size, width * size)
+    buffers = box_buffers(boxes)
+    alloc = tile.AllocOp(tile.shared_buffer_type((buffers, rows, width), kind.element_type, box.stacked(buffers)))
+    insert_before(stores[0], alloc)
+    return Ring(alloc, box)
+
+
+def _rewrite(store: tile.StoreOp, ring: Ring, width: int) -> None:
+    value, old = stored_value(store)
+    columns = tile.tile_type(value).get_shape()[1]
     boxes = Boxes(store)
-    box = swizzled((rows, width), (1, 0), element_bytes(kind.element_type), width * element_bytes(kind.element_type))
-    buffers = buffers_for(columns // width)
-    ring = tile.AllocOp(tile.shared_buffer_type((buffers, rows, width), kind.element_type, box.stacked(buffers)))
-    insert_before(store, ring)
     inner = tile.ints(store.dims)[-1]
-    for number, at in enumerate(range(0, columns, width)):
+    for at in range(0, columns, width):
         part = boxes.of(value, at, width)
-        place = arith.ConstantOp(builtin.IntegerAttr(number % buffers, builtin.IndexType()))
-        slot = pipe.SlotOp(ring.result, [place.result], box)
+        place = arith.ConstantOp(builtin.IntegerAttr(ring.next_slot(), builtin.IndexType()))
+        slot = pipe.SlotOp(ring.alloc.result, [place.result], ring.box)
         shift = arith.ConstantOp(builtin.IntegerAttr(at, builtin.IndexType()))
         offset = arith.AddiOp(store.offsets[inner], shift.result)
         offsets = [offset.result if d == inner else o for d, o in enumerate(store.offsets)]
@@ -171,12 +192,17 @@ class StoreInBulkPass(KernelPass):
         """Rewrite the stores of one kernel."""
         if not config_int(kernel, "stages", 0):
             return
+        by_box: dict[builtin.TensorType[Attribute], list[tile.StoreOp]] = {}
         for store in [op for op in kernel.body.block.ops if isinstance(op, tile.StoreOp)]:
             try:
                 reason = refusal(store, spec)
                 if reason is None:
-                    _rewrite(store, spec)
+                    by_box.setdefault(box_type(store, spec), []).append(store)
             except InternalError as error:
                 reason = str(error)
             text = "stored by descriptor copies" if reason is None else f"stored by the threads: {reason}"
             remarks.emit("decision" if reason is None else "refusal", NAME, kernel.sym_name.data, text, location_of(store))
+        for kind, stores in by_box.items():
+            ring = make_ring(stores, kind)
+            for store in stores:
+                _rewrite(store, ring, kind.get_shape()[1])

@@ -2,7 +2,7 @@
 
 Level: tensor, after normalize-generics and fold-data-movement. Reads: generics, fills, the values they use.
 Writes: `dispatch.region` holding copies of a group's generics with their `tensor.empty` and `linalg.fill` initial values (`grouping.py`
-decides the groups); the root carries `dispatch.root`, the region `origin`. The block is reordered so that values are defined before uses.
+decides the groups); roots carry `dispatch.root`, the region `origin`. The block is reordered so that values are defined before uses.
 Leaves alone: slices, reshapes, constants and index arithmetic, which the host program handles.
 Refuses with TR302 reductions onto `tensor.empty`; with TR301 loops and branches on tensors, operations without a kernel, results that are
 no projection of the loops, index expressions with division or remainder, elements of type `index`.
@@ -22,9 +22,8 @@ from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import ModulePass, register_pass
 from treadle.transforms.tensor.generics import erase_dead, functions, origin_of, view_of
-from treadle.transforms.tensor.grouping import Group, Grouping, captured, group_generics
-
-ROOT = "dispatch.root"
+from treadle.transforms.tensor.grouping import group_generics
+from treadle.transforms.tensor.groups import Group, Grouping, captured
 
 HOST_OPERATIONS = frozenset(
     {
@@ -159,8 +158,8 @@ def make_region(group: Group, grouping: Grouping) -> tuple[dispatch.RegionOp, li
             if value.owner not in inside:
                 builder.initial(value)
         copy = builder.copy(op)
-        if op is group.root:
-            copy.attributes[ROOT] = builtin.UnitAttr()
+        if op in group.roots:
+            copy.attributes[dispatch.ROOT] = builtin.UnitAttr()
     exported: list[SSAValue] = [result for op in group.members for result in op.results if grouping.needed_outside(result, group)]
     builder.block.add_op(last := dispatch.YieldOp([builder.mapping[value] for value in exported]))
     set_location(last, group.root)

@@ -1,12 +1,13 @@
 """Which generics of a function become one kernel: pure decisions over the data-flow graph, no rewriting.
 
-Roots take turns in program order: contractions and reductions first, then what is left of the elementwise operations. A group grows by
+Roots take turns in program order: contractions and reductions first, then what is left of the elementwise operations. Contractions that
+share an operand may become roots of one group (`siblings.py`). A group grows by
 *consumers* (elementwise operations over the root's result space, which run on the tile while it is in registers) and by *producers*
 (elementwise operations whose results only this group reads, or that cost no more to recompute than to read back). A group never closes a
 cycle with another.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from treadle.analysis.indexing import (
     Contraction,
@@ -22,11 +23,9 @@ from treadle.analysis.indexing import (
 )
 from treadle.ir.core import AffineMap, Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg
-from treadle.ir.locations import location_of
-from treadle.remarks import emit
-from treadle.transforms.tensor.generics import origin_of, view_of
-
-NAME = "form-dispatches"
+from treadle.transforms.tensor.generics import view_of
+from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, consumer_loops, defining, line_of, say
+from treadle.transforms.tensor.siblings import join_siblings
 
 CHEAP_OPERATIONS = 2
 """A contraction's operand is recomputed for every tile that reads it: only casts and scalings may be."""
@@ -37,51 +36,6 @@ RECOMPUTED_OPERATIONS = 16
 RECOMPUTING_KERNELS = 4
 
 
-@dataclass(eq=False, slots=True)
-class Group:
-    """One kernel to be: `members` (root and consumers) in program order, `producers` (copied in) in program order."""
-
-    root: linalg.ops.GenericOp
-    members: list[linalg.ops.GenericOp]
-    producers: list[linalg.ops.GenericOp] = field(default_factory=list[linalg.ops.GenericOp])
-
-    def operations(self) -> list[linalg.ops.GenericOp]:
-        """Everything the kernel computes."""
-        return [*self.producers, *self.members]
-
-
-@dataclass(eq=False, slots=True)
-class Grouping:
-    """The groups of one block, in order of their roots."""
-
-    block: Block
-    nodes: list[linalg.ops.GenericOp]
-    groups: list[Group] = field(default_factory=list[Group])
-    owner: dict[Operation, Group] = field(default_factory=dict[Operation, Group])
-    absorbed: set[Operation] = field(default_factory=set[Operation])
-    """Producers that live only inside groups."""
-    said: set[tuple[Operation, Operation]] = field(default_factory=set[tuple[Operation, Operation]])
-
-    def free(self, op: Operation) -> bool:
-        """Whether no group has taken the operation."""
-        return op not in self.owner and op not in self.absorbed
-
-    def needed_outside(self, result: SSAValue, group: Group) -> bool:
-        """Whether something other than `group` reads the result: other groups that compute it themselves do not."""
-        for use in result.uses:
-            user = use.operation
-            while user.parent_block() is not self.block and (parent := user.parent_op()) is not None:
-                user = parent
-            holders = [other for other in self.groups if user in other.operations()]
-            if not holders or any(result.owner not in other.operations() for other in holders if other is not group):
-                return True
-        return False
-
-    def position(self, op: Operation) -> int:
-        """Place of a generic in program order."""
-        return self.nodes.index(op) if isinstance(op, linalg.ops.GenericOp) else -1
-
-
 def group_generics(block: Block) -> Grouping:
     """Assign every generic of the block to a group. Remarks tell of every fusion made and refused."""
     nodes = [op for op in block.ops if isinstance(op, linalg.ops.GenericOp)]
@@ -89,6 +43,7 @@ def group_generics(block: Block) -> Grouping:
     for op in nodes:
         if isinstance(classify(op), Contraction | Reduction):
             _start(grouping, op)
+    join_siblings(grouping)
     for group in list(grouping.groups):
         _grow_consumers(grouping, group)
     for group in list(grouping.groups):
@@ -99,67 +54,16 @@ def group_generics(block: Block) -> Grouping:
                 group = _start(grouping, op)
                 _grow_consumers(grouping, group)
                 _grow_producers(grouping, group)
-    grouping.groups.sort(key=lambda group: grouping.position(group.members[-1]))
+    grouping.groups.sort(key=grouping.last_position)
     return grouping
 
 
 def _start(grouping: Grouping, root: linalg.ops.GenericOp) -> Group:
-    group = Group(root, [root])
+    group = Group([], [])
+    group.add_root(root)
     grouping.groups.append(group)
     grouping.owner[root] = group
     return group
-
-
-def _say(kind: str, subject: Operation, other: Operation, text: str, grouping: Grouping) -> None:
-    if (subject, other) not in grouping.said:
-        grouping.said.add((subject, other))
-        emit("decision" if kind == "decision" else "refusal", NAME, origin_of(subject), text, location_of(other))
-
-
-def _line(op: Operation) -> str:
-    place = location_of(op)
-    return f"{origin_of(op)} (line {place.line})" if place else origin_of(op)
-
-
-def defining(value: SSAValue) -> Operation | None:
-    """The operation that makes a value; None for block arguments."""
-    return value.owner if isinstance(value.owner, Operation) else None
-
-
-def captured(op: Operation) -> list[SSAValue]:
-    """Every value that `op` and what is nested in it reads from outside."""
-    inside = set(op.walk())
-    found: list[SSAValue] = []
-    for inner in op.walk():
-        for operand in inner.operands:
-            owner = operand.owner
-            holder = owner if isinstance(owner, Operation) else owner.parent_op()
-            if holder not in inside:
-                found.append(operand)
-    return found
-
-
-def closes_cycle(grouping: Grouping, group: Group, added: Operation, *, consumer: bool) -> bool:
-    """Whether the group with `added` would read something that is computed from the group's own results outside it.
-
-    Other groups count as one operation each: they need all their inputs before any of their results exists.
-    """
-    inside: set[Operation] = {*group.members, *group.producers, added}
-    results: set[Operation] = {*group.members, added} if consumer else {*group.members}
-    pending = [owner for op in inside for value in captured(op) if (owner := defining(value)) is not None and owner not in inside]
-    seen: set[Operation] = set()
-    while pending:
-        op = pending.pop()
-        if op in results:
-            return True
-        if op in seen:
-            continue
-        seen.add(op)
-        other = grouping.owner.get(op)
-        sources = [op] if other is None or other is group else other.operations()
-        for source in sources:
-            pending.extend(owner for value in captured(source) if (owner := defining(value)) is not None and owner not in sources)
-    return False
 
 
 def _grow_consumers(grouping: Grouping, group: Group) -> None:
@@ -171,17 +75,17 @@ def _grow_consumers(grouping: Grouping, group: Group) -> None:
             continue
         reason = _consumer_refusal(grouping, group, op, reads)
         if reason is None:
-            group.members.append(op)
+            group.add_consumer(op, consumer_loops(view_of(op), group.axes) or ())
             grouping.owner[op] = group
-            _say(
+            say(
                 "decision",
                 group.root,
                 op,
-                f"{_line(op)} joins the kernel of {_line(group.root)}: it works on the result while it is at hand",
+                f"{line_of(op)} joins the kernel of {line_of(group.root)}: it works on the result while it is at hand",
                 grouping,
             )
         elif view_of(op).is_parallel:
-            _say("refusal", group.root, op, f"{_line(op)} stays out of the kernel of {_line(group.root)}: {reason}", grouping)
+            say("refusal", group.root, op, f"{line_of(op)} stays out of the kernel of {line_of(group.root)}: {reason}", grouping)
 
 
 def _consumer_refusal(grouping: Grouping, group: Group, op: linalg.ops.GenericOp, reads: list[tuple[SSAValue, AffineMap]]) -> str | None:
@@ -193,6 +97,8 @@ def _consumer_refusal(grouping: Grouping, group: Group, op: linalg.ops.GenericOp
     for _, map_ in reads:
         if not is_permutation(map_):
             return f"it reads the result through {map_}, so it needs more than the tile at hand"
+    if consumer_loops(view, group.axes) is None:
+        return "it reads results at two places, so it needs more than the tile at hand"
     if closes_cycle(grouping, group, op, consumer=True):
         return "it also needs something that is computed from this kernel's results by another one"
     return None
@@ -225,7 +131,7 @@ def _producer_cost_refusal(op: linalg.ops.GenericOp, broadcast: bool) -> str | N
 
 def _grow_producers(grouping: Grouping, group: Group) -> None:
     budget: dict[Operation, int] = {}
-    last = grouping.position(group.members[-1])
+    last = grouping.last_position(group)
     for op in reversed(grouping.nodes[:last]):  # readers come before what they read, so all of them are decided
         if op in group.members or op in grouping.owner or op in grouping.absorbed or not view_of(op).is_parallel:
             continue
@@ -238,18 +144,18 @@ def _grow_producers(grouping: Grouping, group: Group) -> None:
         if reason is None and feeds and (transcendental or arithmetic > min(feeds)):
             reason = f"its {arithmetic} operations would be repeated for every tile of the result; it is computed once"
         if reason is not None:
-            text = f"{_line(op)} is not computed inside the kernel of {_line(group.root)}: {reason}"
-            _say("refusal", group.root, op, text, grouping)
+            text = f"{line_of(op)} is not computed inside the kernel of {line_of(group.root)}: {reason}"
+            say("refusal", group.root, op, text, grouping)
             continue
         group.producers.insert(0, op)
         if feeds:
             budget[op] = min(feeds) - arithmetic
         if _only_used_in(grouping, op, group):
             grouping.absorbed.add(op)
-            _say("decision", group.root, op, f"{_line(op)} is computed inside the kernel of {_line(group.root)}", grouping)
+            say("decision", group.root, op, f"{line_of(op)} is computed inside the kernel of {line_of(group.root)}", grouping)
         else:
-            text = f"{_line(op)} is recomputed inside the kernel of {_line(group.root)}: as cheap as reading it back"
-            _say("decision", group.root, op, text, grouping)
+            text = f"{line_of(op)} is recomputed inside the kernel of {line_of(group.root)}: as cheap as reading it back"
+            say("decision", group.root, op, text, grouping)
     _absorb_fully_copied(grouping)
 
 

@@ -16,8 +16,6 @@ from treadle.transforms.tensor.buffers import Buffer
 from treadle.transforms.tensor.generics import build_generic, copy_body, tensor_type
 from treadle.transforms.tensor.size_arithmetic import SizeEmitter
 
-ROOT = "dispatch.root"
-
 
 class Holder(Protocol):
     """What outlining needs to know of the function around a region."""
@@ -61,7 +59,7 @@ def copy_region(source: SSAValue, like: Operation) -> Region:
     rank = plain.get_num_dims()
     identity = AffineMap.identity(rank)
     copy = build_generic([source], [empty.tensor], (identity, identity), ["parallel"] * rank, copy_body(plain.element_type), like)
-    copy.attributes[ROOT] = builtin.UnitAttr()
+    copy.attributes[dispatch.ROOT] = builtin.UnitAttr()
     block.add_ops([empty, copy, dispatch.YieldOp(copy.results)])
     return Region(block)
 

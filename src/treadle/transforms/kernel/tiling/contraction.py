@@ -1,13 +1,16 @@
-"""Tiling of contractions: a grid of m by n tiles (and whatever other parallel axes there are), a loop along k."""
+"""Tiling of contractions: a grid of m by n tiles (and whatever other parallel axes there are), a loop along k.
+
+Contractions that share an operand are all in the loop, with a tile of sums each; the shared operand's tile is one value.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treadle.analysis.indexing import Contraction
+from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.analysis.loop_nest import compose, identity
 from treadle.dialects import pipe, tile
 from treadle.ir.builtin import attr_number, element_of, is_integer, number_attr
-from treadle.ir.core import Attribute, SSAValue
+from treadle.ir.core import AffineMap, Attribute, SSAValue
 from treadle.ir.dialects import arith
 from treadle.plan.expr import Expr, ceil_div, constant, product
 from treadle.transforms.kernel.tiling.accumulation import accumulate
@@ -62,9 +65,10 @@ def _place(kernel: KernelBuilder, plan: ContractionPlan) -> Expr:
     return product([*counts, count_m, count_n])
 
 
-def _operand(kernel: KernelBuilder, kind: Contraction, number: int, frame: Frame, target: Attribute, k_axis: int) -> SSAValue:
+def _operand(
+    kernel: KernelBuilder, root: StructuredOp, kind: Contraction, number: int, frame: Frame, target: Attribute, k_axis: int
+) -> SSAValue:
     """One operand's tile over `frame`, in the type the products are formed in, zero past the end of k."""
-    root = kernel.nest.root
     dims = compose(root.input_maps[number], identity(root.rank), root.rank)
     evaluator = kernel.evaluator(frame)
     source = kernel.value(root.inputs[number], dims, frame)
@@ -81,7 +85,7 @@ def _is_zero(value: Value) -> bool:
 
 def build_contraction(kernel: KernelBuilder, kind: Contraction, plan: ContractionPlan) -> tuple[Expr, Expr, Expr]:
     """Emit the kernel; returns its grid."""
-    nest, index, root = kernel.nest, kernel.index, kernel.nest.root
+    nest, index, roots = kernel.nest, kernel.index, kernel.nest.roots
     workgroups = _place(kernel, plan)
     (m_axis, n_axis, k_axis), (tile_m, tile_n, tile_k) = plan.axes, plan.extents
     a_frame, b_frame = Frame((m_axis, k_axis), (tile_m, tile_k)), Frame((k_axis, n_axis), (tile_k, tile_n))
@@ -91,21 +95,29 @@ def build_contraction(kernel: KernelBuilder, kind: Contraction, plan: Contractio
     acc_type = plan.accumulator_type
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
-        a = _operand(kernel, kind, kind.lhs, a_frame, plan.a_type, k_axis)
-        b = _operand(kernel, kind, kind.rhs, b_frame, plan.b_type, k_axis)
-        return [accumulate(index, a, b, carried[0], plan.instruction, promoted=plan.promoted)]
+        made: dict[tuple[SSAValue, AffineMap, int], SSAValue] = {}
 
-    start_tile = index.insert(dense(number_attr(0, acc_type), acc_type, c_frame.extents))
+        def operand(root: StructuredOp, number: int, frame: Frame, target: Attribute) -> SSAValue:
+            key = (root.inputs[number], root.input_maps[number], number)
+            if key not in made:
+                made[key] = _operand(kernel, root, kind, number, frame, target, k_axis)
+            return made[key]
+
+        operands = [(operand(root, kind.lhs, a_frame, plan.a_type), operand(root, kind.rhs, b_frame, plan.b_type)) for root in roots]
+        return accumulate(index, operands, carried, plan.instruction, promoted=plan.promoted)
+
+    start_tiles = [index.insert(dense(number_attr(0, acc_type), acc_type, c_frame.extents)) for _ in roots]
     # Roles hand over whatever the loop copies, so they need it even around a single step.
-    total = reduction_loops(kernel, loops, [start_tile], step, always=plan.roles)[0]
+    totals = reduction_loops(kernel, loops, start_tiles, step, always=plan.roles)
     evaluator = kernel.evaluator(c_frame)
-    start = kernel.value(root.outputs[0], compose(root.output_maps[0], identity(root.rank), root.rank), c_frame)
-    if not _is_zero(start):
-        # Added last: the matrix instructions then start from zero, and the load overlaps the loop.
-        started = evaluator.materialize(convert(evaluator, start, acc_type), c_frame.extents)
-        add = arith.AddiOp if is_integer(acc_type) else arith.AddfOp
-        total = index.insert(add.create(operands=[started, total], result_types=[total.type]))
-    result = root.op.results[0]
-    kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type)))
+    for root, total in zip(roots, totals, strict=True):
+        start = kernel.value(root.outputs[0], compose(root.output_maps[0], identity(root.rank), root.rank), c_frame)
+        if not _is_zero(start):
+            # Added last: the matrix instructions then start from zero, and the load overlaps the loop.
+            started = evaluator.materialize(convert(evaluator, start, acc_type), c_frame.extents)
+            add = arith.AddiOp if is_integer(acc_type) else arith.AddfOp
+            total = index.insert(add.create(operands=[started, total], result_types=[total.type]))
+        result = root.op.results[0]
+        kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type)))
     kernel.finish_consumers(c_frame)
     return workgroups, constant(1), constant(1)

@@ -1,0 +1,161 @@
+"""Groups of generics that become one kernel each, while they are being decided, and questions about the data flow around them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from treadle.analysis.indexing import StructuredOp, is_permutation, map_dims
+from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.dialects import linalg
+from treadle.ir.locations import location_of
+from treadle.remarks import emit
+from treadle.transforms.tensor.generics import origin_of, view_of
+
+NAME = "form-dispatches"
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """One kernel to be: `roots` (several where contractions share an operand), `members` (roots, then consumers in program order),
+    `producers` (copied in) in program order.
+
+    `axes`: for each result of a member, which loop of the roots each of its axes walks.
+    """
+
+    roots: list[linalg.ops.GenericOp]
+    members: list[linalg.ops.GenericOp]
+    producers: list[linalg.ops.GenericOp] = field(default_factory=list[linalg.ops.GenericOp])
+    axes: dict[SSAValue, tuple[int, ...]] = field(default_factory=dict[SSAValue, tuple[int, ...]])
+
+    @property
+    def root(self) -> linalg.ops.GenericOp:
+        """The first root: the kernel is named and described by it."""
+        return self.roots[0]
+
+    def add_root(self, op: linalg.ops.GenericOp) -> None:
+        """Take a root in."""
+        view = view_of(op)
+        self.roots.append(op)
+        self.members.append(op)
+        self.axes.update(result_axes(view, tuple(range(view.rank))))
+
+    def add_consumer(self, op: linalg.ops.GenericOp, loops: tuple[int, ...]) -> None:
+        """Take a consumer in whose loops are these of the roots."""
+        self.members.append(op)
+        self.axes.update(result_axes(view_of(op), loops))
+
+    def operations(self) -> list[linalg.ops.GenericOp]:
+        """Everything the kernel computes."""
+        return [*self.producers, *self.members]
+
+
+def result_axes(view: StructuredOp, loops: tuple[int, ...]) -> dict[SSAValue, tuple[int, ...]]:
+    """Which of `loops`, one a dimension of the operation, each axis of its results walks."""
+    found: dict[SSAValue, tuple[int, ...]] = {}
+    for result, map_ in zip(view.op.results, view.output_maps, strict=True):
+        found[result] = tuple(loops[d] for d in map_dims(map_) or ())
+    return found
+
+
+def consumer_loops(view: StructuredOp, axes: Mapping[SSAValue, tuple[int, ...]]) -> tuple[int, ...] | None:
+    """The roots' loops that an elementwise operation iterates over, one a dimension: what it reads of `axes` tells.
+
+    None where two of its reads tell differently (one transposed, say): they meet different elements. Reads are permutations.
+    """
+    found: set[tuple[int, ...]] = set()
+    for value, map_ in view.operands():
+        if value in axes and is_permutation(map_):
+            loops = [0] * view.rank
+            for axis, d in zip(axes[value], map_dims(map_) or (), strict=True):
+                loops[d] = axis
+            found.add(tuple(loops))
+    return found.pop() if len(found) == 1 else None
+
+
+@dataclass(eq=False, slots=True)
+class Grouping:
+    """The groups of one block, in order of their roots."""
+
+    block: Block
+    nodes: list[linalg.ops.GenericOp]
+    groups: list[Group] = field(default_factory=list[Group])
+    owner: dict[Operation, Group] = field(default_factory=dict[Operation, Group])
+    absorbed: set[Operation] = field(default_factory=set[Operation])
+    """Producers that live only inside groups."""
+    said: set[tuple[Operation, Operation]] = field(default_factory=set[tuple[Operation, Operation]])
+
+    def free(self, op: Operation) -> bool:
+        """Whether no group has taken the operation."""
+        return op not in self.owner and op not in self.absorbed
+
+    def needed_outside(self, result: SSAValue, group: Group) -> bool:
+        """Whether something other than `group` reads the result: other groups that compute it themselves do not."""
+        for use in result.uses:
+            user = use.operation
+            while user.parent_block() is not self.block and (parent := user.parent_op()) is not None:
+                user = parent
+            holders = [other for other in self.groups if user in other.operations()]
+            if not holders or any(result.owner not in other.operations() for other in holders if other is not group):
+                return True
+        return False
+
+    def position(self, op: Operation) -> int:
+        """Place of a generic in program order."""
+        return self.nodes.index(op) if isinstance(op, linalg.ops.GenericOp) else -1
+
+    def last_position(self, group: Group) -> int:
+        """Place of a group's last member in program order."""
+        return max(self.position(op) for op in group.members)
+
+
+def say(kind: str, subject: Operation, other: Operation, text: str, grouping: Grouping) -> None:
+    """Emit a remark about `other` at its line, once for each pair."""
+    if (subject, other) not in grouping.said:
+        grouping.said.add((subject, other))
+        emit("decision" if kind == "decision" else "refusal", NAME, origin_of(subject), text, location_of(other))
+
+
+def line_of(op: Operation) -> str:
+    """What an operation is and where it stands, for remarks."""
+    place = location_of(op)
+    return f"{origin_of(op)} (line {place.line})" if place else origin_of(op)
+
+
+def defining(value: SSAValue) -> Operation | None:
+    """The operation that makes a value; None for block arguments."""
+    return value.owner if isinstance(value.owner, Operation) else None
+
+
+def captured(op: Operation) -> list[SSAValue]:
+    """Every value that `op` and what is nested in it reads from outside."""
+    inside = set(op.walk())
+    found: list[SSAValue] = []
+    for inner in op.walk():
+        for operand in inner.operands:
+            owner = operand.owner
+            holder = owner if isinstance(owner, Operation) else owner.parent_op()
+            if holder not in inside:
+                found.append(operand)
+    return found
+
+
+def closes_cycle(grouping: Grouping, group: Group, added: Operation, *, consumer: bool) -> bool:
+    """Whether the group with `added` would read something that is computed from the group's own results outside it.
+
+    Other groups count as one operation each: they need all their inputs before any of their results exists.
+    """
+    inside: set[Operation] = {*group.members, *group.producers, added}
+    results: set[Operation] = {*group.members, added} if consumer else {*group.members}
+    pending = [owner for op in inside for value in captured(op) if (owner := defining(value)) is not None and owner not in inside]
+    seen: set[Operation] = set()
+    while pending:
+        op = pending.pop()
+        if op in results:
+            return True
+        if op in seen:
+            continue
+        seen.add(op)
+        other = grouping.owner.get(op)
+        sources = [op] if other is None or other is group else other.operations()
+        for source in sources:
+            pending.extend(owner for value in captured(source) if (owner := defining(value)) is not None and owner not in sources)
+    return False
