@@ -1,8 +1,9 @@
 """specialize-warps: gives copying and computing to different warps, which hand buffers over through rings of barriers.
 
-Level: tile to schedule. Reads: the kernel's `groups`, `stages` of its config, the machine's facts. Writes: a kernel of roles: one
-producer that issues the copies of every tile, one consumer a group; a persistent loop over tiles; a ring of at most `stages` slots with a
-full and an empty barrier each (`roles/`). Leaves alone: kernels without `stages`; those it must refuse (a remark says why).
+Level: tile to schedule. Reads: the kernel's `groups`; `stages`, `turns` and `pending` of its config (`RoleChoices`); the machine's
+facts. Writes: a kernel of roles: one producer that issues the copies of every tile, one consumer a group; a persistent loop over tiles; a
+ring of at most `stages` slots with a full and an empty barrier each (`roles/`). Leaves alone: kernels without `stages`; those it must
+refuse (a remark says why).
 
 The shape of the kernel (a ring of mbarriers, a producer warp, register reallocation) is that of CUTLASS, DeepGEMM and fast.cu on Hopper.
 """
@@ -15,7 +16,8 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, config_int
-from treadle.transforms.kernel.roles.parts import refusal
+from treadle.transforms.kernel.roles.frame import RoleChoices
+from treadle.transforms.kernel.roles.parts import refusal, turns_refusal
 from treadle.transforms.kernel.roles.rebuild import rebuild_as_roles
 
 NAME = "specialize-warps"
@@ -35,6 +37,10 @@ class SpecializeWarpsPass(KernelPass):
         if (reason := refusal(kernel)) is not None:
             remarks.emit("refusal", NAME, kernel.sym_name.data, reason, location_of(kernel))
             return
+        turns, pending = config_int(kernel, "turns", 1), config_int(kernel, "pending", 0)
+        if turns > 1 and (reason := turns_refusal(kernel)) is not None:
+            remarks.emit("refusal", NAME, kernel.sym_name.data, f"no turns: {reason}", location_of(kernel))
+            turns = 1
         # Index arithmetic on sizes that only the runtime knows does not fit 40 registers.
         registers = (56, 224) if kernel.symbol_names() else (40, 232)
-        rebuild_as_roles(kernel, spec, stages, registers)
+        rebuild_as_roles(kernel, spec, RoleChoices(stages, turns, pending, registers))

@@ -1,75 +1,158 @@
 """A computing role: contractions of one tile on what the producer delivers, then everything after the loop."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from treadle.dialects import sync, tile
 from treadle.errors import InternalError
-from treadle.ir.builtin import IndexType, i32
+from treadle.ir.builtin import IndexType, IntegerAttr, i32
 from treadle.ir.core import Block, SSAValue
-from treadle.ir.dialects import scf
-from treadle.transforms.kernel.roles.frame import RoleFrame, clone
+from treadle.ir.dialects import arith, scf
+from treadle.transforms.kernel.roles.frame import Consumer, RoleFrame, clone
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 MATRIX_QUEUE = "wgmma"
+Place = tuple[SSAValue, SSAValue]
+"""Where a role is in the ring: slot and phase."""
+
+
+@dataclass(slots=True)
+class TileLoop:
+    """One tile of one consumer while it is written. `mapping`: this consumer's value for each of the tile's program."""
+
+    frame: RoleFrame
+    me: Consumer
+    place: SSAValue
+    mapping: dict[SSAValue, SSAValue]
+
+    def bounds(self) -> list[SSAValue]:
+        """Lower bound, upper bound and step of the loop."""
+        loop = self.frame.parts.loop
+        return [self.mapping.get(v, v) for v in (loop.lb, loop.ub, loop.step)]
+
+    def step(self, index: IndexBuilder, at: SSAValue, carried: Sequence[SSAValue], ring_place: Place, pending: int) -> list[SSAValue]:
+        """Wait for a slot and issue its contractions; all but `pending` groups have been waited for when something reads their sums.
+
+        Returns what the next step starts from.
+        """
+        frame, old = self.frame, self.frame.parts.loop.body.block
+        slot, phase = ring_place
+        inner: dict[SSAValue, SSAValue] = dict(self.mapping)
+        inner.update(zip(old.args, (at, *carried), strict=True))
+        index.builder.insert(sync.WaitPhaseOp(index.insert(sync.MbarrierSlotOp(frame.ring.full, slot)), phase))
+        own = {copy.destination for copy in frame.own}
+        for buffer in frame.slots:
+            inner[buffer] = frame.slot_of(index, buffer, slot, self.me.group, buffer in own)
+        for op in old.ops:
+            if isinstance(op, tile.CopyOp | scf.YieldOp):
+                continue
+            clone(op, inner, index, self.me.group, self.place)
+            if op is frame.parts.contracts[-1]:
+                index.builder.insert(sync.CommitOp(MATRIX_QUEUE))
+                index.builder.insert(sync.WaitOp(MATRIX_QUEUE, pending))
+                if not pending:
+                    self.release(index, slot)
+        return [inner.get(v, v) for v in _yielded(old)]
+
+    def release(self, index: IndexBuilder, slot: SSAValue) -> None:
+        """Hand a slot back to the producer."""
+        index.builder.insert(sync.ArriveOp(index.insert(sync.MbarrierSlotOp(self.frame.ring.empty, slot))))
+
+    def begin(self, index: IndexBuilder, parities: Sequence[SSAValue]) -> None:
+        """Wait for this consumer's turn.
+
+        Without it one could take a phase of the ring's barriers for its own that belongs to another's tile.
+        """
+        if self.frame.turn_barriers is not None and parities:
+            mine = index.insert(sync.MbarrierSlotOp(self.frame.turn_barriers, index.constant(self.me.turn)))
+            index.builder.insert(sync.WaitPhaseOp(mine, parities[0]))
+
+    def hand_over(self, index: IndexBuilder) -> None:
+        """The next turn may begin: this one has seen all of its slots full."""
+        if self.frame.turn_barriers is not None:
+            following = index.constant((self.me.turn + 1) % self.frame.choices.turns)
+            index.builder.insert(sync.ArriveOp(index.insert(sync.MbarrierSlotOp(self.frame.turn_barriers, following))))
 
 
 def consume(
     frame: RoleFrame,
     index: IndexBuilder,
     known: Mapping[SSAValue, SSAValue],
-    group: int,
+    me: Consumer,
     place: SSAValue,
-    slot: SSAValue,
-    phase: SSAValue,
-) -> tuple[SSAValue, SSAValue]:
-    """One tile of one group. Returns the ring's place."""
-    mapping: dict[SSAValue, SSAValue] = {**known, **frame.scratch[group]}
+    at: Place,
+    parities: Sequence[SSAValue],
+) -> Place:
+    """One tile of one consumer; `parities`: that of its turn's barrier, where there are turns. Returns the place in the ring behind it."""
+    tile_loop = TileLoop(frame, me, place, {**known, **frame.scratch[me.number]})
     for op in frame.parts.body:
         if op is frame.parts.loop:
-            slot, phase = _contract(frame, index, group, place, mapping, slot, phase)
+            tile_loop.begin(index, parities)
+            at = (_one_in_flight if _may_run_ahead(tile_loop, index) else _none_in_flight)(tile_loop, index, at)
         else:
-            clone(op, mapping, index, group, place)
-    return slot, phase
+            clone(op, tile_loop.mapping, index, me.group, place)
+    return at
 
 
-def _contract(
-    frame: RoleFrame,
-    index: IndexBuilder,
-    group: int,
-    place: SSAValue,
-    mapping: dict[SSAValue, SSAValue],
-    slot: SSAValue,
-    phase: SSAValue,
-) -> tuple[SSAValue, SSAValue]:
-    """The loop: wait for a slot, contract it, hand it back."""
-    ring, loop = frame.ring, frame.parts.loop
-    old = loop.body.block
-    initial = [mapping.get(v, v) for v in loop.iter_args]
-    body = Block(arg_types=[IndexType(), *(a.type for a in old.args[1:]), IndexType(), i32])
-    inner_slot, inner_phase = body.args[-2:]
-    inside = builder_at_end(body, frame.symbols)
-    inner: dict[SSAValue, SSAValue] = dict(mapping)
-    inner.update(zip(old.args, body.args[: len(old.args)], strict=True))
-    inside.builder.insert(sync.WaitPhaseOp(inside.insert(sync.MbarrierSlotOp(ring.full, inner_slot)), inner_phase))
-    own = {copy.destination for copy in frame.own}
-    for buffer in frame.slots:
-        inner[buffer] = frame.slot_of(inside, buffer, inner_slot, group, buffer in own)
-    last = frame.parts.contracts[-1]
-    for op in old.ops:
-        if isinstance(op, tile.CopyOp | scf.YieldOp):
-            continue
-        clone(op, inner, inside, group, place)
-        if op is last:
-            inside.builder.insert(sync.CommitOp(MATRIX_QUEUE))
-            inside.builder.insert(sync.WaitOp(MATRIX_QUEUE, 0))
-            inside.builder.insert(sync.ArriveOp(inside.insert(sync.MbarrierSlotOp(ring.empty, inner_slot))))
-    terminator = old.last_op
-    if not isinstance(terminator, scf.YieldOp):
+def _yielded(block: Block) -> list[SSAValue]:
+    last = block.last_op
+    if not isinstance(last, scf.YieldOp):
         raise InternalError("a loop without scf.yield")
-    carried = [inner.get(v, v) for v in terminator.operands]
-    body.add_op(scf.YieldOp(*carried, *ring.advance(inside, inner_slot, inner_phase)))
-    bounds = [mapping.get(v, v) for v in (loop.lb, loop.ub, loop.step)]
-    new = scf.ForOp(bounds[0], bounds[1], bounds[2], [*initial, slot, phase], body)
+    return list(last.operands)
+
+
+def _may_run_ahead(tile_loop: TileLoop, index: IndexBuilder) -> bool:
+    """Whether a step's instructions may still run when the next step's are issued: wanted, a step is sure, and nothing else reads sums."""
+    parts = tile_loop.frame.parts
+    low, high, step = (index.static(v) for v in tile_loop.bounds())
+    if not tile_loop.frame.choices.pending or low is None or high is None or step is None or high <= low:
+        return False
+    contracts = set(parts.contracts)
+    uses = [use.operation for contract in contracts for use in contract.result.uses]
+    return all(isinstance(user, scf.YieldOp) or (isinstance(user, tile.ContractOp) and user in contracts) for user in uses)
+
+
+def _none_in_flight(tile_loop: TileLoop, index: IndexBuilder, at: Place) -> Place:
+    """Each step waits for its own instructions and hands its slot back."""
+    frame, loop = tile_loop.frame, tile_loop.frame.parts.loop
+    old = loop.body.block
+    body = Block(arg_types=[IndexType(), *(a.type for a in old.args[1:]), IndexType(), i32])
+    slot, phase = body.args[-2:]
+    inside = builder_at_end(body, frame.symbols)
+    carried = tile_loop.step(inside, body.args[0], body.args[1:-2], (slot, phase), 0)
+    body.add_op(scf.YieldOp(*carried, *frame.ring.advance(inside, slot, phase)))
+    initial = [tile_loop.mapping.get(v, v) for v in loop.iter_args]
+    low, high, step = tile_loop.bounds()
+    new = scf.ForOp(low, high, step, [*initial, *at], body)
     index.builder.insert(new)
-    mapping.update(zip(loop.results, new.results[: len(loop.results)], strict=True))
+    tile_loop.hand_over(index)
+    tile_loop.mapping.update(zip(loop.results, new.results[:-2], strict=True))
     return new.results[-2], new.results[-1]
+
+
+def _one_in_flight(tile_loop: TileLoop, index: IndexBuilder, at: Place) -> Place:
+    """Each step waits for the instructions of the step before and hands that one's slot back; the first step stands before the loop."""
+    frame, loop = tile_loop.frame, tile_loop.frame.parts.loop
+    low, high, step = tile_loop.bounds()
+    initial = [tile_loop.mapping.get(v, v) for v in loop.iter_args]
+    # Nothing but this step is in flight yet: waiting for all but one group waits for nothing.
+    first = tile_loop.step(index, low, initial, at, 1)
+    following = frame.ring.advance(index, *at)
+    body = Block(arg_types=[IndexType(), *(v.type for v in first), IndexType(), i32, IndexType()])
+    slot, phase, before = body.args[-3:]
+    inside = builder_at_end(body, frame.symbols)
+    carried = tile_loop.step(inside, body.args[0], body.args[1:-3], (slot, phase), 1)
+    tile_loop.release(inside, before)
+    body.add_op(scf.YieldOp(*carried, *frame.ring.advance(inside, slot, phase), slot))
+    new = scf.ForOp(index.add(low, step), high, step, [*first, *following, at[0]], body)
+    index.builder.insert(new)
+    tile_loop.hand_over(index)
+    index.builder.insert(sync.WaitOp(MATRIX_QUEUE, 0))
+    tile_loop.release(index, new.results[-1])
+    tile_loop.mapping.update(zip(loop.results, new.results[:-3], strict=True))
+    return new.results[-3], new.results[-2]
+
+
+def flipped(index: IndexBuilder, parity: SSAValue) -> SSAValue:
+    """The other parity."""
+    return index.insert(arith.XOrIOp(parity, index.insert(arith.ConstantOp(IntegerAttr(1, i32)))))

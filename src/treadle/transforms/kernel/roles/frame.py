@@ -1,24 +1,51 @@
 """What the roles of one kernel share while they are written: its parts, its ring, the buffers, and how operations are copied."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.dialects import pipe, tile
 from treadle.ir.builtin import IndexType, i32
 from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import arith
 from treadle.transforms.kernel.roles.parts import Parts
 from treadle.transforms.kernel.roles.ring import Ring
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 
 @dataclass(frozen=True, slots=True)
-class RoleFrame:
-    """`groups` computing groups around a ring.
+class RoleChoices:
+    """What the config asks of roles.
 
-    `own`: copies whose buffer each group has for itself; `slots`: the multi-buffered allocation of each buffer of the original kernel;
-    `scratch`: each group's copies of the other shared buffers; `warps`: of one group; `symbols`: the kernel's index arguments.
+    `stages`: slots of the ring at most. `turns`: how many sets of computing groups take tiles in turn, so that one's epilogue runs under
+    another's loop. `pending`: groups of matrix instructions left in flight when a slot is waited for (0 or 1). `registers`: of a thread of
+    the producer and of a computing group.
     """
 
+    stages: int
+    turns: int
+    pending: int
+    registers: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """One computing role: its group among those that share a tile, its turn, its number among all."""
+
+    group: int
+    turn: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFrame:
+    """`groups` computing groups a tile around a ring, in each of `choices.turns` turns.
+
+    `own`: copies whose buffer each group has for itself; `slots`: the multi-buffered allocation of each buffer of the original kernel;
+    `scratch`: each consumer's copies of the other shared buffers; `warps`: of one group; `symbols`: the kernel's index arguments.
+    `turn_barriers`: barrier t completes a phase when the consumers of turn t may begin a loop; None with a single turn.
+    """
+
+    choices: RoleChoices
     parts: Parts
     ring: Ring
     groups: int
@@ -27,6 +54,13 @@ class RoleFrame:
     slots: Mapping[SSAValue, tile.AllocOp]
     scratch: tuple[Mapping[SSAValue, SSAValue], ...]
     symbols: Mapping[str, SSAValue]
+    turn_barriers: SSAValue | None
+
+    @property
+    def consumers(self) -> tuple[Consumer, ...]:
+        """All computing roles, those of one turn together."""
+        turns = range(self.choices.turns)
+        return tuple(Consumer(group, turn, turn * self.groups + group) for turn in turns for group in range(self.groups))
 
     def slot_of(self, index: IndexBuilder, buffer: SSAValue, slot: SSAValue, group: int, own: bool) -> SSAValue:
         """The buffer of one slot (of one group where each has its own)."""
@@ -48,3 +82,10 @@ def clone(op: Operation, mapping: dict[SSAValue, SSAValue], index: IndexBuilder,
 def is_index_math(op: Operation) -> bool:
     """Whether an operation computes scalars alone."""
     return all(isinstance(r.type, IndexType) or r.type == i32 for r in op.results) and bool(op.results) and not op.regions
+
+
+def step_count(index: IndexBuilder, bounds: Sequence[SSAValue]) -> SSAValue:
+    """How many steps a loop from `bounds[0]` below `bounds[1]` by `bounds[2]` makes; nothing below zero."""
+    low, high, step = bounds
+    distance = index.subtract(index.insert(arith.MaxSIOp(high, low)) if index.static(high) is None else high, low)
+    return index.divide(index.add(distance, index.subtract(step, index.constant(1))), step)

@@ -92,3 +92,13 @@ def depends_on_group(copy: tile.CopyOp) -> bool:
             return True
         pending.extend(op.operands)
     return False
+
+
+def turns_refusal(kernel: tile.KernelOp) -> str | None:
+    """Why consumers of a kernel that `refusal` lets pass cannot take tiles in turn, None where they can."""
+    parts = parts_of(kernel)
+    fixed = set(parts.fixed)
+    for bound in (parts.loop.lb, parts.loop.ub, parts.loop.step):
+        if isinstance(bound.owner, Operation) and bound.owner not in fixed:
+            return "the number of steps depends on the tile"
+    return None

@@ -7,20 +7,20 @@ from treadle.ir.dialects import arith, scf
 from treadle.machine import TargetSpec
 from treadle.plan.expr import Expr, as_expr, constant, minimum
 from treadle.transforms.kernel.kernel_ir import erase_if_unused
-from treadle.transforms.kernel.roles.consumer import consume
-from treadle.transforms.kernel.roles.frame import RoleFrame
+from treadle.transforms.kernel.roles.consumer import Place, consume, flipped
+from treadle.transforms.kernel.roles.frame import Consumer, RoleChoices, RoleFrame, step_count
 from treadle.transforms.kernel.roles.local_order import BULK_STORES, order_local_accesses
 from treadle.transforms.kernel.roles.parts import Parts, depends_on_group, parts_of
 from treadle.transforms.kernel.roles.producer import produce
 from treadle.transforms.kernel.roles.ring import Ring, fitting_stages
-from treadle.transforms.kernel.tiling.index_math import builder_at_end
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 PRODUCER_WARPS = 4
 """A whole warpgroup, though one thread works: register reallocation is a warpgroup's."""
 
 
-def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, stages: int, registers: tuple[int, int]) -> None:
-    """Replace a kernel's body. `stages`: slots of the ring at most; `registers` of a thread of the producer and of a computing group."""
+def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, choices: RoleChoices) -> None:
+    """Replace a kernel's body."""
     tiles = as_expr(kernel.grid_text()[0])
     parts = parts_of(kernel)
     block = kernel.body.block
@@ -29,29 +29,29 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, stages: int, regis
         op.detach()
     for op in parts.fixed:
         block.add_op(op)
-    frame = _frame(kernel, parts, spec, stages)
-    regions = [_role(frame, group, tiles, spec) for group in (None, *range(frame.groups))]
-    _add_roles(frame, block, regions, registers)
+    frame = _frame(kernel, parts, spec, choices)
+    regions = [_producer(frame, tiles, spec), *(_consumer(frame, me, tiles, spec) for me in frame.consumers)]
+    _add_roles(frame, block, regions)
     for op in top:
         if op.parent is None:
             op.erase(safe_erase=False, drop_references=True)
     for op in reversed(parts.fixed):
         erase_if_unused(op)
-    kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + frame.groups * frame.warps, kernel.num_warps.type)
+    kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + len(frame.consumers) * frame.warps, kernel.num_warps.type)
     kernel.properties.pop("groups", None)
     kernel.set_grid([str(minimum(tiles, constant(spec.compute_units))), "1", "1"])
 
 
-def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, stages: int) -> RoleFrame:
-    """Allocate every group's scratch, the ring's buffers and its barriers."""
+def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, choices: RoleChoices) -> RoleFrame:
+    """Allocate every consumer's scratch, the ring's buffers and the barriers."""
     block, groups = kernel.body.block, kernel.group_count()
     names = kernel.symbol_names()
     symbols: dict[str, SSAValue] = dict(zip(names, block.args[len(block.args) - len(names) :], strict=True))
     # Operands that every group reads have one buffer; those whose place depends on the group have one a group.
     own = frozenset(copy for copy in parts.copies if depends_on_group(copy))
-    fitting = max(1, fitting_stages(parts, groups, own, stages, spec))
+    fitting = max(1, fitting_stages(parts, groups, choices.turns, own, choices.stages, spec))
     scratch: list[dict[SSAValue, SSAValue]] = []
-    for _ in range(groups):
+    for _ in range(groups * choices.turns):
         copies: dict[SSAValue, SSAValue] = {}
         for alloc in parts.scratch:
             copy = tile.AllocOp(tile.memref_type(alloc.result))
@@ -69,41 +69,74 @@ def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, stages: int) -
     index = builder_at_end(block, symbols)
     full = index.insert(sync.MbarrierAllocOp(1, fitting))
     empty = index.insert(sync.MbarrierAllocOp(groups, fitting))
-    return RoleFrame(parts, Ring(fitting, full, empty), groups, kernel.num_warps.value.data, own, slots, tuple(scratch), symbols)
+    turns = index.insert(sync.MbarrierAllocOp(groups, choices.turns)) if choices.turns > 1 else None
+    warps = kernel.num_warps.value.data
+    return RoleFrame(choices, parts, Ring(fitting, full, empty), groups, warps, own, slots, tuple(scratch), symbols, turns)
 
 
-def _role(frame: RoleFrame, group: int | None, tiles: Expr, spec: TargetSpec) -> Region:
-    """The producer (group None) or one consumer: the loop over tiles with the ring's place carried along.
-
-    Scalars are born in the role that uses them: what lives across the roles' branch would hold registers in all of them.
-    """
-    block = Block()
+def _start_of_role(frame: RoleFrame, block: Block) -> tuple[IndexBuilder, dict[SSAValue, SSAValue]]:
+    """Scalars are born in the role that uses them: what lives across the roles' branch would hold registers in all of them."""
     index = builder_at_end(block, frame.symbols)
     known: dict[SSAValue, SSAValue] = {}
     for op in frame.parts.fixed:
         if not isinstance(op, tile.ViewOp):
             index.builder.insert(op.clone(known))
+    return index, known
+
+
+def _ring_start(index: IndexBuilder) -> Place:
+    return index.constant(0), index.insert(arith.ConstantOp(IntegerAttr(0, i32)))
+
+
+def _producer(frame: RoleFrame, tiles: Expr, spec: TargetSpec) -> Region:
+    """The loop over all tiles of the workgroup, with the ring's place carried along."""
+    block = Block()
+    index, known = _start_of_role(frame, block)
     first = index.insert(tile.ProgramIdOp(0))
-    start = [index.constant(0), index.insert(arith.ConstantOp(IntegerAttr(0, i32)))]
     body = Block(arg_types=[IndexType(), IndexType(), i32])
     place, slot, phase = body.args
-    inside = builder_at_end(body, frame.symbols)
-    if group is None:
-        slot, phase = produce(frame, inside, known, place, slot, phase)
-    else:
-        slot, phase = consume(frame, inside, known, group, place, slot, phase)
-        order_local_accesses(body, 1 + group, frame.warps)
+    slot, phase = produce(frame, builder_at_end(body, frame.symbols), known, place, slot, phase)
     body.add_op(scf.YieldOp(slot, phase))
-    index.builder.insert(scf.ForOp(first, index.expression(tiles), index.constant(spec.compute_units), start, body))
+    step = index.constant(spec.compute_units)
+    index.builder.insert(scf.ForOp(first, index.expression(tiles), step, [*_ring_start(index)], body))
+    block.add_op(pipe.EndRoleOp())
+    return Region(block)
+
+
+def _consumer(frame: RoleFrame, me: Consumer, tiles: Expr, spec: TargetSpec) -> Region:
+    """The loop over the tiles of this consumer's turn."""
+    block, turns = Block(), frame.choices.turns
+    index, known = _start_of_role(frame, block)
+    first = index.insert(tile.ProgramIdOp(0))
+    start = _ring_start(index)
+    steps = index.constant(0)
+    if turns > 1:
+        loop = frame.parts.loop
+        steps = step_count(index, [known.get(v, v) for v in (loop.lb, loop.ub, loop.step)])
+        for _ in range(me.turn):
+            start = frame.ring.skip(index, *start, steps)
+        first = index.add(first, index.constant(me.turn * spec.compute_units))
+    body = Block(arg_types=[IndexType(), IndexType(), i32, *([i32] if turns > 1 else [])])
+    place, slot, phase, *parities = body.args
+    inside = builder_at_end(body, frame.symbols)
+    at = consume(frame, inside, known, me, place, (slot, phase), parities)
+    for _ in range(turns - 1):
+        at = frame.ring.skip(inside, *at, steps)
+    order_local_accesses(body, 1 + me.number, frame.warps)
+    body.add_op(scf.YieldOp(*at, *(flipped(inside, parity) for parity in parities)))
+    # A fresh barrier has completed parity 1: the first turn begins at once.
+    parity_start = [index.insert(arith.ConstantOp(IntegerAttr(0 if me.turn else 1, i32)))] if turns > 1 else []
+    step = index.constant(turns * spec.compute_units)
+    index.builder.insert(scf.ForOp(first, index.expression(tiles), step, [*start, *parity_start], body))
     if any(isinstance(op, tile.CopyOutOp) for op in body.walk()):
         block.add_op(sync.WaitOp(BULK_STORES, 0))
     block.add_op(pipe.EndRoleOp())
     return Region(block)
 
 
-def _add_roles(frame: RoleFrame, block: Block, regions: list[Region], registers: tuple[int, int]) -> None:
-    names = ["producer", *(f"consumer{g}" for g in range(frame.groups))]
-    warps = [PRODUCER_WARPS, *[frame.warps] * frame.groups]
-    producer, consumer = registers
-    block.add_op(pipe.RolesOp(names, warps, [1] * len(names), regions, [producer, *[consumer] * frame.groups]))
+def _add_roles(frame: RoleFrame, block: Block, regions: list[Region]) -> None:
+    names = ["producer", *(f"consumer{me.number}" for me in frame.consumers)]
+    warps = [PRODUCER_WARPS, *[frame.warps] * len(frame.consumers)]
+    producer, consumer = frame.choices.registers
+    block.add_op(pipe.RolesOp(names, warps, [1] * len(names), regions, [producer, *[consumer] * len(frame.consumers)]))
     block.add_op(tile.ReturnOp())
