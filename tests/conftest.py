@@ -1,4 +1,4 @@
-"""What every test gets: a disk cache of its own session, so that nothing is read from or left in the user's."""
+"""What every test gets: a disk cache of its own session (nothing is read from or left in the user's), and all checks of the compiler on."""
 
 import os
 import shutil
@@ -6,6 +6,16 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def verify_each_pass() -> Iterator[None]:
+    """Verify modules after every pass, here and in children, so that a test names the pass that is wrong."""
+    before = os.environ.get("TREADLE_VERIFY_EACH_PASS")
+    os.environ["TREADLE_VERIFY_EACH_PASS"] = before or "1"
+    yield
+    if before is None:
+        del os.environ["TREADLE_VERIFY_EACH_PASS"]
 
 
 @pytest.fixture(scope="session", autouse=True)

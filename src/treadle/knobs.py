@@ -62,6 +62,9 @@ CUOBJDUMP: Final = Knob[Path | None]("TREADLE_CUOBJDUMP", "cuobjdump to use", No
 LLD: Final = Knob[Path | None]("TREADLE_LLD", "ld.lld to use for AMD code objects", None, _path)
 AMD_EMULATOR: Final = Knob[Path | None]("TREADLE_AMD_EMULATOR", "checkout with an emulator of AMD GPUs, for tests", None, _path)
 WORKERS: Final = Knob("TREADLE_WORKERS", "code generation processes at most; 0 for one a core, at most 8", 0, _count)
+VERIFY_EACH_PASS: Final = Knob(
+    "TREADLE_VERIFY_EACH_PASS", "1 to verify the module after every pass of a compilation, not once a level", 0, _count
+)
 TOOL_SECONDS: Final = Knob("TREADLE_TOOL_SECONDS", "seconds a tool or a code generation may take", 300.0, _positive)
 
 ALL: Final[tuple[Knob[Path | None] | Knob[int] | Knob[float], ...]] = (
@@ -73,5 +76,6 @@ ALL: Final[tuple[Knob[Path | None] | Knob[int] | Knob[float], ...]] = (
     LLD,
     AMD_EMULATOR,
     WORKERS,
+    VERIFY_EACH_PASS,
     TOOL_SECONDS,
 )

@@ -18,7 +18,7 @@ class CompileOptions:
     "3xtf32", "bf16x6", "bf16x3": operands split into two tf32 or three or two bf16 parts, sums of products of parts (docs/numerics.md).
     `fp8_accumulation`: "fast" sums of 8-bit floats stay in the matrix unit; "promoted" ones are added to f32 sums every 128 along k where
     the unit keeps fewer bits than f32.
-    `verify`: check the module after every pass, and the schedule before emission.
+    `verify`: check the module at every level, and prove the schedule.
     `tile`: m, n, k of a contraction's tile, empty for the compiler's choice.
     `warps`: warps along m and n of a contraction's tile, empty for the compiler's choice.
     `stages`: stages of pipelined loops (see set-pipeline): 1 for none, 0 for the compiler's choice.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from treadle import knobs
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import ModulePass, run_passes
@@ -76,7 +77,17 @@ def pipelining_passes(stages: int) -> tuple[ModulePass, ...]:
 
 
 def schedule_passes(options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
-    """Tile level to schedule level: memory, layouts and synchronisation made explicit."""
+    """Tile level to schedule level: memory, layouts and synchronisation made explicit, and proven."""
+    return (*unproven_schedule_passes(options), *proof_passes(options))
+
+
+def proof_passes(options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
+    """What proves the final program, whoever wrote it. It changes nothing, so that tools may run beside it."""
+    return (VerifySchedulePass(),) if options is None or options.verify else ()
+
+
+def unproven_schedule_passes(options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
+    """`schedule_passes` without the proof, for who runs `proof_passes` before anything made of the module leaves the compiler."""
     return (
         SetAccessWidthsPass(),  # before staging: the width decides which copies a thread can make
         SetOperandStagingPass(),  # while the operands' loads still stand beside the contraction
@@ -91,24 +102,38 @@ def schedule_passes(options: CompileOptions | None = None) -> tuple[ModulePass, 
         *pipelining_passes(1 if options is None else options.stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
         InsertSyncPass(),  # sees every access there will be
-        *(() if options is not None and not options.verify else (VerifySchedulePass(),)),  # proves the final program, whoever wrote it
     )
 
 
 def lower(
-    module: builtin.ModuleOp, spec: TargetSpec, options: CompileOptions, observe: Observer | None = None, until: str = "schedule"
+    module: builtin.ModuleOp,
+    spec: TargetSpec,
+    options: CompileOptions,
+    observe: Observer | None = None,
+    until: str = "schedule",
+    *,
+    proven: bool = True,
 ) -> None:
     """Take a tensor-level module to the level `until`, in place; `observe` sees the module at every level on the way.
 
+    The module is verified at every level, or after every pass where the knob asks for it. `proven` False leaves `prove` to the caller.
     Raises `TreadleError` with the user's line for what cannot be compiled.
     """
+    often = "each" if knobs.VERIFY_EACH_PASS.get() else "last"
     steps = {
         "tensor": (),
         "dispatch": tensor_passes(),
         "tile": tile_passes(spec, options),
-        "schedule": schedule_passes(options),
+        "schedule": unproven_schedule_passes(options),
     }
     for level in LEVELS[: LEVELS.index(until) + 1]:
-        run_passes(module, steps[level], verify=options.verify)
+        run_passes(module, steps[level], verify=often if options.verify else "none")
+        if level == "schedule" and proven:
+            prove(module, options)
         if observe is not None:
             observe(level, module)
+
+
+def prove(module: builtin.ModuleOp, options: CompileOptions) -> None:
+    """Prove a module at schedule level, as `options` ask for; raises `TreadleError` TR411-TR415 for the first fault."""
+    run_passes(module, proof_passes(options), verify="none")

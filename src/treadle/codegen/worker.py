@@ -176,9 +176,9 @@ class WorkerPool:
             return result
         raise InternalError(_explain(kind, str(result), job.text))
 
-    def warm_up(self) -> None:
-        """Start one worker in advance (returns at once; it gets ready beside the caller)."""
-        self._give(self._take(()))
+    def warm_up(self, llvm_options: tuple[str, ...] = ()) -> None:
+        """Start one worker in advance (returns at once; it gets ready beside the caller), unless one is idle."""
+        self._give(self._take(llvm_options))
 
     def close(self) -> None:
         """End all children."""
@@ -280,6 +280,6 @@ def compile_many(jobs: Sequence[LlvmJob]) -> list[str | bytes]:
     return [future.result() for future in futures]
 
 
-def warm_up() -> None:
-    """Start a worker now, so that the first compilation does not wait for it."""
-    _pool.warm_up()
+def warm_up(llvm_options: tuple[str, ...] = ()) -> None:
+    """Start a worker for jobs with these options now, so that the first compilation does not wait for it."""
+    _pool.warm_up(llvm_options)

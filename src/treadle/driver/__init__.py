@@ -59,6 +59,7 @@ def _program(source: Source, target: str, options: CompileOptions, function: str
     cache = Cache()
     files = cache.get(key)
     if files is None:
+        _start_tools(target)
         from treadle.driver.lowering import lower
 
         files = lower(source, target, options, function, layouts=layouts).files
@@ -71,6 +72,15 @@ def _program(source: Source, target: str, options: CompileOptions, function: str
         device=partial(_device_of, target),
         specialise=partial(_program, source, target, options, function),
     )
+
+
+def _start_tools(target: str) -> None:
+    """Start LLVM's process, which gets ready while this one imports the passes and lowers. Raises TR501 for an unknown target."""
+    from treadle.codegen.worker import warm_up
+    from treadle.machine import target_spec
+
+    if target != "sim" and target_spec(target).vendor == "nvidia":  # other backends run LLVM with options of their own
+        warm_up()
 
 
 def trace(

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast, get_args
 from treadle import pipelines
 from treadle.artifact import MANIFEST_FILE
 from treadle.dialects import dispatch, tile
+from treadle.driver.generation import compile_proven, emit_proven
 from treadle.driver.host_program import Argument, HostProgram, Json, KernelRecord
 from treadle.driver.layouts import declare_layouts
 from treadle.driver.program import REMARKS_FILE
@@ -80,11 +81,16 @@ def lower(
         if layouts is not None:
             declare_layouts(mlir.entry(module, function), layouts)
         last = "tile" if simulated else "schedule"
-        pipelines.lower(module, spec, options, observe, until=until if until in pipelines.LEVELS else last)
+        stop = until if until in pipelines.LEVELS else last
+        pipelines.lower(module, spec, options, observe, until=stop, proven=until in pipelines.LEVELS)
         lowered.remarks = tuple(log.remarks)
         if until in pipelines.LEVELS:
             return lowered
-        kernels = _simulated(module, spec) if simulated else _generated(module, target, lowered, texts, until)
+
+        def prove() -> None:
+            pipelines.prove(module, options)
+
+        kernels = _simulated(module, spec) if simulated else _generated(module, target, lowered, texts, until, prove)
         lowered.remarks = tuple(log.remarks)
     if until is None:
         _add_files(lowered, module, kernels, target)
@@ -96,17 +102,19 @@ def tile_kernels(module: builtin.ModuleOp) -> list[tile.KernelOp]:
     return [op for op in module.body.block.ops if isinstance(op, tile.KernelOp)]
 
 
-def _generated(module: builtin.ModuleOp, target: str, lowered: Lowered, texts: bool, until: Stage | None) -> list[_Kernel]:
+def _generated(
+    module: builtin.ModuleOp, target: str, lowered: Lowered, texts: bool, until: Stage | None, prove: Callable[[], None]
+) -> list[_Kernel]:
     backend = registry.backend(target)
     ops = tile_kernels(module)
-    emitted = [backend.emit(op) for op in ops]
+    compiled = () if until == "llvm" else compile_proven(ops, backend, prove)
+    emitted = emit_proven(ops, backend, prove) if until == "llvm" else [kernel.emitted for kernel in compiled]
     if texts:
         lowered.stages["llvm"] = _join(emitted, lambda kernel: kernel.llvm_text, ";")
     if until == "llvm":
         return []
-    compiled = backend.assemble_many(emitted)
     if texts:
-        lowered.stages["asm"] = _join([kernel.emitted for kernel in compiled], _assembly_of(compiled), "//")
+        lowered.stages["asm"] = _join(emitted, _assembly_of(compiled), "//")
     return [_Kernel(op, kernel_record(op, kernel), kernel.binary) for op, kernel in zip(ops, compiled, strict=True)]
 
 

@@ -5,8 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from types import NoneType
-from typing import Any, ClassVar, TypeVar, cast, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_type_hints
 
+from treadle import knobs
 from treadle.errors import PASS_OPTION, PASS_SYNTAX, UNKNOWN_PASS, InternalError, TreadleError
 from treadle.ir.builtin import ModuleOp
 from treadle.ir.context import Context, default_context
@@ -17,6 +18,8 @@ from treadle.ir.text import find_invalid
 __all__ = ["Context", "ModulePass", "Pass", "format_pass", "parse_passes", "register_pass", "registered_passes", "run_passes"]
 
 Observer = Callable[[str, Operation], None]
+Verify = Literal["each", "last", "none"]
+"""Which results of a list of passes are verified."""
 
 
 @dataclass(frozen=True)
@@ -137,23 +140,31 @@ def format_pass(item: Pass) -> str:
 
 
 def run_passes(
-    module: ModuleOp, passes: Iterable[Pass], *, after: Observer | None = None, verify: bool = True, ctx: Context | None = None
+    module: ModuleOp, passes: Iterable[Pass], *, after: Observer | None = None, verify: Verify = "each", ctx: Context | None = None
 ) -> None:
-    """Run the passes in order, in place; `after(name, module)` sees the module after each, and each result is verified.
+    """Run the passes in order, in place; `after(name, module)` sees the module after each. `verify` says which results are verified.
 
     Raises what a pass raises for the user (`TreadleError`); anything else, a module that does not verify included, is an `InternalError`
     naming the pass and the line of the operation at fault.
     """
     context = ctx if ctx is not None else default_context()
-    for item in passes:
+    chosen = tuple(passes)
+    for item in chosen:
         try:
             item.apply(context, module)
         except (TreadleError, InternalError):
             raise
         except Exception as error:
             raise InternalError(f"pass {item.name} failed: {type(error).__name__}: {error}") from error
-        if verify and (invalid := find_invalid(module)) is not None:
-            op, reason = invalid
-            raise InternalError(f"after pass {item.name}, '{op.name}' at {location_of(op)} does not verify: {reason}")
+        if verify == "each":
+            _verify(module, f"after pass {item.name}")
         if after is not None:
             after(item.name, module)
+    if verify == "last" and chosen:
+        _verify(module, f"after the passes {', '.join(item.name for item in chosen)} ({knobs.VERIFY_EACH_PASS.name}=1 tells which)")
+
+
+def _verify(module: ModuleOp, when: str) -> None:
+    if (invalid := find_invalid(module)) is not None:
+        op, reason = invalid
+        raise InternalError(f"{when}, '{op.name}' at {location_of(op)} does not verify: {reason}")
