@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from treadle.verify.clocks import Agent, Clock, join
 from treadle.verify.events import Event
+from treadle.verify.workgroups import reach
 
 if TYPE_CHECKING:
     from treadle.verify.engine import Engine
@@ -27,10 +28,11 @@ class Phases:
 
 @dataclass(slots=True)
 class Meeting:
-    """A named barrier: meetings so far, and who has come to the next."""
+    """A named barrier: meetings so far, and who has come to the next. `needed`: the warps that the first one to come says it takes."""
 
     over: int = 0
     warps: int = 0
+    needed: int = 0
     clock: Clock = field(default_factory=list[int])
     came: list[Agent] = field(default_factory=list[Agent])
     waiting: list[Agent] = field(default_factory=list[Agent])
@@ -41,10 +43,16 @@ class Barriers:
 
     def __init__(self, engine: "Engine") -> None:
         self.engine = engine
-        self.phases = [Phases(needed) for needed in engine.program.mbarriers.arrivals]
-        self.named: dict[str, Meeting] = {}
+        self.count = len(engine.program.mbarriers)
+        self.phases = [Phases(needed) for _ in range(engine.program.cluster) for needed in engine.program.mbarriers.arrivals]
+        self.named: dict[tuple[int, str], Meeting] = {}
 
-    # --- the whole workgroup
+    def name(self, barrier: int) -> str:
+        """What messages call an mbarrier."""
+        name = self.engine.program.mbarriers.names[barrier % self.count]
+        return f"{name} of workgroup {barrier // self.count}" if self.engine.program.cluster > 1 else name
+
+    # --- the whole workgroup, the whole cluster
 
     def meet(self, agent: Agent, event: Event) -> bool:
         """Arrive and wait for all; True once the meeting is over."""
@@ -53,7 +61,7 @@ class Barriers:
             self.engine.flush(agent)
         agent.tick()
         agent.blocked, agent.waiting = event.kind, event
-        active = self.engine.active
+        active = self.engine.active if event.kind == "cluster" else self.engine.workgroup(agent).active
         if any(other.blocked != event.kind for other in active):
             return False
         known: Clock = []
@@ -62,8 +70,19 @@ class Barriers:
         for other in active:
             other.clock = list(known)
             other.blocked = "" if other is agent else "met"
-        self.engine.memory.forget_ordered(self.engine, [known])
+        self._forget(agent, [known])
         return True
+
+    def _forget(self, agent: Agent, clocks: list[Clock]) -> None:
+        """Drop records of accesses that all who may reach the workgroup's memory know to be over."""
+        engine, rank = self.engine, agent.strand.rank
+        if engine.program.cluster > 1:
+            clocks = clocks + [other.clock for other in engine.active if other.strand.rank != rank]
+        engine.workgroups[rank].memory.forget_ordered(engine, clocks)
+
+    def barrier_of(self, agent: Agent, event: Event) -> int:
+        """The number of the mbarrier of an event in the strand's own workgroup."""
+        return agent.strand.rank * self.count + event.barrier
 
     def retry(self, agent: Agent) -> bool:
         """Whether a waiting strand may go on; the operation it waited at is then behind it."""
@@ -73,7 +92,7 @@ class Barriers:
             return True
         if agent.blocked == "phase":
             event = agent.waiting
-            if event is not None and self.phases[event.barrier].completed >= agent.target:
+            if event is not None and self.phases[self.barrier_of(agent, event)].completed >= agent.target:
                 agent.blocked = ""
                 self._pass(agent, event)
                 agent.frames[-1].position += 1
@@ -84,12 +103,22 @@ class Barriers:
 
     def meet_named(self, agent: Agent, event: Event) -> bool:
         """Arrive, and wait unless the operation only announces."""
-        engine, name = self.engine, event.queue
+        engine, name, rank = self.engine, event.queue, agent.strand.rank
         agent.last_sync = event
         engine.flush(agent)
         agent.tick()
-        meeting = self.named.setdefault(name, Meeting())
-        component = engine.components.meeting(name)
+        meeting = self.named.setdefault((rank, name), Meeting())
+        component = engine.components.meeting(rank, name)
+        meeting.needed = meeting.needed or event.number
+        if meeting.needed != event.number:
+            engine.report(
+                "V5",
+                f"{agent.strand.name} comes to a meeting of {meeting.needed} warps at named barrier {name} as to one of {event.number}",
+                agent,
+                event,
+                memory=f"named barrier {name}",
+                missing="the same number of warps at all operations that meet",
+            )
         if agent in meeting.came or agent.at(component) < meeting.over:
             place = engine.place(agent, event)
             engine.report(
@@ -107,70 +136,82 @@ class Barriers:
         meeting.warps += agent.strand.warps
         join(meeting.clock, agent.clock)
         agent.blocked, agent.waiting = ("", None) if event.is_arrive else ("named", event)
-        if meeting.warps < event.number:
+        if meeting.warps < meeting.needed:
             return event.is_arrive
-        if meeting.warps > event.number:
+        if meeting.warps > meeting.needed:
             engine.report(
                 "V5",
-                f"{meeting.warps} warps come to a meeting of {event.number} at named barrier {name}",
+                f"{meeting.warps} warps come to a meeting of {meeting.needed} at named barrier {name}",
                 agent,
                 event,
                 memory=f"named barrier {name}",
                 missing="as many warps as the barrier counts",
             )
-        self.named[name] = Meeting(meeting.over + 1)
+        self.named[rank, name] = Meeting(meeting.over + 1)
         for other in meeting.waiting:
             join(other.clock, meeting.clock)
             other.put(component, meeting.over + 1)
             other.blocked = "" if other is agent else "met"
         if event.is_arrive:
             return True
-        engine.memory.forget_ordered(engine, [other.clock for other in engine.active])
+        self._forget(agent, [other.clock for other in engine.workgroup(agent).active])
         return True
 
     # --- mbarriers
 
-    def token(self, barrier: int) -> tuple[int, int]:
-        """The component and value that say that the current phase is complete."""
-        return self.engine.components.mbarrier + barrier, self.phases[barrier].completed + 1
+    def token(self, barrier: int, rank: int) -> tuple[int, int]:
+        """The component and value that say that the current phase of a workgroup's mbarrier is complete."""
+        number = rank * self.count + barrier
+        return self.engine.components.mbarrier + number, self.phases[number].completed + 1
 
     def arrive(self, agent: Agent, event: Event) -> bool:
         """One arrival: of each warp outside roles, of a group once all its warps have come inside."""
         agent.tick()
-        phases = self.phases[event.barrier]
-        strand = agent.strand
-        self._check_arrival(agent, event, phases)
+        own = agent.strand.rank
+        for rank in event.ranks or (own,):
+            if rank != own:
+                reach(self.engine, agent, event, rank)
+            self._arrive_at(agent, event, rank * self.count + event.barrier)
+        return True
+
+    def _arrive_at(self, agent: Agent, event: Event, barrier: int) -> None:
+        phases, strand = self.phases[barrier], agent.strand
+        self._check_arrival(agent, event, barrier)
         if strand.counts_alone:
-            self._count(agent, event, phases, strand.warps, agent.clock)
-            return True
-        team = [other for other in self.engine.active if other.strand.team == strand.team]
+            self._count(agent, event, barrier, strand.warps, agent.clock)
+            return
+        team = [other for other in self.engine.workgroup(agent).active if other.strand.team == strand.team]
         phases.parts.setdefault((strand.team, strand.number), []).append(list(agent.clock))
         if all(phases.parts.get((strand.team, other.number)) for other in team):
             known: Clock = []
             for other in team:
                 join(known, phases.parts[(strand.team, other.number)].pop(0))
-            self._count(agent, event, phases, 1, known)
-        return True
+            self._count(agent, event, barrier, 1, known)
 
     def expect(self, agent: Agent, event: Event) -> bool:
         """One arrival that announces bytes."""
         agent.tick()
-        phases = self.phases[event.barrier]
-        self._check_arrival(agent, event, phases)
-        phases.announced += event.number
-        self._count(agent, event, phases, 1, agent.clock)
+        barrier = self.barrier_of(agent, event)
+        self._check_arrival(agent, event, barrier)
+        self.phases[barrier].announced += event.number
+        self._count(agent, event, barrier, 1, agent.clock)
         return True
 
-    def deliver(self, agent: Agent, event: Event) -> None:
-        """Bytes of a copy come in."""
-        phases = self.phases[event.barrier]
+    def deliver(self, agent: Agent, event: Event, rank: int) -> None:
+        """Bytes of a copy come in. What the issuer knows of phases being complete is then known, and nothing else of it."""
+        barrier = rank * self.count + event.barrier
+        self._check_arrival(agent, event, barrier)
+        phases, passed = self.phases[barrier], self.engine.components.passed
         phases.delivered += event.number
-        self._complete(agent, event, phases)
+        if passed != self.engine.components.mbarrier:
+            known = [0] * passed + agent.clock[passed : passed + len(self.phases)]
+            join(phases.clock, known)
+        self._complete(agent, event, barrier)
 
-    def _check_arrival(self, agent: Agent, event: Event, phases: Phases) -> None:
-        engine = self.engine
-        if agent.at(engine.components.mbarrier + event.barrier) < phases.completed:
-            name = engine.program.mbarriers.names[event.barrier]
+    def _check_arrival(self, agent: Agent, event: Event, barrier: int) -> None:
+        engine, phases = self.engine, self.phases[barrier]
+        if agent.at(engine.components.passed + barrier) < phases.completed:
+            name = self.name(barrier)
             engine.report(
                 "V5",
                 f"{event.op.name} of {name} may be counted into the phase before the one it belongs to",
@@ -181,12 +222,12 @@ class Barriers:
                 steps=(engine.place(agent, event).describe() + f": arrives while phase {phases.completed - 1} is not complete yet",),
             )
 
-    def _count(self, agent: Agent, event: Event, phases: Phases, arrivals: int, clock: Clock) -> None:
-        engine = self.engine
+    def _count(self, agent: Agent, event: Event, barrier: int, arrivals: int, clock: Clock) -> None:
+        engine, phases = self.engine, self.phases[barrier]
         phases.arrived += arrivals
         join(phases.clock, clock)
         if phases.arrived > phases.needed:
-            name = engine.program.mbarriers.names[event.barrier]
+            name = self.name(barrier)
             engine.report(
                 "V5",
                 f"{name} gets {phases.arrived} arrivals in a phase that takes {phases.needed}",
@@ -196,13 +237,13 @@ class Barriers:
                 missing="an arrival count that is the number of agents that arrive",
             )
             phases.arrived = phases.needed
-        self._complete(agent, event, phases)
+        self._complete(agent, event, barrier)
 
-    def _complete(self, agent: Agent, event: Event, phases: Phases) -> None:
-        engine = self.engine
+    def _complete(self, agent: Agent, event: Event, barrier: int) -> None:
+        engine, phases = self.engine, self.phases[barrier]
         if phases.arrived < phases.needed or phases.delivered < phases.announced:
             return
-        name = engine.program.mbarriers.names[event.barrier]
+        name = self.name(barrier)
         if phases.delivered > phases.announced:
             engine.report(
                 "V5",
@@ -214,10 +255,9 @@ class Barriers:
                 steps=(f"the phase completes after {phases.announced} bytes", "a reader goes on before the others are there"),
             )
         phases.completed += 1
-        component = engine.components.mbarrier + event.barrier
-        clock = phases.clock
-        clock.extend([0] * (component + 1 - len(clock)))
-        clock[component] = phases.completed
+        components, clock = engine.components, phases.clock
+        clock.extend([0] * (components.passed + barrier + 1 - len(clock)))
+        clock[components.mbarrier + barrier] = clock[components.passed + barrier] = phases.completed
         phases.completions[phases.completed] = clock
         phases.completions.pop(phases.completed - 2, None)
         for waiter, time, waited in phases.waiters.pop(phases.completed - 1, ()):
@@ -228,8 +268,9 @@ class Barriers:
 
     def wait_phase(self, agent: Agent, event: Event) -> bool:
         """Wait for the oldest phase that could let the strand pass."""
-        phases = self.phases[event.barrier]
-        known = agent.at(self.engine.components.mbarrier + event.barrier)
+        barrier = self.barrier_of(agent, event)
+        phases = self.phases[barrier]
+        known = agent.at(self.engine.components.passed + barrier)
         agent.target = known if (known + 1) % 2 == event.number % 2 else known + 1
         if phases.completed < agent.target:
             agent.blocked, agent.waiting = "phase", event
@@ -238,14 +279,16 @@ class Barriers:
         return True
 
     def _pass(self, agent: Agent, event: Event) -> None:
-        phases = self.phases[event.barrier]
+        barrier, components = self.barrier_of(agent, event), self.engine.components
+        phases = self.phases[barrier]
         agent.last_sync = event
         now = agent.tick()
         if (clock := phases.completions.get(agent.target)) is not None:
             join(agent.clock, clock)
-        agent.put(self.engine.components.mbarrier + event.barrier, agent.target)
+        agent.put(components.mbarrier + barrier, agent.target)
+        agent.put(components.passed + barrier, agent.target)
         if phases.completed > agent.target:
-            self._report_overtaken(agent, event, self.engine.program.mbarriers.names[event.barrier])
+            self._report_overtaken(agent, event, self.name(barrier))
         else:
             phases.waiters.setdefault(agent.target, []).append((agent, now, event))
 
@@ -274,7 +317,7 @@ class Barriers:
         agent = next((a for a in waiting if a.waiting is not None), waiting[0])
         event = agent.waiting
         if event is None:  # waits for others to come to the roles
-            other = next((a for a in engine.main if a.waiting is not None), None)
+            other = next((a for w in engine.workgroups for a in w.main if a.waiting is not None), None)
             event = other.waiting if other is not None else None
         if event is None:
             return
@@ -286,13 +329,14 @@ class Barriers:
         )
 
     def _awaited(self, agent: Agent) -> str:
-        event, engine = agent.waiting, self.engine
+        event = agent.waiting
         if agent.blocked == "phase" and event is not None:
-            phases, name = self.phases[event.barrier], engine.program.mbarriers.names[event.barrier]
+            barrier = self.barrier_of(agent, event)
+            phases, name = self.phases[barrier], self.name(barrier)
             left = f"{phases.arrived} of {phases.needed} arrivals, {phases.delivered} of {phases.announced} bytes"
             return f"waits for phase {agent.target - 1} of {name} (has {left})"
         if agent.blocked == "named" and event is not None:
-            return f"waits at named barrier {event.queue} ({self.named[event.queue].warps} of {event.number} warps)"
+            return f"waits at named barrier {event.queue} ({self.named[agent.strand.rank, event.queue].warps} of {event.number} warps)"
         if agent.blocked == "roles":
             return "waits for the other warps before pipe.roles"
         return f"waits at a {agent.blocked or 'barrier'} for others that never come to it"

@@ -5,7 +5,7 @@ from treadle.errors import TreadleError
 from treadle.machine import TargetSpec
 from treadle.verify.engine import Engine
 from treadle.verify.findings import Finding
-from treadle.verify.memory import Memory
+from treadle.verify.memory import Geometry
 from treadle.verify.program import Program
 from treadle.verify.trip_counts import traces
 
@@ -22,9 +22,9 @@ def verify_kernel(kernel: tile.KernelOp, spec: TargetSpec | None = None, *, max_
     program = Program(kernel, spec)
     if not has_shared_state(program):
         return ()
-    memory = Memory(program)
+    geometry = Geometry(program)
     for trace in traces(program):
-        if found := Engine(program, trace, memory, max_findings).run():
+        if found := Engine(program, trace, geometry, max_findings).run():
             return tuple(sorted(found, key=lambda f: _AFTER.get(f.rule, 0)))
     return ()
 

@@ -5,22 +5,34 @@ operation that completes later has a token (component, value): it happened befor
 """
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from treadle.verify.events import Access, Event
 from treadle.verify.program import Program, Strand
+
+if TYPE_CHECKING:
+    from treadle.verify.barriers import Barriers
 
 Clock = list[int]
 
 
 class Components:
-    """The numbers of the components of a program."""
+    """The numbers of the components of a program.
+
+    `mbarrier + b`: phases of mbarrier b whose effects are known. `passed + b`: phases known to be complete, which copies from other
+    workgroups tell too; in one workgroup the same.
+    """
 
     def __init__(self, program: Program) -> None:
         count = len(program.strands)
-        self.mbarrier = 2 * count
-        self.size = self.mbarrier + len(program.mbarriers)
+        barriers = program.cluster * len(program.mbarriers)
+        self.mbarrier = self.passed = 2 * count
+        self.size = self.mbarrier + barriers
+        if program.cluster > 1:
+            self.passed = self.size
+            self.size += barriers
         self._queues: dict[tuple[int, str], int] = {}
-        self._meetings: dict[str, int] = {}
+        self._meetings: dict[tuple[int, str], int] = {}
         self.strand_count = count
 
     def fence(self, strand: int) -> int:
@@ -34,11 +46,11 @@ class Components:
             found = self._queues[(strand, name)] = self._next()
         return found
 
-    def meeting(self, name: str) -> int:
-        """Meetings at a named barrier known to be over."""
-        found = self._meetings.get(name)
+    def meeting(self, rank: int, name: str) -> int:
+        """Meetings at a named barrier of a workgroup known to be over."""
+        found = self._meetings.get((rank, name))
         if found is None:
-            found = self._meetings[name] = self._next()
+            found = self._meetings[(rank, name)] = self._next()
         return found
 
     def _next(self) -> int:
@@ -132,6 +144,19 @@ class Agent:
         now = self.clock[self.strand.number] + 1
         self.clock[self.strand.number] = now
         return now
+
+    def state(self, barriers: "Barriers", oldest: int) -> tuple[object, ...]:
+        """Where it stands and what it waits for, in numbers that do not grow with time; ages above `oldest` count as that."""
+        place = tuple([(f.loop, f.segment, f.iteration, f.position) for f in self.frames])
+        target = 0
+        if self.blocked == "phase" and self.waiting is not None:
+            target = self.target - barriers.phases[barriers.barrier_of(self, self.waiting)].completed
+        tiles = [
+            (register, event.op_index, min(self.closed.get(event.queue, 0) - value, oldest))
+            for register, (component, value, event) in self.registers.items()
+            if self.at(component) < value
+        ]
+        return place, self.blocked, target, tuple(sorted(tiles)), self.is_done
 
     def iteration(self) -> int:
         """The iteration of the innermost loop it is in, -1 in none; the repetitions left out count."""

@@ -5,15 +5,16 @@ from typing import NamedTuple
 from treadle.dialects import sync, tile
 from treadle.dialects.effects import Effect
 from treadle.ir.core import Operation
-from treadle.verify.events import Kind
+from treadle.verify.events import Event, Kind
 from treadle.verify.regions import Buffer, Part, Region, element_bytes
 
 
 class BufferRef(NamedTuple):
-    """A shared buffer, or the slot of it that `slots` pick."""
+    """A shared buffer, or the slot of it that `slots` pick; `corner`: first element of the part of it, along the other dimensions."""
 
     buffer: Buffer
     slots: tuple[int, ...]
+    corner: tuple[int, ...]
 
 
 class MbarrierRef(NamedTuple):
@@ -42,6 +43,7 @@ KINDS: dict[str, Kind] = {
     "sync.named_barrier": "named",
     "sync.fence": "fence",
     "sync.arrive": "arrive",
+    "sync.mbarrier_alloc": "alloc",
     "sync.mbarrier_expect": "expect",
     "sync.wait_phase": "wait_phase",
 }
@@ -73,6 +75,25 @@ def queue_of(op: Operation, effects: tuple[Effect, ...]) -> str:
             return next((e.queue for e in effects if e.queue), "")
 
 
+def with_flags(event: Event) -> Event:
+    """The event with what its operation says by flags and lists."""
+    match event.op:
+        case sync.WaitOp():
+            event.is_read_wait = event.op.read is not None
+        case sync.BarrierOp():
+            event.is_bare = event.op.bare is not None
+            event.groups = None if event.op.groups is None else tile.ints(event.op.groups)
+        case sync.NamedBarrierOp():
+            event.is_arrive = event.op.arrive is not None
+        case tile.CopyOp():
+            event.number, event.ranks = copied_bytes(event.op), event.op.multicast_ranks()
+        case sync.ArriveOp():
+            event.ranks = event.op.peer_ranks()
+        case _:
+            pass
+    return event
+
+
 def copied_bytes(op: tile.CopyOp) -> int:
     """Bytes that a copy brings."""
     kind = tile.memref_type(op.destination)
@@ -81,17 +102,18 @@ def copied_bytes(op: tile.CopyOp) -> int:
 
 def part_of(op: Operation, effect: Effect, region: Region) -> Part | None:
     """How the threads of a team share an access."""
+    kind: object = None
     match op:
         case tile.LocalLoadOp():
-            layout, offsets, kind = tile.layout_of(op.result), tile.ints(op.offsets), None
+            layout = tile.layout_of(op.result)
         case tile.LocalStoreOp():
-            layout, offsets, kind = tile.layout_of(op.value), tile.ints(op.offsets), None
+            layout = tile.layout_of(op.value)
         case tile.LoadOp():
-            layout, offsets, kind = tile.layout_of(op.result), tuple(low for low, _ in region.box), tile.ints(op.dims)
+            layout, kind = tile.layout_of(op.result), tile.ints(op.dims)
         case tile.StoreOp():
-            layout, offsets, kind = tile.layout_of(op.value), tuple(low for low, _ in region.box), tile.ints(op.dims)
+            layout, kind = tile.layout_of(op.value), tile.ints(op.dims)
         case tile.CopyOp() if effect.slice is not None and effect.slice.own_part:
             return Part(None, (), (op.path.data, op.destination.type, op.view.type, tile.ints(op.dims), op.view))
         case _:
             return None
-    return Part(layout, offsets, kind) if layout is not None else None
+    return Part(layout, tuple(low for low, _ in region.box), kind) if layout is not None else None

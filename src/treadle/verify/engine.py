@@ -12,9 +12,10 @@ from treadle.verify.barriers import Barriers
 from treadle.verify.clocks import Agent, Clock, Components, Frame, Record, join, reached
 from treadle.verify.events import COMMITTED_QUEUES, Access, Event, LoopNode, RolesNode, Trace
 from treadle.verify.findings import Finding, Place, Rule
-from treadle.verify.memory import Memory
+from treadle.verify.memory import Geometry, Memory
 from treadle.verify.program import Program
 from treadle.verify.repetition import Repetitions
+from treadle.verify.workgroups import Workgroup, allocate, check_end, reach
 
 MAX_STEPS_OF_A_REPORT = 6
 
@@ -26,22 +27,34 @@ class Stop(Exception):
 class Engine:
     """One run of a program over one trace."""
 
-    def __init__(self, program: Program, trace: Trace, memory: Memory, max_findings: int) -> None:
+    def __init__(self, program: Program, trace: Trace, geometry: Geometry, max_findings: int) -> None:
         self.program = program
         self.nodes = trace.nodes
         self.trace = trace
         self.max_findings = max_findings
         self.findings: dict[tuple[str, int, int], Finding] = {}
         self.components = Components(program)
-        self.memory = memory
-        self.memory.start()
         self.barriers = Barriers(self)
-        self.agents = [Agent(strand, [0] * self.components.size) for strand in program.strands]
-        self.main = [agent for agent in self.agents if agent.strand.trace < 0]
-        self.active = self.main
-        self.resume: list[Agent] = []
-        for agent in self.main:
-            agent.frames = [Frame(trace.root)]
+        agents = [Agent(strand, [0] * self.components.size) for strand in program.strands]
+        self.workgroups: list[Workgroup] = []
+        for rank, root in enumerate(trace.roots):
+            main = [agent for agent in agents if agent.strand.rank == rank and agent.strand.trace < 0]
+            roles = [agent for agent in agents if agent.strand.rank == rank and agent.strand.trace >= 0]
+            memory = Memory(geometry, f" of workgroup {rank}" if program.cluster > 1 else "")
+            self.workgroups.append(Workgroup(rank, memory, main, roles, main))
+            for agent in main:
+                agent.frames = [Frame(root)]
+
+    @property
+    def active(self) -> list[Agent]:
+        """All strands at work."""
+        if len(self.workgroups) == 1:
+            return self.workgroups[0].active
+        return [agent for workgroup in self.workgroups for agent in workgroup.active]
+
+    def workgroup(self, agent: Agent) -> Workgroup:
+        """The workgroup of a strand."""
+        return self.workgroups[agent.strand.rank]
 
     def run(self) -> list[Finding]:
         """All findings, in the order found."""
@@ -49,14 +62,16 @@ class Engine:
         try:
             while True:
                 if not self._round():
-                    if self._end_of_roles():
+                    ended = [self._end_of_roles(workgroup) for workgroup in self.workgroups]
+                    if any(ended):
                         continue
                     if all(agent.is_done for agent in self.active):
                         break
                     self.barriers.report_stuck()
                     return list(self.findings.values())
                 repetitions.look()
-            self._end()
+            for workgroup in self.workgroups:
+                check_end(self, workgroup)
         except Stop:
             pass
         return list(self.findings.values())
@@ -119,31 +134,29 @@ class Engine:
     def _meet_for_roles(self, agent: Agent, node: RolesNode) -> bool:
         """Roles start when all warps have come to them."""
         agent.blocked = "roles"
-        if any(other.blocked != "roles" for other in self.main):
+        workgroup = self.workgroup(agent)
+        if any(other.blocked != "roles" for other in workgroup.main):
             return False
-        known: Clock = []
-        for other in self.main:
-            join(known, other.clock)
-        self.resume = self.main
-        self.active = [a for a in self.agents if a.strand.trace >= 0]
-        for other in self.active:
+        known = workgroup.known()
+        workgroup.active = workgroup.roles
+        for other in workgroup.active:
             other.clock = list(known)
             other.frames = [Frame(node.traces[other.strand.trace])]
             other.is_done, other.blocked = False, ""
             other.clock.extend([0] * (self.components.size - len(other.clock)))
         return False
 
-    def _end_of_roles(self) -> bool:
-        if not self.resume or not all(agent.is_done for agent in self.active):
+    def _end_of_roles(self, workgroup: Workgroup) -> bool:
+        if not workgroup.is_in_roles or not all(agent.is_done for agent in workgroup.active):
             return False
         known: Clock = []
-        for agent in self.active:
+        for agent in workgroup.active:
             join(known, agent.clock)
-        for agent in self.resume:
+        workgroup.active = workgroup.main
+        for agent in workgroup.active:
             join(agent.clock, known)
             agent.blocked = ""
             agent.frames[-1].position += 1
-        self.active, self.resume = self.resume, []
         return True
 
     # --- events
@@ -165,23 +178,30 @@ class Engine:
         queue = event.queue
         if queue and queue not in COMMITTED_QUEUES:
             agent.closed[queue] = agent.closed.get(queue, 0) + 1
+        ranks = event.ranks or (agent.strand.rank,)
+        for rank in ranks:
+            if rank != agent.strand.rank:
+                reach(self, agent, event, rank)
         for access in event.accesses:
-            self.memory.check(self, agent, event, access)
+            for rank in ranks if access.is_write else ranks[:1]:
+                self.workgroups[rank].memory.check(self, agent, event, access)
         for access in event.accesses:
-            self.memory.add(self._record(agent, event, access, now))
+            for rank in ranks if access.is_write else ranks[:1]:
+                self.workgroups[rank].memory.add(self._record(agent, event, access, now, rank))
         for register in event.defines:
             agent.registers[register] = (self.components.queue(agent.number, queue), agent.closed.get(queue, 0) + 1, event)
         if event.barrier >= 0:
-            self.barriers.deliver(agent, event)
+            for rank in ranks:
+                self.barriers.deliver(agent, event, rank)
         return True
 
-    def _record(self, agent: Agent, event: Event, access: Access, now: int) -> Record:
+    def _record(self, agent: Agent, event: Event, access: Access, now: int, rank: int) -> Record:
         queue = access.queue
         iteration = agent.iteration()
         if not queue:
             return Record(agent, event, access, agent.number, now, iteration, now)
         if queue == "mbarrier":
-            component, value = self.barriers.token(event.barrier)
+            component, value = self.barriers.token(event.barrier, rank)
             return Record(agent, event, access, component, value, iteration)
         if queue in COMMITTED_QUEUES:
             value = agent.closed.get(queue, 0) + 1
@@ -257,24 +277,6 @@ class Engine:
         with contextlib.suppress(Stop):
             self.report("V5", message, agent, event, missing="whoever it waits for, on every path and for every trip count", steps=steps)
 
-    # --- the end
-
-    def _end(self) -> None:
-        known: Clock = []
-        for agent in self.main:
-            join(known, agent.clock)
-        for record in self.memory.unfinished(known):
-            self.report(
-                "V2",
-                f"the kernel may end while {record.event.op.name} still works on {record.access.region.describe()}",
-                record.agent,
-                record.event,
-                memory=record.access.region.describe(),
-                missing="a wait for the operation before the kernel ends",
-                iteration=record.iteration,
-                steps=(self.place(record.agent, record.event, record.iteration).describe() + ": issued", "the kernel ends"),
-            )
-
     # --- reports
 
     def place(self, agent: Agent, event: Event, iteration: int | None = None) -> Place:
@@ -309,7 +311,8 @@ _ACTIONS: dict[str, Callable[[Engine, Agent, Event], bool]] = {
     "wait": Engine._wait,  # pyright: ignore[reportPrivateUsage]
     "fence": Engine._fence,  # pyright: ignore[reportPrivateUsage]
     "barrier": Engine._barrier,  # pyright: ignore[reportPrivateUsage]
-    "cluster": Engine._barrier,  # pyright: ignore[reportPrivateUsage]
+    "cluster": lambda engine, agent, event: engine.barriers.meet(agent, event),
+    "alloc": allocate,
     "named": lambda engine, agent, event: engine.barriers.meet_named(agent, event),
     "arrive": lambda engine, agent, event: engine.barriers.arrive(agent, event),
     "expect": lambda engine, agent, event: engine.barriers.expect(agent, event),

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from treadle.ir.core import Operation
 from treadle.verify.regions import Part, Region
 
-Kind = Literal["access", "move", "commit", "wait", "barrier", "cluster", "named", "fence", "arrive", "expect", "wait_phase"]
+Kind = Literal["access", "move", "commit", "wait", "barrier", "cluster", "named", "fence", "arrive", "alloc", "expect", "wait_phase"]
 COMMITTED_QUEUES = ("wgmma", "cp_async", "bulk_store")
 """Queues whose groups a commit closes; in all others each operation is a group of its own."""
 
@@ -33,7 +33,8 @@ class Event:
     """One dynamic operation, equal ones shared.
 
     `uses`, `defines`, `chained`: register values that a queue may still write (by number). `barrier`: number of the mbarrier.
-    `number`: pending groups, parity, warps or bytes. `elected`: only the elected warp does it.
+    `number`: pending groups, parity, warps or bytes. `elected`: only the elected warp does it. `ranks`: the workgroups that it reaches,
+    where it names them.
     """
 
     kind: Kind
@@ -52,6 +53,7 @@ class Event:
     is_bare: bool = False
     is_arrive: bool = False
     groups: tuple[int, ...] | None = None
+    ranks: tuple[int, ...] = ()
 
 
 class Segment(NamedTuple):
@@ -82,10 +84,10 @@ Node = Event | LoopNode | RolesNode
 
 @dataclass(slots=True)
 class Trace:
-    """All nodes, and the kernel's own row of them."""
+    """All nodes, and the kernel's own row of them in each workgroup of the cluster."""
 
     nodes: list[Node]
-    root: tuple[int, ...] = ()
+    roots: tuple[tuple[int, ...], ...] = ()
     trip_counts: dict[int, int] = field(default_factory=dict[int, int])
 
 

@@ -6,7 +6,7 @@ from treadle.ir.core import SSAValue
 from treadle.verify.clocks import Agent, Clock, Record, reached
 from treadle.verify.events import Access, Event
 from treadle.verify.program import Program
-from treadle.verify.regions import Buffer, Overlaps, Owners, Region, box_within, is_covered
+from treadle.verify.regions import Buffer, Overlaps, Owners, Region, is_covered
 
 if TYPE_CHECKING:
     from treadle.verify.engine import Engine
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 Home = Buffer | SSAValue
 
 
-class Memory:
-    """Records of a run by buffer; the geometry is kept from run to run."""
+class Geometry:
+    """What accesses have in common; kept from run to run."""
 
     def __init__(self, program: Program) -> None:
         self.overlaps = Overlaps()
@@ -27,28 +27,42 @@ class Memory:
         self._team_warps: dict[int, int] = {}
         for strand in program.strands:
             self._team_warps[strand.team] = self._team_warps.get(strand.team, 0) + strand.warps
-        self._has_async_machine = program.spec.async_matrix or program.spec.bulk_tensor is not None
-        self.start()
-
-    def start(self) -> None:
-        """Forget what happened."""
-        self.records: dict[Home, list[Record]] = {}
-        self.written: dict[Home, dict[Region, None]] = {}
+        self.has_async_machine = program.spec.async_matrix or program.spec.bulk_tensor is not None
 
     def neighbours(self, home: Home) -> tuple[Home, ...]:
         """A buffer and those that share bytes with it."""
         return self._neighbours.get(home, (home,))
+
+    def can_meet(self, record: Record, agent: Agent, access: Access) -> bool:
+        """Whether accesses of two strands with a byte in common may be of different warps that both touch it."""
+        one, other = record.access.part, access.part
+        if one is None or other is None or record.agent.strand.team != agent.strand.team:
+            return True
+        warps = self._team_warps[agent.strand.team]
+        if any(part.layout is not None and part.layout.num_warps != warps for part in (one, other)):
+            return True  # who holds what is then not the layout's to say
+        return self.owners.meet(record.access.region, one, record.access.is_write, access.region, other, access.is_write)
+
+
+class Memory:
+    """Records of a run in one workgroup's memory, by buffer. `name`: what to add to messages where there are several."""
+
+    def __init__(self, geometry: Geometry, name: str = "") -> None:
+        self.geometry, self.name = geometry, name
+        self.overlaps = geometry.overlaps
+        self.records: dict[Home, list[Record]] = {}
+        self.written: dict[Home, dict[Region, None]] = {}
 
     # --- checks
 
     def check(self, engine: "Engine", agent: Agent, event: Event, access: Access) -> None:
         """Report everything the access is not ordered after."""
         region = access.region
-        for home in self.neighbours(region.buffer):
+        for home in self.geometry.neighbours(region.buffer):
             for record in self.records.get(home, ()):
                 if not (access.is_write or record.access.is_write) or not self.overlaps(record.access.region, region):
                     continue
-                if record.agent is not agent and not self._can_meet(record, agent, access):
+                if record.agent is not agent and not self.geometry.can_meet(record, agent, access):
                     continue
                 if not is_ordered(record, agent, access):
                     self._report_race(engine, record, agent, event, access)
@@ -58,22 +72,13 @@ class Memory:
             place = engine.place(agent, event)
             engine.report(
                 "V8",
-                f"{event.op.name} reads {region.describe()}, which nothing has written before",
+                f"{event.op.name} reads {region.describe()}{self.name}, which nothing has written before",
                 agent,
                 event,
                 memory=region.describe(),
                 missing="a write of these bytes before the read",
                 steps=(place.describe() + ": reads what is not there",),
             )
-
-    def _can_meet(self, record: Record, agent: Agent, access: Access) -> bool:
-        one, other = record.access.part, access.part
-        if one is None or other is None or record.agent.strand.team != agent.strand.team:
-            return True
-        warps = self._team_warps[agent.strand.team]
-        if any(part.layout is not None and part.layout.num_warps != warps for part in (one, other)):
-            return True  # who holds what is then not the layout's to say
-        return self.owners.meet(record.access.region, one, record.access.is_write, access.region, other, access.is_write)
 
     def _is_written(self, region: Region) -> bool:
         written = self.written.get(region.buffer)
@@ -86,7 +91,7 @@ class Memory:
         earlier = record.access
         in_flight = bool(earlier.queue) and not reached(record.agent.clock, record.component, record.value)
         rule = "V3" if not in_flight or earlier.in_local_order else "V2" if access.is_write else "V1"
-        where = access.region.describe()
+        where = access.region.describe() + self.name
         verb = "overwrites" if access.is_write else "reads"
         does = "write" if earlier.is_write else "read"
         by = "" if record.agent is agent else " of another agent"
@@ -108,7 +113,7 @@ class Memory:
 
     def _report_fence(self, engine: "Engine", record: Record, agent: Agent, event: Event, access: Access) -> None:
         first, second = engine.place(record.agent, record.event, record.iteration), engine.place(agent, event)
-        where = access.region.describe()
+        where = access.region.describe() + self.name
         engine.report(
             "V4",
             f"{event.op.name} accesses {where} through the async proxy, which may not see what {record.event.op.name} wrote",
@@ -131,7 +136,8 @@ class Memory:
         region = access.region
         old = self.records.get(region.buffer)
         if old:
-            kept = [r for r in old if not _is_superseded(r, record)]
+            within = self.overlaps.within
+            kept = [r for r in old if not (within(r.access.region, region) and _is_superseded(r, record))]
             kept.append(record)
             self.records[region.buffer] = kept
         else:
@@ -142,10 +148,10 @@ class Memory:
     def _note_written(self, region: Region) -> None:
         written = self.written.setdefault(region.buffer, {})
         if region not in written:
-            for other in [r for r in written if box_within(r.box, region.box)]:
+            for other in [r for r in written if self.overlaps.within(r, region)]:
                 del written[other]
             written[region] = None
-        for home in self.neighbours(region.buffer):
+        for home in self.geometry.neighbours(region.buffer):
             if home is not region.buffer and (others := self.written.get(home)):
                 for other in [r for r in others if self.overlaps(r, region)]:
                     del others[other]
@@ -161,7 +167,7 @@ class Memory:
         for clock in clocks:
             if not reached(clock, component, value):
                 return False
-        if self._has_async_machine and needs_fence(record.access):
+        if self.geometry.has_async_machine and needs_fence(record.access):
             return all(is_fenced(engine, record, clock) for clock in clocks)
         return True
 
@@ -194,23 +200,27 @@ def needs_fence(access: Access) -> bool:
     return access.is_write and not access.is_async
 
 
-def is_fenced(engine: "Engine", record: Record, clock: Clock) -> bool:
-    """Whether the writer fenced a generic write after it was done, and whoever has the clock knows."""
+def fence_token(engine: "Engine", record: Record) -> tuple[int, int] | None:
+    """What says that the writer fenced a generic write after it was done; None where it does not know yet that it is done."""
     if record.done < 0:
         retired = record.agent.retired.get(record.access.queue, ())
         record.done = next((time for count, time in retired if count >= record.value), -1)
         if record.done < 0:
-            return False
-    return reached(clock, engine.components.fence(record.agent.number), record.done)
+            return None
+    return engine.components.fence(record.agent.number), record.done
+
+
+def is_fenced(engine: "Engine", record: Record, clock: Clock) -> bool:
+    """Whether the writer fenced a generic write after it was done, and whoever has the clock knows."""
+    token = fence_token(engine, record)
+    return token is not None and reached(clock, *token)
 
 
 def _is_superseded(old: Record, new: Record) -> bool:
-    """Whether everything that has to come after `old` has to come after `new` too, which itself comes after `old`."""
+    """Whether everything that has to come after `old` has to come after `new` too, which holds its region and itself comes after `old`."""
     same_agent = old.agent is new.agent
     one, other = old.access, new.access
     if not (same_agent and one is other):
-        if not box_within(one.region.box, other.region.box):
-            return False
         if other.is_write:
             if other.part is not None and not (same_agent and one.part == other.part):
                 return False

@@ -4,7 +4,7 @@ Register tiles are tokens here; scalars matter where a slot, a parity, a loop bo
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from treadle.dialects import pipe, sync, tile
@@ -21,7 +21,10 @@ GLOBAL_OPS = (tile.LoadOp, tile.StoreOp, tile.CopyOp, tile.CopyOutOp)
 
 @dataclass(frozen=True, slots=True)
 class Strand:
-    """Warps that stand for some of a team: `warps` of them. `trace`: which trace of `pipe.roles` it runs (-1: the kernel's own)."""
+    """Warps that stand for some of a team: `warps` of them. `trace`: which trace of `pipe.roles` it runs (-1: the kernel's own).
+
+    `rank`: its workgroup within the cluster. Teams are numbered through the cluster.
+    """
 
     number: int
     name: str
@@ -31,6 +34,7 @@ class Strand:
     is_elected: bool
     trace: int = -1
     counts_alone: bool = False
+    rank: int = 0
 
 
 class Mbarriers:
@@ -80,7 +84,8 @@ class Program:
         self.local_queue = next((q for q in LOCAL_QUEUES if q in self.spec.queues), "")
         self.buffers: dict[SSAValue, Buffer] = {op.result: Buffer.of(op) for op in self.ops if isinstance(op, tile.AllocOp)}
         self.mbarriers = Mbarriers(op for op in self.ops if isinstance(op, sync.MbarrierAllocOp))
-        self.strands = self._strands()
+        self.cluster = kernel.cluster_size()
+        self.strands = tuple(strand for rank in range(self.cluster) for strand in self._strands(rank))
         self.tracked_pointers = self._tracked_pointers()
         self.single_view = self._single_views()
         self.registers = self._registers()
@@ -89,7 +94,7 @@ class Program:
 
     # --- agents
 
-    def _strands(self) -> tuple[Strand, ...]:
+    def _strands(self, rank: int) -> tuple[Strand, ...]:
         roles = [op for op in self.ops if isinstance(op, pipe.RolesOp)]
         outside = [op for op in self.ops if not _inside_role(op)]
         warps = self.kernel.num_warps.value.data
@@ -108,7 +113,13 @@ class Program:
                     label = f"{name} {group} " if count > 1 else f"{name} "
                     self._add_team(found, label, number + 1, group, size, inside, elected=True, alone=False, trace=number)
                     number += 1
-        return tuple(found)
+        if self.cluster == 1:
+            return tuple(found)
+        count, teams = len(found), 1 + max(strand.team for strand in found)
+        return tuple(
+            replace(s, number=s.number + rank * count, team=s.team + rank * teams, rank=rank, name=f"workgroup {rank} {s.name}")
+            for s in found
+        )
 
     def _add_team(
         self,
@@ -177,6 +188,8 @@ class Program:
             match op:
                 case pipe.SlotOp():
                     roots += [op.source, *op.indices]
+                case pipe.PartOp():
+                    roots += [op.source, op.index]
                 case sync.MbarrierSlotOp():
                     roots += [op.source, op.index]
                 case sync.WaitPhaseOp():
@@ -222,6 +235,11 @@ class Program:
         found = [1, *(len_slots(op) for op in self.ops)]
         found += [op.pending.value.data + 1 for op in self.ops if isinstance(op, sync.WaitOp)]
         return max(found)
+
+
+def is_first_axis(unknown: SSAValue) -> bool:
+    """Whether an unknown value is the workgroup's id along the grid's first axis."""
+    return isinstance(unknown.owner, tile.ProgramIdOp) and unknown.owner.axis.value.data == 0
 
 
 def len_slots(op: Operation) -> int:

@@ -109,9 +109,10 @@ def is_covered(box: Box, parts: Sequence[Box]) -> bool:
 
 
 class Overlaps:
-    """Which regions have bytes in common; every pair is looked at once."""
+    """Which regions have bytes in common, or hold one another; every pair is looked at once."""
 
     def __init__(self) -> None:
+        self._within: dict[tuple[Region, Region], bool] = {}
         self._known: dict[tuple[Region, Region], bool] = {}
         self._bytes: dict[Region, int] = {}
 
@@ -123,6 +124,15 @@ class Overlaps:
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._known[(other, one)] = self._meet(one, other)
+        return found
+
+    def within(self, inner: Region, outer: Region) -> bool:
+        """Whether `outer` holds all of `inner`, a region of the same buffer."""
+        if inner is outer:
+            return True
+        found = self._within.get((inner, outer))
+        if found is None:
+            found = self._within[inner, outer] = box_within(inner.box, outer.box)
         return found
 
     def _meet(self, one: Region, other: Region) -> bool:

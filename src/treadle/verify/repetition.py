@@ -3,19 +3,54 @@
 Traces say how often a stretch of a loop is done. When two moments of a run have the same state (where everybody stands, who knows what
 about every access in flight, phases, meetings), whatever happened between them happens again as long as all stretches go on, so as many
 such rounds as all of them have left are left out at once. Rounds of the remainder are still run.
+
+States are taken whenever the first strand that still repeats a stretch begins it again.
 """
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from treadle.verify.clocks import Agent, Clock
 from treadle.verify.events import LoopNode
-from treadle.verify.memory import is_fenced, needs_fence
+from treadle.verify.memory import fence_token
 
 if TYPE_CHECKING:
     from treadle.verify.engine import Engine
 
 State = tuple[object, ...]
 MAX_STATES = 512
+NEVER = 1 << 40
+
+
+class _Knowledge:
+    """What a number of clocks know of tokens, all tokens at once."""
+
+    def __init__(self, clocks: list[Clock], size: int) -> None:
+        self.values = np.array([clock + [0] * (size - len(clock)) for clock in clocks], dtype=np.int64)
+        self.components: list[int] = []
+        self.times: list[int] = []
+
+    def ask(self, component: int, value: int) -> int:
+        """Note a question; its number."""
+        self.components.append(component)
+        self.times.append(value)
+        return len(self.times) - 1
+
+    def answers(self) -> list[bytes]:
+        """For each question which clocks know the token."""
+        if not self.times:
+            return []
+        known = self.values[:, self.components] >= np.array(self.times)
+        packed: NDArray[np.uint8] = np.packbits(known.T, axis=1)
+        return [row.tobytes() for row in packed]
+
+    def lags(self, component: int, now: list[int]) -> list[bytes]:
+        """How far the clocks are behind `now` in as many components, large ones by their parity."""
+        lag = np.array(now)[None, :] - self.values[:, component : component + len(now)]
+        lag = np.where(lag < 4, lag, 4 + lag % 2).astype(np.int8)
+        return [row.tobytes() for row in lag.T]
 
 
 class Repetitions:
@@ -25,21 +60,22 @@ class Repetitions:
         self.engine = engine
         self.seen: dict[State, tuple[tuple[int, ...], ...]] = {}
         self.oldest = engine.program.depth() + 2
+        self._turn: tuple[int, int, int, int] = (-1, -1, -1, -1)
 
     def look(self) -> None:
         """Called between rounds: leave out what repeats."""
         agents = self.engine.active
-        if not any(frame.left > 1 for agent in agents for frame in agent.frames):
+        turn = next((found for agent in agents if (found := _turn(agent)) is not None), None)
+        if turn is None or turn == self._turn:
             return
+        self._turn = turn
         state = self._state(agents)
         left = tuple([tuple([frame.left for frame in agent.frames]) for agent in agents])
         before = self.seen.get(state)
-        if before is not None and self._leave_out(agents, before, left):
-            self.seen.clear()
-            return
-        if len(self.seen) >= MAX_STATES:
-            self.seen.clear()
-        self.seen[state] = left
+        if before is None or not self._leave_out(agents, before, left):
+            if len(self.seen) >= MAX_STATES:
+                self.seen.clear()
+            self.seen[state] = left
 
     def _leave_out(self, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]) -> bool:
         rounds = 1 << 62
@@ -67,71 +103,67 @@ class Repetitions:
 
     def _state(self, agents: list[Agent]) -> State:
         engine = self.engine
+        barriers, components = engine.barriers, engine.components
         clocks: list[Clock] = [agent.clock for agent in agents]
-        base = engine.components.mbarrier
-        found: list[object] = []
-        for phases in engine.barriers.phases:
+        clocks += [agent.clock for workgroup in engine.workgroups if workgroup.is_in_roles for agent in workgroup.main]
+        for phases in barriers.phases:
             clocks += [phases.clock, *phases.completions.values()]
             clocks += [clock for value in phases.parts.values() for clock in value]
-        clocks += [meeting.clock for meeting in engine.barriers.named.values()]
-        for at, phases in enumerate(engine.barriers.phases):
-            completed, component = phases.completed, base + at
-            known = tuple([self._lag(completed - (c[component] if len(c) > component else 0)) for c in clocks])
-            parts = tuple(sorted((key, len(value)) for key, value in phases.parts.items() if value))
-            waiters = tuple(
-                sorted(
-                    (w.number, count - completed, tuple([_knows(c, w.number, time) for c in clocks]))
-                    for count, waiting in phases.waiters.items()
-                    for w, time, _ in waiting
-                )
-            )
-            found.append((completed & 1, phases.arrived, phases.announced, phases.delivered, known, waiters, parts))
-        for name, meeting in engine.barriers.named.items():
-            component = engine.components.meeting(name)
-            late = tuple([min(meeting.over - (c[component] if len(c) > component else 0), 2) for c in clocks])
-            found.append((meeting.warps, tuple([a.number for a in meeting.came]), late))
-        for agent in agents:
-            place = tuple([(f.loop, f.segment, f.iteration, f.position) for f in agent.frames])
-            target = 0
-            if agent.blocked == "phase" and agent.waiting is not None:
-                target = agent.target - engine.barriers.phases[agent.waiting.barrier].completed
-            tiles = tuple(
-                sorted(
-                    (register, event.op_index, min(agent.closed.get(event.queue, 0) - value, self.oldest))
-                    for register, (component, value, event) in agent.registers.items()
-                    if agent.at(component) < value
-                )
-            )
-            found.append((place, agent.blocked, target, tiles, agent.is_done))
-        found.append(self._records(clocks))
-        found.append(frozenset(region for written in engine.memory.written.values() for region in written))
+        clocks += [meeting.clock for meeting in barriers.named.values()]
+        knowledge = _Knowledge(clocks, components.size)
+        found: list[object] = [agent.state(barriers, self.oldest) for agent in agents]
+        waits: list[tuple[int, int, int, int]] = []
+        for at, phases in enumerate(barriers.phases):
+            parts = tuple(sorted([(key, len(value)) for key, value in phases.parts.items() if value]))
+            waits += [
+                (at, waiter.number, count - phases.completed, knowledge.ask(waiter.number, time))
+                for count, waiting in phases.waiters.items()
+                for waiter, time, _ in waiting
+            ]
+            found.append((phases.completed & 1, phases.arrived, phases.announced, phases.delivered, len(phases.completions), parts))
+        completed = [phases.completed for phases in barriers.phases]
+        if completed:
+            found += knowledge.lags(components.mbarrier, completed)
+            found += knowledge.lags(components.passed, completed) if components.passed != components.mbarrier else []
+        for (rank, name), meeting in barriers.named.items():
+            found.append((rank, name, meeting.warps, meeting.needed, tuple([a.number for a in meeting.came])))
+            found += knowledge.lags(components.meeting(rank, name), [meeting.over])
+        rows = self._records(knowledge)
+        answers = knowledge.answers()
+        found.append(tuple(sorted([(*wait[:3], answers[wait[3]]) for wait in waits])))
+        found.append(tuple(sorted([(*row[:-2], answers[row[-2]], answers[row[-1]]) for row in rows])))
+        found += [frozenset([region for written in w.memory.written.values() for region in written]) for w in engine.workgroups]
         return tuple(found)
 
-    def _records(self, clocks: list[Clock]) -> tuple[object, ...]:
+    def _records(self, knowledge: _Knowledge) -> list[tuple[int, int, int, int, int, int, int]]:
+        """Every access in flight or to be ordered after: whose it is, its age, the questions who knows of it and of its fence."""
         engine, oldest, base = self.engine, self.oldest, self.engine.components.mbarrier
-        rows: list[tuple[object, ...]] = []
-        for records in engine.memory.records.values():
-            for record in records:
-                component, value = record.component, record.value
-                queue = record.access.queue
-                if not queue:
-                    age = 0
-                elif queue == "mbarrier":
-                    age = engine.barriers.phases[component - base].completed - value
-                    age = age if age < oldest else oldest + age % 2
-                else:
-                    age = min(record.agent.closed.get(queue, 0) - value, oldest)
-                known = tuple([len(clock) > component and clock[component] >= value for clock in clocks])
-                if needs_fence(record.access):
-                    known += tuple([is_fenced(engine, record, clock) for clock in clocks])
-                rows.append((*record.sort_key(), age, known))
-        rows.sort()
-        return tuple(rows)
-
-    @staticmethod
-    def _lag(lag: int) -> int:
-        return lag if lag < 4 else 4 + lag % 2
+        rows: list[tuple[int, int, int, int, int, int, int]] = []
+        for workgroup in engine.workgroups:
+            for records in workgroup.memory.records.values():
+                for record in records:
+                    component, value = record.component, record.value
+                    queue = record.access.queue
+                    if not queue:
+                        age = 0
+                    elif queue == "mbarrier":
+                        age = engine.barriers.phases[component - base].completed - value
+                        age = age if age < oldest else oldest + age % 2
+                    else:
+                        age = min(record.agent.closed.get(queue, 0) - value, oldest)
+                    known = knowledge.ask(component, value)
+                    fence = known
+                    if record.access.is_write and not record.access.is_async:
+                        token = fence_token(engine, record)
+                        fence = knowledge.ask(*token) if token is not None else knowledge.ask(0, NEVER)
+                    rows.append((workgroup.rank, *record.sort_key(), age, known, fence))
+        return rows
 
 
-def _knows(clock: Clock, component: int, value: int) -> bool:
-    return len(clock) > component and clock[component] >= value
+def _turn(agent: Agent) -> tuple[int, int, int, int] | None:
+    """The innermost stretch that a strand has to do again: which, and how often."""
+    for depth in range(len(agent.frames) - 1, -1, -1):
+        frame = agent.frames[depth]
+        if frame.left > 1:
+            return agent.number, depth, frame.loop, frame.left
+    return None

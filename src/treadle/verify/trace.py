@@ -7,17 +7,18 @@ matter and whose carried values come back repeats from there on, so that long lo
 from collections.abc import Callable, Mapping
 
 from treadle.dialects import pipe, sync, tile
-from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.effects import HasEffects
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
-from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, addresses, copied_bytes, number_of, part_of, queue_of
-from treadle.verify.events import Access, Event, LoopNode, Node, RolesNode, Trace, compress
+from treadle.verify.conditions import Conditions
+from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, number_of, queue_of, with_flags
+from treadle.verify.events import Event, LoopNode, Node, RolesNode, Trace, compress
 from treadle.verify.findings import unverifiable
-from treadle.verify.program import Program, is_async_queue, is_elected, pointer_of
-from treadle.verify.regions import Box, Region
-from treadle.verify.scalars import constant_value, scalar_function
+from treadle.verify.footprints import Footprints
+from treadle.verify.program import Program, is_async_queue, is_elected, is_first_axis, pointer_of
+from treadle.verify.scalars import Function, constant_value, scalar_function, width_of
 
 Step = Callable[[], None]
 MAX_ITERATIONS = 1 << 20
@@ -33,27 +34,35 @@ class Tracer:
         self._out: list[int] = []
         self._nodes: list[Node] = []
         self._ids: dict[object, int] = {}
-        self._regions: dict[object, Region] = {}
-        self._group = 0
-        self._forced: Mapping[int, bool] = {}
+        self._footprints = Footprints(program, lambda value: self._env[self._at(value)])
+        self._group = self._rank = 0
+        self._forced: Mapping[object, bool] = {}
         self._trips: dict[int, int] = {}
-        self.open_branches: set[int] = set()
+        self.conditions = Conditions()
+        self.open_branches: dict[object, None] = {}
         self.branches: set[tuple[int, bool]] = set()
         self._unknown_at = [[self._at(value) for value in program.same_as(unknown)] for unknown in program.unknowns]
         self._steps = self._block(program.kernel.body.block)
 
-    def run(self, unknowns: tuple[int, ...], forced: Mapping[int, bool] | None = None) -> Trace:
-        """The trace where the program's unknowns have these values; `forced` says how branches on unknown conditions go."""
+    def run(self, unknowns: tuple[int, ...], forced: Mapping[object, bool] | None = None) -> Trace:
+        """The trace where the program's unknowns have these values; `forced` says which way conditions go, by their keys.
+
+        The workgroups of a cluster are neighbours along the first axis: their ids are the value given for it, but for their rank.
+        """
         self._forced = forced or {}
-        self._out = []
-        self._group = 0
         self._trips = {}
-        for places, value in zip(self._unknown_at, unknowns, strict=True):
-            for at in places:
-                self._env[at] = value
-        for step in self._steps:
-            step()
-        return Trace(self._nodes, tuple(self._out), self._trips)
+        roots: list[tuple[int, ...]] = []
+        for rank in range(self.program.cluster):
+            self._out = []
+            self._group, self._rank = 0, rank
+            for known, places, value in zip(self.program.unknowns, self._unknown_at, unknowns, strict=True):
+                mine = value - value % self.program.cluster + rank if is_first_axis(known) else value
+                for at in places:
+                    self._env[at] = mine
+            for step in self._steps:
+                step()
+            roots.append(tuple(self._out))
+        return Trace(self._nodes, tuple(roots), self._trips)
 
     # --- nodes
 
@@ -88,15 +97,21 @@ class Tracer:
                 return [self._slot(op)]
             case sync.MbarrierSlotOp():
                 return [self._mbarrier_slot(op)]
+            case pipe.PartOp():
+                return [self._part(op)]
             case sync.MbarrierAllocOp():
                 self._env[self._at(op.result)] = MbarrierRef(self.program.mbarriers.base[op], op.slot_count())
-                return []
+                return self._event(op) if self.program.cluster > 1 else []
             case tile.AllocOp():
-                self._env[self._at(op.result)] = BufferRef(self.program.buffers[op.result], ())
+                rank = len(tile.memref_type(op.result).get_shape())
+                self._env[self._at(op.result)] = BufferRef(self.program.buffers[op.result], (), (0,) * rank)
                 return []
             case pipe.GroupIdOp():
                 at = self._at(op.result)
                 return [lambda: self._set(at, self._group)]
+            case pipe.ClusterRankOp():
+                at = self._at(op.result)
+                return [lambda: self._set(at, self._rank)]
             case tile.ProgramIdOp() | scf.YieldOp():
                 return []
             case _ if op.regions and not isinstance(op, tile.ReduceOp):
@@ -119,6 +134,8 @@ class Tracer:
             return []
         function = scalar_function(op)
         operands = tuple(self._at(v) for v in op.operands)
+        if width_of(op.results[0].type) == 1:
+            return [self._condition(op, function, operands)]
         if function is None:
             return []
         if len(operands) == 2:
@@ -139,6 +156,22 @@ class Tracer:
                 env[at] = None
 
         return [compute]
+
+    def _condition(self, op: Operation, function: Function | None, operands: tuple[int, ...]) -> Step:
+        """A truth value: what it is forced to be, else computed; equal conditions are forced alike."""
+        at, env, known = self._at(op.results[0]), self._env, self.conditions.of(op.results[0])
+
+        def decide() -> None:
+            forced = self._forced.get(known.key) if self._forced else None
+            if forced is not None:
+                env[at] = int(forced != known.is_negated)
+                return
+            try:
+                env[at] = function(*(env[v] for v in operands)) if function is not None else None
+            except (TypeError, ZeroDivisionError):
+                env[at] = None
+
+        return decide
 
     # --- control flow
 
@@ -213,7 +246,7 @@ class Tracer:
 
     def _branch(self, op: scf.IfOp) -> Step:
         index, env = self.program.index[op], self._env
-        condition = self._at(op.cond)
+        condition, key = self._at(op.cond), self.conditions.of(op.cond).key
         ways: list[tuple[list[Step], tuple[list[tuple[int, int]], int | None]]] = []
         for which, region in enumerate(op.regions):
             if region.blocks:
@@ -225,9 +258,9 @@ class Tracer:
 
         def run() -> None:
             known = env[condition]
-            if known is None or index in self._forced:
-                self.open_branches.add(index)
-                known = self._forced.get(index, True)
+            if known is None:
+                self.open_branches[key] = None
+                known = True
             self.branches.add((index, bool(known)))
             steps, moves = ways[0 if known else 1]
             for step in steps:
@@ -271,8 +304,25 @@ class Tracer:
                     raise unverifiable(op, "its slot depends on values that are not known before the kernel runs")
                 if any(not 0 <= s < limit for s, limit in zip(slots, shape, strict=False)):
                     raise unverifiable(op, f"slot {slots} of a buffer that has {list(shape[: len(slots)])}")
-                found = known[key] = BufferRef(base.buffer, (*base.slots, *slots))
+                picked = [c + s for c, s in zip(base.corner, slots, strict=False)]
+                found = known[key] = BufferRef(base.buffer, (*base.slots, *picked), base.corner[len(slots) :])
             env[at] = found
+
+        return run
+
+    def _part(self, op: pipe.PartOp) -> Step:
+        env, at, source, index = self._env, self._at(op.result), self._at(op.source), self._at(op.index)
+        axis, count = op.axis.value.data, op.count.value.data
+        extent = tile.memref_type(op.result).get_shape()[axis]
+
+        def run() -> None:
+            base, part = env[source], env[index]
+            if not isinstance(base, BufferRef) or not isinstance(part, int):
+                raise unverifiable(op, "its part depends on values that are not known before the kernel runs")
+            if not 0 <= part < count:
+                raise unverifiable(op, f"part {part} of {count}")
+            corner = tuple(c + part * extent if at == axis else c for at, c in enumerate(base.corner))
+            env[at] = BufferRef(base.buffer, base.slots, corner)
 
         return run
 
@@ -302,6 +352,8 @@ class Tracer:
         kind = KINDS.get(op.name, "access")
         if kind == "access" and not (uses or defines or memory):
             return self._scalar(op) if not isinstance(op, HasEffects) else []
+        if isinstance(op, sync.MbarrierAllocOp):
+            return [lambda: self._out.append(self._intern(index, lambda: Event(kind, op, index)))]
         resources = [self._at(e.resource) if is_shared(e.resource.type) else -1 for e in memory]
         offsets = [self._at(v) for e in memory for v in (e.slice.offsets if e.slice else ()) if isinstance(v, SSAValue)]
         barrier = next((self._at(v) for v in op.operands if isinstance(v.type, sync.MbarrierType)), -1)
@@ -309,7 +361,7 @@ class Tracer:
         values = [r for r in resources if r >= 0] + ([barrier] if barrier >= 0 else []) + ([parity] if parity >= 0 else []) + offsets
 
         def make() -> Node:
-            accesses = tuple(self._access(op, e, env[at] if at >= 0 else None) for e, at in zip(memory, resources, strict=True))
+            accesses = tuple(self._footprints.access(op, e, env[at] if at >= 0 else None) for e, at in zip(memory, resources, strict=True))
             mbarrier = -1
             if barrier >= 0:
                 place = env[barrier]
@@ -320,14 +372,7 @@ class Tracer:
             if not isinstance(number, int):
                 raise unverifiable(op, "its parity depends on values that are not known before the kernel runs")
             event = Event(kind, op, index, accesses, uses, chained, defines, (), queue_of(op, effects), number, mbarrier, is_elected(op))
-            event.is_read_wait = isinstance(op, sync.WaitOp) and op.read is not None
-            event.is_bare = isinstance(op, sync.BarrierOp) and op.bare is not None
-            event.is_arrive = isinstance(op, sync.NamedBarrierOp) and op.arrive is not None
-            if isinstance(op, sync.BarrierOp) and op.groups is not None:
-                event.groups = tile.ints(op.groups)
-            if isinstance(op, tile.CopyOp):
-                event.number = copied_bytes(op)
-            return event
+            return with_flags(event)
 
         if not values:
             node: list[int] = []
@@ -343,47 +388,6 @@ class Tracer:
             self._out.append(self._intern((index, tuple([env[v] for v in values])), make))
 
         return [run]
-
-    def _access(self, op: Operation, effect: Effect, place: object) -> Access:
-        program = self.program
-        queue = "mbarrier" if effect.completion == "mbarrier" else effect.queue
-        is_local = isinstance(op, tile.LocalLoadOp | tile.LocalStoreOp)
-        if is_local and program.local_queue:
-            queue = program.local_queue
-        region = self._shared_region(effect, place) if isinstance(place, BufferRef) else self._global_region(effect)
-        part = part_of(op, effect, region)
-        return Access(region, effect.access == "write", effect.proxy == "async", queue, part, is_local)
-
-    def _shared_region(self, effect: Effect, place: BufferRef) -> Region:
-        buffer, slots = place
-        inner = buffer.layout.shape[len(slots) :]
-        if effect.slice is None:
-            corner, extents = (0,) * len(inner), inner
-        else:
-            corner, extents = tuple(o if isinstance(o, int) else 0 for o in effect.slice.offsets), effect.slice.extents
-        box: Box = (*((s, s + 1) for s in slots), *((o, o + e) for o, e in zip(corner, extents, strict=True)))
-        key = (buffer, box, slots)
-        if key not in self._regions:
-            self._regions[key] = Region(buffer, box, slots)
-        return self._regions[key]
-
-    def _global_region(self, effect: Effect) -> Region:
-        view = effect.resource.owner
-        if not isinstance(view, tile.ViewOp) or effect.slice is None:
-            raise InternalError("an access to a global array without a view")
-        offsets = [o if isinstance(o, int) else self._env[self._at(o)] for o in effect.slice.offsets]
-        if any(not isinstance(o, int) for o in offsets):
-            box: Box = ((-(1 << 62), 1 << 62),) * (len(offsets) if view.pointer in self.program.single_view else 1)
-        else:
-            spans = [(o, o + e) for o, e in zip(offsets, effect.slice.extents, strict=True) if isinstance(o, int)]
-            if view.pointer in self.program.single_view:
-                box = tuple(spans)
-            else:
-                box = (addresses(view, spans),)
-        key = (view.pointer, box)
-        if key not in self._regions:
-            self._regions[key] = Region(view.pointer, box)
-        return self._regions[key]
 
 
 def _shortened(left: int, period: int) -> int:

@@ -1,0 +1,105 @@
+"""The workgroups of a cluster: their memories, who is at work in them, when peers may reach them. See docs/schedule.md, "Clusters"."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from treadle.verify.clocks import Agent, Clock, join, reached
+from treadle.verify.events import Event
+from treadle.verify.memory import Memory
+
+if TYPE_CHECKING:
+    from treadle.verify.engine import Engine
+
+
+@dataclass(slots=True, eq=False)
+class Workgroup:
+    """One workgroup of a run. `active`: its strands at work, those of its roles or those outside (`main`).
+
+    `started`: the strand and its time when it last allocated mbarriers. `touches`: the last arrival of each strand of a peer.
+    """
+
+    rank: int
+    memory: Memory
+    main: list[Agent]
+    roles: list[Agent]
+    active: list[Agent]
+    started: tuple[int, int] = (-1, 0)
+    touches: dict[int, tuple[int, Agent, Event, int]] = field(default_factory=dict[int, tuple[int, Agent, Event, int]])
+
+    @property
+    def is_in_roles(self) -> bool:
+        """Whether its roles run."""
+        return self.active is not self.main
+
+    def known(self) -> Clock:
+        """What its warps know together."""
+        found: Clock = []
+        for agent in self.main:
+            join(found, agent.clock)
+        return found
+
+
+def allocate(engine: "Engine", agent: Agent, event: Event) -> bool:
+    """A strand's mbarriers are there."""
+    workgroup = engine.workgroups[agent.strand.rank]
+    now = agent.tick()
+    if agent is workgroup.main[0]:
+        workgroup.started = (agent.number, now)
+        for _, peer, touch, _ in workgroup.touches.values():
+            _report_start(engine, peer, touch, workgroup)
+    return True
+
+
+def reach(engine: "Engine", agent: Agent, event: Event, rank: int) -> None:
+    """A strand reaches into a peer: it has to know that the peer is ready."""
+    target = engine.workgroups[rank]
+    number, time = target.started
+    if number < 0 or not reached(agent.clock, number, time):
+        _report_start(engine, agent, event, target)
+    target.touches[agent.number] = (agent.at(agent.number), agent, event, agent.iteration())
+
+
+def _report_start(engine: "Engine", agent: Agent, event: Event, target: Workgroup) -> None:
+    place = engine.place(agent, event)
+    engine.report(
+        "V5",
+        f"{event.op.name} reaches workgroup {target.rank}, whose mbarriers may not be there yet",
+        agent,
+        event,
+        memory=f"mbarriers of workgroup {target.rank}",
+        missing="a sync.cluster_barrier after the mbarriers are allocated, before the first operation on a peer",
+        steps=(place.describe() + ": executed", f"workgroup {target.rank}: allocates its mbarriers"),
+    )
+
+
+def check_end(engine: "Engine", workgroup: Workgroup) -> None:
+    """Report what may still touch a workgroup's memory when it ends."""
+    known, of = workgroup.known(), workgroup.memory.name
+    whole = "the workgroup" if of else "the kernel"
+    for record in workgroup.memory.unfinished(known):
+        where = record.access.region.describe() + of
+        engine.report(
+            "V2",
+            f"{whole} may end while {record.event.op.name} still works on {where}",
+            record.agent,
+            record.event,
+            memory=where,
+            missing=f"a wait for the operation before {whole} ends",
+            iteration=record.iteration,
+            steps=(engine.place(record.agent, record.event, record.iteration).describe() + ": issued", f"{whole} ends"),
+        )
+    for number, (time, agent, event, iteration) in workgroup.touches.items():
+        if not reached(known, number, time):
+            engine.report(
+                "V2",
+                f"workgroup {workgroup.rank} may end before {event.op.name} of a peer reaches its mbarriers",
+                agent,
+                event,
+                memory=f"mbarriers of workgroup {workgroup.rank}",
+                missing="a sync.cluster_barrier before the kernel ends, or a wait for the phase that the arrival completes",
+                iteration=iteration,
+                steps=(
+                    f"workgroup {workgroup.rank}: ends",
+                    engine.place(agent, event, iteration).describe() + ": reaches memory that is gone",
+                ),
+            )
