@@ -23,7 +23,9 @@ class CompileOptions:
     `warps`: warps along m and n of a contraction's tile, empty for the compiler's choice.
     `stages`: stages of pipelined loops (see set-pipeline): 1 for none, 0 for the compiler's choice.
     `roles`: contractions may give copying and computing to different warps where the machine's rules allow.
-    `ring`: slots of the ring between warps that copy and warps that compute, 0 for no such roles; `groups`: how many groups compute.
+    `ring`: slots of the ring between warps that copy and warps that compute, 0 for no such roles; `groups`: how many groups compute a
+    tile; `turns`: how many sets of them take tiles in turn; `pending`: groups of matrix instructions left in flight (0 or 1).
+    `raster`: rows of tiles walked together for reuse in the cache, 0 for the compiler's choice.
 
     Raises ValueError for an unknown word.
     """
@@ -37,6 +39,9 @@ class CompileOptions:
     roles: bool = True
     ring: int = 0
     groups: int = 1
+    turns: int = 1
+    pending: int = 0
+    raster: int = 0
 
     def __post_init__(self) -> None:
         for name, words in CHOICES.items():

@@ -55,7 +55,8 @@ def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
     m, n, k = (*options.tile, 0, 0, 0)[:3]
     warps_m, warps_n = (*options.warps, 0, 0)[:2]
     numerics = (options.f32_precision, options.fp8_accumulation)
-    config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, options.groups, options.ring, options.roles)
+    roles = (options.groups, options.ring, options.roles, options.turns, options.pending, options.raster)
+    config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, *roles)
     return (
         config,  # all choices in one place, before anything is rewritten
         ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right

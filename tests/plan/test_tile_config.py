@@ -10,14 +10,11 @@ from treadle.machine import known_targets, target_spec
 from treadle.plan.tile_config import (
     AxisShape,
     ContractionShape,
-    ResultShape,
     contraction_tile,
     contraction_types,
     next_power_of_two,
     pointwise_tile,
     reduction_tile,
-    role_tile,
-    staging_bytes,
 )
 
 SIZES = st.one_of(st.none(), st.integers(1, 100_000))
@@ -93,29 +90,3 @@ def test_a_transpose_tiles_both_unit_stride_axes_and_a_side_input_does_not() -> 
     assert pointwise_tile(transposing, 4, spec)[0] == (64, 64)
     streaming = (AxisShape(1000, False, 4_000, 0), AxisShape(1000, False, 4_000_000, 4_000_000))
     assert pointwise_tile(streaming, 4, spec)[0][1] == 1024
-
-
-@given(m=SIZES, n=SIZES, k=SIZES, result_bytes=st.sampled_from([1, 2, 4]), in_bulk=st.booleans())
-def test_role_tiles_fit_shared_memory_and_registers(m: int, n: int, k: int, result_bytes: int, in_bulk: bool) -> None:
-    spec = target_spec("sm_90a")
-    row = spec.instruction("wgmma_m64k16_f32_bf16_bf16")
-    tile = role_tile(row, ContractionShape(1, m, n, k), spec, 2, (ResultShape(result_bytes, in_bulk),))
-    assert tile is not None and tile.slots >= 2
-    ring = tile.slots * (tile.groups * tile.m + tile.n) * tile.k * 2
-    staging = staging_bytes([ResultShape(result_bytes, in_bulk)], tile.m, tile.n)
-    assert ring + tile.groups * staging <= spec.shared_bytes_per_workgroup
-    assert tile.m * tile.n // (tile.warps * spec.subgroup_size) <= 128
-
-
-def test_role_tiles_by_waves() -> None:
-    spec = target_spec("sm_90a")
-    row = spec.instruction("wgmma_m64k16_f32_bf16_bf16")
-
-    def chosen(m: int, n: int, k: int) -> tuple[int, int]:
-        tile = role_tile(row, ContractionShape(1, m, n, k), spec, 2, (ResultShape(2, True),))
-        assert tile is not None
-        return tile.m * tile.groups, tile.n
-
-    assert chosen(8192, 8192, 8192) == (128, 256)
-    assert chosen(2048, 2048, 2048) == (128, 256), "128 tiles fill the 132 units once"
-    assert chosen(512, 512, 512)[1] < 256, "two tiles would leave the machine idle"

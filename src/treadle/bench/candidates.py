@@ -11,15 +11,17 @@ from treadle.errors import NOTHING_TO_TUNE, TreadleError
 from treadle.frontends import mlir
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import run_passes
-from treadle.machine import MatrixInstruction, TargetSpec, target_spec
+from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
-from treadle.plan.tile_config import ContractionShape, RoleTile, contraction_cost, role_cost, tiles_for
+from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, role_cost, role_tiles
+from treadle.plan.tile_config import ContractionShape, contraction_cost, tiles_for
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 
 UNKNOWN_EXTENT = 4096
-DEEPEST_RING = 8
-BARRIER_BYTES = 2048
+VARIED = 2
+"""So many of the best tiles are tried in variants."""
+MOST_ROWS_TOGETHER = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,34 +88,45 @@ def candidates(problem: Problem, target: str, base: CompileOptions, count: int) 
     return found
 
 
-def role_pool(row: MatrixInstruction, spec: TargetSpec, operand_bytes: int, result_bytes: int) -> list[RoleTile]:
-    """Tiles of role kernels, a wider choice than the picker's: every width of whole 128-byte boxes, rings as deep as shared memory allows.
+def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
+    """The best tiles by the model, each of the first few followed by its variants.
 
-    Room for the result on its way out is an estimate (two boxes a group): what does not fit after all fails to compile, and is dropped.
+    Results are taken to leave in boxes: a tile that does not fit after all fails to compile, and is dropped.
     """
-    k, box = 128 // operand_bytes, 128 // result_bytes
-    found: list[RoleTile] = []
-    for groups in (2, 1):
-        for n in range(row.n // box * box, 63, -box):
-            staging = groups * min(2, -(-n // box)) * row.m * 128
-            slot = (groups * row.m + n) * k * operand_bytes
-            slots = min(DEEPEST_RING, (spec.shared_bytes_per_workgroup - staging - BARRIER_BYTES) // slot)
-            if slots >= 2 and n % max(row.n_step, 8) == 0:
-                found.append(RoleTile(row.m, n, k, row.warps, groups, slots))
+    if problem.instruction == "fma" or spec.bulk_tensor is None or spec.instruction(problem.instruction).operands != "shared":
+        return []
+    row = spec.instruction(problem.instruction)
+    asked = RoleProblem(row, problem.shape, problem.operand_bytes, (ResultShape(problem.result_bytes, True),), row.n_step)
+    ranked = sorted(role_tiles(asked, spec), key=lambda tile: role_cost(tile, asked, spec))
+    found: list[CompileOptions] = []
+    for number, tile in enumerate(ranked):
+        variants = _variants(tile) if number < VARIED else [tile]
+        found += [_options(base, variant) for variant in variants]
     return found
 
 
-def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
-    if problem.instruction == "fma" or spec.bulk_tensor is None or spec.instruction(problem.instruction).operands != "shared":
-        return []
-    tiles = role_pool(spec.instruction(problem.instruction), spec, problem.operand_bytes, problem.result_bytes)
-    ranked = sorted(tiles, key=lambda tile: role_cost(tile, problem.shape, spec, problem.operand_bytes))
-    return [replace(base, tile=(t.m, t.n, t.k), warps=(t.warps, 1), ring=t.slots, groups=t.groups) for t in ranked]
+def _variants(tile: RoleTile) -> list[RoleTile]:
+    """The tile, and the same walked and waited for otherwise."""
+    rasters = [raster for raster in (2 * tile.raster, tile.raster // 2) if 1 <= raster <= MOST_ROWS_TOGETHER]
+    return [tile, replace(tile, pending=1 - tile.pending), *(replace(tile, raster=raster) for raster in rasters)]
+
+
+def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
+    return replace(
+        base,
+        tile=(tile.m, tile.n, tile.k),
+        warps=(tile.warps, 1),
+        ring=tile.slots,
+        groups=tile.groups,
+        turns=tile.turns,
+        pending=tile.pending,
+        raster=tile.raster,
+    )
 
 
 def _plain_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
     instruction = None if problem.instruction == "fma" else spec.instruction(problem.instruction)
     tiles = sorted(tiles_for(instruction, spec, problem.operand_bytes), key=lambda tile: contraction_cost(tile, problem.shape, spec))
     depths = (0, 1) if base.stages == 1 else (base.stages,)
-    plain = replace(base, ring=0, groups=1)
+    plain = replace(base, ring=0, groups=1, turns=1, pending=0)
     return [replace(plain, tile=(t.m, t.n, t.k), warps=(t.warps_m, t.warps_n), stages=depth) for t in tiles for depth in depths]

@@ -10,13 +10,14 @@ from treadle.layout.tile_layout import TileLayout
 def slice_layout(layout: TileLayout, extents: Sequence[int]) -> TileLayout:
     """The layout of a box of `extents` (at multiples of them) of a tile: the registers that tell boxes apart are gone.
 
-    Raises `InternalError` where threads, not registers, tell the boxes apart, or a side is no whole number of boxes.
+    A side need not be a whole number of boxes: what is left is in none. Raises `InternalError` where threads, not registers, tell the boxes
+    apart, or a side is shorter than a box.
     """
     repeat: list[int] = []
     limits: list[int] = []
     for side, base, extent in zip(layout.shape, layout.base_shape, extents, strict=True):
-        if extent < 1 or side % extent:
-            raise InternalError(f"a side of {side} is no whole number of boxes of {extent}")
+        if not 1 <= extent <= side:
+            raise InternalError(f"a side of {side} has no box of {extent}")
         if extent >= base:
             if extent % base:
                 raise InternalError(f"boxes of {extent} cut base tiles of {base}")

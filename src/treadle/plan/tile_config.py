@@ -3,14 +3,14 @@
 Sizes are ints where they are static and None where only the runtime knows them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 
-_UNKNOWN_EXTENT = 4096
+UNKNOWN_EXTENT = 4096
+"""What an extent that only the runtime knows counts as."""
 _HALVES = ("f16", "bf16")
 _FP8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
 
@@ -62,20 +62,6 @@ class ContractionTile:
     def num_warps(self) -> int:
         """Warps of the workgroup."""
         return self.warps_m * self.warps_n
-
-
-@dataclass(frozen=True, slots=True)
-class RoleTile:
-    """A persistent kernel of roles: `groups` computing groups with a tile of `m` x `n` each (neighbours along m), `slots` of `k` in the
-    ring.
-    """
-
-    m: int
-    n: int
-    k: int
-    warps: int
-    groups: int
-    slots: int
 
 
 def next_power_of_two(value: int) -> int:
@@ -171,7 +157,7 @@ def narrowed(tiles: tuple[ContractionTile, ...], sums: int) -> tuple[Contraction
 
 def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: TargetSpec) -> float:
     """Relative time: rounds of workgroups over the compute units, each as long as its larger of arithmetic and operand traffic."""
-    m, n = shape.m or _UNKNOWN_EXTENT, shape.n or _UNKNOWN_EXTENT
+    m, n = shape.m or UNKNOWN_EXTENT, shape.n or UNKNOWN_EXTENT
     tiles = (shape.batch or 1) * -(-m // tile.m) * -(-n // tile.n)
     # Small tiles share a compute unit, so that one's copies hide behind another's arithmetic.
     threads = tile.num_warps * spec.subgroup_size
@@ -200,112 +186,6 @@ def contraction_tile(
     if narrow and best not in narrow:
         best = min(narrow, key=lambda tile: contraction_cost(tile, shape, spec))
     return best
-
-
-_L2_BYTES_PER_CLOCK = 46
-"""What one compute unit gets out of the L2 cache when all ask (DeepGEMM's model of Hopper: 6,150 bytes a clock for 132 units)."""
-ROLE_MARGIN_BYTES = 2048
-"""Shared memory of role kernels that is kept for barriers and alignment."""
-_TILE_OVERHEAD = 1500
-"""Clocks of a tile outside its loop that nothing hides: filling the ring, the first wait, the last stores."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResultShape:
-    """A whole tile that a kernel writes (or reads beside its operands): bytes of an element, and whether descriptor copies carry it.
-
-    `may_stay`: it is read, so whether it passes through shared memory is known only when layouts are.
-    """
-
-    element_bytes: int
-    in_bulk: bool
-    may_stay: bool = False
-
-    def boxes(self, n: int) -> int:
-        """Boxes of 128 bytes a row that `n` columns leave in; 0 where they go through the threads."""
-        box = 128 // self.element_bytes
-        return n // box if self.in_bulk and not n % box else 0
-
-
-def box_buffers(boxes: int) -> int:
-    """Buffers that boxes take in turn: one is filled while the one before leaves.
-
-    A divisor of their number, so that the turn goes on where the next tile begins: else its first box could meet the last one's buffer.
-    """
-    return next((n for n in range(2, boxes + 1) if boxes % n == 0), 1)
-
-
-def staging_bytes(results: Sequence[ResultShape], m: int, n: int) -> int:
-    """Shared memory a group needs to bring tiles of all these out: buffers that the boxes of one element size take in turn, or the whole
-    tile on its way to the threads.
-    """
-    total = 0
-    for size in {result.element_bytes for result in results}:
-        own = [result for result in results if result.element_bytes == size]
-        boxes = sum(result.boxes(n) for result in own)
-        total += box_buffers(boxes) * m * 128 if boxes else 0
-        total += sum(m * n * size for result in own if not result.boxes(n))
-    return total
-
-
-MOST_COLUMNS = 256
-"""Columns of sums that a group of warps holds: 128 registers a thread of 64 rows."""
-
-
-def role_tiles(
-    row: MatrixInstruction,
-    spec: TargetSpec,
-    operand_bytes: int,
-    results: tuple[ResultShape, ...],
-    shape: ContractionShape = ContractionShape(None, None, None, None),
-    *,
-    promoted: bool = False,
-) -> tuple[RoleTile, ...]:
-    """Tiles of role kernels that fit shared memory, with as deep a ring as does (at most 8 slots, made fewer where tiles read need
-    room). `shape` says how many contractions there are at once. `promoted`: sums are held twice.
-    """
-    k = 128 // operand_bytes
-    found: list[RoleTile] = []
-    for groups in (2, 1):
-        for n in (256, 192, 128, 64) if shape.sums == 1 else (128, 64, 32):
-            if n * shape.sums > MOST_COLUMNS:
-                continue
-            if promoted and 2 * row.m * n * shape.sums // (row.warps * spec.subgroup_size) > PROMOTED_REGISTERS:
-                continue
-            staging = groups * staging_bytes([r for r in results if not r.may_stay], row.m, n)
-            at_most = groups * staging_bytes(results, row.m, n)
-            slot = shape.operand_rows(groups * row.m, n) * k * operand_bytes
-            room = spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
-            slots = min(8, (room - staging) // slot)
-            if (room - at_most) // slot >= 2 and n % max(row.n_step, 8) == 0:
-                found.append(RoleTile(row.m, n, k, row.warps, groups, slots))
-    return tuple(found)
-
-
-def role_cost(tile: RoleTile, shape: ContractionShape, spec: TargetSpec, operand_bytes: int) -> float:
-    """Modelled clocks: rounds of tiles over the compute units, each the larger of matrix and cache time along k, plus a fixed part."""
-    m, n, k = (s or _UNKNOWN_EXTENT for s in (shape.m, shape.n, shape.k))
-    rows = tile.m * tile.groups
-    tiles = (shape.batch or 1) * -(-m // rows) * -(-n // tile.n)
-    rounds = -(-tiles // spec.compute_units)
-    # 2048 multiply-adds of 16-bit operands a clock, more of narrower ones.
-    matrix = rows * tile.n * shape.sums * tile.k * operand_bytes / 2 / 2048
-    cache = shape.operand_rows(rows, tile.n) * tile.k * operand_bytes / _L2_BYTES_PER_CLOCK
-    return rounds * (-(-k // tile.k) * max(matrix, cache) + _TILE_OVERHEAD)
-
-
-def role_tile(
-    row: MatrixInstruction,
-    shape: ContractionShape,
-    spec: TargetSpec,
-    operand_bytes: int,
-    results: tuple[ResultShape, ...],
-    *,
-    promoted: bool = False,
-) -> RoleTile | None:
-    """The candidate of least modelled cost; None where none fits."""
-    candidates = role_tiles(row, spec, operand_bytes, results, shape, promoted=promoted)
-    return min(candidates, key=lambda tile: role_cost(tile, shape, spec, operand_bytes), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +253,7 @@ def reduction_tile(axes: tuple[AxisShape, ...], spec: TargetSpec, separable: boo
         tile[main] = min(2048, next_power_of_two(axes[main].size or 2048))
         if parallel:
             inner = max(parallel, key=traffic)
-            rows = prod(a.size or _UNKNOWN_EXTENT for a in axes if not a.is_reduction)
+            rows = prod(a.size or UNKNOWN_EXTENT for a in axes if not a.is_reduction)
             wanted = max(1, min(work // tile[main], -(-rows // spec.compute_units)))
             tile[inner] = min(next_power_of_two(wanted), next_power_of_two(axes[inner].size or wanted))
     else:

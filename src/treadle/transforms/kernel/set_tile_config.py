@@ -17,20 +17,19 @@ from treadle.ir.core import Attribute, BlockArgument
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, Pass, register_pass
-from treadle.machine.spec import BulkTensorCopy, TargetSpec
+from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, TargetSpec
 from treadle.plan.expr import Expr, constant
+from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, role_tile
 from treadle.plan.tile_config import (
     AxisShape,
     ContractionShape,
     ContractionTile,
     ContractionTypes,
-    ResultShape,
     contraction_tile,
     contraction_types,
     pointwise_tile,
     promotes,
     reduction_tile,
-    role_tile,
 )
 
 NAME = "set-tile-config"
@@ -139,6 +138,29 @@ def reads_whole_tile(nest: LoopNest, access: Access) -> bool:
     return all(nest.stride_along(access, nest.axes[i]) != constant(0) for i in (rows, columns))
 
 
+def role_problem(
+    nest: LoopNest,
+    kind: Contraction,
+    row: MatrixInstruction,
+    shape: ContractionShape,
+    operand_bytes: int,
+    spec: TargetSpec,
+    promoted: bool,
+) -> RoleProblem:
+    """What a tile of a role kernel is chosen for; the kernel is one that `role_refusal` lets pass."""
+    results = tuple(result_shape(nest, a, spec) for a in nest.accesses if a.is_result) + tuple(
+        ResultShape(element_bytes(a.element), in_bulk=False, may_stay=True) for a in nest.accesses if reads_whole_tile(nest, a)
+    )
+    # An operand that is contiguous along n is copied and read in whole rows of a swizzle.
+    along_n = any(nest.stride_along(a, nest.axes[main_axis(nest, "n")]) == constant(1) for a in nest.accesses if a.input_number == kind.rhs)
+    return RoleProblem(row, shape, operand_bytes, results, 128 // operand_bytes if along_n else row.n_step, promoted)
+
+
+def _roles_text(roles: RoleTile) -> str:
+    turns = " in turn" if roles.turns > 1 else ""
+    return f"; {roles.groups * roles.turns} computing groups{turns} fed through {roles.slots} slots by a copying one"
+
+
 def _contraction_config(
     nest: LoopNest, kind: Contraction, spec: TargetSpec, options: "SetTileConfigPass"
 ) -> tuple[dict[str, Attribute], str]:
@@ -161,19 +183,17 @@ def _contraction_config(
     # Runtime sizes cost registers as threads' copies do: the same bounds and addresses.
     crowded = refused is not None or bool(dispatch.texts(nest.kernel.symbols))
     tile = contraction_tile(types, shape, spec, operand_bytes, through_registers=crowded, promoted=promoted)
-    groups, ring, why = options.groups, options.ring, ""
+    roles, why = options.asked_roles(), ""
     if options.tile_m:
         warps_m, warps_n = options.warps_m or tile.warps_m, options.warps_n or tile.warps_n
-        tile = ContractionTile(options.tile_m, options.tile_n or tile.n, options.tile_k or tile.k, warps_m, warps_n)
+        tile = ContractionTile(options.tile_m, options.tile_n or tile.n, options.tile_k or tile.k, warps_m, warps_n, options.raster or 8)
     elif options.roles:
         why = refused or ""
-        results = tuple(result_shape(nest, a, spec) for a in nest.accesses if a.is_result) + tuple(
-            ResultShape(element_bytes(a.element), in_bulk=False, may_stay=True) for a in nest.accesses if reads_whole_tile(nest, a)
-        )
-        chosen = None if why else role_tile(spec.instruction(types.instruction), shape, spec, operand_bytes, results, promoted=promoted)
+        problem = None if why else role_problem(nest, kind, spec.instruction(types.instruction), shape, operand_bytes, spec, promoted)
+        chosen = None if problem is None else role_tile(problem, spec)
         if chosen is not None:
-            tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1)
-            groups, ring = chosen.groups, chosen.slots
+            tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1, options.raster or chosen.raster)
+            roles = chosen
     config: dict[str, Attribute] = {
         "kind": builtin.StringAttr("contraction"),
         "instruction": builtin.StringAttr(types.instruction),
@@ -188,17 +208,19 @@ def _contraction_config(
         "tile_k": _int(tile.k),
         "group": _int(tile.group),
         **{f"{role}_axis": _int(i) for role, i in axes.items()},
-        **({"groups": _int(groups)} if groups > 1 else {}),
-        **({"stages": _int(ring)} if ring else {}),
+        **({"groups": _int(roles.groups)} if roles.groups > 1 else {}),
+        **({"stages": _int(roles.slots)} if roles.slots else {}),
+        **({"turns": _int(roles.turns)} if roles.slots and roles.turns > 1 else {}),
+        **({"pending": _int(roles.pending)} if roles.slots and roles.pending else {}),
         **({"promoted": _int(1)} if promoted else {}),
     }
     extents = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
-    roles = f"; {groups} computing groups fed through {ring} slots by a copying one" if ring else f"; no roles: {why}" if why else ""
+    what_roles = _roles_text(roles) if roles.slots else f"; no roles: {why}" if why else ""
     sums = f"{types.accumulator}, promoted every {tile.k} along k" if promoted else types.accumulator
     what = f"{shape.sums} contractions" if shape.sums > 1 else "contraction"
     return config, (
         f"{what} {extents}, operands {types.a} and {types.b}, sums in {sums}: tile {tile.m}x{tile.n}x{tile.k}, "
-        f"{tile.warps_m}x{tile.warps_n} warps, instruction {types.instruction}{roles}"
+        f"{tile.warps_m}x{tile.warps_n} warps, instruction {types.instruction}{what_roles}"
     )
 
 
@@ -226,7 +248,7 @@ class SetTileConfigPass(Pass):
     """`target` names the machine; `tile_m` and so on override the choice for contractions (0: choose).
 
     `groups`: groups of warps in a workgroup, each with a tile of its own; `ring`: slots between copying and computing roles (0: no
-    roles). `roles`: form roles wherever the rules allow.
+    roles); `turns`, `pending`: see `RoleTile`. `roles`: form roles wherever the rules allow. `raster`: rows of tiles walked together.
     """
 
     name = "set-tile-config"
@@ -241,6 +263,13 @@ class SetTileConfigPass(Pass):
     groups: int = 1
     ring: int = 0
     roles: bool = True
+    turns: int = 1
+    pending: int = 0
+    raster: int = 0
+
+    def asked_roles(self) -> RoleTile:
+        """The roles that the options ask for where they name a tile; no slots: none."""
+        return RoleTile(self.tile_m, self.tile_n, self.tile_k, 0, self.groups, self.ring, self.turns, self.pending)
 
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         spec = machine.target_spec(self.target)

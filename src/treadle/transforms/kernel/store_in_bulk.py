@@ -2,12 +2,13 @@
 
 Level: tile. Reads: a tile.store whose value was just brought into another layout through shared memory, or stored as it is; the view's
 facts; the
-machine's bulk copies. Writes: the tile cut into boxes as wide as the widest swizzle, each put into one of two buffers and sent with
-tile.copy_out; boxes of one shape share the buffers, whatever result they belong to.
+machine's bulk copies. Writes: the tile cut into boxes as wide as the widest swizzle (what is left of a row: as wide as narrower ones), each
+put into one of two buffers and sent with tile.copy_out; boxes of one shape share the buffers, whatever result they belong to.
 Leaves alone: kernels without roles; stores whose view breaks a rule of bulk copies (a remark names it).
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -22,8 +23,8 @@ from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout, swizzled
 from treadle.layout.slicing import slice_layout
 from treadle.machine import TargetSpec
+from treadle.plan.role_tiles import box_buffers, box_widths
 from treadle.plan.staging import bulk_refusal
-from treadle.plan.tile_config import box_buffers
 from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, config_int, erase_if_unused, insert_before, is_tile
 
 NAME = "store-in-bulk"
@@ -126,36 +127,46 @@ class Ring:
         return (self.filled - 1) % tile.memref_type(self.alloc.result).get_shape()[0]
 
 
-def box_type(store: tile.StoreOp, spec: TargetSpec) -> builtin.TensorType[Attribute]:
-    """The boxes that a store's tile is cut into. Raises InternalError where its layout does not allow them."""
+BoxType = builtin.TensorType[Attribute]
+
+
+def box_types(store: tile.StoreOp, spec: TargetSpec) -> tuple[BoxType, ...]:
+    """The boxes that the rows of a store's tile are cut into, in order. Raises InternalError where its layout does not allow them."""
     value, _ = stored_value(store)
     kind, layout = tile.tile_type(value), tile.layout_of(value)
     if spec.bulk_tensor is None or layout is None:
         raise InternalError("store-in-bulk after assign-layouts only")
     rows, columns = kind.get_shape()
-    width = min(columns, max(spec.bulk_tensor.swizzle_bytes) // element_bytes(kind.element_type))
-    slice_layout(layout, (rows, width))
-    return builtin.TensorType(kind.element_type, (rows, width))
+    widths = box_widths(columns, element_bytes(kind.element_type), spec.bulk_tensor.swizzle_bytes)
+    if widths is None:
+        raise InternalError(f"{columns} columns are no whole number of the narrowest boxes")
+    for width in widths:
+        slice_layout(layout, (rows, width))
+    return tuple(builtin.TensorType(kind.element_type, (rows, width)) for width in widths)
 
 
-def make_ring(stores: Sequence[tile.StoreOp], kind: builtin.TensorType[Attribute]) -> Ring:
-    """The buffers for the boxes `kind` of all these stores, in front of the first."""
-    rows, width = kind.get_shape()
-    boxes = sum(tile.tile_type(store.value).get_shape()[1] // width for store in stores)
-    size = element_bytes(kind.element_type)
-    box = swizzled((rows, width), (1, 0), size, width * size)
-    buffers = box_buffers(boxes)
-    alloc = tile.AllocOp(tile.shared_buffer_type((buffers, rows, width), kind.element_type, box.stacked(buffers)))
-    insert_before(stores[0], alloc)
-    return Ring(alloc, box)
+def make_rings(by_store: Mapping[tile.StoreOp, Sequence[BoxType]]) -> dict[BoxType, Ring]:
+    """The buffers for all boxes of all stores, in front of the first."""
+    boxes = Counter(kind for kinds in by_store.values() for kind in kinds)
+    rings: dict[BoxType, Ring] = {}
+    for kind, count in boxes.items():
+        rows, width = kind.get_shape()
+        size = element_bytes(kind.element_type)
+        box = swizzled((rows, width), (1, 0), size, width * size)
+        buffers = box_buffers(count)
+        alloc = tile.AllocOp(tile.shared_buffer_type((buffers, rows, width), kind.element_type, box.stacked(buffers)))
+        insert_before(next(iter(by_store)), alloc)
+        rings[kind] = Ring(alloc, box)
+    return rings
 
 
-def _rewrite(store: tile.StoreOp, ring: Ring, width: int) -> None:
+def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxType, Ring]) -> None:
     value, old = stored_value(store)
-    columns = tile.tile_type(value).get_shape()[1]
     boxes = Boxes(store)
     inner = tile.ints(store.dims)[-1]
-    for at in range(0, columns, width):
+    at = 0
+    for kind in kinds:
+        ring, width = rings[kind], kind.get_shape()[1]
         part = boxes.of(value, at, width)
         place = arith.ConstantOp(builtin.IntegerAttr(ring.next_slot(), builtin.IndexType()))
         slot = pipe.SlotOp(ring.alloc.result, [place.result], ring.box)
@@ -171,6 +182,7 @@ def _rewrite(store: tile.StoreOp, ring: Ring, width: int) -> None:
             offset,
             tile.CopyOutOp(slot.result, store.view, offsets, tile.ints(store.dims), path="bulk_tensor"),
         )
+        at += width
     store.detach()
     store.erase()
     for op in old:
@@ -192,17 +204,16 @@ class StoreInBulkPass(KernelPass):
         """Rewrite the stores of one kernel."""
         if not config_int(kernel, "stages", 0):
             return
-        by_box: dict[builtin.TensorType[Attribute], list[tile.StoreOp]] = {}
+        by_store: dict[tile.StoreOp, tuple[BoxType, ...]] = {}
         for store in [op for op in kernel.body.block.ops if isinstance(op, tile.StoreOp)]:
             try:
                 reason = refusal(store, spec)
                 if reason is None:
-                    by_box.setdefault(box_type(store, spec), []).append(store)
+                    by_store[store] = box_types(store, spec)
             except InternalError as error:
                 reason = str(error)
             text = "stored by descriptor copies" if reason is None else f"stored by the threads: {reason}"
             remarks.emit("decision" if reason is None else "refusal", NAME, kernel.sym_name.data, text, location_of(store))
-        for kind, stores in by_box.items():
-            ring = make_ring(stores, kind)
-            for store in stores:
-                _rewrite(store, ring, kind.get_shape()[1])
+        rings = make_rings(by_store)
+        for store, kinds in by_store.items():
+            _rewrite(store, kinds, rings)

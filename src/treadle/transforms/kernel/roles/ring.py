@@ -7,7 +7,7 @@ from treadle.ir.builtin import IntegerAttr, i32
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import arith
 from treadle.machine import TargetSpec
-from treadle.plan.tile_config import ROLE_MARGIN_BYTES
+from treadle.plan.role_tiles import ROLE_MARGIN_BYTES
 from treadle.transforms.kernel.allocate_shared import buffer_bytes
 from treadle.transforms.kernel.roles.parts import Parts
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
