@@ -5,17 +5,16 @@ running: names that are used exist, expressions use symbols of `dims` only, offs
 """
 
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from treadle import errors
 from treadle.errors import TreadleError
 from treadle.manifest_reader import Reader
 from treadle.plan.expr import Expr
+from treadle.records import Record
 
 Size: TypeAlias = int | Expr
 Role = Literal["input", "output", "temporary", "constant"]
@@ -31,8 +30,7 @@ MANIFEST_FILE: Final = "manifest.json"
 ARG_BYTES: Final[Mapping[ArgKind, int]] = {"pointer": 8, "i32": 4, "i64": 8, "f32": 4, "tensor_map": 128}
 
 
-@dataclass(frozen=True, slots=True)
-class Dim:
+class Dim(Record):
     """Where a symbol's value comes from: the extent of `axis` of the input number `input`, or, for `axis` = -1 - k, its stride of axis k.
 
     Strides are in elements.
@@ -42,8 +40,7 @@ class Dim:
     axis: int
 
 
-@dataclass(frozen=True, slots=True)
-class TensorRecord:
+class TensorRecord(Record):
     """An input or output. `dtype` is the MLIR name (f16, bf16, f8E4M3FN, i8, ..), `strides` are in elements."""
 
     name: str
@@ -53,8 +50,7 @@ class TensorRecord:
     buffer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(Record):
     """Device memory; `align` is what kernels rely on; a constant's contents are in `file`; `zero` asks for zeros at the start."""
 
     name: str
@@ -65,16 +61,14 @@ class Buffer:
     zero: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class KernelArg:
+class KernelArg(Record):
     """One argument: its kind and its byte offset in the argument block."""
 
     kind: ArgKind
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Record):
     """A kernel: `symbol` in the file `binary`; `shared_bytes` is the dynamic part only. `facts` is free information for people."""
 
     name: str
@@ -85,26 +79,23 @@ class Kernel:
     shared_bytes: int
     kernarg_bytes: int
     args: tuple[KernelArg, ...]
-    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    facts: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class PointerValue:
+class PointerValue(Record):
     """The address `byte_offset` bytes into a buffer."""
 
     buffer: str
     byte_offset: Size = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarValue:
+class ScalarValue(Record):
     """A number passed by value; a float only for kind f32."""
 
     value: Size | float
 
 
-@dataclass(frozen=True, slots=True)
-class TensorMapValue:
+class TensorMapValue(Record):
     """A tensor map over a buffer, 128 bytes by value. Dimensions innermost first; the innermost stride is one element, not listed."""
 
     buffer: str
@@ -123,8 +114,7 @@ class TensorMapValue:
 ArgValue: TypeAlias = PointerValue | ScalarValue | TensorMapValue
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Record):
     """One launch of a kernel; skipped where a grid extent is 0."""
 
     kernel: str
@@ -132,8 +122,7 @@ class Launch:
     args: tuple[ArgValue, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Record):
     """`left relation right` must hold for the sizes of a call; `message` says what is wrong where it does not."""
 
     left: Size
@@ -142,8 +131,7 @@ class Check:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Record):
     """Everything a launcher needs beside the binaries."""
 
     treadle: str
@@ -204,7 +192,7 @@ def _plain(value: Any) -> Any:
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    return {name: _plain(getattr(record, name)) for name in record.__dataclass_fields__}
+    return {name: _plain(getattr(record, name)) for name in record.record_names}
 
 
 # reading
@@ -299,8 +287,7 @@ def _value(r: Reader) -> ArgValue:
 def _tensor_map(r: Reader) -> TensorMapValue:
     global_dim = r.sizes("global_dim")
     rank = len(global_dim)
-    names = (*TensorMapValue.__dataclass_fields__,)
-    r.only(*names)
+    r.only(*TensorMapValue.record_names)
     return TensorMapValue(
         buffer=r.text("buffer"),
         dtype=r.text("dtype"),
@@ -347,6 +334,9 @@ def _check_names(m: Manifest, r: Reader) -> None:
 
 def write(folder: str | Path, manifest: Manifest, binaries: Mapping[str, bytes], constants: Mapping[str, bytes] | None = None) -> Path:
     """Write an artifact folder at once: it is complete when it appears, and an old one is replaced. Raises TR902, TR931."""
+    import shutil  # readers start without these
+    import tempfile
+
     if manifest.target == "sim":
         raise TreadleError(errors.MANIFEST, place="manifest.target", reason="a program for the simulator has no artifact")
     place, files = Path(folder), {**binaries, **(constants or {})}

@@ -5,12 +5,12 @@ Every error a user can meet has an `Entry` here: a stable code, the text, and wh
 7xx arguments, 8xx command line, 9xx files and cache.
 """
 
-from dataclasses import dataclass
 from typing import NoReturn
 
+from treadle.records import Record
 
-@dataclass(frozen=True, slots=True)
-class SourceLocation:
+
+class SourceLocation(Record):
     """A place in the user's text: `line` and `column` count from 1, 0 where unknown."""
 
     file: str
@@ -21,8 +21,7 @@ class SourceLocation:
         return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Record):
     """One catalogue entry; `text` and `fix` are format strings over the fields given to `TreadleError`."""
 
     code: str

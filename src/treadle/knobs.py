@@ -6,18 +6,17 @@ They are read when they are used, so a test or a notebook may set them at any ti
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from treadle import errors
 from treadle.errors import TreadleError
+from treadle.records import Record
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Knob(Generic[T]):
+class Knob(Record, Generic[T]):
     """An environment variable: its name, what it means, its default and how its text is read."""
 
     name: str

@@ -1,7 +1,8 @@
 """What a user may choose about a compilation. Plain frozen values: equal options hash alike, and the cache key is made of them."""
 
-from dataclasses import asdict, dataclass, fields
 from typing import Final, Literal, get_args
+
+from treadle.records import Record
 
 Precision = Literal["ieee", "tf32", "3xtf32", "bf16x3", "bf16x6"]
 Fp8Accumulation = Literal["fast", "promoted"]
@@ -10,8 +11,7 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {"f32_precision": get_args(Precisio
 """The values of the options that are one of a few words."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
+class CompileOptions(Record):
     """Choices that change the generated code.
 
     `f32_precision`: how contractions of f32 operands multiply. "ieee": as written. "tf32": operands rounded to tf32 for matrix instructions.
@@ -50,5 +50,4 @@ class CompileOptions:
 
     def key(self) -> str:
         """The options as stable text: `name=value` in declaration order, for cache keys and records."""
-        values = asdict(self)
-        return ",".join(f"{field.name}={values[field.name]!r}" for field in fields(self))
+        return ",".join(f"{name}={getattr(self, name)!r}" for name in self.record_names)

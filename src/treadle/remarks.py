@@ -3,16 +3,15 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Literal
 
 from treadle.errors import SourceLocation
+from treadle.records import Record
 
 Kind = Literal["decision", "refusal", "note"]
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(Record):
     """One decision or refusal: who (`pass_name`), about what (`subject`: kernel or op), what and why (`text`)."""
 
     kind: Kind
@@ -22,11 +21,11 @@ class Remark:
     location: SourceLocation | None = None
 
 
-@dataclass(slots=True)
 class RemarkLog:
     """The remarks of one compilation, in order."""
 
-    remarks: list[Remark] = field(default_factory=list[Remark])
+    def __init__(self) -> None:
+        self.remarks: list[Remark] = []
 
 
 _current: ContextVar[RemarkLog | None] = ContextVar("treadle_remarks", default=None)

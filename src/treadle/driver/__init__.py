@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from treadle import __version__
 from treadle.driver.program import Program
 from treadle.driver.sources import Source, read_source
 from treadle.options import CompileOptions
+from treadle.records import Record
 from treadle.runtime.cache import Cache
 from treadle.runtime.device import default_device, open_device
 
@@ -34,8 +34,7 @@ __all__ = ["Program", "Trace", "compile", "target_of_device", "trace"]
 _TOOLS = ("xdsl-", "llvmlite-", "numpy-", "ml_dtypes-", "nvidia_cuda_nvcc-", "ziglang-")
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Record):
     """The texts of the stages that a compilation passed, and its remarks."""
 
     stages: "Mapping[str, str]"

@@ -1,16 +1,15 @@
 """What a user hands to the compiler: MLIR text or a path to it, and a target's name."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from treadle.errors import READ_FILE, TreadleError
+from treadle.records import Record
 
 TEXT_FILE = "<text>"
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Record):
     """A program's text, and the file name that locations in it carry."""
 
     text: str

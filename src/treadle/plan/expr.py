@@ -6,12 +6,10 @@ and `parse(str(e)) == e`. Division and remainder are Python's (rounding towards 
 something else, with one exception on purpose: `(a * s) // s` is `a` although the original would divide by zero at s = 0.
 """
 
-import ast
 import keyword
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
 from treadle import errors
@@ -24,16 +22,34 @@ ZERO_DIVISOR = 1 << 62
 """What `divisor` answers for 0, which every power of two divides."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_DIGITS = re.compile(r"(0|[1-9][0-9]{0,18})\Z")
 
 
-@dataclass(frozen=True, slots=True)
 class Atom:
-    """A factor of a product: a symbol (`name`, no args) or an operation on `args`. `text` is its source and its sort key."""
+    """A factor of a product: a symbol (`name`, no args) or an operation on `args`. `text` is its source and its sort key. Immutable."""
 
+    __slots__ = ("args", "kind", "name", "text")
     kind: Kind
     name: str
     args: "tuple[Expr, ...]"
     text: str
+
+    def __init__(self, kind: Kind, name: str, args: "tuple[Expr, ...]", text: str) -> None:
+        self.kind = kind
+        self.name = name
+        self.args = args
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Atom):
+            return NotImplemented
+        return (self.text, self.kind, self.name, self.args) == (other.text, other.kind, other.name, other.args)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Atom({self.text!r})"
 
     @property
     def is_call(self) -> bool:
@@ -432,34 +448,13 @@ def _render_product(factors: Factors, coefficient: int, after_sign: bool) -> str
     return " * ".join(parts)
 
 
-_BINARY: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: _floor_div,
-    ast.Mod: _modulo,
-}
-
-
 def parse(text: str) -> Expr:
     """Read an expression: integers, names, `+ - * // %`, `min(..)`, `max(..)`, parentheses. Raises `TreadleError` TR103 otherwise."""
+    if _DIGITS.match(text):
+        return constant(int(text))
+    from treadle.plan.expr_parser import read
+
     try:
-        return _build(ast.parse(text.strip(), mode="eval").body)
+        return read(text.strip())
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError) as problem:
         raise TreadleError(errors.SIZE_EXPRESSION, text=text, reason=problem) from None
-
-
-def _build(node: ast.expr) -> Expr:
-    match node:
-        case ast.Constant(value=int(value)) if not isinstance(value, bool):
-            return constant(value)
-        case ast.Name(id=name) if name not in ("min", "max"):
-            return symbol(name)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_build(left), _build(right))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_build(operand)
-        case ast.Call(func=ast.Name(id="min" | "max" as name), args=[_, _, *_] as args, keywords=[]):
-            return minimum(*map(_build, args)) if name == "min" else maximum(*map(_build, args))
-        case _:
-            raise ValueError(f"'{ast.unparse(node)}' is not allowed here")

@@ -8,15 +8,12 @@ import contextlib
 import errno
 import hashlib
 import os
-import shutil
-import tempfile
+import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
-
-import platformdirs
 
 from treadle import errors, knobs
 from treadle.errors import TreadleError
@@ -44,7 +41,13 @@ def key_of(*parts: str | bytes) -> str:
 
 def default_folder() -> Path:
     """Where the cache is unless told otherwise."""
-    return knobs.CACHE_DIR.get() or Path(platformdirs.user_cache_dir("treadle", appauthor=False))
+    if (chosen := knobs.CACHE_DIR.get()) is not None:
+        return chosen
+    if sys.platform == "linux":  # as platformdirs has it, without the time its import takes
+        return Path(os.environ.get("XDG_CACHE_HOME", "").strip() or "~/.cache").expanduser() / "treadle"
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("treadle", appauthor=False))
 
 
 class Cache:
@@ -108,6 +111,8 @@ class Cache:
         for path in (self.folder / "entries").glob("*/*"):
             with contextlib.suppress(OSError):
                 entries.append((path.stat().st_mtime, sum(f.stat().st_size for f in path.iterdir()), path))
+        import shutil
+
         total = sum(size for _, size, _ in entries)
         for _, size, path in sorted(entries):
             if total <= limit_bytes:
@@ -120,6 +125,9 @@ class Cache:
                     shutil.rmtree(path, ignore_errors=True)
 
     def _build(self, key: str, build: Callable[[Path], None]) -> Path:
+        import shutil  # only writers need these
+        import tempfile
+
         building = self.folder / "building"
         building.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=key[:8] + "-", dir=building))
@@ -143,6 +151,9 @@ class Cache:
 
     def _remove(self, path: Path) -> None:
         """Take an entry out of sight in one step, then delete it."""
+        import shutil
+        import tempfile
+
         (self.folder / "building").mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):
             aside = Path(tempfile.mkdtemp(prefix="old-", dir=self.folder / "building"))

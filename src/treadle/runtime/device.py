@@ -5,7 +5,6 @@ table of module names, so that no vendor's binding is imported before it is want
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from treadle import errors
 from treadle.artifact import Manifest
 from treadle.errors import TreadleError
+from treadle.records import Record
 
 if TYPE_CHECKING:
     from treadle.plan.invocation import InvocationPlan
@@ -82,8 +82,7 @@ class Device(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceInfo:
+class DeviceInfo(Record):
     """One line of a survey: `description` is what the device is, or why it is not there."""
 
     kind: str
