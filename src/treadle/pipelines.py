@@ -9,6 +9,7 @@ from treadle.ir.passes import ModulePass, run_passes
 from treadle.ir.simplify import CsePass, DcePass
 from treadle.machine import TargetSpec
 from treadle.options import CompileOptions
+from treadle.plan.f32_split import SPLITS
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
@@ -24,6 +25,7 @@ from treadle.transforms.kernel.specialize_warps import SpecializeWarpsPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
 from treadle.transforms.tensor.decompose_tensor_ops import DecomposeTensorOpsPass
+from treadle.transforms.tensor.expand_f32_precision import ExpandF32PrecisionPass
 from treadle.transforms.tensor.fold_data_movement import FoldDataMovementPass
 from treadle.transforms.tensor.form_dispatches import FormDispatchesPass
 from treadle.transforms.tensor.generalize_named_ops import GeneralizeNamedOpsPass
@@ -37,14 +39,25 @@ LEVELS = ("tensor", "dispatch", "tile", "schedule")
 Observer = Callable[[str, Operation], None]
 
 
-def tensor_passes() -> tuple[ModulePass, ...]:
-    """Tensor level to dispatch level: a function becomes kernels on tensors and a host program."""
+def expansions(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
+    """Rewrites of computations that the options ask for and the machine decides on."""
+    return (ExpandF32PrecisionPass(spec.name, options.f32_precision),) if options.f32_precision in SPLITS else ()
+
+
+def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
+    """Tensor level to dispatch level: a function becomes kernels on tensors and a host program.
+
+    What depends on the machine or the options is left out where they are not given.
+    """
+    expansion = () if spec is None or options is None else expansions(spec, options)
     return (
         GeneralizeNamedOpsPass(),  # from here on every computation is a generic or a fill
         DecomposeTensorOpsPass(),  # pad, concat and splat become fills and insertions, which kernels and the host know
         NormalizeGenericsPass(),  # one form of loops, scalars and outputs, so that nothing after it has to ask
         ResolveTensorDimsPass(),  # sizes must not look like dependences on the tensors they are read off
         FoldDataMovementPass(),  # transposes, broadcasts and widenings cost nothing inside the kernel that reads them
+        # operands may be anything now that movement is folded; before dispatches, whose kernels split and multiply apart
+        *expansion,
         FormDispatchesPass(),  # what belongs into one kernel, while producers and consumers are still visible
         OutlineDispatchesPass(),  # kernels by themselves; sizes, grids and buffers as expressions
     )
@@ -123,7 +136,7 @@ def lower(
     often = "each" if knobs.VERIFY_EACH_PASS.get() else "last"
     steps = {
         "tensor": (),
-        "dispatch": tensor_passes(),
+        "dispatch": tensor_passes(spec, options),
         "tile": tile_passes(spec, options),
         "schedule": unproven_schedule_passes(options),
     }

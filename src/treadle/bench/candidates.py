@@ -44,7 +44,7 @@ class Problem:
 def problem_of(text: str, name: str, target: str, options: CompileOptions) -> Problem:
     """The largest contraction of a program. Raises TR823 where there is none."""
     module = mlir.load(text + "\n", name)
-    run_passes(module, [*tensor_passes(), SetTileConfigPass(target, options.f32_precision, options.fp8_accumulation)])
+    run_passes(module, [*tensor_passes(target_spec(target), options), SetTileConfigPass(target, options.f32_precision, options.fp8_accumulation)])
     found = [p for op in module.body.block.ops if isinstance(op, dispatch.KernelOp) and (p := _problem(op)) is not None]
     if not found:
         raise TreadleError(NOTHING_TO_TUNE, name=name, target=target, reason="no kernel is a contraction")

@@ -13,7 +13,7 @@ from treadle.analysis.indexing import Contraction, Reduction
 from treadle.analysis.loop_nest import Access, Axis, LoopNest, loop_nest
 from treadle.dialects import dispatch
 from treadle.ir.builtin import element_of
-from treadle.ir.core import Attribute, BlockArgument
+from treadle.ir.core import Attribute, BlockArgument, Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, Pass, register_pass
@@ -161,14 +161,20 @@ def _roles_text(roles: RoleTile) -> str:
     return f"; {roles.groups * roles.turns} computing groups{turns} fed through {roles.slots} slots by a copying one"
 
 
+def _f32_parts(root: Operation) -> str:
+    """The type of the parts of f32 operands that a contraction multiplies (see expand-f32-precision); "" for any other."""
+    parts = root.attributes.get("treadle.f32_parts")
+    return parts.data if isinstance(parts, builtin.StringAttr) else ""
+
+
 def _contraction_config(
     nest: LoopNest, kind: Contraction, spec: TargetSpec, options: "SetTileConfigPass"
 ) -> tuple[dict[str, Attribute], str]:
     root = nest.root
     names = [str(element_of(v.type)) for v in (*root.inputs, root.op.results[0])]
-    casts = (kind.lhs_cast, kind.rhs_cast)
-    types = contraction_types(spec, names[kind.lhs], names[kind.rhs], names[-1], casts, options.f32_precision == "tf32")
-    promoted = promotes(spec, types.instruction, options.fp8_accumulation == "promoted" and types.a.startswith("f8"))
+    casts, parts = (kind.lhs_cast, kind.rhs_cast), _f32_parts(root.op)
+    types = contraction_types(spec, names[kind.lhs], names[kind.rhs], names[-1], casts, parts == "tf32" or options.f32_precision == "tf32")
+    promoted = promotes(spec, types.instruction, parts != "" or (options.fp8_accumulation == "promoted" and types.a.startswith("f8")))
     axes = {role: main_axis(nest, role) for role in ("m", "n", "k")}
     sizes = {role: static(nest.axes[i].size) if i >= 0 else 1 for role, i in axes.items()}
     batch: int | None = 1

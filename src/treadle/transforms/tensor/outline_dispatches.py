@@ -36,6 +36,7 @@ from treadle.remarks import emit
 from treadle.transforms.tensor.buffers import ALLOC_ALIGN, Buffer, collapsed, expanded, reshaped, row_major, sliced, whole_buffer
 from treadle.transforms.tensor.generics import functions, tensor_type
 from treadle.transforms.tensor.kernels import KernelTable, copy_region
+from treadle.transforms.tensor.placement import placements
 
 NAME = "outline-dispatches"
 
@@ -51,6 +52,10 @@ class ProgramBuilder:
     buffers: dict[SSAValue, Buffer] = field(default_factory=dict[SSAValue, Buffer])
     writable: set[SSAValue] = field(default_factory=set[SSAValue])
     """Tensors of the function whose buffer is an allocation that only they name: it may be written in place."""
+    placed: dict[SSAValue, tuple[SSAValue, tensor.InsertSliceOp]] = field(
+        default_factory=dict[SSAValue, tuple[SSAValue, tensor.InsertSliceOp]]
+    )
+    """Results that are written where they will be inserted (`placement.py`)."""
 
     def add(self, op: Operation, like: Operation) -> None:
         """Append a program operation with the location of `like`."""
@@ -173,11 +178,22 @@ class ProgramBuilder:
                 raise unsupported(op)
 
     def _launch_region(self, op: dispatch.RegionOp) -> None:
-        outputs = [self.allocate(result, self.shapes.shape(result), op) for result in op.results]
+        outputs = [self._memory_of(result, op) for result in op.results]
         self._launch(op.body, outputs, op, op.attributes.get("origin"))
         for result, buffer in zip(op.results, outputs, strict=True):
             self.buffers[result] = buffer
             self.writable.add(result)
+
+    def _memory_of(self, result: SSAValue, like: Operation) -> Buffer:
+        """Fresh memory for a result, or the slice of an array that it is a piece of."""
+        if result not in self.placed:
+            return self.allocate(result, self.shapes.shape(result), like)
+        whole, insertion = self.placed[result]
+        return self._slice(self.buffer(whole, like), insertion)
+
+    def _slice(self, buffer: Buffer, op: tensor.InsertSliceOp) -> Buffer:
+        offsets, sizes, strides = slice_parameters(op, self.shapes)
+        return sliced(buffer, offsets, sizes, strides, kept_axes(op, op.source))
 
     def _launch(self, body: Region, outputs: Sequence[Buffer], like: Operation, origin: Attribute | None) -> None:
         found = self.kernels.outline(body, self, outputs, like, origin)
@@ -204,9 +220,8 @@ class ProgramBuilder:
             destination = fresh
         self.buffers[op.result] = destination
         self.writable.add(op.result)
-        offsets, sizes, strides = slice_parameters(op, self.shapes)
-        kept = kept_axes(op, op.source)
-        self.copy(op.source, sliced(destination, offsets, sizes, strides, kept), op)
+        if op.source not in self.placed:
+            self.copy(op.source, self._slice(destination, op), op)
 
     def _return(self, op: func.ReturnOp) -> None:
         values: list[SSAValue] = []
@@ -232,6 +247,7 @@ class ProgramBuilder:
 def outline_function(function: func.FuncOp, kernels: KernelTable) -> dispatch.ProgramOp:
     """The program of one function; new kernels are added to `kernels`."""
     builder = ProgramBuilder(function, infer_shapes(function), kernels)
+    builder.placed = placements(list(function.body.block.ops), builder.shapes)
     builder.add_inputs()
     builder.add_checks()
     for op in function.body.block.ops:
