@@ -20,7 +20,9 @@ from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.set_pipeline import SetPipelinePass
+from treadle.transforms.kernel.set_precision import SetPrecisionPass
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
+from treadle.transforms.kernel.simplify_math import SimplifyMathPass
 from treadle.transforms.kernel.specialize_warps import SpecializeWarpsPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
@@ -75,6 +77,9 @@ def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
         ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
         CsePass(),  # index arithmetic is emitted where it is needed, not once
         DcePass(),  # views and offsets that nothing reads
+        SetPrecisionPass(),  # while every value's uses are plain operations, not yet buffers
+        SimplifyMathPass(),  # before layouts and boxes: each operation is one
+        CsePass(),  # rewrites make their constants anew
     )
 
 

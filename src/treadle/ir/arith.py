@@ -42,6 +42,7 @@ from xdsl.dialects.arith import (
     TruncFOp,
     XOrIOp,
 )
+from xdsl.dialects.utils import FastMathFlag
 
 from treadle.ir.core import Pure, irdl_op_definition, traits_def
 from treadle.ir.elementwise import (
@@ -108,6 +109,7 @@ __all__ = [
     "ExtUIOp",
     "FPToSIOp",
     "FPToUIOp",
+    "FastMathFlag",
     "FastMathFlagsAttr",
     "FloatingPointLikeBinaryOperation",
     "FloorDivSIOp",

@@ -77,7 +77,7 @@ def emit_cp_async(ctx: KernelContext, op: CopyOp) -> None:
     vector = width // size
     plan = address_plan(tile, layout, size, width)
     places = SharedAddresses(ctx, buffer, plan)
-    access = global_accesses(ctx, view, list(op.offsets), dims, tile, vector)
+    access = global_accesses(ctx, op, view, list(op.offsets), dims, tile, vector)
     if access.plan.vector != vector:
         raise InternalError(f"tile.copy 'cp_async': pieces of {width} bytes are not contiguous in the view")
     sources = {group.registers: group for group in access.plan.groups}

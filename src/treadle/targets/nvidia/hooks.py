@@ -27,7 +27,18 @@ from treadle.targets.simt.small_floats import mend_overflow
 
 MEMORY = "~{memory}"
 _FP8_PTX = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
-_APPROXIMATE = {"exp2": "ex2.approx.f32", "rsqrt": "rsqrt.approx.f32"}
+# Errors as the PTX ISA states them: ex2, lg2, rsqrt 2^-22 or less, rcp 1 unit in the last place, sqrt 2^-23, div.full 2 units, tanh 2^-11.
+_APPROXIMATE = {
+    "exp2": "ex2.approx.f32",
+    "exp2.flush": "ex2.approx.ftz.f32",
+    "rsqrt": "rsqrt.approx.f32",
+    "rsqrt.approximate": "rsqrt.approx.f32",
+    "sqrt.approximate": "sqrt.approx.f32",
+    "log2.approximate": "lg2.approx.f32",
+    "tanh.approximate": "tanh.approx.f32",
+    "reciprocal.flush": "rcp.approx.ftz.f32",
+    "divide.approximate": "div.full.f32",
+}
 _REGISTER_STEP, _FEWEST_REGISTERS, _MOST_REGISTERS = 8, 24, 256
 WARPGROUP = 4
 
@@ -322,7 +333,8 @@ class NvidiaHooks(SimtHooks):
 
     def math(self, b: Builder, name: str, args: Sequence[Value]) -> Value | None:
         if name in _APPROXIMATE and args[0].type == F32:
-            return b.asm(f"{_APPROXIMATE[name]} $0, $1;", "=f,f", args, F32, side_effect=False, convergent=False)
+            operands = ", ".join(f"${i}" for i in range(len(args) + 1))
+            return b.asm(f"{_APPROXIMATE[name]} {operands};", "=f" + ",f" * len(args), args, F32, side_effect=False, convergent=False)
         return None
 
     def cast_float(self, b: Builder, values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from treadle.codegen.llvm_text import F32, F64, FALSE, Builder, Value, mangled, zero
+from treadle.dialects.precision import FULL, error_bits, has_flag
 from treadle.dialects.tile import tile_type
 from treadle.errors import UNSUPPORTED, InternalError, TreadleError
 from treadle.ir.core import Attribute, Operation
 from treadle.ir.dialects import arith, builtin, math
 from treadle.ir.locations import location_of
-from treadle.targets.simt import inverse_functions, math_functions
+from treadle.targets.simt import approximations, inverse_functions, math_functions
 from treadle.targets.simt.casts import convert_floats, element_of
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.types import is_float_type, register_type, type_name
@@ -116,8 +117,22 @@ def _elementary(ctx: KernelContext, op: Operation, args: Sequence[Value]) -> Val
     name = op.name.removeprefix("math.")
     if isinstance(op, math.FPowIOp):
         return math_functions.powf(ctx.b, ctx.hooks, args[0], args[1])
-    functions = inverse_functions if name in inverse_functions.NAMES else math_functions
-    return functions.emit(ctx.b, ctx.hooks, name, args)
+    if name in inverse_functions.NAMES:
+        return inverse_functions.emit(ctx.b, ctx.hooks, name, args)
+    may_flush = has_flag(op, arith.FastMathFlag.APPROX_FUNC)
+    return math_functions.emit(ctx.b, ctx.hooks, name, args, error_bits(op), may_flush=may_flush)
+
+
+def _cheap(ctx: KernelContext, op: Operation, args: Sequence[Value]) -> Value | None:
+    """An f32 operation that is one instruction in LLVM by something cheaper, where its error may be large enough."""
+    if error_bits(op) > FULL or args[0].type != F32:
+        return None
+    if isinstance(op, arith.DivfOp):
+        by_reciprocal = has_flag(op, arith.FastMathFlag.ALLOW_RECIP)
+        return approximations.divide(ctx.b, ctx.hooks, args[0], args[1], by_reciprocal=by_reciprocal)
+    if isinstance(op, math.SqrtOp):
+        return approximations.emit(ctx.b, ctx.hooks, "sqrt", args[0], error_bits(op))
+    return None
 
 
 def _float(ctx: KernelContext, op: Operation, element: Attribute) -> IntegerFunction:
@@ -128,7 +143,7 @@ def _float(ctx: KernelContext, op: Operation, element: Attribute) -> IntegerFunc
 
     def function(b: Builder, args: Sequence[Value]) -> Value:
         if direct is not None and native:
-            return ctx.hooks.math(b, name, args) or direct(b, args)
+            return _cheap(ctx, op, args) or ctx.hooks.math(b, name, args) or direct(b, args)
         if direct is None and register_type(element) == F64:
             found = math_functions.emit_f64(b, name.removeprefix("math."), args)
             if found is None:
@@ -139,7 +154,7 @@ def _float(ctx: KernelContext, op: Operation, element: Attribute) -> IntegerFunc
         else:
             wide = convert_floats(ctx, list(args), element, builtin.f32)
         if direct is not None:
-            result = ctx.hooks.math(b, name, wide) or direct(b, wide)
+            result = _cheap(ctx, op, wide) or ctx.hooks.math(b, name, wide) or direct(b, wide)
         else:
             result = _elementary(ctx, op, wide)
         return convert_floats(ctx, [result], builtin.f32, element)[0]

@@ -1,6 +1,6 @@
 """Elementary functions in f32 (errors of a few units in the last place, NaN and infinities right), from adds, multiplies and fma.
 
-Polynomials are near-minimax fits (Chebyshev) made for these intervals. `powf`, `sin` and `cos` compute in f64 where f32 would lose digits;
+`powf`, `sin` and `cos` compute in f64 where f32 would lose digits;
 `sin` and `cos` are accurate for |x| < 2^30. A machine's own exp2, rsqrt and so on are used where the hooks give them.
 """
 
@@ -8,8 +8,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from treadle.codegen.llvm_text import F32, F64, I32, I64, Builder, Value, floating, i32, i64
+from treadle.dialects.precision import EXACT
 from treadle.errors import InternalError
+from treadle.targets.simt import approximations
 from treadle.targets.simt.hooks import SimtHooks
+from treadle.targets.simt.polynomials import COS, ERF, EXP2, EXPM1, LOG, LOG_ERFC, SIN, TANH, polynomial
 
 _INF = math.inf
 _LOG2E = 1.4426950408889634
@@ -19,44 +22,6 @@ _LN2_HIGH = 0.693145751953125
 _LN2_LOW = _LN2 - _LN2_HIGH
 _MAGIC_F32 = 1.5 * 2.0**23  # adding it rounds to an integer, which is then the low bits
 _MAGIC_F64 = 1.5 * 2.0**52
-
-_EXP2 = (1.0, 0.693147206703, 0.240226509223, 0.0555032722667, 0.00961805667852, 0.00134004281776, 0.000154614446986)
-_LOG = (
-    0.3333333118,
-    -0.24999996958,
-    0.200007157489,
-    -0.166678023195,
-    0.142490576457,
-    -0.124256873315,
-    0.116854199235,
-    -0.114797338466,
-    0.0697161147145,
-)
-_TANH = (-0.333333284333, 0.133327188456, -0.0538432631753, 0.0209613291086, -0.00604516509652)
-_ERF = (
-    1.12837916706,
-    -0.37612638468,
-    0.112837824952,
-    -0.0268654307277,
-    0.00522103180786,
-    -0.000848408040554,
-    0.000112659590256,
-    -9.66704457149e-6,
-)
-_LOG_ERFC = (
-    0.000320138049678,
-    -1.13023343484,
-    -0.631826051559,
-    -0.110080082949,
-    0.0264211360057,
-    -0.00475959629327,
-    0.000596805625661,
-    -4.60580426892e-5,
-    1.63715141459e-6,
-)
-_EXPM1 = (0.166666666667, 0.0416666702358, 0.0083333336568, 0.00138883064403, 0.000198407411114, 2.50389910545e-5, 2.7772954293e-6)
-_SIN = (-0.166666666638, 0.00833333185231, -0.000198400746657, 2.7248364773e-6)
-_COS = (0.0416666646287, -0.00138882970581, 2.45466537689e-5)
 
 
 def _f(value: float) -> Value:
@@ -69,14 +34,6 @@ def _d(value: float) -> Value:
 
 def _fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
     return b.math("llvm.fma", [x, y, z], "")
-
-
-def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
-    """Horner's rule, lowest coefficient first."""
-    result = floating(x.type, coefficients[-1])
-    for c in reversed(coefficients[:-1]):
-        result = _fma(b, result, x, floating(x.type, c))
-    return result
 
 
 def _clamp(b: Builder, x: Value, low: float, high: float) -> Value:
@@ -112,7 +69,7 @@ def _scale(b: Builder, x: Value, exponent: Value) -> Value:
 
 def _exp2_small(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     """2^x for |x| <= 1/2."""
-    return hooks.math(b, "exp2", [x]) or _polynomial(b, x, _EXP2)
+    return hooks.math(b, "exp2", [x]) or polynomial(b, x, EXP2)
 
 
 def exp2(b: Builder, hooks: SimtHooks, x: Value) -> Value:
@@ -122,7 +79,7 @@ def exp2(b: Builder, hooks: SimtHooks, x: Value) -> Value:
         return native
     x = _clamp(b, x, -160.0, 140.0)
     whole, exponent = _round(b, x)
-    return _scale(b, _polynomial(b, b.fsub(x, whole, ""), _EXP2), exponent)
+    return _scale(b, polynomial(b, b.fsub(x, whole, ""), EXP2), exponent)
 
 
 def exp(b: Builder, hooks: SimtHooks, x: Value) -> Value:
@@ -137,7 +94,7 @@ def exp(b: Builder, hooks: SimtHooks, x: Value) -> Value:
 def expm1(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     """e^x - 1."""
     square = b.fmul(x, x, "")
-    cubic = _fma(b, b.fmul(square, x, ""), _polynomial(b, x, _EXPM1), b.fmul(square, _f(0.5), ""))
+    cubic = _fma(b, b.fmul(square, x, ""), polynomial(b, x, EXPM1), b.fmul(square, _f(0.5), ""))
     small = b.fadd(x, cubic, "")
     large = b.fsub(exp(b, hooks, x), _f(1.0), "")
     is_small = b.fcmp("olt", _abs(b, x), _f(0.6))
@@ -158,7 +115,7 @@ def _split(b: Builder, x: Value) -> tuple[Value, Value]:
 def _log_of_split(b: Builder, f: Value) -> Value:
     """log(1 + f) for sqrt(1/2) - 1 <= f < sqrt(2) - 1."""
     square = b.fmul(f, f, "")
-    tail = _fma(b, b.fmul(square, f, ""), _polynomial(b, f, _LOG), b.fmul(square, _f(-0.5), ""))
+    tail = _fma(b, b.fmul(square, f, ""), polynomial(b, f, LOG), b.fmul(square, _f(-0.5), ""))
     return b.fadd(f, tail, "")
 
 
@@ -175,7 +132,7 @@ def log(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     f, exponent = _split(b, x)
     e = b.sitofp(exponent, F32)
     square = b.fmul(f, f, "")
-    tail = _fma(b, b.fmul(square, f, ""), _polynomial(b, f, _LOG), _fma(b, e, _f(_LN2_LOW), b.fmul(square, _f(-0.5), "")))
+    tail = _fma(b, b.fmul(square, f, ""), polynomial(b, f, LOG), _fma(b, e, _f(_LN2_LOW), b.fmul(square, _f(-0.5), "")))
     result = _fma(b, e, _f(_LN2_HIGH), b.fadd(f, tail, ""))
     return _special_log(b, x, result)
 
@@ -206,7 +163,7 @@ def tanh(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     """Hyperbolic tangent."""
     size = _abs(b, x)
     square = b.fmul(x, x, "")
-    small = _fma(b, b.fmul(x, square, ""), _polynomial(b, square, _TANH), x)
+    small = _fma(b, b.fmul(x, square, ""), polynomial(b, square, TANH), x)
     grown = exp(b, hooks, b.fmul(size, _f(2.0), ""))
     large = b.fsub(_f(1.0), b.fdiv(_f(2.0), b.fadd(grown, _f(1.0), ""), ""), "")
     return b.select(b.fcmp("olt", size, _f(0.6)), small, _copysign(b, large, x))
@@ -215,9 +172,9 @@ def tanh(b: Builder, hooks: SimtHooks, x: Value) -> Value:
 def erf(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     """Error function: x P(x^2) below 1, 1 - exp(Q(x)) above."""
     size = _abs(b, x)
-    small = b.fmul(x, _polynomial(b, b.fmul(x, x, ""), _ERF), "")
+    small = b.fmul(x, polynomial(b, b.fmul(x, x, ""), ERF), "")
     limited = b.select(b.fcmp("ogt", size, _f(4.0)), _f(4.0), size)
-    large = b.fsub(_f(1.0), exp(b, hooks, _polynomial(b, limited, _LOG_ERFC)), "")
+    large = b.fsub(_f(1.0), exp(b, hooks, polynomial(b, limited, LOG_ERFC)), "")
     return b.select(b.fcmp("olt", size, _f(1.0)), small, _copysign(b, large, x))
 
 
@@ -248,8 +205,8 @@ def _sine(shift: int) -> "Function":
         r, k = _quadrant(b, x)
         k = b.add(k, i32(shift))
         square = b.fmul(r, r, "")
-        sine = _fma(b, b.fmul(r, square, ""), _polynomial(b, square, _SIN), r)
-        tail = _fma(b, b.fmul(square, square, ""), _polynomial(b, square, _COS), b.fmul(square, _f(-0.5), ""))
+        sine = _fma(b, b.fmul(r, square, ""), polynomial(b, square, SIN), r)
+        tail = _fma(b, b.fmul(square, square, ""), polynomial(b, square, COS), b.fmul(square, _f(-0.5), ""))
         cosine = b.fadd(_f(1.0), tail, "")
         value = b.select(b.icmp("ne", b.and_(k, i32(1)), i32(0)), cosine, sine)
         flipped = b.select(b.icmp("ne", b.and_(k, i32(2)), i32(0)), b.fneg(value, ""), value)
@@ -272,7 +229,7 @@ def powf(b: Builder, hooks: SimtHooks, x: Value, y: Value) -> Value:
     exponent = b.ashr(shifted, i64(52))
     mantissa = b.bitcast(b.sub(bits, b.shl(exponent, i64(52))), F64)
     s = b.fdiv(b.fsub(mantissa, _d(1.0), ""), b.fadd(mantissa, _d(1.0), ""), "")
-    series = _polynomial(b, b.fmul(s, s, ""), [2 * _LOG2E / (2 * i + 1) for i in range(8)])
+    series = polynomial(b, b.fmul(s, s, ""), [2 * _LOG2E / (2 * i + 1) for i in range(8)])
     logarithm = _fma(b, s, series, b.sitofp(b.trunc(exponent, I32), F64))
     logarithm = b.select(b.fcmp("oeq", size, _d(0.0)), _d(-_INF), logarithm)
     logarithm = b.select(b.fcmp("oeq", size, _d(_INF)), _d(_INF), logarithm)
@@ -282,7 +239,7 @@ def powf(b: Builder, hooks: SimtHooks, x: Value, y: Value) -> Value:
     product = _clamp(b, product, -400.0, 400.0)
     rounded = b.fadd(product, _d(_MAGIC_F64), "")
     rest = b.fsub(product, b.fsub(rounded, _d(_MAGIC_F64), ""), "")
-    value = _polynomial(b, rest, [_LN2**i / math.factorial(i) for i in range(12)])
+    value = polynomial(b, rest, [_LN2**i / math.factorial(i) for i in range(12)])
     whole = b.sub(b.bitcast(rounded, I64), b.bitcast(_d(_MAGIC_F64), I64))
     scale = b.bitcast(b.shl(b.add(whole, i64(1023)), i64(52)), F64)
     result = b.fptrunc(b.fmul(value, scale, ""), F32)
@@ -328,13 +285,16 @@ _UNARY: dict[str, Function] = {
 NAMES = (*_UNARY, "powf")
 
 
-def emit(b: Builder, hooks: SimtHooks, name: str, args: Sequence[Value]) -> Value:
-    """A function of f32 by its name in the `math` dialect; raises InternalError for an unknown one."""
+def emit(b: Builder, hooks: SimtHooks, name: str, args: Sequence[Value], bits: int = EXACT, *, may_flush: bool = False) -> Value:
+    """A function of f32 by its name in the `math` dialect; raises InternalError for an unknown one.
+
+    `bits`, `may_flush`: what `approximations.emit` makes use of.
+    """
     if name == "powf":
         return powf(b, hooks, args[0], args[1])
     if name not in _UNARY:
         raise InternalError(f"math.{name} has no code")
-    return _UNARY[name](b, hooks, args[0])
+    return approximations.emit(b, hooks, name, args[0], bits, may_flush=may_flush) or _UNARY[name](b, hooks, args[0])
 
 
 def emit_f64(b: Builder, name: str, args: Sequence[Value]) -> Value | None:

@@ -1,7 +1,8 @@
 """Global memory: `tile.view`, `tile.load`, `tile.store`.
 
-An address is pointer + (thread's coordinates * strides) + (offsets * strides) + a constant of the register, in 64 bits; the parts are
-added in this order, so that in a loop only the offsets' part moves.
+An address is pointer + (thread's coordinates * strides) + (offsets * strides) + a constant of the register, in 64 bits. In an innermost
+loop the parts are added in this order, so that only the offsets' part moves; elsewhere the offsets come first, so that no register of
+each thread holds an address while other loops run.
 """
 
 from collections.abc import Sequence
@@ -10,8 +11,8 @@ from dataclasses import dataclass
 from treadle.codegen.llvm_text import I64, TRUE, Value, i32, i64, vector, zero
 from treadle.dialects.tile import LoadOp, StoreOp, ViewOp, ints, memref_type, tile_type, view_strides
 from treadle.errors import InternalError
-from treadle.ir.core import SSAValue
-from treadle.ir.dialects import builtin
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import builtin, scf
 from treadle.layout.access import CoordinateGroup, GlobalPlan, global_access, global_vector_width
 from treadle.layout.tile_layout import TileLayout
 from treadle.targets.simt.constants import attribute_constant
@@ -81,8 +82,15 @@ class Access:
         return b.gep(self.base, distance, memory_type(self.view.element), flags="")
 
 
+def in_innermost_loop(op: Operation) -> bool:
+    """Whether an operation stands in a loop that has no loop inside."""
+    loop = op.parent_op()
+    return isinstance(loop, scf.ForOp) and not any(isinstance(inner, scf.ForOp) for inner in loop.body.walk())
+
+
 def global_accesses(
     ctx: KernelContext,
+    op: Operation,
     view: View,
     offsets: Sequence[SSAValue],
     dims: tuple[int, ...],
@@ -104,7 +112,8 @@ def global_accesses(
     for dim, offset in enumerate(offsets):
         uniform = b.add(uniform, b.mul(b.sext(ctx.scalar(offset), I64), view.strides[dim]))
     kind = memory_type(view.element)
-    base = b.gep(b.gep(view.pointer, thread, kind, flags=""), uniform, kind, flags="")
+    first, second = (thread, uniform) if in_innermost_loop(op) else (uniform, thread)
+    base = b.gep(b.gep(view.pointer, first, kind, flags=""), second, kind, flags="")
     coordinates: dict[int, Value] = {}
     always = TRUE
     for dim, offset in enumerate(offsets):
@@ -127,7 +136,7 @@ def _group_type(view: View, count: int) -> str:
 def emit_load(ctx: KernelContext, op: LoadOp) -> None:
     """All loads of a tile; registers that are copies of others are loaded once."""
     b, view, layout = ctx.b, ctx.view(op.view), ctx.layout(op.result)
-    access = global_accesses(ctx, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data)
+    access = global_accesses(ctx, op, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data)
     count = access.plan.vector
     kind = _group_type(view, count)
     is_bool = tile_type(op.result).element_type == builtin.i1
@@ -160,7 +169,7 @@ def _complete(registers: Sequence[Value | None]) -> list[Value]:
 def emit_store(ctx: KernelContext, op: StoreOp) -> None:
     """All stores of a tile, by the first of several holders only."""
     b, view, layout = ctx.b, ctx.view(op.view), ctx.layout(op.value)
-    access = global_accesses(ctx, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data)
+    access = global_accesses(ctx, op, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data)
     align = element_bytes(view.element) * access.plan.vector
     values = ctx.tile(op.value)
     access.always = b.and_(holds_first_copy(ctx, layout), access.always)
