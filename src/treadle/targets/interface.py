@@ -45,11 +45,28 @@ Param = PointerParam | IndexParam | TensorMapParam
 
 
 @dataclass(frozen=True, slots=True)
+class SchedulePoint:
+    """An operation of the final schedule that machine code can be held against.
+
+    `line`: of the code's line table. `kind`: "matrix", "barrier", "load", "store", "copy", "local_load" or "local_store". `loops`: the lines
+    of the loops around it, the innermost last. `loads`, `copies`: the lines of the loads from global memory, and of the direct copies to
+    shared memory, that the schedule has under way behind it.
+    """
+
+    line: int
+    kind: str
+    loops: tuple[int, ...] = ()
+    loads: tuple[int, ...] = ()
+    copies: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ExpectedFacts:
     """What the emitter knows its kernel must look like as machine code, for the audit.
 
     `matrix_instructions`, `bulk_copies` (in), `bulk_stores` (out), `matrix_waits`: static counts in the text. `contraction`: the kernel has
     a matrix or fma contraction, so that spills are an error. `sources`: what each line that the code's line table names comes from.
+    `points`: the operations that memory and order are judged by, where the target's audit wants them.
     """
 
     matrix_instructions: int = 0
@@ -58,6 +75,7 @@ class ExpectedFacts:
     bulk_stores: int = 0
     matrix_waits: int = 0
     sources: tuple[str, ...] = ()
+    points: tuple[SchedulePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,29 @@
 """AMDGPU assembly text as instructions, branches and loops. Reads what LLVM prints, and foreign listings of the same syntax."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.errors import InternalError
 
 _LABEL = re.compile(r"^([A-Za-z_.$][\w.$@]*):")
 _INSTRUCTION = re.compile(r"^\s+([a-z][a-z0-9_]+)\b\s*(.*)$")
+_LOCATION = re.compile(r"^\s+\.loc\s+\d+\s+(\d+)")
 _END = re.compile(r"^\.Lfunc_end\d+:|^\s*\.section\b|^\s*\.size\b|^\s*\.amdhsa_kernel\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One machine instruction: `operands` as written, `line` of the text (from 1), `target` the index that a branch goes to."""
+    """One machine instruction: `operands` as written, `line` of the text (from 1), `target` the index that a branch goes to.
+
+    `source`: the line of the line table that it comes from, 0 where none is known.
+    """
 
     mnemonic: str
     operands: str
     line: int
     target: int | None = None
+    source: int = 0
 
     @property
     def is_branch(self) -> bool:
@@ -32,10 +38,20 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One kernel's instructions in order. `loops`: first and last index of the body of each backward branch, inner ones included."""
+    """One kernel's instructions in order. `sources`: what each line of the line table comes from."""
 
     kernel: str
     instructions: tuple[Instruction, ...]
+    sources: tuple[str, ...] = ()
+
+    def named(self, at: int) -> str:
+        """Instruction `at` and the operation it comes from, in words."""
+        one = self.instructions[at]
+        return f"{one.mnemonic}{self.origin(one.source)}"
+
+    def origin(self, source: int) -> str:
+        """The operation of a line of the line table, in words; empty where none is known."""
+        return f" (from {self.sources[source - 1]})" if 0 < source <= len(self.sources) else ""
 
     @property
     def loops(self) -> tuple[tuple[int, int], ...]:
@@ -57,11 +73,11 @@ class Listing:
         return found
 
 
-def parse(assembly: str, kernel: str) -> Listing:
+def parse(assembly: str, kernel: str, sources: Sequence[str] = ()) -> Listing:
     """The instructions of one kernel; raises InternalError where the text has no such label, or a branch leaves it."""
     labels: dict[str, int] = {}
-    found: list[tuple[str, str, int]] = []
-    inside = False
+    found: list[tuple[str, str, int, int]] = []
+    inside, source = False, 0
     for number, raw in enumerate(assembly.splitlines(), 1):
         line = re.split(r";|//", raw, maxsplit=1)[0].rstrip()
         label = _LABEL.match(line)
@@ -70,19 +86,22 @@ def parse(assembly: str, kernel: str) -> Listing:
             continue
         if _END.match(line):
             break
+        if named := _LOCATION.match(line):
+            source = int(named.group(1))
+            continue
         if label is not None:
             labels[label.group(1)] = len(found)
             line = line[label.end() :]
         if instruction := _INSTRUCTION.match(line):
-            found.append((instruction.group(1), instruction.group(2).strip(), number))
+            found.append((instruction.group(1), instruction.group(2).strip(), number, source))
     if not found:
         raise InternalError(f"assembly holds no instructions of kernel {kernel}")
     made: list[Instruction] = []
-    for mnemonic, operands, number in found:
+    for mnemonic, operands, number, source in found:
         target = None
         if mnemonic == "s_branch" or mnemonic.startswith("s_cbranch"):
             if operands not in labels or labels[operands] == len(found):
                 raise InternalError(f"kernel {kernel}, line {number}: branch to '{operands}', which is not in the kernel")
             target = labels[operands]
-        made.append(Instruction(mnemonic, operands, number, target))
-    return Listing(kernel, tuple(made))
+        made.append(Instruction(mnemonic, operands, number, target, source))
+    return Listing(kernel, tuple(made), tuple(sources))

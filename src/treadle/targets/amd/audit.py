@@ -1,63 +1,56 @@
-"""Judging finished assembly. A broken rule is an error that names kernel, rule and line, never a note.
+"""Judging finished assembly. A broken rule is an error that names kernel, rule, operation and line, never a note.
 
-Rules of every kernel: A4 (nothing of shared memory pending at a barrier), A9 (split barriers pair up). Of contractions also A2: no scratch,
-no spills, no copies of accumulators in loops, and no matrix instruction lost.
+Rules of every kernel: A1 (each operation's instructions are there, loops are the schedule's), A3 and A5 (no load is waited for before the
+schedule uses it), A4 (nothing of shared memory pending at a barrier), A9 (split barriers pair up, no caches invalidated in loops). Of
+contractions also A2: no scratch, no spills, no copies of accumulators in loops, and no matrix instruction lost.
 """
 
-import re
+from math import prod
 
 from treadle.errors import InternalError
+from treadle.machine import target_spec
+from treadle.targets.amd import rules
 from treadle.targets.amd.assembly import Listing, parse
-from treadle.targets.amd.counters import Violation, pending_at_barriers, unpaired_barriers
+from treadle.targets.amd.counters import Counters, Violation
+from treadle.targets.amd.emitted import emitted_amounts
 from treadle.targets.amd.metadata import KernelMetadata
 from treadle.targets.interface import EmittedKernel
 
-_MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac)_")
+_STORE_QUEUES = frozenset({"vscnt", "storecnt"})
 
 
-def matrix_instructions(listing: Listing) -> int:
-    """How many matrix instructions stand in the text."""
-    return sum(_MATRIX.match(one.mnemonic) is not None for one in listing.instructions)
-
-
-def scratch_accesses(listing: Listing) -> list[Violation]:
-    """Rule A2: accesses to memory of the thread's own, which only spilled registers and stack objects use."""
-    return [
-        Violation("A2", one.line, f"{one.mnemonic} {one.operands}") for one in listing.instructions if one.mnemonic.startswith("scratch_")
-    ]
-
-
-def accumulator_copies(listing: Listing) -> list[Violation]:
-    """Rule A2: moves between the register files in loops."""
-    inside = {at for first, last in listing.loops for at in range(first, last + 1)}
-    code = listing.instructions
-    copies = [code[at] for at in sorted(inside) if code[at].mnemonic.startswith("v_accvgpr_")]
-    return [Violation("A2", one.line, f"{one.mnemonic} {one.operands} in a loop") for one in copies]
-
-
-def violations(listing: Listing, *, contraction: bool) -> list[Violation]:
-    """All broken rules that the instructions alone show."""
-    found = pending_at_barriers(listing) + unpaired_barriers(listing)
-    if contraction:
-        found += scratch_accesses(listing) + accumulator_copies(listing)
+def violations(listing: Listing, emitted: EmittedKernel) -> list[Violation]:
+    """All broken rules that the instructions show, in the order of the text."""
+    expected = emitted.expected
+    spec = target_spec(emitted.cpu)
+    counters = Counters(listing, own_store_counter=not _STORE_QUEUES.isdisjoint(spec.queues))
+    found = rules.pending_at_barriers(counters, expected.points) + rules.unpaired_barriers(listing) + rules.invalidations(counters)
+    amounts = emitted_amounts(emitted.llvm_text)
+    if prod(emitted.block) <= spec.subgroup_size:
+        for found_at in amounts.values():  # one wave meets nobody: LLVM leaves its barriers out
+            del found_at["barrier"]
+    found += rules.misplaced_loops(counters, expected.points, amounts) + rules.lost_instructions(listing, expected.points, amounts)
+    found += rules.drained_loads(counters, expected.points)
+    if expected.contraction:
+        found += rules.scratch_accesses(listing) + rules.accumulator_copies(counters)
     return sorted(found, key=lambda v: v.line)
 
 
 def audit(emitted: EmittedKernel, assembly: str, metadata: KernelMetadata) -> dict[str, int]:
     """Counts by mnemonic of a kernel that breaks no rule; raises InternalError for one that does."""
     name, expected = emitted.symbol, emitted.expected
-    listing = parse(assembly, name)
-    found = violations(listing, contraction=expected.contraction)
-    if found:
-        first = found[0]
-        more = f" ({len(found)} in all)" if len(found) > 1 else ""
-        raise InternalError(f"kernel {name}, rule {first.rule}, line {first.line} of the assembly: {first.text}{more}")
+    listing = parse(assembly, name, expected.sources)
     if expected.contraction and (metadata.private_bytes or metadata.vector_spills):
         raise InternalError(
             f"kernel {name}, rule A2: registers do not hold the tile ({metadata.vector_registers} registers, "
             f"{metadata.vector_spills} spilled, {metadata.private_bytes} bytes of scratch)"
         )
-    matrix = matrix_instructions(listing)
+    found = violations(listing, emitted)
+    if found:
+        first = found[0]
+        more = f" ({len(found)} in all)" if len(found) > 1 else ""
+        raise InternalError(f"kernel {name}, rule {first.rule}, line {first.line} of the assembly: {first.text}{more}")
+    matrix = len(Counters(listing, own_store_counter=True).at("matrix"))
     if matrix < expected.matrix_instructions:
         raise InternalError(f"kernel {name}: {matrix} matrix instructions in the assembly, {expected.matrix_instructions} emitted")
     return listing.counts()

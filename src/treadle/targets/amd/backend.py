@@ -17,13 +17,16 @@ from treadle.targets.simt.kernel import emit_kernel
 # IR passes would fold the accumulators' starting instructions together and infer attributes against the plan.
 OPT_LEVEL = 3
 
+# Instructions made of several operations' have no line; without this they would seem to have their neighbours'.
+LLVM_OPTIONS = ("-use-unknown-locations=Enable",)
+
 _REGISTER_BYTES = 4
 
 
 def _jobs(emitted: EmittedKernel) -> tuple[LlvmJob, LlvmJob]:
     """Assembly, for the audit, and the object file: the same code generation twice, since LLVM here cannot assemble AMDGPU text."""
     machine = (emitted.llvm_text, emitted.triple, emitted.cpu, emitted.features, OPT_LEVEL)
-    return LlvmJob(*machine, "asm"), LlvmJob(*machine, "object")
+    return LlvmJob(*machine, "asm", llvm_options=LLVM_OPTIONS), LlvmJob(*machine, "object", llvm_options=LLVM_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,44 @@
-"""The wait counters of AMD machines, followed through a kernel's control flow: what may be pending at each barrier.
+"""The in-order counters of AMD machines, replayed over a kernel's control flow: what may be, or must still be, pending where.
 
-Accesses to shared memory retire in the order of their issue. The counter is `lgkmcnt` (shared with scalar loads, which retire in any order)
-up to RDNA3 and `dscnt` on RDNA4. A wait for n leaves at most the newest n. Every path is followed until no new state appears, so a loop is
-replayed as often as its state changes.
+A counter goes up with each access it counts and down as they retire, in the order of their issue; a wait for n leaves at most the newest n.
+
+| counter | counts | GFX9 | GFX11 | GFX12 |
+|---|---|---|---|---|
+| "vector" | loads from global memory (on GFX9 stores too) and copies from there to shared memory | vmcnt | vmcnt | loadcnt |
+| "vector_store" | stores to global memory | vmcnt | vscnt | storecnt |
+| "local" | accesses to shared memory | lgkmcnt | lgkmcnt | dscnt |
+
+`lgkmcnt` also counts scalar loads, which retire in any order: a wait for n then still leaves at most the newest n of the others.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal
 
 from treadle.targets.amd.assembly import Instruction, Listing
+from treadle.targets.amd.flow import Ages, natural_loops, replay
 
-T = TypeVar("T")
+Kind = Literal["load", "store", "copy", "local_load", "local_store", "lane", "matrix", "barrier"]
+Counter = Literal["vector", "vector_store", "local"]
 
-State = tuple[str, ...]
-"""Pending accesses to shared memory, oldest first: "read", "write", "lane" (a lane exchange through the same unit)."""
+RETIRED = 64
+"""An age that no counter reaches: the wait for it is over."""
 
-_LIMIT = 64  # no counter counts further
+_MATRIX = re.compile(r"v_(mfma|smfmac|wmma|swmmac)_")
+_FIELDS: dict[str, tuple[Counter, ...]] = {
+    "s_waitcnt_vmcnt": ("vector",),
+    "s_waitcnt_vscnt": ("vector_store",),
+    "s_waitcnt_lgkmcnt": ("local",),
+    "s_wait_loadcnt": ("vector",),
+    "s_wait_storecnt": ("vector_store",),
+    "s_wait_dscnt": ("local",),
+    "s_wait_loadcnt_dscnt": ("vector", "local"),
+    "s_wait_storecnt_dscnt": ("vector_store", "local"),
+    "s_wait_idle": ("vector", "vector_store", "local"),
+}
+_NAMED: dict[str, Counter] = {"vmcnt": "vector", "lgkmcnt": "local"}
+_WIDTHS = {"byte": 1, "short": 2, "dword": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,95 +50,111 @@ class Violation:
     text: str
 
 
-def shared_access(mnemonic: str) -> str | None:
-    """What an instruction leaves pending: "read", "write" (atomics too), "lane", or None."""
-    if not mnemonic.startswith("ds_"):
-        return None
-    if re.match(r"ds_(b?permute|swizzle)", mnemonic):
-        return "lane"
-    return "read" if re.match(r"ds_(read|load)", mnemonic) else "write"
+def kind_of(one: Instruction) -> Kind | None:
+    """What an instruction is to the counters and to the schedule; atomics are stores, exchanges between lanes "lane". None: nothing."""
+    name = one.mnemonic
+    if name.startswith("ds_"):
+        if re.match(r"ds_(b?permute|swizzle)", name):
+            return "lane"
+        return "local_load" if re.match(r"ds_(read|load)", name) else "local_store"
+    if re.match(r"(global|buffer|flat)_", name):
+        if "_lds" in name or re.search(r"\blds\b", one.operands):
+            return "copy"
+        rest = name.split("_", 1)[1]
+        return "load" if rest.startswith("load") else "store" if rest.startswith(("store", "atomic")) else None
+    if _MATRIX.match(name):
+        return "matrix"
+    return "barrier" if name in ("s_barrier", "s_barrier_signal") else None
 
 
-def shared_wait(one: Instruction) -> int | None:
-    """The number of accesses to shared memory that a wait leaves pending; None for other instructions and other counters."""
+def access_bytes(one: Instruction) -> int:
+    """Bytes that an access moves for each lane."""
+    name = re.sub(r"_d16(_hi)?", "", one.mnemonic)
+    double = 2 if re.search(r"(read|write)2|2addr", name) else 1
+    if bits := re.search(r"_[bifu](\d+)$", name):
+        return double * int(bits.group(1)) // 8
+    words = re.search(r"_[us]?(byte|short|dword)(?:x(\d))?$", name)
+    return double * _WIDTHS[words.group(1)] * int(words.group(2) or 1) if words else 0
+
+
+def counter_of(kind: Kind | None, *, own_store_counter: bool) -> Counter | None:
+    """The counter that an instruction of a kind raises. `own_store_counter`: the machine has one for stores."""
+    match kind:
+        case "load" | "copy":
+            return "vector"
+        case "store":
+            return "vector_store" if own_store_counter else "vector"
+        case "local_load" | "local_store" | "lane":
+            return "local"
+        case _:
+            return None
+
+
+def waits_of(one: Instruction) -> Mapping[Counter, int]:
+    """How many accesses of each counter a wait leaves pending; empty for other instructions."""
     if one.mnemonic == "s_waitcnt":
-        named = re.search(r"lgkmcnt\((\d+)\)", one.operands)
-        return int(named.group(1)) if named else None
-    if one.mnemonic in ("s_waitcnt_lgkmcnt", "s_wait_dscnt"):
-        return int(one.operands.split(",")[-1], 0)
-    if one.mnemonic in ("s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt"):
-        return int(one.operands, 0) & 0x3F
-    return None
+        return {counter: int(n.group(1)) for name, counter in _NAMED.items() if (n := re.search(rf"{name}\((\d+)\)", one.operands))}
+    fields = _FIELDS.get(one.mnemonic)
+    if fields is None:
+        return {}
+    number = int(one.operands.split(",")[-1], 0) if one.operands else 0
+    if len(fields) == 2:
+        return {fields[0]: number >> 8 & 0x3F, fields[1]: number & 0x3F}
+    return dict.fromkeys(fields, number)
 
 
-def step(state: State, one: Instruction) -> State:
-    """The state after an instruction."""
-    access = shared_access(one.mnemonic)
-    if access is not None:
-        after = (*state, access)
-        if len(after) > _LIMIT:  # what is older counts by its kind
-            old = tuple(sorted(set(after[:-_LIMIT])))
-            after = (*old, *after[-_LIMIT:]) if not set(old) <= set(after[-_LIMIT:]) else after[-_LIMIT:]
-        return after
-    left = shared_wait(one)
-    return state if left is None else state[len(state) - min(left, len(state)) :]
+class Counters:
+    """The counters of one listing, and its `loops` (instructions by index). `own_store_counter` as for `counter_of`."""
 
+    def __init__(self, listing: Listing, *, own_store_counter: bool) -> None:
+        self.listing = listing
+        self.loops = natural_loops(listing)
+        self.kinds: list[Kind | None] = [kind_of(one) for one in listing.instructions]
+        self._counter: list[Counter | None] = [counter_of(kind, own_store_counter=own_store_counter) for kind in self.kinds]
+        self._waits = [waits_of(one) for one in listing.instructions]
 
-def follow(listing: Listing, start: T, advance: Callable[[T, int], T]) -> dict[int, set[T]]:
-    """States before each instruction that some path reaches, from `start` at the first."""
-    reached: dict[int, set[T]] = {0: {start}}
-    todo = [(0, start)]
-    while todo:
-        at, state = todo.pop()
-        after = advance(state, at)
-        for next_at in listing.successors(at):
-            known = reached.setdefault(next_at, set())
-            if after not in known:
-                known.add(after)
-                todo.append((next_at, after))
-    return reached
+    def at(self, *kinds: Kind) -> list[int]:
+        """The indices of the instructions of some kinds."""
+        return [at for at, kind in enumerate(self.kinds) if kind in kinds]
 
+    def may_be_pending(self, observe: Callable[[int, Ages], None]) -> None:
+        """Tell `observe`, before each instruction with a kind, which accesses some path leaves pending there (by index)."""
 
-def pending_at_barriers(listing: Listing) -> list[Violation]:
-    """Barriers that some path reaches with reads or writes of shared memory pending."""
-    code = listing.instructions
-    start = State()
+        def step(at: int, ages: Ages) -> None:
+            counter = self._counter[at]
+            for old in list(ages):
+                if (left := self._waits[at].get(self._counter_at(old))) is not None and ages[old] >= left:
+                    del ages[old]
+                elif counter is not None and counter == self._counter[old]:
+                    ages[old] = min(ages[old] + 1, RETIRED - 1)
+            if counter is not None:
+                ages[at] = 0
 
-    def advance(state: State, at: int) -> State:
-        return step(state, code[at])
+        replay(self.listing, self._matters, step, min, observe)
 
-    reached = follow(listing, start, advance)
-    found: list[Violation] = []
-    for at, one in enumerate(code):
-        if one.mnemonic not in ("s_barrier", "s_barrier_signal"):
-            continue
-        worst = max(reached.get(at, set[State]()), key=lambda s: sum(a != "lane" for a in s), default=())
-        counts = {kind: worst.count(kind) for kind in ("write", "read")}
-        if any(counts.values()):
-            text = f"{counts['write']} writes and {counts['read']} reads of shared memory may be pending at {one.mnemonic}"
-            found.append(Violation("A4", one.line, text))
-    return found
+    def surely_pending(self, over: Callable[[int, int], bool], observe: Callable[[int, Ages], None]) -> None:
+        """Tell `observe` the loads issued before an instruction: their age, `RETIRED` where some path has waited for them.
 
+        `over(at, load)`: from instruction `at` on nobody asks for this load any more. Skipped masked code counts as executed.
+        """
 
-def unpaired_barriers(listing: Listing) -> list[Violation]:
-    """Split barriers that some path signals twice without a wait, waits for without a signal, or leaves open at the end."""
-    code = listing.instructions
-    if not any(one.mnemonic.startswith("s_barrier_") for one in code):
-        return []
+        def step(at: int, ages: Ages) -> None:
+            counter = self._counter[at]
+            for old in list(ages):
+                if (left := self._waits[at].get(self._counter_at(old))) is not None and ages[old] >= left:
+                    ages[old] = RETIRED
+                elif counter is not None and counter == self._counter[old]:
+                    ages[old] = min(ages[old] + 1, RETIRED)
+                if over(at, old):
+                    del ages[old]
+            if self.kinds[at] == "load":
+                ages[at] = 0
 
-    def advance(signalled: bool, at: int) -> bool:
-        match code[at].mnemonic:
-            case "s_barrier_signal" | "s_barrier_signal_isfirst":
-                return True
-            case "s_barrier_wait":
-                return False
-            case _:
-                return signalled
+        replay(self.listing, self._matters, step, max, observe, skips=False)
 
-    reached = follow(listing, False, advance)
-    wrong = {"s_barrier_signal": True, "s_barrier_wait": False, "s_endpgm": True}
-    return [
-        Violation("A9", one.line, f"{one.mnemonic} does not pair up")
-        for at, one in enumerate(code)
-        if one.mnemonic in wrong and wrong[one.mnemonic] in reached.get(at, set[bool]())
-    ]
+    def _counter_at(self, at: int) -> Counter:
+        counter = self._counter[at]
+        return counter if counter is not None else "vector"
+
+    def _matters(self, at: int) -> bool:
+        return self.kinds[at] is not None or bool(self._waits[at])

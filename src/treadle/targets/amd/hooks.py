@@ -5,15 +5,17 @@ The machine scheduler does not see that matrix instructions belong to a phase, s
 """
 
 from collections.abc import Sequence
+from math import gcd
 
 from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, i32, key_value, zero
-from treadle.dialects.tile import ContractOp, KernelOp, ProgramIdOp, layout_of, tile_type
+from treadle.dialects.tile import ContractOp, KernelOp, LoadOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
-from treadle.ir.core import SSAValue
-from treadle.ir.dialects import builtin
+from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.dialects import builtin, scf
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.targets.amd.matrix import emit_matrix, instruction_fragments, zero_accumulator
+from treadle.targets.amd.planned import schedule_points
 from treadle.targets.interface import ExpectedFacts
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.hooks import SimtHooks
@@ -85,11 +87,32 @@ def _other_row(b: Builder, value: Value) -> Value:
     return b.intrinsic("llvm.amdgcn.permlanex16.i32", I32, [i32(0), value, *identity, FALSE, FALSE], attributes=["convergent"])
 
 
+def _loaded_together(value: SSAValue) -> int:
+    """Registers that loops carry as one vector because loads bring them so: taking a vector apart waits for its load."""
+    widths = [op.vector.value.data for op in _origins(value) if isinstance(op, LoadOp)]
+    layout = layout_of(value) if widths and isinstance(value.type, builtin.TensorType) else None
+    return gcd(*widths, layout.num_registers) if layout is not None else 1
+
+
+def _origins(value: SSAValue) -> list[Operation]:
+    """The operations that give a value carried by a loop: before it, and at the end of a trip."""
+    block = value.owner
+    loop = block.parent_op() if isinstance(block, Block) else value.owner
+    if not isinstance(loop, scf.ForOp):
+        return []
+    carried: list[SSAValue] = list(loop.results) if loop is value.owner else list(loop.body.block.args[1:])
+    at = carried.index(value)
+    last = loop.body.block.last_op
+    found = [loop.iter_args[at], *([last.operands[at]] if last is not None else [])]
+    return [one.owner for one in found if isinstance(one.owner, Operation)]
+
+
 class AmdHooks(SimtHooks):
     """Hooks of one AMD architecture; one object a kernel."""
 
     triple = "amdgcn-amd-amdhsa"
     calling_convention = "amdgpu_kernel"
+    names_lines = True
 
     def __init__(self, spec: TargetSpec, kernel: KernelOp) -> None:
         super().__init__(spec)
@@ -115,7 +138,8 @@ class AmdHooks(SimtHooks):
         return ctx.module.shared_array("treadle_shared", size, 1024, self.shared_space), 0
 
     def expected(self, ctx: KernelContext) -> ExpectedFacts:
-        return ExpectedFacts(ctx.counts.matrix_instructions, 0, ctx.counts.contractions > 0)
+        points = schedule_points(ctx.kernel, ctx.lines)
+        return ExpectedFacts(ctx.counts.matrix_instructions, 0, ctx.counts.contractions > 0, points=points)
 
     # --- ids and lanes
 
@@ -171,7 +195,7 @@ class AmdHooks(SimtHooks):
 
     def carried_group(self, value: SSAValue) -> int:
         row = self._row(value)
-        return 1 if row is None else instruction_fragments(row)[2].num_registers
+        return _loaded_together(value) if row is None else instruction_fragments(row)[2].num_registers
 
     def carried_start(self, ctx: KernelContext, value: SSAValue, registers: Sequence[Value]) -> Value:
         row = self._row(value)

@@ -54,7 +54,14 @@ class Counts:
     contractions: int = 0
 
 
-Bound = Value | list[Value] | View | Buffer
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A tile in vectors of consecutive registers. It is taken apart where it is used, so that nothing needs its elements before."""
+
+    vectors: tuple[Value, ...]
+
+
+Bound = Value | list[Value] | Gathered | View | Buffer
 
 
 class KernelContext:
@@ -62,7 +69,7 @@ class KernelContext:
 
     `thread`, `lane`, `warp` are i32 values and `warps` their number; within a role they count within the executing group, and `group` is
     its number. `shared` is the base of shared memory. `retired`: the tiles that the wait being emitted makes ready. `accumulate`: for a
-    loop's accumulator that starts as zero, whether a trip adds to it (i1) or begins it.
+    loop's accumulator that starts as zero, whether a trip adds to it (i1) or begins it. `lines`: of the line table, by emitted operation.
     """
 
     thread: Value
@@ -85,6 +92,7 @@ class KernelContext:
         self.retired: tuple[SSAValue, ...] = ()
         self.accumulate: dict[SSAValue, Value] = {}
         self.parameters = {}
+        self.lines: dict[Operation, int] = {}
         self._bound: dict[SSAValue, Bound] = {}
         self._origin: dict[str, tuple[Value, int]] = {}
 
@@ -118,6 +126,8 @@ class KernelContext:
     def tile(self, value: SSAValue | Operation) -> list[Value]:
         """The registers of a tile, in the order of its layout."""
         bound = self._get(SSAValue.get(value))
+        if isinstance(bound, Gathered):
+            return [element for vector in bound.vectors for element in self.unpack(vector)]
         if not isinstance(bound, list):
             raise InternalError(f"expected a register tile, got {SSAValue.get(value).type}")
         return bound
@@ -156,8 +166,8 @@ class KernelContext:
             bound = self._get(value)
             if isinstance(bound, Value):
                 found.append(bound)
-            elif isinstance(bound, list):
-                found.extend(bound)
+            elif isinstance(bound, list | Gathered):
+                found.extend(self.tile(value))
             else:
                 raise InternalError(f"a value of type {value.type} cannot be carried through control flow")
         return found

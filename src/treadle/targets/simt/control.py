@@ -7,7 +7,7 @@ from treadle.dialects.tile import ContractOp
 from treadle.errors import InternalError
 from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import builtin, scf
-from treadle.targets.simt.context import KernelContext
+from treadle.targets.simt.context import Gathered, KernelContext
 
 EmitBlock = Callable[[Block], None]
 
@@ -57,7 +57,7 @@ def _bind_grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequen
             continue
         count = ctx.layout(value).num_registers // group
         flat = [next(left) for _ in range(count)]
-        ctx.bind_flat([value], [element for v in flat for element in ctx.unpack(v)] if group > 1 else flat)
+        ctx.bind(value, Gathered(tuple(flat)) if group > 1 else flat)
 
 
 def emit_for(ctx: KernelContext, op: scf.ForOp, emit_block: EmitBlock) -> None:

@@ -148,6 +148,7 @@ class KernelEmitter:
         if self._scope:
             place = location_of(op)
             self._sources.append(f"{op.name} at {place}" if place is not None else op.name)
+            self.ctx.lines[op] = len(self._sources)
             self.ctx.b.location = self.module.location(self._scope, len(self._sources))
 
     # --- handlers that need more than the context
