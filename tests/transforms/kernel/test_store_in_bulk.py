@@ -7,7 +7,7 @@ from treadle.dialects import tile
 from treadle.ir.core import Operation
 from treadle.ir.text import parse_module
 from treadle.options import CompileOptions
-from treadle.plan.role_tiles import box_buffers, box_widths
+from treadle.plan.role_tiles import box_widths
 from treadle.remarks import collect_remarks
 
 LINEAR = """
@@ -37,10 +37,6 @@ def lowered(n: int, tile_n: int) -> tuple[list[Operation], list[str]]:
     with collect_remarks() as log:
         pipelines.lower(module, machine.target_spec("sm_90a"), CompileOptions(tile=(64, tile_n, 64), warps=(4, 1), groups=2, ring=3))
     return list(module.walk()), [r.text for r in log.remarks if r.pass_name == "store-in-bulk"]
-
-
-def test_the_turn_of_buffers_goes_on_with_the_next_tile() -> None:
-    assert [box_buffers(n) for n in (1, 2, 3, 4, 6)] == [1, 2, 3, 2, 2]
 
 
 @pytest.mark.parametrize("tile_n", [64, 128, 192, 256])

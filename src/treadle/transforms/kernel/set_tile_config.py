@@ -153,7 +153,18 @@ def role_problem(
     )
     # An operand that is contiguous along n is copied and read in whole rows of a swizzle.
     along_n = any(nest.stride_along(a, nest.axes[main_axis(nest, "n")]) == constant(1) for a in nest.accesses if a.input_number == kind.rhs)
-    return RoleProblem(row, shape, operand_bytes, results, 128 // operand_bytes if along_n else row.n_step, promoted)
+    n_step = 128 // operand_bytes if along_n else row.n_step
+    # Bounds and addresses of runtime sizes take registers.
+    plain = is_plain(nest) and not dispatch.texts(nest.kernel.symbols)
+    return RoleProblem(row, shape, operand_bytes, results, n_step, promoted, plain)
+
+
+CASTS = frozenset({"arith.truncf", "arith.extf", "arith.extsi", "arith.trunci", "linalg.yield"})
+
+
+def is_plain(nest: LoopNest) -> bool:
+    """Whether nothing happens to the sums but casts."""
+    return all(op.name in CASTS for consumer in nest.consumer_dims for region in consumer.regions for op in region.block.ops)
 
 
 def _roles_text(roles: RoleTile) -> str:

@@ -84,8 +84,10 @@ def is_elementwise(op: Operation) -> bool:
 
 
 def stored_value(store: tile.StoreOp) -> tuple[SSAValue, tuple[Operation, ...]]:
-    """The tile before it was brought into the store's layout through shared memory, and the operations that did it (last first)."""
+    """The tile before it was brought into the store's layout, and the operations that did it (last first)."""
     load = store.value.owner
+    if isinstance(load, tile.ConvertLayoutOp) and len(tuple(load.result.uses)) == 1:
+        return load.source, (load,)
     if isinstance(load, tile.LocalLoadOp) and set(tile.ints(load.offsets)) == {0}:
         alloc = load.source.owner
         writers = [use.operation for use in load.source.uses if isinstance(use.operation, tile.LocalStoreOp)]
