@@ -3,3 +3,5 @@
 `core` (structures), `builtin` (types and attributes), `dialects` (upstream dialects; `arith` is ours), `context`, `text` (MLIR text in and
 out), `locations`, `rewriting`, `passes`, `simplify` (cse, dce, canonicalize).
 """
+
+from treadle.ir import lazy_formats as lazy_formats  # before any dialect is imported

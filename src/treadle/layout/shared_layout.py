@@ -7,12 +7,14 @@ use (PTX ISA, "Shared Memory Matrix Layout"): 16-byte chunks exchanged by the bi
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from treadle.errors import InternalError
 from treadle.layout.bits import Coordinates, Span, combine, log2_exact, pack, power_of_two_part, unpack
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Bases = tuple[Coordinates, ...]
 CHUNK_BYTES = 16
@@ -109,8 +111,10 @@ class SharedLayout:
         within, _ = Span(map(pack, self.offset)).split(pack([rest for _, rest in parts]))
         return within + sum(tile * stride for (tile, _), stride in zip(parts, self.repeat_strides(), strict=True))
 
-    def offset_array(self, coordinates: NDArray[np.int64]) -> NDArray[np.int64]:
+    def offset_array(self, coordinates: "NDArray[np.int64]") -> "NDArray[np.int64]":
         """Offsets of many elements: `[..., rank]` to `[...]`. Elements outside the buffer are not looked for."""
+        import numpy as np
+
         span = Span(map(pack, self.offset))
         result = np.zeros(coordinates.shape[:-1], dtype=np.int64)
         for axis, side in enumerate(self.base_shape):

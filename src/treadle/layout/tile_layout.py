@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from treadle.errors import InternalError
 from treadle.layout.bits import Coordinates, Span, combine, log2_exact, odd_part, pack, power_of_two_part, unpack
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Bases = tuple[Coordinates, ...]
 _NO_LIMIT = 1 << 16
@@ -112,15 +114,19 @@ class TileLayout:
             raise InternalError(f"no register {register} of lane {lane}, warp {warp} in {self.to_lists()}")
         tile, index = divmod(register, 1 << len(self.register))
         key = combine([pack(basis) for basis in self.register], index) ^ self.thread_key(lane, warp)
-        corner = np.unravel_index(tile, self.repeat)
-        return tuple(int(at) * side + value for at, side, value in zip(corner, self.base_shape, unpack(key, self.rank), strict=True))
+        corner = [0] * self.rank
+        for axis in reversed(range(self.rank)):
+            tile, corner[axis] = divmod(tile, self.repeat[axis])
+        return tuple(at * side + value for at, side, value in zip(corner, self.base_shape, unpack(key, self.rank), strict=True))
 
     def registers(self) -> Iterator[tuple[int, Coordinates]]:
         """`(register, coordinates in thread 0)` in register order."""
         yield from enumerate(self.register_coordinates())
 
-    def coordinate_array(self) -> NDArray[np.int64]:
+    def coordinate_array(self) -> "NDArray[np.int64]":
         """Coordinates of all registers of all threads, `[warps, lanes, registers, rank]`."""
+        import numpy as np  # its import takes longer than most compilations would use it for
+
         registers = np.array(self.register_coordinates(), dtype=np.int64).reshape(self.num_registers, self.rank)
         lanes = np.array([unpack(self.thread_key(lane, 0), self.rank) for lane in range(self.num_lanes)], dtype=np.int64)
         warps = np.array([unpack(self.thread_key(0, warp), self.rank) for warp in range(self.num_warps)], dtype=np.int64)
@@ -174,9 +180,11 @@ class TileLayout:
 
     def permute_registers(self, order: Sequence[int]) -> tuple[int, ...]:
         """For each register of `permute(order)`, the register of this layout with the same value."""
-        tiles = np.arange(prod(self.repeat)).reshape(self.repeat).transpose(order).reshape(-1)
+        strides = [prod(self.repeat[axis + 1 :]) for axis in range(self.rank)]
+        corners = product(*(range(self.repeat[axis]) for axis in order))
         size = 1 << len(self.register)
-        return tuple(int(tile) * size + index for tile in tiles for index in range(size))
+        tiles = (sum(at * strides[axis] for at, axis in zip(corner, order, strict=True)) for corner in corners)
+        return tuple(tile * size + index for tile in tiles for index in range(size))
 
     def with_unit_dim(self, dim: int) -> "TileLayout":
         """The layout of the tile reduced along `dim` to extent 1, kept by every thread that held a part of it.

@@ -6,9 +6,7 @@ Conversions to 8 bits round to nearest even; what overflows becomes NaN, or infi
 
 from dataclasses import dataclass
 from functools import lru_cache
-
-import ml_dtypes
-import numpy as np
+from math import floor, log2
 
 from treadle.codegen.llvm_text import F16, F32, I8, I16, I32, Builder, Value, constant, floating, i32, integer
 from treadle.errors import InternalError
@@ -33,10 +31,10 @@ FORMATS = {
 }
 
 _NUMPY = {
-    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
-    "f8E5M2": ml_dtypes.float8_e5m2,
-    "f8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
-    "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+    "f8E4M3FN": "float8_e4m3fn",
+    "f8E5M2": "float8_e5m2",
+    "f8E4M3FNUZ": "float8_e4m3fnuz",
+    "f8E5M2FNUZ": "float8_e5m2fnuz",
 }
 
 
@@ -50,16 +48,19 @@ def small_float(name: str) -> SmallFloat:
 @lru_cache(maxsize=256)
 def encode(name: str, number: float) -> int:
     """The 8 bits of a number, for constants."""
+    import ml_dtypes  # only programs with such constants wait for it
+    import numpy as np
+
     small_float(name)
-    return int(np.array(number).astype(_NUMPY[name]).view(np.uint8))
+    return int(np.array(number).astype(getattr(ml_dtypes, _NUMPY[name])).view(np.uint8))
 
 
 def first_overflow(name: str) -> tuple[float, bool]:
     """`(limit, including)`: the magnitude above which a number rounds beyond the largest finite one, and whether the limit itself does."""
     form = small_float(name)
-    half_step = 2.0 ** (np.floor(np.log2(form.largest)) - form.mantissa - 1)
+    half_step = 2.0 ** (floor(log2(form.largest)) - form.mantissa - 1)
     last_code = 2 ** (form.mantissa) - 1
-    largest_mantissa = int(form.largest / 2.0 ** np.floor(np.log2(form.largest)) * 2**form.mantissa) & last_code
+    largest_mantissa = int(form.largest / 2.0 ** floor(log2(form.largest)) * 2**form.mantissa) & last_code
     # A tie goes to the even neighbour: beyond the largest one if that one is odd.
     return float(form.largest + half_step), largest_mantissa % 2 == 1
 
