@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
+from treadle.analysis.scaled_products import factors_of, split_product
 from treadle.ir.core import (
     AffineBinaryOpExpr,
     AffineConstantExpr,
@@ -134,6 +135,8 @@ class Contraction:
 
     `batch`, `m`, `n` are in the order of the output, `k` in that of the iteration; m and n are not empty. `lhs` and `rhs` are input
     numbers; `lhs_cast` and `rhs_cast` name the operation that widens an element ("arith.extf", "arith.extsi", ...) or are empty.
+
+    `scales`: further f32 inputs that multiply each term and do not depend on the dimensions `inner` of k.
     """
 
     batch: tuple[int, ...]
@@ -144,6 +147,8 @@ class Contraction:
     rhs: int
     lhs_cast: str
     rhs_cast: str
+    scales: tuple[int, ...] = ()
+    inner: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,33 +295,26 @@ def _reduction(view: StructuredOp) -> Reduction:
     return Reduction(view.reduction_dims, tuple(combiners), tuple(elements))
 
 
-def _widened(value: SSAValue, body: Block) -> tuple[int, str] | None:
-    """(input number, cast name) where `value` is a block argument or a widening cast of one."""
-    cast = ""
-    if isinstance(value.owner, WIDENING) and value.owner.parent_block() is body:
-        cast, value = value.owner.name, value.owner.operands[0]
-    if isinstance(value, BlockArgument) and value.block is body:
-        return value.index, cast
-    return None
-
-
 def _contraction(view: StructuredOp) -> Contraction | None:
-    if len(view.inputs) != 2 or len(view.outputs) != 1:
+    if len(view.inputs) < 2 or len(view.outputs) != 1:
         return None
     if not all(is_projection(map_) for map_ in (*view.input_maps, *view.output_maps)):
         return None
     add = view.yielded()[0].owner
     if not isinstance(add, arith.AddfOp | arith.AddiOp):
         return None
-    accumulator = view.body.args[2]
+    accumulator = view.body.args[len(view.inputs)]
     other = add.rhs if add.lhs is accumulator else add.lhs if add.rhs is accumulator else None
-    if other is None or not isinstance(other.owner, arith.MulfOp | arith.MuliOp):
+    factors = None if other is None else factors_of(other, view.body, WIDENING)
+    if factors is None or sorted(f.argument for f in factors) != list(range(len(view.inputs))):
         return None
-    factors = [_widened(factor, view.body) for factor in other.owner.operands]
-    if factors[0] is None or factors[1] is None or sorted((factors[0][0], factors[1][0])) != [0, 1]:
+    factors.sort(key=lambda factor: factor.argument)
+    read = [set(map_dims(map_) or ()) for map_ in view.input_maps]
+    product = split_product(factors, read, view.reduction_dims)
+    if product is None or any(factor.cast or not _is_f32(view.inputs[factor.argument]) for factor in product.scales):
         return None
-    casts = dict((factors[0], factors[1]))
-    lhs, rhs, out = (set(map_dims(map_) or ()) for map_ in (*view.input_maps, *view.output_maps))
+    left, right = product.operands
+    lhs, rhs, out = read[left.argument], read[right.argument], set(map_dims(view.output_maps[0]) or ())
     order = map_dims(view.output_maps[0]) or ()
     reduced = set(view.reduction_dims)
     if out & reduced or not reduced <= (lhs & rhs) or not out <= (lhs | rhs):
@@ -326,4 +324,13 @@ def _contraction(view: StructuredOp) -> Contraction | None:
     n = tuple(d for d in order if d in rhs and d not in lhs)
     if not m or not n or len(batch) + len(m) + len(n) + len(reduced) != view.rank:
         return None
-    return Contraction(batch, m, n, view.reduction_dims, 0, 1, casts[0], casts[1])
+    scales = tuple(factor.argument for factor in product.scales)
+    if scales and not _is_f32(view.outputs[0]):
+        return None
+    places = (batch, m, n, view.reduction_dims, left.argument, right.argument)
+    return Contraction(*places, left.cast, right.cast, scales, product.inner)
+
+
+def _is_f32(value: SSAValue) -> bool:
+    type_ = tensor_of(value)
+    return type_ is not None and type_.element_type == builtin.f32

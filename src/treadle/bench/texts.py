@@ -160,6 +160,36 @@ class Function:
         start = self._filled(tuple(extents[letter] for letter in written), accumulator, "0" if kind == "i" else "0.000000e+00")
         return self._generic(maps, f"{written}|{summed}", [a, b], [start], body, [total])[0]
 
+    def expand(self, value: Value, groups: str, shape: Sequence[int]) -> Value:
+        """The tensor with axes split, by reassociation as in "[0], [1, 2]"."""
+        made = Value(self._fresh(), tuple(shape), value.dtype)
+        sizes = ", ".join(map(str, shape))
+        self._lines.append(
+            f"  {made.name} = tensor.expand_shape {value.name} [{groups}] output_shape [{sizes}] : {value.type} into {made.type}"
+        )
+        return made
+
+    def collapse(self, value: Value, groups: str, shape: Sequence[int]) -> Value:
+        """The tensor with axes merged, by reassociation."""
+        made = Value(self._fresh(), tuple(shape), value.dtype)
+        self._lines.append(f"  {made.name} = tensor.collapse_shape {value.name} [{groups}] : {value.type} into {made.type}")
+        return made
+
+    def contract_scaled(self, maps: str, a: Value, b: Value, scale_a: Value, scale_b: Value) -> Value:
+        """Sum of products of a, b and their scales by index letters, as in "mkc,nkc,mk,nk->mn"; operands and sums in f32."""
+        read, written = maps.split("->")
+        inputs = [a, b, scale_a, scale_b]
+        extents = {
+            letter: extent for one, v in zip(read.split(","), inputs, strict=True) for letter, extent in zip(one, v.shape, strict=True)
+        }
+        body = Body([v.dtype for v in inputs])
+        left, right = (body.binary("arith.mulf", body.cast(f"%in{i}", "f32"), f"%in{i + 2}") for i in (0, 1))
+        body.types["%out0"] = "f32"
+        total = body.binary("arith.addf", "%out0", body.binary("arith.mulf", left, right))
+        start = self._filled(tuple(extents[letter] for letter in written), "f32", "0.000000e+00")
+        summed = "".join(letter for letter in extents if letter not in written)
+        return self._generic(maps, f"{written}|{summed}", inputs, [start], body, [total])[0]
+
     def elementwise(self, maps: str, inputs: Sequence[Value], dtypes: Sequence[str], scalar: Scalar) -> list[Value]:
         """One value of each of `dtypes` from the inputs, all of them in f32 first (integers stay); outputs have the same shape."""
         read, written = maps.split("->")

@@ -118,6 +118,7 @@ class AmdHooks(SimtHooks):
         super().__init__(spec)
         self.cpu = spec.name
         self._axes = {op.axis.value.data for op in kernel.body.walk() if isinstance(op, ProgramIdOp)}
+        self._promotes = kernel.config is not None and "promoted" in kernel.config.data
         self._accumulators: dict[TileLayout, MatrixInstruction] = {}
         for op in kernel.body.walk():
             if isinstance(op, ContractOp) and op.instruction.data != "fma" and (layout := layout_of(op.accumulator)) is not None:
@@ -131,6 +132,8 @@ class AmdHooks(SimtHooks):
             key_value("amdgpu-flat-work-group-size", f"{threads},{threads}"),
             key_value("uniform-work-group-size", "true"),
             *(key_value(f"amdgpu-no-{word}") for word in absent),
+            # Sums that are read after every step would travel between the register files.
+            *((key_value("amdgpu-agpr-alloc", "0"),) if self._promotes and self._accumulators else ()),
             "nounwind",
         )
 

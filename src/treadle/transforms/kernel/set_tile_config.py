@@ -40,10 +40,26 @@ def static(size: Expr) -> int | None:
     return size.as_int()
 
 
+FILLS_A_TILE = 128
+"""An axis as long as this is as good as any longer one; the innermost has the shortest strides."""
+
+
 def main_axis(nest: LoopNest, role: str) -> int:
-    """The largest axis of a role (the innermost of equals, unknown sizes count as large); -1 where there is none."""
+    """The axis of a role along which tiles lie: the innermost of those that fill one, else the largest; -1 where there is none.
+
+    Unknown sizes count as large. Along k it is one that no scale depends on.
+    """
     found = [i for i, axis in enumerate(nest.axes) if axis.role == role]
-    return max(found, key=lambda i: (static(nest.axes[i].size) or 1 << 30, i), default=-1)
+    kind = nest.computation
+    if role == "k" and isinstance(kind, Contraction) and kind.scales:
+        found = [i for i in found if nest.axes[i].dims[-1] in kind.inner]
+    return max(found, key=lambda i: (min(static(nest.axes[i].size) or 1 << 30, FILLS_A_TILE), i), default=-1)
+
+
+def is_one_step(nest: LoopNest, operand_bytes: int) -> bool:
+    """Whether all of the main axis of k goes into one slot of a ring, so that the loop is along the other reduced axis."""
+    reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
+    return len(reduced) == 2 and static(nest.axes[main_axis(nest, "k")].size) == 128 // operand_bytes
 
 
 def axis_shape(nest: LoopNest, axis: Axis) -> AxisShape:
@@ -74,8 +90,8 @@ def role_refusal(nest: LoopNest, kind: Contraction, types: ContractionTypes, spe
     rules = spec.bulk_tensor
     if rules is None or types.instruction == "fma" or spec.instruction(types.instruction).operands != "shared":
         return "the machine has no bulk copies into buffers that its matrix instructions read"
-    if sum(axis.is_reduction for axis in nest.axes) != 1:
-        return "not exactly one axis is reduced"
+    if sum(axis.is_reduction for axis in nest.axes) != 1 and not is_one_step(nest, operand_bytes(types)):
+        return "not exactly one axis is reduced, nor one in steps of a whole slot"
     if any(static(size) == 0 for size in nest.dim_sizes):
         return "it is empty"
     row = spec.instruction(types.instruction)
@@ -178,6 +194,23 @@ def _f32_parts(root: Operation) -> str:
     return parts.data if isinstance(parts, builtin.StringAttr) else ""
 
 
+def operand_bytes(types: ContractionTypes) -> int:
+    """Bytes of an element of A as it is multiplied."""
+    return {"tf32": 4, "f64": 8, "f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2}.get(types.a, 1)
+
+
+def reduced_size(nest: LoopNest) -> int | None:
+    """Terms of each sum, None where only the runtime knows."""
+    total = 1
+    for axis in nest.axes:
+        if axis.is_reduction:
+            size = static(axis.size)
+            if size is None:
+                return None
+            total *= size
+    return total
+
+
 def _contraction_config(
     nest: LoopNest, kind: Contraction, spec: TargetSpec, options: "SetTileConfigPass"
 ) -> tuple[dict[str, Attribute], str]:
@@ -185,7 +218,8 @@ def _contraction_config(
     names = [str(element_of(v.type)) for v in (*root.inputs, root.op.results[0])]
     casts, parts = (kind.lhs_cast, kind.rhs_cast), _f32_parts(root.op)
     types = contraction_types(spec, names[kind.lhs], names[kind.rhs], names[-1], casts, parts == "tf32" or options.f32_precision == "tf32")
-    promoted = promotes(spec, types.instruction, parts != "" or (options.fp8_accumulation == "promoted" and types.a.startswith("f8")))
+    wanted = parts != "" or (options.fp8_accumulation == "promoted" and types.a.startswith("f8"))
+    promoted = bool(kind.scales) or promotes(spec, types.instruction, wanted)
     axes = {role: main_axis(nest, role) for role in ("m", "n", "k")}
     sizes = {role: static(nest.axes[i].size) if i >= 0 else 1 for role, i in axes.items()}
     batch: int | None = 1
@@ -193,20 +227,20 @@ def _contraction_config(
         if not axis.is_reduction and i not in (axes["m"], axes["n"]):
             size = static(axis.size)
             batch = None if size is None or batch is None else batch * size
-    operand_bytes = {"tf32": 4, "f64": 8, "f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2}.get(types.a, 1)
+    size_of_operand = operand_bytes(types)
     shared = "b" if len({r.inputs[kind.lhs] for r in nest.roots}) > 1 else "a"
-    shape = ContractionShape(batch, sizes["m"], sizes["n"], sizes["k"], len(nest.roots), shared)
+    shape = ContractionShape(batch, sizes["m"], sizes["n"], reduced_size(nest), len(nest.roots), shared)
     refused = role_refusal(nest, kind, types, spec)
     # Runtime sizes cost registers as threads' copies do: the same bounds and addresses.
     crowded = refused is not None or bool(dispatch.texts(nest.kernel.symbols))
-    tile = contraction_tile(types, shape, spec, operand_bytes, through_registers=crowded, promoted=promoted)
+    tile = contraction_tile(types, shape, spec, size_of_operand, through_registers=crowded, promoted=promoted)
     roles, why = options.asked_roles(), ""
     if options.tile_m:
         warps_m, warps_n = options.warps_m or tile.warps_m, options.warps_n or tile.warps_n
         tile = ContractionTile(options.tile_m, options.tile_n or tile.n, options.tile_k or tile.k, warps_m, warps_n, options.raster or 8)
     elif options.roles:
         why = refused or ""
-        problem = None if why else role_problem(nest, kind, spec.instruction(types.instruction), shape, operand_bytes, spec, promoted)
+        problem = None if why else role_problem(nest, kind, spec.instruction(types.instruction), shape, size_of_operand, spec, promoted)
         chosen = None if problem is None else role_tile(problem, spec)
         if chosen is not None:
             tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1, options.raster or chosen.raster)

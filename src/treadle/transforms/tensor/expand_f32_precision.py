@@ -163,7 +163,7 @@ class _Expansion:
     def expand(self, op: linalg.ops.GenericOp) -> None:
         """Rewrite one contraction where it is one of f32 that pays."""
         kind, view = classify(op), view_of(op)
-        if not isinstance(kind, Contraction) or not _is_f32(view):
+        if not isinstance(kind, Contraction) or kind.scales or not _is_f32(view):
             return
         reason = split_refusal(self.split, _contraction_shape(view, kind), self.spec)
         if reason is not None:

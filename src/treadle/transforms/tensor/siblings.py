@@ -25,7 +25,7 @@ BALANCE = 256
 def join_siblings(grouping: Grouping) -> None:
     """Merge the groups of contractions that should share a kernel. Remarks tell of what is merged, and why what shares is not."""
     kept: list[Group] = []
-    for group in [g for g in grouping.groups if isinstance(classify(g.root), Contraction)]:
+    for group in [g for g in grouping.groups if isinstance(kind := classify(g.root), Contraction) and not kind.scales]:
         for earlier in kept:
             if not shared_operands(earlier, group.root):
                 continue

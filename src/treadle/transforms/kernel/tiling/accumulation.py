@@ -2,18 +2,46 @@
 
 from collections.abc import Sequence
 
+from treadle.analysis.indexing import Contraction, StructuredOp
+from treadle.analysis.loop_nest import compose, identity
 from treadle.dialects import tile
 from treadle.ir.builtin import number_attr
 from treadle.ir.core import SSAValue
-from treadle.ir.dialects import arith
+from treadle.ir.dialects import arith, math
+from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
-from treadle.transforms.kernel.tiling.scalars import dense
+from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value, dense
+
+
+def scale_of(kernel: KernelBuilder, root: StructuredOp, kind: Contraction, frame: Frame) -> SSAValue | None:
+    """The product of a contraction's scales where the loops are, over the tile of its sums; None where it has none."""
+    evaluator = kernel.evaluator(frame)
+    found: Value | None = None
+    for number in kind.scales:
+        dims = compose(root.input_maps[number], identity(root.rank), root.rank)
+        value = kernel.value(root.inputs[number], dims, frame)
+        # Each is as small as the axes it depends on: rows and columns meet in the last product only.
+        found = value if found is None else _times(evaluator, found, value)
+    return None if found is None else evaluator.materialize(found, frame.extents)
+
+
+def _times(evaluator: BodyEvaluator, left: Value, right: Value) -> Value:
+    shapes = [value.shape for value in (left, right) if isinstance(value, Tile)]
+    shape = tuple(max(extents) for extents in zip(*shapes, strict=True)) if shapes else (1,) * evaluator.rank
+    operands = [evaluator.materialize(value, shape) for value in (left, right)]
+    return Tile(evaluator.index.insert(arith.MulfOp.create(operands=operands, result_types=[operands[0].type])))
 
 
 def accumulate(
-    index: IndexBuilder, operands: Sequence[tuple[SSAValue, SSAValue]], sums: Sequence[SSAValue], instruction: str, *, promoted: bool
+    index: IndexBuilder,
+    operands: Sequence[tuple[SSAValue, SSAValue]],
+    sums: Sequence[SSAValue],
+    instruction: str,
+    scales: Sequence[SSAValue | None],
+    *,
+    promoted: bool,
 ) -> list[SSAValue]:
-    """The sums of all contractions after one step: `operands` are the tiles of A and B of each.
+    """The sums of all contractions after one step: `operands` are the tiles of A and B of each, `scales` what its products are times.
 
     `promoted`: the products are summed from zero and added in f32, which rounds where the matrix unit cuts. The contractions stand side by
     side: what they share is staged once, and one group of matrix instructions holds all of them.
@@ -25,4 +53,10 @@ def accumulate(
     parts = [index.insert(tile.ContractOp(a, b, nothing or own, instruction)) for (a, b), own in zip(operands, sums, strict=True)]
     if not promoted:
         return parts
-    return [index.insert(arith.AddfOp.create(operands=[a, b], result_types=[b.type])) for a, b in zip(sums, parts, strict=True)]
+    return [_added(index, total, part, scale) for total, part, scale in zip(sums, parts, scales, strict=True)]
+
+
+def _added(index: IndexBuilder, total: SSAValue, part: SSAValue, scale: SSAValue | None) -> SSAValue:
+    if scale is None:
+        return index.insert(arith.AddfOp.create(operands=[total, part], result_types=[part.type]))
+    return index.insert(math.FmaOp.create(operands=[part, scale, total], result_types=[part.type]))

@@ -13,7 +13,7 @@ from treadle.ir.builtin import attr_number, element_of, is_integer, number_attr
 from treadle.ir.core import AffineMap, Attribute, SSAValue
 from treadle.ir.dialects import arith
 from treadle.plan.expr import Expr, ceil_div, constant, product
-from treadle.transforms.kernel.tiling.accumulation import accumulate
+from treadle.transforms.kernel.tiling.accumulation import accumulate, scale_of
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.index_math import delinearize, grouped_raster
 from treadle.transforms.kernel.tiling.loops import reduction_loops
@@ -92,6 +92,9 @@ def build_contraction(kernel: KernelBuilder, kind: Contraction, plan: Contractio
     c_frame = Frame((m_axis, n_axis), (tile_m, tile_n))
     reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
     loops = [(a, 1) for a in reduced if a != k_axis] + ([(k_axis, tile_k)] if k_axis != UNIT else [])
+    if len(loops) > 1 and kernel.axis_size(k_axis).as_int() == tile_k:
+        del loops[-1]  # one step: the loop around it is the one that copies and arithmetic share
+        kernel.offset[k_axis] = index.constant(0)
     acc_type = plan.accumulator_type
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
@@ -104,7 +107,8 @@ def build_contraction(kernel: KernelBuilder, kind: Contraction, plan: Contractio
             return made[key]
 
         operands = [(operand(root, kind.lhs, a_frame, plan.a_type), operand(root, kind.rhs, b_frame, plan.b_type)) for root in roots]
-        return accumulate(index, operands, carried, plan.instruction, promoted=plan.promoted)
+        scales = [scale_of(kernel, root, kind, c_frame) for root in roots]
+        return accumulate(index, operands, carried, plan.instruction, scales, promoted=plan.promoted)
 
     start_tiles = [index.insert(dense(number_attr(0, acc_type), acc_type, c_frame.extents)) for _ in roots]
     # Roles hand over whatever the loop copies, so they need it even around a single step.
