@@ -24,7 +24,8 @@ class CompileOptions(Record):
     `stages`: stages of pipelined loops (see set-pipeline): 1 for none, 0 for the compiler's choice.
     `roles`: contractions may give copying and computing to different warps where the machine's rules allow.
     `ring`: slots of the ring between warps that copy and warps that compute, 0 for no such roles; `groups`: how many groups compute a
-    tile; `turns`: how many sets of them take tiles in turn; `pending`: groups of matrix instructions left in flight (0 or 1).
+    tile; `turns`: how many sets of them take tiles in turn; `pending`: groups of matrix instructions left in flight (0 or 1);
+    `late`: a tile's results leave under the next one's first steps.
     `raster`: rows of tiles walked together for reuse in the cache, 0 for the compiler's choice.
 
     Raises ValueError for an unknown word.
@@ -42,6 +43,7 @@ class CompileOptions(Record):
     turns: int = 1
     pending: int = 0
     raster: int = 0
+    late: bool = False
 
     def __post_init__(self) -> None:
         for name, words in CHOICES.items():

@@ -106,9 +106,10 @@ def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> l
 
 
 def _variants(tile: RoleTile) -> list[RoleTile]:
-    """The tile, and the same walked and waited for otherwise."""
+    """The tile, and the same walked, waited for and stored otherwise."""
     rasters = [raster for raster in (2 * tile.raster, tile.raster // 2) if 1 <= raster <= MOST_ROWS_TOGETHER]
-    return [tile, replace(tile, pending=1 - tile.pending), *(replace(tile, raster=raster) for raster in rasters)]
+    late = [replace(tile, late=not tile.late)] if tile.turns == 1 else []
+    return [tile, *late, replace(tile, pending=1 - tile.pending), *(replace(tile, raster=raster) for raster in rasters)]
 
 
 def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
@@ -121,6 +122,7 @@ def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
         turns=tile.turns,
         pending=tile.pending,
         raster=tile.raster,
+        late=tile.late,
     )
 
 

@@ -34,7 +34,8 @@ class RoleTile:
     ring.
 
     `turns`: sets of such groups that take tiles in turn, one's epilogue under another's loop. `pending`: groups of matrix instructions in
-    flight while the next slot is waited for. `raster`: rows of tiles walked together.
+    flight while the next slot is waited for. `raster`: rows of tiles walked together. `late`: a tile's results leave under the next one's
+    first steps.
     """
 
     m: int
@@ -46,6 +47,7 @@ class RoleTile:
     turns: int = 1
     pending: int = 0
     raster: int = 8
+    late: bool = False
 
     @property
     def rows(self) -> int:

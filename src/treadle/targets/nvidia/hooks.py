@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from treadle.codegen.llvm_text import F32, I8, I16, I32, PTR, Builder, Parameter, Value, bit_width, i32, key_value, structure, vector
 from treadle.dialects.pipe import SlotOp
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp
-from treadle.dialects.tile import COPY_QUEUES, AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp
+from treadle.dialects.tile import COPY_QUEUES, AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
@@ -24,6 +24,7 @@ from treadle.targets.simt.context import Buffer, KernelContext
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.roles import moved_by
 from treadle.targets.simt.small_floats import mend_overflow
+from treadle.targets.simt.types import element_bytes
 
 MEMORY = "~{memory}"
 _FP8_PTX = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
@@ -120,6 +121,16 @@ class NvidiaHooks(SimtHooks):
 
     def shuffle_index(self, b: Builder, value: Value, lane: Value) -> Value:
         return b.intrinsic("llvm.nvvm.shfl.sync.idx.i32", I32, [i32(-1), value, lane, i32(31)], attributes=["convergent"])
+
+    def carried_group(self, value: SSAValue) -> int:
+        """Narrow elements fill whole registers: one alone would take one of its own."""
+        if not isinstance(value.type, builtin.TensorType) or (layout := layout_of(value)) is None:
+            return 1
+        element = tile_type(value).element_type
+        if element == builtin.i1:
+            return 1
+        size = element_bytes(element)
+        return 4 // size if size < 4 and layout.num_registers % (4 // size) == 0 else 1
 
     # --- order
 

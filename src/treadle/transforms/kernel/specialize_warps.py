@@ -1,9 +1,9 @@
 """specialize-warps: gives copying and computing to different warps, which hand buffers over through rings of barriers.
 
 Level: tile to schedule. Reads: the kernel's `groups`; `stages`, `turns` and `pending` of its config (`RoleChoices`); the machine's
-facts. Writes: a kernel of roles: one producer that issues the copies of every tile, one consumer a group; a persistent loop over tiles; a
-ring of at most `stages` slots with a full and an empty barrier each (`roles/`). Leaves alone: kernels without `stages`; those it must
-refuse (a remark says why).
+facts. Writes: a kernel of roles: one producer that issues the copies of every tile, one consumer a group; a loop over tiles for each of
+`workgroups` (0: one tile a workgroup, no loop); a ring of at most `stages` slots with a full and an empty barrier each (`roles/`).
+Leaves alone: kernels without `stages`; those it must refuse (a remark says why).
 
 The shape of the kernel (a ring of mbarriers, a producer warp, register reallocation) is that of CUTLASS, DeepGEMM and fast.cu on Hopper.
 """
@@ -41,6 +41,10 @@ class SpecializeWarpsPass(KernelPass):
         if turns > 1 and (reason := turns_refusal(kernel)) is not None:
             remarks.emit("refusal", NAME, kernel.sym_name.data, f"no turns: {reason}", location_of(kernel))
             turns = 1
+        workgroups = config_int(kernel, "workgroups", spec.compute_units)
+        if turns > 1 and not workgroups:
+            remarks.emit("refusal", NAME, kernel.sym_name.data, "no turns: each workgroup has one tile", location_of(kernel))
+            turns = 1
         # Index arithmetic on sizes that only the runtime knows does not fit 40 registers.
         registers = (56, 224) if kernel.symbol_names() else (40, 232)
-        rebuild_as_roles(kernel, spec, RoleChoices(stages, turns, pending, registers))
+        rebuild_as_roles(kernel, spec, RoleChoices(stages, turns, pending, registers, workgroups, bool(config_int(kernel, "late", 0))))

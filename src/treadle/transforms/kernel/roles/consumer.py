@@ -1,6 +1,6 @@
 """A computing role: contractions of one tile on what the producer delivers, then everything after the loop."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.dialects import sync, tile
@@ -9,6 +9,7 @@ from treadle.ir.builtin import IndexType, IntegerAttr, i32
 from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.transforms.kernel.roles.frame import Consumer, RoleFrame, clone
+from treadle.transforms.kernel.roles.late_stores import Box, LateStores
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 MATRIX_QUEUE = "wgmma"
@@ -30,10 +31,18 @@ class TileLoop:
         loop = self.frame.parts.loop
         return [self.mapping.get(v, v) for v in (loop.lb, loop.ub, loop.step)]
 
-    def step(self, index: IndexBuilder, at: SSAValue, carried: Sequence[SSAValue], ring_place: Place, pending: int) -> list[SSAValue]:
+    def step(
+        self,
+        index: IndexBuilder,
+        at: SSAValue,
+        carried: Sequence[SSAValue],
+        ring_place: Place,
+        pending: int,
+        under: Callable[[], None] = lambda: None,
+    ) -> list[SSAValue]:
         """Wait for a slot and issue its contractions; all but `pending` groups have been waited for when something reads their sums.
 
-        Returns what the next step starts from.
+        `under` writes what happens while they run. Returns what the next step starts from.
         """
         frame, old = self.frame, self.frame.parts.loop.body.block
         slot, phase = ring_place
@@ -49,6 +58,7 @@ class TileLoop:
             clone(op, inner, index, self.me.group, self.place)
             if op is frame.parts.contracts[-1]:
                 index.builder.insert(sync.CommitOp(MATRIX_QUEUE))
+                under()
                 index.builder.insert(sync.WaitOp(MATRIX_QUEUE, pending))
                 if not pending:
                     self.release(index, slot)
@@ -94,6 +104,28 @@ def consume(
     return at
 
 
+def consume_late(
+    frame: RoleFrame,
+    index: IndexBuilder,
+    known: Mapping[SSAValue, SSAValue],
+    me: Consumer,
+    place: SSAValue,
+    at: Place,
+    late: LateStores,
+    before: Sequence[SSAValue],
+) -> tuple[Place, list[SSAValue]]:
+    """As `consume`, storing the boxes of the tile `before` under the first steps. Returns the ring's place and this tile's boxes."""
+    tile_loop = TileLoop(frame, me, place, {**known, **frame.scratch[me.number]})
+    left_out = late.late()
+    for op in frame.parts.body:
+        if op is frame.parts.loop:
+            theirs = {**known, **frame.scratch[me.number], **dict(zip(late.values(), before, strict=True))}
+            at = _with_late_stores(tile_loop, index, at, late, theirs)
+        elif op not in left_out:
+            clone(op, tile_loop.mapping, index, me.group, place)
+    return at, [tile_loop.mapping.get(v, v) for v in late.values()]
+
+
 def _yielded(block: Block) -> list[SSAValue]:
     last = block.last_op
     if not isinstance(last, scf.YieldOp):
@@ -126,6 +158,36 @@ def _none_in_flight(tile_loop: TileLoop, index: IndexBuilder, at: Place) -> Plac
     new = scf.ForOp(low, high, step, [*initial, *at], body)
     index.builder.insert(new)
     tile_loop.hand_over(index)
+    tile_loop.mapping.update(zip(loop.results, new.results[:-2], strict=True))
+    return new.results[-2], new.results[-1]
+
+
+def static_steps(index: IndexBuilder, bounds: Sequence[SSAValue]) -> int:
+    """How many steps a loop surely makes; 0 where that is not known."""
+    low, high, step = (index.static(v) for v in bounds)
+    return 0 if low is None or high is None or not step else max(0, -(-(high - low) // step))
+
+
+def _with_late_stores(tile_loop: TileLoop, index: IndexBuilder, at: Place, late: LateStores, theirs: dict[SSAValue, SSAValue]) -> Place:
+    """The first steps stand before the loop, with boxes of the tile before stored while their instructions run."""
+    frame, loop = tile_loop.frame, tile_loop.frame.parts.loop
+    low, high, step = tile_loop.bounds()
+    carried = [tile_loop.mapping.get(v, v) for v in loop.iter_args]
+    for boxes in late.chunks(static_steps(index, (low, high, step))):
+
+        def under(boxes: tuple[Box, ...] = boxes) -> None:
+            for box in boxes:
+                late.emit(index, box, theirs)
+
+        carried = tile_loop.step(index, low, carried, at, 0, under)
+        low, at = index.add(low, step), frame.ring.advance(index, *at)
+    body = Block(arg_types=[IndexType(), *(v.type for v in carried), IndexType(), i32])
+    slot, phase = body.args[-2:]
+    inside = builder_at_end(body, frame.symbols)
+    inner = tile_loop.step(inside, body.args[0], body.args[1:-2], (slot, phase), 0)
+    body.add_op(scf.YieldOp(*inner, *frame.ring.advance(inside, slot, phase)))
+    new = scf.ForOp(low, high, step, [*carried, *at], body)
+    index.builder.insert(new)
     tile_loop.mapping.update(zip(loop.results, new.results[:-2], strict=True))
     return new.results[-2], new.results[-1]
 

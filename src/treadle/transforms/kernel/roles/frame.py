@@ -18,13 +18,16 @@ class RoleChoices:
 
     `stages`: slots of the ring at most. `turns`: how many sets of computing groups take tiles in turn, so that one's epilogue runs under
     another's loop. `pending`: groups of matrix instructions left in flight when a slot is waited for (0 or 1). `registers`: of a thread of
-    the producer and of a computing group.
+    the producer and of a computing group. `workgroups`: how many take all tiles in turn, 0 for one a tile.
+    `late`: a tile's boxes leave under the next one's first steps.
     """
 
     stages: int
     turns: int
     pending: int
     registers: tuple[int, int]
+    workgroups: int
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,8 @@ class RoleFrame:
     """`groups` computing groups a tile around a ring, in each of `choices.turns` turns.
 
     `own`: copies whose buffer each group has for itself; `slots`: the multi-buffered allocation of each buffer of the original kernel;
-    `scratch`: each consumer's copies of the other shared buffers; `warps`: of one group; `symbols`: the kernel's index arguments.
-    `turn_barriers`: barrier t completes a phase when the consumers of turn t may begin a loop; None with a single turn.
+    `scratch`: each consumer's copies of the other shared buffers; `warps`: of one group, of `lanes` threads; `symbols`: the kernel's index
+    arguments. `turn_barriers`: barrier t completes a phase when the consumers of turn t may begin a loop; None with a single turn.
     """
 
     choices: RoleChoices
@@ -50,6 +53,7 @@ class RoleFrame:
     ring: Ring
     groups: int
     warps: int
+    lanes: int
     own: frozenset[tile.CopyOp]
     slots: Mapping[SSAValue, tile.AllocOp]
     scratch: tuple[Mapping[SSAValue, SSAValue], ...]

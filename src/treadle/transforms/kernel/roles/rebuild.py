@@ -1,4 +1,4 @@
-"""Rebuilding one kernel's body as roles: buffers and barriers in front, then a persistent loop over tiles in each role."""
+"""Rebuilding one kernel's body as roles: buffers and barriers in front, then each role's loop over tiles, or its one tile."""
 
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.builtin import IndexType, IntegerAttr, i32
@@ -7,8 +7,9 @@ from treadle.ir.dialects import arith, scf
 from treadle.machine import TargetSpec
 from treadle.plan.expr import Expr, as_expr, constant, minimum
 from treadle.transforms.kernel.kernel_ir import erase_if_unused
-from treadle.transforms.kernel.roles.consumer import Place, consume, flipped
+from treadle.transforms.kernel.roles.consumer import Place, consume, consume_late, flipped, static_steps
 from treadle.transforms.kernel.roles.frame import Consumer, RoleChoices, RoleFrame, step_count
+from treadle.transforms.kernel.roles.late_stores import LateStores, late_stores
 from treadle.transforms.kernel.roles.local_order import BULK_STORES, order_local_accesses
 from treadle.transforms.kernel.roles.parts import Parts, depends_on_group, parts_of
 from treadle.transforms.kernel.roles.producer import produce
@@ -30,7 +31,7 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, choices: RoleChoic
     for op in parts.fixed:
         block.add_op(op)
     frame = _frame(kernel, parts, spec, choices)
-    regions = [_producer(frame, tiles, spec), *(_consumer(frame, me, tiles, spec) for me in frame.consumers)]
+    regions = [_producer(frame, tiles), *(_consumer(frame, me, tiles) for me in frame.consumers)]
     _add_roles(frame, block, regions)
     for op in top:
         if op.parent is None:
@@ -39,7 +40,7 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, choices: RoleChoic
         erase_if_unused(op)
     kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + len(frame.consumers) * frame.warps, kernel.num_warps.type)
     kernel.properties.pop("groups", None)
-    kernel.set_grid([str(minimum(tiles, constant(spec.compute_units))), "1", "1"])
+    kernel.set_grid([str(minimum(tiles, constant(choices.workgroups)) if choices.workgroups else tiles), "1", "1"])
 
 
 def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, choices: RoleChoices) -> RoleFrame:
@@ -71,7 +72,9 @@ def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, choices: RoleC
     empty = index.insert(sync.MbarrierAllocOp(groups, fitting))
     turns = index.insert(sync.MbarrierAllocOp(groups, choices.turns)) if choices.turns > 1 else None
     warps = kernel.num_warps.value.data
-    return RoleFrame(choices, parts, Ring(fitting, full, empty), groups, warps, own, slots, tuple(scratch), symbols, turns)
+    return RoleFrame(
+        choices, parts, Ring(fitting, full, empty), groups, warps, spec.subgroup_size, own, slots, tuple(scratch), symbols, turns
+    )
 
 
 def _start_of_role(frame: RoleFrame, block: Block) -> tuple[IndexBuilder, dict[SSAValue, SSAValue]]:
@@ -88,46 +91,83 @@ def _ring_start(index: IndexBuilder) -> Place:
     return index.constant(0), index.insert(arith.ConstantOp(IntegerAttr(0, i32)))
 
 
-def _producer(frame: RoleFrame, tiles: Expr, spec: TargetSpec) -> Region:
+def _producer(frame: RoleFrame, tiles: Expr) -> Region:
     """The loop over all tiles of the workgroup, with the ring's place carried along."""
     block = Block()
     index, known = _start_of_role(frame, block)
     first = index.insert(tile.ProgramIdOp(0))
+    if not frame.choices.workgroups:
+        produce(frame, index, known, first, *_ring_start(index))
+        block.add_op(pipe.EndRoleOp())
+        return Region(block)
     body = Block(arg_types=[IndexType(), IndexType(), i32])
     place, slot, phase = body.args
     slot, phase = produce(frame, builder_at_end(body, frame.symbols), known, place, slot, phase)
     body.add_op(scf.YieldOp(slot, phase))
-    step = index.constant(spec.compute_units)
+    step = index.constant(frame.choices.workgroups)
     index.builder.insert(scf.ForOp(first, index.expression(tiles), step, [*_ring_start(index)], body))
     block.add_op(pipe.EndRoleOp())
     return Region(block)
 
 
-def _consumer(frame: RoleFrame, me: Consumer, tiles: Expr, spec: TargetSpec) -> Region:
+def _consumer(frame: RoleFrame, me: Consumer, tiles: Expr) -> Region:
     """The loop over the tiles of this consumer's turn."""
-    block, turns = Block(), frame.choices.turns
+    block, turns, workgroups = Block(), frame.choices.turns, frame.choices.workgroups
     index, known = _start_of_role(frame, block)
     first = index.insert(tile.ProgramIdOp(0))
     start = _ring_start(index)
+    if not workgroups:
+        consume(frame, index, known, me, first, start, [])
+        return _end_of_consumer(frame, me, block, block)
+    late = late_stores(frame.parts, frame.warps * frame.lanes) if frame.choices.late else ""
+    if isinstance(late, LateStores) and turns == 1 and static_steps(index, _bounds(frame, known)):
+        return _late_consumer(frame, me, tiles, late)
     steps = index.constant(0)
     if turns > 1:
-        loop = frame.parts.loop
-        steps = step_count(index, [known.get(v, v) for v in (loop.lb, loop.ub, loop.step)])
+        steps = step_count(index, _bounds(frame, known))
         for _ in range(me.turn):
             start = frame.ring.skip(index, *start, steps)
-        first = index.add(first, index.constant(me.turn * spec.compute_units))
+        first = index.add(first, index.constant(me.turn * workgroups))
     body = Block(arg_types=[IndexType(), IndexType(), i32, *([i32] if turns > 1 else [])])
     place, slot, phase, *parities = body.args
     inside = builder_at_end(body, frame.symbols)
     at = consume(frame, inside, known, me, place, (slot, phase), parities)
     for _ in range(turns - 1):
         at = frame.ring.skip(inside, *at, steps)
-    order_local_accesses(body, 1 + me.number, frame.warps)
     body.add_op(scf.YieldOp(*at, *(flipped(inside, parity) for parity in parities)))
     # A fresh barrier has completed parity 1: the first turn begins at once.
     parity_start = [index.insert(arith.ConstantOp(IntegerAttr(0 if me.turn else 1, i32)))] if turns > 1 else []
-    step = index.constant(turns * spec.compute_units)
+    step = index.constant(turns * workgroups)
     index.builder.insert(scf.ForOp(first, index.expression(tiles), step, [*start, *parity_start], body))
+    return _end_of_consumer(frame, me, block, body)
+
+
+def _bounds(frame: RoleFrame, known: dict[SSAValue, SSAValue]) -> list[SSAValue]:
+    loop = frame.parts.loop
+    return [known.get(v, v) for v in (loop.lb, loop.ub, loop.step)]
+
+
+def _late_consumer(frame: RoleFrame, me: Consumer, tiles: Expr, late: LateStores) -> Region:
+    """A consumer whose tiles leave under the next one's first steps; the last one's boxes leave at the end."""
+    block = Block()
+    index, known = _start_of_role(frame, block)
+    start = [*_ring_start(index), *late.start(index)]
+    body = Block(arg_types=[IndexType(), *(v.type for v in start)])
+    place, slot, phase, *before = body.args
+    at, boxes = consume_late(frame, builder_at_end(body, frame.symbols), known, me, place, (slot, phase), late, before)
+    body.add_op(scf.YieldOp(*at, *boxes))
+    first = index.insert(tile.ProgramIdOp(0))
+    loop = scf.ForOp(first, index.expression(tiles), index.constant(frame.choices.workgroups), start, body)
+    index.builder.insert(loop)
+    left = {**known, **frame.scratch[me.number], **dict(zip(late.values(), loop.results[2:], strict=True))}
+    for box in late.boxes:
+        late.emit(index, box, left)
+    return _end_of_consumer(frame, me, block, block)
+
+
+def _end_of_consumer(frame: RoleFrame, me: Consumer, block: Block, body: Block) -> Region:
+    """The role's region: what orders the accesses of `body`, its one tile or all of a loop's, and the last stores waited for."""
+    order_local_accesses(body, 1 + me.number, frame.warps)
     if any(isinstance(op, tile.CopyOutOp) for op in body.walk()):
         block.add_op(sync.WaitOp(BULK_STORES, 0))
     block.add_op(pipe.EndRoleOp())

@@ -1,0 +1,152 @@
+"""Results that leave late: a tile's boxes are kept in registers and stored under the matrix instructions of the next tile's first steps.
+
+The persistent loop carries the boxes and where they belong. Before the first tile it carries zeros that belong behind the end of the
+array, where descriptor copies write nothing, so that no step has a branch.
+"""
+
+from dataclasses import dataclass
+from typing import cast
+
+from treadle.analysis.element_bytes import element_bytes
+from treadle.dialects import tile
+from treadle.errors import InternalError
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.transforms.kernel.kernel_ir import is_tile
+from treadle.transforms.kernel.roles.parts import Parts
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder
+
+MOST_CARRIED_BYTES = 256
+"""Of boxes, a thread: 64 registers beside the sums."""
+MOST_SUMS = 128
+"""Registers of sums a thread may hold beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One box of a result: the tile's program stores it locally and sends it."""
+
+    store: tile.LocalStoreOp
+    copy: tile.CopyOutOp
+
+
+@dataclass(frozen=True, slots=True)
+class LateStores:
+    """`boxes` in order; `roots`: the tile's scalars that say where they belong, with what each is before the first tile."""
+
+    boxes: tuple[Box, ...]
+    roots: tuple[SSAValue, ...]
+    before: tuple[int, ...]
+
+    def late(self) -> set[Operation]:
+        """The operations that leave the tile's program."""
+        return {op for box in self.boxes for op in (box.store, box.copy)}
+
+    def values(self) -> tuple[SSAValue, ...]:
+        """What the loop over tiles carries, by the tile's program's names."""
+        return (*(box.store.value for box in self.boxes), *self.roots)
+
+    def start(self, index: IndexBuilder) -> list[SSAValue]:
+        """What it carries before the first tile."""
+        return [*(index.insert(_zeros(box.store.value)) for box in self.boxes), *(index.constant(at) for at in self.before)]
+
+    def emit(self, index: IndexBuilder, box: Box, mapping: dict[SSAValue, SSAValue]) -> None:
+        """Store and send one box; `mapping` holds what `values` names."""
+        for op in (box.store.destination.owner, box.store):
+            _clone_with_sources(index, op, mapping)
+        for offset in box.copy.offsets:
+            _clone_with_sources(index, offset.owner, mapping)
+        _clone_with_sources(index, box.copy, mapping)
+
+    def chunks(self, steps: int) -> list[tuple[Box, ...]]:
+        """The boxes that each of the first steps stores: one a step, more where there are fewer than `steps`."""
+        count = max(1, min(len(self.boxes), steps))
+        each = -(-len(self.boxes) // count)
+        return [self.boxes[at : at + each] for at in range(0, len(self.boxes), each)]
+
+
+def _zeros(value: SSAValue) -> arith.ConstantOp:
+    kind = tile.tile_type(value)
+    typed = cast("builtin.TensorType[builtin.IntegerType]", kind)
+    number = 0 if isinstance(kind.element_type, builtin.IntegerType) else 0.0
+    return arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(typed, [cast("int", number)]))
+
+
+def _clone_with_sources(index: IndexBuilder, op: object, mapping: dict[SSAValue, SSAValue]) -> None:
+    """Copy an operation, and first the scalar arithmetic it needs that is not there yet."""
+    if not isinstance(op, Operation) or (op.results and all(result in mapping for result in op.results)) or isinstance(op, tile.AllocOp):
+        return
+    for operand in op.operands:
+        source = operand.owner
+        if operand not in mapping and isinstance(source, Operation) and source.name.startswith("arith.") and not is_tile(operand):
+            _clone_with_sources(index, source, mapping)
+    index.builder.insert(op.clone(mapping))
+
+
+def late_stores(parts: Parts, threads: int) -> LateStores | str:
+    """The boxes of a kernel whose results can leave late, or why they cannot. `threads`: of a computing group."""
+    after = list(parts.body[parts.body.index(parts.loop) + 1 :])
+    boxes: list[Box] = []
+    pending: tile.LocalStoreOp | None = None
+    for op in after:
+        if isinstance(op, tile.LocalStoreOp):
+            if pending is not None:
+                return "what is stored locally is not sent at once"
+            pending = op
+        elif isinstance(op, tile.CopyOutOp):
+            if pending is None or pending.destination is not op.source:
+                return "what is sent was not just stored"
+            boxes.append(Box(pending, op))
+            pending = None
+        elif isinstance(op, tile.StoreOp | tile.LocalLoadOp | scf.ForOp | scf.IfOp):
+            return f"there is {op.name} behind the loop"
+    if not boxes or pending is not None:
+        return "nothing is sent in boxes"
+    carried = sum(_bytes(box.store.value) for box in boxes) // threads
+    sums = sum(_bytes(contract.result) for contract in parts.contracts) // threads
+    if carried > MOST_CARRIED_BYTES or sums > 4 * MOST_SUMS:
+        return f"a thread would hold {carried} bytes of results beside {sums} of sums"
+    return _placed(parts, tuple(boxes))
+
+
+def _bytes(value: SSAValue) -> int:
+    kind = tile.tile_type(value)
+    total = element_bytes(kind.element_type)
+    for extent in kind.get_shape():
+        total *= extent
+    return total
+
+
+def _placed(parts: Parts, boxes: tuple[Box, ...]) -> LateStores | str:
+    fixed = set(parts.fixed)
+    before: dict[SSAValue, int] = {}
+    for box in boxes:
+        roots = [_root(offset, fixed) for offset in box.copy.offsets]
+        before.update({root: 0 for root in roots if root is not None and root not in before})
+        outside = next(((root, size) for root, size in zip(roots, _sizes(box.copy), strict=True) if root is not None and size), None)
+        if outside is None:
+            return "no place behind the end of the array is known"
+        before[outside[0]] = max(before[outside[0]], outside[1])
+    return LateStores(boxes, tuple(before), tuple(before.values()))
+
+
+def _root(offset: SSAValue, fixed: set[Operation]) -> SSAValue | None:
+    """The scalar of the tile that an offset is a constant away from; None where it is the same for all tiles."""
+    op = offset.owner
+    if not isinstance(op, Operation) or op in fixed or isinstance(op, arith.ConstantOp):
+        return None if isinstance(op, Operation) else offset
+    if isinstance(op, arith.AddiOp):
+        inner = [value for value in op.operands if _root(value, fixed) is not None]
+        if len(inner) == 1:
+            return _root(inner[0], fixed)
+        if not inner:
+            return None
+    return offset
+
+
+def _sizes(copy: tile.CopyOutOp) -> list[int]:
+    """Static extents of the array; 0 for others."""
+    view = copy.view.owner
+    if not isinstance(view, tile.ViewOp):
+        raise InternalError("a view that tile.view does not define")
+    return [size if isinstance(size, int) else 0 for size in view.size_values()]

@@ -1,0 +1,106 @@
+"""Kernels of roles: every schedule proven and simulated, with several tiles a workgroup, odd sizes and few steps."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from treadle import machine, pipelines
+from treadle.dialects import sync, tile
+from treadle.ir.dialects import builtin
+from treadle.ir.passes import run_passes
+from treadle.ir.text import parse_module
+from treadle.options import CompileOptions
+from treadle.sim.schedule import simulate
+from treadle.sim.schedule.scheduler import Mode
+from treadle.verify.check import is_right
+
+SPEC = machine.target_spec("sm_90a")
+MATMUL = """
+func.func @f(%a: tensor<{m}x{k}xbf16>, %b: tensor<{n}x{k}xbf16>) -> tensor<{m}x{n}xbf16> {{
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<{m}x{n}xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
+  %r = linalg.matmul_transpose_b ins(%a, %b : tensor<{m}x{k}xbf16>, tensor<{n}x{k}xbf16>)
+      outs(%f : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
+  %o = tensor.empty() : tensor<{m}x{n}xbf16>
+  %g = linalg.generic {{indexing_maps = [affine_map<(m, n) -> (m, n)>, affine_map<(m, n) -> (m, n)>],
+      iterator_types = ["parallel", "parallel"]}} ins(%r : tensor<{m}x{n}xf32>) outs(%o : tensor<{m}x{n}xbf16>) {{
+  ^bb0(%x: f32, %u: bf16):
+    %h = arith.truncf %x : f32 to bf16
+    linalg.yield %h : bf16
+  }} -> tensor<{m}x{n}xbf16>
+  return %g : tensor<{m}x{n}xbf16>
+}}
+"""
+SHAPES = [(200, 136, 200), (130, 72, 64), (64, 264, 328)]
+"""Ragged in every dimension, one step, more steps than slots."""
+
+
+def kernel_of(m: int, n: int, k: int, options: CompileOptions, workgroups: int = 2, **config: int) -> tile.KernelOp:
+    """The schedule of a product, its tiles taken in turn by so many workgroups; `config`: further choices."""
+    module = parse_module(MATMUL.format(m=m, n=n, k=k), "test.mlir")
+    run_passes(module, [*pipelines.tensor_passes(SPEC, options), *pipelines.tile_passes(SPEC, options)])
+    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    assert kernel.config is not None
+    numbers = {"workgroups": workgroups, **config}
+    chosen = {name: builtin.IntegerAttr(value, builtin.i64) for name, value in numbers.items()}
+    kernel.properties["config"] = builtin.DictionaryAttr({**kernel.config.data, **chosen})
+    run_passes(module, pipelines.unproven_schedule_passes(options))
+    return next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+
+
+def check(kernel: tile.KernelOp, m: int, n: int, k: int) -> None:
+    """Nothing to object, and the right result in the latest and a random order of effects."""
+    assert is_right(kernel)
+    rng = np.random.default_rng(0)
+    a = rng.integers(-3, 4, (m, k)).astype(ml_dtypes.bfloat16)
+    b = rng.integers(-3, 4, (n, k)).astype(ml_dtypes.bfloat16)
+    expected = (a.astype(np.float32) @ b.astype(np.float32).T).astype(ml_dtypes.bfloat16)
+    ways: tuple[tuple[Mode, int], ...] = (("late", 0), ("random", 1))
+    for mode, seed in ways:
+        report = simulate(kernel, [a, b, np.full((m, n), np.nan, ml_dtypes.bfloat16)], mode=mode, seed=seed)
+        assert report.ok, report
+        assert np.array_equal(report.outputs[0].reshape(m, n).astype(np.float32), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+@pytest.mark.parametrize("name", ["together", "pending", "late", "turns", "turns-pending"])
+def test_schedules_of_roles(name: str, m: int, n: int, k: int) -> None:
+    turns = 2 if "turns" in name else 1
+    pending = int("pending" in name)
+    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=3 - turns, ring=3, turns=turns, pending=pending)
+    check(kernel_of(m, n, k, options, late=int(name == "late")), m, n, k)
+
+
+@pytest.mark.parametrize("columns", [32, 48, 96])
+def test_late_boxes_of_several_widths(columns: int) -> None:
+    options = CompileOptions(tile=(64, columns, 64), warps=(4, 1), groups=2, ring=2)
+    kernel = kernel_of(200, 136, 128, options, late=1)
+    check(kernel, 200, 136, 128)
+
+
+def test_late_stores_stand_between_matrix_instructions_and_their_wait() -> None:
+    options = CompileOptions(tile=(64, 128, 64), warps=(4, 1), groups=2, ring=3)
+    kernel = kernel_of(512, 512, 256, options, late=1)
+    for op in kernel.walk():
+        if isinstance(op, sync.WaitOp) and op.queue.data == "wgmma":
+            before = [earlier.name for earlier in list(op.parent.ops)[: list(op.parent.ops).index(op)]] if op.parent else []
+            if "tile.copy_out" in before:
+                assert before[-1] == "sync.commit" and "tile.contract" in before
+    loops = [op for op in kernel.walk() if op.name == "scf.for"]
+    assert any(sum(isinstance(inner, tile.CopyOutOp) for inner in loop.walk()) == 2 for loop in loops)
+
+
+def test_a_turn_barrier_is_needed() -> None:
+    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=1, ring=2, turns=2)
+    kernel = kernel_of(256, 128, 256, options)
+    turns = next(op for op in kernel.walk() if isinstance(op, sync.MbarrierAllocOp) and op.slot_count() == 2 and op is not None)
+    assert turns.arrivals.value.data == 1
+    waits = [op for op in kernel.walk() if isinstance(op, sync.WaitPhaseOp)]
+    alloc = [op for op in kernel.walk() if isinstance(op, sync.MbarrierAllocOp)][-1]
+    removed = [w for w in waits if getattr(w.barrier.owner, "source", None) is alloc.result]
+    assert len(removed) == 2
+    for wait in removed:
+        wait.detach()
+        wait.erase()
+    assert not is_right(kernel)
