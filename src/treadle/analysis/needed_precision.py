@@ -142,7 +142,7 @@ def _need_at(needs: dict[SSAValue, int], op: Operation, index: int) -> int:
     if op.name == "scf.yield" or (isinstance(op, scf.ForOp) and index >= 3):
         return _loop_needs(needs, op, index)
     transfer = _TRANSFERS.get(op.name, _exact)
-    need = max((needs.get(result, 0) for result in op.results), default=EXACT)
+    need = max((needs.get(result, 0) if is_float(result) else EXACT for result in op.results), default=EXACT)
     if need < EXACT and op.results and is_float(op.results[0]):
         need = min(need, rounding_need(element_of(op.results[0])))  # a result of fewer bits is rounded at once
     return need and transfer(op, index, need)

@@ -56,6 +56,11 @@ _CLASSES = {
     "transcendental": 0x400,
 }
 
+# Instructions with errors of 1 unit in the last place; numbers below the normal range count as zero.
+_RAW = {"exp2.flush": "llvm.amdgcn.exp2.f32", "reciprocal.flush": "llvm.amdgcn.rcp.f32"}
+# LLVM puts the scaling of small numbers around the machine's instruction.
+_SCALED = {"exp2": "llvm.exp2", "log2.approximate": "llvm.log2"}
+
 ROW_LANES = 16
 """Lanes among which a move with data-parallel primitives (DPP) can exchange values."""
 
@@ -214,5 +219,16 @@ class AmdHooks(SimtHooks):
         return row if row is not None and type_name(tile_type(value).element_type) == row.accumulator_type else None
 
     def math(self, b: Builder, name: str, args: Sequence[Value]) -> Value | None:
-        # LLVM puts the scaling for small results around the machine's exponential.
-        return b.math("llvm.exp2", args) if name == "exp2" and args[0].type == F32 else None
+        if args[0].type != F32:
+            return None
+        if name in _RAW:
+            return b.intrinsic(_RAW[name], F32, args, pure=True)
+        if name in _SCALED:
+            return b.math(_SCALED[name], args)
+        accuracy = f"!fpmath {b.module.metadata('!{float 2.5}')}"  # units in the last place
+        if name == "divide.approximate":
+            return b.pure(F32, f"fdiv contract {args[0].typed}, {args[1].text}, {accuracy}")
+        if name in ("sqrt.approximate", "rsqrt.approximate"):
+            root = b.intrinsic("llvm.sqrt.f32", F32, args, flags="contract", pure=True, metadata=accuracy)
+            return root if name.startswith("sqrt") else b.pure(F32, f"fdiv contract float 1.0, {root.text}, {accuracy}")
+        return None

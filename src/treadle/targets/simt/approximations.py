@@ -40,9 +40,9 @@ def exp(b: Builder, hooks: SimtHooks, x: Value, bits: int) -> Value | None:
         return None
     low = _fma(b, x, _f(_LOG2E), b.fneg(high, ""))
     low = _fma(b, x, _f(_LOG2E_LOW), low)
+    better = _fma(b, power, b.fmul(low, _f(_LN2), ""), power)
     # Outside, the power is 0, infinite or has few digits, and l may be NaN.
-    low = b.select(b.fcmp("olt", _abs(b, high), _f(128.0)), low, _f(0.0))
-    return _fma(b, power, b.fmul(low, _f(_LN2), ""), power)
+    return b.select(b.fcmp("olt", _abs(b, high), _f(128.0)), better, power)
 
 
 def tanh(b: Builder, hooks: SimtHooks, x: Value, bits: int) -> Value | None:
@@ -56,10 +56,10 @@ def tanh(b: Builder, hooks: SimtHooks, x: Value, bits: int) -> Value | None:
     inverse = hooks.math(b, "reciprocal.flush", [b.fadd(grown, _f(1.0), "")])
     if inverse is None:
         return None
-    large = b.math("llvm.copysign", [_fma(b, inverse, _f(-2.0), _f(1.0)), x], "")
+    large = _fma(b, inverse, _f(-2.0), _f(1.0))
     square = b.fmul(x, x, "")
     small = _fma(b, b.fmul(x, square, ""), polynomial(b, square, TANH), x)
-    return b.select(b.fcmp("olt", size, _f(0.6)), small, large)
+    return b.math("llvm.copysign", [b.select(b.fcmp("olt", size, _f(0.6)), small, large), x], "")
 
 
 def erf(b: Builder, hooks: SimtHooks, x: Value, bits: int) -> Value | None:

@@ -166,7 +166,7 @@ def tanh(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     small = _fma(b, b.fmul(x, square, ""), polynomial(b, square, TANH), x)
     grown = exp(b, hooks, b.fmul(size, _f(2.0), ""))
     large = b.fsub(_f(1.0), b.fdiv(_f(2.0), b.fadd(grown, _f(1.0), ""), ""), "")
-    return b.select(b.fcmp("olt", size, _f(0.6)), small, _copysign(b, large, x))
+    return _copysign(b, b.select(b.fcmp("olt", size, _f(0.6)), small, large), x)
 
 
 def erf(b: Builder, hooks: SimtHooks, x: Value) -> Value:

@@ -267,34 +267,46 @@ class MoveFactorIntoSum(Pattern):
 
 
 class MultiplyQuotient(Pattern):
-    """(x k) (c / d) -> (x k c) / d, where no constant above 1 is left: it could overflow before the division."""
+    """(x k) (c / d) -> (x k c) / d, where no constant above 1 is left: it could overflow before the division.
+
+    k (c / d) -> (k c) / d and k (x (c / d)) -> x ((k c) / d) bring such constants together.
+    """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, arith.MulfOp) or not permits(op, NARROW):
             return
-        for value, quotient in both_orders(op):
-            division = producer(quotient, "arith.divf")
-            if division is not None and self._rewrite(op, rewriter, value, division):
+        writer = Writer(op, rewriter, error_bits(op))
+        for value, other in both_orders(op):
+            scale = constant_float(value)
+            if (product := producer(other, "arith.mulf")) is not None and scale is not None:
+                found = any(self._scale_quotient(writer, x, quotient, scale) for x, quotient in both_orders(product))
+            elif scale is not None:
+                found = self._scale_quotient(writer, None, other, scale)
+            else:
+                found = self._join(writer, value, other)
+            if found:
                 return
 
     @staticmethod
-    def _rewrite(op: arith.MulfOp, rewriter: PatternRewriter, value: SSAValue, division: Operation) -> bool:
-        top, bottom = division.operands
-        number = constant_float(top)
-        writer = Writer(op, rewriter, error_bits(op))
+    def _scale_quotient(writer: Writer, x: SSAValue | None, quotient: SSAValue, scale: float) -> bool:
+        division = producer(quotient, "arith.divf")
+        number = constant_float(division.operands[0]) if division is not None else None
+        if division is None or number is None or not is_plain(number * scale):
+            return False
         by_reciprocal = has_flag(division, arith.FastMathFlag.ALLOW_RECIP)
-        scale = constant_float(value)
-        if scale is not None and is_plain(scale):  # k (c / d), and k ((x c) / d)
-            if number is not None:
-                writer.replace(writer.divide(writer.constant(number * scale), bottom, by_reciprocal=by_reciprocal))
-                return True
-            return False
-        if number is None or not is_plain(number):
-            return False
+        scaled = writer.divide(writer.constant(number * scale), division.operands[1], by_reciprocal=by_reciprocal)
+        writer.replace(scaled if x is None else writer.multiply(x, scaled))
+        return True
+
+    @staticmethod
+    def _join(writer: Writer, value: SSAValue, quotient: SSAValue) -> bool:
+        division = producer(quotient, "arith.divf")
+        number = constant_float(division.operands[0]) if division is not None else None
         x, factor = factor_of(value)
-        if abs(number * factor) > 1:
+        if division is None or number is None or not is_plain(number) or abs(number * factor) > 1:
             return False
-        writer.replace(writer.divide(writer.scale(x, number * factor), bottom, by_reciprocal=by_reciprocal))
+        by_reciprocal = has_flag(division, arith.FastMathFlag.ALLOW_RECIP)
+        writer.replace(writer.divide(writer.scale(x, number * factor), division.operands[1], by_reciprocal=by_reciprocal))
         return True
 
 
