@@ -4,7 +4,7 @@ Level: dispatch. Reads: the kernel's loop nest, the TargetSpec, the options belo
 Leaves alone: kernels that have a `config` already.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from treadle import machine, remarks
@@ -184,7 +184,7 @@ def is_plain(nest: LoopNest) -> bool:
 
 
 def _roles_text(roles: RoleTile) -> str:
-    turns = " in turn" if roles.turns > 1 else ""
+    turns = " in turn" if roles.turns > 1 else " that store late" if roles.late else ""
     return f"; {roles.groups * roles.turns} computing groups{turns} fed through {roles.slots} slots by a copying one"
 
 
@@ -244,7 +244,7 @@ def _contraction_config(
         chosen = None if problem is None else role_tile(problem, spec)
         if chosen is not None:
             tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1, options.raster or chosen.raster)
-            roles = chosen
+            roles = replace(chosen, late=options.late or chosen.late)
     config: dict[str, Attribute] = {
         "kind": builtin.StringAttr("contraction"),
         "instruction": builtin.StringAttr(types.instruction),
@@ -263,6 +263,7 @@ def _contraction_config(
         **({"stages": _int(roles.slots)} if roles.slots else {}),
         **({"turns": _int(roles.turns)} if roles.slots and roles.turns > 1 else {}),
         **({"pending": _int(roles.pending)} if roles.slots and roles.pending else {}),
+        **({"late": _int(1)} if roles.slots and roles.late else {}),
         **({"promoted": _int(1)} if promoted else {}),
     }
     extents = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
@@ -299,7 +300,8 @@ class SetTileConfigPass(Pass):
     """`target` names the machine; `tile_m` and so on override the choice for contractions (0: choose).
 
     `groups`: groups of warps in a workgroup, each with a tile of its own; `ring`: slots between copying and computing roles (0: no
-    roles); `turns`, `pending`: see `RoleTile`. `roles`: form roles wherever the rules allow. `raster`: rows of tiles walked together.
+    roles); `turns`, `pending`, `late`: see `RoleTile`. `roles`: form roles wherever the rules allow. `raster`: rows of tiles walked
+    together.
     """
 
     name = "set-tile-config"
@@ -317,10 +319,11 @@ class SetTileConfigPass(Pass):
     turns: int = 1
     pending: int = 0
     raster: int = 0
+    late: bool = False
 
     def asked_roles(self) -> RoleTile:
         """The roles that the options ask for where they name a tile; no slots: none."""
-        return RoleTile(self.tile_m, self.tile_n, self.tile_k, 0, self.groups, self.ring, self.turns, self.pending)
+        return RoleTile(self.tile_m, self.tile_n, self.tile_k, 0, self.groups, self.ring, self.turns, self.pending, late=self.late)
 
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         spec = machine.target_spec(self.target)
