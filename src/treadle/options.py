@@ -28,6 +28,9 @@ class CompileOptions(Record):
     `late`: a tile's results leave under the next one's first steps.
     `raster`: rows of tiles walked together for reuse in the cache, 0 for the compiler's choice.
 
+    `tuned`: where all of these choices are the compiler's, use those that `treadle tune` measured for the same program and numerics on the
+    product that is in this machine.
+
     Raises ValueError for an unknown word.
     """
 
@@ -45,11 +48,16 @@ class CompileOptions(Record):
     raster: int = 0
     late: bool = False
 
+    tuned: bool = True
+
     def __post_init__(self) -> None:
         for name, words in CHOICES.items():
             if (value := getattr(self, name)) not in words:
                 raise ValueError(f"{name} is {value!r}, not one of {', '.join(words)}")
 
     def key(self) -> str:
-        """The options as stable text: `name=value` in declaration order, for cache keys and records."""
-        return ",".join(f"{name}={getattr(self, name)!r}" for name in self.record_names)
+        """The options as stable text: `name=value` in declaration order, for cache keys and records.
+
+        Without `tuned`: what it brings are values of the others.
+        """
+        return ",".join(f"{name}={getattr(self, name)!r}" for name in self.record_names if name != "tuned")

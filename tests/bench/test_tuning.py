@@ -107,11 +107,12 @@ def test_the_winner_is_found_again(cache: Path) -> None:
     base = CompileOptions(f32_precision="tf32")
     assert tuned_options(SMALL.text, "sm_90a", base) is None
     best = {"options": {"ring": 3, "tile": [64, 128, 64]}, "ms": 1.0}
-    path = store(SMALL.text, "sm_90a", "cuda", best, [best])
-    assert path == record_path(SMALL.text, "sm_90a")
+    path = store(SMALL.text, "sm_90a", "a product", base, best, [best])
+    assert path == record_path(SMALL.text, "sm_90a", base)
     assert path.is_relative_to(cache)
     assert tuned_options(SMALL.text, "sm_90a", base) == CompileOptions(f32_precision="tf32", ring=3, tile=(64, 128, 64))
     assert tuned_options(SMALL.text, "gfx942", base) is None
+    assert tuned_options(SMALL.text, "sm_90a", CompileOptions()) is None, "tuned for other numerics"
     assert tuned_options(SMALL.text + " ", "sm_90a", base) is None
     path.write_text(json.dumps(json.loads(path.read_text()) | {"treadle": "0.0.0"}))
     assert tuned_options(SMALL.text, "sm_90a", base) is None, "another Treadle's choice"

@@ -116,6 +116,6 @@ def test_tuned_options_are_used(asked: Asked, monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("TREADLE_CACHE_DIR", str(tmp_path / "cache"))
     workload = find("square-2048-nk")
     assert workload is not None
-    store(workload.text, "sm_90a", "cuda", {"options": {"ring": 5}, "ms": 1.0}, [])
+    store(workload.text, "sm_90a", "a product", workload.options, {"options": {"ring": 5}, "ms": 1.0}, [])
     assert invoke(["bench", "square-2048-*", "--tuned", "--option", "groups=2"]) == 0
     assert [request["options"] for request in asked[1:]] == [{"groups": 2, "ring": 5}, {"groups": 2}]

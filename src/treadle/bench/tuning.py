@@ -1,13 +1,11 @@
 """Tuning: candidates compiled in parallel processes, measured against each other, and the winner kept for later compilations.
 
-A record says which `CompileOptions` are best for one text on one target; it is found by a digest of both, and never changes what a
-compilation without it does.
+A record says which `CompileOptions` are best for one text, its numerics and one target (`driver/tuned.py` reads them).
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -15,14 +13,14 @@ from typing import Any
 from treadle import __version__, driver
 from treadle.bench.case import Compile, bound_call
 from treadle.bench.machine import Machine
-from treadle.bench.option_text import options_from_plain, plain_options
+from treadle.bench.option_text import plain_options
 from treadle.bench.protocol import Contenders, MeasureOptions, measure
 from treadle.bench.records import write
 from treadle.bench.workload import TensorSpec
 from treadle.driver import Program
+from treadle.driver.tuned import read_record, record_path, with_choices
 from treadle.errors import DYNAMIC_SIZE, TreadleError
 from treadle.options import CompileOptions
-from treadle.runtime.cache import default_folder, key_of
 
 TOLERANCE = 0.05
 """How far candidates may be apart: they add in different orders, and round once."""
@@ -39,7 +37,7 @@ class Compiled:
 def compile_quietly(text: str, target: str, options: CompileOptions) -> str:
     """Compile into the disk cache; returns why that failed, "" where it did not. Runs in a worker process."""
     try:
-        driver.compile(text, target=target, options=options)
+        driver.compile(text, target=target, options=replace(options, tuned=False))
     except TreadleError as problem:
         return f"{problem.code}: {problem.message}"
     except Exception as problem:  # noqa: BLE001 - a candidate that breaks the compiler is a candidate less, and is reported
@@ -107,25 +105,15 @@ def winner(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 # records
 
 
-def record_path(text: str, target: str) -> Path:
-    """Where the record of a text on a target is, whether it exists or not."""
-    return default_folder() / "tuned" / f"{key_of(text, target)[:32]}.json"
-
-
-def store(text: str, target: str, device: str, best: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Keep the winner with everything it was compared with. Raises TR902."""
-    path = record_path(text, target)
-    content = {"treadle": __version__, "target": target, "device": device, "best": dict(best), "measured": [dict(row) for row in rows]}
+def store(text: str, target: str, product: str, base: CompileOptions, best: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Keep the winner with everything it was compared with, for the numerics of `base` and the product it was measured on. Raises TR902."""
+    path = record_path(text, target, base)
+    content = {"treadle": __version__, "target": target, "product": product, "best": dict(best), "measured": [dict(row) for row in rows]}
     write(path, content)
     return path
 
 
 def tuned_options(text: str, target: str, base: CompileOptions) -> CompileOptions | None:
-    """`base` with the stored choice for a text on a target; None where there is none, or where another Treadle wrote it."""
-    try:
-        content = json.loads(record_path(text, target).read_text(encoding="utf-8"))
-        if content["treadle"] != __version__:
-            return None
-        return options_from_plain(base, content["best"]["options"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    """`base` with the stored choice for a text on a target, whatever the product; None where there is none."""
+    content = read_record(record_path(text, target, base))
+    return None if content is None else with_choices(base, content["best"]["options"])

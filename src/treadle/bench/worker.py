@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TextIO
 
@@ -25,7 +26,8 @@ from treadle.options import CompileOptions
 
 
 def _compile(device: str, text: str, options: CompileOptions) -> driver.Program:
-    return driver.compile(text, target=driver.target_of_device(device), options=options)
+    # What is measured is what the request says, tuned or not.
+    return driver.compile(text, target=driver.target_of_device(device), options=replace(options, tuned=False))
 
 
 class Server:

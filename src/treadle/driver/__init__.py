@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from treadle import __version__
 from treadle.driver.program import Program
 from treadle.driver.sources import Source, read_source
+from treadle.driver.tuned import picked_up
 from treadle.options import CompileOptions
 from treadle.records import Record
 from treadle.runtime.cache import Cache
@@ -49,11 +50,15 @@ def compile(
     `function` names the function where the module has several. Raises `TreadleError` with the user's line.
     """
     target = target_of_device("auto") if target == "auto" else target
-    return _program(read_source(source), target, options or CompileOptions(), function, None)
+    read = read_source(source)
+    chosen, told = picked_up(read.text, target, options or CompileOptions())
+    return _program(read, target, chosen, function, None, told)
 
 
-def _program(source: Source, target: str, options: CompileOptions, function: str | None, layouts: "Layouts | None") -> Program:
-    """The program for arguments of certain layouts (None: as declared), from the cache or compiled."""
+def _program(
+    source: Source, target: str, options: CompileOptions, function: str | None, layouts: "Layouts | None", told: str = ""
+) -> Program:
+    """The program for arguments of certain layouts (None: as declared), from the cache or compiled; `told`: where the choices are from."""
     key = cache_key(source, target, options, function, layouts)
     cache = Cache()
     files = cache.get(key)
@@ -61,7 +66,7 @@ def _program(source: Source, target: str, options: CompileOptions, function: str
         _start_tools(target)
         from treadle.driver.lowering import lower
 
-        files = lower(source, target, options, function, layouts=layouts).files
+        files = lower(source, target, options, function, layouts=layouts, told=told).files
         cache.put(key, files)
     return Program(
         target,
@@ -93,7 +98,9 @@ def trace(
     from treadle.driver.lowering import lower
 
     target = target_of_device("auto") if target == "auto" else target
-    lowered = lower(read_source(source), target, options or CompileOptions(), function, texts=True, until=until)
+    read = read_source(source)
+    chosen, told = picked_up(read.text, target, options or CompileOptions())
+    lowered = lower(read, target, chosen, function, texts=True, until=until, told=told)
     return Trace(lowered.stages, lowered.remarks)
 
 

@@ -24,7 +24,7 @@ from treadle.ir.text import print_module
 from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
 from treadle.plan.argument_layout import Layouts
-from treadle.remarks import Remark, collect_remarks
+from treadle.remarks import Remark, collect_remarks, emit
 from treadle.targets import registry
 from treadle.targets.interface import CompiledKernel, EmittedKernel, IndexParam, Param, PointerParam, TensorMapParam
 
@@ -59,10 +59,12 @@ def lower(
     layouts: Layouts | None = None,
     texts: bool = False,
     until: Stage | None = None,
+    told: str = "",
 ) -> Lowered:
     """Compile `source` for `target` ("sim" or an architecture) up to the stage `until`, or to the artifact's files where it is None.
 
     `layouts`: classes of the arguments' layouts that replace the declared ones. `texts`: keep the text of every stage that is passed.
+    `told`: where `options` are from, for the remarks.
     Raises `TreadleError` with the user's line.
     """
     simulated = target == "sim"
@@ -77,6 +79,8 @@ def lower(
             lowered.stages[level] = print_module(module)
 
     with collect_remarks() as log:
+        if told:
+            emit("decision", "tune", "program", told)
         module = mlir.load(source.text + "\n", source.file, function)  # the line break says that it is text, not a path
         if layouts is not None:
             declare_layouts(mlir.entry(module, function), layouts)

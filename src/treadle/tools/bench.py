@@ -22,6 +22,7 @@ from treadle.bench.suite import choose
 from treadle.bench.workload import Workload
 from treadle.errors import USAGE, TreadleError
 from treadle.tools import report
+from treadle.tools.compile_options import Fp8Option, PrecisionOption
 from treadle.tools.diagnostics import EXIT_WRONG_RESULT
 
 RESULTS = Path("benchmarks") / "results"
@@ -37,6 +38,8 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Eleven rounds, short warm-up, small samples.")] = False,
     rounds: Annotated[int, typer.Option(min=0, help="Calls of each contender (at least 11); 0 for the default.")] = 0,
     option: Annotated[list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="A compile option, such as ring=4.")] = None,
+    f32_precision: PrecisionOption = None,
+    fp8_accumulation: Fp8Option = None,
     tuned: Annotated[bool, typer.Option("--tuned", help="Use what `treadle tune` stored, where it did.")] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds a case may take.")] = 150.0,
     deadline: Annotated[float, typer.Option(min=0, help="Begin no case after so many seconds; 0 for no limit.")] = 0.0,
@@ -50,7 +53,8 @@ def bench(
     if show or text:
         _show_suite(chosen, as_json=json, as_text=text)
         return 0
-    given = parse_options(option or ())
+    numerics = {"f32_precision": f32_precision, "fp8_accumulation": fp8_accumulation}
+    given = parse_options(option or ()) | {name: value for name, value in numerics.items() if value is not None}
     if save is not None and Path(save).name != save:
         raise TreadleError(USAGE, message=f"--save {save}: a name is wanted, not a path")
     require_torch()

@@ -8,6 +8,7 @@ import typer
 
 from treadle import driver
 from treadle.errors import OUTPUT_NEEDED, TARGET_HAS_NO_STAGE, WRITE_FILE, TreadleError
+from treadle.tools.compile_options import ChoicesOption, Fp8Option, PrecisionOption, TunedOption, compile_options
 from treadle.tools.targets import TargetOption
 
 SIMULATOR = "sim"
@@ -20,10 +21,15 @@ def compile_file(
     emit: Annotated[Stage, typer.Option(help="What to write.")] = "asm",
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT", help="Where to write; stdout for texts.")] = None,
     function: Annotated[str | None, typer.Option(help="The function to compile, where the file has several.")] = None,
+    option: ChoicesOption = None,
+    f32_precision: PrecisionOption = None,
+    fp8_accumulation: Fp8Option = None,
+    tuned: TunedOption = True,
 ) -> int:
     """Compile FILE.mlir for a target and write one stage of it."""
+    options = compile_options(option, f32_precision, fp8_accumulation, tuned=tuned)
     if emit not in ("binary", "artifact"):
-        text = driver.trace(file, target=target, function=function, until=emit).stages[emit]
+        text = driver.trace(file, target=target, options=options, function=function, until=emit).stages[emit]
         if output is None:
             sys.stdout.write(text)
         else:
@@ -33,7 +39,7 @@ def compile_file(
         raise TreadleError(TARGET_HAS_NO_STAGE, target=target, stage=emit, stages="tensor, dispatch, tile")
     if output is None:
         raise TreadleError(OUTPUT_NEEDED, stage=emit)
-    program = driver.compile(file, target=target, function=function)
+    program = driver.compile(file, target=target, options=options, function=function)
     if emit == "artifact":
         program.save(output)
     else:

@@ -1,13 +1,14 @@
 """`treadle explain`: every decision and refusal of a compilation with its reason, kernel by kernel."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from treadle import driver
-from treadle.options import CompileOptions
 from treadle.tools import report
+from treadle.tools.compile_options import ChoicesOption, Fp8Option, PrecisionOption, TunedOption, compile_options
 from treadle.tools.targets import TargetOption
 
 
@@ -16,9 +17,15 @@ def explain(
     target: TargetOption,
     function: Annotated[str | None, typer.Option(help="The function to explain, where the file has several.")] = None,
     stages: Annotated[int, typer.Option(min=0, help="Stages of pipelined loops: 1 for none, 0 for the compiler's choice.")] = 1,
+    option: ChoicesOption = None,
+    f32_precision: PrecisionOption = None,
+    fp8_accumulation: Fp8Option = None,
+    tuned: TunedOption = True,
 ) -> int:
     """Show what the compiler decided and refused for FILE.mlir, and why."""
-    remarks = driver.trace(file, target=target, options=CompileOptions(stages=stages), function=function, until="schedule").remarks
+    options = compile_options(option, f32_precision, fp8_accumulation, tuned=tuned)
+    options = replace(options, stages=stages) if stages != 1 else options
+    remarks = driver.trace(file, target=target, options=options, function=function, until="schedule").remarks
     out = report.console()
     if not remarks:
         out.print("nothing was decided or refused")

@@ -11,9 +11,11 @@ import typer
 
 from treadle import driver
 from treadle.errors import USAGE, TreadleError
+from treadle.options import CompileOptions
 from treadle.sim.check import CheckResult
 from treadle.sim.check import check as check_one
 from treadle.tools import report
+from treadle.tools.compile_options import ChoicesOption, Fp8Option, PrecisionOption, TunedOption, compile_options
 from treadle.tools.diagnostics import EXIT_WRONG_RESULT
 from treadle.tools.inputs import Array, make_inputs
 
@@ -36,17 +38,22 @@ def run(
         bool, typer.Option("--schedule", help="With --device sim: run the kernels' schedules and report races and deadlocks.")
     ] = False,
     target: Annotated[str, typer.Option(help="With --schedule: the architecture that the kernels are scheduled for.")] = "sm_90a",
+    option: ChoicesOption = None,
+    f32_precision: PrecisionOption = None,
+    fp8_accumulation: Fp8Option = None,
+    tuned: TunedOption = True,
     json: Annotated[bool, typer.Option("--json", help="Print a record instead of tables.")] = False,
 ) -> int:
     """Compile FILE.mlir and run it."""
     if schedule and device != "sim":
         raise TreadleError(USAGE, message="--schedule needs --device sim")
+    options = compile_options(option, f32_precision, fp8_accumulation, tuned=tuned)
     start = time.perf_counter()
-    program = driver.compile(file, target=driver.target_of_device(device), function=function)
+    program = driver.compile(file, target=driver.target_of_device(device), options=options, function=function)
     compiled = time.perf_counter()
     arrays = make_inputs(program.name, program.manifest.inputs, inputs or (), seed)
     made = time.perf_counter()
-    scheduled = _scheduled(file, function, target, arrays, seed) if schedule else None
+    scheduled = _scheduled(file, function, target, arrays, seed, options) if schedule else None
     results: tuple[Array, ...] = program(*arrays) if scheduled is None else scheduled.results
     ran = time.perf_counter()
     comparisons = check_results(program, results, arrays) if check else ()
@@ -62,10 +69,12 @@ def run(
     return EXIT_WRONG_RESULT if wrong else 0
 
 
-def _scheduled(file: Path, function: str | None, target: str, arrays: Sequence[Array], seed: int) -> "ScheduledRun":
+def _scheduled(
+    file: Path, function: str | None, target: str, arrays: Sequence[Array], seed: int, options: CompileOptions
+) -> "ScheduledRun":
     from treadle.tools.scheduled import run_schedules
 
-    return run_schedules(file, function, target, arrays, seed)
+    return run_schedules(file, function, target, arrays, seed, options)
 
 
 def check_results(program: driver.Program, results: Sequence[Array], arrays: Sequence[Array]) -> tuple[CheckResult, ...]:

@@ -1,7 +1,7 @@
 """Runs of a program's schedules in the simulator: for `treadle run --schedule`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,14 @@ class ScheduledRun:
         return {"target": self.target, "correct": self.ok, "runs": found}
 
 
-def run_schedules(file: Path, function: str | None, target: str, arrays: Sequence[Array], seed: int) -> ScheduledRun:
+def run_schedules(
+    file: Path, function: str | None, target: str, arrays: Sequence[Array], seed: int, options: CompileOptions
+) -> ScheduledRun:
     """Compile a file to schedule level for `target` and run it on `arrays`. Raises TreadleError with the user's line, TR501.
 
     The schedules are run whatever the verifier thinks of them: this is the other opinion.
     """
     source = read_source(file)
     module = mlir.load(source.text + "\n", source.file, function)
-    pipelines.lower(module, target_spec(target), CompileOptions(verify=False))
+    pipelines.lower(module, target_spec(target), replace(options, verify=False))
     return ScheduledRun(target, tuple(run_program_scheduled(module, arrays, mode, seed) for mode in MODES))

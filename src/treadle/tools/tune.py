@@ -21,6 +21,7 @@ from treadle.bench.suite import find
 from treadle.driver.sources import read_source
 from treadle.errors import DEVICE_CALL, NOTHING_TO_TUNE, TreadleError
 from treadle.options import CompileOptions
+from treadle.runtime.device import open_device
 from treadle.tools import report
 
 
@@ -35,7 +36,7 @@ def tune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show and compile the candidates, measure nothing; needs no device.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a record instead of a table.")] = False,
 ) -> int:
-    """Find the fastest configuration of a program and keep it (`treadle bench --tuned` uses it)."""
+    """Find the fastest configuration of a program and keep it: compilations on the same product use it from then on."""
     from treadle.bench.candidates import candidates, problem_of
     from treadle.bench.tuning import store, winner
 
@@ -56,7 +57,7 @@ def tune(
         best = winner(rows)
         if best is None:
             raise TreadleError(NOTHING_TO_TUNE, name=what, target=target, reason="no candidate ran")
-        path = store(text, target, device, best, rows)
+        path = store(text, target, open_device(device).name, base, best, rows)
     if json:
         record = {"program": what, "target": target, "best": best, "measured": rows, "record": None if path is None else str(path)}
         print(json_text.dumps(record, indent=1))
