@@ -7,6 +7,7 @@ report it.
 from dataclasses import dataclass
 
 from hazards import programs_amd as amd
+from hazards import programs_cluster as cluster
 from hazards import programs_nvidia as nvidia
 from hazards import races
 
@@ -44,6 +45,10 @@ PROGRAMS = _by_name(
     Schedule("bulk_store_ring", nvidia.bulk_store_ring()),
     Schedule("two_products", nvidia.two_products()),
     Schedule("nested", nvidia.nested()),
+    Schedule("cluster_shared_operand", cluster.shared_operand()),
+    Schedule("cluster_drained", cluster.shared_operand(2, 5, drained=True)),
+    Schedule("dynamic_cluster", cluster.shared_operand(3, None), symbols=(7,)),
+    Schedule("cluster_exchanged", cluster.exchanged()),
     Schedule("double_buffer", amd.double_buffer()),
     Schedule("dynamic_double_buffer", amd.double_buffer(dynamic=True), symbols=(5,)),
     Schedule("direct_ring", amd.direct_ring()),

@@ -60,7 +60,7 @@ def test_equal_keys_mean_equal_values(one: tuple[str, str, str], other: tuple[st
     if a.key == b.key:
         for p in range(-3, 9):
             for n in range(-3, 9):
-                known = {block_id: p, made.body.block.args[2]: n}
+                known: dict[SSAValue, int] = {block_id: p, made.body.block.args[2]: n}
                 assert (value_of(first, known) ^ int(a.is_negated)) == (value_of(second, known) ^ int(b.is_negated))
 
 

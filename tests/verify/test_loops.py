@@ -13,7 +13,7 @@ from treadle.verify import repetition
 from treadle.verify.check import verify_kernel
 from treadle.verify.engine import Engine
 from treadle.verify.events import LoopNode, compress
-from treadle.verify.memory import Geometry
+from treadle.verify.geometry import Geometry
 from treadle.verify.program import Program
 from treadle.verify.trip_counts import traces
 

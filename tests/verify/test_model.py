@@ -89,6 +89,28 @@ def test_buffers_that_share_bytes(at: int, expected: set[str]) -> None:
     assert rules(text) == expected
 
 
+def test_scratch_buffers_one_after_the_other() -> None:
+    """Buffers at the same bytes need no barrier between them where each warp keeps to its own bytes."""
+
+    def scratch(*layouts: str) -> str:
+        write, read, write_again, read_again = layouts
+        return body(
+            alloc("%s", at=0),
+            alloc("%t", at=0),
+            load("%x", "%va", TILE, "%c0, %c0", write),
+            local_store("%x", "%s", write),
+            local_load("%y", "%s", read),
+            load("%z", "%va", TILE, "%c0, %c0", write_again),
+            local_store("%z", "%t", write_again),
+            local_load("%u", "%t", read_again),
+            store("%u", "%vc", TILE, "%c0, %c0", read_again, "f16"),
+        )
+
+    assert rules(scratch(ROWS_LAYOUT, ROWS_LAYOUT, ROWS_LAYOUT, ROWS_LAYOUT)) == set()
+    assert rules(scratch(ROWS_LAYOUT, ROWS_LAYOUT, ACC_LAYOUT, ACC_LAYOUT)) >= {"V3"}
+    assert rules(scratch(ROWS_LAYOUT, ROWS_LAYOUT, ROWS_LAYOUT, ACC_LAYOUT)) == {"V3"}
+
+
 def out(*between: str, end: str = '  sync.wait "bulk_store" pending 0 : i64 read') -> str:
     return body(
         alloc("%s"),

@@ -70,6 +70,8 @@ class Barriers:
         for other in active:
             other.clock = list(known)
             other.blocked = "" if other is agent else "met"
+        for workgroup in self.engine.workgroups if event.kind == "cluster" else ():
+            workgroup.touches.clear()
         self._forget(agent, [known])
         return True
 
@@ -226,6 +228,9 @@ class Barriers:
         engine, phases = self.engine, self.phases[barrier]
         phases.arrived += arrivals
         join(phases.clock, clock)
+        if event.kind == "arrive" and barrier // self.count != agent.strand.rank:
+            touches = engine.workgroups[barrier // self.count].touches
+            touches[agent.strand.team, barrier] = (phases.completed + 1, agent, event, agent.iteration())
         if phases.arrived > phases.needed:
             name = self.name(barrier)
             engine.report(

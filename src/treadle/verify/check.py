@@ -5,7 +5,7 @@ from treadle.errors import TreadleError
 from treadle.machine import TargetSpec
 from treadle.verify.engine import Engine
 from treadle.verify.findings import Finding
-from treadle.verify.memory import Geometry
+from treadle.verify.geometry import Geometry
 from treadle.verify.program import Program
 from treadle.verify.trip_counts import traces
 

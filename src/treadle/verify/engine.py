@@ -12,7 +12,8 @@ from treadle.verify.barriers import Barriers
 from treadle.verify.clocks import Agent, Clock, Components, Frame, Record, join, reached
 from treadle.verify.events import COMMITTED_QUEUES, Access, Event, LoopNode, RolesNode, Trace
 from treadle.verify.findings import Finding, Place, Rule
-from treadle.verify.memory import Geometry, Memory
+from treadle.verify.geometry import Geometry
+from treadle.verify.memory import Memory
 from treadle.verify.program import Program
 from treadle.verify.repetition import Repetitions
 from treadle.verify.workgroups import Workgroup, allocate, check_end, reach

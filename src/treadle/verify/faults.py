@@ -96,11 +96,16 @@ def weakenings(op: Operation) -> Iterator[tuple[str, Callable[[Operation], None]
                 yield "group 0 only", _make_conditional
         case sync.NamedBarrierOp():
             if op.warps.value.data > 1:
-                yield "half the warps", _halve_warps
+                yield "half the warps", lambda o: set_warps(o, cast(sync.NamedBarrierOp, o).warps.value.data // 2)
+                yield "one warp fewer", lambda o: set_warps(o, cast(sync.NamedBarrierOp, o).warps.value.data - 1)
+            yield "one warp more", lambda o: set_warps(o, cast(sync.NamedBarrierOp, o).warps.value.data + 1)
             if op.arrive is None:
                 yield "arrives without waiting", _only_arrive
         case sync.WaitPhaseOp():
             yield "other parity", flip_parity
+        case sync.ArriveOp() if len(op.peer_ranks()) > 1:
+            for rank in op.peer_ranks():
+                yield f"not in workgroup {rank}", lambda o, rank=rank: _leave_out_peer(o, rank)
         case sync.MbarrierExpectOp():
             if op.byte_count.value.data > EXPECT_SHORT_BYTES:
                 yield f"{EXPECT_SHORT_BYTES} bytes fewer", _expect_less
@@ -126,9 +131,14 @@ def _make_conditional(op: Operation) -> None:
     cast(sync.BarrierOp, op).groups = tile.i64_array([0])
 
 
-def _halve_warps(op: Operation) -> None:
-    barrier = cast(sync.NamedBarrierOp, op)
-    barrier.warps = builtin.IntegerAttr(barrier.warps.value.data // 2, builtin.i64)
+def set_warps(op: Operation, warps: int) -> None:
+    """Let a named barrier count so many warps."""
+    cast(sync.NamedBarrierOp, op).warps = builtin.IntegerAttr(warps, builtin.i64)
+
+
+def _leave_out_peer(op: Operation, rank: int) -> None:
+    arrive = cast(sync.ArriveOp, op)
+    arrive.peers = tile.i64_array([peer for peer in arrive.peer_ranks() if peer != rank])
 
 
 def _only_arrive(op: Operation) -> None:

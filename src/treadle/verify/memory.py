@@ -2,46 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from treadle.ir.core import SSAValue
 from treadle.verify.clocks import Agent, Clock, Record, reached
 from treadle.verify.events import Access, Event
-from treadle.verify.program import Program
-from treadle.verify.regions import Buffer, Overlaps, Owners, Region, is_covered
+from treadle.verify.geometry import Geometry, Home
+from treadle.verify.regions import Buffer
+from treadle.verify.written import Written
 
 if TYPE_CHECKING:
     from treadle.verify.engine import Engine
-
-Home = Buffer | SSAValue
-
-
-class Geometry:
-    """What accesses have in common; kept from run to run."""
-
-    def __init__(self, program: Program) -> None:
-        self.overlaps = Overlaps()
-        self.owners = Owners()
-        buffers = list(program.buffers.values())
-        self._neighbours: dict[Home, tuple[Home, ...]] = {
-            one: tuple(other for other in buffers if one is other or _share_bytes(one, other)) for one in buffers
-        }
-        self._team_warps: dict[int, int] = {}
-        for strand in program.strands:
-            self._team_warps[strand.team] = self._team_warps.get(strand.team, 0) + strand.warps
-        self.has_async_machine = program.spec.async_matrix or program.spec.bulk_tensor is not None
-
-    def neighbours(self, home: Home) -> tuple[Home, ...]:
-        """A buffer and those that share bytes with it."""
-        return self._neighbours.get(home, (home,))
-
-    def can_meet(self, record: Record, agent: Agent, access: Access) -> bool:
-        """Whether accesses of two strands with a byte in common may be of different warps that both touch it."""
-        one, other = record.access.part, access.part
-        if one is None or other is None or record.agent.strand.team != agent.strand.team:
-            return True
-        warps = self._team_warps[agent.strand.team]
-        if any(part.layout is not None and part.layout.num_warps != warps for part in (one, other)):
-            return True  # who holds what is then not the layout's to say
-        return self.owners.meet(record.access.region, one, record.access.is_write, access.region, other, access.is_write)
 
 
 class Memory:
@@ -51,7 +19,7 @@ class Memory:
         self.geometry, self.name = geometry, name
         self.overlaps = geometry.overlaps
         self.records: dict[Home, list[Record]] = {}
-        self.written: dict[Home, dict[Region, None]] = {}
+        self.written = Written(geometry)
 
     # --- checks
 
@@ -62,13 +30,13 @@ class Memory:
             for record in self.records.get(home, ()):
                 if not (access.is_write or record.access.is_write) or not self.overlaps(record.access.region, region):
                     continue
-                if record.agent is not agent and not self.geometry.can_meet(record, agent, access):
+                if record.agent is not agent and not self.geometry.parts_meet(record.agent, record.access, agent, access):
                     continue
                 if not is_ordered(record, agent, access):
                     self._report_race(engine, record, agent, event, access)
                 elif access.is_async and needs_fence(record.access) and not is_fenced(engine, record, agent.clock):
                     self._report_fence(engine, record, agent, event, access)
-        if isinstance(region.buffer, Buffer) and not access.is_write and not self._is_written(region):
+        if isinstance(region.buffer, Buffer) and not access.is_write and not self.written.holds(agent, access):
             place = engine.place(agent, event)
             engine.report(
                 "V8",
@@ -79,12 +47,6 @@ class Memory:
                 missing="a write of these bytes before the read",
                 steps=(place.describe() + ": reads what is not there",),
             )
-
-    def _is_written(self, region: Region) -> bool:
-        written = self.written.get(region.buffer)
-        if not written:
-            return False
-        return region in written or is_covered(region.box, [other.box for other in written])
 
     def _report_race(self, engine: "Engine", record: Record, agent: Agent, event: Event, access: Access) -> None:
         first, second = engine.place(record.agent, record.event, record.iteration), engine.place(agent, event)
@@ -143,18 +105,7 @@ class Memory:
         else:
             self.records[region.buffer] = [record]
         if access.is_write and isinstance(region.buffer, Buffer):
-            self._note_written(region)
-
-    def _note_written(self, region: Region) -> None:
-        written = self.written.setdefault(region.buffer, {})
-        if region not in written:
-            for other in [r for r in written if self.overlaps.within(r, region)]:
-                del written[other]
-            written[region] = None
-        for home in self.geometry.neighbours(region.buffer):
-            if home is not region.buffer and (others := self.written.get(home)):
-                for other in [r for r in others if self.overlaps(r, region)]:
-                    del others[other]
+            self.written.note(record.agent, access)
 
     def forget_ordered(self, engine: "Engine", clocks: list[Clock]) -> None:
         """Drop what everybody knows to be over."""
@@ -180,12 +131,6 @@ class Memory:
             for r in records
             if r.access.queue and not r.access.in_local_order and not reached(known, r.component, r.value)
         ]
-
-
-def _share_bytes(one: Buffer, other: Buffer) -> bool:
-    if one.first is None or other.first is None:
-        return False
-    return one.first < other.first + other.size and other.first < one.first + one.size
 
 
 def is_ordered(record: Record, agent: Agent, access: Access) -> bool:

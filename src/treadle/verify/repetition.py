@@ -132,7 +132,7 @@ class Repetitions:
         answers = knowledge.answers()
         found.append(tuple(sorted([(*wait[:3], answers[wait[3]]) for wait in waits])))
         found.append(tuple(sorted([(*row[:-2], answers[row[-2]], answers[row[-1]]) for row in rows])))
-        found += [frozenset([region for written in w.memory.written.values() for region in written]) for w in engine.workgroups]
+        found += [workgroup.memory.written.state() for workgroup in engine.workgroups]
         return tuple(found)
 
     def _records(self, knowledge: _Knowledge) -> list[tuple[int, int, int, int, int, int, int]]:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 class Workgroup:
     """One workgroup of a run. `active`: its strands at work, those of its roles or those outside (`main`).
 
-    `started`: the strand and its time when it last allocated mbarriers. `touches`: the last arrival of each strand of a peer.
+    `started`: the strand and its time when it last allocated mbarriers. `touches`: the last arrival of each team of a peer
+    at each mbarrier, and the phase it belongs to, since the last meeting of the cluster.
+    `early`: the first operation of each on this workgroup.
     """
 
     rank: int
@@ -24,7 +26,10 @@ class Workgroup:
     roles: list[Agent]
     active: list[Agent]
     started: tuple[int, int] = (-1, 0)
-    touches: dict[int, tuple[int, Agent, Event, int]] = field(default_factory=dict[int, tuple[int, Agent, Event, int]])
+    touches: dict[tuple[int, int], tuple[int, Agent, Event, int]] = field(
+        default_factory=dict[tuple[int, int], tuple[int, Agent, Event, int]]
+    )
+    early: dict[int, tuple[Agent, Event]] = field(default_factory=dict[int, tuple[Agent, Event]])
 
     @property
     def is_in_roles(self) -> bool:
@@ -45,18 +50,18 @@ def allocate(engine: "Engine", agent: Agent, event: Event) -> bool:
     now = agent.tick()
     if agent is workgroup.main[0]:
         workgroup.started = (agent.number, now)
-        for _, peer, touch, _ in workgroup.touches.values():
+        for peer, touch in workgroup.early.values():
             _report_start(engine, peer, touch, workgroup)
     return True
 
 
 def reach(engine: "Engine", agent: Agent, event: Event, rank: int) -> None:
-    """A strand reaches into a peer: it has to know that the peer is ready."""
+    """A strand reaches into a peer, which it has to know to be ready."""
     target = engine.workgroups[rank]
     number, time = target.started
+    target.early.setdefault(agent.number, (agent, event))
     if number < 0 or not reached(agent.clock, number, time):
         _report_start(engine, agent, event, target)
-    target.touches[agent.number] = (agent.at(agent.number), agent, event, agent.iteration())
 
 
 def _report_start(engine: "Engine", agent: Agent, event: Event, target: Workgroup) -> None:
@@ -88,8 +93,8 @@ def check_end(engine: "Engine", workgroup: Workgroup) -> None:
             iteration=record.iteration,
             steps=(engine.place(record.agent, record.event, record.iteration).describe() + ": issued", f"{whole} ends"),
         )
-    for number, (time, agent, event, iteration) in workgroup.touches.items():
-        if not reached(known, number, time):
+    for (_, barrier), (phase, agent, event, iteration) in workgroup.touches.items():
+        if not reached(known, engine.components.passed + barrier, phase):
             engine.report(
                 "V2",
                 f"workgroup {workgroup.rank} may end before {event.op.name} of a peer reaches its mbarriers",

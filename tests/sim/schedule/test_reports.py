@@ -168,8 +168,9 @@ def test_tiles_without_layout_are_stored_by_the_first_warp() -> None:
 
 def test_other_counts_at_a_named_barrier() -> None:
     two, one = ("sync.named_barrier 3 : i64 warps 2 : i64", "sync.named_barrier 3 : i64 warps 1 : i64")
-    assert run(two, "sync.barrier", one, "sync.barrier", two).ok
-    assert any("where others may expect" in m.reason for m in run(one, two).misuses)
+    assert run(two, "sync.barrier", two).ok
+    assert any("last meeting there is over" in m.reason for m in run(one, "sync.barrier", two).misuses), "a meeting of each warp alone"
+    assert any("where others expect 2" in m.reason for m in run(two + " arrive", one).misuses)
 
 
 def test_global_arrays_within_a_workgroup() -> None:
@@ -256,7 +257,7 @@ def test_named_barriers() -> None:
     assert run(STORE, meet, LOAD_WHOLE, write(kind=WHOLE)).ok
     assert kinds(run(STORE, meet + " arrive", LOAD_WHOLE, write(kind=WHOLE))) == ["order"]
     twice = run(STORE, "sync.named_barrier 3 : i64 warps 2 : i64 arrive", "sync.named_barrier 3 : i64 warps 2 : i64 arrive")
-    assert any("arrives again" in one.reason for one in twice.misuses)
+    assert any("last meeting there is over" in one.reason for one in twice.misuses)
 
 
 def test_a_dead_store_of_one_workgroup_races_with_the_next() -> None:
@@ -270,6 +271,9 @@ def test_a_dead_store_of_one_workgroup_races_with_the_next() -> None:
 
 def test_cluster_barriers_meet_across_workgroups() -> None:
     text = kernel("%x: !tile.ptr<f32>, %y: !tile.ptr<f32>", "  sync.cluster_barrier", warps=2, target="sm_90a", pointers=2)
+    text = text.replace("symbols", "cluster = 2 : i64, symbols")
     arrays = [np.zeros(1, np.float32)] * 2
-    assert simulate(kernel_of(text), arrays, grid=(4, 1, 1), cluster=2).ok
-    assert simulate(kernel_of(text), arrays, grid=(3, 1, 1), cluster=2, mode="random", seed=1).ok
+    assert simulate(kernel_of(text), arrays, grid=(4, 1, 1)).ok
+    assert simulate(kernel_of(text), arrays, grid=(4, 1, 1), mode="random", seed=1).ok
+    with pytest.raises(SimulationFault, match="clusters of 2"):
+        simulate(kernel_of(text), arrays, grid=(3, 1, 1))

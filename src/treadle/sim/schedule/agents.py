@@ -43,12 +43,18 @@ class World:
 class Workgroup:
     """One workgroup: its memory, barriers and agents.
 
-    `meeting`: the barrier of the agents that run now. `in_flight`: asynchronous operations in order of issue.
+    `meeting`: the barrier of the agents that run now. `in_flight`: asynchronous operations in order of issue. `peers`: the workgroups of
+    its cluster by rank. `touches`: arrivals of peers since the cluster met, by what says that they are over. `early`: who of
+    them reached it.
     """
 
-    def __init__(self, world: World, place: tuple[int, int, int], plan: SharedPlan, cluster: Meeting) -> None:
+    def __init__(self, world: World, place: tuple[int, int, int], plan: SharedPlan, cluster: Meeting, rank: int = 0) -> None:
         self.world = world
-        self.place = place
+        self.place, self.rank = place, rank
+        self.number = world.number()
+        self.peers: list[Workgroup] = [self]
+        self.touches: list[tuple[Party, Component, int]] = []
+        self.early: list[Party] = []
         self.plan = plan
         self.memory = SharedMemory(plan)
         self.cluster = cluster
@@ -64,6 +70,20 @@ class Workgroup:
     def name(self) -> str:
         """It in a report."""
         return f"workgroup {list(self.place)}"
+
+    def allocated(self, agent: "Agent", op: Operation, occurrence: int, labels: list[str], arrivals: int) -> list[Mbarrier]:
+        """The barriers of an allocation, made by whichever agent comes first; the agent then knows of them."""
+        key = (op, occurrence)
+        if key not in self.mbarriers:
+            places = [(op, occurrence, at) for at in range(len(labels))]
+            self.mbarriers[key] = [
+                Mbarrier(label, self.world.number(), arrivals, place) for label, place in zip(labels, places, strict=True)
+            ]
+            for party in self.early:
+                self.world.findings.misuse(party.op, party.agent, f"{self.name} has not allocated all its barriers yet")
+        known = list(self.mbarriers).index(key) + 1
+        agent.clock["init", self.number] = max(known, agent.clock.get(("init", self.number), 0))
+        return self.mbarriers[key]
 
 
 class Team:
@@ -205,9 +225,24 @@ class Agent:
         """Check and record an access; flags of writes that it cannot see for want of a fence."""
         return self.world.accesses.enter(shadow, places, access, self.clock, where)
 
-    def enter_shared(self, buffer: Buffer, region: Region, access: Access) -> Array | None:
-        """`enter` for shared memory."""
-        memory = self.workgroup.memory
+    def reached(self, op: Operation, barrier: Mbarrier, ranks: tuple[int, ...]) -> list[tuple[Workgroup, Mbarrier]]:
+        """The workgroups that an operation names (none: its own), each with what is `barrier` there."""
+        found: list[tuple[Workgroup, Mbarrier]] = []
+        allocation, occurrence, slot = barrier.place
+        for rank in ranks or (self.workgroup.rank,):
+            peer = self.workgroup.peers[rank]
+            there = peer.mbarriers.get((allocation, occurrence))
+            if peer is not self.workgroup:
+                peer.early.append(Party(op, self.name, "write"))
+                if there is None or self.clock.get(("init", peer.number), 0) < len(peer.mbarriers):
+                    self.world.findings.misuse(op, self.name, f"reaches {peer.name}, whose barriers may not be there yet")
+            if there is not None:
+                found.append((peer, there[slot]))
+        return found
+
+    def enter_shared(self, buffer: Buffer, region: Region, access: Access, workgroup: Workgroup | None = None) -> Array | None:
+        """`enter` for shared memory, its own or another workgroup's."""
+        memory = (workgroup or self.workgroup).memory
         return self.enter(memory.shadow, memory.places(buffer, region), access, lambda: shared_text(buffer, region))
 
     def read_shared(self, op: Operation, buffer: Buffer, region: Region, hidden: Array | None = None) -> Array:

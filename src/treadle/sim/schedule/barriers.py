@@ -78,11 +78,11 @@ class Mbarrier:
     """A transaction barrier: a phase completes after its arrivals and all bytes announced.
 
     `signalling`: copies in flight that will report their bytes here. `_waits`: where waits for a phase stand, as a component and its time;
-    the next phase may complete only where that is known.
+    the next phase may complete only where that is known. `place`: its allocation, how often that had been executed, its slot.
     """
 
-    def __init__(self, name: str, number: int, arrivals: int) -> None:
-        self.name = name
+    def __init__(self, name: str, number: int, arrivals: int, place: tuple[Operation, int, int]) -> None:
+        self.name, self.place = name, place
         self.component = ("mbarrier", number)
         self.completed = 0
         self.signalling: list[AsyncOperation] = []

@@ -32,6 +32,7 @@ class ScheduledKernel:
         self.output_count = int(kernel.output_count.value.data)
         self._spec = target_spec(kernel.target.data)
         self._warps = int(kernel.num_warps.value.data)
+        self._cluster = kernel.cluster_size()
         self._splits = _splits(kernel)
         self._plan = SharedPlan(kernel)
         compiler = Compiler(memory_steps(self._plan, self._spec), run_roles)
@@ -56,11 +57,10 @@ class ScheduledKernel:
         *,
         grid: Sequence[int] | None = None,
         workgroups: int | None = None,
-        cluster: int = 1,
         mode: Mode = "late",
         seed: int = 0,
     ) -> None:
-        """Run the workgroups of the grid, at most `workgroups` of them, `cluster` at a time; outputs are written through their pointers.
+        """Run the workgroups of the grid, at most `workgroups` of them, those of a cluster together; outputs are written through pointers.
 
         Stops at the first deadlock. Raises SimulationFault where the program breaks a promise that is not about order.
         """
@@ -73,19 +73,24 @@ class ScheduledKernel:
             template[slot] = value
         scheduler = Scheduler(mode, np.random.default_rng(seed), shuffle=seed != 0)
         x, y, z = grid if grid is not None else self.grid(symbols)
+        cluster = self._cluster
+        if x % cluster:
+            raise SimulationFault(f"kernel {self.name} has clusters of {cluster} in a grid of {x} along its first axis")
         places = [(p[2], p[1], p[0]) for p in islice(np.ndindex(z, y, x), workgroups)]
         with np.errstate(all="ignore"):
             for first in range(0, len(places), cluster):
                 group = places[first : first + cluster]
                 meeting = Meeting("sync.cluster_barrier", self._warps * len(group), world.number())
-                together = [self._workgroup(world, template, place, meeting) for place in group]
+                together = [self._workgroup(world, template, place, meeting, rank) for rank, place in enumerate(group)]
+                for workgroup in together:
+                    workgroup.peers = together
                 if not scheduler.run(together, findings):
                     return
                 for workgroup in together:
                     _end(workgroup, findings)
 
-    def _workgroup(self, world: World, template: Frame, place: tuple[int, int, int], cluster: Meeting) -> Workgroup:
-        workgroup = Workgroup(world, place, self._plan, cluster)
+    def _workgroup(self, world: World, template: Frame, place: tuple[int, int, int], cluster: Meeting, rank: int) -> Workgroup:
+        workgroup = Workgroup(world, place, self._plan, cluster, rank)
         team = Team(self._warps, 0, is_group=False)
         for warp in range(self._warps):
             frame = template.copy()
@@ -114,6 +119,9 @@ def _end(workgroup: Workgroup, findings: Findings) -> None:
     for barrier, access in workgroup.copies:
         if known.get(access.component, 0) < access.time:
             findings.race("end", access.party, access.party, f"signals {barrier.name}")
+    for party, component, time in workgroup.touches:
+        if known.get(component, 0) < time:
+            findings.race("end", party, party, f"barriers of {workgroup.name}")
     for operation in tuple(workgroup.in_flight):
         operation.land()
 
@@ -127,7 +135,6 @@ def simulate(
     mode: Mode = "late",
     seed: int = 0,
     workgroups: int | None = None,
-    cluster: int = 1,
 ) -> Report:
     """Run a schedule-level kernel on copies of `arrays`, one for each pointer, in row-major order.
 
@@ -140,5 +147,5 @@ def simulate(
     values = [symbols[name] for name in ready.symbols] if isinstance(symbols, Mapping) else list(symbols)
     findings = Findings()
     pointers = [Pointer(a.reshape(-1)) for a in copies]
-    ready.launch(pointers, values, findings, grid=grid, workgroups=workgroups, cluster=cluster, mode=mode, seed=seed)
+    ready.launch(pointers, values, findings, grid=grid, workgroups=workgroups, mode=mode, seed=seed)
     return findings.report(tuple(copies[len(copies) - ready.output_count :]))

@@ -7,44 +7,20 @@ import numpy as np
 
 from treadle.dialects import pipe, tile
 from treadle.dialects.tile_attributes import is_shared
-from treadle.ir.core import Operation, SSAValue
+from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.machine import TargetSpec
 from treadle.sim.element_types import Array, poison, storage_dtype
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer
 from treadle.sim.schedule.agents import Agent, Frame
-from treadle.sim.schedule.barriers import Mbarrier
 from treadle.sim.schedule.code import Slots, Step, resolver
+from treadle.sim.schedule.copies import copy_out_step, copy_step
 from treadle.sim.schedule.global_memory import GlobalView, window_of
 from treadle.sim.schedule.queues import PendingTile
-from treadle.sim.schedule.shared import Buffer, Region, SharedPlan, slot_offset, value_name
+from treadle.sim.schedule.shared import Buffer, PerMask, SharedPlan, slot_offset, value_name, whole_region
 from treadle.sim.schedule.synchronisation import sync_step
 from treadle.sim.values import operation_function
-
-BULK_STORE = "bulk_store"
-
-
-def _whole(value: SSAValue) -> Region:
-    shape = tuple(tile.memref_type(value).get_shape())
-    return Region(value, (0,) * len(shape), shape)
-
-
-class _PerMask:
-    """Regions of one access, one for each mask an agent may have."""
-
-    def __init__(self, value: SSAValue, offsets: tuple[int, ...], extents: tuple[int, ...]) -> None:
-        self._value, self._offsets, self._extents = value, offsets, extents
-        self._known: dict[int, tuple[Array | None, Region]] = {}
-
-    def of(self, mask: Array | None) -> Region:
-        """The region of the elements in `mask`."""
-        if id(mask) not in self._known:
-            self._known[id(mask)] = (
-                mask,
-                Region(self._value, self._offsets, self._extents, mask),
-            )  # keeps the mask alive, so that its identity stays its own
-        return self._known[id(mask)][1]
 
 
 def view_step(op: tile.ViewOp, slots: Slots) -> Step:
@@ -140,11 +116,27 @@ def slot_step(op: pipe.SlotOp, slots: Slots) -> Step:
     return Step(op, pure=run)
 
 
+def part_step(op: pipe.PartOp, slots: Slots) -> Step:
+    """One of the equal parts of a buffer, which follow one another in memory. Raises SimulationFault where there is none."""
+    source, index, out = slots.of(op.source), slots.of(op.index), slots.of(op.result)
+    count, layout = int(op.count.value.data), tile.shared_layout_of(op.result)
+    part_bytes = layout.size * storage_dtype(tile.memref_type(op.result).element_type).itemsize
+
+    def run(_: Agent, frame: Frame) -> None:
+        buffer: Buffer = frame[source]
+        at = int(frame[index])
+        if not 0 <= at < count:
+            raise SimulationFault(f"{op.name} {at} of {count}")
+        frame[out] = Buffer(buffer.base + at * part_bytes, buffer.name, buffer.slots)
+
+    return Step(op, pure=run)
+
+
 def local_load_step(op: tile.LocalLoadOp, slots: Slots) -> Step:
     """A load from shared memory: late, where the machine has a queue for it."""
     source, out = slots.of(op.source), slots.of(op.result)
     layout = tile.layout_of(op.result)
-    regions = _PerMask(op.source, tile.ints(op.offsets), tuple(tile.tile_type(op.result).get_shape()))
+    regions = PerMask(op.source, tile.ints(op.offsets), tuple(tile.tile_type(op.result).get_shape()))
 
     def run(agent: Agent) -> None:
         buffer: Buffer = agent.frame[source]
@@ -171,7 +163,7 @@ def local_store_step(op: tile.LocalStoreOp, slots: Slots) -> Step:
     value_at, destination = slots.of(op.value), slots.of(op.destination)
     layout = tile.layout_of(op.value)
     resolve = resolver(op.value, op)
-    regions = _PerMask(op.destination, tile.ints(op.offsets), tuple(tile.tile_type(op.value).get_shape()))
+    regions = PerMask(op.destination, tile.ints(op.offsets), tuple(tile.tile_type(op.value).get_shape()))
 
     def run(agent: Agent) -> None:
         value = resolve(agent, agent.frame[value_at])
@@ -191,122 +183,13 @@ def local_store_step(op: tile.LocalStoreOp, slots: Slots) -> Step:
     return Step(op, act=run)
 
 
-def copy_step(op: tile.CopyOp, slots: Slots) -> Step:
-    """A hardware copy into shared memory."""
-    return _bulk_copy(op, slots) if op.path.data == "bulk_tensor" else _threads_copy(op, slots)
-
-
-def _source(op: tile.CopyOp, slots: Slots) -> Callable[[Agent, Array | None], tuple[GlobalView, Callable[[], Array], Callable[[], Array]]]:
-    """The view, what reads the tile, and what gives the places read."""
-    view_at, offsets_at = slots.of(op.view), slots.each(op.offsets)
-    window = window_of(tile.ints(op.dims), tuple(tile.memref_type(op.destination).get_shape()), op.offsets)
-
-    def get(agent: Agent, mask: Array | None) -> tuple[GlobalView, Callable[[], Array], Callable[[], Array]]:
-        view: GlobalView = agent.frame[view_at]
-        offsets = [agent.frame[i] for i in offsets_at]
-        return view, lambda: window.read(view.view, offsets, 0), lambda: view.places(window, offsets, mask)
-
-    return get
-
-
-def _bulk_copy(op: tile.CopyOp, slots: Slots) -> Step:
-    """By one thread; completes on a barrier, or at once where it signals none."""
-    source, destination = _source(op, slots), slots.of(op.destination)
-    signals = slots.of(op.barrier) if op.barrier is not None else None
-    region = _whole(op.destination)
-
-    def run(agent: Agent) -> None:
-        if not agent.leader:
-            return
-        buffer: Buffer = agent.frame[destination]
-        view, read, places = source(agent, None)
-        barrier: Mbarrier | None = agent.frame[signals] if signals is not None else None
-        component = barrier.component if barrier is not None else None
-        accesses = [agent.access(op, write=w, is_async=True, component=component) for w in (False, True)]
-        if view.watched is not None:
-            agent.enter(view.watched.shadow, places(), accesses[0], lambda: f"global array {view.name}")
-        agent.enter_shared(buffer, region, accesses[1])
-        memory = agent.workgroup.memory
-        if barrier is None:
-            memory.write(buffer, region, read())
-            return
-        memory.empty_out(buffer, region)
-
-        def land(value: Array) -> None:
-            memory.write(buffer, region, value)
-            barrier.signalling.remove(operation)
-            for access in accesses:
-                access.time = barrier.completed + 1
-            problem = barrier.landed(region.buffer_bytes)
-            if problem:
-                agent.world.findings.misuse(op, agent.name, f"{barrier.name}: {problem}")
-
-        operation = agent.issue(op, None, read, land)
-        barrier.signalling.append(operation)
-        agent.workgroup.copies.append((barrier, accesses[1]))
-
-    return Step(op, act=run)
-
-
-def _threads_copy(op: tile.CopyOp, slots: Slots) -> Step:
-    """Each thread its part; completes in a queue."""
-    source, destination = _source(op, slots), slots.of(op.destination)
-    layout = tile.shared_layout_of(op.destination)
-    itemsize = storage_dtype(tile.memref_type(op.destination).element_type).itemsize
-    shape = tuple(tile.memref_type(op.destination).get_shape())
-    regions = _PerMask(op.destination, (0,) * len(shape), shape)
-    queue_name = tile.COPY_QUEUES[op.path.data]
-
-    def run(agent: Agent) -> None:
-        buffer: Buffer = agent.frame[destination]
-        mask = agent.copies(layout, itemsize)
-        region = regions.of(mask)
-        if not region.elements.size:
-            return
-        view, read, places = source(agent, mask)
-        queue = agent.queue(queue_name)
-        if view.watched is not None:
-            agent.enter(view.watched.shadow, places(), agent.access(op, write=False, queue=queue), lambda: f"global array {view.name}")
-        agent.enter_shared(buffer, region, agent.access(op, write=True, queue=queue))
-        memory = agent.workgroup.memory
-        memory.empty_out(buffer, region)
-        agent.issue(op, queue, read, lambda value: memory.write(buffer, region, value))
-
-    return Step(op, act=run)
-
-
-def copy_out_step(op: tile.CopyOutOp, slots: Slots) -> Step:
-    """A bulk store by one thread."""
-    source, view_at, offsets_at = slots.of(op.source), slots.of(op.view), slots.each(op.offsets)
-    region = _whole(op.source)
-    window = window_of(tile.ints(op.dims), tuple(tile.memref_type(op.source).get_shape()), op.offsets)
-
-    def run(agent: Agent) -> None:
-        if not agent.leader:
-            return
-        buffer: Buffer = agent.frame[source]
-        view: GlobalView = agent.frame[view_at]
-        offsets = [agent.frame[i] for i in offsets_at]
-        queue = agent.queue(BULK_STORE)
-        read = agent.access(op, write=False, queue=queue, read_queue=True, is_async=True)
-        unfenced = agent.enter_shared(buffer, region, read)
-        if view.watched is not None:
-            write = agent.access(op, write=True, queue=queue, is_async=True)
-            agent.enter(view.watched.shadow, view.places(window, offsets, None), write, lambda: f"global array {view.name}")
-        agent.issue(
-            op, queue, lambda: agent.read_shared(op, buffer, region, unfenced), lambda value: window.write(view.view, offsets, value)
-        )
-
-    return Step(op, act=run)
-
-
 def contract_step(op: tile.ContractOp, slots: Slots, spec: TargetSpec) -> Step:
     """A contraction of shared operands: in the queue of matrix instructions on machines that have one."""
     at = slots.each((op.a, op.b, op.accumulator))
     out = slots.of(op.result)
     multiply = operation_function(op)
     resolvers = [resolver(v, op) if isinstance(v.type, builtin.TensorType) else None for v in (op.a, op.b, op.accumulator)]
-    regions = [_whole(v) if is_shared(v.type) else None for v in (op.a, op.b)]
+    regions = [whole_region(v) if is_shared(v.type) else None for v in (op.a, op.b)]
 
     def operand(agent: Agent, number: int, queued: bool) -> Callable[[], Array]:
         stored = agent.frame[at[number]]
@@ -349,6 +232,7 @@ def memory_steps(plan: SharedPlan, spec: TargetSpec) -> Callable[[Operation, Slo
             tile.LoadOp: load_step,
             tile.StoreOp: store_step,
             pipe.SlotOp: slot_step,
+            pipe.PartOp: part_step,
             tile.LocalLoadOp: local_load_step,
             tile.LocalStoreOp: local_store_step,
             tile.CopyOp: copy_step,
@@ -368,6 +252,13 @@ def memory_steps(plan: SharedPlan, spec: TargetSpec) -> Callable[[Operation, Slo
                     frame[out] = agent.team.group
 
                 return Step(op, pure=group)
+            case pipe.ClusterRankOp():
+                place = slots.of(op.result)
+
+                def rank(agent: Agent, frame: Frame) -> None:
+                    frame[place] = agent.workgroup.rank
+
+                return Step(op, pure=rank)
             case _:
                 return sync_step(op, slots)
 

@@ -160,3 +160,26 @@ def slot_offset(layout: SharedLayout, indices: tuple[int, ...]) -> int:
     if any(not 0 <= i < n for i, n in zip(indices, layout.shape, strict=False)):
         raise SimulationFault(f"pipe.slot {list(indices)} of {list(layout.shape[: len(indices)])} slots")
     return layout.offset_of((*indices, *(0,) * (layout.rank - len(indices))))
+
+
+def whole_region(value: SSAValue) -> Region:
+    """All of a buffer."""
+    shape = tuple(tile.memref_type(value).get_shape())
+    return Region(value, (0,) * len(shape), shape)
+
+
+class PerMask:
+    """Regions of one access, one for each mask an agent may have."""
+
+    def __init__(self, value: SSAValue, offsets: tuple[int, ...], extents: tuple[int, ...]) -> None:
+        self._value, self._offsets, self._extents = value, offsets, extents
+        self._known: dict[int, tuple[Array | None, Region]] = {}
+
+    def of(self, mask: Array | None) -> Region:
+        """The region of the elements in `mask`."""
+        if id(mask) not in self._known:
+            self._known[id(mask)] = (
+                mask,
+                Region(self._value, self._offsets, self._extents, mask),
+            )  # keeps the mask alive, so that its identity stays its own
+        return self._known[id(mask)][1]

@@ -12,6 +12,7 @@ from treadle.sim.schedule.barriers import Mbarrier, Meeting, MeetingWait, PhaseW
 from treadle.sim.schedule.clocks import Clock
 from treadle.sim.schedule.code import Slots, Step
 from treadle.sim.schedule.queues import QueueWait, Wait
+from treadle.sim.schedule.report import Party
 from treadle.sim.schedule.shared import value_name
 
 
@@ -39,11 +40,11 @@ def _named(op: sync.NamedBarrierOp, _: Slots) -> Step:
             named[number] = Meeting(f"sync.named_barrier {number}", warps, agent.world.number())
         meeting = named[number]
         known = agent.clock.get(meeting.component, 0)
-        if meeting.needed != warps and (meeting.arrived or known < meeting.completed):
-            findings.misuse(op, agent.name, f"expects {warps} warps where others may expect {meeting.needed}")
+        if meeting.needed != warps and meeting.arrived:
+            findings.misuse(op, agent.name, f"expects {warps} warps where others expect {meeting.needed}")
         meeting.needed = warps
-        if known < agent.met.get(meeting, 0):
-            findings.misuse(op, agent.name, "arrives again before it can know that its last meeting is over")
+        if known < max(meeting.completed, agent.met.get(meeting, 0)):
+            findings.misuse(op, agent.name, "arrives before it can know that the last meeting there is over")
         agent.flush()
         agent.met[meeting] = reached = meeting.arrive(agent.clock)
         return None if only_arrives else MeetingWait(op, agent, meeting, reached)
@@ -55,7 +56,11 @@ def _cluster(op: sync.ClusterBarrierOp, _: Slots) -> Step:
     def run(agent: Agent) -> Wait:
         agent.flush()
         meeting = agent.workgroup.cluster
-        return MeetingWait(op, agent, meeting, meeting.arrive(agent.clock))
+        reached = meeting.arrive(agent.clock)
+        if meeting.completed == reached:
+            for workgroup in agent.workgroup.peers:
+                workgroup.touches.clear()
+        return MeetingWait(op, agent, meeting, reached)
 
     return Step(op, act=run)
 
@@ -91,15 +96,12 @@ def _wait(op: sync.WaitOp, _: Slots) -> Step:
 def _mbarrier_alloc(op: sync.MbarrierAllocOp, slots: Slots) -> Step:
     out, arrivals, count = slots.of(op.result), int(op.arrivals.value.data), op.slot_count()
     name = value_name(op.result)
+    labels = [name if count == 1 else f"{name}[{i}]" for i in range(count)]
 
     def run(agent: Agent, frame: Frame) -> None:
         agent.executed[op] = agent.executed.get(op, 0) + 1
-        key = (op, agent.executed[op])
-        known = agent.workgroup.mbarriers
-        if key not in known:
-            labels = [name if count == 1 else f"{name}[{i}]" for i in range(count)]
-            known[key] = [Mbarrier(label, agent.world.number(), arrivals) for label in labels]
-        frame[out] = known[key] if count > 1 else known[key][0]
+        found = agent.workgroup.allocated(agent, op, agent.executed[op], labels, arrivals)
+        frame[out] = found if count > 1 else found[0]
 
     return Step(op, pure=run)
 
@@ -134,14 +136,16 @@ def _expect(op: sync.MbarrierExpectOp, slots: Slots) -> Step:
 
 
 def _arrive(op: sync.ArriveOp, slots: Slots) -> Step:
-    barrier = slots.of(op.barrier)
+    barrier, ranks = slots.of(op.barrier), op.peer_ranks()
 
     def run(agent: Agent) -> None:
         agent.flush()
-        found = _one(agent.frame[barrier])
-        clock = agent.team.arrive(found, agent.warp, agent.clock)
-        if clock is not None:
-            _arrived(op, agent, found, clock, 0)
+        for workgroup, found in agent.reached(op, _one(agent.frame[barrier]), ranks):
+            clock = agent.team.arrive(found, agent.warp, agent.clock)
+            if clock is not None:
+                if workgroup is not agent.workgroup:
+                    workgroup.touches.append((Party(op, agent.name, "write"), found.component, found.completed + 1))
+                _arrived(op, agent, found, clock, 0)
 
     return Step(op, act=run)
 

@@ -1,0 +1,45 @@
+"""What accesses to a workgroup's memory have in common: bytes, elements of one warp. Kept from run to run."""
+
+from treadle.ir.core import SSAValue
+from treadle.verify.clocks import Agent
+from treadle.verify.events import Access
+from treadle.verify.program import Program
+from treadle.verify.regions import Buffer, Overlaps, Owners
+
+Home = Buffer | SSAValue
+
+
+class Geometry:
+    """The geometry of a program's buffers and accesses."""
+
+    def __init__(self, program: Program) -> None:
+        self.overlaps = Overlaps()
+        self.owners = Owners()
+        buffers = list(program.buffers.values())
+        self._neighbours: dict[Home, tuple[Home, ...]] = {
+            one: tuple(other for other in buffers if one is other or _share_bytes(one, other)) for one in buffers
+        }
+        self._team_warps: dict[int, int] = {}
+        for strand in program.strands:
+            self._team_warps[strand.team] = self._team_warps.get(strand.team, 0) + strand.warps
+        self.has_async_machine = program.spec.async_matrix or program.spec.bulk_tensor is not None
+
+    def neighbours(self, home: Home) -> tuple[Home, ...]:
+        """A buffer and those that share bytes with it."""
+        return self._neighbours.get(home, (home,))
+
+    def parts_meet(self, earlier: Agent, before: Access, agent: Agent, access: Access) -> bool:
+        """Whether accesses of two strands with a byte in common may be of different warps that both touch it."""
+        one, other = before.part, access.part
+        if one is None or other is None or earlier.strand.team != agent.strand.team:
+            return True
+        warps = self._team_warps[agent.strand.team]
+        if any(part.layout is not None and part.layout.num_warps != warps for part in (one, other)):
+            return True  # who holds what is then not the layout's to say
+        return self.owners.meet(before.region, one, before.is_write, access.region, other, access.is_write)
+
+
+def _share_bytes(one: Buffer, other: Buffer) -> bool:
+    if one.first is None or other.first is None:
+        return False
+    return one.first < other.first + other.size and other.first < one.first + one.size

@@ -1,0 +1,58 @@
+"""Which bytes of shared memory hold what was written to a buffer, where buffers share bytes."""
+
+from treadle.ir.core import SSAValue
+from treadle.verify.clocks import Agent
+from treadle.verify.events import Access
+from treadle.verify.geometry import Geometry
+from treadle.verify.regions import Buffer, Region, is_covered
+
+Home = Buffer | SSAValue
+Overlays = dict[tuple[Agent, Access], None]
+"""Own parts of other buffers' regions that were written over a region."""
+
+
+class Written:
+    """Regions that were written, by buffer, with what has been written over them since."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self.geometry = geometry
+        self._regions: dict[Home, dict[Region, Overlays]] = {}
+
+    def note(self, agent: Agent, access: Access) -> None:
+        """A write."""
+        region, overlaps = access.region, self.geometry.overlaps
+        written = self._regions.setdefault(region.buffer, {})
+        overlays = written.get(region)
+        if overlays is None:
+            for other in [r for r in written if overlaps.within(r, region)]:
+                del written[other]
+            written[region] = {}
+        elif overlays:
+            written[region] = {} if access.part is None else {known: None for known in overlays if known[0] is not agent}
+        for home in self.geometry.neighbours(region.buffer):
+            if home is not region.buffer and (others := self._regions.get(home)):
+                for other in [r for r in others if overlaps(r, region)]:
+                    if access.part is None:
+                        del others[other]
+                    else:
+                        others[other][agent, access] = None
+
+    def holds(self, agent: Agent, access: Access) -> bool:
+        """Whether all that an access reads was written, and nothing else after it."""
+        written = self._regions.get(access.region.buffer)
+        if not written:
+            return False
+        if (overlays := written.get(access.region)) is not None:
+            return not self._is_lost(agent, access, overlays)
+        return is_covered(access.region.box, [r.box for r, overlays in written.items() if not self._is_lost(agent, access, overlays)])
+
+    def _is_lost(self, agent: Agent, access: Access, overlays: Overlays) -> bool:
+        return any(writer is agent or self.geometry.parts_meet(writer, over, agent, access) for writer, over in overlays)
+
+    def state(self) -> frozenset[tuple[object, ...]]:
+        """All of it, to compare."""
+        return frozenset(
+            (region, *((writer.number, over) for writer, over in overlays))
+            for written in self._regions.values()
+            for region, overlays in written.items()
+        )
