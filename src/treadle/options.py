@@ -6,8 +6,13 @@ from treadle.records import Record
 
 Precision = Literal["ieee", "tf32", "3xtf32", "bf16x3", "bf16x6"]
 Fp8Accumulation = Literal["fast", "promoted"]
+Persistence = Literal["auto", "always", "never"]
 
-CHOICES: Final[dict[str, tuple[str, ...]]] = {"f32_precision": get_args(Precision), "fp8_accumulation": get_args(Fp8Accumulation)}
+CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "f32_precision": get_args(Precision),
+    "fp8_accumulation": get_args(Fp8Accumulation),
+    "persistent": get_args(Persistence),
+}
 """The values of the options that are one of a few words."""
 
 
@@ -30,6 +35,8 @@ class CompileOptions(Record):
 
     `tuned`: where all of these choices are the compiler's, use those that `treadle tune` measured for the same program and numerics on the
     product that is in this machine.
+    `persistent`: whether as many workgroups as the machine holds take a contraction's tiles in turn ("always"), or each workgroup has one
+    tile ("never"). "auto": kernels with roles are persistent.
 
     Raises ValueError for an unknown word.
     """
@@ -46,6 +53,7 @@ class CompileOptions(Record):
     turns: int = 1
     pending: int = 0
     raster: int = 0
+    persistent: Persistence = "auto"
     late: bool = False
 
     tuned: bool = True

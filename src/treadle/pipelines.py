@@ -69,7 +69,7 @@ def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
     m, n, k = (*options.tile, 0, 0, 0)[:3]
     warps_m, warps_n = (*options.warps, 0, 0)[:2]
     numerics = (options.f32_precision, options.fp8_accumulation)
-    roles = (options.groups, options.ring, options.roles, options.turns, options.pending, options.raster)
+    roles = (options.groups, options.ring, options.roles, options.turns, options.pending, options.raster, options.persistent)
     config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, *roles, late=options.late)
     return (
         config,  # all choices in one place, before anything is rewritten

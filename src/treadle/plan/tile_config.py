@@ -155,14 +155,19 @@ def narrowed(tiles: tuple[ContractionTile, ...], sums: int) -> tuple[Contraction
     return tuple(dict.fromkeys(found))
 
 
+def resident_workgroups(tile: ContractionTile, shape: ContractionShape, spec: TargetSpec) -> int:
+    """How many workgroups share a compute unit, as far as registers say; at most 4."""
+    threads = tile.num_warps * spec.subgroup_size
+    registers = tile.m * tile.n * shape.sums // threads + 40
+    return max(1, min(4, spec.registers_per_unit // (threads * registers)))
+
+
 def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: TargetSpec) -> float:
     """Relative time: rounds of workgroups over the compute units, each as long as its larger of arithmetic and operand traffic."""
     m, n = shape.m or UNKNOWN_EXTENT, shape.n or UNKNOWN_EXTENT
     tiles = (shape.batch or 1) * -(-m // tile.m) * -(-n // tile.n)
     # Small tiles share a compute unit, so that one's copies hide behind another's arithmetic.
-    threads = tile.num_warps * spec.subgroup_size
-    registers = tile.m * tile.n * shape.sums // threads + 40
-    resident = max(1, min(4, spec.registers_per_unit // (threads * registers)))
+    resident = resident_workgroups(tile, shape, spec)
     rounds = -(-tiles // (spec.compute_units * resident)) * resident
     arithmetic = tile.m * tile.n * shape.sums
     traffic = 48 * shape.operand_rows(tile.m, tile.n)

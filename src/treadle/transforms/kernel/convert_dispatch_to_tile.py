@@ -72,6 +72,7 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
             groups,
             "stages" in config.data,
             "promoted" in config.data,
+            0 if "stages" in config.data else _number(config, "workgroups") if "workgroups" in config.data else 0,
         )
         grid = build_contraction(builder, nest.computation, plan)
     else:

@@ -30,6 +30,7 @@ from treadle.plan.tile_config import (
     pointwise_tile,
     promotes,
     reduction_tile,
+    resident_workgroups,
 )
 
 NAME = "set-tile-config"
@@ -183,6 +184,16 @@ def is_plain(nest: LoopNest) -> bool:
     return all(op.name in CASTS for consumer in nest.consumer_dims for region in consumer.regions for op in region.block.ops)
 
 
+def _workgroups(
+    persistent: str, tile: ContractionTile, shape: ContractionShape, spec: TargetSpec, *, has_roles: bool
+) -> dict[str, Attribute]:
+    """How many workgroups take the tiles in turn (0: one each), where the options say."""
+    if persistent == "auto":
+        return {}
+    resident = 1 if has_roles else resident_workgroups(tile, shape, spec)
+    return {"workgroups": _int(resident * spec.compute_units if persistent == "always" else 0)}
+
+
 def _roles_text(roles: RoleTile) -> str:
     turns = " in turn" if roles.turns > 1 else " that store late" if roles.late else ""
     return f"; {roles.groups * roles.turns} computing groups{turns} fed through {roles.slots} slots by a copying one"
@@ -231,8 +242,8 @@ def _contraction_config(
     shared = "b" if len({r.inputs[kind.lhs] for r in nest.roots}) > 1 else "a"
     shape = ContractionShape(batch, sizes["m"], sizes["n"], reduced_size(nest), len(nest.roots), shared)
     refused = role_refusal(nest, kind, types, spec)
-    # Runtime sizes cost registers as threads' copies do: the same bounds and addresses.
-    crowded = refused is not None or bool(dispatch.texts(nest.kernel.symbols))
+    # Runtime sizes cost registers as threads' copies do: the same bounds and addresses. So do further results, held beside the first.
+    crowded = refused is not None or bool(dispatch.texts(nest.kernel.symbols)) or sum(a.is_result for a in nest.accesses) > 1
     tile = contraction_tile(types, shape, spec, size_of_operand, through_registers=crowded, promoted=promoted)
     roles, why = options.asked_roles(), ""
     if options.tile_m:
@@ -265,6 +276,7 @@ def _contraction_config(
         **({"pending": _int(roles.pending)} if roles.slots and roles.pending else {}),
         **({"late": _int(1)} if roles.slots and roles.late else {}),
         **({"promoted": _int(1)} if promoted else {}),
+        **_workgroups(options.persistent, tile, shape, spec, has_roles=roles.slots > 0),
     }
     extents = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
     what_roles = _roles_text(roles) if roles.slots else f"; no roles: {why}" if why else ""
@@ -302,6 +314,7 @@ class SetTileConfigPass(Pass):
     `groups`: groups of warps in a workgroup, each with a tile of its own; `ring`: slots between copying and computing roles (0: no
     roles); `turns`, `pending`, `late`: see `RoleTile`. `roles`: form roles wherever the rules allow. `raster`: rows of tiles walked
     together.
+    `persistent`: whether workgroups take tiles in turn ("always", "never"; "auto": those with roles do).
     """
 
     name = "set-tile-config"
@@ -319,6 +332,7 @@ class SetTileConfigPass(Pass):
     turns: int = 1
     pending: int = 0
     raster: int = 0
+    persistent: str = "auto"
     late: bool = False
 
     def asked_roles(self) -> RoleTile:

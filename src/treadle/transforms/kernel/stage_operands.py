@@ -83,8 +83,8 @@ def _contract_in_steps(ops: Sequence[tile.ContractOp], buffers: Sequence[tuple[S
         raise InternalError(f"k extent {k} is no multiple of the instruction's {k_step}")
     sums: list[SSAValue] = [op.accumulator for op in ops]
     for at in range(0, k, k_step):
-        left = {a: _fragment(a, (0, at), (m, k_step), first) for a, _ in buffers}
-        right = {b: _fragment(b, (at, 0), (k_step, n), first) for _, b in buffers}
+        left = {a: _fragment(a, (0, at), (m, k_step), first) for a in dict.fromkeys(a for a, _ in buffers)}
+        right = {b: _fragment(b, (at, 0), (k_step, n), first) for b in dict.fromkeys(b for _, b in buffers)}
         for number, (op, (a, b)) in enumerate(zip(ops, buffers, strict=True)):
             step = tile.ContractOp(left[a], right[b], sums[number], op.instruction.data)
             insert_before(first, step)

@@ -11,7 +11,7 @@ from treadle.analysis.indexing import Contraction, StructuredOp, classify, is_pe
 from treadle.analysis.shapes import infer_shapes
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import func, linalg
-from treadle.transforms.tensor.generics import view_of
+from treadle.transforms.tensor.generics import ORIGIN, view_of
 from treadle.transforms.tensor.groups import Group, Grouping, captured, closes_cycle, consumer_loops, defining, line_of, result_axes, say
 
 MOST_SIBLINGS = 4
@@ -87,7 +87,8 @@ def _types(view: StructuredOp) -> tuple[object, ...]:
     kind = classify(view.op)
     casts = (kind.lhs_cast, kind.rhs_cast) if isinstance(kind, Contraction) else ()
     elements = [type_.element_type for value in (*view.inputs, *view.op.results) if (type_ := tensor_of(value)) is not None]
-    return (*casts, *elements)
+    marks = {name: value for name, value in view.op.attributes.items() if name != ORIGIN}
+    return (*casts, *elements, marks)
 
 
 def _reach(grouping: Grouping, root: Operation) -> dict[Operation, tuple[int, ...]]:

@@ -10,9 +10,9 @@ from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.analysis.loop_nest import compose, identity
 from treadle.dialects import pipe, tile
 from treadle.ir.builtin import attr_number, element_of, is_integer, number_attr
-from treadle.ir.core import AffineMap, Attribute, SSAValue
-from treadle.ir.dialects import arith
-from treadle.plan.expr import Expr, ceil_div, constant, product
+from treadle.ir.core import AffineMap, Attribute, Block, SSAValue
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.plan.expr import Expr, ceil_div, constant, minimum, product
 from treadle.transforms.kernel.tiling.accumulation import accumulate, scale_of
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.index_math import delinearize, grouped_raster
@@ -26,7 +26,7 @@ class ContractionPlan:
     """What `config` says: main axes (-1: extent one), tile extents, types, instruction, rows of tiles walked together.
 
     `groups`: how many groups of warps share a workgroup, each with its own tile; their tiles are neighbours along m. `roles`: copies and
-    arithmetic will go to different warps. `promoted`: see `accumulate`.
+    arithmetic will go to different warps. `promoted`: see `accumulate`. `workgroups`: how many take all tiles in turn, 0 for one a tile.
     """
 
     axes: tuple[int, int, int]
@@ -39,30 +39,46 @@ class ContractionPlan:
     groups: int = 1
     roles: bool = False
     promoted: bool = False
+    workgroups: int = 0
 
 
-def _place(kernel: KernelBuilder, plan: ContractionPlan) -> Expr:
-    """Set the offsets of all parallel axes; returns the number of workgroups."""
-    nest, index = kernel.nest, kernel.index
-    m_axis, n_axis, _ = plan.axes
-    tile_m, tile_n, _ = plan.extents
-    tile_m *= plan.groups
-    others = [i for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in (m_axis, n_axis)]
-    count_m, count_n = ceil_div(kernel.axis_size(m_axis), tile_m), ceil_div(kernel.axis_size(n_axis), tile_n)
-    counts = [kernel.axis_size(a) for a in others]
-    program = index.insert(tile.ProgramIdOp(0))
-    m_tiles, n_tiles = index.expression(count_m), index.expression(count_n)
-    *outer, plane = delinearize(index, program, [*(index.expression(c) for c in counts), index.product([m_tiles, n_tiles])])
-    for axis, place in zip(others, outer, strict=True):
+@dataclass(frozen=True, slots=True)
+class TileCounts:
+    """The tiles of a kernel: how many along m and n, and along each of the other parallel axes `others`."""
+
+    m: Expr
+    n: Expr
+    others: tuple[int, ...]
+    along_others: tuple[Expr, ...]
+
+    @property
+    def total(self) -> Expr:
+        """All of them."""
+        return product([*self.along_others, self.m, self.n])
+
+
+def _tile_counts(kernel: KernelBuilder, plan: ContractionPlan) -> TileCounts:
+    (m_axis, n_axis, _), (tile_m, tile_n, _) = plan.axes, plan.extents
+    others = tuple(i for i, axis in enumerate(kernel.nest.axes) if not axis.is_reduction and i not in (m_axis, n_axis))
+    count_m, count_n = ceil_div(kernel.axis_size(m_axis), tile_m * plan.groups), ceil_div(kernel.axis_size(n_axis), tile_n)
+    return TileCounts(count_m, count_n, others, tuple(kernel.axis_size(a) for a in others))
+
+
+def _place(kernel: KernelBuilder, plan: ContractionPlan, counts: TileCounts, number: SSAValue) -> None:
+    """Set the offsets of all parallel axes for the tile of that number."""
+    index = kernel.index
+    (m_axis, n_axis, _), (tile_m, tile_n, _) = plan.axes, plan.extents
+    m_tiles, n_tiles = index.expression(counts.m), index.expression(counts.n)
+    *outer, plane = delinearize(index, number, [*(index.expression(c) for c in counts.along_others), index.product([m_tiles, n_tiles])])
+    for axis, place in zip(counts.others, outer, strict=True):
         kernel.offset[axis] = place
     m_place, n_place = grouped_raster(index, plane, m_tiles, n_tiles, plan.group)
-    for axis, extent, place in ((m_axis, tile_m, m_place), (n_axis, tile_n, n_place)):
+    for axis, extent, place in ((m_axis, tile_m * plan.groups, m_place), (n_axis, tile_n, n_place)):
         if axis != UNIT:
             kernel.offset[axis] = index.multiply(place, extent)
     if plan.groups > 1 and m_axis != UNIT:
         own = index.multiply(index.insert(pipe.GroupIdOp()), plan.extents[0])
         kernel.offset[m_axis] = index.add(kernel.offset[m_axis], own)
-    return product([*counts, count_m, count_n])
 
 
 def _operand(
@@ -85,8 +101,26 @@ def _is_zero(value: Value) -> bool:
 
 def build_contraction(kernel: KernelBuilder, kind: Contraction, plan: ContractionPlan) -> tuple[Expr, Expr, Expr]:
     """Emit the kernel; returns its grid."""
+    index = kernel.index
+    counts = _tile_counts(kernel, plan)
+    first = index.insert(tile.ProgramIdOp(0))
+    if not plan.workgroups:
+        _place(kernel, plan, counts, first)
+        _build_tile(kernel, kind, plan)
+        return counts.total, constant(1), constant(1)
+    block = Block(arg_types=[builtin.IndexType()])
+    index.builder.insert(scf.ForOp(first, index.expression(counts.total), index.constant(plan.workgroups), [], block))
+    place = kernel.enter(block)
+    _place(kernel, plan, counts, block.args[0])
+    _build_tile(kernel, kind, plan)
+    index.builder.insert(scf.YieldOp())
+    kernel.leave(place)
+    return minimum(counts.total, constant(plan.workgroups)), constant(1), constant(1)
+
+
+def _build_tile(kernel: KernelBuilder, kind: Contraction, plan: ContractionPlan) -> None:
+    """Emit the program of one tile."""
     nest, index, roots = kernel.nest, kernel.index, kernel.nest.roots
-    workgroups = _place(kernel, plan)
     (m_axis, n_axis, k_axis), (tile_m, tile_n, tile_k) = plan.axes, plan.extents
     a_frame, b_frame = Frame((m_axis, k_axis), (tile_m, tile_k)), Frame((k_axis, n_axis), (tile_k, tile_n))
     c_frame = Frame((m_axis, n_axis), (tile_m, tile_n))
@@ -124,4 +158,3 @@ def build_contraction(kernel: KernelBuilder, kind: Contraction, plan: Contractio
         result = root.op.results[0]
         kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type)))
     kernel.finish_consumers(c_frame)
-    return workgroups, constant(1), constant(1)
