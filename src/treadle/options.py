@@ -32,11 +32,11 @@ class CompileOptions(Record):
     tile; `turns`: how many sets of them take tiles in turn; `pending`: groups of matrix instructions left in flight (0 or 1);
     `late`: a tile's results leave under the next one's first steps.
     `raster`: rows of tiles walked together for reuse in the cache, 0 for the compiler's choice.
+    `persistent`: whether as many workgroups as the machine holds take a contraction's tiles in turn ("always"), or each workgroup has one
+    tile ("never"). "auto": kernels with roles are persistent.
 
     `tuned`: where all of these choices are the compiler's, use those that `treadle tune` measured for the same program and numerics on the
     product that is in this machine.
-    `persistent`: whether as many workgroups as the machine holds take a contraction's tiles in turn ("always"), or each workgroup has one
-    tile ("never"). "auto": kernels with roles are persistent.
 
     Raises ValueError for an unknown word.
     """
@@ -53,8 +53,8 @@ class CompileOptions(Record):
     turns: int = 1
     pending: int = 0
     raster: int = 0
-    persistent: Persistence = "auto"
     late: bool = False
+    persistent: Persistence = "auto"
 
     tuned: bool = True
 
