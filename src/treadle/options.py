@@ -15,6 +15,9 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
 }
 """The values of the options that are one of a few words."""
 
+Form = Literal["auto", "tiles", "streaming", "swapped"]
+CHOICES["form"] = get_args(Form)
+
 
 class CompileOptions(Record):
     """Choices that change the generated code.
@@ -24,6 +27,8 @@ class CompileOptions(Record):
     `fp8_accumulation`: "fast" sums of 8-bit floats stay in the matrix unit; "promoted" ones are added to f32 sums every 128 along k where
     the unit keeps fewer bits than f32.
     `verify`: check the module at every level, and prove the schedule.
+    `form`: how contractions with one side of at most 64 are computed. "tiles" as all others, "streaming" (`ring`: loads under way) or
+    "swapped" (docs/architecture.md); "auto" is the compiler's choice.
     `tile`: m, n, k of a contraction's tile, empty for the compiler's choice.
     `warps`: warps along m and n of a contraction's tile, empty for the compiler's choice.
     `stages`: stages of pipelined loops (see set-pipeline): 1 for none, 0 for the compiler's choice.
@@ -44,6 +49,7 @@ class CompileOptions(Record):
     f32_precision: Precision = "ieee"
     fp8_accumulation: Fp8Accumulation = "fast"
     verify: bool = True
+    form: Form = "auto"
     tile: tuple[int, ...] = ()
     warps: tuple[int, ...] = ()
     stages: int = 1

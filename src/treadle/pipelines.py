@@ -21,6 +21,7 @@ from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.set_pipeline import SetPipelinePass
 from treadle.transforms.kernel.set_precision import SetPrecisionPass
+from treadle.transforms.kernel.set_small_tile_config import SetSmallTileConfigPass
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 from treadle.transforms.kernel.simplify_math import SimplifyMathPass
 from treadle.transforms.kernel.specialize_warps import SpecializeWarpsPass
@@ -71,7 +72,10 @@ def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
     numerics = (options.f32_precision, options.fp8_accumulation)
     roles = (options.groups, options.ring, options.roles, options.turns, options.pending, options.raster, options.persistent)
     config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, *roles, late=options.late)
+    asked = (m, n, k, warps_m * max(warps_n, 1), options.ring, options.roles)
+    small = SetSmallTileConfigPass(spec.name, *numerics, options.form, *asked)
     return (
+        small,  # what is bound by reading one operand has forms of its own
         config,  # all choices in one place, before anything is rewritten
         ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
         CsePass(),  # index arithmetic is emitted where it is needed, not once

@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
 from treadle.analysis.scaled_products import factors_of, split_product
@@ -149,6 +149,10 @@ class Contraction:
     rhs_cast: str
     scales: tuple[int, ...] = ()
     inner: tuple[int, ...] = ()
+
+    def swapped(self) -> "Contraction":
+        """The same with the operands exchanged: m is n and n is m."""
+        return replace(self, m=self.n, n=self.m, lhs=self.rhs, rhs=self.lhs, lhs_cast=self.rhs_cast, rhs_cast=self.lhs_cast)
 
 
 @dataclass(frozen=True, slots=True)

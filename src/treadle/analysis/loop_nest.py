@@ -6,7 +6,7 @@ as one are merged, so that decisions see the shape of the memory traffic and not
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from treadle.analysis.indexing import Computation, Contraction, StructuredOp, classify, structured
@@ -78,11 +78,15 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One merged axis: the root dimensions it stands for (outer to inner), its extent, its role."""
+    """One merged axis: the root dimensions it stands for (outer to inner), its extent, its role.
+
+    `factor`: steps of the innermost dimension from one of its indices to the next (see `split_axis`).
+    """
 
     dims: tuple[int, ...]
     size: Expr
     role: Role
+    factor: int = 1
 
     @property
     def is_reduction(self) -> bool:
@@ -119,7 +123,7 @@ class LoopNest:
 
     def stride_along(self, access: Access, axis: Axis) -> Expr:
         """Elements between neighbours along a merged axis."""
-        return access.strides[axis.dims[-1]]
+        return access.strides[axis.dims[-1]] * axis.factor
 
 
 def index_expr(value: SSAValue, symbols: dict[SSAValue, Expr]) -> Expr:
@@ -325,6 +329,13 @@ def merge_axes(sizes: Sequence[Expr], roles: Sequence[Role], accesses: Sequence[
                 continue
         axes.append(Axis((d,), size, role))
     return tuple(axes)
+
+
+def split_axis(nest: LoopNest, number: int, step: int) -> LoopNest:
+    """The nest with axis `number` walked in pieces: it has extent `step`, and a new last axis tells the piece. `step` divides its size."""
+    axis = nest.axes[number]
+    inner, pieces = replace(axis, size=constant(step)), replace(axis, size=axis.size // step, factor=axis.factor * step)
+    return replace(nest, axes=(*nest.axes[:number], inner, *nest.axes[number + 1 :], pieces))
 
 
 def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:

@@ -5,15 +5,18 @@ One hooks object serves one kernel: it may keep state between calls. All methods
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import gcd
 from typing import TYPE_CHECKING
 
 from treadle.codegen.llvm_text import TRUE, Builder, Parameter, Value
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp
-from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp
+from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import builtin
 from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param
+from treadle.targets.simt.types import element_bytes
 
 if TYPE_CHECKING:
     from treadle.targets.simt.agents import Role
@@ -220,9 +223,15 @@ class SimtHooks(ABC):
         raise InternalError(f"{self.spec.name} has no matrix instruction '{op.instruction.data}'")
 
     def carried_group(self, value: SSAValue) -> int:
-        """Consecutive registers of a tile that loops carry as one vector (a divisor of their number); 1 for single ones."""
-        _ = value
-        return 1
+        """Consecutive registers of a tile that loops carry as one vector (a divisor of their number); 1 for single ones.
+
+        Narrow elements stay together as they were loaded: taken apart at the end of an iteration, a load would be waited for there.
+        """
+        layout = layout_of(value) if isinstance(value.type, builtin.TensorType) else None
+        bits = 8 * element_bytes(tile_type(value).element_type) if layout is not None else 32
+        if layout is None or bits >= 32 or tile_type(value).element_type == builtin.i1:
+            return 1
+        return gcd(layout.num_registers, 8 * self.spec.max_vector_bytes // bits)
 
     def carried_start(self, ctx: "KernelContext", value: SSAValue, registers: Sequence[Value]) -> Value:
         """What a loop starts from for one group of a carried tile; here constants may be replaced by a value of the group's own."""

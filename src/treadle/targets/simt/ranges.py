@@ -117,7 +117,7 @@ def _clip(found: Range) -> Range:
 
 def _binary(op: object, a: Range, b: Range) -> Range:
     if isinstance(op, arith.AddiOp):
-        return Range(a.low + b.low, a.high + b.high, gcd(a.multiple, b.multiple))
+        return Range(a.low + b.low, a.last + b.last, gcd(a.multiple, b.multiple))
     if isinstance(op, arith.SubiOp):
         return Range(a.low - b.high, a.high - b.low, gcd(a.multiple, b.multiple))
     if isinstance(op, arith.MuliOp):

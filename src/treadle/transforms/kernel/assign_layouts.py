@@ -21,7 +21,7 @@ from treadle.ir.retype import retype
 from treadle.layout.tile_layout import TileLayout, broadcast_registers
 from treadle.machine import TargetSpec
 from treadle.plan.access import contiguous_dim
-from treadle.plan.layout_choice import GlobalAccess, access_layout, candidates, reduce_cost, shared_cost
+from treadle.plan.layout_choice import GlobalAccess, access_layout, candidates, global_cost, reduce_cost, shared_cost
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after, insert_before, num_warps, tile_bytes
 from treadle.transforms.kernel.set_operand_staging import contract_layouts
@@ -124,7 +124,8 @@ class _Assignment:
     def _choose(self, group: LayoutClass) -> TileLayout:
         """The candidate in which the accesses, shared stores and reductions of a class cost least."""
         lanes, warps = self.spec.subgroup_size, num_warps(self.kernel)
-        accesses = [access_of(op) for op in group.accesses] or [GlobalAccess(None, 1, 4)]
+        through = [access_of(op) for _, op in self._through_broadcasts(group)]
+        accesses = [access_of(op) for op in group.accesses] or through or [GlobalAccess(None, 1, 4)]
         mixed = bool(group.shared) or len({access.contiguous for access in accesses}) > 1
         reduced = frozenset(op.axis.value.data for op in group.reduces)
         tried: dict[TileLayout, None] = {}
@@ -133,9 +134,18 @@ class _Assignment:
                 tried[layout] = None
         return min(tried, key=lambda layout: self._cost(group, layout))
 
+    def _through_broadcasts(self, group: LayoutClass) -> list[tuple[LayoutClass, AccessOp]]:
+        """Accesses of what is broadcast into a class that has none of its own: their layouts will be projections of its layout."""
+        if group.accesses:
+            return []
+        sources = dict.fromkeys(self.classes.of(op.source) for op in group.broadcasts)
+        return [(source, op) for source in sources for op in source.accesses]
+
     def _cost(self, group: LayoutClass, layout: TileLayout) -> int:
         lanes, warps = self.spec.subgroup_size, num_warps(self.kernel)
         total = 0
+        for source, op in self._through_broadcasts(group):
+            total += loop_weight(op) * global_cost(projected(layout, source.shape), access_of(op))
         for op in group.accesses:
             total += loop_weight(op) * access_layout(layout, access_of(op), lanes, warps, self.spec.banks)[1]
         for op in group.shared:

@@ -8,7 +8,7 @@ Leaves alone: `dispatch.program` and everything that is no `dispatch.kernel`.
 from dataclasses import dataclass
 
 from treadle.analysis.indexing import Contraction
-from treadle.analysis.loop_nest import loop_nest
+from treadle.analysis.loop_nest import loop_nest, split_axis
 from treadle.dialects import dispatch, tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import array_ints, attr_number, is_tensor
@@ -20,6 +20,7 @@ from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import ContractionPlan, build_contraction
 from treadle.transforms.kernel.tiling.elementwise import build_elementwise
 from treadle.transforms.kernel.tiling.reduction import build_reduction
+from treadle.transforms.kernel.tiling.streaming import StreamPlan, build_streaming
 
 _TYPES: dict[str, Attribute] = {
     "f16": builtin.f16,
@@ -52,15 +53,32 @@ def _type(name: str, kernel: dispatch.KernelOp) -> Attribute:
     raise InternalError(f"no argument has the element type {name} that the config names")
 
 
+def _stream_plan(config: builtin.DictionaryAttr, kernel: dispatch.KernelOp) -> StreamPlan:
+    return StreamPlan(
+        (_number(config, "m_axis"), _number(config, "n_axis"), _number(config, "k_axis")),
+        (_number(config, "tile_m"), _number(config, "tile_n"), _number(config, "tile_k")),
+        _number(config, "ahead"),
+        _type(_text(config, "accumulator_type"), kernel),
+        _number(config, "large"),
+        _number(config, "small"),
+    )
+
+
 def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
     """The tile kernel of a dispatched kernel whose `config` is set."""
     config = kernel.attributes.get("config")
     if not isinstance(config, builtin.DictionaryAttr):
         raise InternalError(f"kernel {kernel.sym_name.data} has no config; run set-tile-config first")
     nest = loop_nest(kernel)
+    if "split_axis" in config.data:
+        nest = split_axis(nest, _number(config, "split_axis"), _number(config, "split_step"))
     builder = KernelBuilder(nest)
+    form = _text(config, "form") if "form" in config.data else ""
     groups = _number(config, "groups") if "groups" in config.data else 1
-    if isinstance(nest.computation, Contraction):
+    if isinstance(nest.computation, Contraction) and form == "streaming":
+        grid = build_streaming(builder, nest.computation, _stream_plan(config, kernel))
+    elif isinstance(nest.computation, Contraction):
+        kind = nest.computation.swapped() if form == "swapped" else nest.computation
         plan = ContractionPlan(
             (_number(config, "m_axis"), _number(config, "n_axis"), _number(config, "k_axis")),
             (_number(config, "tile_m"), _number(config, "tile_n"), _number(config, "tile_k")),
@@ -74,7 +92,7 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
             "promoted" in config.data,
             0 if "stages" in config.data else _number(config, "workgroups") if "workgroups" in config.data else 0,
         )
-        grid = build_contraction(builder, nest.computation, plan)
+        grid = build_contraction(builder, kind, plan)
     else:
         build = build_elementwise if nest.kind == "elementwise" else build_reduction
         grid = build(builder, array_ints(config.data["tile"]))

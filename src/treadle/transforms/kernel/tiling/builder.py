@@ -1,6 +1,7 @@
 """The tile kernel under construction: arguments, views of global arrays, and tiles of any tensor of the dispatched body."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -77,6 +78,17 @@ class KernelBuilder:
         self.index.builder.insertion_point = place
         self._tiles.pop()
 
+    @contextmanager
+    def at(self, axis: int, offset: SSAValue) -> Generator[None]:
+        """Within: tiles start at `offset` along `axis`, and those that are made are forgotten afterwards."""
+        before = self.offset.get(axis)
+        self.offset[axis] = offset
+        self._tiles.append({})
+        yield
+        self._tiles.pop()
+        if before is not None:
+            self.offset[axis] = before
+
     def axis_size(self, axis: int) -> Expr:
         """Extent of a merged axis."""
         return constant(1) if axis == UNIT else self.nest.axes[axis].size
@@ -131,7 +143,7 @@ class KernelBuilder:
         total: dict[int, Expr] = {}
         for number, axis in enumerate(self.nest.axes):
             inner = axis.dims[-1]
-            stride = sum((s * lin.coefficients[inner] for s, lin in zip(strides, dims, strict=True)), constant(0))
+            stride = sum((s * lin.coefficients[inner] for s, lin in zip(strides, dims, strict=True)), constant(0)) * axis.factor
             if stride != constant(0):
                 total[number] = stride
         offset = sum((s * lin.offset for s, lin in zip(strides, dims, strict=True)), constant(0))
@@ -210,11 +222,12 @@ class KernelBuilder:
         rank = len(frame.axes)
         base = self.index.constant(position.offset)
         for number, axis in enumerate(self.nest.axes):
-            if factor := position.coefficients[axis.dims[-1]]:
+            if factor := position.coefficients[axis.dims[-1]] * axis.factor:
                 base = self.index.add(base, self.index.multiply(self.offset[number], factor))
         total = self.index.insert(tile.SplatOp(base, builtin.TensorType(builtin.i32, [1] * rank)))
         for j, (axis_number, extent) in enumerate(zip(frame.axes, frame.extents, strict=True)):
-            factor = 0 if axis_number == UNIT else position.coefficients[self.nest.axes[axis_number].dims[-1]]
+            axis = self.nest.axes[axis_number]
+            factor = 0 if axis_number == UNIT else position.coefficients[axis.dims[-1]] * axis.factor
             if not factor or extent == 1:
                 continue
             shape = [extent if i == j else 1 for i in range(rank)]

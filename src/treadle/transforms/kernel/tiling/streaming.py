@@ -1,0 +1,168 @@
+"""Tiling of contractions as streaming reductions: the large operand goes straight from memory into registers, several steps ahead of
+its use.
+
+Sums stay spread over the threads that share the work along k, and are joined once at the end. The loads of a step are issued right after
+the arithmetic that frees their registers, so as many bytes are under way all the time. Contractions that share the small operand run in
+one loop, each with a large operand and sums of its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.analysis.indexing import Contraction, StructuredOp
+from treadle.analysis.loop_nest import compose, identity
+from treadle.dialects import tile
+from treadle.ir.builtin import attr_number, element_of, is_integer, number_attr
+from treadle.ir.core import Attribute, Block, Region, SSAValue
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.plan.expr import Expr, constant
+from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
+from treadle.transforms.kernel.tiling.elementwise import frame_of, grid_of, place_tiles
+from treadle.transforms.kernel.tiling.loops import reduction_loops
+from treadle.transforms.kernel.tiling.reduction import mask_tail
+from treadle.transforms.kernel.tiling.scalars import Constant, Tile, convert, dense, stored_type
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """What `config` says: main axes (UNIT: extent one), tile extents along m, n and k, steps of k under way, the sums' type.
+
+    `large`: input number of the operand that is loaded ahead; `small`: the other one.
+    """
+
+    axes: tuple[int, int, int]
+    extents: tuple[int, int, int]
+    ahead: int
+    accumulator_type: Attribute
+    large: int
+    small: int
+
+
+class _Stream:
+    """The loop along k of one kernel. Lists of tiles have one entry a root."""
+
+    def __init__(self, kernel: KernelBuilder, kind: Contraction, plan: StreamPlan, frame: Frame) -> None:
+        self.kernel = kernel
+        self.kind = kind
+        self.plan = plan
+        self.frame = frame
+        self.k_axis, self.k_extent = plan.axes[2], plan.extents[2]
+        integer = is_integer(plan.accumulator_type)
+        self.multiply = arith.MuliOp if integer else arith.MulfOp
+        self.add = arith.AddiOp if integer else arith.AddfOp
+
+    def operand(self, root: StructuredOp, number: int) -> SSAValue:
+        """An operand's tile at the current place, extent 1 along axes it does not depend on, zero past the end of k."""
+        kernel, axes = self.kernel, self.frame.axes
+        dims = compose(root.input_maps[number], identity(root.rank), root.rank)
+        evaluator = kernel.evaluator(self.frame)
+        source = kernel.value(root.inputs[number], dims, self.frame)
+        shape = source.shape if isinstance(source, Tile) else self.frame.with_unit([a for a in axes if a != self.k_axis]).extents
+        value = evaluator.materialize(source, shape)
+        if self.k_axis in kernel.masked_axes(root.inputs[number], dims):
+            return value
+        whole = tuple(e if a == self.k_axis else s for a, e, s in zip(axes, self.frame.extents, shape, strict=True))
+        value = evaluator.materialize(Tile(value), whole)
+        return mask_tail(kernel, value, Frame(axes, whole), [self.k_axis], number_attr(0, tile.tile_type(value).element_type))
+
+    def widened(self, number: int, value: SSAValue) -> SSAValue:
+        """A tile of operand `number` in the type of the sums and of their extents."""
+        cast = self.kind.lhs_cast if number == self.kind.lhs else self.kind.rhs_cast
+        evaluator = self.kernel.evaluator(self.frame)
+        found = convert(evaluator, Tile(value), self.plan.accumulator_type, unsigned=cast == "arith.extui")
+        return evaluator.materialize(found, self.frame.extents)
+
+    def fetch(self, place: SSAValue) -> list[SSAValue]:
+        """Begin to load the large operands' tiles at `place` along k."""
+        with self.kernel.at(self.k_axis, place):
+            return [self.operand(root, self.plan.large) for root in self.kernel.nest.roots]
+
+    def accumulate(self, sums: Sequence[SSAValue], loaded: Sequence[SSAValue], place: SSAValue) -> list[SSAValue]:
+        """Add the products of loaded tiles with the small operand's at `place`."""
+        insert = self.kernel.index.insert
+        with self.kernel.at(self.k_axis, place):
+            small = self.widened(self.plan.small, self.operand(self.kernel.nest.root, self.plan.small))
+        kind = builtin.TensorType(self.plan.accumulator_type, list(self.frame.extents))
+        found: list[SSAValue] = []
+        for total, large in zip(sums, loaded, strict=True):
+            product = insert(self.multiply.create(operands=[self.widened(self.plan.large, large), small], result_types=[kind]))
+            found.append(insert(self.add.create(operands=[total, product], result_types=[kind])))
+        return found
+
+    def run(self, sums: Sequence[SSAValue]) -> list[SSAValue]:
+        """All of k: `ahead` steps an iteration, each of which ends with the fetch for the same step of the next iteration."""
+        index, ahead, extent = self.kernel.index, self.plan.ahead, self.k_extent
+        size = self.kernel.axis_size(self.k_axis)
+        known = size.as_int()
+        if known is not None:
+            ahead = max(1, min(ahead, -(-known // extent)))
+        turn = ahead * extent
+        shifts = [index.constant(i * extent) for i in range(ahead)]
+        tiles = [t for shift in shifts for t in self.fetch(shift)]
+        count = len(sums)
+        totals: list[SSAValue] = list(sums)
+        if known is None or known > turn:
+            block = Block(arg_types=[builtin.IndexType(), *(v.type for v in (*totals, *tiles))])
+            # The last turn has nothing left to fetch and stands behind the loop.
+            loop = scf.ForOp(index.constant(0), index.expression(size - turn), index.constant(turn), [*totals, *tiles], block)
+            index.builder.insert(loop)
+            place = self.kernel.enter(block)
+            inner, held = list(block.args[1 : 1 + count]), block.args[1 + count :]
+            following: list[SSAValue] = []
+            for number, shift in enumerate(shifts):
+                here = index.add(block.args[0], shift)
+                inner = self.accumulate(inner, held[number * count : (number + 1) * count], here)
+                following += self.fetch(index.add(block.args[0], index.add(shift, index.constant(turn))))
+            index.builder.insert(scf.YieldOp(*inner, *following))
+            self.kernel.leave(place)
+            results: list[SSAValue] = [*loop.results]
+            totals, tiles = results[:count], results[count:]
+            last = index.expression((size + (turn - 1)) // turn * turn - turn)
+            shifts = [index.add(last, s) for s in shifts]
+        for number, shift in enumerate(shifts):
+            totals = self.accumulate(totals, tiles[number * count : (number + 1) * count], shift)
+        return totals
+
+    def joined(self, sums: SSAValue) -> SSAValue:
+        """The sums of all threads along k."""
+        element = self.plan.accumulator_type
+        block = Block(arg_types=[element, element])
+        total = self.add.create(operands=list(block.args), result_types=[element])
+        block.add_ops([total, tile.YieldOp([total.results[0]])])
+        reduce = tile.ReduceOp([sums], self.frame.axes.index(self.k_axis), Region(block))
+        self.kernel.index.builder.insert(reduce)
+        return reduce.results[0]
+
+    def finish(self, root: StructuredOp, sums: SSAValue) -> None:
+        """A root's result: the joined sums and what they start from."""
+        kernel, kept = self.kernel, self.frame.with_unit([self.k_axis])
+        total = self.joined(sums)
+        evaluator = kernel.evaluator(kept)
+        initial = kernel.value(root.outputs[0], compose(root.output_maps[0], identity(root.rank), root.rank), kept)
+        if not (isinstance(initial, Constant) and attr_number(initial.value) == 0):
+            started = evaluator.materialize(convert(evaluator, initial, self.plan.accumulator_type), kept.extents)
+            total = kernel.index.insert(self.add.create(operands=[started, total], result_types=[total.type]))
+        result = root.op.results[0]
+        kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type)))
+
+
+def build_streaming(kernel: KernelBuilder, kind: Contraction, plan: StreamPlan) -> tuple[Expr, Expr, Expr]:
+    """Emit the kernel; returns its grid."""
+    nest, index = kernel.nest, kernel.index
+    m_axis, n_axis, k_axis = plan.axes
+    extents = [1] * len(nest.axes)
+    for axis, extent in zip(plan.axes, plan.extents, strict=True):
+        if axis != UNIT:
+            extents[axis] = extent
+    parallel = [i for i, axis in enumerate(nest.axes) if not axis.is_reduction]
+    place_tiles(kernel, parallel, [extents[i] for i in parallel])
+    tiled = [a for a in (m_axis, n_axis) if a != UNIT and extents[a] > 1]
+    frame = frame_of((*tiled, k_axis), [*(extents[a] for a in tiled), extents[k_axis]])
+    stream = _Stream(kernel, kind, plan, frame)
+    outer = [(i, 1) for i, axis in enumerate(nest.axes) if axis.is_reduction and i != k_axis]
+    starts = [index.insert(dense(number_attr(0, plan.accumulator_type), plan.accumulator_type, frame.extents)) for _ in nest.roots]
+    for root, sums in zip(nest.roots, reduction_loops(kernel, outer, starts, stream.run), strict=True):
+        stream.finish(root, sums)
+    kernel.finish_consumers(frame.with_unit([k_axis]))
+    workgroups, _, _ = grid_of(nest, parallel, [extents[i] for i in parallel])
+    return workgroups, constant(1), constant(1)
