@@ -16,7 +16,8 @@ Its known faults, and what is done here about each:
 - integer MFMA becomes C that mixes vectors of int and unsigned, which does not compile: stored element by element instead;
 - the DPP control row_xmask is missing: added;
 - ds_swizzle is missing; RDNA3's three-operand encodings with DPP are not decoded: such kernels are refused;
-- f16 operands of matrix instructions: subnormals count as 0, infinities and NaN as finite. Tests use neither.
+- f16 operands of matrix instructions: subnormals count as 0, infinities and NaN as finite. Tests use neither;
+- the mantissa of zero (v_frexp_mant_f32) is 1/2, so that zero divided by something is not zero. Tests divide no zeros.
 """
 
 import contextlib

@@ -6,6 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from generators import elementwise_programs
 
 from treadle.frontends.mlir import load
 from treadle.ir.dialects import builtin
@@ -154,8 +155,39 @@ def exponential(rows: int, columns: int) -> Program:
     return Program(text, (((rows, columns), "f32"), ((columns,), "f32")), reference, tolerance=4e-6)
 
 
+def functions(count: int, result: str) -> Program:
+    """Hyperbolic tangents, square roots, exponentials, quotients and logarithms in f32, in sums (f32) or products alone (bf16)."""
+    lines = [
+        "%one = arith.constant 1.0 : f32",
+        "%two = arith.constant 2.0 : f32",
+        "%xx = arith.mulf %x, %x : f32",
+        "%w = arith.addf %two, %xx : f32",
+        "%q = math.sqrt %w : f32",
+        "%n = arith.negf %x : f32",
+        "%p = math.exp %n : f32",
+        "%d = arith.addf %one, %p : f32",
+        "%v = arith.divf %q, %d : f32",
+        "%l = math.log %w : f32",
+        "%t = math.tanh %l : f32",
+        "%r0 = math.rsqrt %w : f32",
+        "%s = arith.mulf %t, %r0 : f32",
+        "%k = arith.divf %s, %l : f32",
+        f"%y = arith.{'mulf' if result == 'bf16' else 'addf'} %k, %v : f32",
+    ]
+
+    def reference(x: np.ndarray) -> np.ndarray:
+        w = 2 + x * x
+        first, second = np.tanh(np.log(w)) / np.sqrt(w) / np.log(w), np.sqrt(w) / (1 + np.exp(-x))
+        return first * second if result == "bf16" else first + second
+
+    tolerance = 1.125 * 2.0**-8 if result == "bf16" else 2e-6
+    return Program(elementwise_programs.program(lines, result, count), (((count,), "f32"),), reference, tolerance)
+
+
 PROGRAMS: dict[str, Program] = {
     "elementwise": exponential(13, 77),
+    "functions_precise": functions(515, "f32"),
+    "functions_rounded": functions(515, "bf16"),
     "sum": row_reduction(37, 203, "sum"),
     "sum_long": row_reduction(3, 5001, "sum"),
     "maximum": row_reduction(5, 1000, "maximum"),

@@ -7,11 +7,10 @@ Leaves alone: operations without `error_bits` (their results decide something), 
 """
 
 import math as numbers
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
-
-import numpy as np
 
 from treadle.analysis.needed_precision import constant_float, element_of
 from treadle.dialects import tile
@@ -95,7 +94,7 @@ class Writer:
     def constant(self, number: float) -> SSAValue:
         """A constant of the matched operation's type."""
         kind = self.op.results[0].type
-        number = float(np.float32(number))
+        (number,) = struct.unpack("f", struct.pack("f", number))
         if isinstance(kind, builtin.TensorType):
             typed = cast("builtin.TensorType[builtin.Float32Type]", kind)
             return self._add(arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(typed, [number])))
