@@ -32,11 +32,17 @@ def _pipe() -> Dialect:
     return PIPE
 
 
+def _stamp() -> Dialect:
+    from treadle.dialects.stamp import STAMP
+
+    return STAMP
+
+
 def all_dialects_context() -> Context:
     """A context in which the text of every level parses."""
     from treadle.dialects.mlir_ext import MLIR_EXT
 
-    return make_context(MLIR_EXT, {"dispatch": _dispatch, "tile": _tile, "sync": _sync, "pipe": _pipe})
+    return make_context(MLIR_EXT, {"dispatch": _dispatch, "tile": _tile, "sync": _sync, "pipe": _pipe, "stamp": _stamp})
 
 
 set_default_context(all_dialects_context)

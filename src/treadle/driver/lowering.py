@@ -59,11 +59,13 @@ def lower(
     layouts: Layouts | None = None,
     texts: bool = False,
     until: Stage | None = None,
+    instrument: Callable[[builtin.ModuleOp], None] | None = None,
     told: str = "",
 ) -> Lowered:
     """Compile `source` for `target` ("sim" or an architecture) up to the stage `until`, or to the artifact's files where it is None.
 
     `layouts`: classes of the arguments' layouts that replace the declared ones. `texts`: keep the text of every stage that is passed.
+    `instrument`: changes the module at schedule level, before it is proven and code is made of it.
     `told`: where `options` are from, for the remarks.
     Raises `TreadleError` with the user's line.
     """
@@ -90,6 +92,8 @@ def lower(
         lowered.remarks = tuple(log.remarks)
         if until in pipelines.LEVELS:
             return lowered
+        if instrument is not None:
+            instrument(module)
 
         def prove() -> None:
             pipelines.prove(module, options)

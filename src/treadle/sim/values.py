@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from treadle.dialects import pipe, sync, tile
+from treadle.dialects import pipe, stamp, sync, tile
 from treadle.errors import NOT_EXECUTABLE, TreadleError
 from treadle.ir.core import Attribute, Block, Operation
 from treadle.ir.dialects import arith, builtin
@@ -320,13 +320,14 @@ def _tile_function(op: Operation) -> Function | None:
             return None
 
 
-_SYNC = frozenset(kind.name for kind in sync.SYNC.operations)
+_SYNC = frozenset(kind.name for dialect in (sync.SYNC, stamp.STAMP) for kind in dialect.operations)
 
 
 def operation_function(op: Operation) -> Function:
     """What an operation without regions of control flow computes: its result, a sequence of results, or None.
 
-    `sync` operations have no values: at this level every effect is complete when the next operation starts. Raises TreadleError TR321.
+    `sync` operations have no values: at this level every effect is complete when the next operation starts. Stamps are left out.
+    Raises TreadleError TR321.
     """
     if op.name in _SYNC:
         return lambda *_: None

@@ -62,8 +62,8 @@ def _draw_one(axes: Any, timeline: Timeline, begin: float, end: float) -> None:
     axes.set_xlim(begin, end)
     microseconds = (end - begin) / timeline.clock_mhz
     axes.set_xlabel(f"clocks (at {timeline.clock_mhz} MHz, {end - begin:.0f} clocks are {microseconds:.2f} us)", fontsize=8)
-    cut = ", the model stopped there" if outcome.is_cut else ""
-    title = f"{timeline.kernel} for {timeline.target}: one of {timeline.workgroups} workgroups, modelled, {outcome.clocks:.0f} clocks{cut}"
+    cut = ", stopped there" if outcome.is_cut else ""
+    title = f"{timeline.kernel} for {timeline.target}: {timeline.source}, {outcome.clocks:.0f} clocks{cut}"
     axes.set_title(title, fontsize=9, loc="left")
     axes.tick_params(axis="x", labelsize=7)
     for side in ("top", "right"):

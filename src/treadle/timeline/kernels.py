@@ -18,7 +18,10 @@ from treadle.timeline.model import Model, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A kernel's modelled run: `agents` in order, `workgroups` of its grid, `clock_mhz` to turn clocks into time."""
+    """A kernel's run: `agents` in order, `workgroups` of its grid, `clock_mhz` to turn clocks into time.
+
+    Modelled: one workgroup. Measured (`is_measured`): `workgroups` counts those that were recorded, all of them in the outcome.
+    """
 
     kernel: str
     target: str
@@ -26,6 +29,12 @@ class Timeline:
     workgroups: int
     clock_mhz: int
     outcome: Outcome
+    is_measured: bool = False
+
+    @property
+    def source(self) -> str:
+        """Where it is from, in words."""
+        return f"{self.workgroups} workgroups, measured" if self.is_measured else f"one of {self.workgroups} workgroups, modelled"
 
     @property
     def lanes(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ def trace_events(found: Sequence[Timeline]) -> dict[str, Any]:
     """One process a kernel, one thread a lane, one complete event a span; times in microseconds, as the format asks."""
     events: list[dict[str, Any]] = []
     for number, timeline in enumerate(found, 1):
-        events.append(_named("process_name", number, 0, f"{timeline.kernel} for {timeline.target}, modelled"))
+        events.append(_named("process_name", number, 0, f"{timeline.kernel} for {timeline.target}, {timeline.source}"))
         lanes = {lane: at for at, lane in enumerate(timeline.lanes, 1)}
         for lane, at in lanes.items():
             events += [_named("thread_name", number, at, lane), _sorted(number, at)]

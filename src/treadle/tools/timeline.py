@@ -1,23 +1,27 @@
-"""`treadle timeline`: who does what when in the kernels of a program, modelled from their schedules on any machine."""
+"""`treadle timeline`: who does what when in the kernels of a program, modelled from their schedules anywhere, or measured on a GPU."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
 
 from treadle.bench.option_text import options_from_plain, parse_options
 from treadle.bench.suite import find
+from treadle.dialects.stamp import HEADER
 from treadle.errors import USAGE, TreadleError
 from treadle.options import CompileOptions
 from treadle.timeline.draw import FORMATS, draw
 from treadle.timeline.kernels import Timeline, timelines
+from treadle.timeline.measured import measured_timelines
 from treadle.timeline.perfetto import trace_events
 from treadle.tools import report
 from treadle.tools.compile import write
+from treadle.tools.inputs import make_inputs
 from treadle.tools.targets import TargetOption
+from treadle.transforms.kernel.insert_stamps import DEFAULT_CAPACITY, DEFAULT_WORKGROUPS, InsertStampsPass
 
 SHOWN_CLOCKS = 15_000.0
 
@@ -34,6 +38,13 @@ def timeline(
     begin: Annotated[float, typer.Option(min=0, help="First clock of the picture.")] = 0.0,
     end: Annotated[float, typer.Option(min=0, help="Last clock of the picture; 0: the first 15,000 after its beginning.")] = 0.0,
     until: Annotated[float, typer.Option(min=1, help="Clocks to model.")] = 200_000.0,
+    measured: Annotated[bool, typer.Option("--measured", help="Run kernels that record what they do when, instead of the model.")] = False,
+    device: Annotated[Literal["cuda", "hip"], typer.Option(help="With --measured: the GPU.")] = "cuda",
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", metavar="64x32xf16|FILE.npy", help="With --measured: one input; random ones by default.")
+    ] = None,
+    workgroups: Annotated[int, typer.Option(min=1, help="With --measured: how many workgroups record.")] = DEFAULT_WORKGROUPS,
+    events: Annotated[int, typer.Option(min=8, help="With --measured: at least so many events an agent.")] = DEFAULT_CAPACITY // 2,
 ) -> int:
     """Show who does what when in each kernel: a table, and a picture or trace events with -o."""
     if output is not None and output.suffix not in (*FORMATS, ".json"):
@@ -42,7 +53,14 @@ def timeline(
     base = CompileOptions() if workload is None else workload.options
     options = options_from_plain(base, parse_options(option or ()))
     sizes = _sizes(size or ())
-    found = timelines(Path(file) if workload is None else workload.text, target, options, function, sizes, until)
+    source = Path(file) if workload is None else workload.text
+    if measured:
+        stamps = InsertStampsPass(workgroups=workgroups, capacity=1 << (events + HEADER - 1).bit_length())
+        found = measured_timelines(
+            source, options, function, stamps, device, lambda p: make_inputs(p.name, p.manifest.inputs, inputs or (), 0)
+        )
+    else:
+        found = timelines(source, target, options, function, sizes, until)
     if output is None:
         _show(found)
     elif output.suffix == ".json":
@@ -68,7 +86,7 @@ def _show(found: Sequence[Timeline]) -> None:
         outcome = one.outcome
         cut = ", stopped there" if outcome.is_cut else ""
         microseconds = outcome.clocks / one.clock_mhz
-        title = f"{one.kernel} for {one.target}, one of {one.workgroups} workgroups, modelled: "
+        title = f"{one.kernel} for {one.target}, {one.source}: "
         title += f"{outcome.clocks:.0f} clocks, {microseconds:.2f} us"
         made = report.table(escape(title + cut), "lane", "busy", "waits", "longest waits for")
         for lane in one.lanes:

@@ -7,6 +7,7 @@ it counts if it is under way on all of them. A direct copy is under way until a 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from treadle.dialects import stamp
 from treadle.dialects.pipe import RolesOp
 from treadle.dialects.sync import BarrierOp, NamedBarrierOp, WaitOp
 from treadle.dialects.tile import COPY_QUEUES, ContractOp, CopyOp, KernelOp, LoadOp, LocalLoadOp, LocalStoreOp, StoreOp
@@ -24,6 +25,9 @@ _KINDS: dict[type[Operation], str] = {
     StoreOp: "store",
     LocalLoadOp: "local_load",
     LocalStoreOp: "local_store",
+    stamp.BeginOp: "store",
+    stamp.EventOp: "store",
+    stamp.EndOp: "store",
 }
 _MAX_SWEEPS = 100
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import gcd
 from typing import TYPE_CHECKING
 
-from treadle.codegen.llvm_text import TRUE, Builder, Parameter, Value
+from treadle.codegen.llvm_text import I64, TRUE, Builder, Parameter, Value, i32
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp
 from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
@@ -94,6 +94,19 @@ class SimtHooks(ABC):
     @abstractmethod
     def program_id(self, b: Builder, axis: int) -> Value:
         """i32, the workgroup's id along an axis."""
+
+    def clock(self, b: Builder) -> Value:
+        """i64: the clock of the compute unit that executes this, for stamps."""
+        return b.intrinsic("llvm.readcyclecounter", I64)
+
+    def steady_clock(self, b: Builder) -> Value:
+        """i64: a clock of constant rate that all compute units share."""
+        return b.intrinsic("llvm.readsteadycounter", I64)
+
+    def compute_unit(self, b: Builder) -> Value:
+        """i32: which compute unit executes this; 0 where the machine does not say."""
+        _ = b
+        return i32(0)
 
     # --- lanes
 

@@ -32,6 +32,7 @@ from treadle.targets.simt.moves import (
 )
 from treadle.targets.simt.roles import emit_barrier_slot, emit_roles, emit_slot
 from treadle.targets.simt.shared import bind_buffers, emit_local_load, emit_local_store, place_buffers
+from treadle.targets.simt.stamps import emit_stamp
 
 # Contraction of a product and a sum is allowed: it only loses a rounding.
 FAST_MATH = "contract"
@@ -264,6 +265,10 @@ class KernelEmitter:
         """Conversions."""
         emit_cast(self.ctx, op)
 
+    def stamps(self, op: Operation) -> None:
+        """Records of when an agent does what."""
+        emit_stamp(self.ctx, op)
+
     def nothing(self, op: Operation) -> None:
         """Terminators, and what was placed before the body."""
 
@@ -294,6 +299,7 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys((f"tile.{name}" for name in _MEMORY), KernelEmitter.memory),
     **dict.fromkeys((f"sync.{name}" for name in _ORDER), KernelEmitter.order),
     **dict.fromkeys(("scf.yield", "tile.return", "pipe.end_role", "tile.alloc", "sync.mbarrier_alloc"), KernelEmitter.nothing),
+    **dict.fromkeys(("stamp.begin", "stamp.event", "stamp.end"), KernelEmitter.stamps),
     "arith.constant": KernelEmitter.constant,
 }
 

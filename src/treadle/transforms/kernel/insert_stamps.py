@@ -1,0 +1,266 @@
+"""insert-stamps: a kernel that records when its agents do what.
+
+Level: schedule. Reads: the final kernel. Writes: one more output, an array of records, to every kernel and launch (and to what the host
+program returns); `stamp.begin` and `stamp.end` around each agent's program, `stamp.event` between what it does. Leaves alone: everything
+else; stamps order nothing, so that verify-schedule proves the kernel with them as it proves it without.
+
+Neighbouring operations of one kind are one span, named "kind: what it does". Scalars and views are nobody's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from treadle.dialects import dispatch, pipe, stamp, sync, tile
+from treadle.dialects.tile_attributes import PointerType
+from treadle.errors import InternalError
+from treadle.ir.core import Block, Operation, Region, SSAValue
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.ir.passes import Context, Pass, register_pass
+from treadle.plan.expr import parse
+from treadle.transforms.kernel.kernel_ir import insert_before, kernels
+from treadle.transforms.kernel.phase_parity import with_iteration_argument
+
+DEFAULT_WORKGROUPS, DEFAULT_CAPACITY = 4, 4096
+_SILENT = ("tile.splat", "tile.iota", "tile.broadcast", "tile.permute", "tile.slice", "tile.view")
+_QUEUES = {"wgmma": "matrix", "bulk_store": "store", "cp_async": "copy"}
+
+
+def _extents(value: SSAValue) -> str:
+    kind = tile.memref_type(value) if isinstance(value.type, builtin.MemRefType) else tile.tile_type(value)
+    return "x".join(map(str, kind.get_shape()))
+
+
+def _barrier_name(value: SSAValue) -> str:
+    op = value.owner
+    while isinstance(op, sync.MbarrierSlotOp):
+        value = op.source
+        op = value.owner
+    if value.name_hint or not isinstance(op, sync.MbarrierAllocOp) or op.parent is None:
+        return f"%{value.name_hint}" if value.name_hint else "an mbarrier"
+    return f"mbarrier {[one for one in op.parent.ops if isinstance(one, sync.MbarrierAllocOp)].index(op)}"
+
+
+def span_of(op: Operation) -> str | None:
+    """The span that an operation belongs to; None for what is not worth one."""
+    match op:
+        case tile.CopyOp() | sync.MbarrierExpectOp():
+            return "copy: issue copies"
+        case tile.CopyOutOp():
+            return "store: issue stores"
+        case sync.CommitOp():
+            kind = _QUEUES.get(op.queue.data, "work")
+            return {"matrix": "matrix: issue", "store": "store: issue stores", "copy": "copy: issue copies"}.get(kind, "work: commit")
+        case tile.ContractOp():
+            return "matrix: issue"
+        case sync.WaitOp():
+            return f"wait: {op.queue.data} <= {op.pending.value.data}"
+        case sync.WaitPhaseOp():
+            return f"wait: phase of {_barrier_name(op.barrier)}"
+        case sync.BarrierOp() | sync.ClusterBarrierOp():
+            return f"wait: {op.name.removeprefix('sync.').replace('_', ' ')}"
+        case sync.NamedBarrierOp():
+            return f"{'wait' if op.arrive is None else 'work'}: named barrier {op.id.value.data}"
+        case sync.ArriveOp() | sync.FenceOp():
+            return f"work: {op.name.removeprefix('sync.')}"
+        case tile.LoadOp():
+            return f"copy: load {_extents(op.result)}"
+        case tile.StoreOp():
+            return f"store: store {_extents(op.value)}"
+        case tile.LocalLoadOp() | tile.LocalStoreOp():
+            return "local: shared memory"
+        case _:
+            tiles = any(isinstance(result.type, builtin.TensorType) for result in op.results)
+            return "work: arithmetic" if tiles and op.name not in _SILENT and op.name != "arith.constant" and not op.regions else None
+
+
+def _is_single(span: str) -> bool:
+    """Whether equal neighbours are two spans all the same."""
+    return span.startswith("wait:")
+
+
+def _has_spans(op: Operation) -> bool:
+    return any(span_of(inner) is not None for inner in op.walk())
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where one kernel's records lie: `lanes` names its agents in order, `workgroups` are recorded, each agent has `capacity` words."""
+
+    lanes: tuple[str, ...]
+    workgroups: int
+    capacity: int
+
+    @property
+    def words(self) -> int:
+        """Words of the whole array."""
+        return self.workgroups * len(self.lanes) * self.capacity
+
+
+def layout_of(kernel: tile.KernelOp, workgroups: int, capacity: int) -> Layout:
+    """The agents that have records: groups of roles, or, in kernels without roles, warps."""
+    roles = next((op for op in kernel.body.walk() if isinstance(op, pipe.RolesOp)), None)
+    if roles is None:
+        return Layout(tuple(f"warp {n}" for n in range(kernel.num_warps.value.data)), workgroups, capacity)
+    counted = zip(roles.role_names(), roles.role_groups(), strict=True)
+    return Layout(tuple(name if n == 1 else f"{name} {g}" for name, n in counted for g in range(n)), workgroups, capacity)
+
+
+class _Stamps:
+    """Puts stamps into one kernel whose records `view` shows."""
+
+    def __init__(self, view: SSAValue, workgroup: SSAValue, layout: Layout) -> None:
+        self.view, self.workgroup, self.layout = view, workgroup, layout
+        self._numbers: dict[tuple[str | None, str | None], int] = {}
+
+    def agent(self, block: Block, first: int) -> None:
+        """The program of agents: all of a block behind the operations that everything here needs."""
+        place = (first, len(self.layout.lanes), self.layout.workgroups, self.layout.capacity)
+        begin = stamp.BeginOp(self.view, self.workgroup, *place)
+        head = next(op for op in block.ops if not _defines(op, (self.view, self.workgroup)))
+        insert_before(head, begin)
+        cursor = self._block(block, begin.result)
+        insert_before(cast(Operation, block.last_op), stamp.EndOp(cursor, self.view, self.workgroup, *place))
+
+    def _event(self, before: Operation, cursor: SSAValue, ends: str | None, begins: str | None) -> SSAValue:
+        number = self._numbers.setdefault((ends, begins), len(self._numbers) + 1)
+        op = stamp.EventOp(cursor, self.view, number, self.layout.capacity, ends, begins)
+        insert_before(before, op)
+        return op.result
+
+    def _block(self, block: Block, cursor: SSAValue) -> SSAValue:
+        under_way: str | None = None
+        for op in tuple(block.ops):
+            is_control = isinstance(op, scf.ForOp | scf.IfOp) and _has_spans(op)
+            span = None if is_control else span_of(op)
+            if is_control or op is block.last_op:
+                if under_way is not None:
+                    cursor = self._event(op, cursor, under_way, None)
+                under_way = None
+                if is_control:
+                    cursor = self._control(op, cursor)
+            elif span is not None and (span != under_way or _is_single(span)):
+                cursor = self._event(op, cursor, under_way, span)
+                under_way = span
+        return cursor
+
+    def _control(self, op: Operation, cursor: SSAValue) -> SSAValue:
+        if isinstance(op, scf.ForOp):
+            loop = with_iteration_argument(op, cursor)
+            body = loop.body.block
+            _also_yield(body, self._block(body, body.args[-1]))
+            return loop.results[-1]
+        if isinstance(op, scf.IfOp):
+            branch = _with_cursor(op)
+            for region in branch.regions:
+                _also_yield(region.block, self._block(region.block, cursor))
+            return branch.results[-1]
+        raise InternalError(f"no stamps in {op.name}")
+
+
+def _defines(op: Operation, values: Sequence[SSAValue]) -> bool:
+    """Whether an operation stands ahead of, or is, what makes one of the values."""
+    owners = [v.owner for v in values if isinstance(v.owner, Operation) and v.owner.parent is op.parent]
+    after: Operation | None = op
+    while after is not None:
+        if any(after is owner for owner in owners):
+            return True
+        after = after.next_op
+    return False
+
+
+def _with_cursor(op: scf.IfOp) -> scf.IfOp:
+    """Replace a conditional by one with one more result, a cursor, and both branches; they do not yield it yet."""
+    regions = list(op.regions)
+    for region in regions:
+        op.detach_region(region)
+    taken, other = regions
+    if not other.blocks:
+        other = Region(Block([scf.YieldOp()]))
+    wider = scf.IfOp(op.cond, [*(r.type for r in op.results), stamp.CursorType()], taken, other)
+    wider.attributes.update(op.attributes)
+    insert_before(op, wider)
+    for before, after in zip(op.results, wider.results, strict=False):
+        before.replace_all_uses_with(after)
+    op.detach()
+    op.erase()
+    return wider
+
+
+def _also_yield(block: Block, value: SSAValue) -> None:
+    end = cast(Operation, block.last_op)
+    end.operands = (*end.operands, value)
+
+
+def _records_view(kernel: tile.KernelOp, layout: Layout) -> tuple[SSAValue, SSAValue]:
+    """One more output of a kernel, as an array of words, and the executing workgroup's number (large outside the grid's first row)."""
+    block = kernel.body.block
+    outputs = len(block.args) - len(kernel.symbol_names())
+    pointer = block.insert_arg(PointerType(builtin.i64), outputs)
+    kernel.properties["arg_align"] = tile.i64_array([*tile.ints(kernel.arg_align), 256])
+    kernel.properties["output_count"] = builtin.IntegerAttr(kernel.output_count.value.data + 1, builtin.i64)
+    view = tile.ViewOp(pointer, [layout.words], [1], align=256)
+    ids = [tile.ProgramIdOp(axis) for axis in range(3) if axis == 0 or kernel.grid_text()[axis] != "1"]
+    made: list[Operation] = [view, *ids]
+    number: SSAValue = ids[0].result
+    for later in ids[1:]:
+        none = arith.ConstantOp(builtin.IntegerAttr(0, builtin.IndexType()))
+        many = arith.ConstantOp(builtin.IntegerAttr(layout.workgroups, builtin.IndexType()))
+        is_first = arith.CmpiOp(later.result, none.result, "eq")
+        choice = arith.SelectOp(is_first.result, number, many.result)
+        made += [none, many, is_first, choice]
+        number = choice.result
+    insert_before(cast(Operation, block.first_op), *made)
+    return view.result, number
+
+
+def stamp_kernel(kernel: tile.KernelOp, workgroups: int, capacity: int) -> Layout:
+    """Make a kernel record; gives the layout of its records."""
+    layout = layout_of(kernel, workgroups, capacity)
+    stamps = _Stamps(*_records_view(kernel, layout), layout)
+    roles = next((op for op in kernel.body.block.ops if isinstance(op, pipe.RolesOp)), None)
+    if roles is None:
+        stamps.agent(kernel.body.block, 0)
+        return layout
+    first = 0
+    for region, groups in zip(roles.roles, roles.role_groups(), strict=True):
+        stamps.agent(region.block, first)
+        first += groups
+    return layout
+
+
+def _return_records(program: dispatch.ProgramOp, layouts: dict[str, Layout]) -> None:
+    """Every launch of a recording kernel writes an array of its own, which the program returns behind its results."""
+    end = program.body.block.last_op
+    if not isinstance(end, dispatch.ReturnOp):
+        raise InternalError("a host program without dispatch.return")
+    for op in tuple(program.body.block.ops):
+        if isinstance(op, dispatch.LaunchOp):
+            name = op.kernel.string_value()
+            records = dispatch.AllocOp([layouts[name].words], dispatch.BufferType(builtin.i64))
+            wider = dispatch.LaunchOp(name, list(op.inputs), [*op.outputs, records.result], op.symbol_values())
+            insert_before(op, records, wider)
+            op.detach()
+            op.erase()
+            end.operands = (*end.operands, records.result)
+
+
+@register_pass
+@dataclass(frozen=True)
+class InsertStampsPass(Pass):
+    """Makes every kernel of a module record `workgroups` of its workgroups, `capacity` words (a power of two) an agent."""
+
+    name = "insert-stamps"
+    workgroups: int = DEFAULT_WORKGROUPS
+    capacity: int = DEFAULT_CAPACITY
+
+    def apply(self, ctx: Context, module: builtin.ModuleOp, /) -> None:
+        """Run on a whole module: its kernels and its host program."""
+        layouts: dict[str, Layout] = {}
+        for kernel in kernels(module):
+            grid = [parse(text) for text in kernel.grid_text()]
+            most = grid[0].evaluate({}) if not grid[0].symbols() else self.workgroups
+            layouts[kernel.sym_name.data] = stamp_kernel(kernel, max(1, min(self.workgroups, most)), self.capacity)
+        for op in module.body.block.ops:
+            if isinstance(op, dispatch.ProgramOp):
+                _return_records(op, layouts)
