@@ -9,7 +9,7 @@ from bench.fakes import FakeMachine
 
 from treadle import driver
 from treadle.bench.case import CompilationFailed, run_case
-from treadle.bench.families import batch_matmul, epilogue, gated, matmul, row_sums, softmax
+from treadle.bench.families import batch_matmul, block_scaled, epilogue, gated, matmul, row_scaled, row_sums, softmax
 from treadle.bench.protocol import MIN_ROUNDS, MeasureOptions
 from treadle.bench.records import OURS
 from treadle.bench.worker import described, is_fatal
@@ -46,6 +46,14 @@ def product(x: Any, w: Any) -> Any:
     return f32(x) @ f32(w)
 
 
+def rows_scaled(x: Any, w: Any, sx: Any, sw: Any) -> Any:
+    return linear(x, w) * sx[:, None] * sw[None, :]
+
+
+def blocks_scaled(x: Any, w: Any, sx: Any, sw: Any) -> Any:
+    return linear(f32(x) * np.repeat(sx.T, 128, axis=1), f32(w) * np.repeat(np.repeat(sw, 128, axis=0), 128, axis=1))
+
+
 def integers(x: Any, w: Any) -> Any:
     return x.astype(np.int32) @ w.astype(np.int32).T
 
@@ -77,8 +85,12 @@ def sums(x: Any) -> Any:
 CASES: list[tuple[Workload, Peer]] = [
     (matmul("nk", "g", 13, 9, 21, "bf16"), linear),
     (matmul("kn", "g", 5, 17, 33, "f16", transposed=False), product),
-    (matmul("tf32", "g", 7, 3, 19, "f32", tf32=True), linear),
+    (matmul("tf32", "g", 7, 3, 19, "f32", options=CompileOptions(f32_precision="tf32")), linear),
+    (matmul("3xtf32", "g", 7, 3, 19, "f32", options=CompileOptions(f32_precision="3xtf32")), linear),
     (matmul("fp8", "g", 7, 11, 19, "f8E4M3FN"), linear),
+    (matmul("promoted", "g", 7, 11, 19, "f8E4M3FN", options=CompileOptions(fp8_accumulation="promoted")), linear),
+    (row_scaled("rows", "g", 7, 11, 19, "f8E4M3FN"), rows_scaled),
+    (block_scaled("blocks", "g", 7, 256, 384, "f8E4M3FN"), blocks_scaled),
     (matmul("int8", "g", 9, 6, 40, "i8"), integers),
     (matmul("one-row", "g", 1, 9, 21, "f16"), linear),
     (epilogue("gelu", "g", "linear_bias_gelu", 6, 10, 15, "bf16"), linear_gelu),

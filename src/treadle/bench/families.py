@@ -5,12 +5,15 @@ from dataclasses import replace
 
 from treadle.bench.texts import Body, Function, Value
 from treadle.bench.workload import TensorSpec, Workload
-from treadle.options import CompileOptions
+from treadle.options import CHOICES, CompileOptions
 
+_USUAL = CompileOptions()
 OUTPUT_TYPES = {"f8E4M3FN": "bf16", "f8E5M2": "bf16", "i8": "i32"}
 
 
-def matmul(name: str, group: str, m: int, n: int, k: int, dtype: str, *, transposed: bool = True, tf32: bool = False) -> Workload:
+def matmul(
+    name: str, group: str, m: int, n: int, k: int, dtype: str, *, transposed: bool = True, options: CompileOptions = _USUAL
+) -> Workload:
     """X @ w.T with w (N, K) as linear layers keep it, or x @ w with w (K, N) where not `transposed`."""
     result = OUTPUT_TYPES.get(dtype, dtype)
     letters = "nk" if transposed else "kn"
@@ -21,13 +24,15 @@ def matmul(name: str, group: str, m: int, n: int, k: int, dtype: str, *, transpo
         w = f.argument("w", (columns, k) if transposed else (k, columns), dtype)
         return f.text(f.cast(f.contract(f"mk,{letters}->mn", x, w), result))
 
-    quantised = {"f8E4M3FN": "scaled_mm", "i8": "int_mm"}
+    promoted = options.fp8_accumulation == "promoted"
+    quantised = {"f8E4M3FN": "scaled_mm_promoted" if promoted else "scaled_mm", "i8": "int_mm"}
+    words = [getattr(options, option) for option in CHOICES if getattr(options, option) != getattr(_USUAL, option)]
     peer = quantised.get(dtype, "linear" if transposed else "matmul")
     weight = TensorSpec("w", (n, k), dtype, columns=0) if transposed else TensorSpec("w", (k, n), dtype, columns=1)
     return Workload(
         name,
         group,
-        f"{m}x{n}x{k} {'tf32' if tf32 else dtype}, w {'(N,K)' if transposed else '(K,N)'}",
+        f"{m}x{n}x{k} {' '.join([dtype, *words])}, w {'(N,K)' if transposed else '(K,N)'}",
         (TensorSpec("x", (m, k), dtype, rows=0), weight),
         (TensorSpec("y", (m, n), result, rows=0, columns=1),),
         m,
@@ -35,7 +40,7 @@ def matmul(name: str, group: str, m: int, n: int, k: int, dtype: str, *, transpo
         2 * m * n * k,
         peer,
         write,
-        CompileOptions(f32_precision="tf32" if tf32 else "ieee"),
+        options,
     )
 
 
@@ -99,6 +104,58 @@ def gated(name: str, group: str, m: int, n: int, k: int, dtype: str, *, outputs:
     title = f"silu(x Wg)*(x Wu) {m}x{n}x{k} {dtype}, {outputs} output{'s' if outputs > 1 else ''}"
     peer = "gated" if outputs == 1 else "gated_three"
     return Workload(name, group, title, (TensorSpec("x", (m, k), dtype, rows=0), *weights), made, m, n, 4 * m * n * k, peer, write)
+
+
+def row_scaled(name: str, group: str, m: int, n: int, k: int, dtype: str) -> Workload:
+    """(X @ w.T) * sx * sw with a scale for each row of x (M, K) and of w (N, K), in bf16."""
+
+    def write(rows: int, columns: int) -> str:
+        f = Function("row_scaled")
+        x, w = f.argument("x", (rows, k), dtype), f.argument("w", (columns, k), dtype)
+        sx, sw = f.argument("sx", (rows,), "f32"), f.argument("sw", (columns,), "f32")
+
+        def scale(body: Body, taken: list[str]) -> Sequence[str]:
+            return [body.binary("arith.mulf", body.binary("arith.mulf", taken[0], taken[1]), taken[2])]
+
+        return f.text(*f.elementwise("mn,m,n->mn", [f.contract("mk,nk->mn", x, w), sx, sw], ["bf16"], scale))
+
+    inputs = (
+        TensorSpec("x", (m, k), dtype, rows=0),
+        TensorSpec("w", (n, k), dtype, columns=0),
+        TensorSpec("sx", (m,), "f32", rows=0),
+        TensorSpec("sw", (n,), "f32", columns=0),
+    )
+    made = (TensorSpec("y", (m, n), "bf16", rows=0, columns=1),)
+    title = f"{m}x{n}x{k} {dtype}, scales of rows and columns"
+    return Workload(name, group, title, inputs, made, m, n, 2 * m * n * k, "scaled_mm_rows", write)
+
+
+BLOCK = 128
+
+
+def block_scaled(name: str, group: str, m: int, n: int, k: int, dtype: str) -> Workload:
+    """X @ w.T in bf16, with scales of 1 x 128 of x (M, K), stored (K / 128, M), and of 128 x 128 of w (N, K), stored (N / 128, K / 128)."""
+
+    def write(rows: int, columns: int) -> str:
+        f = Function("block_scaled")
+        blocks = k // BLOCK
+        x, w = f.argument("x", (rows, k), dtype), f.argument("w", (columns, k), dtype)
+        sx, sw = f.argument("sx", (blocks, rows), "f32"), f.argument("sw", (columns // BLOCK, blocks), "f32")
+        x3 = f.expand(x, "[0], [1, 2]", (rows, blocks, BLOCK))
+        w4 = f.expand(w, "[0, 1], [2, 3]", (columns // BLOCK, BLOCK, blocks, BLOCK))
+        y = f.cast(f.contract_scaled("mkc,bnkc,km,bk->mbn", x3, w4, sx, sw), "bf16")
+        return f.text(f.collapse(y, "[0], [1, 2]", (rows, columns)))
+
+    # A sample of columns would not be whole blocks: all of them are compared.
+    inputs = (
+        TensorSpec("x", (m, k), dtype, rows=0),
+        TensorSpec("w", (n, k), dtype),
+        TensorSpec("sx", (k // BLOCK, m), "f32", rows=1),
+        TensorSpec("sw", (n // BLOCK, k // BLOCK), "f32"),
+    )
+    made = (TensorSpec("y", (m, n), "bf16", rows=0),)
+    title = f"{m}x{n}x{k} {dtype}, scales of 1x128 and 128x128 blocks"
+    return Workload(name, group, title, inputs, made, m, n, 2 * m * n * k, "scaled_mm_blocks", write)
 
 
 def batch_matmul(name: str, group: str, batch: int, m: int, n: int, k: int, dtype: str) -> Workload:

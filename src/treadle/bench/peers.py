@@ -31,9 +31,22 @@ def functions() -> dict[str, Peer]:
     def linear(x: Any, w: Any) -> Any:
         return f.linear(x, w)
 
+    def scaled(x: Any, w: Any, scale_a: Any, scale_b: Any, *, fast: bool) -> Any:
+        return torch._scaled_mm(x, w.t(), scale_a=scale_a, scale_b=scale_b, out_dtype=torch.bfloat16, use_fast_accum=fast)
+
     def scaled_mm(x: Any, w: Any) -> Any:
         one = torch.ones((), device=x.device)
-        return torch._scaled_mm(x, w.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
+        return scaled(x, w, one, one, fast=True)
+
+    def scaled_mm_promoted(x: Any, w: Any) -> Any:
+        one = torch.ones((), device=x.device)
+        return scaled(x, w, one, one, fast=False)
+
+    def scaled_mm_rows(x: Any, w: Any, sx: Any, sw: Any) -> Any:
+        return scaled(x, w, sx.unsqueeze(1), sw.unsqueeze(0), fast=True)
+
+    def scaled_mm_blocks(x: Any, w: Any, sx: Any, sw: Any) -> Any:
+        return scaled(x, w, sx.t(), sw.t(), fast=False)
 
     def int_mm(x: Any, w: Any) -> Any:
         return torch._int_mm(x, w.t())
@@ -61,8 +74,9 @@ def functions() -> dict[str, Peer]:
     def softmax(x: Any) -> Any:
         return f.softmax(x, dim=-1)
 
-    named = (linear, scaled_mm, int_mm, linear_bias, linear_bias_gelu, linear_silu_two, gated, gated_three, row_sums, softmax)
-    return {function.__name__: function for function in named} | {"matmul": torch.matmul}
+    named = (linear, scaled_mm, scaled_mm_promoted, scaled_mm_rows, scaled_mm_blocks, int_mm, linear_bias, linear_bias_gelu)
+    more = (linear_silu_two, gated, gated_three, row_sums, softmax)
+    return {function.__name__: function for function in (*named, *more)} | {"matmul": torch.matmul}
 
 
 def make_peer(kind: str, workload: Workload) -> Peer:

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from treadle import errors
-from treadle.bench.families import batch_matmul, epilogue, gated, matmul, row_sums, softmax, titled
+from treadle.bench.families import batch_matmul, block_scaled, epilogue, gated, matmul, row_scaled, row_sums, softmax, titled
 from treadle.bench.workload import Workload
 from treadle.errors import TreadleError
+from treadle.options import CompileOptions, Precision
 
 LLAMA_3_8B = {"qkv": (6144, 4096), "o": (4096, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}
 """N and K of the linear layers of Llama-3-8B; gate and up as one matrix."""
@@ -20,6 +21,9 @@ SDXL = {
     "ff640": (8192, 640, 2560),
 }
 """M, N, K of linear layers of SDXL for two images of 1024 x 1024 (2 x 1024 and 2 x 4096 tokens)."""
+
+F32_PRECISIONS: tuple[Precision, ...] = ("ieee", "tf32", "3xtf32", "bf16x6")
+"""Of the same f32 matmul; the peer of all but tf32 is f32 without it."""
 
 MLP = (4096, 14336, 5120)
 """M, N, K of the MLP whose pieces are measured."""
@@ -45,10 +49,18 @@ def _rows() -> Iterable[Workload]:
     yield gated("mlp-horizontal-3", "mlp", *MLP, "bf16", outputs=3)
     yield gated("mlp-horizontal-1", "mlp", *MLP, "bf16")
     yield batch_matmul("mlp-batch", "mlp", 8, 2048, 2048, 2048, "bf16")
-    yield matmul("fp8-8192", "quantised", 8192, 8192, 8192, "f8E4M3FN")
+    fp8 = (8192, 8192, 8192, "f8E4M3FN")
+    yield matmul("fp8-8192", "quantised", *fp8)
+    yield matmul("fp8-8192-promoted", "quantised", *fp8, options=CompileOptions(fp8_accumulation="promoted"))
+    yield row_scaled("fp8-8192-rows", "quantised", *fp8)
+    yield block_scaled("fp8-8192-blocks", "quantised", *fp8)
     yield matmul("int8-2048x10240x1280", "quantised", 2048, 10240, 1280, "i8")
+    for precision in F32_PRECISIONS:
+        options = CompileOptions(f32_precision=precision)
+        yield matmul(f"f32-4096-{precision}", "f32", 4096, 4096, 4096, "f32", options=options)
     yield matmul("ragged-123x456x51234-f32", "ragged", 123, 456, 51234, "f32", transposed=False)
-    yield matmul("ragged-123x456x51234-tf32", "ragged", 123, 456, 51234, "f32", transposed=False, tf32=True)
+    tf32 = CompileOptions(f32_precision="tf32")
+    yield matmul("ragged-123x456x51234-tf32", "ragged", 123, 456, 51234, "f32", transposed=False, options=tf32)
     yield matmul("ragged-123x456x51234-bf16", "ragged", 123, 456, 51234, "bf16", transposed=False)
     yield matmul("ragged-1000x1000x4099-bf16", "ragged", 1000, 1000, 4099, "bf16")
     yield matmul("ragged-128x512x50001-bf16", "ragged", 128, 512, 50001, "bf16", transposed=False)
