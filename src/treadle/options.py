@@ -23,7 +23,7 @@ class CompileOptions(Record):
     """Choices that change the generated code.
 
     `f32_precision`: how contractions of f32 operands multiply. "ieee": as written. "tf32": operands rounded to tf32 for matrix instructions.
-    "3xtf32", "bf16x6", "bf16x3": operands split into two tf32 or three or two bf16 parts, sums of products of parts (docs/numerics.md).
+    "3xtf32", "bf16x6", "bf16x3": operands split into two tf32 or three or two bf16 parts, sums of products of parts (docs/precision.md).
     `fp8_accumulation`: "fast" sums of 8-bit floats stay in the matrix unit; "promoted" ones are added to f32 sums every 128 along k where
     the unit keeps fewer bits than f32.
     `verify`: check the module at every level, and prove the schedule.
@@ -36,6 +36,7 @@ class CompileOptions(Record):
     `ring`: slots of the ring between warps that copy and warps that compute, 0 for no such roles; `groups`: how many groups compute a
     tile; `turns`: how many sets of them take tiles in turn; `pending`: groups of matrix instructions left in flight (0 or 1);
     `late`: a tile's results leave under the next one's first steps.
+    `cluster`: so many workgroups, neighbours along m, fetch what they share once (1: none), where sizes allow.
     `raster`: rows of tiles walked together for reuse in the cache, 0 for the compiler's choice.
     `persistent`: whether as many workgroups as the machine holds take a contraction's tiles in turn ("always"), or each workgroup has one
     tile ("never"). "auto": kernels with roles are persistent.
@@ -60,6 +61,7 @@ class CompileOptions(Record):
     pending: int = 0
     raster: int = 0
     late: bool = False
+    cluster: int = 1
     persistent: Persistence = "auto"
 
     tuned: bool = True
