@@ -83,7 +83,7 @@ def test_the_model_orders_what_was_measured() -> None:
         problem = RoleProblem(ROW, ContractionShape(1, m, n, k), 2, (HALVES,))
         cost = {(t.rows, t.n): role_cost(t, problem, SPEC) for t in role_tiles(problem, SPEC) if t.m == 64 and t.turns == 1}
         for tile, ratio in ratios.items():
-            assert cost[128, 256] / cost[tile] == pytest.approx(ratio, rel=0.04)
+            assert cost[128, 256] / cost[tile] == pytest.approx(ratio, rel=0.045)
 
 
 def test_rows_walked_together_make_a_square_of_what_is_read() -> None:

@@ -65,9 +65,9 @@ def buffer_intervals(kernel: tile.KernelOp) -> dict[tile.AllocOp, Interval]:
 
 
 def allocation(buffer: SSAValue) -> tile.AllocOp | None:
-    """The allocation that a shared buffer is or is a slot of; None for anything else."""
+    """The allocation that a shared buffer is, or is a slot or part of; None for anything else."""
     op = buffer.owner
-    while isinstance(op, pipe.SlotOp):
+    while isinstance(op, pipe.SlotOp | pipe.PartOp):
         op = op.source.owner
     return op if isinstance(op, tile.AllocOp) else None
 

@@ -109,7 +109,7 @@ def _variants(tile: RoleTile) -> list[RoleTile]:
     """The tile, and the same walked, waited for and stored otherwise."""
     rasters = [raster for raster in (2 * tile.raster, tile.raster // 2) if 1 <= raster <= MOST_ROWS_TOGETHER]
     late = [replace(tile, late=not tile.late)] if tile.turns == 1 else []
-    return [tile, *late, replace(tile, pending=1 - tile.pending), *(replace(tile, raster=raster) for raster in rasters)]
+    return [tile, *late, replace(tile, pending=1 - tile.pending), replace(tile, cluster=3 - tile.cluster), *(replace(tile, raster=raster) for raster in rasters)]
 
 
 def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
@@ -123,6 +123,7 @@ def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
         pending=tile.pending,
         raster=tile.raster,
         late=tile.late,
+        cluster=tile.cluster,
     )
 
 

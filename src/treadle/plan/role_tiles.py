@@ -1,7 +1,7 @@
 """Choosing the tile of a kernel whose copying and computing go to different warps: candidates, a model of their time, the best.
 
-The model counts clocks of one compute unit. Its constants are fitted to 42 measured pairs of shape and tile on an H200 (bf16, 20 to 1100
-GFLOP): the ratio to the 128 x 256 tile came out within 3 % (mean square).
+The model counts clocks of one compute unit. Its constants are fitted to 38 measured pairs of shape and tile on an H200 (bf16, 17 to 1100
+GFLOP): the ratio to the 128 x 256 tile came out within 2.1 % (mean square).
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,16 @@ L2_BYTES_PER_CLOCK = 62
 """What one compute unit gets out of the L2 cache when all ask."""
 ROLE_MARGIN_BYTES = 2048
 """Shared memory of role kernels that is kept for barriers and alignment."""
-TILE_OVERHEAD = 500
+TILE_OVERHEAD = 200
 """Clocks of a tile outside its loop, whatever its size."""
-EPILOGUE_CLOCKS = 0.02
+EPILOGUE_CLOCKS = 0.01
 """Clocks of an element of the result on its way out, for a workgroup."""
-LAUNCH_OVERHEAD = 8000
+LAUNCH_OVERHEAD = 12000
 """Clocks of a kernel before its first step and after its last store."""
-TALL_FACTOR = 1.01
+TALL_FACTOR = 1.015
 """Matrix time where a group has more rows than an instruction: the other operand is read from shared memory for each of them."""
+TRAFFIC_FACTOR = 0.09
+"""How much slower the matrix units go for each part of operand traffic beyond that of 128 x 256 tiles: clocks follow power."""
 TURN_OVERHEAD = 250
 """Clocks between the loops of two groups that take tiles in turn."""
 DEEPEST_RING = 8
@@ -35,7 +37,7 @@ class RoleTile:
 
     `turns`: sets of such groups that take tiles in turn, one's epilogue under another's loop. `pending`: groups of matrix instructions in
     flight while the next slot is waited for. `raster`: rows of tiles walked together. `late`: a tile's results leave under the next one's
-    first steps.
+    first steps. `cluster`: workgroups, neighbours along m, that fetch the operand they share once.
     """
 
     m: int
@@ -48,6 +50,7 @@ class RoleTile:
     pending: int = 0
     raster: int = 8
     late: bool = False
+    cluster: int = 1
 
     @property
     def rows(self) -> int:
@@ -165,6 +168,14 @@ def raster(tile: RoleTile, shape: ContractionShape, spec: TargetSpec) -> int:
     return min(RASTERS, key=lambda rows: (footprint(rows), rows))
 
 
+def may_cluster(tile: RoleTile, rows_together: int, shape: ContractionShape) -> bool:
+    """Whether `tile.cluster` workgroups with consecutive tiles always share columns: tiles are walked along m in whole clusters."""
+    if tile.cluster == 1 or shape.m is None or not tile.rows:
+        return False
+    count_m = -(-shape.m // tile.rows)
+    return count_m % tile.cluster == 0 and (rows_together % tile.cluster == 0 or count_m <= rows_together)
+
+
 def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     """Modelled clocks of the kernel."""
     shape = problem.shape
@@ -174,6 +185,8 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     # 2048 multiply-adds of 16-bit operands a clock, more of narrower ones.
     matrix = tile.rows * tile.n * shape.sums * tile.k * problem.operand_bytes / 2 / 2048
     matrix *= TALL_FACTOR if tile.m > problem.row.m else 1
+    least = (128 + 256) / (128 * 256)
+    matrix *= 1 + TRAFFIC_FACTOR * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.sums) / least - 1)
     cache = shape.operand_rows(tile.rows, tile.n) * tile.k * problem.operand_bytes / L2_BYTES_PER_CLOCK
     loop = -(-k // tile.k) * max(matrix, cache)
     elements = tile.rows * tile.n * max(1, len(problem.results))

@@ -104,3 +104,19 @@ def test_a_turn_barrier_is_needed() -> None:
         wait.detach()
         wait.erase()
     assert not is_right(kernel)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize(("m", "n", "k"), [(200, 136, 200), (250, 72, 264)])
+def test_clusters_share_what_their_tiles_have_in_common(m: int, n: int, k: int, late: int) -> None:
+    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=1, ring=3)
+    kernel = kernel_of(m, n, k, options, workgroups=4, cluster=2, late=late)
+    assert kernel.cluster_size() == 2
+    copies = [op for op in kernel.walk() if isinstance(op, tile.CopyOp)]
+    assert [op.multicast_ranks() for op in copies] == [(), (0, 1)]
+    assert [tile.memref_type(op.destination).get_shape() for op in copies] == [(64, 64), (64, 32)]
+    assert is_right(kernel)
+    for op in list(kernel.walk()):
+        if isinstance(op, sync.ArriveOp) and op.peer_ranks():
+            op.properties.pop("peers")
+    assert not is_right(kernel), "the other workgroup's consumers hold the slot too"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from treadle.codegen.llvm_text import F32, I8, I16, I32, PTR, Builder, Parameter, Value, bit_width, i32, key_value, structure, vector
-from treadle.dialects.pipe import SlotOp
+from treadle.dialects.pipe import PartOp, SlotOp
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp
 from treadle.dialects.tile import COPY_QUEUES, AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
@@ -11,6 +11,7 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
+from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, multicast_form
 from treadle.targets.nvidia.cp_async import emit_cp_async
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
@@ -57,14 +58,17 @@ class NvidiaHooks(SimtHooks):
         self._copies: dict[CopyOp | CopyOutOp, tuple[CopyPlan, str]] = {}
         self._maps: list[str] = []
         self._elected = Elected()
+        self._cluster = 1
         self._tf32: frozenset[AllocOp] = frozenset()
 
     # --- the function
 
     def function_attributes(self, threads: int) -> Sequence[str]:
-        return (key_value("nvvm.maxntid", threads), key_value("nvvm.minctasm", 1), "nounwind")
+        cluster = (key_value("nvvm.cluster_dim", f"{self._cluster},1,1"),) if self._cluster > 1 else ()
+        return (key_value("nvvm.maxntid", threads), key_value("nvvm.minctasm", 1), *cluster, "nounwind")
 
     def extra_parameters(self, kernel: KernelOp) -> Sequence[tuple[Param, Parameter]]:
+        self._cluster = kernel.cluster_size()
         if self.spec.bulk_tensor is None:
             return ()
         names: dict[TensorMapParam, str] = {}
@@ -142,6 +146,12 @@ class NvidiaHooks(SimtHooks):
 
     def barrier(self, b: Builder) -> None:
         b.asm("bar.sync 0;", MEMORY)
+
+    def cluster_rank(self, b: Builder) -> Value:
+        return b.intrinsic("llvm.nvvm.read.ptx.sreg.cluster.ctarank", I32, pure=True)
+
+    def cluster_barrier(self, b: Builder) -> None:
+        b.asm(CLUSTER_BARRIER, MEMORY)
 
     def named_barrier(self, ctx: KernelContext, number: int, threads: int, *, arrive: bool) -> None:
         if not 0 < number < 16:
@@ -237,6 +247,9 @@ class NvidiaHooks(SimtHooks):
     def arrive(self, ctx: KernelContext, op: ArriveOp, address: Value, count: int) -> None:
         b = ctx.b
         number = f", {count}" if count > 1 else ""
+        if op.peer_ranks():
+            arrive_at_peers(ctx, op, address, number)
+            return
         # What other lanes did through the generic proxy must be done when one lane arrives for them.
         together = "bar.warp.sync -1;\n" if _has_generic_accesses(op) else ""
         text = f"{{ .reg .pred p;\n{together}setp.eq.u32 p, $1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [$0]{number}; }}"
@@ -300,11 +313,12 @@ class NvidiaHooks(SimtHooks):
         if op.barrier is None:
             raise InternalError("tile.copy without a barrier to signal")
         todo = self._elected
+        form, mask = multicast_form(op)
         barrier = todo.operand(ctx.b.ptrtoint(ctx.scalar(op.barrier), I32))
         for target, source, at in self._boxes(ctx, op, ctx.buffer(op.destination)):
             todo.add(
-                f"cp.async.bulk.tensor.{at.count(',') + 1}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                f"[{target}], [{source}, {{{at}}}], [{barrier}];"
+                f"cp.async.bulk.tensor.{at.count(',') + 1}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{form} "
+                f"[{target}], [{source}, {{{at}}}], [{barrier}]{mask};"
             )
             ctx.counts.bulk_copies += 1
 
@@ -389,7 +403,7 @@ def _users(value: SSAValue) -> list[Operation]:
     """What uses a shared buffer or slots of it."""
     found: list[Operation] = []
     for use in value.uses:
-        found += _users(use.operation.result) if isinstance(use.operation, SlotOp) else [use.operation]
+        found += _users(use.operation.result) if isinstance(use.operation, SlotOp | PartOp) else [use.operation]
     return found
 
 

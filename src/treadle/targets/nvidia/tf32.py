@@ -7,7 +7,7 @@ CUTLASS and Triton use it); elements that threads store are converted one by one
 from collections.abc import Sequence
 
 from treadle.codegen.llvm_text import F32, I32, Value
-from treadle.dialects.pipe import SlotOp
+from treadle.dialects.pipe import PartOp, SlotOp
 from treadle.dialects.tile import AllocOp, ContractOp, KernelOp
 from treadle.ir.core import SSAValue
 from treadle.machine import TargetSpec
@@ -17,7 +17,7 @@ from treadle.targets.simt.context import KernelContext
 def allocation(buffer: SSAValue) -> AllocOp | None:
     """The allocation that a buffer is, or is a slot of."""
     op = buffer.owner
-    while isinstance(op, SlotOp):
+    while isinstance(op, SlotOp | PartOp):
         op = op.source.owner
     return op if isinstance(op, AllocOp) else None
 

@@ -128,6 +128,14 @@ class SimtHooks(ABC):
         """All threads of the workgroup meet; nothing is said about memory."""
         self.barrier(b)
 
+    def cluster_rank(self, b: Builder) -> Value:
+        """i32: the workgroup's number in its cluster."""
+        raise InternalError("this machine has no clusters")
+
+    def cluster_barrier(self, b: Builder) -> None:
+        """All warps of all workgroups of the cluster meet."""
+        raise InternalError("this machine has no clusters")
+
     def named_barrier(self, ctx: "KernelContext", number: int, threads: int, *, arrive: bool) -> None:
         """`threads` threads meet on hardware barrier `number`; with `arrive` the executing ones do not wait."""
         raise InternalError(f"{self.spec.name} has no named barriers")

@@ -30,7 +30,7 @@ from treadle.targets.simt.moves import (
     emit_slice,
     emit_splat,
 )
-from treadle.targets.simt.roles import emit_barrier_slot, emit_roles, emit_slot
+from treadle.targets.simt.roles import emit_barrier_slot, emit_part, emit_roles, emit_slot
 from treadle.targets.simt.shared import bind_buffers, emit_local_load, emit_local_store, place_buffers
 from treadle.targets.simt.stamps import emit_stamp
 
@@ -79,7 +79,7 @@ class KernelEmitter:
             llvm_text=str(self.module),
             params=tuple(self.params),
             block=(threads, 1, 1),
-            cluster=(1, 1, 1),
+            cluster=(self.kernel.cluster_size(), 1, 1),
             shared_bytes=shared_bytes,
             grid=self.kernel.grid_text(),
             triple=self.hooks.triple,
@@ -181,6 +181,8 @@ class KernelEmitter:
             self.hooks.copy_out(self.ctx, op)
         elif isinstance(op, pipe.SlotOp):
             emit_slot(self.ctx, op)
+        elif isinstance(op, pipe.PartOp):
+            emit_part(self.ctx, op)
 
     def tiles(self, op: Operation) -> None:
         """What makes tiles from tiles."""
@@ -189,6 +191,8 @@ class KernelEmitter:
             ctx.bind(op.result, self.hooks.program_id(ctx.b, op.axis.value.data))
         elif isinstance(op, pipe.GroupIdOp):
             ctx.bind(op.result, ctx.group)
+        elif isinstance(op, pipe.ClusterRankOp):
+            ctx.bind(op.result, self.hooks.cluster_rank(ctx.b))
         elif isinstance(op, tile.ContractOp):
             if op.instruction.data == "fma":
                 emit_fma(ctx, op)
@@ -218,6 +222,8 @@ class KernelEmitter:
         elif isinstance(op, sync.NamedBarrierOp):
             threads = op.warps.value.data * ctx.lanes
             hooks.named_barrier(ctx, op.id.value.data, threads, arrive=op.arrive is not None)
+        elif isinstance(op, sync.ClusterBarrierOp):
+            hooks.cluster_barrier(ctx.b)
         elif isinstance(op, sync.FenceOp):
             hooks.fence(ctx.b, op.proxy.data)
         elif isinstance(op, sync.CommitOp):
@@ -279,6 +285,7 @@ _MEMORY = ("view", "load", "store", "local_load", "local_store", "copy", "copy_o
 _ORDER = (
     "barrier",
     "named_barrier",
+    "cluster_barrier",
     "fence",
     "commit",
     "wait",
@@ -293,8 +300,8 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(ELEMENTWISE, KernelEmitter.elementwise),
     **dict.fromkeys(CASTS, KernelEmitter.cast),
     **dict.fromkeys(("scf.for", "scf.if", "pipe.roles"), KernelEmitter.control),
-    "pipe.slot": KernelEmitter.memory,
-    "pipe.group_id": KernelEmitter.tiles,
+    **dict.fromkeys(("pipe.slot", "pipe.part"), KernelEmitter.memory),
+    **dict.fromkeys(("pipe.group_id", "pipe.cluster_rank"), KernelEmitter.tiles),
     **dict.fromkeys((f"tile.{name}" for name in _TILES), KernelEmitter.tiles),
     **dict.fromkeys((f"tile.{name}" for name in _MEMORY), KernelEmitter.memory),
     **dict.fromkeys((f"sync.{name}" for name in _ORDER), KernelEmitter.order),

@@ -1,8 +1,10 @@
 """`pipe`: roles of warps and slots of multi-buffered shared memory."""
 
+from math import prod
+
 from treadle.codegen.llvm_text import I32, Value, i32
 from treadle.dialects.effects import HasEffects
-from treadle.dialects.pipe import RolesOp, SlotOp
+from treadle.dialects.pipe import PartOp, RolesOp, SlotOp
 from treadle.dialects.sync import MbarrierSlotOp
 from treadle.dialects.tile import shared_layout_of
 from treadle.errors import InternalError
@@ -95,6 +97,17 @@ def emit_slot(ctx: KernelContext, op: SlotOp) -> None:
         else:
             at += index.number * step
     ctx.bind(op.result, Buffer(address, at, shared_layout_of(op.result), source.element, tuple(terms)))
+
+
+def emit_part(ctx: KernelContext, op: PartOp) -> None:
+    """A buffer moved by its parts' distance."""
+    source, layout = ctx.buffer(op.source), shared_layout_of(op.result)
+    step = prod(layout.shape) * element_bytes(source.element)
+    index = ctx.scalar(op.index)
+    address = ctx.b.gep(source.address, ctx.b.mul(index, i32(step)), flags="")
+    terms = source.terms if index.number is not None else (*source.terms, (index, step))
+    at = source.byte_offset + (index.number or 0) * step
+    ctx.bind(op.result, Buffer(address, at, layout, source.element, terms))
 
 
 def emit_barrier_slot(ctx: KernelContext, op: MbarrierSlotOp) -> None:

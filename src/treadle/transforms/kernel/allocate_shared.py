@@ -38,7 +38,7 @@ def has_descriptor_access(alloc: tile.AllocOp) -> bool:
         buffer = pending.pop()
         for use in buffer.uses:
             op = use.operation
-            if isinstance(op, pipe.SlotOp):
+            if isinstance(op, pipe.SlotOp | pipe.PartOp):
                 pending.append(op.result)
             elif isinstance(op, HasEffects) and any(e.resource is buffer and e.proxy == "async" for e in op.effects()):
                 return True

@@ -19,7 +19,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, TargetSpec
 from treadle.plan.expr import Expr, constant
-from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, role_tile
+from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, may_cluster, role_tile
 from treadle.plan.tile_config import (
     AxisShape,
     ContractionShape,
@@ -255,7 +255,7 @@ def _contraction_config(
         chosen = None if problem is None else role_tile(problem, spec)
         if chosen is not None:
             tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1, options.raster or chosen.raster)
-            roles = replace(chosen, late=options.late or chosen.late)
+            roles = replace(chosen, late=options.late or chosen.late, cluster=max(options.cluster, chosen.cluster))
     config: dict[str, Attribute] = {
         "kind": builtin.StringAttr("contraction"),
         "instruction": builtin.StringAttr(types.instruction),
@@ -275,6 +275,7 @@ def _contraction_config(
         **({"turns": _int(roles.turns)} if roles.slots and roles.turns > 1 else {}),
         **({"pending": _int(roles.pending)} if roles.slots and roles.pending else {}),
         **({"late": _int(1)} if roles.slots and roles.late else {}),
+        **({"cluster": _int(roles.cluster)} if roles.slots and may_cluster(roles, tile.group, shape) else {}),
         **({"promoted": _int(1)} if promoted else {}),
         **_workgroups(options.persistent, tile, shape, spec, has_roles=roles.slots > 0),
     }
@@ -312,7 +313,7 @@ class SetTileConfigPass(Pass):
     """`target` names the machine; `tile_m` and so on override the choice for contractions (0: choose).
 
     `groups`: groups of warps in a workgroup, each with a tile of its own; `ring`: slots between copying and computing roles (0: no
-    roles); `turns`, `pending`, `late`: see `RoleTile`. `roles`: form roles wherever the rules allow. `raster`: rows of tiles walked
+    roles); `turns`, `pending`, `late`, `cluster`: see `RoleTile`. `roles`: form roles wherever the rules allow. `raster`: rows of tiles walked
     together.
     `persistent`: whether workgroups take tiles in turn ("always", "never"; "auto": those with roles do).
     """
@@ -334,10 +335,11 @@ class SetTileConfigPass(Pass):
     raster: int = 0
     persistent: str = "auto"
     late: bool = False
+    cluster: int = 1
 
     def asked_roles(self) -> RoleTile:
         """The roles that the options ask for where they name a tile; no slots: none."""
-        return RoleTile(self.tile_m, self.tile_n, self.tile_k, 0, self.groups, self.ring, self.turns, self.pending, late=self.late)
+        return RoleTile(self.tile_m, self.tile_n, self.tile_k, 0, self.groups, self.ring, self.turns, self.pending, late=self.late, cluster=self.cluster)
 
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         spec = machine.target_spec(self.target)

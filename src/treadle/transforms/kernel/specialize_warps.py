@@ -17,7 +17,7 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, config_int
 from treadle.transforms.kernel.roles.frame import RoleChoices
-from treadle.transforms.kernel.roles.parts import refusal, turns_refusal
+from treadle.transforms.kernel.roles.parts import cluster_refusal, refusal, turns_refusal
 from treadle.transforms.kernel.roles.rebuild import rebuild_as_roles
 
 NAME = "specialize-warps"
@@ -45,6 +45,11 @@ class SpecializeWarpsPass(KernelPass):
         if turns > 1 and not workgroups:
             remarks.emit("refusal", NAME, kernel.sym_name.data, "no turns: each workgroup has one tile", location_of(kernel))
             turns = 1
+        cluster = config_int(kernel, "cluster", 1)
+        if cluster > 1 and (reason := cluster_refusal(kernel, cluster)) is not None:
+            remarks.emit("refusal", NAME, kernel.sym_name.data, f"no clusters: {reason}", location_of(kernel))
+            cluster = 1
         # Index arithmetic on sizes that only the runtime knows does not fit 40 registers.
         registers = (56, 224) if kernel.symbol_names() else (40, 232)
-        rebuild_as_roles(kernel, spec, RoleChoices(stages, turns, pending, registers, workgroups, bool(config_int(kernel, "late", 0))))
+        late = bool(config_int(kernel, "late", 0))
+        rebuild_as_roles(kernel, spec, RoleChoices(stages, turns, pending, registers, workgroups, late, cluster))

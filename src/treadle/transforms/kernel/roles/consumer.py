@@ -65,8 +65,8 @@ class TileLoop:
         return [inner.get(v, v) for v in _yielded(old)]
 
     def release(self, index: IndexBuilder, slot: SSAValue) -> None:
-        """Hand a slot back to the producer."""
-        index.builder.insert(sync.ArriveOp(index.insert(sync.MbarrierSlotOp(self.frame.ring.empty, slot))))
+        """Hand a slot back to the producers that fill it."""
+        index.builder.insert(sync.ArriveOp(index.insert(sync.MbarrierSlotOp(self.frame.ring.empty, slot)), self.frame.peers))
 
     def begin(self, index: IndexBuilder, parities: Sequence[SSAValue]) -> None:
         """Wait for this consumer's turn.

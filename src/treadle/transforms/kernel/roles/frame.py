@@ -19,7 +19,7 @@ class RoleChoices:
     `stages`: slots of the ring at most. `turns`: how many sets of computing groups take tiles in turn, so that one's epilogue runs under
     another's loop. `pending`: groups of matrix instructions left in flight when a slot is waited for (0 or 1). `registers`: of a thread of
     the producer and of a computing group. `workgroups`: how many take all tiles in turn, 0 for one a tile.
-    `late`: a tile's boxes leave under the next one's first steps.
+    `late`: a tile's boxes leave under the next one's first steps. `cluster`: workgroups that share the operand of their tiles' columns.
     """
 
     stages: int
@@ -28,6 +28,7 @@ class RoleChoices:
     registers: tuple[int, int]
     workgroups: int
     late: bool = False
+    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class RoleFrame:
     `own`: copies whose buffer each group has for itself; `slots`: the multi-buffered allocation of each buffer of the original kernel;
     `scratch`: each consumer's copies of the other shared buffers; `warps`: of one group, of `lanes` threads; `symbols`: the kernel's index
     arguments. `turn_barriers`: barrier t completes a phase when the consumers of turn t may begin a loop; None with a single turn.
+    `shared`: copies of which each workgroup of a cluster makes its part, for all of them.
     """
 
     choices: RoleChoices
@@ -59,12 +61,18 @@ class RoleFrame:
     scratch: tuple[Mapping[SSAValue, SSAValue], ...]
     symbols: Mapping[str, SSAValue]
     turn_barriers: SSAValue | None
+    shared: frozenset[tile.CopyOp] = frozenset()
 
     @property
     def consumers(self) -> tuple[Consumer, ...]:
         """All computing roles, those of one turn together."""
         turns = range(self.choices.turns)
         return tuple(Consumer(group, turn, turn * self.groups + group) for turn in turns for group in range(self.groups))
+
+    @property
+    def peers(self) -> tuple[int, ...] | None:
+        """The workgroups of the cluster, None where there is one."""
+        return tuple(range(self.choices.cluster)) if self.choices.cluster > 1 else None
 
     def slot_of(self, index: IndexBuilder, buffer: SSAValue, slot: SSAValue, group: int, own: bool) -> SSAValue:
         """The buffer of one slot (of one group where each has its own)."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from treadle.dialects import pipe, tile
+from treadle.dialects.pipe import part_layout
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.transforms.kernel.kernel_ir import is_tile
@@ -93,6 +94,25 @@ def depends_on_group(copy: tile.CopyOp) -> bool:
             return True
         pending.extend(op.operands)
     return False
+
+
+def shared_by_rows(parts: Parts) -> frozenset[tile.CopyOp]:
+    """Copies of operands that tiles of the same columns share."""
+    columns = {contract.b for contract in parts.contracts}
+    return frozenset(copy for copy in parts.copies if copy.destination in columns)
+
+
+def part_axis(copy: tile.CopyOp) -> int:
+    """The dimension of a copy's buffer along the columns of the result: B's is (k, n)."""
+    return len(tile.memref_type(copy.destination).get_shape()) - 1
+
+
+def cluster_refusal(kernel: tile.KernelOp, cluster: int) -> str | None:
+    """Why workgroups of a kernel that `refusal` lets pass cannot share an operand, None where they can."""
+    for copy in shared_by_rows(parts_of(kernel)):
+        if part_layout(tile.shared_layout_of(copy.destination), part_axis(copy), cluster) is None:
+            return f"{cluster} parts of the shared operand do not follow one another in memory"
+    return None
 
 
 def turns_refusal(kernel: tile.KernelOp) -> str | None:

@@ -9,6 +9,7 @@ from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.ir.locations import give_location
 from treadle.transforms.kernel.roles.frame import RoleFrame, clone, is_index_math
+from treadle.transforms.kernel.roles.parts import part_axis
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 
@@ -53,12 +54,28 @@ def _fill(frame: RoleFrame, body: Block, maps: list[dict[SSAValue, SSAValue]], p
                     continue
                 destination = frame.slot_of(inside, op.destination, slot, group, op in frame.own)
                 offsets = [mapping.get(o, o) for o in op.offsets]
-                copy = tile.CopyOp(op.view, offsets, tile.ints(op.dims), destination, path=op.path.data, barrier=full)
+                peers = frame.peers if op in frame.shared else None
+                if peers is not None:
+                    destination, offsets = _own_part(frame, inside, op, destination, offsets)
+                dims, path = tile.ints(op.dims), op.path.data
+                copy = tile.CopyOp(op.view, offsets, dims, destination, path=path, barrier=full, multicast=peers)
                 give_location(copy, op.location)
                 inside.builder.insert(copy)
             elif is_index_math(op):
                 clone(op, mapping, inside, group, place)
     body.add_op(scf.YieldOp(*ring.advance(inside, slot, phase)))
+
+
+def _own_part(
+    frame: RoleFrame, index: IndexBuilder, copy: tile.CopyOp, destination: SSAValue, offsets: list[SSAValue]
+) -> tuple[SSAValue, list[SSAValue]]:
+    """This workgroup's part of a buffer that the cluster fills together, and where it comes from."""
+    axis, count = part_axis(copy), frame.choices.cluster
+    rank = index.insert(pipe.ClusterRankOp())
+    along = tile.ints(copy.dims)[axis]
+    step = tile.memref_type(copy.destination).get_shape()[axis] // count
+    moved = index.add(offsets[along], index.multiply(rank, step))
+    return index.insert(pipe.PartOp(destination, rank, axis, count)), [moved if d == along else o for d, o in enumerate(offsets)]
 
 
 def _copied_bytes(copy: tile.CopyOp) -> int:

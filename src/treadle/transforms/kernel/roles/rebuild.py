@@ -11,7 +11,7 @@ from treadle.transforms.kernel.roles.consumer import Place, consume, consume_lat
 from treadle.transforms.kernel.roles.frame import Consumer, RoleChoices, RoleFrame, step_count
 from treadle.transforms.kernel.roles.late_stores import LateStores, late_stores
 from treadle.transforms.kernel.roles.local_order import BULK_STORES, order_local_accesses
-from treadle.transforms.kernel.roles.parts import Parts, depends_on_group, parts_of
+from treadle.transforms.kernel.roles.parts import Parts, depends_on_group, parts_of, shared_by_rows
 from treadle.transforms.kernel.roles.producer import produce
 from treadle.transforms.kernel.roles.ring import Ring, fitting_stages
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
@@ -31,6 +31,9 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, choices: RoleChoic
     for op in parts.fixed:
         block.add_op(op)
     frame = _frame(kernel, parts, spec, choices)
+    if choices.cluster > 1:
+        # Peers reach the barriers and the ring from here on; none may end while they still do.
+        block.add_op(sync.ClusterBarrierOp())
     regions = [_producer(frame, tiles), *(_consumer(frame, me, tiles) for me in frame.consumers)]
     _add_roles(frame, block, regions)
     for op in top:
@@ -40,6 +43,8 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, choices: RoleChoic
         erase_if_unused(op)
     kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + len(frame.consumers) * frame.warps, kernel.num_warps.type)
     kernel.properties.pop("groups", None)
+    if choices.cluster > 1:
+        kernel.properties["cluster"] = IntegerAttr(choices.cluster, kernel.num_warps.type)
     kernel.set_grid([str(minimum(tiles, constant(choices.workgroups)) if choices.workgroups else tiles), "1", "1"])
 
 
@@ -69,11 +74,12 @@ def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, choices: RoleC
         block.add_op(slots[alloc.result])
     index = builder_at_end(block, symbols)
     full = index.insert(sync.MbarrierAllocOp(1, fitting))
-    empty = index.insert(sync.MbarrierAllocOp(groups, fitting))
+    empty = index.insert(sync.MbarrierAllocOp(groups * choices.cluster, fitting))
     turns = index.insert(sync.MbarrierAllocOp(groups, choices.turns)) if choices.turns > 1 else None
     warps = kernel.num_warps.value.data
+    shared = shared_by_rows(parts) if choices.cluster > 1 else frozenset[tile.CopyOp]()
     return RoleFrame(
-        choices, parts, Ring(fitting, full, empty), groups, warps, spec.subgroup_size, own, slots, tuple(scratch), symbols, turns
+        choices, parts, Ring(fitting, full, empty), groups, warps, spec.subgroup_size, own, slots, tuple(scratch), symbols, turns, shared
     )
 
 
@@ -179,4 +185,6 @@ def _add_roles(frame: RoleFrame, block: Block, regions: list[Region]) -> None:
     warps = [PRODUCER_WARPS, *[frame.warps] * len(frame.consumers)]
     producer, consumer = frame.choices.registers
     block.add_op(pipe.RolesOp(names, warps, [1] * len(names), regions, [producer, *[consumer] * len(frame.consumers)]))
+    if frame.choices.cluster > 1:
+        block.add_op(sync.ClusterBarrierOp())
     block.add_op(tile.ReturnOp())

@@ -1,0 +1,47 @@
+"""What reaches other workgroups of a cluster: arrivals, and the form of copies that fill several of them."""
+
+from treadle.codegen.llvm_text import I32, Value
+from treadle.dialects.sync import ArriveOp
+from treadle.dialects.tile import CopyOp, KernelOp, LocalLoadOp, LocalStoreOp
+from treadle.errors import InternalError
+from treadle.ir.core import Operation
+from treadle.targets.nvidia.tf32 import allocation
+from treadle.targets.simt.agents import role_of
+from treadle.targets.simt.context import KernelContext
+
+CLUSTER_BARRIER = "barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;"
+
+
+def arrive_at_peers(ctx: KernelContext, op: ArriveOp, address: Value, number: str) -> None:
+    """One lane arrives at each peer. No release to the cluster, which would drain all memory in every step: matrix instructions that read a
+    slot are over when their group is retired, and the agent may have no accesses of its own to it (docs/schedule.md, Clusters).
+    """
+    peers = op.peer_ranks()
+    if peers != tuple(range(len(peers))) or len(peers) > ctx.lanes:
+        raise InternalError(f"sync.arrive at the workgroups {list(peers)}")
+    if _accesses_filled_slots(ctx.kernel, op):
+        raise InternalError("sync.arrive in other workgroups by an agent that accesses the slots itself")
+    text = (
+        f"{{ .reg .pred p;\n.reg .b32 there;\nsetp.lt.u32 p, $1, {len(peers)};\n"
+        f"@p mapa.shared::cluster.u32 there, $0, $1;\n@p mbarrier.arrive.shared::cluster.b64 _, [there]{number}; }}"
+    )
+    ctx.b.asm(text, "r,r,~{memory}", [ctx.b.ptrtoint(address, I32), ctx.lane])
+
+
+def multicast_form(op: CopyOp) -> tuple[str, str]:
+    """What a copy's instruction ends in, and its last operand: a mask of the workgroups that it fills."""
+    ranks = op.multicast_ranks()
+    return (".multicast::cluster", f", {sum(1 << rank for rank in ranks)}") if ranks else ("", "")
+
+
+def _accesses_filled_slots(kernel: KernelOp, op: ArriveOp) -> bool:
+    """Whether the role that executes `op` accesses, by instructions of its own lanes, a buffer that copies of other workgroups fill."""
+    filled = [allocation(copy.destination) for copy in kernel.walk() if isinstance(copy, CopyOp) and copy.multicast_ranks()]
+    role = role_of(op)
+
+    def is_access(other: Operation) -> bool:
+        if isinstance(other, LocalStoreOp):
+            return allocation(other.destination) in filled
+        return isinstance(other, LocalLoadOp) and allocation(other.source) in filled
+
+    return any(is_access(other) for other in (kernel.walk() if role is None else role.operations()))
