@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 from generators.elementwise_programs import names, program, simulated, tile_operations
 
+from treadle import machine, pipelines
 from treadle.dialects.precision import has_flag
 from treadle.ir.dialects import arith
+from treadle.ir.text import parse_module
+from treadle.options import CompileOptions
+from treadle.remarks import collect_remarks
 
 ROUNDED = 1.125 * 2.0**-8
 """Half a unit of bf16, and an eighth of that for the function itself."""
@@ -104,6 +108,14 @@ def test_quotients_of_exponentials_may_use_a_reciprocal() -> None:
     assert has_flag(operations["math.exp2"], arith.FastMathFlag.APPROX_FUNC)
     plain = {op.name: op for op in tile_operations(program(["%e = math.absf %x : f32", "%y = arith.divf %x, %e : f32"]))}
     assert not has_flag(plain["arith.divf"], arith.FastMathFlag.ALLOW_RECIP)
+
+
+def test_remark_says_what_was_replaced() -> None:
+    module = parse_module(program(GELU), "test.mlir")
+    with collect_remarks() as log:
+        pipelines.lower(module, machine.target_spec("sm_90a"), CompileOptions(), until="tile")
+    (text,) = [remark.text for remark in log.remarks if remark.pass_name == "simplify-math"]
+    assert text.startswith("9 operations become 7:") and "1 math.exp2" in text and text.endswith("1 math.tanh")
 
 
 def test_leaves_f32_results_alone() -> None:

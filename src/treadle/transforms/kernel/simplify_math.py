@@ -8,19 +8,23 @@ Leaves alone: operations without `error_bits` (their results decide something), 
 
 import math as numbers
 import struct
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
+from treadle import remarks
 from treadle.analysis.needed_precision import constant_float, element_of
 from treadle.dialects import tile
 from treadle.dialects.precision import FULL, NARROW, error_bits, has_flag, set_error_bits
 from treadle.ir.core import Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin, math
+from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.ir.rewriting import InsertPoint, Pattern, PatternRewriter, rewrite_greedily
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass
+from treadle.transforms.kernel.set_precision import computes
 
 NAME = "simplify-math"
 _LOG2E = numbers.log2(numbers.e)
@@ -366,6 +370,14 @@ def patterns() -> Iterable[Pattern]:
     )
 
 
+def _operations(kernel: tile.KernelOp) -> Counter[str]:
+    return Counter(op.name for op in kernel.body.walk() if computes(op))
+
+
+def _listed(names: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in names.items()) or "none"
+
+
 @register_pass
 @dataclass(frozen=True)
 class SimplifyMathPass(KernelPass):
@@ -375,4 +387,9 @@ class SimplifyMathPass(KernelPass):
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Rewrite one kernel."""
+        before = _operations(kernel)
         rewrite_greedily(kernel, patterns())
+        after = _operations(kernel)
+        if before != after:
+            text = f"{before.total()} operations become {after.total()}: {_listed(after - before)} instead of {_listed(before - after)}"
+            remarks.emit("decision", NAME, kernel.sym_name.data, text, location_of(kernel))

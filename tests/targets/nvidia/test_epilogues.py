@@ -1,0 +1,42 @@
+"""Epilogues of role kernels in machine code: instructions for each element, and none that wait for a called function."""
+
+from collections.abc import Callable
+
+import pytest
+
+from treadle import machine, pipelines
+from treadle.bench.families import epilogue, gated
+from treadle.bench.workload import Workload
+from treadle.dialects import tile
+from treadle.ir.text import parse_module
+from treadle.options import CompileOptions
+from treadle.targets import registry
+
+ARITHMETIC = ("FADD", "FMUL", "FFMA", "FMNMX", "FSETP", "FSEL", "SEL", "MUFU", "F2FP", "PRMT", "SHF", "IMAD", "LOP3", "STSM", "LDG")
+CASES: list[tuple[Callable[[], Workload], CompileOptions, int, float]] = [
+    (
+        lambda: epilogue("a", "t", "linear_bias_gelu", 1024, 1024, 256, "bf16"),
+        CompileOptions(tile=(64, 256, 64), groups=2, ring=4),
+        256,
+        12,
+    ),
+    (lambda: epilogue("b", "t", "linear_silu_two", 1024, 1024, 256, "bf16"), CompileOptions(tile=(64, 256, 64), groups=2, ring=4), 256, 8),
+    (lambda: gated("c", "t", 1024, 1024, 256, "bf16"), CompileOptions(tile=(64, 128, 64), groups=2, ring=4), 128, 9),
+]
+
+
+@pytest.mark.parametrize(("workload", "options", "elements", "limit"), CASES, ids=["gelu", "silu", "swiglu"])
+def test_instructions_per_element(workload: Callable[[], Workload], options: CompileOptions, elements: int, limit: float) -> None:
+    """`elements`: of a result that the code of both computing groups names, of one thread each."""
+    module = parse_module(workload().text, "test.mlir")
+    pipelines.lower(module, machine.target_spec("sm_90a"), options)
+    (kernel,) = [op for op in module.body.block.ops if isinstance(op, tile.KernelOp)]
+    backend = registry.backend("sm_90a")
+    facts = backend.assemble(backend.emit(kernel)).facts
+    counts: dict[str, int] = {}
+    for name, count in facts.instructions.items():
+        counts[name.split(".")[0]] = counts.get(name.split(".")[0], 0) + count
+    assert facts.spill_bytes == 0
+    assert counts.get("CALL", 0) == 0
+    assert 2 * elements <= counts["MUFU"] <= 2 * elements + 8  # an exponential and a reciprocal; integer quotients of the tile loop
+    assert sum(counts.get(name, 0) for name in ARITHMETIC) <= limit * elements
