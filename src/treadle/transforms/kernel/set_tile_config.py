@@ -254,7 +254,9 @@ def _contraction_config(
         problem = None if why else role_problem(nest, kind, spec.instruction(types.instruction), shape, size_of_operand, spec, promoted)
         chosen = None if problem is None else role_tile(problem, spec)
         if chosen is not None:
-            tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1, options.raster or chosen.raster)
+            # The model saw the columns of one block of them only.
+            several = sum(axis.role == "n" for axis in nest.axes) > 1
+            tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1, options.raster or (8 if several else chosen.raster))
             roles = replace(chosen, late=options.late or chosen.late, cluster=max(options.cluster, chosen.cluster))
     config: dict[str, Attribute] = {
         "kind": builtin.StringAttr("contraction"),

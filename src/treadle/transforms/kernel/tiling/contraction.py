@@ -69,10 +69,16 @@ def _place(kernel: KernelBuilder, plan: ContractionPlan, counts: TileCounts, num
     index = kernel.index
     (m_axis, n_axis, _), (tile_m, tile_n, _) = plan.axes, plan.extents
     m_tiles, n_tiles = index.expression(counts.m), index.expression(counts.n)
-    *outer, plane = delinearize(index, number, [*(index.expression(c) for c in counts.along_others), index.product([m_tiles, n_tiles])])
-    for axis, place in zip(counts.others, outer, strict=True):
+    sizes = {axis: index.expression(count) for axis, count in zip(counts.others, counts.along_others, strict=True)}
+    # Columns that take several axes are one plane with the rows, for reuse in the cache.
+    columns = [axis for axis in counts.others if kernel.nest.axes[axis].role == "n"]
+    batch = [axis for axis in counts.others if axis not in columns]
+    across = index.product([*(sizes[axis] for axis in columns), n_tiles])
+    *outer, plane = delinearize(index, number, [*(sizes[axis] for axis in batch), index.product([m_tiles, across])])
+    m_place, n_place = grouped_raster(index, plane, m_tiles, across, plan.group)
+    *blocks, n_place = delinearize(index, n_place, [*(sizes[axis] for axis in columns), n_tiles])
+    for axis, place in zip([*batch, *columns], [*outer, *blocks], strict=True):
         kernel.offset[axis] = place
-    m_place, n_place = grouped_raster(index, plane, m_tiles, n_tiles, plan.group)
     for axis, extent, place in ((m_axis, tile_m * plan.groups, m_place), (n_axis, tile_n, n_place)):
         if axis != UNIT:
             kernel.offset[axis] = index.multiply(place, extent)
