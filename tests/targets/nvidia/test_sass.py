@@ -45,7 +45,7 @@ def emitted(waits: int = 1) -> EmittedKernel:
 
 
 def judge(sass: str, waits: int = 1) -> None:
-    audit(emitted(waits), RESOURCES, (), instruction_counts(sass), sass)
+    audit(emitted(waits), RESOURCES, (), instruction_counts(sass), parse(sass))
 
 
 def test_good_code_passes() -> None:
@@ -105,7 +105,7 @@ def test_remarks_about_a_line_name_the_operation() -> None:
     ptx = "x\n\t.loc\t1 2 0\n wgmma\n\t.loc\t1 3 0\n wait"
     for remark, words in (("(C7514) something in line 3", "tile.contract"), ("(C7519) warpgroup.arrive in around line 5", "sync.wait")):
         with pytest.raises(InternalError, match=words):
-            audit(emitted(), RESOURCES, (remark,), {"HGMMA": 2}, code(), ptx)
+            audit(emitted(), RESOURCES, (remark,), {"HGMMA": 2}, parse(code()), ptx)
     spilled = replace(RESOURCES, spill_store_bytes=8)
     with pytest.raises(InternalError, match=r"8 bytes stored.*\(from sync.wait\)"):
-        audit(emitted(), spilled, (), {"HGMMA": 2}, code(behind="STL [R1], R2"))
+        audit(emitted(), spilled, (), {"HGMMA": 2}, parse(code(behind="STL [R1], R2")))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import pytest
+from targets.nvidia.reading import check_words
 from targets.result_programs import added_product, group_turns, matrix_stores, store_ring, two_products
 from targets.schedule_programs import (
     BF16,
@@ -78,6 +79,12 @@ def compiled(name: str) -> CompiledKernel:
 @lru_cache(maxsize=32)
 def sass(name: str) -> str:
     return disassemble_cubin(compiled(name).binary, lines=True)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_bits_and_text_agree(name: str) -> None:
+    kernel = compiled(name)
+    check_words(kernel.binary, kernel.symbol)
 
 
 @pytest.mark.parametrize("name", sorted(COUNTS))

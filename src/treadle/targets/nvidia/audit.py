@@ -4,10 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from treadle.codegen.toolchain import KernelResources
+from treadle.codegen.toolchain import KernelResources, disassemble_cubin
 from treadle.errors import InternalError
 from treadle.targets.interface import EmittedKernel
-from treadle.targets.nvidia.sass import MATRIX, Instruction, parse, slow_in_loops, touched_accumulators
+from treadle.targets.nvidia.sass import MATRIX, Code, parse, slow_in_loops, touched_accumulators
+from treadle.targets.nvidia.sass_words import decode
 
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)")
 
@@ -17,10 +18,10 @@ def instruction_counts(sass: str) -> dict[str, int]:
     return dict(Counter(_INSTRUCTION.findall(sass)))
 
 
-def _origin(emitted: EmittedKernel, place: Instruction | int | None) -> str:
+def _origin(emitted: EmittedKernel, place: Code | int | None) -> str:
     """The operation that an instruction, or a line of the line table, comes from, as words."""
     sources = emitted.expected.sources
-    line = place.line if isinstance(place, Instruction) else place or 0
+    line = place if isinstance(place, int) else 0 if place is None else place.line
     return f" (from {sources[line - 1]})" if 0 < line <= len(sources) else ""
 
 
@@ -33,12 +34,32 @@ def _line_of_remark(remark: str, ptx: str) -> int:
     return int(named[-1]) if named else 0
 
 
+def audited_counts(emitted: EmittedKernel, resources: KernelResources, warnings: tuple[str, ...], cubin: bytes, ptx: str) -> dict[str, int]:
+    """How often each mnemonic stands in a kernel's machine code, which is right; raises as `audit` does.
+
+    The code is read from its bits. Where they are not all known here, or something seems wrong, nvdisasm has the last word.
+    """
+    words = decode(cubin, emitted.symbol)
+    if words is not None:
+        counts = dict(Counter(word.mnemonic for word in words))
+        try:
+            audit(emitted, resources, warnings, counts, words, ptx)
+        except InternalError:  # the disassembly knows the operations' lines, and exactly which registers are touched
+            pass
+        else:
+            return counts
+    sass = disassemble_cubin(cubin, lines=True)
+    counts = instruction_counts(sass)
+    audit(emitted, resources, warnings, counts, parse(sass), ptx)
+    return counts
+
+
 def audit(
     emitted: EmittedKernel,
     resources: KernelResources,
     warnings: tuple[str, ...],
     counts: dict[str, int],
-    sass: str = "",
+    code: Sequence[Code] = (),
     ptx: str = "",
 ) -> None:
     """Raise InternalError, naming the kernel and where it can the operation, for:
@@ -47,7 +68,6 @@ def audit(
     of the IR, accumulators touched in flight, and slow instructions within groups of a main loop.
     """
     name, expected = emitted.symbol, emitted.expected
-    code = parse(sass)
     bad = [line for line in warnings if re.search(r"C75\d\d|Potential Performance Loss", line)]
     if bad:
         line = _line_of_remark(bad[0], ptx) or next((one.line for one in code if one.is_matrix), 0)
@@ -71,7 +91,7 @@ def audit(
         raise InternalError(f"kernel {name}: {one.mnemonic} among the matrix instructions of a main loop{_origin(emitted, one)}")
 
 
-def _audit_counts(emitted: EmittedKernel, code: Sequence[Instruction], counts: dict[str, int]) -> None:
+def _audit_counts(emitted: EmittedKernel, code: Sequence[Code], counts: dict[str, int]) -> None:
     """Nothing is missing, and waits for matrix instructions are as many as in the schedule.
 
     ptxas may copy a loop body (peeling, unrolling), never drop a part of one that may run; what can be seen never to run is not emitted.

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from treadle.codegen.toolchain import assemble_ptx, disassemble_cubin
+from treadle.codegen.toolchain import assemble_ptx
 from treadle.codegen.worker import emit_assembly
 from treadle.dialects.tile import KernelOp
 from treadle.errors import InternalError
 from treadle.machine import TargetSpec
 from treadle.targets.interface import CompiledKernel, EmittedKernel, IndexParam, KernelFacts, Param, TensorMapParam
-from treadle.targets.nvidia.audit import audit, instruction_counts
+from treadle.targets.nvidia.audit import audited_counts
 from treadle.targets.nvidia.hooks import NvidiaHooks
 from treadle.targets.simt.kernel import emit_kernel
 
@@ -46,9 +46,7 @@ class NvidiaBackend:
         resources = next((k for k in done.kernels if k.name == emitted.symbol), None)
         if resources is None:
             raise InternalError(f"ptxas reports nothing about kernel {emitted.symbol}:\n{done.log}")
-        sass = disassemble_cubin(done.cubin, lines=True)
-        counts = instruction_counts(sass)
-        audit(emitted, resources, done.warnings, counts, sass, ptx)
+        counts = audited_counts(emitted, resources, done.warnings, done.cubin, ptx)
         offsets, size = param_offsets(emitted.params)
         facts = KernelFacts(
             registers=resources.registers,

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol, TypeVar
 
 _LINE = re.compile(r'//## File "[^"]*", line (\d+)')
 _LABEL = re.compile(r"^(\.L_x_\d+):")
@@ -71,6 +72,39 @@ class Instruction:
         return found
 
 
+class Code(Protocol):
+    """What the data flow asks of an instruction: `Instruction` read from a disassembly, `sass_words.Word` from the bits."""
+
+    @property
+    def mnemonic(self) -> str: ...
+    @property
+    def suffix(self) -> str: ...
+    @property
+    def operands(self) -> str: ...
+    @property
+    def is_predicated(self) -> bool: ...
+    @property
+    def line(self) -> int: ...
+    @property
+    def target(self) -> int | None: ...
+    @property
+    def is_matrix(self) -> bool: ...
+    @property
+    def closes_group(self) -> bool: ...
+    @property
+    def pending(self) -> int | None: ...
+    def accumulator(self) -> range:
+        """The registers that a matrix instruction writes."""
+        ...
+
+    def registers(self) -> set[int]:
+        """The vector registers it touches, or a superset."""
+        ...
+
+
+Reading = TypeVar("Reading", bound=Code)
+
+
 def parse(sass: str) -> list[Instruction]:
     """The instructions of the one kernel in a disassembly, in order."""
     labels: dict[str, int] = {}
@@ -93,7 +127,7 @@ def parse(sass: str) -> list[Instruction]:
     return made
 
 
-def _successors(code: Sequence[Instruction], at: int) -> Iterator[int]:
+def _successors(code: Sequence[Code], at: int) -> Iterator[int]:
     one = code[at]
     if one.target is not None:
         yield one.target
@@ -103,7 +137,7 @@ def _successors(code: Sequence[Instruction], at: int) -> Iterator[int]:
         yield at + 1
 
 
-def _after(one: Instruction, ages: Ages) -> Ages:
+def _after(one: Code, ages: Ages) -> Ages:
     if one.is_matrix:
         ages = {**ages, one.accumulator(): OPEN}
         return {r: age + 1 for r, age in ages.items()} if one.closes_group else ages
@@ -111,7 +145,7 @@ def _after(one: Instruction, ages: Ages) -> Ages:
     return ages if pending is None else {r: age for r, age in ages.items() if age < pending}
 
 
-def in_flight(code: Sequence[Instruction]) -> list[Ages]:
+def in_flight(code: Sequence[Code]) -> list[Ages]:
     """Before each instruction: the accumulators being written, with the number of groups closed since (-1: their group is open)."""
     states: list[Ages | None] = [None] * len(code)
     todo = [0] if code else []
@@ -131,9 +165,9 @@ def in_flight(code: Sequence[Instruction]) -> list[Ages]:
     return [state or {} for state in states]
 
 
-def touched_accumulators(code: Sequence[Instruction]) -> list[Instruction]:
+def touched_accumulators(code: Sequence[Reading]) -> list[Reading]:
     """Instructions that name a register of an accumulator in flight, matrix instructions and waits apart."""
-    found: list[Instruction] = []
+    found: list[Reading] = []
     for one, ages in zip(code, in_flight(code), strict=True):
         if ages and not one.is_matrix and one.pending is None:
             named = one.registers()
@@ -142,7 +176,7 @@ def touched_accumulators(code: Sequence[Instruction]) -> list[Instruction]:
     return found
 
 
-def _reaches(code: Sequence[Instruction], first: int, last: int) -> bool:
+def _reaches(code: Sequence[Code], first: int, last: int) -> bool:
     """Whether a path leads from `first` to `last` without leaving what stands between them."""
     seen, todo = {first}, [first]
     while todo:
@@ -155,7 +189,7 @@ def _reaches(code: Sequence[Instruction], first: int, last: int) -> bool:
     return False
 
 
-def loops(code: Sequence[Instruction]) -> list[tuple[int, int]]:
+def loops(code: Sequence[Code]) -> list[tuple[int, int]]:
     """`(first, last)` instruction of each loop with matrix instructions that holds no smaller such loop."""
     spans = [(one.target, at) for at, one in enumerate(code) if one.target is not None and one.target <= at]
     spans = [span for span in spans if any(one.is_matrix for one in code[span[0] : span[1] + 1])]
@@ -164,11 +198,11 @@ def loops(code: Sequence[Instruction]) -> list[tuple[int, int]]:
     return [span for span in spans if not any(other != span and span[0] <= other[0] and other[1] <= span[1] for other in spans)]
 
 
-def slow_in_loops(code: Sequence[Instruction]) -> list[Instruction]:
+def slow_in_loops(code: Sequence[Reading]) -> list[Reading]:
     """What slows a main loop down: moves from vector to uniform registers within a group of matrix instructions, and fences of memory
     beyond the workgroup between any two of the loop's matrix instructions.
     """
-    found: list[Instruction] = []
+    found: list[Reading] = []
     for first, last in loops(code):
         where = [at for at in range(first, last + 1) if code[at].is_matrix]
         for before, after in pairwise(where):

@@ -1,0 +1,253 @@
+"""Reading sm_90 machine code where it lies: what the audit asks about each instruction, from its 128 bits.
+
+nvdisasm takes a third of a second to start; this takes milliseconds. It knows the operation codes in `_CODES` (found by comparing cubins
+with nvdisasm's text, as the tests do again) and answers None for a kernel with any other, which is then disassembled. The registers of an
+instruction are a superset of those it touches: whoever is to act on a finding must look at the disassembly.
+
+An instruction is two little-endian words: operation code in bits 0-11 (9-11 say what the second operand is), guard in 12-15, register
+operands in the bytes at 16, 24, 32 and 64, scheduling from 105.
+"""
+
+import struct
+from typing import Final
+
+from treadle.targets.nvidia.sass import MATRIX
+
+_CODES: Final = {
+    "BAR": (0xB1D,),
+    "BRA": (0x947,),
+    "BSSY": (0x945,),
+    "BSYNC": (0x941,),
+    "CALL": (0x944,),
+    "CCTL": (0x98F,),
+    "CS2R": (0x805,),
+    "DEPBAR": (0x91A,),
+    "ELECT": (0x82F,),
+    "EXIT": (0x94D,),
+    "F2FP": (0x23E,),
+    "F2I": (0x305,),
+    "FADD": (0x221, 0x421),
+    "FCHK": (0x302,),
+    "FENCE": (0x3C6,),
+    "FFMA": (0x223, 0x423, 0x823),
+    "FMNMX": (0x209, 0x809),
+    "FMUL": (0x220, 0x820),
+    "FSEL": (0x208, 0x808),
+    "FSETP": (0x20B, 0x80B),
+    "HGMMA": (0x9F0,),
+    "HFMA2": (0x435,),
+    "I2F": (0x306, 0xD06),
+    "IADD3": (0x210, 0x810, 0xC10),
+    "IMAD": (0x224, 0x227, 0x424, 0x824, 0x825, 0xC27, 0xE24),
+    "ISETP": (0x20C, 0x80C, 0xC0C),
+    "LDC": (0xB82,),
+    "LDG": (0x981,),
+    "LDS": (0x984,),
+    "LEA": (0x211, 0x811, 0xC11),
+    "LOP3": (0x212, 0x812),
+    "MEMBAR": (0x992,),
+    "MOV": (0x202, 0x802, 0xC02),
+    "MUFU": (0x308, 0x908),
+    "NOP": (0x918,),
+    "PLOP3": (0x81C,),
+    "PRMT": (0x816,),
+    "QGMMA": (0x9F3,),
+    "R2UR": (0x2CA,),
+    "RET": (0x950,),
+    "S2R": (0x919,),
+    "S2UR": (0x9C3,),
+    "SEL": (0x207, 0x807),
+    "SGXT": (0x81A,),
+    "SHF": (0x219, 0x819),
+    "SHFL": (0x589, 0xF89),
+    "STG": (0x986,),
+    "STS": (0x388, 0x988),
+    "STSM": (0x844,),
+    "SYNCS": (0x5A7, 0x5B2, 0x9A7),
+    "UIADD3": (0x290, 0x890),
+    "UIMAD": (0x2A4, 0x2A5, 0x4A4, 0x8A4, 0x8A5),
+    "UISETP": (0x28C, 0x88C),
+    "ULDC": (0xAB9,),
+    "ULEA": (0x291, 0x891),
+    "ULOP3": (0x292, 0x892),
+    "UMOV": (0x882, 0xC82),
+    "USEL": (0x287, 0x887),
+    "USETMAXREG": (0x9C8,),
+    "USHF": (0x899,),
+    "UTMACCTL": (0x9B9,),
+    "UTMACMDFLUSH": (0x9B7,),
+    "UTMALDG": (0x5B4,),
+    "UTMASTG": (0x3B5,),
+    "VIADD": (0x836, 0xC36),
+    "VIADDMNMX": (0x446,),
+    "VOTEU": (0x886,),
+    "WARPGROUP": (0x9C5,),
+}
+_MNEMONICS: Final = {code: mnemonic for mnemonic, codes in _CODES.items() for code in codes}
+_NO_VECTOR_REGISTERS: Final = frozenset(
+    (
+        "BAR",
+        "BRA",
+        "BSSY",
+        "BSYNC",
+        "CALL",
+        "DEPBAR",
+        "ELECT",
+        "EXIT",
+        "FENCE",
+        "MEMBAR",
+        "NOP",
+        "PLOP3",
+        "S2UR",
+        "USETMAXREG",
+        "VOTEU",
+        "WARPGROUP",
+        "UIADD3",
+        "UIMAD",
+        "UISETP",
+        "ULDC",
+        "ULEA",
+        "ULOP3",
+        "UMOV",
+        "USEL",
+        "USHF",
+        "UTMACCTL",
+        "UTMACMDFLUSH",
+        "UTMALDG",
+        "UTMASTG",
+    )
+)
+_FOUR_REGISTERS: Final = frozenset(("CCTL", "LDC", "LDG", "LDS", "STG", "STS", "STSM", "SYNCS"))
+_TWO_REGISTERS: Final = frozenset((0x825, 0xC27, 0x227, 0x805, 0x305, 0x306, 0xD06, 0x308, 0x908))
+_ARITHMETIC: Final = frozenset(
+    (
+        "FADD",
+        "FFMA",
+        "FMNMX",
+        "FMUL",
+        "FSEL",
+        "FSETP",
+        "HFMA2",
+        "I2F",
+        "IADD3",
+        "IMAD",
+        "ISETP",
+        "LEA",
+        "LOP3",
+        "MOV",
+        "MUFU",
+        "PRMT",
+        "SEL",
+        "SGXT",
+        "SHF",
+        "VIADD",
+        "VIADDMNMX",
+    )
+)
+"""The byte at 32 names a register of these only where bits 9-11 are 1; else it belongs to a constant or a uniform register."""
+_ZERO_REGISTER: Final = 0xFF
+_BELOW_SCHEDULING: Final = (1 << 41) - 1
+_CTA_MEMBAR: Final = 0x8000
+_ALWAYS: Final = 7
+
+
+class Unknown(Exception):
+    """An encoding that is not known here."""
+
+
+class Word:
+    """One instruction, with the questions of `sass.Instruction`. `target`: index of the instruction a branch goes to."""
+
+    __slots__ = ("high", "is_predicated", "line", "low", "mnemonic", "target")
+
+    def __init__(self, index: int, low: int, high: int) -> None:
+        mnemonic = _MNEMONICS.get(low & 0xFFF)
+        if mnemonic is None:
+            raise Unknown(f"operation code {low & 0xFFF:#x}")
+        self.low, self.high, self.mnemonic, self.line = low, high & _BELOW_SCHEDULING, mnemonic, 0
+        self.is_predicated = low >> 12 & 15 != _ALWAYS
+        self.target: int | None = None
+        if mnemonic == "BRA":
+            # Forms with a predicate operand or a vote differ from the plain one above the 48 bits of the distance.
+            self.is_predicated = self.is_predicated or self.high >> 18 != 0x3800000 >> 18
+            distance = (low >> 34 | (high & 0x3FFFF) << 30) << 8 | low >> 16 & 0xFF
+            self.target = index + 1 + (distance - (1 << 56) * (distance >> 55)) // 4
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is a warpgroup matrix instruction."""
+        return self.mnemonic in MATRIX
+
+    @property
+    def closes_group(self) -> bool:
+        """Whether a commit stands behind this matrix instruction."""
+        if self.mnemonic not in MATRIX:
+            return False
+        number = self.high >> 20 & 7
+        if number not in (0, _ALWAYS):
+            raise Unknown(f"scoreboard {number} of a matrix instruction")
+        return number == 0
+
+    @property
+    def pending(self) -> int | None:
+        """The groups that a wait for matrix instructions leaves pending; None for other instructions."""
+        if self.mnemonic != "WARPGROUP" or self.high == 0:
+            return None
+        if self.high & ~0xFF00 != 0x10000 or self.low != 0x8000_0000_79C5:
+            raise Unknown("a wait for matrix instructions in another form")
+        return self.high >> 8 & 0xFF
+
+    @property
+    def suffix(self) -> str:
+        """`.CTA` for a fence within the workgroup; nothing else is read."""
+        return ".CTA" if self.mnemonic == "MEMBAR" and self.high == _CTA_MEMBAR else ""
+
+    @property
+    def operands(self) -> str:
+        """What there is to say of them."""
+        return f" of {self.high:#x}_{self.low:016x}"
+
+    def accumulator(self) -> range:
+        """The registers that a matrix instruction writes: half as many as it has columns (sums are 32 bits wide)."""
+        start = self.low >> 16 & 0xFF
+        return range(start, start + 4 * ((self.low >> 53 & 31) + 1))
+
+    def registers(self) -> set[int]:
+        """The vector registers it may touch."""
+        if self.mnemonic in _NO_VECTOR_REGISTERS:
+            return set()
+        low, code = self.low, self.low & 0xFFF
+        starts = [low >> 16 & 0xFF, low >> 24 & 0xFF, self.high & 0xFF]
+        if self.mnemonic not in _ARITHMETIC or code >> 9 == 1:
+            starts.append(low >> 32 & 0xFF)
+        width = 4 if self.mnemonic in _FOUR_REGISTERS else 2 if code in _TWO_REGISTERS else 1
+        return {start + i for start in starts if start != _ZERO_REGISTER for i in range(width)}
+
+
+def decode(cubin: bytes, symbol: str) -> list[Word] | None:
+    """The instructions of a kernel, in order; None where not all of them are known here."""
+    code = _section(cubin, f".text.{symbol}".encode())
+    if code is None or len(code) % 16:
+        return None
+    try:
+        words = [Word(index, low, high) for index, (low, high) in enumerate(struct.iter_unpack("<QQ", code))]
+        for word in words:  # whether what is asked later can be answered
+            _ = word.closes_group, word.pending
+    except Unknown:
+        return None
+    return words if all(word.target is None or 0 <= word.target < len(words) for word in words) else None
+
+
+def _section(elf: bytes, name: bytes) -> bytes | None:
+    """The contents of the section of an ELF file, 64 bits, little-endian."""
+    if elf[:6] != b"\x7fELF\x02\x01":
+        return None
+    (table,) = struct.unpack_from("<Q", elf, 40)
+    size, count, names = struct.unpack_from("<HHH", elf, 58)
+    rows = [struct.unpack_from("<IIQQQQ", elf, table + i * size) for i in range(count)]
+    strings = elf[rows[names][4] : rows[names][4] + rows[names][5]]
+    return next((elf[row[4] : row[4] + row[5]] for row in rows if _text(strings, row[0]) == name), None)
+
+
+def _text(strings: bytes, start: int) -> bytes:
+    return strings[start : strings.index(b"\0", start)]
