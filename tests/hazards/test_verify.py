@@ -55,6 +55,30 @@ def test_faults_are_caught(schedule: Schedule) -> None:
     assert len(needed) + len(removed) == sum(1 for _ in sync_ops(kernel))
 
 
+PHASE_MENDS = {
+    ("tma_unpipelined", "sync.mbarrier_expect"): "add sync.mbarrier_expect of 16384 bytes before tile.copy",
+    ("tma_unpipelined", "sync.wait_phase"): "add sync.wait_phase of %full, parity %parity, before tile.contract",
+    ("two_consumers", "sync.mbarrier_expect"): "add sync.mbarrier_expect of 24576 bytes before tile.copy",
+    ("two_consumers", "sync.arrive"): "add sync.arrive at sync.mbarrier_alloc",
+    ("tma_ring_3_2", "sync.wait_phase"): "add sync.wait_phase of %full, parity %parity, before tile.contract",
+    ("cluster_shared_operand", "sync.mbarrier_expect"): "add sync.mbarrier_expect of 16384 bytes before tile.copy",
+    ("cluster_shared_operand", "sync.arrive"): "(%empty) after sync.wait",
+    ("cluster_shared_operand", "sync.cluster_barrier"): "add sync.cluster_barrier",
+    ("nested", "sync.wait_phase"): "add sync.wait_phase",
+    ("dynamic_consumer", "sync.wait_phase"): "add sync.wait_phase",
+}
+
+
+@pytest.mark.parametrize(("name", "removed"), PHASE_MENDS)
+def test_mends_of_phases(name: str, removed: str) -> None:
+    """Whatever is taken away is proposed again, and nothing is left to object to then."""
+    kernel = kernel_of(PROGRAMS[name].text, name)
+    walked = list(kernel.walk())
+    mends = [explained_findings(f.kernel)[0].mend for f in faults(kernel, ("remove",)) if walked[f.index].name == removed]
+    assert mends
+    assert all(PHASE_MENDS[name, removed] in mend and "another fault" not in mend for mend in mends), mends
+
+
 def test_mends_of_the_known_races() -> None:
     """What is proposed does mend (it was verified), and is what a person would have done."""
     proposed = {name: explained_findings(kernel_of(s.text, name))[0].mend for name, s in RACES.items()}

@@ -1,11 +1,12 @@
 """The accesses that later ones have to be held against, and what has been written."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from treadle.verify.clocks import Agent, Clock, Record, reached
 from treadle.verify.events import Access, Event
 from treadle.verify.geometry import Geometry, Home
-from treadle.verify.regions import Buffer
+from treadle.verify.regions import Buffer, Region
 from treadle.verify.written import Written
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ class Memory:
     def __init__(self, geometry: Geometry, name: str = "") -> None:
         self.geometry, self.name = geometry, name
         self.overlaps = geometry.overlaps
-        self.records: dict[Home, list[Record]] = {}
+        self._records: dict[Home, dict[Region, list[Record]]] = {}
         self.written = Written(geometry)
 
     # --- checks
@@ -27,15 +28,11 @@ class Memory:
         """Report everything the access is not ordered after."""
         region = access.region
         for home in self.geometry.neighbours(region.buffer):
-            for record in self.records.get(home, ()):
-                if not (access.is_write or record.access.is_write) or not self.overlaps(record.access.region, region):
-                    continue
-                if record.agent is not agent and not self.geometry.parts_meet(record.agent, record.access, agent, access):
-                    continue
-                if not is_ordered(record, agent, access):
-                    self._report_race(engine, record, agent, event, access)
-                elif access.is_async and needs_fence(record.access) and not is_fenced(engine, record, agent.clock):
-                    self._report_fence(engine, record, agent, event, access)
+            for other, records in self._records.get(home, {}).items():
+                if records and self.overlaps(other, region):
+                    for record in records:
+                        if access.is_write or record.access.is_write:
+                            self._compare(engine, record, agent, event, access)
         if isinstance(region.buffer, Buffer) and not access.is_write and not self.written.holds(agent, access):
             place = engine.place(agent, event)
             engine.report(
@@ -47,6 +44,14 @@ class Memory:
                 missing="a write of these bytes before the read",
                 steps=(place.describe() + ": reads what is not there",),
             )
+
+    def _compare(self, engine: "Engine", record: Record, agent: Agent, event: Event, access: Access) -> None:
+        if record.agent is not agent and not self.geometry.parts_meet(record.agent, record.access, agent, access):
+            return
+        if not is_ordered(record, agent, access):
+            self._report_race(engine, record, agent, event, access)
+        elif access.is_async and needs_fence(record.access) and not is_fenced(engine, record, agent.clock):
+            self._report_fence(engine, record, agent, event, access)
 
     def _report_race(self, engine: "Engine", record: Record, agent: Agent, event: Event, access: Access) -> None:
         first, second = engine.place(record.agent, record.event, record.iteration), engine.place(agent, event)
@@ -96,22 +101,24 @@ class Memory:
         """Keep an access; those that it makes superfluous go."""
         access = record.access
         region = access.region
-        old = self.records.get(region.buffer)
-        if old:
-            within = self.overlaps.within
-            kept = [r for r in old if not (within(r.access.region, region) and _is_superseded(r, record))]
-            kept.append(record)
-            self.records[region.buffer] = kept
-        else:
-            self.records[region.buffer] = [record]
+        regions = self._records.setdefault(region.buffer, {})
+        for other, records in regions.items():
+            if records and self.overlaps.within(other, region):
+                regions[other] = [r for r in records if not _is_superseded(r, record)]
+        regions.setdefault(region, []).append(record)
         if access.is_write and isinstance(region.buffer, Buffer):
             self.written.note(record.agent, access)
 
     def forget_ordered(self, engine: "Engine", clocks: list[Clock]) -> None:
         """Drop what everybody knows to be over."""
-        for home, records in self.records.items():
-            if records:
-                self.records[home] = [r for r in records if not self._is_over(engine, r, clocks)]
+        for regions in self._records.values():
+            for region, records in regions.items():
+                if records:
+                    regions[region] = [r for r in records if not self._is_over(engine, r, clocks)]
+
+    def records(self) -> Iterator[Record]:
+        """All that are kept."""
+        return (record for regions in self._records.values() for records in regions.values() for record in records)
 
     def _is_over(self, engine: "Engine", record: Record, clocks: list[Clock]) -> bool:
         component, value = record.component, record.value
@@ -126,10 +133,11 @@ class Memory:
         """Asynchronous accesses to shared memory that are not known to be over."""
         return [
             r
-            for home, records in self.records.items()
-            if isinstance(home, Buffer)
-            for r in records
-            if r.access.queue and not r.access.in_local_order and not reached(known, r.component, r.value)
+            for r in self.records()
+            if isinstance(r.access.region.buffer, Buffer)
+            and r.access.queue
+            and not r.access.in_local_order
+            and not reached(known, r.component, r.value)
         ]
 
 

@@ -1,8 +1,8 @@
 """The smallest change that mends a fault, found by trying: each candidate is made on a clone and verified, cheapest first.
 
 Candidates: another count on a wait that is there, a fence, a flushing barrier for a bare one, another place for a wait, barrier or
-arrival, a new wait, a new barrier, both, as many bytes as are copied, one slot more. A change that makes the kernel right wins; failing
-that, one after which this fault is gone.
+arrival, an expect, arrival or wait for a phase (`phase_mends.py`), a new wait, a new barrier, both, as many bytes as are copied, one slot
+more. A change that makes the kernel right wins; failing that, one after which this fault is gone.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,9 +19,9 @@ from treadle.machine import TargetSpec
 from treadle.verify.check import verify_kernel
 from treadle.verify.faults import changed, faults, flip_parity, matters, set_pending
 from treadle.verify.findings import Finding
-from treadle.verify.regions import element_bytes
+from treadle.verify.phase_mends import announced_bytes, proposals
 
-MAX_TRIES = 60
+MAX_TRIES = 120
 MAX_SECONDS = 2.0
 MAX_PLACES = 10
 PAIR_BARRIER_ID = 15
@@ -102,6 +102,10 @@ def _candidates(kernel: tile.KernelOp, finding: Finding) -> Iterator[Mend]:
         if isinstance(op, sync.NamedBarrierOp) and op.arrive is not None:
             yield made(f"wait at {_name(op)} instead of arriving only", index, _waiting)
     yield from _moved(kernel, ops, [i for i in (first, second) if i is not None])
+    for proposal in proposals(kernel, ops, finding.rule, first, second):
+        clone = kernel.clone()
+        proposal.change(list(clone.walk()))
+        yield Mend(proposal.text, clone)
     if queue:
         wait = f'sync.wait "{queue}" pending 0'
         yield made(f"add {wait} before {_name(ops[second])}", second, _insert(lambda: [sync.WaitOp(queue, 0)]))
@@ -196,11 +200,7 @@ def _announced(kernel: tile.KernelOp, ops: list[Operation]) -> Iterator[Mend]:
         if not isinstance(op, sync.MbarrierExpectOp):
             continue
         copies = [use.operation for use in op.barrier.uses if isinstance(use.operation, tile.CopyOp)]
-        total = sum(
-            tile.shared_layout_of(c.destination).size * element_bytes(tile.memref_type(c.destination).element_type)
-            for c in copies
-            if c.parent is op.parent
-        )
+        total = announced_bytes(kernel, [copy for copy in copies if copy.parent is op.parent])
         if total and total != op.byte_count.value.data:
             text = f"announce {total} bytes at {_name(op)}"
 

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from treadle.dialects import tile
 from treadle.errors import InternalError
@@ -15,6 +13,10 @@ from treadle.ir.dialects import builtin
 from treadle.layout.bits import Span, pack
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Box = tuple[tuple[int, int], ...]
 """First and last (exclusive) element along every dimension of the whole buffer, slots included."""
@@ -149,6 +151,8 @@ class Overlaps:
         """The bytes of a region of shared memory, one bit each."""
         mask = self._bytes.get(region)
         if mask is None:
+            import numpy as np  # its import takes longer than most proofs, which do not need it
+
             buffer = region.buffer
             if not isinstance(buffer, Buffer):
                 raise InternalError("bytes of a global array")
@@ -195,16 +199,20 @@ class Owners:
         first, last = max(a.first or 0, b.first or 0), min((a.first or 0) + a.size, (b.first or 0) + b.size)
         if first >= last:
             return False
+        import numpy as np
+
         ours = self._of(one, a, part.layout, writes)[first - (a.first or 0) : last - (a.first or 0)]
         theirs = self._of(other, b, other_part.layout, other_writes)[first - (b.first or 0) : last - (b.first or 0)]
         is_one_warp = (ours == theirs) & (ours & (ours - np.uint64(1)) == 0)
         return bool(np.any((ours != 0) & (theirs != 0) & ~is_one_warp))
 
-    def _of(self, region: Region, buffer: Buffer, layout: TileLayout, writes: bool) -> NDArray[np.uint64]:
+    def _of(self, region: Region, buffer: Buffer, layout: TileLayout, writes: bool) -> "NDArray[np.uint64]":
         """For each byte of the buffer a set of warps, one bit each."""
         key = (region, layout, writes)
         found = self._owners.get(key)
         if found is None:
+            import numpy as np
+
             corner = np.array([first for first, _ in region.box], dtype=np.int64)
             elements = np.zeros(buffer.layout.size, dtype=np.uint64)
             held = layout.coordinate_array().reshape(layout.num_warps, -1, layout.rank)

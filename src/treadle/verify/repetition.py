@@ -7,50 +7,33 @@ such rounds as all of them have left are left out at once. Rounds of the remaind
 States are taken whenever the first strand that still repeats a stretch begins it again.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
 
 from treadle.verify.clocks import Agent, Clock
 from treadle.verify.events import LoopNode
-from treadle.verify.memory import fence_token
+from treadle.verify.memory import fence_token, needs_fence
 
 if TYPE_CHECKING:
     from treadle.verify.engine import Engine
 
 State = tuple[object, ...]
 MAX_STATES = 512
-NEVER = 1 << 40
 
 
 class _Knowledge:
-    """What a number of clocks know of tokens, all tokens at once."""
+    """What a number of clocks know of tokens."""
 
     def __init__(self, clocks: list[Clock], size: int) -> None:
-        self.values = np.array([clock + [0] * (size - len(clock)) for clock in clocks], dtype=np.int64)
-        self.components: list[int] = []
-        self.times: list[int] = []
+        self._columns = list(zip(*(clock + [0] * (size - len(clock)) for clock in clocks), strict=True))
 
-    def ask(self, component: int, value: int) -> int:
-        """Note a question; its number."""
-        self.components.append(component)
-        self.times.append(value)
-        return len(self.times) - 1
+    def of(self, component: int, value: int) -> tuple[bool, ...]:
+        """Which clocks know a token."""
+        return tuple([known >= value for known in self._columns[component]])
 
-    def answers(self) -> list[bytes]:
-        """For each question which clocks know the token."""
-        if not self.times:
-            return []
-        known = self.values[:, self.components] >= np.array(self.times)
-        packed: NDArray[np.uint8] = np.packbits(known.T, axis=1)
-        return [row.tobytes() for row in packed]
-
-    def lags(self, component: int, now: list[int]) -> list[bytes]:
-        """How far the clocks are behind `now` in as many components, large ones by their parity."""
-        lag = np.array(now)[None, :] - self.values[:, component : component + len(now)]
-        lag = np.where(lag < 4, lag, 4 + lag % 2).astype(np.int8)
-        return [row.tobytes() for row in lag.T]
+    def lags(self, component: int, now: int) -> tuple[int, ...]:
+        """How far the clocks are behind `now` in a component, large distances by their parity."""
+        return tuple([lag if (lag := now - known) < 4 else 4 + lag % 2 for known in self._columns[component]])
 
 
 class Repetitions:
@@ -112,52 +95,43 @@ class Repetitions:
         clocks += [meeting.clock for meeting in barriers.named.values()]
         knowledge = _Knowledge(clocks, components.size)
         found: list[object] = [agent.state(barriers, self.oldest) for agent in agents]
-        waits: list[tuple[int, int, int, int]] = []
         for at, phases in enumerate(barriers.phases):
             parts = tuple(sorted([(key, len(value)) for key, value in phases.parts.items() if value]))
-            waits += [
-                (at, waiter.number, count - phases.completed, knowledge.ask(waiter.number, time))
+            waits = [
+                (waiter.number, count - phases.completed, knowledge.of(waiter.number, time))
                 for count, waiting in phases.waiters.items()
                 for waiter, time, _ in waiting
             ]
             found.append((phases.completed & 1, phases.arrived, phases.announced, phases.delivered, len(phases.completions), parts))
-        completed = [phases.completed for phases in barriers.phases]
-        if completed:
-            found += knowledge.lags(components.mbarrier, completed)
-            found += knowledge.lags(components.passed, completed) if components.passed != components.mbarrier else []
+            found += [tuple(sorted(waits)), knowledge.lags(components.mbarrier + at, phases.completed)]
+            if components.passed != components.mbarrier:
+                found.append(knowledge.lags(components.passed + at, phases.completed))
         for (rank, name), meeting in barriers.named.items():
             found.append((rank, name, meeting.warps, meeting.needed, tuple([a.number for a in meeting.came])))
-            found += knowledge.lags(components.meeting(rank, name), [meeting.over])
-        rows = self._records(knowledge)
-        answers = knowledge.answers()
-        found.append(tuple(sorted([(*wait[:3], answers[wait[3]]) for wait in waits])))
-        found.append(tuple(sorted([(*row[:-2], answers[row[-2]], answers[row[-1]]) for row in rows])))
+            found.append(knowledge.lags(components.meeting(rank, name), meeting.over))
+        found.append(tuple(sorted(self._records(knowledge))))
         found += [workgroup.memory.written.state() for workgroup in engine.workgroups]
         return tuple(found)
 
-    def _records(self, knowledge: _Knowledge) -> list[tuple[int, int, int, int, int, int, int]]:
-        """Every access in flight or to be ordered after: whose it is, its age, the questions who knows of it and of its fence."""
+    def _records(self, knowledge: _Knowledge) -> Iterator[tuple[object, ...]]:
+        """Every access in flight or to be ordered after: whose it is, its age, who knows of it and of its fence."""
         engine, oldest, base = self.engine, self.oldest, self.engine.components.mbarrier
-        rows: list[tuple[int, int, int, int, int, int, int]] = []
         for workgroup in engine.workgroups:
-            for records in workgroup.memory.records.values():
-                for record in records:
-                    component, value = record.component, record.value
-                    queue = record.access.queue
-                    if not queue:
-                        age = 0
-                    elif queue == "mbarrier":
-                        age = engine.barriers.phases[component - base].completed - value
-                        age = age if age < oldest else oldest + age % 2
-                    else:
-                        age = min(record.agent.closed.get(queue, 0) - value, oldest)
-                    known = knowledge.ask(component, value)
-                    fence = known
-                    if record.access.is_write and not record.access.is_async:
-                        token = fence_token(engine, record)
-                        fence = knowledge.ask(*token) if token is not None else knowledge.ask(0, NEVER)
-                    rows.append((workgroup.rank, *record.sort_key(), age, known, fence))
-        return rows
+            for record in workgroup.memory.records():
+                component, value = record.component, record.value
+                queue = record.access.queue
+                if not queue:
+                    age = 0
+                elif queue == "mbarrier":
+                    age = engine.barriers.phases[component - base].completed - value
+                    age = age if age < oldest else oldest + age % 2
+                else:
+                    age = min(record.agent.closed.get(queue, 0) - value, oldest)
+                fenced: tuple[bool, ...] = ()
+                if needs_fence(record.access):
+                    token = fence_token(engine, record)
+                    fenced = knowledge.of(*token) if token is not None else ()
+                yield workgroup.rank, *record.sort_key(), age, knowledge.of(component, value), fenced
 
 
 def _turn(agent: Agent) -> tuple[int, int, int, int] | None:
