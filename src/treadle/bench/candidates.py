@@ -44,7 +44,9 @@ class Problem:
 def problem_of(text: str, name: str, target: str, options: CompileOptions) -> Problem:
     """The largest contraction of a program. Raises TR823 where there is none."""
     module = mlir.load(text + "\n", name)
-    run_passes(module, [*tensor_passes(target_spec(target), options), SetTileConfigPass(target, options.f32_precision, options.fp8_accumulation)])
+    run_passes(
+        module, [*tensor_passes(target_spec(target), options), SetTileConfigPass(target, options.f32_precision, options.fp8_accumulation)]
+    )
     found = [p for op in module.body.block.ops if isinstance(op, dispatch.KernelOp) and (p := _problem(op)) is not None]
     if not found:
         raise TreadleError(NOTHING_TO_TUNE, name=name, target=target, reason="no kernel is a contraction")
@@ -109,7 +111,13 @@ def _variants(tile: RoleTile) -> list[RoleTile]:
     """The tile, and the same walked, waited for and stored otherwise."""
     rasters = [raster for raster in (2 * tile.raster, tile.raster // 2) if 1 <= raster <= MOST_ROWS_TOGETHER]
     late = [replace(tile, late=not tile.late)] if tile.turns == 1 else []
-    return [tile, *late, replace(tile, pending=1 - tile.pending), replace(tile, cluster=3 - tile.cluster), *(replace(tile, raster=raster) for raster in rasters)]
+    return [
+        tile,
+        *late,
+        replace(tile, pending=1 - tile.pending),
+        replace(tile, cluster=3 - tile.cluster),
+        *(replace(tile, raster=raster) for raster in rasters),
+    ]
 
 
 def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:

@@ -123,9 +123,6 @@ class NvidiaHooks(SimtHooks):
     def compute_unit(self, b: Builder) -> Value:
         return b.intrinsic("llvm.nvvm.read.ptx.sreg.smid", I32)
 
-    def compute_unit(self, b: Builder) -> Value:
-        return b.intrinsic("llvm.nvvm.read.ptx.sreg.smid", I32)
-
     def shuffle_xor(self, b: Builder, value: Value, mask: int) -> Value:
         return b.intrinsic("llvm.nvvm.shfl.sync.bfly.i32", I32, [i32(-1), value, i32(mask), i32(31)], attributes=["convergent"])
 

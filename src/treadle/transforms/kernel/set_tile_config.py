@@ -315,8 +315,8 @@ class SetTileConfigPass(Pass):
     """`target` names the machine; `tile_m` and so on override the choice for contractions (0: choose).
 
     `groups`: groups of warps in a workgroup, each with a tile of its own; `ring`: slots between copying and computing roles (0: no
-    roles); `turns`, `pending`, `late`, `cluster`: see `RoleTile`. `roles`: form roles wherever the rules allow. `raster`: rows of tiles walked
-    together.
+    roles); `turns`, `pending`, `late`, `cluster`: see `RoleTile`. `roles`: form roles wherever the rules allow. `raster`: rows of tiles
+    walked together.
     `persistent`: whether workgroups take tiles in turn ("always", "never"; "auto": those with roles do).
     """
 
@@ -341,7 +341,8 @@ class SetTileConfigPass(Pass):
 
     def asked_roles(self) -> RoleTile:
         """The roles that the options ask for where they name a tile; no slots: none."""
-        return RoleTile(self.tile_m, self.tile_n, self.tile_k, 0, self.groups, self.ring, self.turns, self.pending, late=self.late, cluster=self.cluster)
+        extents = (self.tile_m, self.tile_n, self.tile_k)
+        return RoleTile(*extents, 0, self.groups, self.ring, self.turns, self.pending, late=self.late, cluster=self.cluster)
 
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         spec = machine.target_spec(self.target)

@@ -17,6 +17,7 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, config_int
 from treadle.transforms.kernel.roles.frame import RoleChoices
+from treadle.transforms.kernel.roles.late_stores import late_refusal
 from treadle.transforms.kernel.roles.parts import cluster_refusal, refusal, turns_refusal
 from treadle.transforms.kernel.roles.rebuild import rebuild_as_roles
 
@@ -52,4 +53,7 @@ class SpecializeWarpsPass(KernelPass):
         # Index arithmetic on sizes that only the runtime knows does not fit 40 registers.
         registers = (56, 224) if kernel.symbol_names() else (40, 232)
         late = bool(config_int(kernel, "late", 0))
+        if late and (reason := late_refusal(kernel, turns, workgroups, spec)) is not None:
+            remarks.emit("refusal", NAME, kernel.sym_name.data, f"no late stores: {reason}", location_of(kernel))
+            late = False
         rebuild_as_roles(kernel, spec, RoleChoices(stages, turns, pending, registers, workgroups, late, cluster))

@@ -12,8 +12,9 @@ from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
+from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import is_tile
-from treadle.transforms.kernel.roles.parts import Parts
+from treadle.transforms.kernel.roles.parts import Parts, parts_of
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 MOST_CARRIED_BYTES = 256
@@ -107,6 +108,18 @@ def late_stores(parts: Parts, threads: int) -> LateStores | str:
     if carried > MOST_CARRIED_BYTES or sums > 4 * MOST_SUMS:
         return f"a thread would hold {carried} bytes of results beside {sums} of sums"
     return _placed(parts, tuple(boxes))
+
+
+def late_refusal(kernel: tile.KernelOp, turns: int, workgroups: int, spec: TargetSpec) -> str | None:
+    """Why results of a kernel that specialize-warps takes cannot leave late, None where they can."""
+    if turns > 1 or not workgroups:
+        return "each workgroup has one tile" if not workgroups else "groups take tiles in turn"
+    parts = parts_of(kernel)
+    bounds = (parts.loop.lb.owner, parts.loop.ub.owner, parts.loop.step.owner)
+    if not all(isinstance(op, arith.ConstantOp) for op in bounds):
+        return "the number of steps is not known"
+    found = late_stores(parts, kernel.num_warps.value.data * spec.subgroup_size)
+    return found if isinstance(found, str) else None
 
 
 def _bytes(value: SSAValue) -> int:
