@@ -16,6 +16,8 @@ from hazards.programs import PROGRAMS
 
 from treadle import machine, pipelines
 from treadle.dialects import tile
+from treadle.ir.dialects import builtin
+from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
 from treadle.options import CompileOptions
 from treadle.sim.element_types import Array, storage_dtype
@@ -41,12 +43,19 @@ def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
         ("bulk", "sm_90a", CompileOptions(roles=False), (64, 64, 192)),
         ("threads", "sm_90a", CompileOptions(), (64, 33, 100)),
         ("pipelined", "sm_90a", CompileOptions(roles=False, stages=3), (64, 64, 320)),
+        ("cluster", "sm_90a", CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=1, ring=2), (256, 64, 192)),
         ("mfma", "gfx942", CompileOptions(), (32, 32, 96)),
         ("wmma", "gfx1100", CompileOptions(), (32, 32, 96)),
     )
     for name, target, options, (m, n, k) in choices:
         module = parse_module(MATMUL.format(m=m, n=n, k=k), f"{name}.mlir")
-        pipelines.lower(module, machine.target_spec(target), options)
+        spec = machine.target_spec(target)
+        run_passes(module, [*pipelines.tensor_passes(spec, options), *pipelines.tile_passes(spec, options)])
+        kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+        if name == "cluster" and kernel.config is not None:
+            numbers = {key: builtin.IntegerAttr(2, builtin.i64) for key in ("cluster", "workgroups")}
+            kernel.properties["config"] = builtin.DictionaryAttr({**kernel.config.data, **numbers})
+        run_passes(module, pipelines.unproven_schedule_passes(options))
         yield f"matmul_{name}_{target}", next(op for op in module.walk() if isinstance(op, tile.KernelOp))
 
 
