@@ -1,6 +1,5 @@
 """What a target backend takes and gives: `EmittedKernel` (LLVM text), `CompiledKernel` (binary) and the protocol between them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -144,9 +143,5 @@ class TargetBackend(Protocol):
         ...
 
     def assemble(self, emitted: EmittedKernel) -> CompiledKernel:
-        """Machine code, audited."""
-        ...
-
-    def assemble_many(self, emitted: Sequence[EmittedKernel]) -> list[CompiledKernel]:
-        """`assemble` of each, in parallel where that helps."""
+        """Machine code, audited. May be called from several threads at once."""
         ...

@@ -247,4 +247,4 @@ def compile_kernels(module: builtin.ModuleOp, target: str) -> dict[str, Compiled
     """Code objects of all kernels of a module, by name."""
     chosen = backend(target)
     kernels = [op for op in module.body.block.ops if isinstance(op, KernelOp)]
-    return {one.symbol: one for one in chosen.assemble_many([chosen.emit(op) for op in kernels])}
+    return {one.symbol: one for one in [chosen.assemble(chosen.emit(op)) for op in kernels]}

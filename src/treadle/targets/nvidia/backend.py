@@ -1,7 +1,6 @@
 """The backend of sm_90a: hooks over simt, LLVM to PTX, ptxas to cubin, audit."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from treadle.codegen.toolchain import assemble_ptx
@@ -58,10 +57,3 @@ class NvidiaBackend:
             param_bytes=size,
         )
         return CompiledKernel(emitted, done.cubin, "cubin", ptx, facts)
-
-    def assemble_many(self, emitted: Sequence[EmittedKernel]) -> list[CompiledKernel]:
-        """`assemble` of each, in parallel over the worker processes."""
-        if len(emitted) < 2:
-            return [self.assemble(e) for e in emitted]
-        with ThreadPoolExecutor(min(len(emitted), 8)) as threads:
-            return list(threads.map(self.assemble, emitted))
