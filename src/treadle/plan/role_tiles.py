@@ -20,8 +20,14 @@ EPILOGUE_CLOCKS = 0.01
 """Clocks of an element of the result on its way out, for a workgroup."""
 LAUNCH_OVERHEAD = 12000
 """Clocks of a kernel before its first step and after its last store."""
-TALL_FACTOR = 1.015
-"""Matrix time where a group has more rows than an instruction: the other operand is read from shared memory for each of them."""
+TALL_FACTOR = 1.03
+"""Matrix time where a group has more rows than an instruction: the other operand is read from shared memory for each of them, and its tile
+leaves room for few slots.
+"""
+UNEVEN_FACTOR = 1.015
+"""The same where rows of the result are no whole number of the widest boxes."""
+SHALLOW_FACTOR = 1.01
+"""The same for rings of two slots."""
 TRAFFIC_FACTOR = 0.09
 """How much slower the matrix units go for each part of operand traffic beyond that of 128 x 256 tiles: clocks follow power."""
 TURN_OVERHEAD = 250
@@ -184,7 +190,9 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     rounds = -(-tiles // spec.compute_units)
     # 2048 multiply-adds of 16-bit operands a clock, more of narrower ones.
     matrix = tile.rows * tile.n * shape.sums * tile.k * problem.operand_bytes / 2 / 2048
-    matrix *= TALL_FACTOR if tile.m > problem.row.m else 1
+    matrix *= (
+        (TALL_FACTOR if tile.m > problem.row.m else 1) * (UNEVEN_FACTOR if tile.n % 64 else 1) * (SHALLOW_FACTOR if tile.slots < 3 else 1)
+    )
     least = (128 + 256) / (128 * 256)
     matrix *= 1 + TRAFFIC_FACTOR * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.sums) / least - 1)
     cache = shape.operand_rows(tile.rows, tile.n) * tile.k * problem.operand_bytes / L2_BYTES_PER_CLOCK
