@@ -17,6 +17,7 @@ from treadle.sim.check import check
 from treadle.sim.reference import evaluate_module
 from treadle.sim.schedule import run_program_scheduled
 from treadle.sim.schedule.scheduler import Mode
+from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 
 PLAIN: dict[str, Any] = {"roles": False}
 PIPELINED: dict[str, Any] = {"roles": False, "stages": 0}
@@ -35,10 +36,12 @@ CASES = {
     "dynamic": Products(70, 45, 40, dynamic=True),
     "dynamic, the second factor shared": Products(70, 45, 40, dynamic=True, shared_last=True, weights=("kn", "nk")),
     "one row": Products(1, 64, 72),
+    "four rows": Products(4, 72, 256, kept=True),
+    "sixteen rows": Products(16, 136, 264, "f16", result="f16"),
     "one column": Products(65, 1, 72),
     "nothing to sum": Products(20, 24, 0),
 }
-AMD_CASES = ("odd", "layouts apart", "three products", "i8", "dynamic, the second factor shared")
+AMD_CASES = ("odd", "four rows", "sixteen rows", "layouts apart", "three products", "i8", "dynamic, the second factor shared")
 
 
 def lowered(text: str, target: str, options: CompileOptions) -> builtin.ModuleOp:
@@ -108,13 +111,14 @@ def test_few_workgroups_take_all_tiles_in_turn(options: dict[str, Any]) -> None:
     sized: dict[str, Any] = {"tile": (64, 32, 64), "warps": (4, 1), **options}
     asked = CompileOptions(persistent="always", **sized)
     module = parse_module(program.text(), "test.mlir")
-    config, *rest = pipelines.tile_passes(spec, asked)
-    run_passes(module, [*pipelines.tensor_passes(), config])
+    passes = pipelines.tile_passes(spec, asked)
+    deciding = 1 + next(i for i, one in enumerate(passes) if isinstance(one, SetTileConfigPass))
+    run_passes(module, [*pipelines.tensor_passes(), *passes[:deciding]])
     (kernel,) = [op for op in module.walk() if isinstance(op, dispatch.KernelOp)]
     chosen = kernel.attributes["config"]
     assert isinstance(chosen, builtin.DictionaryAttr)
     kernel.attributes["config"] = builtin.DictionaryAttr({**chosen.data, "workgroups": builtin.IntegerAttr(2, builtin.i64)})
-    run_passes(module, [*rest, *pipelines.schedule_passes(asked)])
+    run_passes(module, [*passes[deciding:], *pipelines.schedule_passes(asked)])
     assert kernel_of(module).grid_text()[0] == "2"
     report = run_program_scheduled(module, program.arrays(), "random")
     assert report.ok, str(report)
