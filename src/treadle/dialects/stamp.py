@@ -23,7 +23,7 @@ from treadle.ir.core import (
 )
 
 HEADER = 8
-"""Words before the events: steady clock, clock and compute unit at the beginning; steady clock, clock and number of events at the end."""
+"""Words before the events: shared timer (ns), clock, compute unit at the beginning; shared timer, clock, number of events at the end."""
 CLOCK_BITS = 48
 MOST_EVENTS = 1 << 16
 

@@ -82,7 +82,12 @@ def measured(program: Program, found: Sequence[Recording], arrays: Sequence[Any]
     results: tuple[Any, ...] = ()
     for _ in range(WARM_UP_RUNS + 1):
         results = program(*arrays)
-    return [read_records(np.asarray(words), one) for words, one in zip(results[-len(found) :], found, strict=True)]
+    return [read_records(_on_host(words), one) for words, one in zip(results[-len(found) :], found, strict=True)]
+
+
+def _on_host(array: Any) -> Any:
+    """A result as NumPy has it; PyTorch's tensors of a GPU do not copy themselves."""
+    return array.cpu().numpy() if hasattr(array, "cpu") else np.asarray(array)
 
 
 def measured_timelines(

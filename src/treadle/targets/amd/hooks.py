@@ -7,7 +7,7 @@ The machine scheduler does not see that matrix instructions belong to a phase, s
 from collections.abc import Sequence
 from math import gcd
 
-from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, i32, key_value, zero
+from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, i32, i64, key_value, zero
 from treadle.dialects.tile import ContractOp, KernelOp, LoadOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
@@ -63,6 +63,9 @@ _SCALED = {"exp2": "llvm.exp2", "log2.approximate": "llvm.log2"}
 
 ROW_LANES = 16
 """Lanes among which a move with data-parallel primitives (DPP) can exchange values."""
+
+_TIMER_MHZ = 100
+"""The rate of the timer that all compute units share."""
 
 _ROW_MIRROR, _ROW_HALF_MIRROR, _ROW_XMASK = 0x140, 0x141, 0x160
 
@@ -160,6 +163,14 @@ class AmdHooks(SimtHooks):
 
     def program_id(self, b: Builder, axis: int) -> Value:
         return b.intrinsic(f"llvm.amdgcn.workgroup.id.{'xyz'[axis]}", I32, pure=True)
+
+    def clock(self, b: Builder) -> Value:
+        if self.spec.name.startswith("gfx11"):  # its own counter has 20 bits: the shared timer, in units near the clock's
+            return b.mul(super().steady_clock(b), i64(max(1, self.spec.clock_mhz // _TIMER_MHZ)))
+        return super().clock(b)
+
+    def steady_clock(self, b: Builder) -> Value:
+        return b.mul(super().steady_clock(b), i64(1000 // _TIMER_MHZ))
 
     def shuffle_xor(self, b: Builder, value: Value, mask: int) -> Value:
         wave64 = self.spec.subgroup_size == 64

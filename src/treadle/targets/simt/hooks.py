@@ -100,7 +100,7 @@ class SimtHooks(ABC):
         return b.intrinsic("llvm.readcyclecounter", I64)
 
     def steady_clock(self, b: Builder) -> Value:
-        """i64: a clock of constant rate that all compute units share."""
+        """i64: nanoseconds of a timer that all compute units share."""
         return b.intrinsic("llvm.readsteadycounter", I64)
 
     def compute_unit(self, b: Builder) -> Value:
