@@ -15,8 +15,8 @@ from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
 from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, role_cost, role_tiles
-from treadle.plan.tile_config import ContractionShape, contraction_cost, tiles_for
-from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
+from treadle.plan.tile_config import ContractionShape, contraction_cost, narrowed, tiles_for
+from treadle.transforms.kernel.set_tile_config import SetTileConfigPass, shared_operand
 
 UNKNOWN_EXTENT = 4096
 VARIED = 2
@@ -26,13 +26,14 @@ MOST_ROWS_TOGETHER = 32
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A contraction to tune: its sizes, the matrix instruction ("fma" for none), bytes of an operand's and a result's element."""
+    """A contraction to tune: its sizes, the matrix instruction ("fma" for none), bytes of an operand's and a result's element, results."""
 
     kernel: str
     shape: ContractionShape
     instruction: str
     operand_bytes: int
     result_bytes: int
+    results: int = 1
 
     @property
     def work(self) -> int:
@@ -69,9 +70,11 @@ def _problem(kernel: dispatch.KernelOp) -> Problem | None:
     whole = None if None in batch else prod(size for size in batch if size is not None)
     named = config.data["instruction"]
     operand = max(element_bytes(a.element) for a in nest.accesses if not a.is_result)
-    result = max(element_bytes(a.element) for a in nest.accesses if a.is_result)
+    results = [element_bytes(a.element) for a in nest.accesses if a.is_result]
     instruction = named.data if isinstance(named, builtin.StringAttr) else "fma"
-    return Problem(kernel.sym_name.data, ContractionShape(whole, sizes["m"], sizes["n"], sizes["k"]), instruction, operand, result)
+    shared = shared_operand(nest, nest.computation)
+    shape = ContractionShape(whole, sizes["m"], sizes["n"], sizes["k"], len(nest.roots), shared)
+    return Problem(kernel.sym_name.data, shape, instruction, operand, max(results), len(results))
 
 
 def candidates(problem: Problem, target: str, base: CompileOptions, count: int) -> list[CompileOptions]:
@@ -98,7 +101,7 @@ def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> l
     if problem.instruction == "fma" or spec.bulk_tensor is None or spec.instruction(problem.instruction).operands != "shared":
         return []
     row = spec.instruction(problem.instruction)
-    asked = RoleProblem(row, problem.shape, problem.operand_bytes, (ResultShape(problem.result_bytes, True),), row.n_step)
+    asked = RoleProblem(row, problem.shape, problem.operand_bytes, (ResultShape(problem.result_bytes, True),) * problem.results, row.n_step)
     ranked = sorted(role_tiles(asked, spec), key=lambda tile: role_cost(tile, asked, spec))
     found: list[CompileOptions] = []
     for number, tile in enumerate(ranked):
@@ -137,7 +140,8 @@ def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
 
 def _plain_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
     instruction = None if problem.instruction == "fma" else spec.instruction(problem.instruction)
-    tiles = sorted(tiles_for(instruction, spec, problem.operand_bytes), key=lambda tile: contraction_cost(tile, problem.shape, spec))
+    fitting = narrowed(tiles_for(instruction, spec, problem.operand_bytes), problem.shape.sums)
+    tiles = sorted(fitting, key=lambda tile: contraction_cost(tile, problem.shape, spec))
     depths = (0, 1) if base.stages == 1 else (base.stages,)
     plain = replace(base, ring=0, groups=1, turns=1, pending=0)
     return [replace(plain, tile=(t.m, t.n, t.k), warps=(t.warps_m, t.warps_n), stages=depth) for t in tiles for depth in depths]

@@ -6,6 +6,7 @@ Leaves alone: kernels that have a `config` already.
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Literal
 
 from treadle import machine, remarks
 from treadle.analysis.element_bytes import element_bytes
@@ -222,6 +223,11 @@ def reduced_size(nest: LoopNest) -> int | None:
     return total
 
 
+def shared_operand(nest: LoopNest, kind: Contraction) -> Literal["a", "b"]:
+    """The operand that all roots read."""
+    return "b" if len({root.inputs[kind.lhs] for root in nest.roots}) > 1 else "a"
+
+
 def _contraction_config(
     nest: LoopNest, kind: Contraction, spec: TargetSpec, options: "SetTileConfigPass"
 ) -> tuple[dict[str, Attribute], str]:
@@ -239,8 +245,7 @@ def _contraction_config(
             size = static(axis.size)
             batch = None if size is None or batch is None else batch * size
     size_of_operand = operand_bytes(types)
-    shared = "b" if len({r.inputs[kind.lhs] for r in nest.roots}) > 1 else "a"
-    shape = ContractionShape(batch, sizes["m"], sizes["n"], reduced_size(nest), len(nest.roots), shared)
+    shape = ContractionShape(batch, sizes["m"], sizes["n"], reduced_size(nest), len(nest.roots), shared_operand(nest, kind))
     refused = role_refusal(nest, kind, types, spec)
     # Runtime sizes cost registers as threads' copies do: the same bounds and addresses. So do further results, held beside the first.
     crowded = refused is not None or bool(dispatch.texts(nest.kernel.symbols)) or sum(a.is_result for a in nest.accesses) > 1
