@@ -148,3 +148,26 @@ def test_nothing_is_right() -> None:
     want = ReferenceResult(np.zeros((0, 3)), None, parse_type("f32"))
     assert check(np.zeros((0, 3), "f"), want).ok
     assert not check(np.zeros((0, 4), "f"), want).ok
+
+
+def test_quotients_of_flushed_reciprocals() -> None:
+    text = """func.func @f(%x: tensor<6xf32>) -> tensor<6xf32> {
+      %e = tensor.empty() : tensor<6xf32>
+      %0 = linalg.map ins(%x : tensor<6xf32>) outs(%e : tensor<6xf32>) (%v: f32, %o: f32) {
+        %one = arith.constant 1.0 : f32
+        %n = arith.negf %v : f32
+        %p = math.exp %n : f32
+        %d = arith.addf %p, %one : f32
+        %q = arith.divf %v, %d : f32
+        linalg.yield %q : f32
+      }
+      return %0 : tensor<6xf32>
+    }"""
+    x = np.array([-100.0, -88.0, -87.5, -87.0, -1.0, 3.0], np.float32)
+    expected = reference(text, x)
+    silu = (x / (1 + np.exp(-x.astype(np.float64)))).astype(np.float32)
+    flushed = np.where(x < -87.4, np.float32(0), silu)
+    assert check(silu, expected).ok
+    assert check(flushed, expected).ok
+    lost = np.where(x < -86.9, np.float32(0), silu)  # the reciprocal at -87 is a normal number
+    assert not check(lost, expected).ok

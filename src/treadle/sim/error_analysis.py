@@ -132,7 +132,9 @@ def _float_error(op: Operation, args: Sequence[Tracked], value: Array) -> Any:
         case arith.DivfOp():
             divisor = np.maximum(np.abs(values[1]) - errors[1], 0.0)
             inherited = np.where(divisor > 0, (errors[0] + np.abs(value) * errors[1]) / np.where(divisor > 0, divisor, 1.0), np.inf)
-            return inherited + DIVISION_ULPS * rounding
+            # A machine may multiply by the reciprocal, and flush one that is subnormal.
+            lost = np.where((np.abs(values[1]) + errors[1]) * p.floor > 1, np.abs(value), 0.0)
+            return inherited + DIVISION_ULPS * rounding + lost
         case math.PowFOp() | math.FPowIOp():
             base, exponent = np.abs(values[0]), np.asarray(values[1], dtype=np.float64)
             logarithm = np.abs(np.log(np.where(base > 0, base, 1.0)))
