@@ -33,6 +33,21 @@ def test_contraction_tiles_fit_their_instruction(m: int, n: int, k: int, batch: 
         assert tile.k % row.k == 0
 
 
+@pytest.mark.parametrize("target", known_targets())
+@pytest.mark.parametrize("kind", ["bf16", "f32", "i8"])
+@pytest.mark.parametrize("sums", [1, 2, 3, 4])
+def test_sums_of_several_contractions_fit_the_registers_of_one(target: str, kind: str, sums: int) -> None:
+    spec = target_spec(target)
+    types = contraction_types(spec, kind, kind, "i32" if kind == "i8" else "f32", ("", ""), False)
+    size = {"bf16": 2, "f32": 4, "i8": 1}[kind]
+    one = contraction_tile(types, ContractionShape(1, 4096, 4096, 4096), spec, size)
+    tile = contraction_tile(types, ContractionShape(1, 4096, 4096, 4096, sums), spec, size)
+    assert sums * tile.m * tile.n // tile.num_warps <= one.m * one.n // one.num_warps
+    assert tile.m * tile.n * sums >= one.m * one.n // 2
+    if types.instruction != "fma" and spec.instruction(types.instruction).operands == "register":
+        assert tile.n % (spec.instruction(types.instruction).n * tile.warps_n) == 0
+
+
 def test_a_narrow_result_takes_a_narrow_tile() -> None:
     spec = target_spec("sm_90a")
     types = contraction_types(spec, "bf16", "bf16", "f32", ("", ""), False)

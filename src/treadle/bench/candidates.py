@@ -140,7 +140,7 @@ def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
 
 def _plain_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
     instruction = None if problem.instruction == "fma" else spec.instruction(problem.instruction)
-    fitting = narrowed(tiles_for(instruction, spec, problem.operand_bytes), problem.shape.sums)
+    fitting = narrowed(tiles_for(instruction, spec, problem.operand_bytes), instruction, problem.shape.sums)
     tiles = sorted(fitting, key=lambda tile: contraction_cost(tile, problem.shape, spec))
     depths = (0, 1) if base.stages == 1 else (base.stages,)
     plain = replace(base, ring=0, groups=1, turns=1, pending=0)

@@ -140,15 +140,16 @@ def tiles_for(
     )
 
 
-def narrowed(tiles: tuple[ContractionTile, ...], sums: int) -> tuple[ContractionTile, ...]:
+def narrowed(tiles: tuple[ContractionTile, ...], instruction: MatrixInstruction | None, sums: int) -> tuple[ContractionTile, ...]:
     """The tiles for `sums` contractions at once: where their sums together would need more registers than the most that one tile does, the
-    tile is halved along n.
+    tile is halved along n, as far as each warp keeps a whole instruction.
     """
+    narrowest = instruction.n if instruction is not None and instruction.operands == "register" else 32
     most = max(tile.m * tile.n // tile.num_warps for tile in tiles)
     found: list[ContractionTile] = []
     for tile in tiles:
         n = tile.n
-        while tile.m * n * sums > most * tile.num_warps and n > 32 * tile.warps_n:
+        while tile.m * n * sums > most * tile.num_warps and n > narrowest * tile.warps_n:
             n //= 2
         if tile.m * n * sums <= most * tile.num_warps:
             found.append(replace(tile, n=n))
@@ -185,7 +186,8 @@ def contraction_tile(
 ) -> ContractionTile:
     """The candidate of least modelled cost."""
     instruction = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    candidates = narrowed(tiles_for(instruction, spec, operand_bytes, through_registers=through_registers, promoted=promoted), shape.sums)
+    tiles = tiles_for(instruction, spec, operand_bytes, through_registers=through_registers, promoted=promoted)
+    candidates = narrowed(tiles, instruction, shape.sums)
     best = min(candidates, key=lambda tile: contraction_cost(tile, shape, spec))
     narrow = [t for t in candidates if shape.n is not None and t.n <= next_power_of_two(shape.n)]
     if narrow and best not in narrow:
