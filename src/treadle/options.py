@@ -22,10 +22,11 @@ CHOICES["form"] = get_args(Form)
 class CompileOptions(Record):
     """Choices that change the generated code.
 
-    `f32_precision`: how contractions of f32 operands multiply. "ieee": as written. "tf32": operands rounded to tf32 for matrix instructions.
-    "3xtf32", "bf16x6", "bf16x3": operands split into two tf32 or three or two bf16 parts, sums of products of parts (docs/precision.md).
-    `fp8_accumulation`: "fast" sums of 8-bit floats stay in the matrix unit; "promoted" ones are added to f32 sums every 128 along k where
-    the unit keeps fewer bits than f32.
+    `f32_precision`: how contractions of f32 operands multiply. "ieee": as written. "tf32": operands rounded to tf32 for matrix
+    instructions. "3xtf32", "bf16x6", "bf16x3": operands split into two tf32 or three or two bf16 parts, sums of products of parts
+    (docs/precision.md).
+    `fp8_accumulation`: "fast" sums of 8-bit floats stay in the matrix unit; "promoted" ones are added to f32 sums every 128 along k
+    where the unit keeps fewer bits than f32.
     `verify`: check the module at every level, and prove the schedule.
     `form`: how contractions with one side of at most 64 are computed. "tiles" as all others, "streaming" (`ring`: loads under way) or
     "swapped" (docs/architecture.md); "auto" is the compiler's choice.

@@ -9,12 +9,10 @@ class MatrixInstruction:
     """One matrix instruction: D[m, n] += A[m, k] * B[k, n].
 
     `a_type`, `b_type`, `accumulator_type`: MLIR element type names ("tf32" for f32 operands rounded by the hardware). `n` is the widest;
-    where
-    `n_step` > 0 every multiple of it up to `n` exists. `warps`: how many warps issue it together. `operands`: "shared" (read from shared
-    buffers
-    through descriptors) or "register" (fragments in `fragment`'s layouts, see layout/fragments.py). `k_major_only`: shared operands must be
-    contiguous along k. `cycles`: issue interval on one matrix unit. `truncates`: sums are cut, not rounded, to `sum_bits` bits of mantissa as
-    they run, so that long chains lose accuracy.
+    where `n_step` > 0 every multiple of it up to `n` exists. `warps`: how many warps issue it together. `operands`: "shared" (read from
+    shared buffers through descriptors) or "register" (fragments in `fragment`'s layouts, see layout/fragments.py). `k_major_only`: shared
+    operands must be contiguous along k. `cycles`: issue interval on one matrix unit. `truncates`: sums are cut, not rounded, to `sum_bits`
+    bits of mantissa as they run, so that long chains lose accuracy.
     """
 
     name: str

@@ -47,9 +47,9 @@ Param = PointerParam | IndexParam | TensorMapParam
 class SchedulePoint:
     """An operation of the final schedule that machine code can be held against.
 
-    `line`: of the code's line table. `kind`: "matrix", "barrier", "load", "store", "copy", "local_load" or "local_store". `loops`: the lines
-    of the loops around it, the innermost last. `loads`, `copies`: the lines of the loads from global memory, and of the direct copies to
-    shared memory, that the schedule has under way behind it.
+    `line`: of the code's line table. `kind`: "matrix", "barrier", "load", "store", "copy", "local_load" or "local_store". `loops`: the
+    lines of the loops around it, the innermost last. `loads`, `copies`: the lines of the loads from global memory, and of the direct
+    copies to shared memory, that the schedule has under way behind it.
     """
 
     line: int

@@ -263,9 +263,10 @@ class SimtHooks(ABC):
         """A native form of one scalar function, or None for the common expansion.
 
         Names: "exp2" and "rsqrt" (f32, error of a few units in the last place); "divide.approximate", "sqrt.approximate",
-        "rsqrt.approximate" (f32, relative error up to 2^-22, all of f32's range); "log2.approximate" (the same error, near 1 relative to 1);
-        "tanh.approximate" (2^-11); "exp2.flush" and "reciprocal.flush" (2^-22, results below the normal range may be zero); and the names
-        of operations that are one instruction in LLVM, with their dialect ("arith.maximumf", "math.sqrt"; any native float type).
+        "rsqrt.approximate" (f32, relative error up to 2^-22, all of f32's range); "log2.approximate" (the same error, near 1 relative
+        to 1); "tanh.approximate" (2^-11); "exp2.flush" and "reciprocal.flush" (2^-22, results below the normal range may be zero); and
+        the names of operations that are one instruction in LLVM, with their dialect ("arith.maximumf", "math.sqrt"; any native float
+        type).
         """
         _ = b, name, args
         return None
