@@ -1,0 +1,93 @@
+"""Small ragged programs, one for each kind of schedule the compiler forms on sm_90a.
+
+`python compiled_programs.py NAME [NAME...]` (with `tests` on the path) runs them on the GPU, checks the results, and exits with 1 where one
+is wrong: what compute-sanitizer runs.
+"""
+
+import sys
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from treadle import driver
+from treadle.bench import families
+from treadle.bench.workload import Workload
+from treadle.options import CompileOptions
+from treadle.sim.check import check
+from treadle.tools.inputs import make_inputs
+
+PLAIN = CompileOptions(tuned=False)
+ROLES = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), groups=2, ring=3)
+TURNS = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), groups=1, ring=4, turns=2, pending=1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, how it is compiled, and what its kernels must hold as schedule (a word of the schedule-level text)."""
+
+    workload: Workload
+    options: CompileOptions = PLAIN
+    shows: str = ""
+
+
+def _matmul(m: int, n: int, k: int, dtype: str = "bf16", options: CompileOptions = PLAIN, *, transposed: bool = True) -> Workload:
+    return families.matmul("case", "case", m, n, k, dtype, transposed=transposed, options=options)
+
+
+CASES: dict[str, Case] = {
+    "roles": Case(_matmul(300, 520, 200), ROLES, "pipe.roles"),
+    "roles-kn": Case(_matmul(300, 520, 200, transposed=False), ROLES, "pipe.roles"),
+    "roles-many-tiles": Case(_matmul(1900, 1560, 136), ROLES, "pipe.roles"),
+    "roles-one-tile-each": Case(_matmul(300, 520, 200), replace(ROLES, persistent="never"), "pipe.roles"),
+    "late": Case(_matmul(1900, 1560, 136), replace(ROLES, late=True), "pipe.roles"),
+    "pending": Case(_matmul(300, 520, 200), replace(ROLES, pending=1), "pipe.roles"),
+    "turns": Case(_matmul(1900, 1560, 136), TURNS, "pipe.roles"),
+    "cluster": Case(_matmul(500, 512, 200), replace(ROLES, cluster=2), "cluster_barrier"),
+    "plain": Case(_matmul(300, 520, 200), replace(PLAIN, roles=False)),
+    "pipelined": Case(_matmul(300, 520, 456), replace(PLAIN, roles=False, stages=3)),
+    "odd-pitch": Case(_matmul(77, 203, 45)),
+    "odd-pitch-pipelined": Case(_matmul(77, 203, 345), replace(PLAIN, stages=3)),
+    "f32": Case(_matmul(65, 77, 123, "f32")),
+    "f16": Case(_matmul(128, 264, 1040, "f16")),
+    "streaming": Case(_matmul(3, 1000, 1032, "f16")),
+    "swapped": Case(_matmul(17, 1000, 1032, "f16")),
+    "tf32": Case(_matmul(130, 132, 260, "f32"), replace(PLAIN, f32_precision="tf32")),
+    "3xtf32": Case(_matmul(515, 644, 516, "f32"), replace(PLAIN, f32_precision="3xtf32")),
+    "fp8": Case(_matmul(300, 528, 400, "f8E4M3FN")),
+    "fp8-promoted": Case(_matmul(300, 528, 400, "f8E4M3FN"), replace(PLAIN, fp8_accumulation="promoted")),
+    "fp8-blocks": Case(families.block_scaled("case", "case", 256, 384, 512, "f8E4M3FN")),
+    "int8": Case(_matmul(300, 528, 400, "i8")),
+    "bias-gelu": Case(families.epilogue("case", "case", "linear_bias_gelu", 300, 520, 200, "bf16")),
+    "silu-two": Case(families.epilogue("case", "case", "linear_silu_two", 300, 520, 200, "bf16")),
+    "swiglu": Case(families.gated("case", "case", 300, 520, 200, "bf16")),
+    "horizontal-three": Case(families.gated("case", "case", 300, 520, 200, "bf16", outputs=3)),
+    "batch": Case(families.batch_matmul("case", "case", 3, 136, 264, 200, "bf16")),
+    "row-sums": Case(families.row_sums("case", "case", 333, 1027, "f32")),
+    "softmax": Case(families.softmax("case", "case", 77, 1001, "bf16")),
+}
+
+
+def compiled(name: str) -> driver.Program:
+    """A case, compiled."""
+    case = CASES[name]
+    return driver.compile(case.workload.text, target="sm_90a", options=case.options)
+
+
+def wrong(name: str, runs: int = 1) -> list[str]:
+    """What is wrong with a case on this machine's GPU, run so often with the same inputs."""
+    program = compiled(name)
+    arrays = make_inputs(program.name, program.manifest.inputs, (), 0)
+    first = [np.asarray(result) for result in program(*arrays)]
+    found = [f"{name}: {checked}" for checked in map(check, first, program.reference(*arrays)) if not checked.ok]
+    for run in range(1, runs):
+        again = program(*arrays)
+        if any(a.tobytes() != np.asarray(b).tobytes() for a, b in zip(first, again, strict=True)):
+            found.append(f"{name}: run {run} differs from the first")
+            break
+    return found
+
+
+if __name__ == "__main__":
+    problems = [problem for name in sys.argv[1:] for problem in wrong(name)]
+    print("\n".join(problems) or f"{len(sys.argv) - 1} right")
+    sys.exit(1 if problems else 0)
