@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.plan.expansion import Expansion, Part, expand
+from treadle.plan.loop_body import Access, Body, Resource, Unit, Yielded
 from treadle.plan.pipeline_depth import choose_depth
-from treadle.plan.stages import Access, Body, Mode, Refusal, Request, Resource, Schedule, Tail, Unit, Yielded, plan_loop
+from treadle.plan.stages import Mode, Refusal, Request, Schedule, Tail, plan_loop
 
 Values = dict[tuple[int, int], Any]
 SHARED = Resource("shared")

@@ -14,50 +14,12 @@ from typing import Literal, Self, TypeAlias
 
 from treadle import errors
 from treadle.errors import InternalError, TreadleError
+from treadle.plan.expr_atoms import ZERO_DIVISOR, Atom, Factors, Kind, power_of_two, render
 
 ExprLike: TypeAlias = "Expr | int"
-Kind = Literal["symbol", "//", "%", "min", "max"]
-
-ZERO_DIVISOR = 1 << 62
-"""What `divisor` answers for 0, which every power of two divides."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _DIGITS = re.compile(r"(0|[1-9][0-9]{0,18})\Z")
-
-
-class Atom:
-    """A factor of a product: a symbol (`name`, no args) or an operation on `args`. `text` is its source and its sort key. Immutable."""
-
-    __slots__ = ("args", "kind", "name", "text")
-    kind: Kind
-    name: str
-    args: "tuple[Expr, ...]"
-    text: str
-
-    def __init__(self, kind: Kind, name: str, args: "tuple[Expr, ...]", text: str) -> None:
-        self.kind = kind
-        self.name = name
-        self.args = args
-        self.text = text
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Atom):
-            return NotImplemented
-        return (self.text, self.kind, self.name, self.args) == (other.text, other.kind, other.name, other.args)
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __repr__(self) -> str:
-        return f"Atom({self.text!r})"
-
-    @property
-    def is_call(self) -> bool:
-        """True if the text needs no parentheses anywhere (symbol, min, max)."""
-        return self.kind not in ("//", "%")
-
-
-Factors: TypeAlias = tuple[Atom, ...]
 
 
 class Expr:
@@ -118,7 +80,7 @@ class Expr:
 
     def __str__(self) -> str:
         if self._text is None:
-            object.__setattr__(self, "_text", _render(self))
+            object.__setattr__(self, "_text", render(self.terms))
         return self._text or "0"
 
     # operators
@@ -180,7 +142,7 @@ class Expr:
 
     def evaluate(self, env: Mapping[str, int]) -> int:
         """The value under `env`. Raises KeyError for a symbol that is not in `env` and ZeroDivisionError."""
-        return sum(c * math.prod(_evaluate_atom(a, env) for a in f) for f, c in self.terms)
+        return sum(c * math.prod(a.evaluate(env) for a in f) for f, c in self.terms)
 
     def substitute(self, mapping: Mapping[str, ExprLike]) -> "Expr":
         """The expression with symbols replaced (all at once); symbols that are not in `mapping` stay."""
@@ -196,7 +158,7 @@ class Expr:
         """Largest power of two known to divide the value; `facts` gives divisors of symbols (default 1). 0 answers `ZERO_DIVISOR`."""
         if not self.terms:
             return ZERO_DIVISOR
-        return min(_power_of_two(c) * math.prod(_atom_divisor(a, facts or {}) for a in f) for f, c in self.terms)
+        return min(power_of_two(c) * math.prod(a.divisor(facts or {}) for a in f) for f, c in self.terms)
 
 
 def constant(value: int) -> Expr:
@@ -379,24 +341,6 @@ def _extremum(kind: Literal["min", "max"], values: Iterable[ExprLike]) -> Expr:
     return _opaque(kind, tuple(sorted(kept, key=str)))
 
 
-# evaluation
-
-
-def _evaluate_atom(a: Atom, env: Mapping[str, int]) -> int:
-    if a.kind == "symbol":
-        return env[a.name]
-    values = [arg.evaluate(env) for arg in a.args]
-    match a.kind:
-        case "//":
-            return values[0] // values[1]
-        case "%":
-            return values[0] % values[1]
-        case "min":
-            return min(values)
-        case "max":
-            return max(values)
-
-
 def _substitute_atom(a: Atom, mapping: Mapping[str, ExprLike]) -> Expr:
     if a.kind == "symbol":
         return as_expr(mapping[a.name]) if a.name in mapping else symbol(a.name)
@@ -408,44 +352,6 @@ def _substitute_atom(a: Atom, mapping: Mapping[str, ExprLike]) -> Expr:
             return args[0] % args[1]
         case "min" | "max":
             return _extremum(a.kind, args)
-
-
-def _power_of_two(value: int) -> int:
-    return value & -value if value else ZERO_DIVISOR
-
-
-def _atom_divisor(a: Atom, facts: Mapping[str, int]) -> int:
-    match a.kind:
-        case "symbol":
-            return _power_of_two(facts.get(a.name, 1))
-        case "//":
-            by = a.args[1].as_int()
-            known = a.args[0].divisor(facts)
-            return known // by if by is not None and by > 0 and by & (by - 1) == 0 and known % by == 0 else 1
-        case "%" | "min" | "max":
-            return min(arg.divisor(facts) for arg in a.args)
-
-
-# text
-
-
-def _render(e: Expr) -> str:
-    # Positive terms first, then negative ones; the constant closes its group.
-    ordered = sorted(e.terms, key=lambda term: (term[1] < 0, not term[0]))
-    text = ""
-    for i, (factors, coefficient) in enumerate(ordered):
-        sign = ("-" if i == 0 else " - ") if coefficient < 0 else ("" if i == 0 else " + ")
-        text += sign + _render_product(factors, abs(coefficient), after_sign=i == 0 and coefficient < 0)
-    return text
-
-
-def _render_product(factors: Factors, coefficient: int, after_sign: bool) -> str:
-    parts = [] if coefficient == 1 and factors else [str(coefficient)]
-    for a in factors:
-        # A leading quotient binds as it stands, except behind a sign: -a // b is (-a) // b.
-        bare = a.is_call or (not parts and not after_sign)
-        parts.append(a.text if bare else f"({a.text})")
-    return " * ".join(parts)
 
 
 def parse(text: str) -> Expr:

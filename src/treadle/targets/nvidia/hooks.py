@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from treadle.codegen.llvm_text import F32, I8, I16, I32, PTR, Builder, Parameter, Value, bit_width, i32, key_value, structure, vector
+from treadle.codegen.llvm_text import F32, I32, PTR, Builder, Parameter, Value, i32, key_value
 from treadle.dialects.pipe import PartOp, SlotOp
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp
 from treadle.dialects.tile import COPY_QUEUES, AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
@@ -14,21 +14,20 @@ from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
 from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, multicast_form
 from treadle.targets.nvidia.cp_async import emit_cp_async
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
+from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
+from treadle.targets.nvidia.global_access import predicated_load, predicated_store
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
 from treadle.targets.nvidia.stores import check_stores
 from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
 from treadle.targets.nvidia.tf32 import allocation, rounded, tf32_buffers
 from treadle.targets.nvidia.wgmma import emit_wait, emit_wgmma
 from treadle.targets.simt.agents import Role, arrival_unit, role_of
-from treadle.targets.simt.casts import widen_to_f32
 from treadle.targets.simt.context import Buffer, KernelContext
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.roles import moved_by
-from treadle.targets.simt.small_floats import mend_overflow
 from treadle.targets.simt.types import element_bytes
 
 MEMORY = "~{memory}"
-_FP8_PTX = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
 # Errors as the PTX ISA states them: ex2, lg2, rsqrt 2^-22 or less, rcp 1 unit in the last place, sqrt 2^-23, div.full 2 units, tanh 2^-11.
 _APPROXIMATE = {
     "exp2": "ex2.approx.f32",
@@ -264,44 +263,13 @@ class NvidiaHooks(SimtHooks):
     ) -> Value:
         if predicate is None:
             return b.load(type, address, align, metadata=f"!invariant.load {b.module.metadata('!{}')}" if read_only else "")
-        bits = bit_width(type)
-        words, word = (bits // 32, I32) if bits >= 32 else (1, I16)
-        packed = _to_words(b, b.bitcast(other, f"i{bits}") if bits < 32 else other, words, word)
-        names = ", ".join(f"${i}" for i in range(words))
-        width = f".v{words}" if words > 1 else ""
-        text = f"ld.global{'.nc' if read_only else ''}{width}.{'b32' if bits >= 32 else f'b{bits}'}"
-        registers = f"{{{names}}}" if words > 1 else names
-        template = f"{{ .reg .pred p; setp.ne.b32 p, ${2 * words + 1}, 0; @p {text} {registers}, [${2 * words}]; }}"
-        letter = "r" if bits >= 32 else "h"
-        constraints = [f"={letter}"] * words + [str(i) for i in range(words)] + ["l", "r"] + ([] if read_only else [MEMORY])
-        result = b.asm(
-            template,
-            ",".join(constraints),
-            [*packed, address, b.zext(predicate, I32)],
-            word if words == 1 else structure([word] * words),
-            side_effect=not read_only,
-            convergent=False,
-        )
-        parts = [result] if words == 1 else [b.extract_value(result, i) for i in range(words)]
-        return _from_words(b, parts, type)
+        return predicated_load(b, address, type, predicate, other, read_only=read_only)
 
     def store_global(self, b: Builder, address: Value, value: Value, align: int, predicate: Value | None) -> None:
         if predicate is None:
             b.store(value, address, align)
             return
-        bits = bit_width(value.type)
-        words, word = (bits // 32, I32) if bits >= 32 else (1, I16)
-        packed = _to_words(b, b.bitcast(value, f"i{bits}") if bits < 32 else value, words, word)
-        names = ", ".join(f"${i + 2}" for i in range(words))
-        registers = f"{{{names}}}" if words > 1 else names
-        width = f".v{words}" if words > 1 else ""
-        letter = "r" if bits >= 32 else "h"
-        b.asm(
-            f"{{ .reg .pred p; setp.ne.b32 p, $1, 0; @p st.global{width}.b{32 if bits >= 32 else bits} [$0], {registers}; }}",
-            ",".join(["l", "r", *[letter] * words, MEMORY]),
-            [address, b.zext(predicate, I32), *packed],
-            convergent=False,
-        )
+        predicated_store(b, address, value, predicate)
 
     def copy(self, ctx: KernelContext, op: CopyOp) -> None:
         if op.path.data == "cp_async":
@@ -366,34 +334,11 @@ class NvidiaHooks(SimtHooks):
         return None
 
     def cast_float(self, b: Builder, values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:
-        if result in _FP8_PTX:
-            return self._to_fp8(b, values, source, result)
-        if source in _FP8_PTX and result in ("f16", "f32"):
-            return self._from_fp8(b, values, source, result)
+        if result in FP8_PTX:
+            return to_fp8(b, values, source, result)
+        if source in FP8_PTX and result in ("f16", "f32"):
+            return from_fp8(b, values, source, result)
         return None
-
-    def _to_fp8(self, b: Builder, values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:
-        if source not in ("f16", "bf16", "f32", "f64"):
-            return None
-        wide = [widen_to_f32(b, v, builtin.f32) for v in values]
-        found: list[Value] = []
-        for i in range(0, len(wide), 2):
-            low, high = wide[i], wide[min(i + 1, len(wide) - 1)]
-            text = f"cvt.rn.satfinite.{_FP8_PTX[result]}x2.f32 $0, $1, $2;"
-            pair = b.asm(text, "=h,f,f", [high, low], I16, side_effect=False, convergent=False)
-            found += [b.trunc(pair, I8), b.trunc(b.lshr(pair, Value(I16, "8", 8)), I8)]
-        return [mend_overflow(b, v, code, result) for v, code in zip(wide, found, strict=False)]
-
-    def _from_fp8(self, b: Builder, values: Sequence[Value], source: str, result: str) -> Sequence[Value]:
-        found: list[Value] = []
-        for i in range(0, len(values), 2):
-            low, high = values[i], values[min(i + 1, len(values) - 1)]
-            pair = b.or_(b.zext(low, I16), b.shl(b.zext(high, I16), Value(I16, "8", 8)))
-            text = f"cvt.rn.f16x2.{_FP8_PTX[source]}x2 $0, $1;"
-            both = b.bitcast(b.asm(text, "=r,h", [pair], I32, side_effect=False, convergent=False), vector(2, "half"))
-            found += [b.extract(both, 0), b.extract(both, 1)]
-        found = found[: len(values)]
-        return found if result == "f16" else [b.fpext(v, F32) for v in found]
 
 
 def _users(value: SSAValue) -> list[Operation]:
@@ -413,20 +358,3 @@ def _has_generic_accesses(op: ArriveOp) -> bool:
     around = role.operations() if role is not None else kernel.walk() if kernel is not None else ()
     names = ("tile.local_load", "tile.local_store")
     return any(other.name in names or (isinstance(other, CopyOp) and other.path.data in COPY_QUEUES) for other in around)
-
-
-def _to_words(b: Builder, value: Value, words: int, word: str) -> list[Value]:
-    """A value as 32-bit words (or one 16-bit word, zero-extended)."""
-    if word == I16:
-        return [b.zext(value, I16) if value.type == I8 else b.bitcast(value, I16)]
-    if words == 1:
-        return [b.bitcast(value, I32)]
-    whole = b.bitcast(value, vector(words, I32))
-    return [b.extract(whole, i) for i in range(words)]
-
-
-def _from_words(b: Builder, parts: Sequence[Value], type: str) -> Value:
-    """The opposite of `_to_words`."""
-    if parts[0].type == I16:
-        return b.bitcast(b.trunc(parts[0], I8) if bit_width(type) == 8 else parts[0], type)
-    return b.bitcast(parts[0] if len(parts) == 1 else b.build_vector(parts), type)

@@ -10,7 +10,7 @@ from treadle.dialects import tile
 from treadle.dialects.effects import HasEffects
 from treadle.ir.core import BlockArgument, IsTerminator, Operation, OpResult, SSAValue, is_side_effect_free
 from treadle.ir.dialects import builtin, scf
-from treadle.plan.stages import Access, Body, Resource, Result, Unit, Yielded
+from treadle.plan.loop_body import Access, Body, Resource, Result, Unit, Yielded
 
 DESCRIPTOR_ALIGN = 1024
 """Bytes by which buffers that are reached through descriptors are aligned, each slot too."""

@@ -1,0 +1,65 @@
+"""Loads and stores of global memory under a predicate of each thread, without branches."""
+
+from collections.abc import Sequence
+
+from treadle.codegen.llvm_text import I8, I16, I32, Builder, Value, bit_width, structure, vector
+
+MEMORY = "~{memory}"
+
+
+def predicated_load(b: Builder, address: Value, type: str, predicate: Value, other: Value, *, read_only: bool) -> Value:
+    """A load where `predicate` holds, `other` elsewhere. `read_only`: through the cache of data that no thread writes."""
+    bits = bit_width(type)
+    words, word = (bits // 32, I32) if bits >= 32 else (1, I16)
+    packed = _to_words(b, b.bitcast(other, f"i{bits}") if bits < 32 else other, words, word)
+    names = ", ".join(f"${i}" for i in range(words))
+    width = f".v{words}" if words > 1 else ""
+    text = f"ld.global{'.nc' if read_only else ''}{width}.{'b32' if bits >= 32 else f'b{bits}'}"
+    registers = f"{{{names}}}" if words > 1 else names
+    template = f"{{ .reg .pred p; setp.ne.b32 p, ${2 * words + 1}, 0; @p {text} {registers}, [${2 * words}]; }}"
+    letter = "r" if bits >= 32 else "h"
+    constraints = [f"={letter}"] * words + [str(i) for i in range(words)] + ["l", "r"] + ([] if read_only else [MEMORY])
+    result = b.asm(
+        template,
+        ",".join(constraints),
+        [*packed, address, b.zext(predicate, I32)],
+        word if words == 1 else structure([word] * words),
+        side_effect=not read_only,
+        convergent=False,
+    )
+    parts = [result] if words == 1 else [b.extract_value(result, i) for i in range(words)]
+    return _from_words(b, parts, type)
+
+
+def predicated_store(b: Builder, address: Value, value: Value, predicate: Value) -> None:
+    """A store where `predicate` holds."""
+    bits = bit_width(value.type)
+    words, word = (bits // 32, I32) if bits >= 32 else (1, I16)
+    packed = _to_words(b, b.bitcast(value, f"i{bits}") if bits < 32 else value, words, word)
+    names = ", ".join(f"${i + 2}" for i in range(words))
+    registers = f"{{{names}}}" if words > 1 else names
+    width = f".v{words}" if words > 1 else ""
+    letter = "r" if bits >= 32 else "h"
+    b.asm(
+        f"{{ .reg .pred p; setp.ne.b32 p, $1, 0; @p st.global{width}.b{32 if bits >= 32 else bits} [$0], {registers}; }}",
+        ",".join(["l", "r", *[letter] * words, MEMORY]),
+        [address, b.zext(predicate, I32), *packed],
+        convergent=False,
+    )
+
+
+def _to_words(b: Builder, value: Value, words: int, word: str) -> list[Value]:
+    """A value as 32-bit words (or one 16-bit word, zero-extended)."""
+    if word == I16:
+        return [b.zext(value, I16) if value.type == I8 else b.bitcast(value, I16)]
+    if words == 1:
+        return [b.bitcast(value, I32)]
+    whole = b.bitcast(value, vector(words, I32))
+    return [b.extract(whole, i) for i in range(words)]
+
+
+def _from_words(b: Builder, parts: Sequence[Value], type: str) -> Value:
+    """The opposite of `_to_words`."""
+    if parts[0].type == I16:
+        return b.bitcast(b.trunc(parts[0], I8) if bit_width(type) == 8 else parts[0], type)
+    return b.bitcast(parts[0] if len(parts) == 1 else b.build_vector(parts), type)
