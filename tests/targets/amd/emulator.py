@@ -14,7 +14,8 @@ Its known faults, and what is done here about each:
 - WMMA on 8-bit floats takes them for f16: refused;
 - MFMA reads the FNUZ formats of gfx942 as the OCP ones, whose values are twice as large: a product is four times the right one;
 - integer MFMA becomes C that mixes vectors of int and unsigned, which does not compile: stored element by element instead;
-- the DPP control row_xmask is missing: added;
+- ds_read2 reads its address again after its first result is written: refused where one register is both;
+- the DPP control row_xmask is missing: added; a literal operand of v_permlanex16 is not read: handed over;
 - ds_swizzle is missing; RDNA3's three-operand encodings with DPP are not decoded: such kernels are refused;
 - f16 operands of matrix instructions: subnormals count as 0, infinities and NaN as finite. Tests use neither;
 - the mantissa of zero (v_frexp_mant_f32) is 1/2, so that zero divided by something is not zero. Tests divide no zeros.
@@ -57,6 +58,7 @@ GUARD_BYTES = 4096
 GUARD = 0xA5
 SHARED_GRANULE = 512
 VOP3_DPP = "three-operand encodings with DPP"
+OWN_ADDRESS = "ds_read2 into its own address"
 ROW_XMASK, QUAD_IDENTITY = 0x160, 0xE4
 
 
@@ -96,7 +98,27 @@ def load() -> Any:
         return source ^ module._c(control & 15, module.dtypes.int), enabled, valid
 
     module._dpp16_ctrl = dpp
+    _read_literals_of_lane_moves(module._Ctx)
     return module
+
+
+def _read_literals_of_lane_moves(context: Any) -> None:
+    """Hand the literal of v_permlanex16 and its like to the readers of its operands."""
+    compile_lanes, read = context.compile_lane_pcode, context.rsrc_dyn
+
+    def compiled(self: Any, op: Any, inst: Any) -> Any:
+        literal = self.optional_field(inst, "literal")
+
+        def reading(me: Any, offset: Any, lane: Any) -> Any:
+            return read(me, offset, lane, 32, literal)
+
+        context.rsrc_dyn = reading
+        try:
+            return compile_lanes(self, op, inst)
+        finally:
+            context.rsrc_dyn = read
+
+    context.compile_lane_pcode = compiled
 
 
 def refusal(kernel: CompiledKernel) -> str:
@@ -106,6 +128,8 @@ def refusal(kernel: CompiledKernel) -> str:
         return "scratch"
     if re.search(r"v_s?mfma\w+ \S+, (?:v\S+, a|a)\[?\d", text) or re.search(r"ds_write\w* v\d+, (?:.*, )?a\[?\d", text):
         return "operands in accumulation registers"
+    if any(int(m[1]) <= int(m[3]) <= int(m[2]) for m in re.finditer(r"ds_read2\w* v\[(\d+):(\d+)\], v(\d+)", text)):
+        return OWN_ADDRESS
     if kernel.emitted.cpu == "gfx1100" and "_e64_dpp" in text:
         return VOP3_DPP
     return "WMMA on 8-bit floats" if re.search(r"v_wmma\w+_(fp8|bf8)_", text) else ""
