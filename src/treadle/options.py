@@ -7,16 +7,15 @@ from treadle.records import Record
 Precision = Literal["ieee", "tf32", "3xtf32", "bf16x3", "bf16x6"]
 Fp8Accumulation = Literal["fast", "promoted"]
 Persistence = Literal["auto", "always", "never"]
+Form = Literal["auto", "tiles", "streaming", "swapped"]
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "f32_precision": get_args(Precision),
     "fp8_accumulation": get_args(Fp8Accumulation),
     "persistent": get_args(Persistence),
+    "form": get_args(Form),
 }
 """The values of the options that are one of a few words."""
-
-Form = Literal["auto", "tiles", "streaming", "swapped"]
-CHOICES["form"] = get_args(Form)
 
 
 class CompileOptions(Record):

@@ -72,7 +72,7 @@ def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
     numerics = (options.f32_precision, options.fp8_accumulation)
     roles = (options.groups, options.ring, options.roles, options.turns, options.pending, options.raster, options.persistent)
     config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, *roles, late=options.late, cluster=options.cluster)
-    asked = (m, n, k, warps_m * max(warps_n, 1), options.ring, options.roles)
+    asked = (m, n, k, warps_m * max(warps_n, 1), options.ring, options.roles, options.cluster)
     small = SetSmallTileConfigPass(spec.name, *numerics, options.form, *asked)
     return (
         small,  # what is bound by reading one operand has forms of its own

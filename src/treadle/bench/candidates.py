@@ -6,16 +6,20 @@ from math import prod
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import loop_nest
+from treadle.bench.small_candidates import shape_of, streaming_options, swapped_options
 from treadle.dialects import dispatch
 from treadle.errors import NOTHING_TO_TUNE, TreadleError
 from treadle.frontends import mlir
+from treadle.ir.builtin import array_ints
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import run_passes
 from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
 from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, role_cost, role_tiles
+from treadle.plan.small_m import SmallShape
 from treadle.plan.tile_config import ContractionShape, contraction_cost, narrowed, tiles_for
+from treadle.transforms.kernel.set_small_tile_config import SetSmallTileConfigPass
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass, shared_operand
 
 UNKNOWN_EXTENT = 4096
@@ -26,7 +30,10 @@ MOST_ROWS_TOGETHER = 32
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A contraction to tune: its sizes, the matrix instruction ("fma" for none), bytes of an operand's and a result's element, results."""
+    """A contraction to tune: its sizes, the matrix instruction ("fma" for none), bytes of an operand's and a result's element, results.
+
+    `small`: where one side is small, what its forms are chosen by.
+    """
 
     kernel: str
     shape: ContractionShape
@@ -34,6 +41,7 @@ class Problem:
     operand_bytes: int
     result_bytes: int
     results: int = 1
+    small: SmallShape | None = None
 
     @property
     def work(self) -> int:
@@ -45,9 +53,9 @@ class Problem:
 def problem_of(text: str, name: str, target: str, options: CompileOptions) -> Problem:
     """The largest contraction of a program. Raises TR823 where there is none."""
     module = mlir.load(text + "\n", name)
-    run_passes(
-        module, [*tensor_passes(target_spec(target), options), SetTileConfigPass(target, options.f32_precision, options.fp8_accumulation)]
-    )
+    numerics = (options.f32_precision, options.fp8_accumulation)
+    decide = [SetSmallTileConfigPass(target, *numerics), SetTileConfigPass(target, *numerics)]
+    run_passes(module, [*tensor_passes(target_spec(target), options), *decide])
     found = [p for op in module.body.block.ops if isinstance(op, dispatch.KernelOp) and (p := _problem(op)) is not None]
     if not found:
         raise TreadleError(NOTHING_TO_TUNE, name=name, target=target, reason="no kernel is a contraction")
@@ -74,7 +82,8 @@ def _problem(kernel: dispatch.KernelOp) -> Problem | None:
     instruction = named.data if isinstance(named, builtin.StringAttr) else "fma"
     shared = shared_operand(nest, nest.computation)
     shape = ContractionShape(whole, sizes["m"], sizes["n"], sizes["k"], len(nest.roots), shared)
-    return Problem(kernel.sym_name.data, shape, instruction, operand, max(results), len(results))
+    small = shape_of(array_ints(config.data["small_shape"])) if "small_shape" in config.data else None
+    return Problem(kernel.sym_name.data, shape, instruction, operand, max(results), len(results), small)
 
 
 def candidates(problem: Problem, target: str, base: CompileOptions, count: int) -> list[CompileOptions]:
@@ -82,7 +91,10 @@ def candidates(problem: Problem, target: str, base: CompileOptions, count: int) 
     its model, two of roles for one plain (the models' units differ).
     """
     spec = target_spec(target)
-    roles, plain = _role_options(problem, spec, base), _plain_options(problem, spec, base)
+    if problem.small is None:
+        roles, plain = _role_options(problem, spec, base), _plain_options(problem, spec, base)
+    else:
+        roles, plain = _small_options(problem, problem.small, spec, base)
     found = [base]
     while len(found) <= count and (roles or plain):
         for ranked in (roles, roles, plain):
@@ -91,6 +103,18 @@ def candidates(problem: Problem, target: str, base: CompileOptions, count: int) 
                 if chosen not in found:
                     found.append(chosen)
     return found
+
+
+def _small_options(
+    problem: Problem, shape: SmallShape, spec: TargetSpec, base: CompileOptions
+) -> tuple[list[CompileOptions], list[CompileOptions]]:
+    """Swapped and streaming ones, the form that the compiler chose first."""
+    # Swapped kernels have the large side as m.
+    few_is_m = shape.few == (problem.shape.n if problem.instruction != "fma" else problem.shape.m)
+    streaming = streaming_options(shape, few_is_m, spec, base)
+    if problem.instruction == "fma":
+        return streaming, []
+    return swapped_options(shape, few_is_m, spec.instruction(problem.instruction), spec, base), streaming
 
 
 def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:

@@ -113,6 +113,15 @@ def test_tiles_of_fewer_rows_than_the_instruction_has(step: int, tiles: int) -> 
     assert_right(work, module, 1)
 
 
+def test_neighbouring_tiles_fetch_the_small_operand_together() -> None:
+    work = workload(16, 96, 136)
+    module, _ = lowered(work.text, "sm_90a", CompileOptions(form="swapped", tile=(0, 24, 0), cluster=2))
+    assert "cluster" in kernel_of(module).properties
+    assert_right(work, module)
+    odd, _ = lowered(work.text, "sm_90a", CompileOptions(form="swapped", tile=(0, 32, 0), cluster=2))
+    assert "cluster" not in kernel_of(odd).properties
+
+
 def test_few_columns_are_narrow_tiles() -> None:
     work = workload(96, 16, 128)
     module, said = lowered(work.text, "sm_90a", CompileOptions(form="swapped"))

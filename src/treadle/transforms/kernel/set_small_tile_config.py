@@ -28,6 +28,7 @@ from treadle.plan.small_m import (
     MOST_ROWS,
     SmallShape,
     StreamTile,
+    SwappedTile,
     stream_clocks,
     stream_refusal,
     stream_tiles,
@@ -45,12 +46,15 @@ LEAST_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the options ask for: the form, tile extents along m, n and k (0: choose), warps, and steps or slots under way."""
+    """What the options ask for: the form, tile extents along m, n and k (0: choose), warps, steps or slots under way, and how many
+    workgroups fetch the small operand together.
+    """
 
     form: Form = "auto"
     tile: tuple[int, int, int] = (0, 0, 0)
     warps: int = 0
     ahead: int = 0
+    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,11 @@ def _streaming(sides: Sides, shape: SmallShape, types: ContractionTypes, wish: W
     return Choice(config, text, stream_clocks(tile, shape, spec))
 
 
+def _may_cluster(cluster: int, tile: SwappedTile, shape: SmallShape) -> bool:
+    """Whether consecutive tiles always have one set of columns, and whole clusters cover them."""
+    return shape.many is not None and shape.few <= tile.few and (-(-shape.many // tile.step)) % cluster == 0
+
+
 def _swapped(sides: Sides, shape: SmallShape, types: ContractionTypes, wish: Wish, spec: TargetSpec, *, promoted: bool) -> Choice | None:
     many_wish = wish.tile[1] if sides.few_role == "m" else wish.tile[0]
     tile = swapped_tile(spec.instruction(types.instruction), shape, spec, many_wish)
@@ -187,6 +196,7 @@ def _swapped(sides: Sides, shape: SmallShape, types: ContractionTypes, wish: Wis
         "tile_k": _int(tile.k),
         "group": _int(1),
         "stages": _int(tile.slots),
+        **({"cluster": _int(wish.cluster)} if wish.cluster > 1 and _may_cluster(wish.cluster, tile, shape) else {}),
         **({"promoted": _int(1)} if promoted else {}),
         **({"split_axis": _int(sides.many_axis), "split_step": _int(tile.step)} if tile.step < tile.rows else {}),
     }
@@ -202,8 +212,8 @@ def _swapped(sides: Sides, shape: SmallShape, types: ContractionTypes, wish: Wis
 @register_pass
 @dataclass(frozen=True)
 class SetSmallTileConfigPass(Pass):
-    """`target` names the machine; the rest is as in `CompileOptions`: `form`, tile extents, warps, and slots or steps under way (`ring`);
-    `fp8_accumulation` and `f32_precision` decide about types, `roles` allows swapped kernels.
+    """`target` names the machine; the rest is as in `CompileOptions`: `form`, tile extents, warps, slots or steps under way (`ring`),
+    `cluster`; `fp8_accumulation` and `f32_precision` decide about types, `roles` allows swapped kernels.
     """
 
     name = NAME
@@ -217,10 +227,11 @@ class SetSmallTileConfigPass(Pass):
     warps: int = 0
     ring: int = 0
     roles: bool = True
+    cluster: int = 1
 
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         spec = machine.target_spec(self.target)
-        wish = Wish(self.form, (self.tile_m, self.tile_n, self.tile_k), self.warps, self.ring)
+        wish = Wish(self.form, (self.tile_m, self.tile_n, self.tile_k), self.warps, self.ring, self.cluster)
         if self.form == "tiles" or (self.form == "auto" and any(wish.tile)):
             return
         for op in module.body.block.ops:

@@ -1,0 +1,45 @@
+"""What tuning tries for contractions with one small side: the model's best few of each form, as compile options."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from treadle.machine import MatrixInstruction, TargetSpec
+from treadle.options import CompileOptions
+from treadle.plan.small_m import SmallShape, row_steps, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
+
+TRIED = 6
+"""Of each form."""
+
+
+def shape_of(numbers: Sequence[int]) -> SmallShape:
+    """The shape that set-tile-config wrote into a kernel's config."""
+    values = {field.name: None if number < 0 else number for field, number in zip(fields(SmallShape), numbers, strict=True)}
+    return SmallShape(**values)  # pyright: ignore[reportArgumentType]
+
+
+def streaming_options(shape: SmallShape, few_is_m: bool, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
+    """The best streaming tiles by the model."""
+    if stream_refusal(shape, spec) is not None:
+        return []
+    plain = replace(base, form="streaming", groups=1)
+    return [
+        replace(plain, tile=(t.few, t.many, t.k) if few_is_m else (t.many, t.few, t.k), warps=(t.warps, 1), ring=t.ahead)
+        for t in stream_tiles(shape, spec)[:TRIED]
+    ]
+
+
+def swapped_options(
+    shape: SmallShape, few_is_m: bool, row: MatrixInstruction, spec: TargetSpec, base: CompileOptions
+) -> list[CompileOptions]:
+    """The best row steps by the model, each with slots of one and of two swizzle rows along k, alone and with clusters of two."""
+    found: list[CompileOptions] = []
+    for step in sorted(row_steps(row, shape.many), key=lambda s: swapped_clocks(s, shape.few, shape, spec))[: TRIED // 2]:
+        tile = swapped_tile(row, shape, spec, step)
+        if tile is None:
+            continue
+        for wide in (1, 2):
+            sides = (tile.few, step) if few_is_m else (step, tile.few)
+            ring = max(2, tile.slots // wide)
+            options = replace(base, form="swapped", tile=(*sides, wide * tile.k), warps=(tile.warps, 1), ring=ring)
+            found += [options, replace(options, cluster=2)]
+    return found
