@@ -92,9 +92,28 @@ class HostHooks(SimtHooks):
         raise InternalError("no barriers on the host")
 
 
+# What LLVM calls to round to bf16 where the CPU has no instruction for it; no library of this process need have it.
+BF16_ROUNDING = """
+define bfloat @__truncsfbf2(float %x) {
+  %bits = bitcast float %x to i32
+  %shifted = lshr i32 %bits, 16
+  %odd = and i32 %shifted, 1
+  %bias = add i32 %odd, 32767
+  %sum = add i32 %bits, %bias
+  %rounded = lshr i32 %sum, 16
+  %quiet = or i32 %shifted, 64
+  %is_nan = fcmp uno float %x, %x
+  %chosen = select i1 %is_nan, i32 %quiet, i32 %rounded
+  %low = trunc i32 %chosen to i16
+  %result = bitcast i16 %low to bfloat
+  ret bfloat %result
+}
+"""
+
+
 def jit(text: str, name: str, argument_types: Sequence[Any]) -> tuple[Any, object]:
     """A callable of a void function in LLVM text, and what must stay alive."""
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(text + BF16_ROUNDING)
     module.verify()
     engine = llvm.create_mcjit_compiler(
         module,
