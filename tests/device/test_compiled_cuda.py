@@ -51,3 +51,4 @@ def test_sanitizer_reports_nothing(gpu: str, tool: str) -> None:
     command = [sanitizer, "--tool", tool, "--error-exitcode", "9", sys.executable, str(folder / "compiled_programs.py"), *CASES]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "SUMMARY: 0 " in done.stdout and f"{len(CASES)} right" in done.stdout
