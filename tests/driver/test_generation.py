@@ -1,12 +1,15 @@
 """Cost and order of a compilation, without clocks: what is verified how often, what runs beside what, and what is awaited."""
 
+import gc
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+import treadle
 from treadle import pipelines
 from treadle.dialects.tile import KernelOp
 from treadle.driver.generation import compile_proven, emit_proven
@@ -127,3 +130,25 @@ def test_modules_are_verified_once_a_level(each: bool, monkeypatch: pytest.Monke
 def test_emitted_text_needs_no_tools() -> None:
     emitted: list[EmittedKernel] = emit_proven(cast("list[KernelOp]", ["a"]), cast("TargetBackend", Tools()), lambda: None)
     assert emitted == ["a"]
+
+
+def test_garbage_is_collected_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TREADLE_CACHE_DIR", str(tmp_path))
+    seen: list[bool] = []
+
+    def prove(module: Operation, options: CompileOptions) -> None:
+        seen.append(gc.isenabled())
+        raise Fault
+
+    monkeypatch.setattr(pipelines, "prove", prove)
+    assert gc.isenabled()
+    with pytest.raises(Fault):
+        treadle.compile(PROGRAM, target="sm_90a")
+    assert seen == [False] and gc.isenabled()
+    gc.disable()
+    try:
+        with pytest.raises(Fault):
+            treadle.compile(PROGRAM, target="sm_90a")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -4,7 +4,6 @@ Search order: the knob's environment variable, the wheel in this Python environm
 """
 
 import functools
-import importlib.metadata
 import importlib.util
 import re
 import shutil
@@ -120,6 +119,8 @@ def tool_version(command: Path | Sequence[str]) -> str:
 
 def toolchain_versions(vendor: str) -> tuple[str, ...]:
     """What decides the bits of a binary, for cache keys. `vendor` is `nvidia` or `amd`."""
+    import importlib.metadata  # a compilation does not wait for its import
+
     llvm = f"llvmlite {importlib.metadata.version('llvmlite')}"
     if vendor == "nvidia":
         return (llvm, f"ptxas {tool_version(find_ptxas())}")

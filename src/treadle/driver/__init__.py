@@ -3,11 +3,12 @@
 A program that the cache holds is loaded without the IR framework and the passes: those imports are inside the functions that need them.
 """
 
+import gc
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,10 +64,11 @@ def _program(
     cache = Cache()
     files = cache.get(key)
     if files is None:
-        _start_tools(target)
-        from treadle.driver.lowering import lower
+        with _uncollected():
+            _start_tools(target)
+            from treadle.driver.lowering import lower
 
-        files = lower(source, target, options, function, layouts=layouts, told=told).files
+            files = lower(source, target, options, function, layouts=layouts, told=told).files
         cache.put(key, files)
     return Program(
         target,
@@ -76,6 +78,18 @@ def _program(
         device=partial(_device_of, target),
         specialise=partial(_program, source, target, options, function),
     )
+
+
+@contextmanager
+def _uncollected() -> Generator[None]:
+    """No search for cyclic garbage: a tenth of a first compilation goes into walks over modules that stay."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _start_tools(target: str) -> None:

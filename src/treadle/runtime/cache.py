@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +50,36 @@ def default_folder() -> Path:
     return Path(platformdirs.user_cache_dir("treadle", appauthor=False))
 
 
+@contextlib.contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """Hold the lock that is this file, among threads and processes. A thread that holds it may take it again."""
+    import threading  # only writers need these
+
+    try:
+        import fcntl
+    except ImportError:  # not POSIX
+        import filelock
+
+        with filelock.FileLock(path, is_singleton=True):
+            yield
+        return
+    mine = (threading.get_ident(), path)
+    if mine in _held:
+        yield
+        return
+    with path.open("ab") as file:  # what filelock does as well, without the time its import takes
+        fcntl.flock(file, fcntl.LOCK_EX)
+        _held.add(mine)
+        try:
+            yield
+        finally:
+            _held.discard(mine)
+
+
+_held: set[tuple[int, Path]] = set()
+"""Threads and the locks they hold."""
+
+
 class Cache:
     """The cache in one folder (made when first written). Raises TR902 where the folder cannot be written."""
 
@@ -74,9 +104,7 @@ class Cache:
         """The folder of a key; if absent, `build` fills an empty folder, once even among processes. An exception leaves nothing."""
         if (place := self.find(key)) is not None:
             return place
-        import filelock  # only writers lock; readers start without it
-
-        with self._writing(), filelock.FileLock(self._lock_file(key), is_singleton=True):
+        with self._writing(), _locked(self._lock_file(key)):
             if (place := self.find(key)) is not None:
                 return place
             return self._build(key, build)
