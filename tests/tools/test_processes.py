@@ -11,6 +11,8 @@ import pytest
 
 LINEAR = str(Path(__file__).parents[2] / "examples" / "linear_bias_gelu.mlir")
 COMMAND = (sys.executable, "-c", "from treadle.tools.main import main; main()")
+# A shell's background job starts with SIGINT ignored, and so do its children.
+INTERRUPTIBLE = (sys.executable, "-c", f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {COMMAND[-1]}")
 SLOW = "#!/bin/sh\necho started > started\nsleep 30\n"
 
 
@@ -40,7 +42,7 @@ def tool(folder: Path, text: str) -> str:
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_in_the_middle(tmp_path: Path, kind: signal.Signals) -> None:
     """Nothing of a compilation that is stopped stays in the cache, nor at the output's place; the next one works."""
-    arguments = [*COMMAND, "compile", LINEAR, "--target", "sm_90a", "--emit", "artifact", "-o", "out"]
+    arguments = [*INTERRUPTIBLE, "compile", LINEAR, "--target", "sm_90a", "--emit", "artifact", "-o", "out"]
     slow = environment(tmp_path, TREADLE_PTXAS=tool(tmp_path, SLOW))
     process = subprocess.Popen(arguments, cwd=tmp_path, env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60

@@ -5,7 +5,9 @@ Nothing leaves before the proof has ended: it is awaited whether the tools succe
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
 
+from treadle.codegen.toolchain import stop_with
 from treadle.dialects.tile import KernelOp
 from treadle.targets.interface import CompiledKernel, EmittedKernel, TargetBackend
 
@@ -26,10 +28,17 @@ def compile_proven(kernels: Sequence[KernelOp], backend: TargetBackend, prove: C
     Raises what `prove` raises, else the error of the first kernel that has one.
     """
     tasks: list[Future[CompiledKernel]] = []
-    with ThreadPoolExecutor(min(len(kernels), _THREADS) or 1) as tools:
+    stop = Event()
+    tools = ThreadPoolExecutor(min(len(kernels), _THREADS) or 1, initializer=stop_with, initargs=(stop,))
+    try:
         try:
             for kernel in kernels:
                 tasks.append(tools.submit(backend.assemble, backend.emit(kernel)))
-        finally:
+        except Exception:
             prove()
-    return [task.result() for task in tasks]
+            raise
+        prove()
+        return [task.result() for task in tasks]
+    finally:
+        stop.set()  # an error or an interrupt waits for no tool
+        tools.shutdown(cancel_futures=True)
