@@ -2,6 +2,7 @@
 
 from generators.modules import FAMILIES, random_module
 
+import treadle.dialects  # noqa: F401 # pyright: ignore[reportUnusedImport] - makes them known to the parser
 from treadle.ir.text import parse_module, print_module
 
 
