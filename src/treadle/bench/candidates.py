@@ -125,7 +125,9 @@ def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> l
     if problem.instruction == "fma" or spec.bulk_tensor is None or spec.instruction(problem.instruction).operands != "shared":
         return []
     row = spec.instruction(problem.instruction)
-    asked = RoleProblem(row, problem.shape, problem.operand_bytes, (ResultShape(problem.result_bytes, True),) * problem.results, row.n_step)
+    results = (ResultShape(problem.result_bytes, True),) * problem.results
+    known = problem.shape.n is not None and problem.shape.k is not None
+    asked = RoleProblem(row, problem.shape, problem.operand_bytes, results, row.n_step, may_be_late=known)
     ranked = sorted(role_tiles(asked, spec), key=lambda tile: role_cost(tile, asked, spec))
     found: list[CompileOptions] = []
     for number, tile in enumerate(ranked):

@@ -1,7 +1,7 @@
 """Choosing the tile of a kernel whose copying and computing go to different warps: candidates, a model of their time, the best.
 
-The model counts clocks of one compute unit. Its constants are fitted to 38 measured pairs of shape and tile on an H200 (bf16, 17 to 1100
-GFLOP): the ratio to the 128 x 256 tile came out within 2.1 % (mean square).
+The model counts clocks of one compute unit. Its constants are fitted to pairs of shape and tile measured on an H200
+(tests/plan/role_tiles_h200.json): ratios of tiles on one shape come out within 1.2 % (mean square, outliers cut at 3 %).
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,28 +10,35 @@ from dataclasses import dataclass, replace
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.tile_config import PROMOTED_REGISTERS, UNKNOWN_EXTENT, ContractionShape
 
-L2_BYTES_PER_CLOCK = 62
+L2_BYTES_PER_CLOCK = 82
 """What one compute unit gets out of the L2 cache when all ask."""
 ROLE_MARGIN_BYTES = 2048
 """Shared memory of role kernels that is kept for barriers and alignment."""
-TILE_OVERHEAD = 200
+TILE_OVERHEAD = 170
 """Clocks of a tile outside its loop, whatever its size."""
-EPILOGUE_CLOCKS = 0.01
-"""Clocks of an element of the result on its way out, for a workgroup."""
-LAUNCH_OVERHEAD = 12000
-"""Clocks of a kernel before its first step and after its last store."""
-TALL_FACTOR = 1.03
-"""Matrix time where a group has more rows than an instruction: the other operand is read from shared memory for each of them, and its tile
-leaves room for few slots.
-"""
-UNEVEN_FACTOR = 1.015
+EPILOGUE_CLOCKS = 0.0227
+"""Clocks of an element of the result on its way out of a compute unit."""
+LAUNCH_OVERHEAD = 1330
+"""Clocks of a kernel before its first copy and after its last store."""
+FILL_CLOCKS = 0.139
+"""Clocks before a kernel's first step for each byte of a slot: all compute units ask at once, and the cache is cold."""
+TALL_FACTOR = 1.015
+"""Matrix time where each of two groups has more rows than an instruction: the other operand is read from shared memory for each of them."""
+UNEVEN_FACTOR = 1.003
 """The same where rows of the result are no whole number of the widest boxes."""
-SHALLOW_FACTOR = 1.01
-"""The same for rings of two slots."""
-TRAFFIC_FACTOR = 0.09
+COVER_CLOCKS = 4096
+"""Matrix time of all slots that hides the copies' latency; less costs `SHALLOW_FACTOR` for each part that is missing."""
+SHALLOW_FACTOR = 0.045
+TRAFFIC_FACTOR = 0.15
 """How much slower the matrix units go for each part of operand traffic beyond that of 128 x 256 tiles: clocks follow power."""
-TURN_OVERHEAD = 250
+IDLE_FACTOR = 0.85
+"""What an idle compute unit of the last round costs, as a part of its time: the others go faster on the power it leaves."""
+TURN_OVERHEAD = 200
 """Clocks between the loops of two groups that take tiles in turn."""
+LATE_BYTES = 256
+"""Of results a thread may hold under the next tile's first steps: 64 registers beside the sums."""
+TURN_FACTOR = 0.98
+"""Matrix time of groups that take tiles in turn: the queue of matrix instructions never runs empty."""
 DEEPEST_RING = 8
 RASTERS = (1, 2, 4, 8, 16, 32)
 
@@ -112,7 +119,7 @@ class RoleProblem:
     """What a tile is chosen for. `results`: tiles beside the operands. `n_step`: what widths must be a multiple of.
 
     `promoted`: sums are held twice. `is_plain`: sums leave as they are, but for a cast. `heavy`: clocks of arithmetic on an element of the
-    result, for a workgroup of two groups.
+    result, for a workgroup of two groups. `may_be_late`: nothing but boxes leaves, and the steps are known.
     """
 
     row: MatrixInstruction
@@ -123,12 +130,15 @@ class RoleProblem:
     promoted: bool = False
     is_plain: bool = True
     heavy: float = 0.0
+    may_be_late: bool = False
 
 
+TURN_STEP = 64
+"""Widths of tiles that groups take in turn: others were never the best of those measured."""
 MOST_SUMS = 128
 """Registers of sums a thread may hold beside an epilogue."""
 MOST_PLAIN_SUMS = 192
-"""The same where the result leaves as it is."""
+"""The same where the result leaves as it is, of groups that take tiles in turn."""
 
 
 def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
@@ -138,7 +148,9 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
     for m, groups, turns in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
         for n in range(row.n, 31, -16):
             sums = m * n * problem.shape.sums // threads
-            if n % row.n_step or n % problem.n_step or sums > (MOST_PLAIN_SUMS if m > row.m and problem.is_plain else MOST_SUMS):
+            if n % row.n_step or n % problem.n_step or sums > (MOST_PLAIN_SUMS if turns > 1 and problem.is_plain else MOST_SUMS):
+                continue
+            if turns > 1 and n % TURN_STEP:
                 continue
             if problem.promoted and 2 * sums > PROMOTED_REGISTERS:
                 continue
@@ -159,8 +171,24 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
         slot = problem.shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
         slots = min(DEEPEST_RING, (room - staging) // slot)
         if (room - at_most) // slot >= 2 and slots >= 3 - (form.n > 64):
-            found.append(replace(form, slots=slots, raster=raster(form, problem.shape, spec)))
+            late = stores_late(form, problem, spec)
+            found.append(replace(form, slots=slots, raster=raster(form, problem.shape, spec), late=late))
     return tuple(found)
+
+
+def stores_late(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
+    """Whether a tile's results had better leave under the next one's steps: they fit the registers, and workgroups have several tiles."""
+    swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
+    if tile.turns > 1 or tile.m > problem.row.m or problem.promoted or not problem.may_be_late:
+        return False
+    held = sum(result.element_bytes for result in problem.results) * tile.m * tile.n // (tile.warps * spec.subgroup_size)
+    fits = held <= LATE_BYTES and all(box_widths(tile.n, result.element_bytes, swizzles) for result in problem.results)
+    return fits and _tiles(tile, problem.shape) > spec.compute_units
+
+
+def _tiles(tile: RoleTile, shape: ContractionShape) -> int:
+    m, n = shape.m or UNKNOWN_EXTENT, shape.n or UNKNOWN_EXTENT
+    return (shape.batch or 1) * -(-m // tile.rows) * -(-n // tile.n)
 
 
 def raster(tile: RoleTile, shape: ContractionShape, spec: TargetSpec) -> int:
@@ -185,28 +213,31 @@ def may_cluster(tile: RoleTile, rows_together: int, shape: ContractionShape) -> 
 def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     """Modelled clocks of the kernel."""
     shape = problem.shape
-    m, n, k = (s or UNKNOWN_EXTENT for s in (shape.m, shape.n, shape.k))
-    tiles = (shape.batch or 1) * -(-m // tile.rows) * -(-n // tile.n)
-    rounds = -(-tiles // spec.compute_units)
+    tiles = _tiles(tile, shape)
+    part = max(1, tiles / spec.compute_units)
+    rounds = part + IDLE_FACTOR * (-(-tiles // spec.compute_units) - part)
     # 2048 multiply-adds of 16-bit operands a clock, more of narrower ones.
+    operand_bytes = shape.operand_rows(tile.rows, tile.n) * tile.k * problem.operand_bytes
     matrix = tile.rows * tile.n * shape.sums * tile.k * problem.operand_bytes / 2 / 2048
-    matrix *= (
-        (TALL_FACTOR if tile.m > problem.row.m else 1) * (UNEVEN_FACTOR if tile.n % 64 else 1) * (SHALLOW_FACTOR if tile.slots < 3 else 1)
-    )
+    matrix *= TALL_FACTOR if tile.m > problem.row.m and tile.turns == 1 else 1
+    matrix *= TURN_FACTOR if tile.turns > 1 else 1
+    matrix *= UNEVEN_FACTOR if tile.n % 64 else 1
+    matrix *= 1 + SHALLOW_FACTOR * max(0, COVER_CLOCKS / (tile.slots * matrix) - 1)
     least = (128 + 256) / (128 * 256)
     matrix *= 1 + TRAFFIC_FACTOR * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.sums) / least - 1)
-    cache = shape.operand_rows(tile.rows, tile.n) * tile.k * problem.operand_bytes / L2_BYTES_PER_CLOCK
-    loop = -(-k // tile.k) * max(matrix, cache)
+    loop = -(-(shape.k or UNKNOWN_EXTENT) // tile.k) * max(matrix, operand_bytes / L2_BYTES_PER_CLOCK)
     elements = tile.rows * tile.n * max(1, len(problem.results))
-    epilogue = elements * (EPILOGUE_CLOCKS + problem.heavy * 2 / tile.groups)
+    leaving, computing = elements * EPILOGUE_CLOCKS, elements * problem.heavy * 2 / tile.groups
+    start = LAUNCH_OVERHEAD + operand_bytes * FILL_CLOCKS
     if tile.turns > 1:
         # An epilogue may take as long as the others' loops; the last one is not hidden.
-        return LAUNCH_OVERHEAD + rounds * max(loop + TURN_OVERHEAD, (loop + epilogue) / tile.turns) + TILE_OVERHEAD + epilogue
-    return LAUNCH_OVERHEAD + rounds * (loop + TILE_OVERHEAD + epilogue)
+        turn = max(loop + TURN_OVERHEAD, (loop + computing + 2 * leaving) / tile.turns)
+        return start + rounds * turn + TILE_OVERHEAD + computing + leaving
+    if tile.late:
+        return start + rounds * (loop + TILE_OVERHEAD + computing) + leaving
+    return start + rounds * (loop + TILE_OVERHEAD + computing + leaving)
 
 
 def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
-    """The candidate of least modelled cost, of equals the first; None where none fits. Turns are left to tuning."""
-    return min(
-        (tile for tile in role_tiles(problem, spec) if tile.turns == 1), key=lambda tile: role_cost(tile, problem, spec), default=None
-    )
+    """The candidate of least modelled cost, of equals the first; None where none fits."""
+    return min(role_tiles(problem, spec), key=lambda tile: role_cost(tile, problem, spec), default=None)

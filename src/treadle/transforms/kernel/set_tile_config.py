@@ -173,8 +173,11 @@ def role_problem(
     along_n = any(nest.stride_along(a, nest.axes[main_axis(nest, "n")]) == constant(1) for a in nest.accesses if a.input_number == kind.rhs)
     n_step = 128 // operand_bytes if along_n else row.n_step
     # Bounds and addresses of runtime sizes take registers.
-    plain = is_plain(nest) and not dispatch.texts(nest.kernel.symbols)
-    return RoleProblem(row, shape, operand_bytes, results, n_step, promoted, plain)
+    fixed = not dispatch.texts(nest.kernel.symbols)
+    plain = is_plain(nest)
+    # Before the first tile a late one's place is behind the end of an array, along columns.
+    late = shape.n is not None and shape.k is not None and (fixed or plain) and all(result.in_bulk for result in results)
+    return RoleProblem(row, shape, operand_bytes, results, n_step, promoted, fixed and plain, may_be_late=late)
 
 
 CASTS = frozenset({"arith.truncf", "arith.extf", "arith.extsi", "arith.trunci", "linalg.yield"})
