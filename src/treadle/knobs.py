@@ -53,6 +53,10 @@ def _positive(text: str) -> float:
     return value
 
 
+def _is_set(text: str) -> int:
+    return int(text != "0")
+
+
 CACHE_DIR: Final = Knob[Path | None]("TREADLE_CACHE_DIR", "folder of the disk cache (default: the user's cache folder)", None, _path)
 CACHE_MIB: Final = Knob("TREADLE_CACHE_MIB", "size the disk cache is trimmed to, in MiB; 0 for no limit", 2048, _count)
 PTXAS: Final = Knob[Path | None]("TREADLE_PTXAS", "ptxas to use instead of the installed wheel's", None, _path)
@@ -64,6 +68,7 @@ WORKERS: Final = Knob("TREADLE_WORKERS", "code generation processes at most; 0 f
 VERIFY_EACH_PASS: Final = Knob(
     "TREADLE_VERIFY_EACH_PASS", "1 to verify the module after every pass of a compilation, not once a level", 0, _count
 )
+DEBUG: Final = Knob("TREADLE_DEBUG", "1 to show tracebacks with errors", 0, _is_set)
 TOOL_SECONDS: Final = Knob("TREADLE_TOOL_SECONDS", "seconds a tool or a code generation may take", 300.0, _positive)
 
 ALL: Final[tuple[Knob[Path | None] | Knob[int] | Knob[float], ...]] = (
@@ -76,5 +81,6 @@ ALL: Final[tuple[Knob[Path | None] | Knob[int] | Knob[float], ...]] = (
     AMD_EMULATOR,
     WORKERS,
     VERIFY_EACH_PASS,
+    DEBUG,
     TOOL_SECONDS,
 )

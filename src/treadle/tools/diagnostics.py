@@ -1,10 +1,10 @@
 """How the command line reports errors: the user's line with a caret for what a user can mend, a short apology for what a user cannot."""
 
-import os
 import sys
 import traceback
 from pathlib import Path
 
+from treadle import knobs
 from treadle.errors import SourceLocation, TreadleError
 
 EXIT_WRONG_RESULT = 1
@@ -39,7 +39,7 @@ def render(error: TreadleError) -> str:
 
 def debugging() -> bool:
     """Whether tracebacks are wanted (TREADLE_DEBUG=1)."""
-    return os.environ.get("TREADLE_DEBUG", "0") not in ("", "0")
+    return bool(knobs.DEBUG.get())
 
 
 def report_user_error(error: TreadleError) -> int:

@@ -1,0 +1,75 @@
+"""What the documentation shows is true: its commands run, its links lead somewhere, the options it names exist."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from treadle import knobs
+from treadle.options import CompileOptions
+from treadle.tools.main import VERBS, invoke
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^treadle (.+)$", README, re.MULTILINE)
+FIELDS = CompileOptions.record_names
+KNOBS = {knob.name for knob in knobs.ALL}
+
+
+@pytest.fixture(name="elsewhere")
+def fixture_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the examples, for what commands write."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.usefixtures("elsewhere")
+def test_commands_of_the_readme(command: str) -> None:
+    assert invoke(shlex.split(command)) == 0
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_python_of_the_readme() -> None:
+    (text,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(text, {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_page_is_found_from_the_readme() -> None:
+    missing = [page.name for page in ROOT.glob("docs/*.md") if f"docs/{page.name}" not in README]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_options_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"CompileOptions[.(](\w+)", text):
+        assert name in FIELDS, f"{page.name}: {name}"
+    for name in re.findall(r"--option ([a-z]\w*)=", text):
+        assert name in FIELDS, f"{page.name}: {name}"
+    for name in re.findall(r"\bTREADLE_[A-Z_]+\b", text):
+        assert name in KNOBS, f"{page.name}: {name}"
+    for verb in re.findall(r"\btreadle ([a-z]+)\b(?= [-A-Z{'\[]|`)", text):
+        assert verb in VERBS, f"{page.name}: {verb}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_flags_exist(page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--flags` that a page names are flags of the command, or of the tools that the page names."""
+    named = set(re.findall(r"(?<![-\w])--([a-z][a-z0-9-]+)", page.read_text(encoding="utf-8")))
+    monkeypatch.setenv("COLUMNS", "200")
+    known = {"help", "version"}
+    for verb in VERBS if named else ():
+        assert invoke([verb, "--help"]) == 0
+        known |= set(re.findall(r"--([a-z][a-z0-9-]+)", capsys.readouterr().out))
+    assert named <= known, named - known
