@@ -69,7 +69,10 @@ class KernelArg(Record):
 
 
 class Kernel(Record):
-    """A kernel: `symbol` in the file `binary`; `shared_bytes` is the dynamic part only. `facts` is free information for people."""
+    """A kernel: `symbol` in the file `binary`; `shared_bytes` is the dynamic part only. `facts` is free information for people.
+
+    `overlaps`: it may start before the launch ahead of it has ended, for which it waits by itself.
+    """
 
     name: str
     symbol: str
@@ -80,6 +83,7 @@ class Kernel(Record):
     kernarg_bytes: int
     args: tuple[KernelArg, ...]
     facts: Mapping[str, Any] = MappingProxyType({})
+    overlaps: bool = False
 
 
 class PointerValue(Record):
@@ -253,7 +257,7 @@ def _kernel(r: Reader) -> Kernel:
     for i, arg in enumerate(args):
         if arg.offset + ARG_BYTES[arg.kind] > size:
             raise r.at("args").at(i).error(f"ends behind the {size} bytes of the argument block")
-    r.only("name", "symbol", "binary", "block", "cluster", "shared_bytes", "kernarg_bytes", "args", "facts")
+    r.only("name", "symbol", "binary", "block", "cluster", "shared_bytes", "kernarg_bytes", "args", "facts", "overlaps")
     return Kernel(
         name=r.text("name"),
         symbol=r.text("symbol"),
@@ -264,6 +268,7 @@ def _kernel(r: Reader) -> Kernel:
         kernarg_bytes=size,
         args=args,
         facts=dict(r.mapping_values("facts")),
+        overlaps=r.flag("overlaps", default=False),
     )
 
 

@@ -40,6 +40,7 @@ class CompileOptions(Record):
     `raster`: rows of tiles walked together for reuse in the cache, 0 for the compiler's choice.
     `persistent`: whether as many workgroups as the machine holds take a contraction's tiles in turn ("always"), or each workgroup has one
     tile ("never"). "auto": kernels with roles are persistent.
+    `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a).
 
     `tuned`: where all of these choices are the compiler's, use those that `treadle tune` measured for the same program and numerics on the
     product that is in this machine.
@@ -63,6 +64,7 @@ class CompileOptions(Record):
     late: bool = False
     cluster: int = 1
     persistent: Persistence = "auto"
+    overlap_launches: bool = False
 
     tuned: bool = True
 

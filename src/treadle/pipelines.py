@@ -16,6 +16,7 @@ from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchTo
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
 from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
+from treadle.transforms.kernel.overlap_launches import OverlapLaunchesPass
 from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
@@ -128,6 +129,8 @@ def unproven_schedule_passes(options: CompileOptions | None = None) -> tuple[Mod
         *pipelining_passes(1 if options is None else options.stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
         InsertSyncPass(),  # sees every access there will be
+        # what it adds stands before the whole body
+        *((OverlapLaunchesPass(),) if options is not None and options.overlap_launches else ()),
     )
 
 

@@ -108,6 +108,7 @@ class KernelOp(IRDLOperation):
 
     `grid`: three size expressions over the symbols. `arg_align`: bytes each pointer is aligned to. `output_count`: how many pointers are
     outputs. `cluster`: so many neighbours along the grid's first axis (which is a multiple of it) run together as a cluster.
+    `overlaps`: it may start before the launch ahead of it has ended, and waits for that end before its body.
     """
 
     name = "tile.kernel"
@@ -120,6 +121,7 @@ class KernelOp(IRDLOperation):
     output_count = prop_def(builtin.IntegerAttr)
     groups = opt_prop_def(builtin.IntegerAttr)
     cluster = opt_prop_def(builtin.IntegerAttr)
+    overlaps = opt_prop_def(builtin.UnitAttr)
     config = opt_prop_def(builtin.DictionaryAttr)
     body = region_def("single_block")
     traits = traits_def(IsolatedFromAbove(), SymbolOpInterface(), NoTerminator())

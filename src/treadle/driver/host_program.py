@@ -47,6 +47,7 @@ class KernelRecord:
     symbols: tuple[str, ...]
     pointer_count: int
     facts: Json = field(default_factory=dict[str, Any])
+    overlaps: bool = False
 
     def to_json(self) -> Json:
         """The record of the manifest's `kernels`."""
@@ -59,6 +60,7 @@ class KernelRecord:
             "shared_bytes": self.shared_bytes,
             "kernarg_bytes": self.kernarg_bytes,
             "args": [{"kind": argument.kind, "offset": argument.offset} for argument in self.arguments],
+            **({"overlaps": True} if self.overlaps else {}),
             **({"facts": self.facts} if self.facts else {}),
         }
 

@@ -65,8 +65,8 @@ def lower(
     """Compile `source` for `target` ("sim" or an architecture) up to the stage `until`, or to the artifact's files where it is None.
 
     `layouts`: classes of the arguments' layouts that replace the declared ones. `texts`: keep the text of every stage that is passed.
-    `instrument`: changes the module at schedule level, before it is proven and code is made of it.
-    `told`: where `options` are from, for the remarks.
+    `instrument`: changes the module at schedule level, before it is proven and code is made of it. `told`: where `options` are from, for
+    the remarks.
     Raises `TreadleError` with the user's line.
     """
     simulated = target == "sim"
@@ -156,6 +156,7 @@ def kernel_record(op: tile.KernelOp, compiled: CompiledKernel) -> KernelRecord:
         symbols=op.symbol_names(),
         pointer_count=_pointer_count(op),
         facts={"registers": facts.registers, "spill_bytes": facts.spill_bytes, "instructions": facts.instructions},
+        overlaps=emitted.overlaps,
     )
 
 

@@ -44,6 +44,7 @@ SM_90A = TargetSpec(
     bulk_tensor=BulkTensorCopy(16, 16, 256, 5, (128, 64, 32)),
     queues=("wgmma", "cp_async", "bulk_store"),
     async_matrix=True,
+    overlapping_launches=True,
 )
 
 

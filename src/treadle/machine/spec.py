@@ -79,6 +79,7 @@ class TargetSpec:
     async_matrix: bool = False
     max_warps_per_workgroup: int = 32
     fma_per_unit_per_clock: int = 128
+    overlapping_launches: bool = False
 
     def instructions_for(self, a_type: str, b_type: str, accumulator_type: str) -> tuple[MatrixInstruction, ...]:
         """Matrix instructions of exactly these types, best first."""

@@ -52,11 +52,15 @@ ResolvedArg: TypeAlias = PointerArg | ScalarArg | TensorMapArg
 
 @dataclass(frozen=True, slots=True)
 class ResolvedLaunch:
-    """A launch with numbers for sizes; those with an empty grid are left out."""
+    """A launch with numbers for sizes; those with an empty grid are left out.
+
+    `early`: it may start before the one ahead of it, of the same program, has ended.
+    """
 
     kernel: Kernel
     grid: tuple[int, int, int]
     args: tuple[ResolvedArg, ...]
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +163,8 @@ class InvocationPlan:
                 kernel = m.kernel(launch.kernel)
                 pairs = zip(kernel.args, launch.args, arg_rows, strict=True)
                 args = tuple(self._argument(arg.offset, arg.kind, value, [at(row) for row in rows]) for arg, value, rows in pairs)
-                launches.append(ResolvedLaunch(kernel, (x, y, z), args))
+                # What is ahead of the first launch may be anybody's: copies, fills, kernels that wait for nothing.
+                launches.append(ResolvedLaunch(kernel, (x, y, z), args, early=kernel.overlaps and bool(launches)))
         return Invocation(
             input_strides=tuple(at(row) for row in forms["strides"]),
             output_shapes=tuple(at(row) for row in forms["out_shape"]),

@@ -210,5 +210,5 @@ class GpuProgram:
 
     def enqueuer(self, template: BlockTemplate, addresses: Sequence[int], stream: int) -> Enqueue:
         """What enqueues a launch on buffers at these addresses."""
-        # Early start is for kernels that wait for the one before them themselves; none is compiled to do so yet.
-        return self.driver.prepare(self._functions[template.launch.kernel.name], template.filled(addresses), stream, early_start=False)
+        function = self._functions[template.launch.kernel.name]
+        return self.driver.prepare(function, template.filled(addresses), stream, early_start=template.launch.early)

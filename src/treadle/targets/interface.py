@@ -82,7 +82,8 @@ class EmittedKernel:
     """One kernel as LLVM text with its launch facts.
 
     `params`: in argument order. `block`, `cluster`: threads and workgroups. `shared_bytes`: dynamic shared memory to pass at launch.
-    `grid`: expression text over the kernel's symbols. `triple`, `cpu`, `features`: for LLVM.
+    `grid`: expression text over the kernel's symbols. `triple`, `cpu`, `features`: for LLVM. `overlaps`: it waits by itself for the launches
+    before it.
     """
 
     symbol: str
@@ -96,6 +97,7 @@ class EmittedKernel:
     cpu: str
     features: str
     expected: ExpectedFacts = ExpectedFacts()
+    overlaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

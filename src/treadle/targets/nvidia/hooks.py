@@ -92,6 +92,10 @@ class NvidiaHooks(SimtHooks):
             lines = "\n".join(f"prefetch.tensormap [${i}];" for i in range(len(maps)))
             text = f"{{ .reg .pred p;\nsetp.ne.u32 p, ${len(maps)}, 0;\n@p bra DONE;\n{lines}\nDONE: }}"
             ctx.b.asm(text, ",".join(["l"] * len(maps) + ["r", MEMORY]), [*maps, ctx.thread])
+        if ctx.kernel.overlaps is not None:
+            # All threads wait, so that the end of this kernel says that all before it have ended. The next one may come in at once: it
+            # waits in its turn, and finds room only where this one leaves some.
+            ctx.b.asm("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;", MEMORY)
 
     def expected(self, ctx: KernelContext) -> ExpectedFacts:
         counts = ctx.counts

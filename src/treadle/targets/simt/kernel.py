@@ -86,6 +86,7 @@ class KernelEmitter:
             cpu=self.hooks.cpu,
             features=self.hooks.features,
             expected=replace(self.hooks.expected(ctx), sources=tuple(self._sources)),
+            overlaps=self.kernel.overlaps is not None,
         )
 
     def _parameters(self) -> list[Parameter]:

@@ -1,0 +1,80 @@
+"""Kernels of one program that overlap: who is marked, where the wait stands, what the manifest and the plan of a call say."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from treadle import driver
+from treadle.bench.texts import Function
+from treadle.driver.lowering import Lowered, lower
+from treadle.driver.sources import Source
+from treadle.options import CompileOptions
+from treadle.plan.invocation import InvocationPlan
+
+OVERLAPPING = CompileOptions(overlap_launches=True)
+WAIT, RELEASE = "griddepcontrol.wait;", "griddepcontrol.launch_dependents;"
+
+
+def text(products: int, size: int = 200) -> str:
+    """A chain of products."""
+    f = Function("chain")
+    value = f.argument("x", (size, size), "bf16")
+    for number in range(products):
+        weight = f.argument(f"w{number}", (size, size), "bf16")
+        value = f.cast(f.contract("mk,nk->mn", value, weight), "bf16")
+    return f.text(value)
+
+
+def lowered(products: int, target: str = "sm_90a", options: CompileOptions = OVERLAPPING) -> Lowered:
+    """The chain's stages and files."""
+    return lower(Source(text(products), "chain.mlir"), target, options, None, texts=True)
+
+
+def bodies(assembly: str) -> list[str]:
+    """The instructions of each kernel of a PTX text."""
+    return [part.partition("{")[2] for part in assembly.split(".entry")[1:]]
+
+
+def test_every_kernel_waits_before_it_touches_global_memory() -> None:
+    found = lowered(3)
+    kernels = bodies(found.stages["asm"])
+    # The second and the third product are one kernel.
+    assert len(kernels) == found.stages["schedule"].count("overlaps") == 2
+    for body in kernels:
+        assert body.count(WAIT) == body.count(RELEASE) == 1
+        first = body.index(WAIT)
+        touches = [at.start() for at in re.finditer(r"\b(ld|st|red|atom)\.(volatile\.)?global|cp\.async|cp\.reduce", body)]
+        assert touches and first < min(touches)
+        ahead = body[:first].splitlines()
+        # A branch ahead of the wait would let threads end without it; those of single threads' preparations come back.
+        assert not any(re.search(r"\b(ret|exit)\b", line) for line in ahead)
+        assert body.index(RELEASE) > first
+
+
+@pytest.mark.parametrize(
+    ("products", "target", "options"), [(1, "sm_90a", OVERLAPPING), (2, "gfx942", OVERLAPPING), (2, "sm_90a", CompileOptions())]
+)
+def test_programs_of_one_launch_other_machines_and_other_options_are_left_alone(
+    products: int, target: str, options: CompileOptions
+) -> None:
+    found = lowered(products, target, options)
+    assert "overlaps" not in found.stages["schedule"]
+    assert "griddepcontrol" not in found.stages["asm"]
+    assert all("overlaps" not in kernel for kernel in json.loads(found.files["manifest.json"])["kernels"])
+
+
+def test_the_first_launch_of_a_call_starts_when_all_before_it_has_ended() -> None:
+    program = driver.compile(text(3), target="sm_90a", options=OVERLAPPING)
+    assert all(kernel.overlaps for kernel in program.manifest.kernels)
+    shapes = tuple((200, 200) for _ in range(4))
+    launches = InvocationPlan(program.manifest).resolve(shapes, [(200, 1)] * 4).launches
+    assert [launch.early for launch in launches] == [False, True, True]
+
+
+def test_the_simulator_takes_no_notice() -> None:
+    arrays = [np.random.default_rng(number).integers(-2, 3, (24, 24)).astype(np.float32) for number in range(3)]
+    source = text(2, 24).replace("bf16", "f32")
+    plain, overlapping = (driver.compile(source, target="sim", options=o)(*arrays) for o in (CompileOptions(), OVERLAPPING))
+    assert np.array_equal(plain[0], overlapping[0])
