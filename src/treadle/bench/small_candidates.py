@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.options import CompileOptions
-from treadle.plan.small_m import SmallShape, row_steps, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
+from treadle.plan.small_m import SmallShape, stream_refusal, stream_tiles, swapped_tiles
 
 TRIED = 6
 """Of each form."""
@@ -31,15 +31,10 @@ def streaming_options(shape: SmallShape, few_is_m: bool, spec: TargetSpec, base:
 def swapped_options(
     shape: SmallShape, few_is_m: bool, row: MatrixInstruction, spec: TargetSpec, base: CompileOptions
 ) -> list[CompileOptions]:
-    """The best row steps by the model, each with slots of one and of two swizzle rows along k, alone and with clusters of two."""
+    """The best tiles by the model, alone and with clusters of two."""
     found: list[CompileOptions] = []
-    for step in sorted(row_steps(row, shape.many), key=lambda s: swapped_clocks(s, shape.few, shape, spec))[: TRIED // 2]:
-        tile = swapped_tile(row, shape, spec, step)
-        if tile is None:
-            continue
-        for wide in (1, 2):
-            sides = (tile.few, step) if few_is_m else (step, tile.few)
-            ring = max(2, tile.slots // wide)
-            options = replace(base, form="swapped", tile=(*sides, wide * tile.k), warps=(tile.warps, 1), ring=ring)
-            found += [options, replace(options, cluster=2)]
+    for tile in swapped_tiles(row, shape, spec)[:TRIED]:
+        sides = (tile.few, tile.step) if few_is_m else (tile.step, tile.few)
+        options = replace(base, form="swapped", tile=(*sides, tile.k), warps=(tile.warps, 1), ring=tile.slots)
+        found += [options, replace(options, cluster=2)]
     return found

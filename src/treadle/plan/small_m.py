@@ -4,11 +4,13 @@
 multiplies and adds in the vector units; lanes and warps that share a sum join them at the end. *Swapped*: the large operand takes the
 side of the matrix instruction that is 64 wide, the few rows its narrow one, behind the ring of a role kernel.
 
-Both are planned by bytes under way: a compute unit gets its share of the memory's bandwidth only while latency times bandwidth is requested
-(Little's law), and only a grid that loads every unit alike keeps all of them busy to the end.
+Streaming kernels are planned by bytes under way: a compute unit gets its share of the memory's bandwidth only while latency times bandwidth
+is requested (Little's law). Copies of whole boxes keep far more under way: there a box's time in the copy engine counts, and how evenly the
+tiles load the units. Constants are fitted to times measured on an H200 (tests/plan/small_m_h200.json), which come out within 2.6 %
+(mean square).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
@@ -16,16 +18,27 @@ from treadle.machine.spec import MatrixInstruction, TargetSpec
 MOST_ROWS = 64
 """Beyond it the small operand's traffic and arithmetic count, and ordinary tiles serve."""
 MOST_STREAMED_ROWS = 8
-LATENCY_CLOCKS = 1600
-"""From a load's issue to its data under full traffic: 0.9 us on an H200, where 600 clocks are an idle memory's."""
+FIXED_CLOCKS = 8500
+"""A kernel's launch, the first loads' latency, the memory's ramp, and the end: 4.8 us between two events on an H200."""
+LATENCY_CLOCKS = 700
+"""From a load's issue to its data while the memory has time; what waiting for bandwidth adds is `_limited`'s."""
 _ALU_SHARE = 0.75
 """How much of the memory's time the vector units may take: they share issue slots with the loads and with index arithmetic."""
 _FIXED_REGISTERS = 16
 """Addresses and counters."""
-_MOST_REGISTERS = 200
+_MOST_REGISTERS = 216
+_CROWDED_REGISTERS = 152
+_CROWDED_MORE = 24
+"""Beyond so many ptxas takes about so many more: it moves loads and conversions further up."""
 _UNKNOWN = 4096
-_WORKGROUP_CLOCKS = 600
-"""A workgroup's start and end, which nothing of its own hides."""
+_WORKGROUP_CLOCKS = 60
+"""A workgroup's start and end, as far as the unit's other workgroups do not hide them."""
+_STREAMED_PEAK = 1.03
+"""What all units together read of the memory's stated bandwidth where latency sets no limit, by the fit."""
+_ALIKE = 0.02
+"""Modelled times that differ by less are the same, by the model's own error: the smaller workgroup counts, whose end leaves less of a unit
+idle.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +94,11 @@ def _power_at_least(value: int) -> int:
 def unit_bytes_per_clock(spec: TargetSpec) -> float:
     """One compute unit's part of the memory's bandwidth."""
     return spec.memory_gbps * 1e3 / spec.clock_mhz / spec.compute_units
+
+
+def _limited(one: float, other: float, sharpness: float) -> float:
+    """Clocks of work with two limits: the larger, and more where both are near."""
+    return (one**sharpness + other**sharpness) ** (1 / sharpness)
 
 
 # --- streaming
@@ -139,11 +157,14 @@ def stream_registers(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> i
     small = tile.few * (shape.vector if shape.along_k else max(1, elements // shape.vector))
     sums = shape.roots * elements * tile.few * shape.sum_bytes
     large = shape.roots * tile.ahead * elements * (shape.large_bytes + widened)
-    return (sums + large + small * (tile.ahead * shape.small_bytes + widened)) // 4 + _FIXED_REGISTERS
+    found = (sums + large + small * (tile.ahead * shape.small_bytes + widened)) // 4 + _FIXED_REGISTERS
+    return found + _CROWDED_MORE if found > _CROWDED_REGISTERS else found
 
 
 def stream_clocks(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> float:
-    """Modelled clocks: each unit's workgroups in turns of as many as are resident, each turn at the rate of its bytes under way."""
+    """Modelled clocks: each unit's workgroups in turns of as many as are resident, each turn bound by the memory or by
+    the latency of its bytes under way.
+    """
     many, k = shape.many or _UNKNOWN, shape.k or _UNKNOWN
     threads = tile.warps * spec.subgroup_size
     registers = -(-stream_registers(tile, shape, spec) // 8) * 8
@@ -157,43 +178,58 @@ def stream_clocks(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> floa
     under_way = min(tile.ahead, steps) * tile.many * tile.k * row_bytes
     idle = (-(-steps // tile.ahead) * tile.ahead) / steps
     share = streamed_share(shape, max(1, tile.many * tile.k // (threads * shape.vector)), spec) * idle
-    clocks = 0.0
-    while left > 0:
-        now = min(left, resident)
-        rate = min(unit_bytes_per_clock(spec) / max(1.0, share / _ALU_SHARE), now * under_way / LATENCY_CLOCKS)
-        clocks += now * work / rate + LATENCY_CLOCKS + _WORKGROUP_CLOCKS
-        left -= now
-    return clocks
+    peak = unit_bytes_per_clock(spec) * _STREAMED_PEAK / max(1.0, share / _ALU_SHARE)
+    turns, last = divmod(left, resident)
+    # The latency limit of a turn does not depend on how many workgroups it has: they all wait for their own loads.
+    waiting = work * LATENCY_CLOCKS / under_way
+    clocks = turns * _limited(resident * work / peak, waiting, 2) + (_limited(last * work / peak, waiting, 2) if last else 0.0)
+    return FIXED_CLOCKS + clocks + left * _WORKGROUP_CLOCKS
 
 
 def stream_tiles(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
-    """The candidates, least modelled time first; of equals the one with fewer registers first."""
-    found = _stream_candidates(shape, spec)
-    return sorted(found, key=lambda t: (stream_clocks(t, shape, spec), stream_registers(t, shape, spec), t.warps))
+    """The candidates, least modelled time first; of those alike the one with fewer warps first, then one that leaves registers."""
+    clocks = {t: stream_clocks(t, shape, spec) for t in _stream_candidates(shape, spec)}
+    registers = {t: stream_registers(t, shape, spec) for t in clocks}
+    found = sorted(clocks, key=lambda t: (clocks[t], registers[t], t.warps))
+    alike = [t for t in found if clocks[t] <= clocks[found[0]] * (1 + _ALIKE)]
+    return sorted(alike, key=lambda t: (t.warps, registers[t] > _CROWDED_REGISTERS, clocks[t])) + found[len(alike) :]
 
 
 # --- swapped
 
 
-_L2_BYTES_PER_CLOCK = 46
-"""What one compute unit gets out of the L2 cache when all ask (DeepGEMM's model of Hopper)."""
-_SLOT_CLOCKS = 150
-"""A slot's hand-over: waits, the matrix instructions' latency, arrivals."""
-_TILE_CLOCKS = 4000
-"""Beginning and end of a role kernel: barriers, the first copies' latency, the last results. Tiles between overlap."""
+_BOX_ROW_BYTES = 128
+"""A row of a copy's box: the widest swizzle's span."""
+_ROW_CLOCKS = 1.8
+"""A box's row in the copy engine."""
+_MISSING_ROW_CLOCKS = 5.5
+"""The same for a row outside the array, which the engine fills with zeros: a tile of 32 rows is slower than one of 64."""
+_SLOT_CLOCKS = 10
+"""A slot's hand-over, as far as the other slots do not hide it."""
+_COPIED_PEAK = 0.91
+"""What all units together copy of the memory's stated bandwidth."""
+_IDLE_FACTOR = 0.07
+"""What units without a tile in the last round cost, as a part of the memory's time: the others take nearly all of their bandwidth."""
 _ROW_GRAIN = 8
 """Rows of a swizzle's period."""
+_RING = 8
 _MOST_SLOTS = 24
+_LEAST_WIDE_RING = 4
+"""Slots that a ring of two swizzle spans a slot must have."""
 
 
-def swapped_clocks(step: int, few: int, shape: SmallShape, spec: TargetSpec) -> float:
-    """Modelled clocks of a swapped kernel with tiles of `step` rows: rounds of tiles, a slot the slowest of memory, cache, hand-over."""
+def swapped_clocks(tile: SwappedTile, shape: SmallShape, spec: TargetSpec) -> float:
+    """Modelled clocks of a swapped kernel: the memory's time, or that of each unit's copy engine."""
     many, k = shape.many or _UNKNOWN, shape.k or _UNKNOWN
-    rounds = -(-shape.batch * -(-many // step) // spec.compute_units)
-    peak = unit_bytes_per_clock(spec)
-    slots = -(-k * shape.large_bytes // 128)
-    slot = max(shape.roots * step * 128 / peak, (shape.roots * step + few) * 128 / _L2_BYTES_PER_CLOCK, _SLOT_CLOCKS)
-    return rounds * slots * slot + _TILE_CLOCKS
+    tiles = shape.batch * -(-many // tile.step)
+    rounds = -(-tiles // spec.compute_units)
+    spans = -(-tile.k * shape.large_bytes // _BOX_ROW_BYTES)
+    rows = (shape.roots * tile.step + tile.few) * _ROW_CLOCKS + shape.roots * (tile.rows - tile.step) * _MISSING_ROW_CLOCKS
+    engine = rounds * -(-k // tile.k) * (spans * rows + _SLOT_CLOCKS)
+    peak = unit_bytes_per_clock(spec) * spec.compute_units * _COPIED_PEAK
+    idle = rounds * spec.compute_units / tiles - 1
+    memory = shape.roots * shape.batch * many * k * shape.large_bytes / peak * (1 + _IDLE_FACTOR * idle)
+    return FIXED_CLOCKS + _limited(memory, engine, 5)
 
 
 def row_steps(row: MatrixInstruction, many: int | None) -> tuple[int, ...]:
@@ -202,21 +238,37 @@ def row_steps(row: MatrixInstruction, many: int | None) -> tuple[int, ...]:
     return (row.m, *reversed(smaller))
 
 
-def swapped_tile(row: MatrixInstruction, shape: SmallShape, spec: TargetSpec, step: int = 0) -> SwappedTile | None:
-    """The tile of least modelled time, with a ring that keeps twice the memory's latency under way; None where no ring fits.
+def _slots(tile: SwappedTile, shape: SmallShape, spec: TargetSpec) -> int:
+    """Slots of a tile's ring: eight, more where rows are few, fewer where they do not fit or the sum is short."""
+    wanted = -(-int(4 * LATENCY_CLOCKS * unit_bytes_per_clock(spec)) // (shape.roots * tile.step * tile.k * shape.large_bytes))
+    steps = _MOST_SLOTS if shape.k is None else max(2, -(-shape.k // tile.k))
+    staging = shape.roots * tile.rows * tile.few * max(shape.sum_bytes, 4)
+    slot = (shape.roots * tile.rows + tile.few) * tile.k * shape.large_bytes
+    return min((spec.shared_bytes_per_workgroup - 2048 - staging) // slot, max(wanted, _RING), steps, _MOST_SLOTS)
 
-    Tiles of fewer rows than the instruction has leave it partly idle: it is not what bounds the kernel, and every unit gets its tile.
+
+def swapped_tiles(row: MatrixInstruction, shape: SmallShape, spec: TargetSpec, step: int = 0, k: int = 0) -> list[SwappedTile]:
+    """The candidates whose ring fits (of `step` rows and `k` a slot where these are not 0), least modelled time first.
+
+    Tiles of fewer rows than the instruction has leave it partly idle: it is not what bounds the kernel. Slots of two swizzle spans are
+    handed over half as often.
     """
     grain = max(row.n_step, _ROW_GRAIN)
     few = -(-shape.few // grain) * grain
     if shape.few > MOST_ROWS or few > row.n:
-        return None
-    k = 128 // shape.large_bytes
-    best = step or min(row_steps(row, shape.many), key=lambda s: swapped_clocks(s, few, shape, spec))
-    peak = unit_bytes_per_clock(spec)
-    wanted = -(-int(2 * LATENCY_CLOCKS * peak) // (shape.roots * best * 128))
-    steps = _MOST_SLOTS if shape.k is None else -(-shape.k // k)
-    staging = shape.roots * row.m * few * max(shape.sum_bytes, 4)
-    room = (spec.shared_bytes_per_workgroup - 2048 - staging) // ((shape.roots * row.m + few) * 128)
-    slots = min(room, max(wanted, 4), max(steps, 2), _MOST_SLOTS)
-    return SwappedTile(row.m, best, few, k, slots, row.warps) if slots >= 2 else None
+        return []
+    span = _BOX_ROW_BYTES // shape.large_bytes
+    wide = (2 * span,) if shape.k is None or shape.k > span else ()
+    found: list[SwappedTile] = []
+    for rows, length in product((step,) if step else row_steps(row, shape.many), (k,) if k else (*wide, span)):
+        tile = SwappedTile(row.m, rows, few, length, 0, row.warps)
+        slots = _slots(tile, shape, spec)
+        short = 2 * length >= (shape.k or _UNKNOWN)
+        if slots >= (2 if k or short or length == span else _LEAST_WIDE_RING):
+            found.append(replace(tile, slots=slots))
+    return sorted(found, key=lambda t: swapped_clocks(t, shape, spec))
+
+
+def swapped_tile(row: MatrixInstruction, shape: SmallShape, spec: TargetSpec, step: int = 0, k: int = 0) -> SwappedTile | None:
+    """The tile of least modelled time; None where no ring fits."""
+    return next(iter(swapped_tiles(row, shape, spec, step, k)), None)

@@ -150,7 +150,7 @@ def test_contractions_that_share_the_small_operand(form: Form, m: int) -> None:
     [
         (1, 6144, 4096, "streamed"),
         (16, 6144, 4096, "swapped operands: the large one on the instruction's side of 64, 48 rows a tile, 128 tiles for 132 units"),
-        (16, 4096, 14336, "32 rows a tile, 128 tiles"),
+        (16, 4096, 14336, "64 rows a tile, 64 tiles for 132 units; tile 64x16x128, a ring of 8 slots"),
         (16, 28672, 4096, "56 rows a tile, 512 tiles"),
         (64, 4096, 4096, "swapped"),
         (65, 4096, 4096, "tile "),

@@ -173,11 +173,11 @@ def _may_cluster(cluster: int, tile: SwappedTile, shape: SmallShape) -> bool:
 
 def _swapped(sides: Sides, shape: SmallShape, types: ContractionTypes, wish: Wish, spec: TargetSpec, *, promoted: bool) -> Choice | None:
     many_wish = wish.tile[1] if sides.few_role == "m" else wish.tile[0]
-    tile = swapped_tile(spec.instruction(types.instruction), shape, spec, many_wish)
+    # Promoted sums are added up once a slot: it stays short.
+    k = wish.tile[2] or (128 // shape.large_bytes if promoted else 0)
+    tile = swapped_tile(spec.instruction(types.instruction), shape, spec, many_wish, k)
     if tile is None:
         return None
-    if wish.tile[2]:
-        tile = replace(tile, k=wish.tile[2], slots=max(2, tile.slots * tile.k // wish.tile[2]))
     if wish.ahead:
         tile = replace(tile, slots=wish.ahead)
     is_swapped = sides.few_role == "m"
@@ -206,7 +206,7 @@ def _swapped(sides: Sides, shape: SmallShape, types: ContractionTypes, wish: Wis
         f"{'swapped operands' if is_swapped else 'narrow tiles'}: the large one on the instruction's side of {tile.rows}, {tile.step} "
         f"rows a tile{tiles}; tile {tile.rows}x{tile.few}x{tile.k}, a ring of {tile.slots} slots keeps {kilobytes} KiB of it under way"
     )
-    return Choice(config, text, swapped_clocks(tile.step, tile.few, shape, spec))
+    return Choice(config, text, swapped_clocks(tile, shape, spec))
 
 
 @register_pass
