@@ -190,3 +190,33 @@ def lines(text: str) -> list[str]:
 def count(found: Sequence[str], start: str) -> int:
     """How many items of an outline start so."""
     return sum(item.startswith(start) for item in found)
+
+
+START = "expect; copy; copy; phase"
+"""What `operands` is synchronised by, in `lines`."""
+
+
+def operands(path: str = "bulk_tensor", rows: int = 128) -> Kernel:
+    """Two operands in shared memory."""
+    kernel = Kernel(rows=rows)
+    kernel.buffers(p=0, q=0)
+    kernel.copy("%p", path=path)
+    kernel.copy("%q", view="%vb", path=path)
+    return kernel
+
+
+def loop(kernel: Kernel, carried: int = 1, start: str = "%zero", trips: int = 3) -> None:
+    """Open a loop with iteration arguments %x0.. and results %o0.."""
+    args = ", ".join(f"%x{n} = {start}" for n in range(carried))
+    results = ", ".join(f"%o{n}" for n in range(carried))
+    kernel.add(f"{results} = scf.for %i = %c0 to %c{trips} step %c1 iter_args({args}) -> ({', '.join([ACCUMULATOR] * carried)}) {{")
+
+
+def end(kernel: Kernel, *values: str) -> None:
+    """Close a loop."""
+    kernel.add(f"scf.yield {', '.join(values)} : {', '.join([ACCUMULATOR] * len(values))}\n}}" if values else "scf.yield\n}")
+
+
+def branch(kernel: Kernel) -> None:
+    """Open a conditional that no compiler can decide."""
+    kernel.add("%pid = tile.program_id 0 : i64\n%flag = arith.cmpi slt, %pid, %c1 : index\nscf.if %flag {")

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generators.pipelined_kernels import CASES, REFUSED, ROWS, STEP
+from generators.pipelined_kernels import CASES, ROWS, STEP
+from generators.unpipelined_kernels import REFUSED
 from numpy.typing import NDArray
 
 from treadle.dialects import tile
