@@ -55,3 +55,7 @@ class FakeMachine:
     def difference(self, left: Any, right: Any) -> float:
         a, b = np.asarray(left, np.float32), np.asarray(right, np.float32)
         return float(np.abs(a - b).max() / (np.abs(b).max() or 1.0))
+
+    def copy(self, moved_bytes: int) -> Callable[[], None]:
+        self.log.append(f"copy of {moved_bytes}")
+        return self.spend("copy", 2.0)

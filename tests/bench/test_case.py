@@ -11,7 +11,7 @@ from treadle import driver
 from treadle.bench.case import CompilationFailed, run_case
 from treadle.bench.families import batch_matmul, block_scaled, epilogue, gated, matmul, row_scaled, row_sums, softmax
 from treadle.bench.protocol import MIN_ROUNDS, MeasureOptions
-from treadle.bench.records import OURS
+from treadle.bench.records import COPY, OURS
 from treadle.bench.worker import described, is_fatal
 from treadle.bench.workload import Workload
 from treadle.errors import UNSUPPORTED, InternalError, TreadleError
@@ -171,6 +171,26 @@ def test_bind_is_used_where_there_is_one() -> None:
     record = run_case(workload, FakeMachine(mark_ms=1.0), lambda text, options: Bound(simulate(text, options)), {}, QUICK)  # pyright: ignore[reportArgumentType]
     assert record.status == "ok"
     assert Bound.calls > MIN_ROUNDS
+
+
+@pytest.mark.parametrize("group", ["decode", "reduction", "square"])
+def test_memory_bound_workloads_are_measured_beside_a_copy(group: str) -> None:
+    workload = matmul("nk", group, 1, 9, 21, "bf16")
+    machine = FakeMachine(mark_ms=1.0)
+    record = run_case(workload, machine, simulate, {"numpy": lambda: linear}, QUICK)
+    assert record.status == "ok", record.message
+    assert set(record.ratio) == set(record.peer_difference) == {"numpy"}
+    assert record.best_peer == "numpy"
+    if group == "square":
+        assert record.of_copy is None
+        assert set(record.ms) == {OURS, "numpy"}
+    else:
+        assert machine.log.count(f"copy of {workload.bytes}") == 1
+        assert machine.log.count("copy") >= MIN_ROUNDS
+        assert set(record.ms) == {OURS, "numpy", COPY}
+        # Both calls take the second mark's millisecond, the copy two of its own beside it.
+        assert (record.ms[OURS], record.ms[COPY], record.of_copy) == (1.0, 3.0, 3.0)
+    assert record.from_plain(record.plain()) == record
 
 
 def test_a_peer_that_fails_is_left_out() -> None:

@@ -22,6 +22,20 @@ def test_the_faster_peer_counts() -> None:
     assert CaseRecord("a", ms={"treadle": 1.0}).best_ratio is None
 
 
+def test_a_copy_is_no_peer() -> None:
+    record = case("a", 1.25)
+    record.ms["copy"], record.of_copy = 0.5, 0.5
+    assert (record.best_peer, record.best_ratio) == ("torch", 1.25)
+    assert group_means([record]) == {"g": pytest.approx(1.25), "all": pytest.approx(1.25)}
+    alone = CaseRecord("a", ms={"treadle": 1.0, "copy": 0.5}, of_copy=0.5)
+    assert (alone.best_peer, alone.best_ratio) == ("", None)
+
+
+def test_records_from_before_there_were_copies_are_read() -> None:
+    old = {name: value for name, value in case("a", 1.5).plain().items() if name != "of_copy"}
+    assert CaseRecord.from_plain(old) == case("a", 1.5)
+
+
 def test_a_wrong_result_has_no_ratio_and_no_part_in_means() -> None:
     records = [case("a", 4.0), case("b", 1.0), case("c", 0.25, "h"), case("d", 100.0, "h", "wrong")]
     means = group_means(records)

@@ -83,6 +83,19 @@ def test_what_goes_wrong_is_told_and_kept(asked: Asked, capsys: pytest.CaptureFi
     assert asked[1]["seconds"] > 150
 
 
+def test_the_part_of_a_copys_rate_is_shown() -> None:
+    plain = CaseRecord("square", "g", "t", ms={"treadle": 0.8, "torch": 1.0}, ratio={"torch": 1.25}, host_us={"treadle": 5.0})
+    beside = CaseRecord("decode", "g", "t", ms={"treadle": 0.8, "torch": 1.0, "copy": 0.7}, ratio={"torch": 1.25}, of_copy=0.875)
+    beside.host_us = {"treadle": 5.0}
+    failed = CaseRecord("late", "g", "t", status="timeout")
+    made = bench.results_table([plain, beside, failed])
+    cells = {str(column.header): list(column.cells) for column in made.columns}
+    assert cells["of copy"] == ["-", "87.5%", "-"]
+    assert not any("copy ms" in name or "x copy" in name for name in cells)
+    assert {len(column) for column in cells.values()} == {3}
+    assert "of copy" not in [column.header for column in bench.results_table([plain]).columns]
+
+
 def test_json_and_no_peer(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["bench", "k512", "--vs", "none", "--json"]) == 1
     content = json.loads(capsys.readouterr().out)

@@ -9,7 +9,7 @@ from treadle.bench.environment import DeviceState
 from treadle.bench.machine import Machine, Pick
 from treadle.bench.peers import Peer
 from treadle.bench.protocol import MeasureOptions, Samples, flush_ms, measure, ratio, sample_indices, spread
-from treadle.bench.records import OURS, CaseRecord
+from treadle.bench.records import COPY, OURS, CaseRecord
 from treadle.bench.workload import TensorSpec, Workload
 from treadle.driver import Program
 from treadle.errors import TreadleError
@@ -56,7 +56,7 @@ def run_case(
 ) -> CaseRecord:
     """Measure a workload. Errors of the compiler and the device are raised; a wrong result is a record of status "wrong".
 
-    A peer that fails is left out, and the record says why.
+    A peer that fails is left out, and the record says why. Memory-bound workloads are measured beside a copy of as many bytes.
     """
     begun = time.perf_counter()
     chosen = compile_options or workload.options
@@ -89,6 +89,8 @@ def run_case(
         record.status = "wrong"
         reasons = [f"output {name} is outside its bounds" for name in wrong] + [f"it is not what {name} gives" for name in far]
         record.message = "; ".join(reasons)
+    if workload.is_memory_bound:
+        contenders[COPY] = machine.copy(workload.bytes)
     time.sleep(options.pause_seconds)
     state = DeviceState()
     sweep = flush_ms(machine)
@@ -108,7 +110,9 @@ def _fill(record: CaseRecord, workload: Workload, samples: Mapping[str, Samples]
     for name, taken in samples.items():
         record.ms[name], record.host_us[name] = taken.median_ms, taken.median_host_us
         record.spread[name] = spread(taken.device_ms)
-        if name != OURS:
+        if name == COPY:
+            record.of_copy = ratio(taken, ours)
+        elif name != OURS:
             record.ratio[name] = ratio(taken, ours)
     record.rounds = len(ours.device_ms)
     record.tflops = workload.flop / ours.median_ms / 1e9

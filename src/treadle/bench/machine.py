@@ -1,7 +1,7 @@
 """The device as measuring sees it, through PyTorch: inputs, time stamps, the sweep of the L2 cache, samples of results."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -46,6 +46,10 @@ class Machine(Clock, Protocol):
 
     def difference(self, left: Any, right: Any) -> float:
         """Largest difference of two arrays over the largest magnitude of `right`; infinite where the shapes or NaNs differ."""
+        ...
+
+    def copy(self, moved_bytes: int) -> Callable[[], object]:
+        """A call that copies half as many bytes within the device's memory: so many are moved, one read for each one written."""
         ...
 
 
@@ -113,3 +117,10 @@ class TorchMachine:
             return float("inf")
         scale = float(b.nan_to_num(0.0, 0.0, 0.0).abs().max())
         return float((a - b).nan_to_num(0.0).abs().max()) / (scale or 1.0)
+
+    def copy(self, moved_bytes: int) -> Callable[[], object]:
+        """`Tensor.copy_`, which is a copy by the driver."""
+        torch = self._torch
+        source = torch.zeros(max(1, moved_bytes // 2), dtype=torch.uint8, device="cuda")
+        destination = torch.empty_like(source)
+        return lambda: destination.copy_(source)

@@ -11,6 +11,8 @@ from treadle.errors import READ_FILE, WRITE_FILE, TreadleError
 
 Status = Literal["ok", "wrong", "failed", "crashed", "timeout"]
 OURS = "treadle"
+COPY = "copy"
+"""The contender of memory-bound workloads that is no peer: it moves as many bytes, and computes nothing."""
 FORMAT = 1
 
 
@@ -18,9 +20,11 @@ FORMAT = 1
 class CaseRecord:
     """One workload's result.
 
-    `ms`, `spread`, `host_us`: by contender ("treadle", "torch", "torch.compile"): median on the device, half the quartile distance over
-    it, median of the enqueuing call on the host. `ratio`: by peer, the median over the rounds of its time over ours. `error`: largest
-    difference to float64 over the largest value, on the sample; `worst`: the largest quotient of a difference and its bound.
+    `ms`, `spread`, `host_us`: by contender ("treadle", "torch", "torch.compile", "copy"): median on the device, half the quartile distance
+    over it, median of the enqueuing call on the host. `ratio`: by peer, the median over the rounds of its time over ours. `of_copy`: the
+    same for a copy within the device's memory that moves as many bytes as the workload's inputs and outputs, which is no peer; None where
+    none was measured. `error`: largest difference to float64 over the largest value, on the sample; `worst`: the largest quotient of a
+    difference and its bound.
     `peer_difference`: by peer, the largest difference of whole results over the largest value; `peer_problems`: why a peer has none.
     `kernels`: facts of the code.
     `host_bound`: contenders whose call the host may have enqueued later than the device could have begun it.
@@ -36,6 +40,7 @@ class CaseRecord:
     spread: dict[str, float] = field(default_factory=dict[str, float])
     host_us: dict[str, float] = field(default_factory=dict[str, float])
     ratio: dict[str, float] = field(default_factory=dict[str, float])
+    of_copy: float | None = None
     tflops: float = 0.0
     gbps: float = 0.0
     error: float = 0.0
@@ -52,7 +57,7 @@ class CaseRecord:
     @property
     def best_peer(self) -> str:
         """The faster peer; "" where there is none."""
-        peers = {name: value for name, value in self.ms.items() if name != OURS}
+        peers = {name: value for name, value in self.ms.items() if name not in (OURS, COPY)}
         return min(peers, key=lambda name: peers[name]) if peers and self.ratio else ""
 
     @property

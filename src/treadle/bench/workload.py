@@ -9,6 +9,8 @@ from treadle.options import CompileOptions
 
 Text = Callable[[int, int], str]
 _USUAL = CompileOptions()
+MEMORY_BOUND = frozenset({"decode", "reduction"})
+"""Groups whose time is that of moving their inputs and outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +58,8 @@ class Workload:
     def bytes(self) -> int:
         """Bytes of all inputs and outputs, each moved once."""
         return sum(spec.bytes for spec in (*self.inputs, *self.outputs))
+
+    @property
+    def is_memory_bound(self) -> bool:
+        """Whether a copy of as many bytes is what to compare with."""
+        return self.group in MEMORY_BOUND

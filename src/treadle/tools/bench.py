@@ -16,7 +16,7 @@ from treadle.bench import records
 from treadle.bench.option_text import options_from_plain, parse_options, plain_options
 from treadle.bench.peers import COMPILED, EAGER, require_torch
 from treadle.bench.protocol import QUICK, MeasureOptions
-from treadle.bench.records import OURS, CaseRecord
+from treadle.bench.records import COPY, OURS, CaseRecord
 from treadle.bench.session import Session
 from treadle.bench.suite import choose
 from treadle.bench.workload import Workload
@@ -175,13 +175,14 @@ def show_records(out: Console, environment: Mapping[str, Any], found: Sequence[C
 
 
 def results_table(found: Sequence[CaseRecord]) -> Table:
-    """One row a case: medians in ms, ratio to each peer, throughput, error."""
-    peers = list(dict.fromkeys(name for record in found for name in record.ms if name != OURS))
+    """One row a case: medians in ms, ratio to each peer, throughput, the part of a copy's where one was measured, error."""
+    peers = list(dict.fromkeys(name for record in found for name in record.ms if name not in (OURS, COPY)))
     headings = [title for peer in peers for title in (f"{peer} ms", f"x {peer}")]
-    made = report.table("bench", "workload", "treadle ms", *headings, "TFLOP/s", "GB/s", "error", "host us", "clock", "verdict")
+    rates = ["TFLOP/s", "GB/s", *(["of copy"] if any(record.of_copy is not None for record in found) else [])]
+    made = report.table("bench", "workload", "treadle ms", *headings, *rates, "error", "host us", "clock", "verdict")
     for record in found:
         if not record.ms:
-            made.add_row(record.name, "-", *["-"] * len(headings), "-", "-", "-", "-", "-", f"[bold red]{record.status}[/]")
+            made.add_row(record.name, "-", *["-"] * (len(headings) + len(rates)), "-", "-", "-", f"[bold red]{record.status}[/]")
             continue
         against: list[str] = []
         for peer in peers:
@@ -194,6 +195,7 @@ def results_table(found: Sequence[CaseRecord]) -> Table:
             *against,
             f"{record.tflops:.1f}",
             f"{record.gbps:.0f}",
+            *([_number(record.of_copy, ".1%")] if len(rates) > 2 else []),
             f"{record.error:.1e}",
             f"{record.host_us[OURS]:.1f}",
             clock,
