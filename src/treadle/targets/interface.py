@@ -82,7 +82,7 @@ class EmittedKernel:
     """One kernel as LLVM text with its launch facts.
 
     `params`: in argument order. `block`, `cluster`: threads and workgroups. `shared_bytes`: dynamic shared memory to pass at launch.
-    `grid`: expression text over the kernel's symbols. `triple`, `cpu`, `features`: for LLVM. `overlaps`: it waits by itself for the launches
+    `grid`: expression text over the kernel's symbols. `triple`, `cpu`, `features`: for LLVM. `overlaps`: it waits itself for the launches
     before it.
     """
 

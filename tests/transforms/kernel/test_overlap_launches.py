@@ -51,6 +51,8 @@ def test_every_kernel_waits_before_it_touches_global_memory() -> None:
         # A branch ahead of the wait would let threads end without it; those of single threads' preparations come back.
         assert not any(re.search(r"\b(ret|exit)\b", line) for line in ahead)
         assert body.index(RELEASE) > first
+        # What needs no memory of others is done by then.
+        assert body.index("prefetch.tensormap") < body.index("mbarrier.init") < first
 
 
 @pytest.mark.parametrize(

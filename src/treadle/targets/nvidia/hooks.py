@@ -87,15 +87,22 @@ class NvidiaHooks(SimtHooks):
 
     def begin(self, ctx: KernelContext) -> None:
         check_stores(ctx.kernel)
-        if self._maps:
-            maps = [ctx.parameters[name] for name in self._maps]
-            lines = "\n".join(f"prefetch.tensormap [${i}];" for i in range(len(maps)))
-            text = f"{{ .reg .pred p;\nsetp.ne.u32 p, ${len(maps)}, 0;\n@p bra DONE;\n{lines}\nDONE: }}"
-            ctx.b.asm(text, ",".join(["l"] * len(maps) + ["r", MEMORY]), [*maps, ctx.thread])
+        self._fetch_maps(ctx)
         if ctx.kernel.overlaps is not None:
             # All threads wait, so that the end of this kernel says that all before it have ended. The next one may come in at once: it
             # waits in its turn, and finds room only where this one leaves some.
             ctx.b.asm("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;", MEMORY)
+
+    def _fetch_maps(self, ctx: KernelContext) -> None:
+        """One thread asks for all tensor maps, once: in front of the barriers' start, of which another warp's thread takes care."""
+        if not self._maps:
+            return
+        maps = [ctx.parameters[name] for name in self._maps]
+        self._maps = []
+        lines = "\n".join(f"prefetch.tensormap [${i}];" for i in range(len(maps)))
+        thread = ctx.lanes if ctx.warps > 1 else 0
+        text = f"{{ .reg .pred p;\nsetp.ne.u32 p, ${len(maps)}, {thread};\n@p bra DONE;\n{lines}\nDONE: }}"
+        ctx.b.asm(text, ",".join(["l"] * len(maps) + ["r", MEMORY]), [*maps, ctx.thread])
 
     def expected(self, ctx: KernelContext) -> ExpectedFacts:
         counts = ctx.counts
@@ -227,6 +234,7 @@ class NvidiaHooks(SimtHooks):
         b = ctx.b
         if not barriers:
             return
+        self._fetch_maps(ctx)
         with b.when(b.icmp("eq", ctx.thread, i32(0))):
             for op, address in barriers:
                 count = op.arrivals.value.data * arrival_unit(op)

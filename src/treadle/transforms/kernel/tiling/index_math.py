@@ -144,6 +144,9 @@ def grouped_raster(index: IndexBuilder, linear: SSAValue, count_m: SSAValue, cou
         return index.remainder(linear, count_m), index.divide(linear, count_m)
     width = index.multiply(count_n, group)
     first = index.multiply(index.divide(linear, width), group)
-    rows = index.minimum(index.subtract(count_m, first), index.constant(group))
+    # Whole groups have a known number of rows: no division by a register.
+    rows = (
+        index.constant(group) if m is not None and m % group == 0 else index.minimum(index.subtract(count_m, first), index.constant(group))
+    )
     within = index.remainder(linear, width)
     return index.add(first, index.remainder(within, rows)), index.divide(within, rows)
