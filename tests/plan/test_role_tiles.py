@@ -116,6 +116,12 @@ def test_the_model_follows_what_was_measured(shape: tuple[int, int, int]) -> Non
     assert sum(abs(time / middle - 1) < 0.035 for time in times) >= 0.75 * len(times)
 
 
+def test_groups_take_turns_only_where_workgroups_have_several_tiles() -> None:
+    assert any(t.turns > 1 for t in role_tiles(problem(2048, 2048, 2048), SPEC))
+    for tile in role_tiles(problem(2048, 1536, 8192), SPEC):
+        assert tile.turns == 1 or -(-2048 // tile.rows) * -(-1536 // tile.n) > SPEC.compute_units
+
+
 def test_results_leave_late_where_registers_hold_them_and_workgroups_have_several_tiles() -> None:
     late = {t.n for t in role_tiles(problem(8192, 8192, 4096), SPEC) if t.late}
     assert 256 in late and 160 in late

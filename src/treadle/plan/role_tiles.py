@@ -165,6 +165,8 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
     room = spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
     swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
     for form in _forms(problem, spec):
+        if form.turns > 1 and _tiles(form, problem.shape) <= spec.compute_units:
+            continue  # one group would compute, the other wait for a turn that never comes
         consumers = form.groups * form.turns
         staging = consumers * staging_bytes([r for r in problem.results if not r.may_stay], form.m, form.n, swizzles)
         at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles)
