@@ -35,10 +35,9 @@ def _foreign(function: Any, *argtypes: Any) -> Any:
 
 
 class FakeLibrary:
-    """libcuda's functions, with C signatures. `calls` lists what was enqueued; `bindings` know the current context."""
+    """libcuda's functions, with C signatures. `calls` lists what was enqueued."""
 
-    def __init__(self, bindings: "FakeBindings") -> None:
-        self.bindings = bindings
+    def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.captured: set[int] = set()
         self.encoded: list[int] = []
@@ -48,7 +47,6 @@ class FakeLibrary:
         self.cuLaunchKernelEx = _foreign(self._launch, ctypes.POINTER(LaunchConfig), pointer, ctypes.POINTER(pointer), pointer)
         self.cuMemsetD8Async = _foreign(self._fill, wide, byte, ctypes.c_size_t, pointer)
         self.cuStreamIsCapturing = _foreign(self._capturing, pointer, ctypes.POINTER(word))
-        self.cuCtxGetCurrent = _foreign(self._current, ctypes.POINTER(pointer))
         lists = [ctypes.POINTER(wide)] * 2 + [ctypes.POINTER(number)] * 2
         self.cuTensorMapEncodeTiled = _foreign(self._encode, pointer, word, word, pointer, *lists, *[word] * 4)
 
@@ -71,10 +69,6 @@ class FakeLibrary:
 
     def _capturing(self, stream: Any, place: Any) -> int:
         place[0] = int((stream or 0) in self.captured)
-        return 0
-
-    def _current(self, place: Any) -> int:
-        place[0] = self.bindings.current
         return 0
 
     def _encode(self, place: int, dtype: int, rank: int, address: int, *rest: Any) -> int:
@@ -116,6 +110,9 @@ class FakeBindings:
 
     def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[Any, int]:
         return _OK, _CONTEXT
+
+    def cuCtxGetCurrent(self) -> tuple[Any, int]:
+        return _OK, self.current
 
     def cuCtxSetCurrent(self, context: int) -> tuple[Any]:
         self.current = context

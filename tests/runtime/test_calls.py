@@ -28,9 +28,8 @@ class Machine:
     """A device, its driver's stand-ins, and a program on it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bindings = FakeBindings()
-        self.library = FakeLibrary(self.bindings)
-        functions = cuda_launch.DriverFunctions(self.library, self.library)
+        self.library, self.bindings = FakeLibrary(), FakeBindings()
+        functions = cuda_launch.DriverFunctions(self.library)
         monkeypatch.setattr(cuda, "bindings", lambda: self.bindings)
         monkeypatch.setattr(cuda_launch, "functions", lambda: functions)
         self.device = CudaDevice()

@@ -88,8 +88,8 @@ class CudaDevice:
         )
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
         self._context_number = int(self._context)
+        self._current_context = self._driver.cuCtxGetCurrent
         self._functions = cuda_launch.functions()
-        self._current_context = self._functions.current_context
         self.pool = Pool(self._allocate, self._release, self.synchronize)
         self._modules: list[Any] = []
 
@@ -106,7 +106,7 @@ class CudaDevice:
 
     def activate(self) -> None:
         """Make the primary context current for this thread."""
-        if self._current_context() != self._context_number:
+        if int(self._current_context()[1]) != self._context_number:
             self._call("cuCtxSetCurrent", self._context)
 
     def refuse(self, call: str, status: int) -> NoReturn:

@@ -6,7 +6,6 @@ cuda.h, and a call passes pointers to them. The rest of the driver API is reache
 
 import ctypes
 import sys
-import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -56,23 +55,10 @@ def launch_config(launch: ResolvedLaunch, stream: int, early_start: bool) -> Lau
     return config
 
 
-class _CurrentContext(threading.local):
-    """A place for the driver's answer, one a thread."""
-
-    def __init__(self) -> None:
-        self.context = ctypes.c_void_p()
-        self.place = ctypes.byref(self.context)
-
-
 class DriverFunctions:
-    """Functions of the driver library. Calls release the interpreter's lock: a launch waits where the queue of a stream is full.
+    """Functions of the driver library. Calls release the interpreter's lock: a launch waits where the queue of a stream is full."""
 
-    `immediate`: the same library, called without releasing it, for what returns at once.
-    """
-
-    def __init__(self, library: Any, immediate: Any) -> None:
-        self._current = _CurrentContext()
-        self._get_current = immediate.cuCtxGetCurrent
+    def __init__(self, library: Any) -> None:
         self._launch = library.cuLaunchKernelEx
         self._fill = library.cuMemsetD8Async
         self._is_capturing = library.cuStreamIsCapturing
@@ -84,12 +70,6 @@ class DriverFunctions:
         if config is None:
             config = block.configurations[stream, early_start] = launch_config(block.launch, stream, early_start)
         return partial(self._launch, ctypes.byref(config), ctypes.c_void_p(function), block.pointers_argument(), None)
-
-    def current_context(self) -> int | None:
-        """The address of the calling thread's current context, None without one."""
-        current = self._current
-        self._get_current(current.place)
-        return current.context.value
 
     def fill_zero(self, address: int, nbytes: int, stream: int) -> Callable[[], int]:
         """What zeroes memory in stream order and returns the driver's status."""
@@ -135,5 +115,4 @@ class DriverFunctions:
 @lru_cache(maxsize=1)
 def functions() -> DriverFunctions:
     """The functions of the installed driver. Raises OSError without one, AttributeError for one older than CUDA 12."""
-    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-    return DriverFunctions(ctypes.CDLL(name), ctypes.PyDLL(name))
+    return DriverFunctions(ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"))
