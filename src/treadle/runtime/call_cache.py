@@ -60,8 +60,8 @@ class CallCache:
 
     def find(self, arrays: Sequence[Any]) -> tuple[CallForm | None, Sequence[int], Key]:
         """The form if it is known, the arrays' addresses, and the key for `learn`: empty for arrays that are not told apart so cheaply."""
-        probed = _probe(len(arrays))(arrays, TENSOR_TYPES, self._mask) or self._mixed(arrays)
-        if probed is None:
+        probed = _probe(len(arrays))(arrays, TENSOR_TYPES, self._mask)
+        if probed is None and (probed := self._mixed(arrays)) is None:
             return None, (), ()
         pointers, key = probed
         return self._forms.get(key), pointers, key

@@ -202,8 +202,11 @@ class TensorCalls(CallForm):
         self._driver.activate()
         if self.waits:
             self._order(arrays, outs, stream)
-        made = [make() for make in self._makers]
-        key = (stream, *pointers, *[tensor.data_ptr() for tensor in made])
+        if self._makers:
+            made = [make() for make in self._makers]
+            key = (stream, *pointers, *[tensor.data_ptr() for tensor in made])
+        else:
+            made, key = [], (stream, *pointers)
         if self._make_workspace is not None:
             workspace = self._make_workspace()
             key = (*key, workspace.data_ptr())
