@@ -14,7 +14,8 @@ Its known faults, and what is done here about each:
 - WMMA on 8-bit floats takes them for f16: refused;
 - MFMA reads the FNUZ formats of gfx942 as the OCP ones, whose values are twice as large: a product is four times the right one;
 - integer MFMA becomes C that mixes vectors of int and unsigned, which does not compile: stored element by element instead;
-- ds_read2 reads its address again after its first result is written: refused where one register is both;
+- inactive lanes read shared memory too, wherever their address register points, which ends the process: they read address 0 here,
+  and the result is dropped as before;
 - the DPP control row_xmask is missing: added; a literal operand of v_permlanex16 is not read: handed over;
 - ds_swizzle is missing; RDNA3's three-operand encodings with DPP are not decoded: such kernels are refused;
 - f16 operands of matrix instructions: subnormals count as 0, infinities and NaN as finite. Tests use neither;
@@ -58,7 +59,6 @@ GUARD_BYTES = 4096
 GUARD = 0xA5
 SHARED_GRANULE = 512
 VOP3_DPP = "three-operand encodings with DPP"
-OWN_ADDRESS = "ds_read2 into its own address"
 ROW_XMASK, QUAD_IDENTITY = 0x160, 0xE4
 
 
@@ -99,6 +99,7 @@ def load() -> Any:
 
     module._dpp16_ctrl = dpp
     _read_literals_of_lane_moves(module._Ctx)
+    _keep_inactive_lanes_in_shared_memory(module)
     return module
 
 
@@ -121,6 +122,26 @@ def _read_literals_of_lane_moves(context: Any) -> None:
     context.compile_lane_pcode = compiled
 
 
+def _keep_inactive_lanes_in_shared_memory(module: Any) -> None:
+    """Let registers of inactive lanes count as 0 in instructions on shared memory."""
+    read = module._Ctx.rvgpr_dyn
+
+    def compiled(inst: Any, ctx: Any) -> Any:
+        mask = ctx.rexec()
+
+        def reading(me: Any, register: Any, lane: Any, *rest: Any) -> Any:
+            return module._lane_active(mask, lane).where(read(me, register, lane, *rest), module._c(0))
+
+        module._Ctx.rvgpr_dyn = reading
+        try:
+            return module._compile_mem_op(inst, ctx)
+        finally:
+            module._Ctx.rvgpr_dyn = read
+
+    for kind in module._inst_kinds("DS"):
+        module._INST_HANDLERS[kind] = compiled
+
+
 def refusal(kernel: CompiledKernel) -> str:
     """Why the emulator's answer about a kernel would not count; empty text if it does."""
     text = kernel.assembly
@@ -128,8 +149,6 @@ def refusal(kernel: CompiledKernel) -> str:
         return "scratch"
     if re.search(r"v_s?mfma\w+ \S+, (?:v\S+, a|a)\[?\d", text) or re.search(r"ds_write\w* v\d+, (?:.*, )?a\[?\d", text):
         return "operands in accumulation registers"
-    if any(int(m[1]) <= int(m[3]) <= int(m[2]) for m in re.finditer(r"ds_read2\w* v\[(\d+):(\d+)\], v(\d+)", text)):
-        return OWN_ADDRESS
     if kernel.emitted.cpu == "gfx1100" and "_e64_dpp" in text:
         return VOP3_DPP
     return "WMMA on 8-bit floats" if re.search(r"v_wmma\w+_(fp8|bf8)_", text) else ""

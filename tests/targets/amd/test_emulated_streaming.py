@@ -20,19 +20,31 @@ CASES = {
 }
 
 
+def _check(program: programs.Program, target: str, options: CompileOptions) -> None:
+    module = load(program.text)
+    lower(module, target_spec(target), options)
+    compiled = emulator.compile_kernels(module, target)
+    for kernel in compiled.values():
+        assert not any(mnemonic.startswith(("v_mfma", "v_wmma")) for mnemonic in kernel.facts.instructions)
+    for order in emulator.ORDERS:
+        (found,) = emulator.EmulatedProgram(module, target, order, compiled)(*program.arrays())
+        np.testing.assert_array_equal(found.astype(np.float64), program.expected(), err_msg=f"waves {order}")
+
+
 @needs_emulator
 @pytest.mark.parametrize("target", programs.TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_streaming(name: str, target: str) -> None:
-    program = CASES[name]
-    module = load(program.text)
-    lower(module, target_spec(target), CompileOptions(form="streaming"))
-    compiled = emulator.compile_kernels(module, target)
-    for kernel in compiled.values():
-        assert not any(mnemonic.startswith(("v_mfma", "v_wmma")) for mnemonic in kernel.facts.instructions)
-    if refused := next(filter(None, map(emulator.refusal, compiled.values())), ""):
-        assert refused == emulator.OWN_ADDRESS and target.startswith("gfx9")
-        pytest.skip(f"the emulator cannot judge it: {refused}")
-    for order in emulator.ORDERS:
-        (found,) = emulator.EmulatedProgram(module, target, order, compiled)(*program.arrays())
-        np.testing.assert_array_equal(found.astype(np.float64), program.expected(), err_msg=f"waves {order}")
+    _check(CASES[name], target, CompileOptions(form="streaming"))
+
+
+@needs_emulator
+@pytest.mark.parametrize("ring", [1, 2])
+@pytest.mark.parametrize("target", programs.TARGETS)
+def test_parts_of_a_row_in_several_warps(target: str, ring: int) -> None:
+    wave = 64 if target.startswith("gfx9") else 32
+    _check(
+        programs.matmul(2, 24, 4 * wave + 2, "bf16", "f32", transposed="b"),
+        target,
+        CompileOptions(form="streaming", tile=(2, 1, 4 * wave), ring=ring, warps=(4, 1)),
+    )
