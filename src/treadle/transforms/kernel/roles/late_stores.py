@@ -61,7 +61,7 @@ class LateStores:
 
     def chunks(self, steps: int) -> list[tuple[Box, ...]]:
         """The boxes that each of the first steps stores: one a step, more where there are fewer than `steps`."""
-        count = max(1, min(len(self.boxes), steps))
+        count = max(1, min(-(-len(self.boxes) // 2), steps))
         each = -(-len(self.boxes) // count)
         return [self.boxes[at : at + each] for at in range(0, len(self.boxes), each)]
 
