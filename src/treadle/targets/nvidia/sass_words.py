@@ -117,7 +117,15 @@ _NO_VECTOR_REGISTERS: Final = frozenset(
         "UTMASTG",
     )
 )
-_FOUR_REGISTERS: Final = frozenset(("CCTL", "LDC", "LDG", "LDS", "STG", "STS", "STSM", "SYNCS"))
+_FOUR_REGISTERS: Final = frozenset(("CCTL", "LDC", "SYNCS"))
+_MEMORY: Final = {
+    "LDG": ((16, 4), (24, 2)),
+    "LDS": ((16, 4), (24, 1)),
+    "STG": ((24, 2), (32, 4)),
+    "STS": ((24, 1), (32, 4)),
+    "STSM": ((24, 1), (32, 4)),
+}
+"""Where accesses name registers, and how many at most: the data of up to 16 bytes, the address. The other bytes hold offsets."""
 _TWO_REGISTERS: Final = frozenset((0x825, 0xC27, 0x227, 0x805, 0x305, 0x306, 0xD06, 0x308, 0x908))
 _ARITHMETIC: Final = frozenset(
     (
@@ -145,6 +153,7 @@ _ARITHMETIC: Final = frozenset(
     )
 )
 """The byte at 32 names a register of these only where bits 9-11 are 1; else it belongs to a constant or a uniform register."""
+_COMPARISONS: Final = frozenset(("FSETP", "ISETP"))
 _ZERO_REGISTER: Final = 0xFF
 _BELOW_SCHEDULING: Final = (1 << 41) - 1
 _CTA_MEMBAR: Final = 0x8000
@@ -217,7 +226,10 @@ class Word:
         if self.mnemonic in _NO_VECTOR_REGISTERS:
             return set()
         low, code = self.low, self.low & 0xFFF
-        starts = [low >> 16 & 0xFF, low >> 24 & 0xFF, self.high & 0xFF]
+        if (named := _MEMORY.get(self.mnemonic)) is not None:
+            return {start + i for at, width in named if (start := low >> at & 0xFF) != _ZERO_REGISTER for i in range(width)}
+        # A comparison names predicates where others name a result and an addend.
+        starts = [low >> 24 & 0xFF, *(() if self.mnemonic in _COMPARISONS else (low >> 16 & 0xFF, self.high & 0xFF))]
         if self.mnemonic not in _ARITHMETIC or code >> 9 == 1:
             starts.append(low >> 32 & 0xFF)
         width = 4 if self.mnemonic in _FOUR_REGISTERS else 2 if code in _TWO_REGISTERS else 1

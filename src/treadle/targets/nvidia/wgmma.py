@@ -119,44 +119,71 @@ def _whole(width: int, step: int) -> int:
     return width // step * step if width >= step else 0
 
 
-def instruction_text(row: MatrixInstruction, width: int, transposed: tuple[bool, bool], start: str) -> str:
-    """The asm template: registers $0.., then the descriptors of A and B.
-
-    `start` says what is added to: "zero" (nothing: the registers are outputs alone), "sum" (the registers, tied inputs) or "either" (as
-    "sum", or "zero" where a further operand is 0).
+def instruction_text(
+    row: MatrixInstruction, width: int, transposed: tuple[bool, bool], registers: Sequence[int], a: int, b: int, adds: str
+) -> str:
+    """One instruction of an asm template. `registers`, `a`, `b`: numbers of the operands that are its sums and descriptors; `adds`: what is
+    0 where it starts from nothing instead of adding to them.
     """
-    count = width // 2
-    first = count if start == "zero" else 2 * count
-    names = ", ".join(f"${i}" for i in range(count))
-    a, b, acc = _PTX_TYPES[row.a_type], _PTX_TYPES[row.b_type], _PTX_TYPES[row.accumulator_type]
-    predicate = {"zero": "0", "sum": "1", "either": f"${first + 2}"}[start]
+    names = ", ".join(f"${number}" for number in registers)
+    a_type, b_type, acc = _PTX_TYPES[row.a_type], _PTX_TYPES[row.b_type], _PTX_TYPES[row.accumulator_type]
     tail = "p"
     if acc != "s32":
         tail += ", 1, 1"
-    if a in ("f16", "bf16"):
+    if a_type in ("f16", "bf16"):
         tail += f", {int(transposed[0])}, {int(transposed[1])}"
     return (
-        f"{{ .reg .pred p; setp.ne.b32 p, {predicate}, 0; "
-        f"wgmma.mma_async.sync.aligned.m64n{width}k{row.k}.{acc}.{a}.{b} {{{names}}}, ${first}, ${first + 1}, {tail}; }}"
+        f"{{ .reg .pred p; setp.ne.b32 p, {adds}, 0; "
+        f"wgmma.mma_async.sync.aligned.m64n{width}k{row.k}.{acc}.{a_type}.{b_type} {{{names}}}, ${a}, ${b}, {tail}; }}"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """How a chain of instructions on one accumulator begins: see `instruction_text`; `adds` is the operand of "either"."""
+    """What a contraction's first instructions add to: "zero" (nothing: the registers are outputs alone), "sum" (the registers, tied inputs)
+    or "either" (as "sum", or "zero" where `adds` is 0).
+    """
 
     kind: str
     adds: Value | None = None
 
 
-def _issue(ctx: KernelContext, text: str, start: _Start, sums: Sequence[Value], a: Value, b: Value) -> list[Value]:
+@dataclass(frozen=True, slots=True)
+class _Instruction:
+    """A part of the sums with the descriptors of its operands; `begins`: none before it has the same part."""
+
+    tile: Tile
+    a: Value
+    b: Value
+    begins: bool
+
+
+def _issue(
+    ctx: KernelContext,
+    row: MatrixInstruction,
+    transposed: tuple[bool, bool],
+    chain: Sequence[_Instruction],
+    start: _Start,
+    sums: Sequence[Value],
+) -> list[Value]:
+    """A contraction's instructions as one asm block: its sums are written down once, which LLVM's time goes with."""
     count = len(sums)
     letter = "f" if sums[0].type == F32 else "r"
     tied = [] if start.kind == "zero" else list(sums)
+    first = count + len(tied)
+    descriptors = list(dict.fromkeys(value for step in chain for value in (step.a, step.b)))
+    number = {value: first + at for at, value in enumerate(descriptors)}
+    begin = {"zero": "0", "sum": "1", "either": f"${first + len(descriptors)}"}[start.kind]
+    lines = [
+        instruction_text(
+            row, step.tile.width, transposed, step.tile.registers, number[step.a], number[step.b], begin if step.begins else "1"
+        )
+        for step in chain
+    ]
     flag = [] if start.adds is None else [start.adds]
-    constraints = ",".join([f"={letter}"] * count + [str(i) for i in range(len(tied))] + ["l", "l"] + ["r"] * len(flag))
-    result = ctx.b.asm(text, constraints, [*tied, a, b, *flag], structure([sums[0].type] * count))
-    ctx.counts.matrix_instructions += 1
+    constraints = ",".join([f"={letter}"] * count + [str(i) for i in range(len(tied))] + ["l"] * len(descriptors) + ["r"] * len(flag))
+    result = ctx.b.asm(" ".join(lines), constraints, [*tied, *descriptors, *flag], structure([sums[0].type] * count))
+    ctx.counts.matrix_instructions += len(chain)
     return [ctx.b.extract_value(result, i) for i in range(count)]
 
 
@@ -228,15 +255,12 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
         sums = _through_fence(ctx, sums)
     else:
         b.asm(_FENCE, "~{memory}")
-    for k in range(0, k_extent, row.k):
-        how = start if k == 0 else _Start("sum")
-        for tile in tiles:
-            text = instruction_text(row, tile.width, (not left.is_k_major, not right.is_k_major), how.kind)
-            descriptors = a_base.at(ctx, left.byte_offset(tile.m, k)), b_base.at(ctx, right.byte_offset(tile.n, k))
-            results = _issue(ctx, text, how, [sums[r] for r in tile.registers], *descriptors)
-            for register, value in zip(tile.registers, results, strict=True):
-                sums[register] = value
-    ctx.bind(op.result, sums)
+    chain = [
+        _Instruction(tile, a_base.at(ctx, left.byte_offset(tile.m, k)), b_base.at(ctx, right.byte_offset(tile.n, k)), begins=k == 0)
+        for k in range(0, k_extent, row.k)
+        for tile in tiles
+    ]
+    ctx.bind(op.result, _issue(ctx, row, (not left.is_k_major, not right.is_k_major), chain, start, sums))
 
 
 def _check_additive(operand: Operand, group_steps: Sequence[int], origins: Sequence[int]) -> None:
