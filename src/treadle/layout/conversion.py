@@ -230,9 +230,13 @@ def choose_scratch(source: TileLayout, result: TileLayout, element_bytes: int, b
         for shared in _candidates(source.shape, order, element_bytes, banks * bank_bytes):
             if best is not None and best[0] <= bound:
                 break
-            costs = [_traffic(tile, shared, element_bytes, banks, bank_bytes) for tile in sides]
-            total = (sum(cost[0] for cost in costs), sum(cost[1] for cost in costs))
-            if best is None or total < best[0]:
+            total = (0, 0)
+            for tile in sides:
+                wavefronts, count = _traffic(tile, shared, element_bytes, banks, bank_bytes)
+                total = (total[0] + wavefronts, total[1] + count)
+                if best is not None and total >= best[0]:
+                    break
+            else:
                 best = (total, shared)
     if best is None:
         raise InternalError(f"no scratch layout for {source.shape}")
