@@ -46,12 +46,16 @@ class Memory:
             )
 
     def _compare(self, engine: "Engine", record: Record, agent: Agent, event: Event, access: Access) -> None:
+        ordered = is_ordered(record, agent, access)
+        if ordered and (not access.is_async or not needs_fence(record.access) or is_fenced(engine, record, agent.clock)):
+            return
+        # Asked last: comparing bytes takes longer than comparing clocks.
         if record.agent is not agent and not self.geometry.parts_meet(record.agent, record.access, agent, access):
             return
-        if not is_ordered(record, agent, access):
-            self._report_race(engine, record, agent, event, access)
-        elif access.is_async and needs_fence(record.access) and not is_fenced(engine, record, agent.clock):
+        if ordered:
             self._report_fence(engine, record, agent, event, access)
+        else:
+            self._report_race(engine, record, agent, event, access)
 
     def _report_race(self, engine: "Engine", record: Record, agent: Agent, event: Event, access: Access) -> None:
         first, second = engine.place(record.agent, record.event, record.iteration), engine.place(agent, event)

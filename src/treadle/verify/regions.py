@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING
 
 from treadle.dialects import tile
@@ -151,14 +152,19 @@ class Overlaps:
         """The bytes of a region of shared memory, one bit each."""
         mask = self._bytes.get(region)
         if mask is None:
-            import numpy as np  # its import takes longer than most proofs, which do not need it
-
             buffer = region.buffer
             if not isinstance(buffer, Buffer):
                 raise InternalError("bytes of a global array")
+            size = buffer.layout.size
+            if prod(last - first for first, last in region.box) == size:
+                # Elements have places of their own: all of them fill the buffer.
+                mask = self._bytes[region] = (1 << size * buffer.element_bytes) - 1 << (buffer.first or 0)
+                return mask
+            import numpy as np  # its import takes longer than most proofs, which do not need it
+
             axes = [np.arange(first, last, dtype=np.int64) for first, last in region.box]
             coordinates = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-            flags = np.zeros(buffer.layout.size, dtype=np.uint8)
+            flags = np.zeros(size, dtype=np.uint8)
             flags[buffer.layout.offset_array(coordinates).reshape(-1)] = 1
             packed = np.packbits(np.repeat(flags, buffer.element_bytes), bitorder="little")
             mask = int.from_bytes(packed.tobytes(), "little") << (buffer.first or 0)
