@@ -1,56 +1,47 @@
 """Where agents meet: workgroup, named and cluster barriers, and the phases of mbarriers."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from treadle.verify.clocks import Agent, Clock, join
+from treadle.verify.clocks import Agent, Clock, Components, join
 from treadle.verify.events import Event
-from treadle.verify.workgroups import reach
+from treadle.verify.program import Program
+from treadle.verify.reports import Reports
+from treadle.verify.workgroups import Cluster
 
-if TYPE_CHECKING:
-    from treadle.verify.engine import Engine
 
-
-@dataclass(slots=True)
 class Phases:
     """One mbarrier: how many phases are complete, and what the current one has got so far."""
 
-    needed: int
-    completed: int = 0
-    arrived: int = 0
-    announced: int = 0
-    delivered: int = 0
-    clock: Clock = field(default_factory=list[int])
-    completions: dict[int, Clock] = field(default_factory=dict[int, Clock])
-    waiters: dict[int, list[tuple[Agent, int, Event]]] = field(default_factory=dict[int, list[tuple[Agent, int, Event]]])
-    parts: dict[tuple[int, int], list[Clock]] = field(default_factory=dict[tuple[int, int], list[Clock]])
+    def __init__(self, needed: int) -> None:
+        self.needed = needed
+        self.completed = self.arrived = self.announced = self.delivered = 0
+        self.clock: Clock = []
+        self.completions: dict[int, Clock] = {}
+        self.waiters: dict[int, list[tuple[Agent, int, Event]]] = {}
+        self.parts: dict[tuple[int, int], list[Clock]] = {}
 
 
-@dataclass(slots=True)
 class Meeting:
     """A named barrier: meetings so far, and who has come to the next. `needed`: the warps that the first one to come says it takes."""
 
-    over: int = 0
-    warps: int = 0
-    needed: int = 0
-    clock: Clock = field(default_factory=list[int])
-    came: list[Agent] = field(default_factory=list[Agent])
-    waiting: list[Agent] = field(default_factory=list[Agent])
+    def __init__(self, over: int = 0) -> None:
+        self.over, self.warps, self.needed = over, 0, 0
+        self.clock: Clock = []
+        self.came: list[Agent] = []
+        self.waiting: list[Agent] = []
 
 
 class Barriers:
     """All barriers of a run."""
 
-    def __init__(self, engine: "Engine") -> None:
-        self.engine = engine
-        self.count = len(engine.program.mbarriers)
-        self.phases = [Phases(needed) for _ in range(engine.program.cluster) for needed in engine.program.mbarriers.arrivals]
+    def __init__(self, program: Program, cluster: Cluster, components: Components, reports: Reports) -> None:
+        self.program, self.cluster, self.components, self.reports = program, cluster, components, reports
+        self.count = len(program.mbarriers)
+        self.phases = [Phases(needed) for _ in range(program.cluster) for needed in program.mbarriers.arrivals]
         self.named: dict[tuple[int, str], Meeting] = {}
 
     def name(self, barrier: int) -> str:
         """What messages call an mbarrier."""
-        name = self.engine.program.mbarriers.names[barrier % self.count]
-        return f"{name} of workgroup {barrier // self.count}" if self.engine.program.cluster > 1 else name
+        name = self.program.mbarriers.names[barrier % self.count]
+        return f"{name} of workgroup {barrier // self.count}" if self.program.cluster > 1 else name
 
     # --- the whole workgroup, the whole cluster
 
@@ -58,10 +49,10 @@ class Barriers:
         """Arrive and wait for all; True once the meeting is over."""
         agent.last_sync = event
         if not event.is_bare:
-            self.engine.flush(agent)
+            self.components.flush(agent)
         agent.tick()
         agent.blocked, agent.waiting = event.kind, event
-        active = self.engine.active if event.kind == "cluster" else self.engine.workgroup(agent).active
+        active = self.cluster.active if event.kind == "cluster" else self.cluster.workgroup(agent).active
         if any(other.blocked != event.kind for other in active):
             return False
         known: Clock = []
@@ -70,21 +61,20 @@ class Barriers:
         for other in active:
             other.clock = list(known)
             other.blocked = "" if other is agent else "met"
-        for workgroup in self.engine.workgroups if event.kind == "cluster" else ():
+        for workgroup in self.cluster.workgroups if event.kind == "cluster" else ():
             workgroup.touches.clear()
-        self._forget(agent, [known])
+        self.cluster.forget(agent, [known])
         return True
-
-    def _forget(self, agent: Agent, clocks: list[Clock]) -> None:
-        """Drop records of accesses that all who may reach the workgroup's memory know to be over."""
-        engine, rank = self.engine, agent.strand.rank
-        if engine.program.cluster > 1:
-            clocks = clocks + [other.clock for other in engine.active if other.strand.rank != rank]
-        engine.workgroups[rank].memory.forget_ordered(engine, clocks)
 
     def barrier_of(self, agent: Agent, event: Event) -> int:
         """The number of the mbarrier of an event in the strand's own workgroup."""
         return agent.strand.rank * self.count + event.barrier
+
+    def phases_left(self, agent: Agent) -> int:
+        """How many phases a strand that waits for one is ahead of the mbarrier; 0 for others."""
+        if agent.blocked != "phase" or agent.waiting is None:
+            return 0
+        return agent.target - self.phases[self.barrier_of(agent, agent.waiting)].completed
 
     def retry(self, agent: Agent) -> bool:
         """Whether a waiting strand may go on; the operation it waited at is then behind it."""
@@ -105,15 +95,15 @@ class Barriers:
 
     def meet_named(self, agent: Agent, event: Event) -> bool:
         """Arrive, and wait unless the operation only announces."""
-        engine, name, rank = self.engine, event.queue, agent.strand.rank
+        name, rank = event.queue, agent.strand.rank
         agent.last_sync = event
-        engine.flush(agent)
+        self.components.flush(agent)
         agent.tick()
         meeting = self.named.setdefault((rank, name), Meeting())
-        component = engine.components.meeting(rank, name)
+        component = self.components.meeting(rank, name)
         meeting.needed = meeting.needed or event.number
         if meeting.needed != event.number:
-            engine.report(
+            self.reports.report(
                 "V5",
                 f"{agent.strand.name} comes to a meeting of {meeting.needed} warps at named barrier {name} as to one of {event.number}",
                 agent,
@@ -122,8 +112,8 @@ class Barriers:
                 missing="the same number of warps at all operations that meet",
             )
         if agent in meeting.came or agent.at(component) < meeting.over:
-            place = engine.place(agent, event)
-            engine.report(
+            place = self.reports.place(agent, event)
+            self.reports.report(
                 "V5",
                 f"{agent.strand.name} may come to named barrier {name} again before its last meeting is over",
                 agent,
@@ -141,7 +131,7 @@ class Barriers:
         if meeting.warps < meeting.needed:
             return event.is_arrive
         if meeting.warps > meeting.needed:
-            engine.report(
+            self.reports.report(
                 "V5",
                 f"{meeting.warps} warps come to a meeting of {meeting.needed} at named barrier {name}",
                 agent,
@@ -156,7 +146,7 @@ class Barriers:
             other.blocked = "" if other is agent else "met"
         if event.is_arrive:
             return True
-        self._forget(agent, [other.clock for other in engine.workgroup(agent).active])
+        self.cluster.forget(agent, [other.clock for other in self.cluster.workgroup(agent).active])
         return True
 
     # --- mbarriers
@@ -164,7 +154,7 @@ class Barriers:
     def token(self, barrier: int, rank: int) -> tuple[int, int]:
         """The component and value that say that the current phase of a workgroup's mbarrier is complete."""
         number = rank * self.count + barrier
-        return self.engine.components.mbarrier + number, self.phases[number].completed + 1
+        return self.components.mbarrier + number, self.phases[number].completed + 1
 
     def arrive(self, agent: Agent, event: Event) -> bool:
         """One arrival: of each warp outside roles, of a group once all its warps have come inside."""
@@ -172,7 +162,7 @@ class Barriers:
         own = agent.strand.rank
         for rank in event.ranks or (own,):
             if rank != own:
-                reach(self.engine, agent, event, rank)
+                self.cluster.reach(agent, event, rank)
             self._arrive_at(agent, event, rank * self.count + event.barrier)
         return True
 
@@ -182,7 +172,7 @@ class Barriers:
         if strand.counts_alone:
             self._count(agent, event, barrier, strand.warps, agent.clock)
             return
-        team = [other for other in self.engine.workgroup(agent).active if other.strand.team == strand.team]
+        team = [other for other in self.cluster.workgroup(agent).active if other.strand.team == strand.team]
         phases.parts.setdefault((strand.team, strand.number), []).append(list(agent.clock))
         if all(phases.parts.get((strand.team, other.number)) for other in team):
             known: Clock = []
@@ -203,37 +193,37 @@ class Barriers:
         """Bytes of a copy come in. What the issuer knows of phases being complete is then known, and nothing else of it."""
         barrier = rank * self.count + event.barrier
         self._check_arrival(agent, event, barrier)
-        phases, passed = self.phases[barrier], self.engine.components.passed
+        phases, passed = self.phases[barrier], self.components.passed
         phases.delivered += event.number
-        if passed != self.engine.components.mbarrier:
+        if passed != self.components.mbarrier:
             known = [0] * passed + agent.clock[passed : passed + len(self.phases)]
             join(phases.clock, known)
         self._complete(agent, event, barrier)
 
     def _check_arrival(self, agent: Agent, event: Event, barrier: int) -> None:
-        engine, phases = self.engine, self.phases[barrier]
-        if agent.at(engine.components.passed + barrier) < phases.completed:
+        phases = self.phases[barrier]
+        if agent.at(self.components.passed + barrier) < phases.completed:
             name = self.name(barrier)
-            engine.report(
+            self.reports.report(
                 "V5",
                 f"{event.op.name} of {name} may be counted into the phase before the one it belongs to",
                 agent,
                 event,
                 memory=name,
                 missing=f"an order between the completion of phase {phases.completed - 1} of {name} and this arrival",
-                steps=(engine.place(agent, event).describe() + f": arrives while phase {phases.completed - 1} is not complete yet",),
+                steps=(self.reports.place(agent, event).describe() + f": arrives while phase {phases.completed - 1} is not complete yet",),
             )
 
     def _count(self, agent: Agent, event: Event, barrier: int, arrivals: int, clock: Clock) -> None:
-        engine, phases = self.engine, self.phases[barrier]
+        phases = self.phases[barrier]
         phases.arrived += arrivals
         join(phases.clock, clock)
         if event.kind == "arrive" and barrier // self.count != agent.strand.rank:
-            touches = engine.workgroups[barrier // self.count].touches
+            touches = self.cluster.workgroups[barrier // self.count].touches
             touches[agent.strand.team, barrier] = (phases.completed + 1, agent, event, agent.iteration())
         if phases.arrived > phases.needed:
             name = self.name(barrier)
-            engine.report(
+            self.reports.report(
                 "V5",
                 f"{name} gets {phases.arrived} arrivals in a phase that takes {phases.needed}",
                 agent,
@@ -245,12 +235,12 @@ class Barriers:
         self._complete(agent, event, barrier)
 
     def _complete(self, agent: Agent, event: Event, barrier: int) -> None:
-        engine, phases = self.engine, self.phases[barrier]
+        phases = self.phases[barrier]
         if phases.arrived < phases.needed or phases.delivered < phases.announced:
             return
         name = self.name(barrier)
         if phases.delivered > phases.announced:
-            engine.report(
+            self.reports.report(
                 "V5",
                 f"{name} is told of {phases.announced} bytes, its copies bring {phases.delivered}",
                 agent,
@@ -260,7 +250,7 @@ class Barriers:
                 steps=(f"the phase completes after {phases.announced} bytes", "a reader goes on before the others are there"),
             )
         phases.completed += 1
-        components, clock = engine.components, phases.clock
+        components, clock = self.components, phases.clock
         clock.extend([0] * (components.passed + barrier + 1 - len(clock)))
         clock[components.mbarrier + barrier] = clock[components.passed + barrier] = phases.completed
         phases.completions[phases.completed] = clock
@@ -275,7 +265,7 @@ class Barriers:
         """Wait for the oldest phase that could let the strand pass."""
         barrier = self.barrier_of(agent, event)
         phases = self.phases[barrier]
-        known = agent.at(self.engine.components.passed + barrier)
+        known = agent.at(self.components.passed + barrier)
         agent.target = known if (known + 1) % 2 == event.number % 2 else known + 1
         if phases.completed < agent.target:
             agent.blocked, agent.waiting = "phase", event
@@ -284,7 +274,7 @@ class Barriers:
         return True
 
     def _pass(self, agent: Agent, event: Event) -> None:
-        barrier, components = self.barrier_of(agent, event), self.engine.components
+        barrier, components = self.barrier_of(agent, event), self.components
         phases = self.phases[barrier]
         agent.last_sync = event
         now = agent.tick()
@@ -298,8 +288,8 @@ class Barriers:
             phases.waiters.setdefault(agent.target, []).append((agent, now, event))
 
     def _report_overtaken(self, agent: Agent, event: Event, name: str) -> None:
-        place = self.engine.place(agent, event)
-        self.engine.report(
+        place = self.reports.place(agent, event)
+        self.reports.report(
             "V5",
             f"{agent.strand.name} waits for a phase of {name} that the next phase may overtake",
             agent,
@@ -313,20 +303,19 @@ class Barriers:
 
     def report_stuck(self) -> None:
         """Who waits for what, when nobody can go on."""
-        engine = self.engine
-        waiting = [agent for agent in engine.active if not agent.is_done]
+        waiting = [agent for agent in self.cluster.active if not agent.is_done]
         steps = [f"{agent.strand.name}: {self._awaited(agent)}" for agent in waiting]
-        ended = [agent.strand.name for agent in engine.active if agent.is_done]
+        ended = [agent.strand.name for agent in self.cluster.active if agent.is_done]
         if ended:
             steps.append(f"{', '.join(ended)}: ended")
         agent = next((a for a in waiting if a.waiting is not None), waiting[0])
         event = agent.waiting
         if event is None:  # waits for others to come to the roles
-            other = next((a for w in engine.workgroups for a in w.main if a.waiting is not None), None)
+            other = next((a for w in self.cluster.workgroups for a in w.main if a.waiting is not None), None)
             event = other.waiting if other is not None else None
         if event is None:
             return
-        engine.report_last(
+        self.reports.report_last(
             f"nothing can go on: {self._awaited(agent)}",
             agent,
             event,

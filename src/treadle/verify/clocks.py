@@ -4,14 +4,8 @@ A component counts: steps of a strand, groups of a queue that are known to be re
 operation that completes later has a token (component, value): it happened before everything whose clock has reached the value.
 """
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
 from treadle.verify.events import Access, Event
 from treadle.verify.program import Program, Strand
-
-if TYPE_CHECKING:
-    from treadle.verify.barriers import Barriers
 
 Clock = list[int]
 
@@ -31,6 +25,7 @@ class Components:
         if program.cluster > 1:
             self.passed = self.size
             self.size += barriers
+        self._local_queue = program.local_queue
         self._queues: dict[tuple[int, str], int] = {}
         self._meetings: dict[tuple[int, str], int] = {}
         self.strand_count = count
@@ -53,6 +48,12 @@ class Components:
             found = self._meetings[(rank, name)] = self._next()
         return found
 
+    def flush(self, agent: "Agent") -> None:
+        """A strand's accesses to shared memory in its local queue are complete."""
+        queue = self._local_queue
+        if queue and (issued := agent.closed.get(queue, 0)):
+            agent.put(self.queue(agent.number, queue), issued)
+
     def _next(self) -> int:
         self.size += 1
         return self.size - 1
@@ -73,24 +74,20 @@ def join(clock: Clock, other: Clock) -> None:
             clock[at] = value
 
 
-@dataclass(slots=True, eq=False)
 class Record:
     """An access that later ones may have to be ordered after; complete for those who know the token."""
 
-    agent: "Agent"
-    event: Event
-    access: Access
-    component: int
-    value: int
-    iteration: int
-    done: int = -1
+    __slots__ = ("access", "agent", "component", "done", "event", "iteration", "value")
+
+    def __init__(self, agent: "Agent", event: Event, access: Access, component: int, value: int, iteration: int, done: int = -1) -> None:
+        self.agent, self.event, self.access = agent, event, access
+        self.component, self.value, self.iteration, self.done = component, value, iteration, done
 
     def sort_key(self) -> tuple[int, int, int]:
         """A number for the record that does not depend on time."""
         return self.agent.strand.number, self.event.op_index, id(self.access)
 
 
-@dataclass(slots=True)
 class Frame:
     """Where a strand stands in a row of nodes.
 
@@ -98,35 +95,29 @@ class Frame:
     iteration of the loop (`number`).
     """
 
-    items: tuple[int, ...]
-    position: int = 0
-    loop: int = -1
-    segment: int = -1
-    left: int = 0
-    iteration: int = 0
-    number: int = -1
+    __slots__ = ("items", "iteration", "left", "loop", "number", "position", "segment")
+
+    def __init__(self, items: tuple[int, ...], loop: int = -1, segment: int = -1, left: int = 0, number: int = -1) -> None:
+        self.items, self.position, self.iteration = items, 0, 0
+        self.loop, self.segment, self.left, self.number = loop, segment, left, number
 
 
-@dataclass(slots=True, eq=False)
 class Agent:
-    """A strand at work: its clock, its queues, where it stands, and what it waits for (`blocked`: empty when it does not)."""
+    """A strand at work: its clock, its queues, where it stands, and what it waits for (`blocked`: empty when it does not).
 
-    strand: Strand
-    clock: Clock
-    frames: list[Frame] = field(default_factory=list[Frame])
-    closed: dict[str, int] = field(default_factory=dict[str, int])
-    registers: dict[int, tuple[int, int, Event]] = field(default_factory=dict[int, tuple[int, int, Event]])
-    retired: dict[str, list[tuple[int, int]]] = field(default_factory=dict[str, list[tuple[int, int]]])
-    blocked: str = ""
-    waiting: Event | None = None
-    target: int = 0
-    last_sync: Event | None = None
-    is_done: bool = False
+    `number`: the strand's number, which is also its component.
+    """
 
-    @property
-    def number(self) -> int:
-        """The strand's number, which is also its component."""
-        return self.strand.number
+    def __init__(self, strand: Strand, clock: Clock) -> None:
+        self.strand, self.number, self.clock = strand, strand.number, clock
+        self.frames: list[Frame] = []
+        self.closed: dict[str, int] = {}
+        self.registers: dict[int, tuple[int, int, Event]] = {}
+        self.retired: dict[str, list[tuple[int, int]]] = {}
+        self.blocked, self.target = "", 0
+        self.waiting: Event | None = None
+        self.last_sync: Event | None = None
+        self.is_done = False
 
     def at(self, component: int) -> int:
         """The clock's value of a component."""
@@ -141,22 +132,19 @@ class Agent:
 
     def tick(self) -> int:
         """One step further."""
-        now = self.clock[self.strand.number] + 1
-        self.clock[self.strand.number] = now
+        now = self.clock[self.number] + 1
+        self.clock[self.number] = now
         return now
 
-    def state(self, barriers: "Barriers", oldest: int) -> tuple[object, ...]:
+    def state(self, phases_left: int, oldest: int) -> tuple[object, ...]:
         """Where it stands and what it waits for, in numbers that do not grow with time; ages above `oldest` count as that."""
         place = tuple([(f.loop, f.segment, f.iteration, f.position) for f in self.frames])
-        target = 0
-        if self.blocked == "phase" and self.waiting is not None:
-            target = self.target - barriers.phases[barriers.barrier_of(self, self.waiting)].completed
         tiles = [
             (register, event.op_index, min(self.closed.get(event.queue, 0) - value, oldest))
             for register, (component, value, event) in self.registers.items()
             if self.at(component) < value
         ]
-        return place, self.blocked, target, tuple(sorted(tiles)), self.is_done
+        return place, self.blocked, phases_left, tuple(sorted(tiles)), self.is_done
 
     def iteration(self) -> int:
         """The iteration of the innermost loop it is in, -1 in none; the repetitions left out count."""

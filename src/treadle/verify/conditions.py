@@ -1,9 +1,8 @@
 """Conditions that are equal, or opposite, wherever they are computed: comparisons of one linear form, and equal expressions of them."""
 
-from dataclasses import dataclass
-
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
+from treadle.records import Record
 from treadle.verify.scalars import constant_value
 
 Linear = tuple[tuple[tuple[int, int], ...], int]
@@ -12,8 +11,7 @@ LESS, LESS_EQUAL, GREATER, GREATER_EQUAL = 0, 1, 2, 3
 _SIGNED = {2: LESS, 3: LESS_EQUAL, 4: GREATER, 5: GREATER_EQUAL}
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Record):
     """A truth value by its normal form `key`, or the opposite of it."""
 
     key: tuple[object, ...]

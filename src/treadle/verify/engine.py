@@ -5,24 +5,18 @@ than the oldest phase that would let it pass. So one run finds the races of all 
 (`barriers.py`) see to it that no interleaving counts an arrival into another phase or meeting.
 """
 
-import contextlib
 from collections.abc import Callable
 
 from treadle.verify.barriers import Barriers
 from treadle.verify.clocks import Agent, Clock, Components, Frame, Record, join, reached
 from treadle.verify.events import COMMITTED_QUEUES, Access, Event, LoopNode, RolesNode, Trace
-from treadle.verify.findings import Finding, Place, Rule
+from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
 from treadle.verify.memory import Memory
 from treadle.verify.program import Program
 from treadle.verify.repetition import Repetitions
-from treadle.verify.workgroups import Workgroup, allocate, check_end, reach
-
-MAX_STEPS_OF_A_REPORT = 6
-
-
-class Stop(Exception):
-    """Enough was found."""
+from treadle.verify.reports import Reports, Stop
+from treadle.verify.workgroups import Cluster, Workgroup
 
 
 class Engine:
@@ -31,55 +25,43 @@ class Engine:
     def __init__(self, program: Program, trace: Trace, geometry: Geometry, max_findings: int) -> None:
         self.program = program
         self.nodes = trace.nodes
-        self.trace = trace
-        self.max_findings = max_findings
-        self.findings: dict[tuple[str, int, int], Finding] = {}
+        self.reports = Reports(trace.trip_counts, max_findings)
         self.components = Components(program)
-        self.barriers = Barriers(self)
         agents = [Agent(strand, [0] * self.components.size) for strand in program.strands]
         self.workgroups: list[Workgroup] = []
         for rank, root in enumerate(trace.roots):
             main = [agent for agent in agents if agent.strand.rank == rank and agent.strand.trace < 0]
             roles = [agent for agent in agents if agent.strand.rank == rank and agent.strand.trace >= 0]
-            memory = Memory(geometry, f" of workgroup {rank}" if program.cluster > 1 else "")
-            self.workgroups.append(Workgroup(rank, memory, main, roles, main))
+            memory = Memory(geometry, self.components, self.reports, f" of workgroup {rank}" if program.cluster > 1 else "")
+            self.workgroups.append(Workgroup(rank, memory, main, roles))
             for agent in main:
                 agent.frames = [Frame(root)]
-
-    @property
-    def active(self) -> list[Agent]:
-        """All strands at work."""
-        if len(self.workgroups) == 1:
-            return self.workgroups[0].active
-        return [agent for workgroup in self.workgroups for agent in workgroup.active]
-
-    def workgroup(self, agent: Agent) -> Workgroup:
-        """The workgroup of a strand."""
-        return self.workgroups[agent.strand.rank]
+        self.cluster = Cluster(self.workgroups, self.components, self.reports)
+        self.barriers = Barriers(program, self.cluster, self.components, self.reports)
 
     def run(self) -> list[Finding]:
         """All findings, in the order found."""
-        repetitions = Repetitions(self)
+        repetitions = Repetitions(self.nodes, self.program.depth(), self.cluster, self.barriers, self.components)
         try:
             while True:
                 if not self._round():
                     ended = [self._end_of_roles(workgroup) for workgroup in self.workgroups]
                     if any(ended):
                         continue
-                    if all(agent.is_done for agent in self.active):
+                    if all(agent.is_done for agent in self.cluster.active):
                         break
                     self.barriers.report_stuck()
-                    return list(self.findings.values())
+                    return list(self.reports.found.values())
                 repetitions.look()
             for workgroup in self.workgroups:
-                check_end(self, workgroup)
+                self.cluster.check_end(workgroup)
         except Stop:
             pass
-        return list(self.findings.values())
+        return list(self.reports.found.values())
 
     def _round(self) -> bool:
         moved = False
-        for agent in tuple(self.active):
+        for agent in tuple(self.cluster.active):
             if not agent.is_done and (not agent.blocked or self.barriers.retry(agent)):
                 moved = True
                 self._advance(agent)
@@ -101,7 +83,7 @@ class Engine:
                 number = frame.items[frame.position]
                 frame.position += 1
                 first = node.segments[0]
-                agent.frames.append(Frame(first.iterations[0], 0, number, 0, first.repeats, 0, first.first))
+                agent.frames.append(Frame(first.iterations[0], number, 0, first.repeats, first.first))
                 continue
             if isinstance(node, RolesNode):
                 if not self._meet_for_roles(agent, node):
@@ -135,7 +117,7 @@ class Engine:
     def _meet_for_roles(self, agent: Agent, node: RolesNode) -> bool:
         """Roles start when all warps have come to them."""
         agent.blocked = "roles"
-        workgroup = self.workgroup(agent)
+        workgroup = self.cluster.workgroup(agent)
         if any(other.blocked != "roles" for other in workgroup.main):
             return False
         known = workgroup.known()
@@ -182,10 +164,10 @@ class Engine:
         ranks = event.ranks or (agent.strand.rank,)
         for rank in ranks:
             if rank != agent.strand.rank:
-                reach(self, agent, event, rank)
+                self.cluster.reach(agent, event, rank)
         for access in event.accesses:
             for rank in ranks if access.is_write else ranks[:1]:
-                self.workgroups[rank].memory.check(self, agent, event, access)
+                self.workgroups[rank].memory.check(agent, event, access)
         for access in event.accesses:
             for rank in ranks if access.is_write else ranks[:1]:
                 self.workgroups[rank].memory.add(self._record(agent, event, access, now, rank))
@@ -217,8 +199,8 @@ class Engine:
         token = agent.registers.get(register)
         if token is None or reached(agent.clock, token[0], token[1]):
             return
-        first, second = self.place(agent, token[2]), self.place(agent, event)
-        self.report(
+        first, second = self.reports.place(agent, token[2]), self.reports.place(agent, event)
+        self.reports.report(
             "V1",
             f"the result of {first.op.name} is used while it may not be there yet",
             agent,
@@ -257,12 +239,6 @@ class Engine:
                 agent.retired.setdefault(event.queue, []).append((retired, now))
         return True
 
-    def flush(self, agent: Agent) -> None:
-        """The strand's accesses to shared memory in its local queue are complete."""
-        queue = self.program.local_queue
-        if queue and (issued := agent.closed.get(queue, 0)):
-            agent.put(self.components.queue(agent.number, queue), issued)
-
     def _fence(self, agent: Agent, event: Event) -> bool:
         if event.queue == "async_shared":
             agent.put(self.components.fence(agent.number), agent.tick())
@@ -273,37 +249,6 @@ class Engine:
             return True
         return self.barriers.meet(agent, event)
 
-    def report_last(self, message: str, agent: Agent, event: Event, steps: tuple[str, ...]) -> None:
-        """The finding that ends a run: nobody can go on."""
-        with contextlib.suppress(Stop):
-            self.report("V5", message, agent, event, missing="whoever it waits for, on every path and for every trip count", steps=steps)
-
-    # --- reports
-
-    def place(self, agent: Agent, event: Event, iteration: int | None = None) -> Place:
-        """A dynamic operation as reports show it."""
-        return Place(event.op, event.op_index, agent.strand.name, agent.iteration() if iteration is None else iteration)
-
-    def report(
-        self,
-        rule: Rule,
-        message: str,
-        agent: Agent,
-        event: Event,
-        *,
-        first: Place | None = None,
-        memory: str = "",
-        missing: str = "",
-        steps: tuple[str, ...] = (),
-        iteration: int | None = None,
-    ) -> None:
-        """Keep a finding; raises `Stop` when there are enough."""
-        trips = tuple(sorted(self.trace.trip_counts.items()))
-        found = Finding(rule, message, self.place(agent, event, iteration), first, memory, missing, steps[:MAX_STEPS_OF_A_REPORT], trips)
-        self.findings.setdefault(found.key, found)
-        if len(self.findings) >= self.max_findings:
-            raise Stop
-
 
 _ACTIONS: dict[str, Callable[[Engine, Agent, Event], bool]] = {
     "access": Engine._access,  # pyright: ignore[reportPrivateUsage]
@@ -313,7 +258,7 @@ _ACTIONS: dict[str, Callable[[Engine, Agent, Event], bool]] = {
     "fence": Engine._fence,  # pyright: ignore[reportPrivateUsage]
     "barrier": Engine._barrier,  # pyright: ignore[reportPrivateUsage]
     "cluster": lambda engine, agent, event: engine.barriers.meet(agent, event),
-    "alloc": allocate,
+    "alloc": lambda engine, agent, event: engine.cluster.allocate(agent, event),
     "named": lambda engine, agent, event: engine.barriers.meet_named(agent, event),
     "arrive": lambda engine, agent, event: engine.barriers.arrive(agent, event),
     "expect": lambda engine, agent, event: engine.barriers.expect(agent, event),

@@ -5,7 +5,6 @@ with its count, so that a checker can leave out whole repetitions once its own s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from treadle.ir.core import Operation
@@ -16,44 +15,45 @@ COMMITTED_QUEUES = ("wgmma", "cp_async", "bulk_store")
 """Queues whose groups a commit closes; in all others each operation is a group of its own."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Access:
     """One access of an event. `queue`: "" for program order, "mbarrier", or the queue whose wait retires it."""
 
-    region: Region
-    is_write: bool
-    is_async: bool
-    queue: str = ""
-    part: Part | None = None
-    in_local_order: bool = False
+    __slots__ = ("in_local_order", "is_async", "is_write", "part", "queue", "region")
+
+    def __init__(self, region: Region, is_write: bool, is_async: bool, queue: str, part: Part | None, in_local_order: bool) -> None:
+        self.region, self.is_write, self.is_async = region, is_write, is_async
+        self.queue, self.part, self.in_local_order = queue, part, in_local_order
 
 
-@dataclass(slots=True, eq=False)
 class Event:
-    """One dynamic operation, equal ones shared.
+    """One dynamic operation, equal ones shared. Those of one operation differ in accesses, number and barrier.
 
     `uses`, `defines`, `chained`: register values that a queue may still write (by number). `barrier`: number of the mbarrier.
     `number`: pending groups, parity, warps or bytes. `elected`: only the elected warp does it. `ranks`: the workgroups that it reaches,
     where it names them.
     """
 
-    kind: Kind
-    op: Operation
-    op_index: int
-    accesses: tuple[Access, ...] = ()
-    uses: tuple[int, ...] = ()
-    chained: tuple[int, ...] = ()
-    defines: tuple[int, ...] = ()
-    moves: tuple[tuple[int, int], ...] = ()
-    queue: str = ""
-    number: int = 0
-    barrier: int = -1
-    is_elected: bool = False
-    is_read_wait: bool = False
-    is_bare: bool = False
-    is_arrive: bool = False
-    groups: tuple[int, ...] | None = None
-    ranks: tuple[int, ...] = ()
+    def __init__(
+        self,
+        kind: Kind,
+        op: Operation,
+        op_index: int,
+        accesses: tuple[Access, ...] = (),
+        uses: tuple[int, ...] = (),
+        chained: tuple[int, ...] = (),
+        defines: tuple[int, ...] = (),
+        moves: tuple[tuple[int, int], ...] = (),
+        queue: str = "",
+        number: int = 0,
+        barrier: int = -1,
+        is_elected: bool = False,
+    ) -> None:
+        self.kind, self.op, self.op_index, self.accesses = kind, op, op_index, accesses
+        self.uses, self.chained, self.defines, self.moves = uses, chained, defines, moves
+        self.queue, self.number, self.barrier, self.is_elected = queue, number, barrier, is_elected
+        self.is_read_wait = self.is_bare = self.is_arrive = False
+        self.groups: tuple[int, ...] | None = None
+        self.ranks: tuple[int, ...] = ()
 
 
 class Segment(NamedTuple):
@@ -64,31 +64,34 @@ class Segment(NamedTuple):
     first: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class LoopNode:
     """A loop's iterations."""
 
-    segments: tuple[Segment, ...]
+    __slots__ = ("segments",)
+
+    def __init__(self, segments: tuple[Segment, ...]) -> None:
+        self.segments = segments
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class RolesNode:
     """Roles that run at the same time: the trace of each group of each role, in order."""
 
-    op_index: int
-    traces: tuple[tuple[int, ...], ...]
+    __slots__ = ("op_index", "traces")
+
+    def __init__(self, op_index: int, traces: tuple[tuple[int, ...], ...]) -> None:
+        self.op_index, self.traces = op_index, traces
 
 
 Node = Event | LoopNode | RolesNode
 
 
-@dataclass(slots=True)
 class Trace:
     """All nodes, and the kernel's own row of them in each workgroup of the cluster."""
 
-    nodes: list[Node]
-    roots: tuple[tuple[int, ...], ...] = ()
-    trip_counts: dict[int, int] = field(default_factory=dict[int, int])
+    __slots__ = ("nodes", "roots", "trip_counts")
+
+    def __init__(self, nodes: list[Node], roots: tuple[tuple[int, ...], ...], trip_counts: dict[int, int]) -> None:
+        self.nodes, self.roots, self.trip_counts = nodes, roots, trip_counts
 
 
 MIN_ITERATIONS = 8

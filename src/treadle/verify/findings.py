@@ -1,11 +1,11 @@
 """What the checker reports: one record for each fault, and the user errors made from them."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from treadle.errors import Entry, SourceLocation, TreadleError
 from treadle.ir.core import Operation
 from treadle.ir.locations import location_of
+from treadle.records import Record
 
 Rule = Literal["V1", "V2", "V3", "V4", "V5", "V8"]
 """V1 read before the wait, V2 overwritten while in use, V3 unordered between agents, V4 no fence, V5 barriers and phases, V8 never
@@ -22,8 +22,7 @@ NOT_VERIFIABLE = Entry(
 _ENTRIES: dict[str, Entry] = {"V4": SCHEDULE_FENCE, "V5": SCHEDULE_STUCK, "V8": SCHEDULE_UNWRITTEN}
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Record):
     """A dynamic operation in a report: who does it, in which iteration of the innermost loop (-1: in none)."""
 
     op: Operation
@@ -43,8 +42,7 @@ class Place:
         return f"{self.agent}: {self.op.name}{where}" + (f", iteration {self.iteration}" if self.iteration >= 0 else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Record):
     """One fault. `first` is the earlier operation where there are two, `second` the one that is not ordered after it.
 
     `missing`: the order that is not there. `steps`: an interleaving that goes wrong. `trip_counts`: iterations of each loop (by the loop's

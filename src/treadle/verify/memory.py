@@ -1,30 +1,27 @@
 """The accesses that later ones have to be held against, and what has been written."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from treadle.verify.clocks import Agent, Clock, Record, reached
+from treadle.verify.clocks import Agent, Clock, Components, Record, reached
 from treadle.verify.events import Access, Event
 from treadle.verify.geometry import Geometry, Home
 from treadle.verify.regions import Buffer, Region
+from treadle.verify.reports import Reports
 from treadle.verify.written import Written
-
-if TYPE_CHECKING:
-    from treadle.verify.engine import Engine
 
 
 class Memory:
     """Records of a run in one workgroup's memory, by buffer. `name`: what to add to messages where there are several."""
 
-    def __init__(self, geometry: Geometry, name: str = "") -> None:
-        self.geometry, self.name = geometry, name
+    def __init__(self, geometry: Geometry, components: Components, reports: Reports, name: str = "") -> None:
+        self.geometry, self.components, self.reports, self.name = geometry, components, reports, name
         self.overlaps = geometry.overlaps
         self._records: dict[Home, dict[Region, list[Record]]] = {}
         self.written = Written(geometry)
 
     # --- checks
 
-    def check(self, engine: "Engine", agent: Agent, event: Event, access: Access) -> None:
+    def check(self, agent: Agent, event: Event, access: Access) -> None:
         """Report everything the access is not ordered after."""
         region = access.region
         for home in self.geometry.neighbours(region.buffer):
@@ -32,10 +29,10 @@ class Memory:
                 if records and self.overlaps(other, region):
                     for record in records:
                         if access.is_write or record.access.is_write:
-                            self._compare(engine, record, agent, event, access)
+                            self._compare(record, agent, event, access)
         if isinstance(region.buffer, Buffer) and not access.is_write and not self.written.holds(agent, access):
-            place = engine.place(agent, event)
-            engine.report(
+            place = self.reports.place(agent, event)
+            self.reports.report(
                 "V8",
                 f"{event.op.name} reads {region.describe()}{self.name}, which nothing has written before",
                 agent,
@@ -45,20 +42,20 @@ class Memory:
                 steps=(place.describe() + ": reads what is not there",),
             )
 
-    def _compare(self, engine: "Engine", record: Record, agent: Agent, event: Event, access: Access) -> None:
+    def _compare(self, record: Record, agent: Agent, event: Event, access: Access) -> None:
         ordered = is_ordered(record, agent, access)
-        if ordered and (not access.is_async or not needs_fence(record.access) or is_fenced(engine, record, agent.clock)):
+        if ordered and (not access.is_async or not needs_fence(record.access) or is_fenced(self.components, record, agent.clock)):
             return
         # Asked last: comparing bytes takes longer than comparing clocks.
         if record.agent is not agent and not self.geometry.parts_meet(record.agent, record.access, agent, access):
             return
         if ordered:
-            self._report_fence(engine, record, agent, event, access)
+            self._report_fence(record, agent, event, access)
         else:
-            self._report_race(engine, record, agent, event, access)
+            self._report_race(record, agent, event, access)
 
-    def _report_race(self, engine: "Engine", record: Record, agent: Agent, event: Event, access: Access) -> None:
-        first, second = engine.place(record.agent, record.event, record.iteration), engine.place(agent, event)
+    def _report_race(self, record: Record, agent: Agent, event: Event, access: Access) -> None:
+        first, second = self.reports.place(record.agent, record.event, record.iteration), self.reports.place(agent, event)
         earlier = record.access
         in_flight = bool(earlier.queue) and not reached(record.agent.clock, record.component, record.value)
         rule = "V3" if not in_flight or earlier.in_local_order else "V2" if access.is_write else "V1"
@@ -78,14 +75,14 @@ class Memory:
             missing = f"a barrier or arrival of {record.agent.strand.name} after the first, which {agent.strand.name} waits for"
         steps = [first.describe() + f": starts to {does} {earlier.region.describe()}"]
         if agent.last_sync is not None:
-            steps.append(f"{engine.place(agent, agent.last_sync).describe()}: passed, which says nothing about step 1")
+            steps.append(f"{self.reports.place(agent, agent.last_sync).describe()}: passed, which says nothing about step 1")
         steps.append(second.describe() + f": {verb} {where} while step 1 is under way")
-        engine.report(rule, message, agent, event, first=first, memory=where, missing=missing, steps=tuple(steps))
+        self.reports.report(rule, message, agent, event, first=first, memory=where, missing=missing, steps=tuple(steps))
 
-    def _report_fence(self, engine: "Engine", record: Record, agent: Agent, event: Event, access: Access) -> None:
-        first, second = engine.place(record.agent, record.event, record.iteration), engine.place(agent, event)
+    def _report_fence(self, record: Record, agent: Agent, event: Event, access: Access) -> None:
+        first, second = self.reports.place(record.agent, record.event, record.iteration), self.reports.place(agent, event)
         where = access.region.describe() + self.name
-        engine.report(
+        self.reports.report(
             "V4",
             f"{event.op.name} accesses {where} through the async proxy, which may not see what {record.event.op.name} wrote",
             agent,
@@ -113,24 +110,24 @@ class Memory:
         if access.is_write and isinstance(region.buffer, Buffer):
             self.written.note(record.agent, access)
 
-    def forget_ordered(self, engine: "Engine", clocks: list[Clock]) -> None:
+    def forget_ordered(self, clocks: list[Clock]) -> None:
         """Drop what everybody knows to be over."""
         for regions in self._records.values():
             for region, records in regions.items():
                 if records:
-                    regions[region] = [r for r in records if not self._is_over(engine, r, clocks)]
+                    regions[region] = [r for r in records if not self._is_over(r, clocks)]
 
     def records(self) -> Iterator[Record]:
         """All that are kept."""
         return (record for regions in self._records.values() for records in regions.values() for record in records)
 
-    def _is_over(self, engine: "Engine", record: Record, clocks: list[Clock]) -> bool:
+    def _is_over(self, record: Record, clocks: list[Clock]) -> bool:
         component, value = record.component, record.value
         for clock in clocks:
             if not reached(clock, component, value):
                 return False
         if self.geometry.has_async_machine and needs_fence(record.access):
-            return all(is_fenced(engine, record, clock) for clock in clocks)
+            return all(is_fenced(self.components, record, clock) for clock in clocks)
         return True
 
     def unfinished(self, known: Clock) -> list[Record]:
@@ -157,19 +154,19 @@ def needs_fence(access: Access) -> bool:
     return access.is_write and not access.is_async
 
 
-def fence_token(engine: "Engine", record: Record) -> tuple[int, int] | None:
+def fence_token(components: Components, record: Record) -> tuple[int, int] | None:
     """What says that the writer fenced a generic write after it was done; None where it does not know yet that it is done."""
     if record.done < 0:
         retired = record.agent.retired.get(record.access.queue, ())
         record.done = next((time for count, time in retired if count >= record.value), -1)
         if record.done < 0:
             return None
-    return engine.components.fence(record.agent.number), record.done
+    return components.fence(record.agent.number), record.done
 
 
-def is_fenced(engine: "Engine", record: Record, clock: Clock) -> bool:
+def is_fenced(components: Components, record: Record, clock: Clock) -> bool:
     """Whether the writer fenced a generic write after it was done, and whoever has the clock knows."""
-    token = fence_token(engine, record)
+    token = fence_token(components, record)
     return token is not None and reached(clock, *token)
 
 

@@ -4,7 +4,6 @@ Register tiles are tokens here; scalars matter where a slot, a parity, a loop bo
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import cast
 
 from treadle.dialects import pipe, sync, tile
@@ -13,14 +12,14 @@ from treadle.dialects.tile_attributes import PointerType, is_shared
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec, target_spec
+from treadle.records import Record
 from treadle.verify.regions import Buffer
 
 LOCAL_QUEUES = ("lgkmcnt", "dscnt")
 GLOBAL_OPS = (tile.LoadOp, tile.StoreOp, tile.CopyOp, tile.CopyOutOp)
 
 
-@dataclass(frozen=True, slots=True)
-class Strand:
+class Strand(Record):
     """Warps that stand for some of a team: `warps` of them. `trace`: which trace of `pipe.roles` it runs (-1: the kernel's own).
 
     `rank`: its workgroup within the cluster. Teams are numbered through the cluster.
@@ -85,7 +84,10 @@ class Program:
         self.buffers: dict[SSAValue, Buffer] = {op.result: Buffer.of(op) for op in self.ops if isinstance(op, tile.AllocOp)}
         self.mbarriers = Mbarriers(op for op in self.ops if isinstance(op, sync.MbarrierAllocOp))
         self.cluster = kernel.cluster_size()
-        self.strands = tuple(strand for rank in range(self.cluster) for strand in self._strands(rank))
+        strands: list[Strand] = []
+        for rank in range(self.cluster):
+            self._add_strands(strands, rank)
+        self.strands = tuple(strands)
         self.tracked_pointers = self._tracked_pointers()
         self.single_view = self._single_views()
         self.registers = self._registers()
@@ -94,16 +96,17 @@ class Program:
 
     # --- agents
 
-    def _strands(self, rank: int) -> tuple[Strand, ...]:
+    def _add_strands(self, found: list[Strand], rank: int) -> None:
+        """The strands of a workgroup; teams are numbered on from the last."""
+        team = found[-1].team + 1 if found else 0
         roles = [op for op in self.ops if isinstance(op, pipe.RolesOp)]
         outside = [op for op in self.ops if not _inside_role(op)]
         warps = self.kernel.num_warps.value.data
         named = [g for op in outside if isinstance(op, sync.BarrierOp) and op.groups is not None for g in tile.ints(op.groups)]
         groups = min(max(2, *named, max(named) + 1), warps) if named else 1
-        found: list[Strand] = []
         for group in range(groups):
             name = "" if groups == 1 else ("leading " if group == 0 else "trailing " if groups == 2 else f"group {group} ")
-            self._add_team(found, name, 0, group, warps // groups, outside, elected=group == 0, alone=True)
+            self._add_team(found, name, rank, team, group, warps // groups, outside, elected=group == 0, alone=True)
         for role in roles[:1]:
             number = 0
             for name, count, each, region in zip(role.role_names(), role.role_groups(), role.role_warps(), role.roles, strict=True):
@@ -111,20 +114,14 @@ class Program:
                 size = each if any(_is_done_by_all(op) for op in inside) else 1
                 for group in range(count):
                     label = f"{name} {group} " if count > 1 else f"{name} "
-                    self._add_team(found, label, number + 1, group, size, inside, elected=True, alone=False, trace=number)
+                    self._add_team(found, label, rank, team + number + 1, group, size, inside, elected=True, alone=False, trace=number)
                     number += 1
-        if self.cluster == 1:
-            return tuple(found)
-        count, teams = len(found), 1 + max(strand.team for strand in found)
-        return tuple(
-            replace(s, number=s.number + rank * count, team=s.team + rank * teams, rank=rank, name=f"workgroup {rank} {s.name}")
-            for s in found
-        )
 
     def _add_team(
         self,
         found: list[Strand],
         label: str,
+        rank: int,
         team: int,
         group: int,
         warps: int,
@@ -138,7 +135,8 @@ class Program:
         for at in range(wanted):
             stands_for = 1 if at + 1 < wanted else warps - wanted + 1
             name = f"{label}warp {'abc'[at]}" if wanted > 1 else label.strip() or "warp a"
-            found.append(Strand(len(found), name, team, group, stands_for, elected and at == 0, trace, alone))
+            name = f"workgroup {rank} {name}" if self.cluster > 1 else name
+            found.append(Strand(len(found), name, team, group, stands_for, elected and at == 0, trace, alone, rank))
 
     # --- memory
 

@@ -1,7 +1,6 @@
 """Pieces of memory: what two accesses have in common, to the byte, and what two warps of a team have in common, to the element."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -14,6 +13,7 @@ from treadle.ir.dialects import builtin
 from treadle.layout.bits import Span, pack
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
+from treadle.records import Record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,20 +37,14 @@ def element_bytes(element: Attribute) -> int:
             return max(1, width // 8)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
     """A shared buffer: `first` is its byte offset (None: memory of its own), `size` its bytes. Compared by identity."""
 
-    value: SSAValue
-    layout: SharedLayout
-    element_bytes: int
-    first: int | None
-    name: str
+    __slots__ = ("element_bytes", "first", "layout", "name", "size", "value")
 
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self.layout.size * self.element_bytes
+    def __init__(self, value: SSAValue, layout: SharedLayout, element_bytes: int, first: int | None, name: str) -> None:
+        self.value, self.layout, self.element_bytes, self.first, self.name = value, layout, element_bytes, first, name
+        self.size = layout.size * element_bytes
 
     @staticmethod
     def of(alloc: tile.AllocOp) -> "Buffer":
@@ -61,13 +55,13 @@ class Buffer:
         return Buffer(alloc.result, layout, element_bytes(tile.memref_type(alloc.result).element_type), first, name)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Region:
     """A box of a buffer, or of a global array (`buffer` is then the array's pointer). Interned: equal regions are the same object."""
 
-    buffer: Buffer | SSAValue
-    box: Box
-    slots: tuple[int, ...] = ()
+    __slots__ = ("box", "buffer", "slots")
+
+    def __init__(self, buffer: Buffer | SSAValue, box: Box, slots: tuple[int, ...] = ()) -> None:
+        self.buffer, self.box, self.slots = buffer, box, slots
 
     def describe(self) -> str:
         """What messages call it."""
@@ -172,8 +166,7 @@ class Overlaps:
         return mask
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Record):
     """Which elements of a region each warp of a team touches: those of a register layout at `offsets`, or those of one kind of copy."""
 
     layout: TileLayout | None

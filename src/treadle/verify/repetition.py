@@ -8,14 +8,12 @@ States are taken whenever the first strand that still repeats a stretch begins i
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from treadle.verify.clocks import Agent, Clock
-from treadle.verify.events import LoopNode
+from treadle.verify.barriers import Barriers
+from treadle.verify.clocks import Agent, Clock, Components
+from treadle.verify.events import LoopNode, Node
 from treadle.verify.memory import fence_token, needs_fence
-
-if TYPE_CHECKING:
-    from treadle.verify.engine import Engine
+from treadle.verify.workgroups import Cluster
 
 State = tuple[object, ...]
 MAX_STATES = 512
@@ -37,17 +35,17 @@ class _Knowledge:
 
 
 class Repetitions:
-    """The states of a run so far."""
+    """The states of a run so far. `depth`: as of `Program.depth`, how long a pipeline takes to fill."""
 
-    def __init__(self, engine: "Engine") -> None:
-        self.engine = engine
+    def __init__(self, nodes: list[Node], depth: int, cluster: Cluster, barriers: Barriers, components: Components) -> None:
+        self.nodes, self.cluster, self.barriers, self.components = nodes, cluster, barriers, components
         self.seen: dict[State, tuple[tuple[int, ...], ...]] = {}
-        self.oldest = engine.program.depth() + 2
+        self.oldest = depth + 2
         self._turn: tuple[int, int, int, int] = (-1, -1, -1, -1)
 
     def look(self) -> None:
         """Called between rounds: leave out what repeats."""
-        agents = self.engine.active
+        agents = self.cluster.active
         turn = next((found for agent in agents if (found := _turn(agent)) is not None), None)
         if turn is None or turn == self._turn:
             return
@@ -77,7 +75,7 @@ class Repetitions:
         for agent, depth, step in jumps:
             frame = agent.frames[depth]
             frame.left -= rounds * step
-            node = self.engine.nodes[frame.loop]
+            node = self.nodes[frame.loop]
             if isinstance(node, LoopNode):
                 frame.number += rounds * step * len(node.segments[frame.segment].iterations)
         return True
@@ -85,16 +83,15 @@ class Repetitions:
     # --- states
 
     def _state(self, agents: list[Agent]) -> State:
-        engine = self.engine
-        barriers, components = engine.barriers, engine.components
+        barriers, components, workgroups = self.barriers, self.components, self.cluster.workgroups
         clocks: list[Clock] = [agent.clock for agent in agents]
-        clocks += [agent.clock for workgroup in engine.workgroups if workgroup.is_in_roles for agent in workgroup.main]
+        clocks += [agent.clock for workgroup in workgroups if workgroup.is_in_roles for agent in workgroup.main]
         for phases in barriers.phases:
             clocks += [phases.clock, *phases.completions.values()]
             clocks += [clock for value in phases.parts.values() for clock in value]
         clocks += [meeting.clock for meeting in barriers.named.values()]
         knowledge = _Knowledge(clocks, components.size)
-        found: list[object] = [agent.state(barriers, self.oldest) for agent in agents]
+        found: list[object] = [agent.state(barriers.phases_left(agent), self.oldest) for agent in agents]
         for at, phases in enumerate(barriers.phases):
             parts = tuple(sorted([(key, len(value)) for key, value in phases.parts.items() if value]))
             waits = [
@@ -110,26 +107,26 @@ class Repetitions:
             found.append((rank, name, meeting.warps, meeting.needed, tuple([a.number for a in meeting.came])))
             found.append(knowledge.lags(components.meeting(rank, name), meeting.over))
         found.append(tuple(sorted(self._records(knowledge))))
-        found += [workgroup.memory.written.state() for workgroup in engine.workgroups]
+        found += [workgroup.memory.written.state() for workgroup in workgroups]
         return tuple(found)
 
     def _records(self, knowledge: _Knowledge) -> Iterator[tuple[object, ...]]:
         """Every access in flight or to be ordered after: whose it is, its age, who knows of it and of its fence."""
-        engine, oldest, base = self.engine, self.oldest, self.engine.components.mbarrier
-        for workgroup in engine.workgroups:
+        oldest, base = self.oldest, self.components.mbarrier
+        for workgroup in self.cluster.workgroups:
             for record in workgroup.memory.records():
                 component, value = record.component, record.value
                 queue = record.access.queue
                 if not queue:
                     age = 0
                 elif queue == "mbarrier":
-                    age = engine.barriers.phases[component - base].completed - value
+                    age = self.barriers.phases[component - base].completed - value
                     age = age if age < oldest else oldest + age % 2
                 else:
                     age = min(record.agent.closed.get(queue, 0) - value, oldest)
                 fenced: tuple[bool, ...] = ()
                 if needs_fence(record.access):
-                    token = fence_token(engine, record)
+                    token = fence_token(self.components, record)
                     fenced = knowledge.of(*token) if token is not None else ()
                 yield workgroup.rank, *record.sort_key(), age, knowledge.of(component, value), fenced
 

@@ -15,8 +15,6 @@ from treadle.machine import target_spec
 from treadle.remarks import emit
 from treadle.verify.check import verify_kernel
 from treadle.verify.findings import Finding
-from treadle.verify.lint import superfluous_sync
-from treadle.verify.mends import with_mend
 
 
 def schedule_kernels(module: Operation) -> tuple[tile.KernelOp, ...]:
@@ -29,6 +27,8 @@ def explained_findings(kernel: tile.KernelOp, *, mend: bool = True) -> tuple[Fin
     spec = target_spec(kernel.target.data)
     found = verify_kernel(kernel, spec)
     if found and mend:
+        from treadle.verify.mends import with_mend  # right programs, which are nearly all, need none of it
+
         return (with_mend(kernel, found[0], spec), *found[1:])
     return found
 
@@ -48,5 +48,7 @@ class VerifySchedulePass(ModulePass):
             if found := explained_findings(kernel):
                 raise found[0].error(name)
             if self.lint:
+                from treadle.verify.lint import superfluous_sync
+
                 for note in superfluous_sync(kernel):
                     emit("note", self.name, name, note.text, location_of(note.op))

@@ -1,17 +1,11 @@
 """The workgroups of a cluster: their memories, who is at work in them, when peers may reach them. See docs/schedule.md, "Clusters"."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from treadle.verify.clocks import Agent, Clock, join, reached
+from treadle.verify.clocks import Agent, Clock, Components, join, reached
 from treadle.verify.events import Event
 from treadle.verify.memory import Memory
-
-if TYPE_CHECKING:
-    from treadle.verify.engine import Engine
+from treadle.verify.reports import Reports
 
 
-@dataclass(slots=True, eq=False)
 class Workgroup:
     """One workgroup of a run. `active`: its strands at work, those of its roles or those outside (`main`).
 
@@ -20,16 +14,11 @@ class Workgroup:
     `early`: the first operation of each on this workgroup.
     """
 
-    rank: int
-    memory: Memory
-    main: list[Agent]
-    roles: list[Agent]
-    active: list[Agent]
-    started: tuple[int, int] = (-1, 0)
-    touches: dict[tuple[int, int], tuple[int, Agent, Event, int]] = field(
-        default_factory=dict[tuple[int, int], tuple[int, Agent, Event, int]]
-    )
-    early: dict[int, tuple[Agent, Event]] = field(default_factory=dict[int, tuple[Agent, Event]])
+    def __init__(self, rank: int, memory: Memory, main: list[Agent], roles: list[Agent]) -> None:
+        self.rank, self.memory, self.main, self.roles, self.active = rank, memory, main, roles, main
+        self.started: tuple[int, int] = (-1, 0)
+        self.touches: dict[tuple[int, int], tuple[int, Agent, Event, int]] = {}
+        self.early: dict[int, tuple[Agent, Event]] = {}
 
     @property
     def is_in_roles(self) -> bool:
@@ -44,67 +33,88 @@ class Workgroup:
         return found
 
 
-def allocate(engine: "Engine", agent: Agent, event: Event) -> bool:
-    """A strand's mbarriers are there."""
-    workgroup = engine.workgroups[agent.strand.rank]
-    now = agent.tick()
-    if agent is workgroup.main[0]:
-        workgroup.started = (agent.number, now)
-        for peer, touch in workgroup.early.values():
-            _report_start(engine, peer, touch, workgroup)
-    return True
+class Cluster:
+    """The workgroups of a run, by rank."""
 
+    def __init__(self, workgroups: list[Workgroup], components: Components, reports: Reports) -> None:
+        self.workgroups, self.components, self.reports = workgroups, components, reports
 
-def reach(engine: "Engine", agent: Agent, event: Event, rank: int) -> None:
-    """A strand reaches into a peer, which it has to know to be ready."""
-    target = engine.workgroups[rank]
-    number, time = target.started
-    target.early.setdefault(agent.number, (agent, event))
-    if number < 0 or not reached(agent.clock, number, time):
-        _report_start(engine, agent, event, target)
+    @property
+    def active(self) -> list[Agent]:
+        """All strands at work."""
+        if len(self.workgroups) == 1:
+            return self.workgroups[0].active
+        return [agent for workgroup in self.workgroups for agent in workgroup.active]
 
+    def workgroup(self, agent: Agent) -> Workgroup:
+        """The workgroup of a strand."""
+        return self.workgroups[agent.strand.rank]
 
-def _report_start(engine: "Engine", agent: Agent, event: Event, target: Workgroup) -> None:
-    place = engine.place(agent, event)
-    engine.report(
-        "V5",
-        f"{event.op.name} reaches workgroup {target.rank}, whose mbarriers may not be there yet",
-        agent,
-        event,
-        memory=f"mbarriers of workgroup {target.rank}",
-        missing="a sync.cluster_barrier after the mbarriers are allocated, before the first operation on a peer",
-        steps=(place.describe() + ": executed", f"workgroup {target.rank}: allocates its mbarriers"),
-    )
+    def forget(self, agent: Agent, clocks: list[Clock]) -> None:
+        """Drop records of accesses that all who may reach the memory of the strand's workgroup know to be over."""
+        rank = agent.strand.rank
+        if len(self.workgroups) > 1:
+            clocks = clocks + [other.clock for other in self.active if other.strand.rank != rank]
+        self.workgroups[rank].memory.forget_ordered(clocks)
 
+    def allocate(self, agent: Agent, event: Event) -> bool:
+        """A strand's mbarriers are there."""
+        workgroup = self.workgroups[agent.strand.rank]
+        now = agent.tick()
+        if agent is workgroup.main[0]:
+            workgroup.started = (agent.number, now)
+            for peer, touch in workgroup.early.values():
+                self._report_start(peer, touch, workgroup)
+        return True
 
-def check_end(engine: "Engine", workgroup: Workgroup) -> None:
-    """Report what may still touch a workgroup's memory when it ends."""
-    known, of = workgroup.known(), workgroup.memory.name
-    whole = "the workgroup" if of else "the kernel"
-    for record in workgroup.memory.unfinished(known):
-        where = record.access.region.describe() + of
-        engine.report(
-            "V2",
-            f"{whole} may end while {record.event.op.name} still works on {where}",
-            record.agent,
-            record.event,
-            memory=where,
-            missing=f"a wait for the operation before {whole} ends",
-            iteration=record.iteration,
-            steps=(engine.place(record.agent, record.event, record.iteration).describe() + ": issued", f"{whole} ends"),
+    def reach(self, agent: Agent, event: Event, rank: int) -> None:
+        """A strand reaches into a peer, which it has to know to be ready."""
+        target = self.workgroups[rank]
+        number, time = target.started
+        target.early.setdefault(agent.number, (agent, event))
+        if number < 0 or not reached(agent.clock, number, time):
+            self._report_start(agent, event, target)
+
+    def _report_start(self, agent: Agent, event: Event, target: Workgroup) -> None:
+        place = self.reports.place(agent, event)
+        self.reports.report(
+            "V5",
+            f"{event.op.name} reaches workgroup {target.rank}, whose mbarriers may not be there yet",
+            agent,
+            event,
+            memory=f"mbarriers of workgroup {target.rank}",
+            missing="a sync.cluster_barrier after the mbarriers are allocated, before the first operation on a peer",
+            steps=(place.describe() + ": executed", f"workgroup {target.rank}: allocates its mbarriers"),
         )
-    for (_, barrier), (phase, agent, event, iteration) in workgroup.touches.items():
-        if not reached(known, engine.components.passed + barrier, phase):
-            engine.report(
+
+    def check_end(self, workgroup: Workgroup) -> None:
+        """Report what may still touch a workgroup's memory when it ends."""
+        known, of = workgroup.known(), workgroup.memory.name
+        whole = "the workgroup" if of else "the kernel"
+        for record in workgroup.memory.unfinished(known):
+            where = record.access.region.describe() + of
+            self.reports.report(
                 "V2",
-                f"workgroup {workgroup.rank} may end before {event.op.name} of a peer reaches its mbarriers",
-                agent,
-                event,
-                memory=f"mbarriers of workgroup {workgroup.rank}",
-                missing="a sync.cluster_barrier before the kernel ends, or a wait for the phase that the arrival completes",
-                iteration=iteration,
-                steps=(
-                    f"workgroup {workgroup.rank}: ends",
-                    engine.place(agent, event, iteration).describe() + ": reaches memory that is gone",
-                ),
+                f"{whole} may end while {record.event.op.name} still works on {where}",
+                record.agent,
+                record.event,
+                memory=where,
+                missing=f"a wait for the operation before {whole} ends",
+                iteration=record.iteration,
+                steps=(self.reports.place(record.agent, record.event, record.iteration).describe() + ": issued", f"{whole} ends"),
             )
+        for (_, barrier), (phase, agent, event, iteration) in workgroup.touches.items():
+            if not reached(known, self.components.passed + barrier, phase):
+                self.reports.report(
+                    "V2",
+                    f"workgroup {workgroup.rank} may end before {event.op.name} of a peer reaches its mbarriers",
+                    agent,
+                    event,
+                    memory=f"mbarriers of workgroup {workgroup.rank}",
+                    missing="a sync.cluster_barrier before the kernel ends, or a wait for the phase that the arrival completes",
+                    iteration=iteration,
+                    steps=(
+                        f"workgroup {workgroup.rank}: ends",
+                        self.reports.place(agent, event, iteration).describe() + ": reaches memory that is gone",
+                    ),
+                )

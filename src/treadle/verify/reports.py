@@ -1,0 +1,50 @@
+"""The findings of a run."""
+
+import contextlib
+
+from treadle.verify.clocks import Agent
+from treadle.verify.events import Event
+from treadle.verify.findings import Finding, Place, Rule
+
+MAX_STEPS_OF_A_REPORT = 6
+
+
+class Stop(Exception):
+    """Enough was found."""
+
+
+class Reports:
+    """What a run has found so far, each pair of operations once. `trip_counts`: iterations of each loop in the run."""
+
+    def __init__(self, trip_counts: dict[int, int], max_findings: int) -> None:
+        self.trip_counts, self.max_findings = trip_counts, max_findings
+        self.found: dict[tuple[str, int, int], Finding] = {}
+
+    def place(self, agent: Agent, event: Event, iteration: int | None = None) -> Place:
+        """A dynamic operation as reports show it."""
+        return Place(event.op, event.op_index, agent.strand.name, agent.iteration() if iteration is None else iteration)
+
+    def report(
+        self,
+        rule: Rule,
+        message: str,
+        agent: Agent,
+        event: Event,
+        *,
+        first: Place | None = None,
+        memory: str = "",
+        missing: str = "",
+        steps: tuple[str, ...] = (),
+        iteration: int | None = None,
+    ) -> None:
+        """Keep a finding; raises `Stop` when there are enough."""
+        trips = tuple(sorted(self.trip_counts.items()))
+        found = Finding(rule, message, self.place(agent, event, iteration), first, memory, missing, steps[:MAX_STEPS_OF_A_REPORT], trips)
+        self.found.setdefault(found.key, found)
+        if len(self.found) >= self.max_findings:
+            raise Stop
+
+    def report_last(self, message: str, agent: Agent, event: Event, steps: tuple[str, ...]) -> None:
+        """The finding that ends a run: nobody can go on."""
+        with contextlib.suppress(Stop):
+            self.report("V5", message, agent, event, missing="whoever it waits for, on every path and for every trip count", steps=steps)
