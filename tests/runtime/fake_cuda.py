@@ -35,9 +35,11 @@ def _foreign(function: Any, *argtypes: Any) -> Any:
 
 
 class FakeLibrary:
-    """libcuda's functions, with C signatures. `calls` lists what was enqueued."""
+    """libcuda's functions, with C signatures. `calls` lists what was enqueued, `refused` the statuses of launches that were not."""
 
-    def __init__(self) -> None:
+    def __init__(self, bindings: "FakeBindings") -> None:
+        self.bindings = bindings
+        self.refused: list[int] = []
         self.calls: list[tuple[Any, ...]] = []
         self.captured: set[int] = set()
         self.encoded: list[int] = []
@@ -51,6 +53,10 @@ class FakeLibrary:
         self.cuTensorMapEncodeTiled = _foreign(self._encode, pointer, word, word, pointer, *lists, *[word] * 4)
 
     def _launch(self, config: Any, function: int, pointers: Any, extra: Any) -> int:
+        # A function belongs to one context, and a stream too: the null stream to the current one.
+        if (current := self.bindings.current) != _CONTEXT:
+            self.refused.append(int(real.CUresult.CUDA_ERROR_INVALID_HANDLE if current else real.CUresult.CUDA_ERROR_INVALID_CONTEXT))
+            return self.refused[-1]
         c = config.contents
         attributes = [(c.attributes[i].id, tuple(c.attributes[i].value[:3])) for i in range(c.attribute_count)]
         x, y, z = (ctypes.c_uint64.from_address(pointers[i]).value for i in range(3))
@@ -63,6 +69,7 @@ class FakeLibrary:
         return 0
 
     def _fill(self, address: int, value: int, nbytes: int, stream: Any) -> int:
+        assert self.bindings.current == _CONTEXT, "a fill that would run on the null stream of another device"
         self.calls.append(("fill", address, value, nbytes, stream or 0))
         ctypes.memset(address, value, nbytes)
         return 0
@@ -74,6 +81,7 @@ class FakeLibrary:
     def _encode(self, place: int, dtype: int, rank: int, address: int, *rest: Any) -> int:
         extents, strides, box, steps, *modes = rest
         assert place % 64 == 0
+        assert self.bindings.current == _CONTEXT
         if address % 16:
             return int(real.CUresult.CUDA_ERROR_INVALID_VALUE)
         self.encoded.append(address)
@@ -157,9 +165,39 @@ class FakeBindings:
         return (_OK,)
 
 
-def make_torch() -> Any:
-    """A module like PyTorch with one GPU: `torch.tensor(array)`, `torch.stream`, and a count of allocations."""
-    torch = SimpleNamespace(stream=0, allocations=0, recorded=[], version=SimpleNamespace(hip=None), float32=_Type("float32", 4))
+class FakeGuards:
+    """torch._C._dynamo.guards.TensorGuards; `checks` counts the calls that were let through."""
+
+    checks = 0
+    blind: frozenset[str] = frozenset()
+    """Facts that are not compared."""
+
+    def __init__(self, *tensors: Any, dynamic_dims_sizes: None, dynamic_dims_strides: None) -> None:
+        self.facts = [self.facts_of(tensor) for tensor in tensors]
+
+    def facts_of(self, tensor: Any) -> tuple[Any, ...]:
+        place = (tensor.device.type, tensor.device.index)
+        facts = {"type": type(tensor), "shape": tensor.shape, "stride": tensor.stride(), "dtype": tensor.dtype, "device": place}
+        return tuple(value for name, value in {**facts, "neg": tensor.is_neg()}.items() if name not in type(self).blind)
+
+    def check(self, *tensors: Any) -> bool:
+        if len(tensors) != len(self.facts):
+            raise TypeError("wrong length")
+        if len({id(tensor) for tensor in tensors}) < len(tensors):
+            return False
+        alike = all(hasattr(tensor, "is_neg") and self.facts_of(tensor) == facts for tensor, facts in zip(tensors, self.facts, strict=True))
+        type(self).checks += alike
+        return alike
+
+
+def make_torch(guards: bool = True) -> Any:
+    """A module like PyTorch with one GPU: `torch.tensor(array)`, `torch.stream`, and a count of allocations.
+
+    `guards`: with tensor guards. `torch.rooms`, if it is a dictionary: tensors of one shape are made in the same memory every time.
+    """
+    torch = SimpleNamespace(
+        stream=0, allocations=0, recorded=[], rooms=None, version=SimpleNamespace(hip=None), float32=_Type("float32", 4)
+    )
     torch.uint8, torch.float16 = _Type("uint8", 1), _Type("float16", 2)
     sizes = {torch.float32: np.float32, torch.uint8: np.uint8, torch.float16: np.float16}
 
@@ -184,10 +222,18 @@ def make_torch() -> Any:
         def is_neg(self) -> bool:
             return self.negated
 
+        def t(self) -> "Tensor":
+            return Tensor(self.memory.T, self.dtype, self.on_gpu)
+
         def record_stream(self, stream: Any) -> None:
             torch.recorded.append(stream)
 
-    Tensor.__module__ = "torch"
+    class Parameter(Tensor):
+        def __init__(self, data: Tensor, requires_grad: bool = True) -> None:
+            super().__init__(data.memory, data.dtype, data.on_gpu)
+            self.device = data.device
+
+    Tensor.__module__, Parameter.__module__ = "torch", "torch.nn"
 
     def room(count: int, dtype: Any) -> Any:
         raw = np.full(count * dtype.itemsize + 256, 0xFF, np.uint8)
@@ -196,7 +242,12 @@ def make_torch() -> Any:
 
     def empty_strided(shape: Any, strides: Any, dtype: Any, device: Any) -> Tensor:
         torch.allocations += 1
-        return Tensor(room(int(np.prod(shape)), dtype).reshape(shape), dtype)
+        if torch.rooms is not None and (shape, dtype) in torch.rooms:
+            return Tensor(torch.rooms[shape, dtype], dtype)
+        made = Tensor(room(int(np.prod(shape)), dtype).reshape(shape), dtype)
+        if torch.rooms is not None:
+            torch.rooms[shape, dtype] = made.memory
+        return made
 
     def tensor(values: Any, dtype: Any = None, on_gpu: bool = True) -> Tensor:
         dtype = dtype or torch.float32
@@ -204,6 +255,16 @@ def make_torch() -> Any:
         made = room(data.size, dtype).reshape(data.shape)
         made[...] = data
         return Tensor(made, dtype, on_gpu)
+
+    def zeros(*shape: int, dtype: Any = None, device: str) -> Tensor:
+        made = tensor(np.zeros(shape), dtype, on_gpu=False)
+        made.device.type = device
+        return made
+
+    def negative(values: Tensor) -> Tensor:
+        made = Tensor(values.memory, values.dtype, values.on_gpu)
+        made.negated = True
+        return made
 
     def device(*which: Any) -> Any:
         return which
@@ -214,9 +275,11 @@ def make_torch() -> Any:
     def current_stream(which: Any) -> int:
         return torch.stream
 
-    torch.Tensor, torch.nn = Tensor, SimpleNamespace(Parameter=type("Parameter", (Tensor,), {"__module__": "torch.nn"}))
+    torch.Tensor, torch.nn = Tensor, SimpleNamespace(Parameter=Parameter)
     torch.tensor, torch.empty_strided, torch.device, torch.from_dlpack = tensor, empty_strided, device, wrapped
-    torch._C = SimpleNamespace(_cuda_getCurrentRawStream=current_stream)
+    torch.zeros, torch._neg_view, torch.FakeGuards = zeros, negative, type("TensorGuards", (FakeGuards,), {})
+    found = SimpleNamespace(guards=SimpleNamespace(TensorGuards=torch.FakeGuards) if guards else None)
+    torch._C = SimpleNamespace(_cuda_getCurrentRawStream=current_stream, _dynamo=found)
     torch.cuda = SimpleNamespace(is_available=lambda: True, device_count=lambda: 1, current_stream=current_stream)
     return torch
 

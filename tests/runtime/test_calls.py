@@ -28,7 +28,8 @@ class Machine:
     """A device, its driver's stand-ins, and a program on it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.library, self.bindings = FakeLibrary(), FakeBindings()
+        self.bindings = FakeBindings()
+        self.library = FakeLibrary(self.bindings)
         functions = cuda_launch.DriverFunctions(self.library)
         monkeypatch.setattr(cuda, "bindings", lambda: self.bindings)
         monkeypatch.setattr(cuda_launch, "functions", lambda: functions)
@@ -58,12 +59,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(monkeypatch)
 
 
-@pytest.fixture
-def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    made = make_torch()
+@pytest.fixture(params=[True, False], ids=["guards", "no guards"])
+def torch(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Any]:
+    made = make_torch(guards=request.param)
     monkeypatch.setitem(sys.modules, "torch", made)
     yield made
     torch_tensors._streams.clear()
+    torch_tensors._guards.clear()
     torch_tensors._met.clear()
     torch_tensors.TENSOR_TYPES.clear()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle import artifact
 from treadle.artifact import MANIFEST_FILE, Manifest
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from treadle.sim.reference import ReferenceResult
 
 REMARKS_FILE = "remarks.json"
+_SEQUENCES: Final[frozenset[type]] = frozenset((tuple, list))
 
 
 def remarks_from_json(text: bytes) -> tuple[Remark, ...]:
@@ -113,19 +114,27 @@ class Program:
         Raises TreadleError for a wrong number, type, shape or device of arguments, strides that run backwards, or sizes that the
         program rules out.
         """
+        calls = self._calls
         if out is None:
-            form, pointers, key = self._calls.find(arrays)
-            return self._first_call(arrays, None, key) if form is None else form.run(pointers, arrays, None)
-        outs = _each(out)
-        form, pointers, key = self._calls.find((*arrays, *outs))
-        return self._first_call(arrays, outs, key) if form is None else form.run(pointers, arrays, outs)
+            results = calls.fresh(arrays, ())
+            return self._call(arrays, None) if results is None else results
+        results = calls.given(arrays, out if type(out) in _SEQUENCES else (out,))
+        return self._call(arrays, _each(out)) if results is None else results
+
+    def _call(self, arrays: "Sequence[Any]", outs: "Sequence[Any] | None") -> tuple[Any, ...]:
+        """A call that is not like the last one."""
+        known, pointers, key = self._calls.find(arrays, outs)
+        if known is None:
+            return self._first_call(arrays, outs, key)
+        self._calls.expect(known, pointers, arrays, outs)
+        return known.form.run(pointers, arrays, outs)
 
     def _first_call(self, arrays: "Sequence[Any]", outs: "Sequence[Any] | None", key: tuple[Any, ...]) -> tuple[Any, ...]:
         """A call of a form that was not met before, with all checks."""
         views = self._views(arrays)
         loaded = self._variant(views)._loaded
         # The first tensor of the process makes PyTorch's types known.
-        key = key or self._calls.find((*arrays, *(outs or ())))[2]
+        key = key or self._calls.find(arrays, outs)[2]
         form = loaded.form(views, outs) if key else None
         results = loaded.run(views, outs)
         if form is not None:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from treadle.runtime.torch_tensors import current_stream
+from treadle.runtime.torch_tensors import current_stream, stream_function
 
 Enqueue = Callable[[], int]
 """Puts one launch or fill on its stream; returns the driver's status, 0 if it was taken."""
@@ -17,13 +17,21 @@ class BoundDriver(Protocol):
     def kind(self) -> Any: ...
     @property
     def ordinal(self) -> int: ...
-    def activate(self) -> None:
-        """Make this device current for the calling thread."""
+    def recovers(self, status: int) -> bool:
+        """Whether another device was current for the calling thread, so that a refused launch is worth a second try: now this one is."""
         ...
 
     def refuse(self, call: str, status: int) -> Any:
         """Raise TR603 for a status that is not 0."""
         ...
+
+
+def retry(driver: BoundDriver, enqueue: Enqueue, status: int) -> None:
+    """Make up for a launch that the driver refused, if it was for the device that was current; else raise TR603."""
+    if driver.recovers(status):
+        status = enqueue()
+    if status:
+        driver.refuse("launch", status)
 
 
 class BoundCall:
@@ -35,7 +43,20 @@ class BoundCall:
     unless the caller orders them.
     """
 
-    __slots__ = ("_driver", "_enqueuers", "_keep", "_kind", "_lock", "_move", "_ordinal", "_places", "_prepared", "_stream", "outputs")
+    __slots__ = (
+        "_driver",
+        "_enqueuers",
+        "_keep",
+        "_kind",
+        "_lock",
+        "_move",
+        "_ordinal",
+        "_places",
+        "_prepared",
+        "_stream",
+        "_stream_of",
+        "outputs",
+    )
 
     def __init__(
         self,
@@ -50,18 +71,19 @@ class BoundCall:
         self._driver, self._kind, self._ordinal = driver, driver.kind, driver.ordinal
         self._enqueuers, self._places, self._keep = enqueuers, tuple(places), keep
         self._move, self._stream = move, stream
+        self._stream_of = stream_function(driver.kind)
         self._lock = threading.Lock()
         self._prepared = {stream: enqueuers((stream, *self._places))}
         self.outputs = outputs
 
     def __call__(self) -> tuple[Any, ...]:
         """Enqueue the launches. Raises TR603."""
-        stream = current_stream(self._kind, self._ordinal)
-        self._driver.activate()
+        get = self._stream_of
+        stream = current_stream(self._kind, self._ordinal) if get is None else get(self._ordinal)
         prepared = self._prepared[stream] if stream == self._stream else self._on(stream)
         for enqueue in prepared:
             if status := enqueue():
-                self._driver.refuse("launch", status)
+                retry(self._driver, enqueue, status)
         return self.outputs
 
     def _on(self, stream: int) -> tuple[Enqueue, ...]:

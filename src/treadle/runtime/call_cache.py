@@ -13,6 +13,7 @@ from treadle.artifact import Manifest
 from treadle.plan.argument_layout import WIDEST_BYTES
 from treadle.runtime.call_form import CallForm
 from treadle.runtime.device_array import DeviceArray
+from treadle.runtime.direct_call import UNALIGNED, DirectCall, never
 from treadle.runtime.torch_tensors import TENSOR_TYPES
 
 _CACHED_FORMS: Final = 256
@@ -50,16 +51,39 @@ def _probe(count: int) -> Callable[[Sequence[Any], Container[type], int], tuple[
     return made["probe"]
 
 
+class Known:
+    """A form that was met on arrays of one key, and the direct call for arrays like those of the last time that it was looked for."""
+
+    __slots__ = ("direct", "form", "misses")
+
+    def __init__(self, form: CallForm) -> None:
+        self.form = form
+        self.direct: DirectCall | None = None
+        self.misses = 0
+
+
 class CallCache:
-    """Forms by arrays. Arguments and given results count alike: with the latter there are more arrays."""
+    """Forms by arrays. Arguments and given results count alike: with the latter there are more arrays.
+
+    `fresh` and `given` are the direct calls to try first, without and with given results: those of the last form that was looked up.
+    """
 
     def __init__(self, manifest: Manifest) -> None:
         self._mask = max([WIDEST_BYTES, *(b.align for b in manifest.buffers if b.role in ("input", "output"))]) - 1
-        self._forms: dict[Key, CallForm] = {}
+        self._inputs, self._outputs = len(manifest.inputs), len(manifest.outputs)
+        self.fresh: DirectCall = never
+        self.given: DirectCall = never
+        self._forms: dict[Key, Known] = {}
         self._lock = threading.Lock()
 
-    def find(self, arrays: Sequence[Any]) -> tuple[CallForm | None, Sequence[int], Key]:
-        """The form if it is known, the arrays' addresses, and the key for `learn`: empty for arrays that are not told apart so cheaply."""
+    def find(self, arrays: Sequence[Any], outs: Sequence[Any] | None) -> tuple[Known | None, Sequence[int], Key]:
+        """The form if it is known, the arrays' addresses, and the key for `learn`.
+
+        The key is empty for arrays that are not told apart so cheaply, and for a wrong number of arguments or given results.
+        """
+        if len(arrays) != self._inputs or (outs is not None and len(outs) != self._outputs):
+            return None, (), ()
+        arrays = arrays if outs is None else (*arrays, *outs)
         probed = _probe(len(arrays))(arrays, TENSOR_TYPES, self._mask)
         if probed is None and (probed := self._mixed(arrays)) is None:
             return None, (), ()
@@ -88,4 +112,21 @@ class CallCache:
         with self._lock:
             if len(self._forms) >= _CACHED_FORMS:
                 del self._forms[next(iter(self._forms))]
-            self._forms[key] = form
+            self._forms[key] = Known(form)
+
+    def expect(self, known: Known, pointers: Sequence[int], arrays: Sequence[Any], outs: Sequence[Any] | None) -> None:
+        """Let the next call like this one, which no direct call took, go without a look-up.
+
+        Making a direct call costs as much as several look-ups, and one may take none of the calls that it is made for (`guard_of`). So
+        where the one that is there fails, another is made at the first, second, fourth .. time.
+        """
+        if known.direct is None or known.direct is (self.fresh if outs is None else self.given):
+            known.misses += 1
+            if known.direct is None or not known.misses & (known.misses - 1):
+                # Addresses that are less aligned than kernels like it may have a form of their own, which suits no others.
+                mask = UNALIGNED if any(pointer & self._mask for pointer in pointers) else self._mask
+                known.direct = known.form.direct(arrays, outs, mask)
+        if outs is None:
+            self.fresh = known.direct
+        else:
+            self.given = known.direct

@@ -10,6 +10,7 @@ A `BoundCall` (bound_call.py) is a call whose memory is settled too.
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from treadle import errors
@@ -18,10 +19,11 @@ from treadle.errors import InternalError, TreadleError
 from treadle.plan.invocation import Invocation, ResolvedLaunch
 from treadle.runtime.argument_block import BlockTemplate, MapDriver
 from treadle.runtime.arrays import ArrayForm
-from treadle.runtime.bound_call import BoundCall, Enqueue
+from treadle.runtime.bound_call import BoundCall, Enqueue, retry
 from treadle.runtime.device_array import DeviceArray, MemoryOwner
+from treadle.runtime.direct_call import DirectCall, direct_call, never
 from treadle.runtime.pool import Block
-from treadle.runtime.torch_tensors import TensorMemory, current_stream
+from treadle.runtime.torch_tensors import TensorMemory, current_stream, guard_of, stream_function
 
 _CACHED_ADDRESSES: Final = 128
 _WORKSPACE_ALIGN: Final = 256
@@ -36,6 +38,14 @@ class CallDriver(MapDriver, MemoryOwner, Protocol):
 
     def is_capturing(self, stream: int) -> bool:
         """Whether work on a stream goes into a graph."""
+        ...
+
+    def preparation(self, fills: bool) -> tuple[Enqueue, ...]:
+        """What a call begins with, so that its work goes to this device whichever is current. `fills`: it zeroes memory."""
+        ...
+
+    def recovers(self, status: int) -> bool:
+        """Whether another device was current for the calling thread, so that a refused launch is worth a second try: now this one is."""
         ...
 
     def prepare_fill(self, address: int, nbytes: int, stream: int) -> Enqueue:
@@ -115,6 +125,10 @@ class CallForm(ABC):
     def run(self, pointers: Sequence[int], arrays: Sequence[Any], outs: Sequence[Any] | None, stream: int | None = None) -> tuple[Any, ...]:
         """Enqueue one call; the results. `stream`: by default PyTorch's current stream, 0 where PyTorch is not loaded."""
 
+    def direct(self, arrays: Sequence[Any], outs: Sequence[Any] | None, mask: int) -> DirectCall:
+        """Calls on tensors like these at addresses without a bit of `mask`."""
+        return never
+
     @abstractmethod
     def bind(self, pointers: Sequence[int], arrays: Sequence[Any], outs: Sequence[Any] | None) -> BoundCall:
         """The call with memory of its own for what is not given."""
@@ -140,6 +154,7 @@ class CallForm(ABC):
     def enqueuers(self, key: tuple[int, ...]) -> tuple[Enqueue, ...]:
         """The same, not kept."""
         loaded, stream = self._loaded, key[0]
+        self._driver.activate()  # tensor maps ask for a context
         addresses = [0] * len(loaded.manifest.buffers)
         for buffer, address in zip(self._filled_buffers, key[1:], strict=False):
             addresses[buffer] = address
@@ -151,7 +166,11 @@ class CallForm(ABC):
             addresses[buffer] = block.address
         sizes = self.invocation.buffer_bytes
         fills = [self._driver.prepare_fill(addresses[buffer], sizes[buffer], stream) for buffer in self._zeroed]
-        return (*fills, *(loaded.enqueuer(template, addresses, stream) for template in self._templates))
+        return (
+            *self._driver.preparation(bool(fills)),
+            *fills,
+            *(loaded.enqueuer(template, addresses, stream) for template in self._templates),
+        )
 
     def _check_disjoint(self, addresses: Sequence[int]) -> None:
         sizes, outputs = self.invocation.buffer_bytes, self._loaded.manifest.outputs
@@ -170,7 +189,7 @@ class CallForm(ABC):
     def _enqueue(self, prepared: Sequence[Enqueue]) -> None:
         for enqueue in prepared:
             if status := enqueue():
-                self._driver.refuse("launch", status)
+                retry(self._driver, enqueue, status)
 
     def _views(self, owners: Mapping[int, Any], addresses: Mapping[int, int], stream: int) -> list[DeviceArray]:
         """All results as arrays, in memory that `owners` keep alive."""
@@ -199,7 +218,6 @@ class TensorCalls(CallForm):
         """Enqueue one call. `stream` must be PyTorch's current one, which orders the memory."""
         if stream is None:
             stream = current_stream(self._kind, self._ordinal)
-        self._driver.activate()
         if self.waits:
             self._order(arrays, outs, stream)
         if self._makers:
@@ -213,12 +231,20 @@ class TensorCalls(CallForm):
         prepared = self._prepared.get(key)
         if prepared is None:
             prepared = self._prepare(key)
-        for enqueue in prepared:
-            if status := enqueue():
-                self._driver.refuse("launch", status)
+        self._enqueue(prepared)
         if outs is not None:
             return tuple(outs)
         return tuple(made) if self._plain else self._all(pointers, arrays, made, stream)
+
+    def direct(self, arrays: Sequence[Any], outs: Sequence[Any] | None, mask: int) -> DirectCall:
+        """Calls on tensors like these."""
+        stream_of = stream_function(self._kind)
+        if stream_of is None or self.waits or not (self.given or self._plain) or (check := guard_of((*arrays, *(outs or ())))) is None:
+            return never
+        makers = [*self._makers, *([] if self._make_workspace is None else [self._make_workspace])]
+        counts = (len(arrays), len(outs or ()), len(self._makers))
+        stream = (stream_of, self._ordinal)
+        return direct_call(check, counts, makers, stream, self._prepared.get, self._prepare, mask, partial(retry, self._driver))
 
     def _all(self, pointers: Sequence[int], arrays: Sequence[Any], made: Sequence[Any], stream: int) -> tuple[Any, ...]:
         owners, addresses = self._fixed(pointers, arrays)

@@ -74,6 +74,18 @@ class HipDevice:
         """Make this device current for the thread."""
         self._call("hipSetDevice", self.ordinal)
 
+    def preparation(self, fills: bool) -> tuple[Callable[[], int], ...]:
+        """What a call begins with: stream 0 is the current device's, whatever is launched on it."""
+        return (self._activated,)
+
+    def _activated(self) -> int:
+        self.activate()
+        return 0
+
+    def recovers(self, status: int) -> bool:
+        """Nothing to make up for: every call begins on this device."""
+        return False
+
     def load(self, manifest: Manifest, files: Mapping[str, bytes]) -> GpuProgram:
         """Bring a program to this GPU."""
         return GpuProgram(self, manifest, files)
