@@ -41,6 +41,7 @@ PROGRAMS = _by_name(
     Schedule("dynamic_consumer", nvidia.producer_consumer(3, 1, None), symbols=(7,)),
     Schedule("dynamic_consumers_carried", nvidia.producer_consumer(2, 2, None, carried=True), symbols=(5,)),
     Schedule("ping_pong", nvidia.ping_pong()),
+    Schedule("groups_apart", nvidia.groups_apart()),
     Schedule("cp_async_ring_3_2", nvidia.cp_async_ring(3, 2)),
     Schedule("bulk_store_ring", nvidia.bulk_store_ring()),
     Schedule("two_products", nvidia.two_products()),

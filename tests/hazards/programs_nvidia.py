@@ -251,6 +251,38 @@ def ping_pong(steps: int = 6) -> str:
     )
 
 
+def groups_apart(steps: int = 3) -> str:
+    """One body for two groups of a role: each turns tiles of its own around through its own slot, at a barrier of its own."""
+    rows = 64 * 2 * steps
+    meet = "  sync.named_barrier 3 : i64 per_group warps 4 : i64"
+    worker = "\n".join(
+        [
+            "  %group = pipe.group_id",
+            slot("%s", "%both", (2,), "%group"),
+            "  scf.for %i = %group to %steps step %c2 {",
+            "  %o = arith.muli %i, %c64 : index",
+            load("%x", "%va", array(rows, 64), "%o, %c0", ROWS_LAYOUT),
+            local_store("%x", "%s", ROWS_LAYOUT),
+            meet,
+            local_load("%y", "%s", ACC_LAYOUT),
+            meet,
+            store("%y", "%vc", array(rows, 64), "%o, %c0", ACC_LAYOUT, "f16"),
+            "  }",
+        ]
+    )
+    return kernel(
+        "%a: !tile.ptr<f16>, %c: !tile.ptr<f16>",
+        view("%va", "%a", rows, 64),
+        view("%vc", "%c", rows, 64),
+        constants(0, 2, 64),
+        f"  %steps = arith.constant {2 * steps} : index",
+        alloc("%both", 2),
+        roles(("worker",), (4,), (2,), worker),
+        warps=8,
+        pointers=2,
+    )
+
+
 def cp_async_ring(stages: int, ahead: int, steps: int = 13, *, pending: int | None = None, barrier: bool = True) -> str:
     """Rows through a ring of shared tiles, copied `ahead` steps ahead by queued copies."""
     kind = array(64 * steps, 64)

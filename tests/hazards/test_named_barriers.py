@@ -3,10 +3,13 @@
 import pytest
 from hazards.campaign import simulator_objects
 from hazards.kernels import kernel_of
-from hazards.programs_nvidia import ping_pong
+from hazards.programs_nvidia import groups_apart, ping_pong
 from hazards.schedules import alloc, constants, kernel, roles, view
 
+from treadle.dialects import sync
+from treadle.ir.text import parse_module, print_module
 from treadle.verify.check import verify_kernel
+from treadle.verify.verify_schedule import explained_findings
 
 BOTH, ALONE = "  sync.named_barrier 3 : i64 warps 2 : i64", "  sync.named_barrier 3 : i64 warps 1 : i64"
 
@@ -52,3 +55,26 @@ def test_one_warp_more_or_less_than_the_partners(which: int, count: int) -> None
     assert len(parts) == 7
     text = "warps 8 : i64".join(parts[: which + 1]) + f"warps {count} : i64" + "warps 8 : i64".join(parts[which + 1 :])
     assert objections(text) == (True, True)
+
+
+def test_groups_at_barriers_of_their_own() -> None:
+    text = groups_apart()
+    printed = print_module(parse_module(text, "x.mlir"))
+    assert print_module(parse_module(printed, "x.mlir")) == printed
+    barriers = [op for op in kernel_of(printed).walk() if isinstance(op, sync.NamedBarrierOp)]
+    assert [op.number(group) for op in barriers for group in (0, 1)] == [3, 4, 3, 4]
+    assert objections(text) == (False, False)
+    shared = text.replace("per_group warps", "warps")
+    assert objections(shared) == (True, True), "two groups at one barrier for the warps of one"
+    both = shared.replace("warps 4 : i64", "warps 8 : i64")
+    assert objections(both) == (False, False), "both at every meeting"
+    assert objections(groups_apart().replace("%steps step", "%c2 step").replace("warps 4", "warps 3")) == (True, True)
+
+
+def test_a_barrier_for_each_group_is_proposed() -> None:
+    once = groups_apart().replace("per_group warps", "warps", 1)
+    mends = [found.mend for found in explained_findings(kernel_of(once))]
+    assert any("give each group a barrier of its own" in mend for mend in mends), mends
+    missing = groups_apart().replace("  sync.named_barrier 3 : i64 per_group warps 4 : i64\n", "", 1)
+    mends = [found.mend for found in explained_findings(kernel_of(missing))]
+    assert any("sync.named_barrier of the group's 4 warps" in mend for mend in mends), mends

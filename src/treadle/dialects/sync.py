@@ -62,22 +62,31 @@ class BarrierOp(_SyncOp):
 
 @irdl_op_definition
 class NamedBarrierOp(_SyncOp):
-    """`warps` warps meet on hardware barrier `id`; with `arrive` the executing agent announces itself and goes on."""
+    """`warps` warps meet on hardware barrier `id`; with `arrive` the executing agent announces itself and goes on.
+
+    `per_group`: each group of the role has a barrier of its own, number `id` plus the group's.
+    """
 
     name = "sync.named_barrier"
     id = prop_def(builtin.IntegerAttr)
+    per_group = opt_prop_def(builtin.UnitAttr)
     warps = prop_def(builtin.IntegerAttr)
     arrive = opt_prop_def(builtin.UnitAttr)
-    assembly_format = "$id `warps` $warps (`arrive` $arrive^)? attr-dict"
+    assembly_format = "$id (`per_group` $per_group^)? `warps` $warps (`arrive` $arrive^)? attr-dict"
 
-    def __init__(self, id: int, warps: int, *, arrive: bool = False) -> None:
+    def __init__(self, id: int, warps: int, *, arrive: bool = False, per_group: bool = False) -> None:
         super().__init__(
             properties={
                 "id": builtin.IntegerAttr(id, builtin.i64),
+                "per_group": builtin.UnitAttr() if per_group else None,
                 "warps": builtin.IntegerAttr(warps, builtin.i64),
                 "arrive": builtin.UnitAttr() if arrive else None,
             }
         )
+
+    def number(self, group: int) -> int:
+        """The hardware barrier at which a group of the role meets."""
+        return self.id.value.data + (group if self.per_group is not None else 0)
 
 
 @irdl_op_definition

@@ -323,7 +323,7 @@ class _Walk:
                 self._meetings["all"] += 1
                 return Step("barrier", "barrier", barrier=f"all {self._meetings['all']}", count=self.owner.total_warps())
             case sync.NamedBarrierOp():
-                key = f"named {op.id.value.data}"
+                key = f"named {op.number(self._group)}"
                 return Step("barrier", key, barrier=key, count=op.warps.value.data, is_arrival=op.arrive is not None)
             case _:
                 return None

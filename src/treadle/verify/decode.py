@@ -62,13 +62,13 @@ def number_of(op: Operation) -> int:
             return 0
 
 
-def queue_of(op: Operation, effects: tuple[Effect, ...]) -> str:
-    """The queue an operation works on; of a named barrier its id, of a fence its proxy."""
+def queue_of(op: Operation, effects: tuple[Effect, ...], group: int) -> str:
+    """The queue an operation works on; of a named barrier its number for the executing group, of a fence its proxy."""
     match op:
         case sync.WaitOp() | sync.CommitOp():
             return op.queue.data
         case sync.NamedBarrierOp():
-            return str(op.id.value.data)
+            return str(op.number(group))
         case sync.FenceOp():
             return op.proxy.data
         case _:

@@ -101,6 +101,8 @@ def weakenings(op: Operation) -> Iterator[tuple[str, Callable[[Operation], None]
             yield "one warp more", lambda o: set_warps(o, cast(sync.NamedBarrierOp, o).warps.value.data + 1)
             if op.arrive is None:
                 yield "arrives without waiting", _only_arrive
+            if op.per_group is not None:
+                yield "one barrier for all groups", _one_for_all
         case sync.WaitPhaseOp():
             yield "other parity", flip_parity
         case sync.ArriveOp() if len(op.peer_ranks()) > 1:
@@ -143,6 +145,10 @@ def _leave_out_peer(op: Operation, rank: int) -> None:
 
 def _only_arrive(op: Operation) -> None:
     cast(sync.NamedBarrierOp, op).arrive = builtin.UnitAttr()
+
+
+def _one_for_all(op: Operation) -> None:
+    cast(sync.NamedBarrierOp, op).per_group = None
 
 
 def _expect_less(op: Operation) -> None:

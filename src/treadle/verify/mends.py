@@ -24,7 +24,7 @@ from treadle.verify.phase_mends import announced_bytes, proposals
 MAX_TRIES = 120
 MAX_SECONDS = 2.0
 MAX_PLACES = 10
-PAIR_BARRIER_ID = 15
+LAST_BARRIER_ID = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,8 @@ def _candidates(kernel: tile.KernelOp, finding: Finding) -> Iterator[Mend]:
             yield made(f"wait for the other parity at {_name(op)}", index, flip_parity)
         if isinstance(op, sync.NamedBarrierOp) and op.arrive is not None:
             yield made(f"wait at {_name(op)} instead of arriving only", index, _waiting)
+        if isinstance(op, sync.NamedBarrierOp) and op.per_group is None and _groups_of(op) > 1:
+            yield made(f"give each group a barrier of its own at {_name(op)} (`per_group`)", index, _per_group)
     yield from _moved(kernel, ops, [i for i in (first, second) if i is not None])
     for proposal in proposals(kernel, ops, finding.rule, first, second):
         clone = kernel.clone()
@@ -140,6 +142,10 @@ def _waiting(op: Operation) -> None:
     cast(sync.NamedBarrierOp, op).arrive = None
 
 
+def _per_group(op: Operation) -> None:
+    cast(sync.NamedBarrierOp, op).per_group = builtin.UnitAttr()
+
+
 def _role_of(op: Operation) -> pipe.RolesOp | None:
     parent = op.parent_op()
     while parent is not None and not isinstance(parent, pipe.RolesOp):
@@ -147,15 +153,24 @@ def _role_of(op: Operation) -> pipe.RolesOp | None:
     return parent
 
 
+def _number_of_role(roles: pipe.RolesOp, op: Operation) -> int:
+    return next(at for at, region in enumerate(roles.roles) if any(inner is op for inner in region.walk()))
+
+
+def _groups_of(op: Operation) -> int:
+    """Groups of the role that executes an operation; 1 outside roles."""
+    roles = _role_of(op)
+    return 1 if roles is None else roles.role_groups()[_number_of_role(roles, op)]
+
+
 def _barriers(kernel: tile.KernelOp, ops: list[Operation], first: int | None, second: int, queue: str) -> Iterator[Mend]:
     roles = _role_of(ops[second])
     if roles is None:
         make, what = (lambda: cast(Operation, sync.BarrierOp())), "sync.barrier"
     else:
-        region = next(r for r in roles.roles if any(op is ops[second] for op in r.walk()))
-        warps = roles.role_warps()[list(roles.roles).index(region)]
+        warps, groups = roles.role_warps()[_number_of_role(roles, ops[second])], _groups_of(ops[second])
         make, what = (
-            (lambda: cast(Operation, sync.NamedBarrierOp(PAIR_BARRIER_ID, warps))),
+            (lambda: cast(Operation, sync.NamedBarrierOp(LAST_BARRIER_ID + 1 - groups, warps, per_group=groups > 1))),
             f"sync.named_barrier of the group's {warps} warps",
         )
     for index in _nearest_first(ops, first, second):

@@ -371,9 +371,12 @@ class Tracer:
             number = env[parity] if parity >= 0 else number_of(op)
             if not isinstance(number, int):
                 raise unverifiable(op, "its parity depends on values that are not known before the kernel runs")
-            event = Event(kind, op, index, accesses, uses, chained, defines, (), queue_of(op, effects), number, mbarrier, is_elected(op))
+            queue = queue_of(op, effects, self._group)
+            event = Event(kind, op, index, accesses, uses, chained, defines, (), queue, number, mbarrier, is_elected(op))
             return with_flags(event)
 
+        if isinstance(op, sync.NamedBarrierOp) and op.per_group is not None:
+            return [lambda: self._out.append(self._intern((index, self._group), make))]
         if not values:
             node: list[int] = []
 

@@ -55,6 +55,8 @@ def _weaken(op: Operation, kernel: tile.KernelOp) -> Iterator[tuple[str, object]
         case sync.NamedBarrierOp():
             yield "fewer warps", lambda: op.properties.update(warps=_plus(op.warps, -1))
             yield "other id", lambda: op.properties.update(id=_plus(op.id, 1))
+            if op.per_group is not None:
+                yield "one barrier for all groups", lambda: op.properties.pop("per_group")
         case sync.BarrierOp() if op.groups is None and op.bare is None:
             if set(target_spec(kernel.target.data).queues) & {"lgkmcnt", "dscnt"}:
                 yield "bare", lambda: op.properties.update(bare=builtin.UnitAttr())

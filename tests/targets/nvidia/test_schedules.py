@@ -214,6 +214,17 @@ def nothing() -> None:
     return None
 
 
+def test_barriers_of_groups_have_their_numbers_in_registers() -> None:
+    target = backend("sm_90a")
+    apart = _roles(lambda: sync.NamedBarrierOp(3, 2, per_group=True), lambda: sync.NamedBarrierOp(5, 4), warps=[2, 4], groups=[2, 1])
+    emitted = target.emit(apart)
+    assert "bar.sync $0, 64;" in emitted.llvm_text and "bar.sync 5, 128;" in emitted.llvm_text
+    made = target.assemble(emitted)
+    assert made.facts.instructions["BAR"] >= 2 and check_words(made.binary, made.symbol)
+    alone = target.emit(_roles(lambda: sync.NamedBarrierOp(3, 4, per_group=True), nothing))
+    assert "bar.sync 3, 128;" in alone.llvm_text, "one group: an immediate"
+
+
 def test_roles_that_cannot_run() -> None:
     emit = backend("sm_90a").emit
     with pytest.raises(InternalError, match="some roles only: the warps of two"):
@@ -227,6 +238,8 @@ def test_roles_that_cannot_run() -> None:
         emit(_roles(nothing, nothing, groups=[2, 1]))
     with pytest.raises(InternalError, match="named barrier 16"):
         emit(_roles(lambda: sync.NamedBarrierOp(16, 4), nothing))
+    with pytest.raises(InternalError, match="named barrier 16"):
+        emit(_roles(lambda: sync.NamedBarrierOp(15, 2, per_group=True), nothing, warps=[2, 4], groups=[2, 1]))
     with pytest.raises(InternalError, match="outside roles"):
         block = kernel_block([BF16])
         with ImplicitBuilder(block):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from treadle import machine, pipelines
-from treadle.dialects import sync, tile
+from treadle.dialects import pipe, sync, tile
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
@@ -70,6 +70,19 @@ def test_schedules_of_roles(name: str, m: int, n: int, k: int) -> None:
     pending = int("pending" in name)
     options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=3 - turns, ring=3, turns=turns, pending=pending)
     check(kernel_of(m, n, k, options, late=int(name == "late")), m, n, k)
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+def test_groups_of_a_turn_are_one_role(turns: int) -> None:
+    m, n, k = 264, 72, 136
+    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=2, ring=2, turns=turns)
+    kernel = kernel_of(m, n, k, options)
+    (roles,) = (op for op in kernel.walk() if isinstance(op, pipe.RolesOp))
+    assert roles.role_names() == ("producer", *(("consumer",) if turns == 1 else ("consumer0", "consumer1")))
+    assert roles.role_groups() == (1, *[2] * turns)
+    met = {op.number(group) for op in roles.walk() if isinstance(op, sync.NamedBarrierOp) for group in (0, 1)}
+    assert met == set(range(1, 1 + 2 * turns))
+    check(kernel, m, n, k)
 
 
 @pytest.mark.parametrize("columns", [32, 48, 96])

@@ -32,10 +32,11 @@ def _barrier(op: sync.BarrierOp, _: Slots) -> Step:
 
 
 def _named(op: sync.NamedBarrierOp, _: Slots) -> Step:
-    number, warps, only_arrives = int(op.id.value.data), int(op.warps.value.data), op.arrive is not None
+    warps, only_arrives = int(op.warps.value.data), op.arrive is not None
 
     def run(agent: Agent) -> Wait | None:
         named, findings = agent.workgroup.named, agent.world.findings
+        number = op.number(agent.team.group)
         if number not in named:
             named[number] = Meeting(f"sync.named_barrier {number}", warps, agent.world.number())
         meeting = named[number]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from treadle.codegen.llvm_text import F32, I32, PTR, Builder, Parameter, Value, i32, key_value
 from treadle.dialects.pipe import PartOp, SlotOp
-from treadle.dialects.sync import ArriveOp, MbarrierAllocOp
+from treadle.dialects.sync import ArriveOp, MbarrierAllocOp, NamedBarrierOp
 from treadle.dialects.tile import COPY_QUEUES, AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
@@ -160,13 +160,19 @@ class NvidiaHooks(SimtHooks):
     def cluster_barrier(self, b: Builder) -> None:
         b.asm(CLUSTER_BARRIER, MEMORY)
 
-    def named_barrier(self, ctx: KernelContext, number: int, threads: int, *, arrive: bool) -> None:
-        if not 0 < number < 16:
-            raise InternalError(f"named barrier {number}: there are 1 to 15 beside the workgroup's")
+    def named_barrier(self, ctx: KernelContext, op: NamedBarrierOp) -> None:
+        first, threads, role = op.number(0), op.warps.value.data * ctx.lanes, role_of(op)
+        last = op.number(role.groups - 1 if role is not None else 0)
+        if not 0 < first <= last < 16:
+            raise InternalError(f"named barrier {first if first < 1 else last}: there are 1 to 15 beside the workgroup's")
         if threads > ctx.kernel.num_warps.value.data * ctx.lanes:
             raise InternalError(f"named barrier of {threads} threads in a kernel of {ctx.kernel.num_warps.value.data * ctx.lanes}")
-        # Immediates: with a number in a register ptxas would reserve all 16 barriers.
-        ctx.b.asm(f"bar.{'arrive' if arrive else 'sync'} {number}, {threads};", MEMORY)
+        word = "bar.arrive" if op.arrive is not None else "bar.sync"
+        if first == last:
+            # An immediate: with a number in a register ptxas reserves all 16 barriers.
+            ctx.b.asm(f"{word} {first}, {threads};", MEMORY)
+        else:
+            ctx.b.asm(f"{word} $0, {threads};", f"r,{MEMORY}", [ctx.b.add(ctx.group, i32(first))])
 
     def check_roles(self, ctx: KernelContext, roles: Sequence[Role]) -> None:
         threads = ctx.warps * ctx.lanes

@@ -14,7 +14,7 @@ from typing import Final
 from treadle.targets.nvidia.sass import MATRIX
 
 _CODES: Final = {
-    "BAR": (0xB1D,),
+    "BAR": (0x51D, 0xB1D),
     "BRA": (0x947,),
     "BSSY": (0x945,),
     "BSYNC": (0x941,),
@@ -44,7 +44,7 @@ _CODES: Final = {
     "LDG": (0x981,),
     "LDS": (0x984,),
     "LEA": (0x211, 0x811, 0xC11),
-    "LOP3": (0x212, 0x812),
+    "LOP3": (0x212, 0x812, 0xC12),
     "MEMBAR": (0x992,),
     "MOV": (0x202, 0x802, 0xC02),
     "MUFU": (0x308, 0x908),
@@ -79,7 +79,7 @@ _CODES: Final = {
     "UTMALDG": (0x5B4,),
     "UTMASTG": (0x3B5,),
     "VIADD": (0x836, 0xC36),
-    "VIADDMNMX": (0x446,),
+    "VIADDMNMX": (0x446, 0x846),
     "VOTEU": (0x886,),
     "WARPGROUP": (0x9C5,),
 }
@@ -154,6 +154,8 @@ _ARITHMETIC: Final = frozenset(
 )
 """The byte at 32 names a register of these only where bits 9-11 are 1; else it belongs to a constant or a uniform register."""
 _COMPARISONS: Final = frozenset(("FSETP", "ISETP"))
+_NUMBERED_BAR: Final = 0x51D
+"""A barrier whose number is in a register."""
 _ZERO_REGISTER: Final = 0xFF
 _BELOW_SCHEDULING: Final = (1 << 41) - 1
 _CTA_MEMBAR: Final = 0x8000
@@ -223,9 +225,11 @@ class Word:
 
     def registers(self) -> set[int]:
         """The vector registers it may touch."""
+        low, code = self.low, self.low & 0xFFF
+        if code == _NUMBERED_BAR:
+            return {low >> 32 & 0xFF}
         if self.mnemonic in _NO_VECTOR_REGISTERS:
             return set()
-        low, code = self.low, self.low & 0xFFF
         if (named := _MEMORY.get(self.mnemonic)) is not None:
             return {start + i for at, width in named if (start := low >> at & 0xFF) != _ZERO_REGISTER for i in range(width)}
         # A comparison names predicates where others name a result and an addend.

@@ -9,7 +9,7 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from treadle.codegen.llvm_text import I64, TRUE, Builder, Parameter, Value, i32
-from treadle.dialects.sync import ArriveOp, MbarrierAllocOp
+from treadle.dialects.sync import ArriveOp, MbarrierAllocOp, NamedBarrierOp
 from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
@@ -136,8 +136,8 @@ class SimtHooks(ABC):
         """All warps of all workgroups of the cluster meet."""
         raise InternalError("this machine has no clusters")
 
-    def named_barrier(self, ctx: "KernelContext", number: int, threads: int, *, arrive: bool) -> None:
-        """`threads` threads meet on hardware barrier `number`; with `arrive` the executing ones do not wait."""
+    def named_barrier(self, ctx: "KernelContext", op: NamedBarrierOp) -> None:
+        """`sync.named_barrier`."""
         raise InternalError(f"{self.spec.name} has no named barriers")
 
     def check_roles(self, ctx: "KernelContext", roles: "Sequence[Role]") -> None:

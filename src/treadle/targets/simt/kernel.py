@@ -221,8 +221,7 @@ class KernelEmitter:
         if isinstance(op, sync.BarrierOp):
             self._barrier(op)
         elif isinstance(op, sync.NamedBarrierOp):
-            threads = op.warps.value.data * ctx.lanes
-            hooks.named_barrier(ctx, op.id.value.data, threads, arrive=op.arrive is not None)
+            hooks.named_barrier(ctx, op)
         elif isinstance(op, sync.ClusterBarrierOp):
             hooks.cluster_barrier(ctx.b)
         elif isinstance(op, sync.FenceOp):

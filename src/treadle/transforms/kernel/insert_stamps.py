@@ -60,7 +60,8 @@ def span_of(op: Operation) -> str | None:
         case sync.BarrierOp() | sync.ClusterBarrierOp():
             return f"wait: {op.name.removeprefix('sync.').replace('_', ' ')}"
         case sync.NamedBarrierOp():
-            return f"{'wait' if op.arrive is None else 'work'}: named barrier {op.id.value.data}"
+            each = "" if op.per_group is None else " + group"
+            return f"{'wait' if op.arrive is None else 'work'}: named barrier {op.id.value.data}{each}"
         case sync.ArriveOp() | sync.FenceOp():
             return f"work: {op.name.removeprefix('sync.')}"
         case tile.LoadOp():

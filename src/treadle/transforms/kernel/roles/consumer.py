@@ -94,7 +94,7 @@ def consume(
     parities: Sequence[SSAValue],
 ) -> Place:
     """One tile of one consumer; `parities`: that of its turn's barrier, where there are turns. Returns the place in the ring behind it."""
-    tile_loop = TileLoop(frame, me, place, {**known, **frame.scratch[me.number]})
+    tile_loop = TileLoop(frame, me, place, {**known, **me.scratch})
     for op in frame.parts.body:
         if op is frame.parts.loop:
             tile_loop.begin(index, parities)
@@ -115,11 +115,11 @@ def consume_late(
     before: Sequence[SSAValue],
 ) -> tuple[Place, list[SSAValue]]:
     """As `consume`, storing the boxes of the tile `before` under the first steps. Returns the ring's place and this tile's boxes."""
-    tile_loop = TileLoop(frame, me, place, {**known, **frame.scratch[me.number]})
+    tile_loop = TileLoop(frame, me, place, {**known, **me.scratch})
     left_out = late.late()
     for op in frame.parts.body:
         if op is frame.parts.loop:
-            theirs = {**known, **frame.scratch[me.number], **dict(zip(late.values(), before, strict=True))}
+            theirs = {**known, **me.scratch, **dict(zip(late.values(), before, strict=True))}
             at = _with_late_stores(tile_loop, index, at, late, theirs)
         elif op not in left_out:
             clone(op, tile_loop.mapping, index, me.group, place)

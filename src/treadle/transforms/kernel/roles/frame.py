@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from treadle.dialects import pipe, tile
-from treadle.ir.builtin import IndexType, i32
+from treadle.dialects import pipe, sync, tile
+from treadle.ir.builtin import IndexType, i1, i32
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith
 from treadle.transforms.kernel.roles.parts import Parts
@@ -33,11 +33,11 @@ class RoleChoices:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """One computing role: its group among those that share a tile, its turn, its number among all."""
+    """One computing role, that of a turn, within its region: the executing group's number and its own copies of the scratch buffers."""
 
-    group: int
     turn: int
-    number: int
+    group: SSAValue
+    scratch: Mapping[SSAValue, SSAValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,9 @@ class RoleFrame:
     """`groups` computing groups a tile around a ring, in each of `choices.turns` turns.
 
     `own`: copies whose buffer each group has for itself; `slots`: the multi-buffered allocation of each buffer of the original kernel;
-    `scratch`: each consumer's copies of the other shared buffers; `warps`: of one group, of `lanes` threads; `symbols`: the kernel's index
-    arguments. `turn_barriers`: barrier t completes a phase when the consumers of turn t may begin a loop; None with a single turn.
+    `scratch`: by turn, the allocation of each other shared buffer, one slot a group; `warps`: of one group, of `lanes` threads;
+    `symbols`: the kernel's index arguments. `turn_barriers`: barrier t completes a phase when the groups of turn t may begin a loop; None
+    with a single turn.
     `shared`: copies of which each workgroup of a cluster makes its part, for all of them.
     """
 
@@ -58,42 +59,47 @@ class RoleFrame:
     lanes: int
     own: frozenset[tile.CopyOp]
     slots: Mapping[SSAValue, tile.AllocOp]
-    scratch: tuple[Mapping[SSAValue, SSAValue], ...]
+    scratch: tuple[Mapping[SSAValue, tile.AllocOp], ...]
     symbols: Mapping[str, SSAValue]
     turn_barriers: SSAValue | None
     shared: frozenset[tile.CopyOp] = frozenset()
 
-    @property
-    def consumers(self) -> tuple[Consumer, ...]:
-        """All computing roles, those of one turn together."""
-        turns = range(self.choices.turns)
-        return tuple(Consumer(group, turn, turn * self.groups + group) for turn in turns for group in range(self.groups))
+    def consumer(self, index: IndexBuilder, turn: int) -> Consumer:
+        """The computing role of a turn, at the head of its region."""
+        group = index.insert(pipe.GroupIdOp())
+        return Consumer(turn, group, {old: _slot(index, new, [group]) for old, new in self.scratch[turn].items()})
+
+    def meet(self, turn: int) -> sync.NamedBarrierOp:
+        """A barrier of the warps of a group of a turn."""
+        return sync.NamedBarrierOp(1 + turn * self.groups, self.warps, per_group=self.groups > 1)
 
     @property
     def peers(self) -> tuple[int, ...] | None:
         """The workgroups of the cluster, None where there is one."""
         return tuple(range(self.choices.cluster)) if self.choices.cluster > 1 else None
 
-    def slot_of(self, index: IndexBuilder, buffer: SSAValue, slot: SSAValue, group: int, own: bool) -> SSAValue:
+    def slot_of(self, index: IndexBuilder, buffer: SSAValue, slot: SSAValue, group: SSAValue, own: bool) -> SSAValue:
         """The buffer of one slot (of one group where each has its own)."""
-        ring = self.slots[buffer]
-        indices = [slot, index.constant(group)] if own else [slot]
-        return index.insert(pipe.SlotOp(ring.result, indices, tile.shared_layout_of(ring.result).slot(len(indices))))
+        return _slot(index, self.slots[buffer], [slot, group] if own else [slot])
 
 
-def clone(op: Operation, mapping: dict[SSAValue, SSAValue], index: IndexBuilder, group: int, place: SSAValue) -> None:
+def _slot(index: IndexBuilder, alloc: tile.AllocOp, indices: Sequence[SSAValue]) -> SSAValue:
+    return index.insert(pipe.SlotOp(alloc.result, indices, tile.shared_layout_of(alloc.result).slot(len(indices))))
+
+
+def clone(op: Operation, mapping: dict[SSAValue, SSAValue], index: IndexBuilder, group: SSAValue, place: SSAValue) -> None:
     """Copy one operation of the tile's program for a group, the workgroup's id replaced by the tile's number."""
     if isinstance(op, tile.ProgramIdOp):
         mapping[op.result] = place
     elif isinstance(op, pipe.GroupIdOp):
-        mapping[op.result] = index.constant(group)
+        mapping[op.result] = group
     else:
         index.builder.insert(op.clone(mapping))
 
 
 def is_index_math(op: Operation) -> bool:
     """Whether an operation computes scalars alone."""
-    return all(isinstance(r.type, IndexType) or r.type == i32 for r in op.results) and bool(op.results) and not op.regions
+    return all(isinstance(r.type, IndexType) or r.type in (i1, i32) for r in op.results) and bool(op.results) and not op.regions
 
 
 def step_count(index: IndexBuilder, bounds: Sequence[SSAValue]) -> SSAValue:

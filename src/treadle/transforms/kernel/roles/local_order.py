@@ -1,6 +1,6 @@
 """What orders the local accesses and bulk stores of one role."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from treadle.analysis.liveness import allocation
 from treadle.dialects import pipe, sync, tile
@@ -12,12 +12,12 @@ from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
 BULK_STORES = "bulk_store"
 
 
-def order_local_accesses(block: Block, barrier_id: int, warps: int) -> None:
-    """A barrier of a role's own warps wherever a local access meets an earlier one of the same buffer, and what bulk stores need.
+def order_local_accesses(block: Block, meet: Callable[[], sync.NamedBarrierOp]) -> None:
+    """A barrier of a group's own warps wherever a local access meets an earlier one of the same buffer, and what bulk stores need.
 
-    Scratch buffers belong to one role, so no other warps need to come. The loop over tiles brings every access back, so at its head every
-    buffer counts as written and read. A buffer that leaves by tile.copy_out is free again when its group has been read; those sent since
-    may still be on their way.
+    `meet` makes the barrier: scratch buffers belong to one group, so no other warps need to come. The loop over tiles brings every access
+    back, so at its head every buffer counts as written and read. A buffer that leaves by tile.copy_out is free again when its group has
+    been read; those sent since may still be on their way.
     """
     ops = [inner for op in block.ops for inner in op.walk()]
     leaving = {allocation(op.source) for op in ops if isinstance(op, tile.CopyOutOp)}
@@ -30,18 +30,18 @@ def order_local_accesses(block: Block, barrier_id: int, warps: int) -> None:
         elif isinstance(op, tile.LocalStoreOp):
             alloc = allocation(op.destination)
             if alloc is not None and alloc in leaving:
-                insert_before(op, sync.WaitOp(BULK_STORES, pending[op], read=True), sync.NamedBarrierOp(barrier_id, warps))
-                insert_after(op, sync.FenceOp("async_shared"), sync.NamedBarrierOp(barrier_id, warps))
+                insert_before(op, sync.WaitOp(BULK_STORES, pending[op], read=True), meet())
+                insert_after(op, sync.FenceOp("async_shared"), meet())
                 continue
             if alloc in written or alloc in read:
-                insert_before(op, sync.NamedBarrierOp(barrier_id, warps))
+                insert_before(op, meet())
                 written.clear()
                 read.clear()
             written.add(alloc)
         elif isinstance(op, tile.LocalLoadOp):
             alloc = allocation(op.source)
             if alloc in written:
-                insert_before(op, sync.NamedBarrierOp(barrier_id, warps))
+                insert_before(op, meet())
                 written.clear()
                 read.clear()
             read.add(alloc)

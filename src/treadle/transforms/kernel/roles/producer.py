@@ -19,7 +19,8 @@ def produce(
     """Copies of one tile: wait until the slot is empty, announce the bytes, issue the copies of all groups. Returns the ring's place."""
     parts = frame.parts
     maps: list[dict[SSAValue, SSAValue]] = []
-    for group in range(frame.groups):
+    groups = [index.constant(group) for group in range(frame.groups)]
+    for group in groups:
         mapping: dict[SSAValue, SSAValue] = dict(known)
         for op in parts.body:
             if op is parts.loop:
@@ -29,14 +30,14 @@ def produce(
         maps.append(mapping)
     loop = parts.loop
     body = Block(arg_types=[IndexType(), IndexType(), i32])
-    _fill(frame, body, maps, place)
+    _fill(frame, body, groups, maps, place)
     bounds = [maps[0].get(v, v) for v in (loop.lb, loop.ub, loop.step)]
     new = scf.ForOp(bounds[0], bounds[1], bounds[2], [slot, phase], body)
     index.builder.insert(new)
     return new.results[0], new.results[1]
 
 
-def _fill(frame: RoleFrame, body: Block, maps: list[dict[SSAValue, SSAValue]], place: SSAValue) -> None:
+def _fill(frame: RoleFrame, body: Block, groups: list[SSAValue], maps: list[dict[SSAValue, SSAValue]], place: SSAValue) -> None:
     """One step of the loop: one slot."""
     ring, loop = frame.ring, frame.parts.loop
     inside = builder_at_end(body, frame.symbols)
@@ -46,11 +47,11 @@ def _fill(frame: RoleFrame, body: Block, maps: list[dict[SSAValue, SSAValue]], p
     full = inside.insert(sync.MbarrierSlotOp(ring.full, slot))
     total = sum(_copied_bytes(copy) * (frame.groups if copy in frame.own else 1) for copy in frame.parts.copies)
     inside.builder.insert(sync.MbarrierExpectOp(full, total))
-    for group, mapping in enumerate(maps):
+    for group, mapping in zip(groups, maps, strict=True):
         mapping[loop.body.block.args[0]] = at
         for op in loop.body.block.ops:
             if isinstance(op, tile.CopyOp):
-                if group and op not in frame.own:
+                if group is not groups[0] and op not in frame.own:
                     continue
                 destination = frame.slot_of(inside, op.destination, slot, group, op in frame.own)
                 offsets = [mapping.get(o, o) for o in op.offsets]

@@ -1,5 +1,7 @@
 """Rebuilding one kernel's body as roles: buffers and barriers in front, then each role's loop over tiles, or its one tile."""
 
+from collections.abc import Sequence
+
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.builtin import IndexType, IntegerAttr, i32
 from treadle.ir.core import Block, Region, SSAValue
@@ -8,7 +10,7 @@ from treadle.machine import TargetSpec
 from treadle.plan.expr import Expr, as_expr, constant, minimum
 from treadle.transforms.kernel.kernel_ir import erase_if_unused
 from treadle.transforms.kernel.roles.consumer import Place, consume, consume_late, flipped, static_steps
-from treadle.transforms.kernel.roles.frame import Consumer, RoleChoices, RoleFrame, step_count
+from treadle.transforms.kernel.roles.frame import RoleChoices, RoleFrame, step_count
 from treadle.transforms.kernel.roles.late_stores import LateStores, late_stores
 from treadle.transforms.kernel.roles.local_order import BULK_STORES, order_local_accesses
 from treadle.transforms.kernel.roles.parts import Parts, depends_on_group, parts_of, shared_by_rows
@@ -34,14 +36,14 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, choices: RoleChoic
     if choices.cluster > 1:
         # Peers reach the barriers and the ring from here on; none may end while they still do.
         block.add_op(sync.ClusterBarrierOp())
-    regions = [_producer(frame, tiles), *(_consumer(frame, me, tiles) for me in frame.consumers)]
+    regions = [_producer(frame, tiles), *(_consumer(frame, turn, tiles) for turn in range(choices.turns))]
     _add_roles(frame, block, regions)
     for op in top:
         if op.parent is None:
             op.erase(safe_erase=False, drop_references=True)
     for op in reversed(parts.fixed):
         erase_if_unused(op)
-    kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + len(frame.consumers) * frame.warps, kernel.num_warps.type)
+    kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + choices.turns * frame.groups * frame.warps, kernel.num_warps.type)
     kernel.properties.pop("groups", None)
     if choices.cluster > 1:
         kernel.properties["cluster"] = IntegerAttr(choices.cluster, kernel.num_warps.type)
@@ -49,29 +51,16 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, choices: RoleChoic
 
 
 def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, choices: RoleChoices) -> RoleFrame:
-    """Allocate every consumer's scratch, the ring's buffers and the barriers."""
+    """Allocate every group's scratch, the ring's buffers and the barriers."""
     block, groups = kernel.body.block, kernel.group_count()
     names = kernel.symbol_names()
     symbols: dict[str, SSAValue] = dict(zip(names, block.args[len(block.args) - len(names) :], strict=True))
     # Operands that every group reads have one buffer; those whose place depends on the group have one a group.
     own = frozenset(copy for copy in parts.copies if depends_on_group(copy))
     fitting = max(1, fitting_stages(parts, groups, choices.turns, own, choices.stages, spec))
-    scratch: list[dict[SSAValue, SSAValue]] = []
-    for _ in range(groups * choices.turns):
-        copies: dict[SSAValue, SSAValue] = {}
-        for alloc in parts.scratch:
-            copy = tile.AllocOp(tile.memref_type(alloc.result))
-            block.add_op(copy)
-            copies[alloc.result] = copy.result
-        scratch.append(copies)
-    slots: dict[SSAValue, tile.AllocOp] = {}
-    for alloc in parts.buffers:
-        layout = tile.shared_layout_of(alloc.result)
-        if any(copy.destination is alloc.result and copy in own for copy in parts.copies):
-            layout = layout.stacked(groups)
-        layout = layout.stacked(fitting)
-        slots[alloc.result] = tile.AllocOp(tile.shared_buffer_type(layout.shape, tile.memref_type(alloc.result).element_type, layout))
-        block.add_op(slots[alloc.result])
+    scratch = [{old: _stacked(block, old, groups) for old in _results(parts.scratch)} for _ in range(choices.turns)]
+    owned = {copy.destination for copy in own}
+    slots = {old: _stacked(block, old, *((fitting, groups) if old in owned else (fitting,))) for old in _results(parts.buffers)}
     index = builder_at_end(block, symbols)
     full = index.insert(sync.MbarrierAllocOp(1, fitting))
     empty = index.insert(sync.MbarrierAllocOp(groups * choices.cluster, fitting))
@@ -81,6 +70,20 @@ def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, choices: RoleC
     return RoleFrame(
         choices, parts, Ring(fitting, full, empty), groups, warps, spec.subgroup_size, own, slots, tuple(scratch), symbols, turns, shared
     )
+
+
+def _results(allocs: Sequence[tile.AllocOp]) -> list[SSAValue]:
+    return [alloc.result for alloc in allocs]
+
+
+def _stacked(block: Block, buffer: SSAValue, *counts: int) -> tile.AllocOp:
+    """An allocation of that many of a buffer, by leading dimensions."""
+    layout = tile.shared_layout_of(buffer)
+    for count in reversed(counts):
+        layout = layout.stacked(count)
+    made = tile.AllocOp(tile.shared_buffer_type(layout.shape, tile.memref_type(buffer).element_type, layout))
+    block.add_op(made)
+    return made
 
 
 def _start_of_role(frame: RoleFrame, block: Block) -> tuple[IndexBuilder, dict[SSAValue, SSAValue]]:
@@ -116,24 +119,25 @@ def _producer(frame: RoleFrame, tiles: Expr) -> Region:
     return Region(block)
 
 
-def _consumer(frame: RoleFrame, me: Consumer, tiles: Expr) -> Region:
-    """The loop over the tiles of this consumer's turn."""
+def _consumer(frame: RoleFrame, turn: int, tiles: Expr) -> Region:
+    """The loop over the tiles of a turn, for each of its groups."""
     block, turns, workgroups = Block(), frame.choices.turns, frame.choices.workgroups
     index, known = _start_of_role(frame, block)
+    me = frame.consumer(index, turn)
     first = index.insert(tile.ProgramIdOp(0))
     start = _ring_start(index)
     if not workgroups:
         consume(frame, index, known, me, first, start, [])
-        return _end_of_consumer(frame, me, block, block)
+        return _end_of_consumer(frame, turn, block, block)
     late = late_stores(frame.parts, frame.warps * frame.lanes) if frame.choices.late else ""
     if isinstance(late, LateStores) and turns == 1 and static_steps(index, _bounds(frame, known)):
-        return _late_consumer(frame, me, tiles, late)
+        return _late_consumer(frame, tiles, late)
     steps = index.constant(0)
     if turns > 1:
         steps = step_count(index, _bounds(frame, known))
-        for _ in range(me.turn):
+        for _ in range(turn):
             start = frame.ring.skip(index, *start, steps)
-        first = index.add(first, index.constant(me.turn * workgroups))
+        first = index.add(first, index.constant(turn * workgroups))
     body = Block(arg_types=[IndexType(), IndexType(), i32, *([i32] if turns > 1 else [])])
     place, slot, phase, *parities = body.args
     inside = builder_at_end(body, frame.symbols)
@@ -142,10 +146,10 @@ def _consumer(frame: RoleFrame, me: Consumer, tiles: Expr) -> Region:
         at = frame.ring.skip(inside, *at, steps)
     body.add_op(scf.YieldOp(*at, *(flipped(inside, parity) for parity in parities)))
     # A fresh barrier has completed parity 1: the first turn begins at once.
-    parity_start = [index.insert(arith.ConstantOp(IntegerAttr(0 if me.turn else 1, i32)))] if turns > 1 else []
+    parity_start = [index.insert(arith.ConstantOp(IntegerAttr(0 if turn else 1, i32)))] if turns > 1 else []
     step = index.constant(turns * workgroups)
     index.builder.insert(scf.ForOp(first, index.expression(tiles), step, [*start, *parity_start], body))
-    return _end_of_consumer(frame, me, block, body)
+    return _end_of_consumer(frame, turn, block, body)
 
 
 def _bounds(frame: RoleFrame, known: dict[SSAValue, SSAValue]) -> list[SSAValue]:
@@ -153,10 +157,11 @@ def _bounds(frame: RoleFrame, known: dict[SSAValue, SSAValue]) -> list[SSAValue]
     return [known.get(v, v) for v in (loop.lb, loop.ub, loop.step)]
 
 
-def _late_consumer(frame: RoleFrame, me: Consumer, tiles: Expr, late: LateStores) -> Region:
+def _late_consumer(frame: RoleFrame, tiles: Expr, late: LateStores) -> Region:
     """A consumer whose tiles leave under the next one's first steps; the last one's boxes leave at the end."""
     block = Block()
     index, known = _start_of_role(frame, block)
+    me = frame.consumer(index, 0)
     start = [*_ring_start(index), *late.start(index)]
     body = Block(arg_types=[IndexType(), *(v.type for v in start)])
     place, slot, phase, *before = body.args
@@ -165,15 +170,15 @@ def _late_consumer(frame: RoleFrame, me: Consumer, tiles: Expr, late: LateStores
     first = index.insert(tile.ProgramIdOp(0))
     loop = scf.ForOp(first, index.expression(tiles), index.constant(frame.choices.workgroups), start, body)
     index.builder.insert(loop)
-    left = {**known, **frame.scratch[me.number], **dict(zip(late.values(), loop.results[2:], strict=True))}
+    left = {**known, **me.scratch, **dict(zip(late.values(), loop.results[2:], strict=True))}
     for box in late.boxes:
         late.emit(index, box, left)
-    return _end_of_consumer(frame, me, block, block)
+    return _end_of_consumer(frame, 0, block, block)
 
 
-def _end_of_consumer(frame: RoleFrame, me: Consumer, block: Block, body: Block) -> Region:
+def _end_of_consumer(frame: RoleFrame, turn: int, block: Block, body: Block) -> Region:
     """The role's region: what orders the accesses of `body`, its one tile or all of a loop's, and the last stores waited for."""
-    order_local_accesses(body, 1 + me.number, frame.warps)
+    order_local_accesses(body, lambda: frame.meet(turn))
     if any(isinstance(op, tile.CopyOutOp) for op in body.walk()):
         block.add_op(sync.WaitOp(BULK_STORES, 0))
     block.add_op(pipe.EndRoleOp())
@@ -181,10 +186,10 @@ def _end_of_consumer(frame: RoleFrame, me: Consumer, block: Block, body: Block) 
 
 
 def _add_roles(frame: RoleFrame, block: Block, regions: list[Region]) -> None:
-    names = ["producer", *(f"consumer{me.number}" for me in frame.consumers)]
-    warps = [PRODUCER_WARPS, *[frame.warps] * len(frame.consumers)]
-    producer, consumer = frame.choices.registers
-    block.add_op(pipe.RolesOp(names, warps, [1] * len(names), regions, [producer, *[consumer] * len(frame.consumers)]))
+    turns, (producer, consumer) = frame.choices.turns, frame.choices.registers
+    names = ["consumer"] if turns == 1 else [f"consumer{turn}" for turn in range(turns)]
+    warps, groups = [PRODUCER_WARPS, *[frame.warps] * turns], [1, *[frame.groups] * turns]
+    block.add_op(pipe.RolesOp(["producer", *names], warps, groups, regions, [producer, *[consumer] * turns]))
     if frame.choices.cluster > 1:
         block.add_op(sync.ClusterBarrierOp())
     block.add_op(tile.ReturnOp())
