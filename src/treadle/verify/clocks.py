@@ -69,9 +69,7 @@ def join(clock: Clock, other: Clock) -> None:
     short = len(other) - len(clock)
     if short > 0:
         clock.extend([0] * short)
-    for at, value in enumerate(other):
-        if value > clock[at]:
-            clock[at] = value
+    clock[: len(other)] = [new if new > old else old for old, new in zip(clock, other, strict=False)]
 
 
 class Record:

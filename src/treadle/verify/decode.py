@@ -1,7 +1,5 @@
 """What single operations say about themselves: their kind of event, numbers, queues, and how threads share an access."""
 
-from typing import NamedTuple
-
 from treadle.dialects import sync, tile
 from treadle.dialects.effects import Effect
 from treadle.ir.core import Operation
@@ -9,19 +7,45 @@ from treadle.verify.events import Event, Kind
 from treadle.verify.regions import Buffer, Part, Region, element_bytes
 
 
-class BufferRef(NamedTuple):
+class BufferRef:
     """A shared buffer, or the slot of it that `slots` pick; `corner`: first element of the part of it, along the other dimensions."""
 
-    buffer: Buffer
-    slots: tuple[int, ...]
-    corner: tuple[int, ...]
+    __slots__ = ("buffer", "corner", "slots")
+
+    def __init__(self, buffer: Buffer, slots: tuple[int, ...], corner: tuple[int, ...]) -> None:
+        self.buffer, self.slots, self.corner = buffer, slots, corner
 
 
-class MbarrierRef(NamedTuple):
+class MbarrierRef:
     """Mbarriers `first` to `first + size`."""
 
-    first: int
-    size: int
+    __slots__ = ("first", "size")
+
+    def __init__(self, first: int, size: int) -> None:
+        self.first, self.size = first, size
+
+
+class References:
+    """The references of a program so far: equal ones are the same object, so that they are compared and hashed by identity."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[Buffer, tuple[int, ...], tuple[int, ...]], BufferRef] = {}
+        self._mbarriers: dict[tuple[int, int], MbarrierRef] = {}
+
+    def buffer(self, buffer: Buffer, slots: tuple[int, ...], corner: tuple[int, ...]) -> BufferRef:
+        """The only `BufferRef` with these values."""
+        key = (buffer, slots, corner)
+        found = self._buffers.get(key)
+        if found is None:
+            found = self._buffers[key] = BufferRef(buffer, slots, corner)
+        return found
+
+    def mbarrier(self, first: int, size: int) -> MbarrierRef:
+        """The only `MbarrierRef` with these values."""
+        found = self._mbarriers.get((first, size))
+        if found is None:
+            found = self._mbarriers[first, size] = MbarrierRef(first, size)
+        return found
 
 
 def addresses(view: tile.ViewOp, spans: list[tuple[int, int]]) -> tuple[int, int]:

@@ -38,10 +38,24 @@ class Engine:
                 agent.frames = [Frame(root)]
         self.cluster = Cluster(self.workgroups, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
+        self._actions: dict[str, Callable[[Agent, Event], bool]] = {
+            "access": self._access,
+            "move": self._move,
+            "commit": self._commit,
+            "wait": self._wait,
+            "fence": self._fence,
+            "barrier": self._barrier,
+            "cluster": self.barriers.meet,
+            "alloc": self.cluster.allocate,
+            "named": self.barriers.meet_named,
+            "arrive": self.barriers.arrive,
+            "expect": self.barriers.expect,
+            "wait_phase": self.barriers.wait_phase,
+        }
 
     def run(self) -> list[Finding]:
         """All findings, in the order found."""
-        repetitions = Repetitions(self.nodes, self.program.depth(), self.cluster, self.barriers, self.components)
+        repetitions = Repetitions(self.nodes, self.program.depth, self.cluster, self.barriers, self.components)
         try:
             while True:
                 if not self._round():
@@ -71,27 +85,27 @@ class Engine:
 
     def _advance(self, agent: Agent) -> None:
         """Run a strand to its next block or the end of an iteration of a repeated stretch."""
-        while agent.frames:
-            frame = agent.frames[-1]
+        nodes, frames = self.nodes, agent.frames
+        while frames:
+            frame = frames[-1]
             if frame.position >= len(frame.items):
                 if frame.loop < 0 or not self._next_iteration(frame):
-                    agent.frames.pop()
+                    frames.pop()
                     continue
                 return
-            node = self.nodes[frame.items[frame.position]]
+            node = nodes[frame.items[frame.position]]
+            if isinstance(node, Event):
+                if not self.execute(agent, node):
+                    return
+                frame.position += 1
+                continue
             if isinstance(node, LoopNode):
                 number = frame.items[frame.position]
                 frame.position += 1
                 first = node.segments[0]
-                agent.frames.append(Frame(first.iterations[0], number, 0, first.repeats, first.first))
-                continue
-            if isinstance(node, RolesNode):
-                if not self._meet_for_roles(agent, node):
-                    return
-                continue
-            if not self.execute(agent, node):
+                frames.append(Frame(first.iterations[0], number, 0, first.repeats, first.first))
+            elif not self._meet_for_roles(agent, node):
                 return
-            frame.position += 1
         agent.is_done = True
 
     def _next_iteration(self, frame: Frame) -> bool:
@@ -148,7 +162,7 @@ class Engine:
         """Do one event; False where the strand has to wait and try it again."""
         if event.is_elected and not agent.strand.is_elected:
             return True
-        return _ACTIONS[event.kind](self, agent, event)
+        return self._actions[event.kind](agent, event)
 
     def _access(self, agent: Agent, event: Event) -> bool:
         now = agent.tick()
@@ -248,19 +262,3 @@ class Engine:
         if event.groups is not None and agent.strand.group not in event.groups:
             return True
         return self.barriers.meet(agent, event)
-
-
-_ACTIONS: dict[str, Callable[[Engine, Agent, Event], bool]] = {
-    "access": Engine._access,  # pyright: ignore[reportPrivateUsage]
-    "move": Engine._move,  # pyright: ignore[reportPrivateUsage]
-    "commit": Engine._commit,  # pyright: ignore[reportPrivateUsage]
-    "wait": Engine._wait,  # pyright: ignore[reportPrivateUsage]
-    "fence": Engine._fence,  # pyright: ignore[reportPrivateUsage]
-    "barrier": Engine._barrier,  # pyright: ignore[reportPrivateUsage]
-    "cluster": lambda engine, agent, event: engine.barriers.meet(agent, event),
-    "alloc": lambda engine, agent, event: engine.cluster.allocate(agent, event),
-    "named": lambda engine, agent, event: engine.barriers.meet_named(agent, event),
-    "arrive": lambda engine, agent, event: engine.barriers.arrive(agent, event),
-    "expect": lambda engine, agent, event: engine.barriers.expect(agent, event),
-    "wait_phase": lambda engine, agent, event: engine.barriers.wait_phase(agent, event),
-}

@@ -96,6 +96,7 @@ class Trace:
 
 MIN_ITERATIONS = 8
 MAX_TAIL = 24
+_CHUNK = 256  # so many iterations are compared at once
 
 
 def compress(iterations: Sequence[tuple[int, ...]]) -> tuple[Segment, ...]:
@@ -109,10 +110,13 @@ def compress(iterations: Sequence[tuple[int, ...]]) -> tuple[Segment, ...]:
     for period in range(1, total // 3 + 1):
         if iterations[middle] != iterations[middle + period]:
             continue
-        low = middle
+        low, high = middle, middle + period
+        while low >= _CHUNK and iterations[low - _CHUNK : low] == iterations[low - _CHUNK + period : low + period]:
+            low -= _CHUNK
         while low > 0 and iterations[low - 1] == iterations[low - 1 + period]:
             low -= 1
-        high = middle + period
+        while high + _CHUNK <= total and iterations[high : high + _CHUNK] == iterations[high - period : high - period + _CHUNK]:
+            high += _CHUNK
         while high < total and iterations[high] == iterations[high - period]:
             high += 1
         if high - low > best[0]:

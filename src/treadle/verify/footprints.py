@@ -32,7 +32,7 @@ class Footprints:
         return Access(region, effect.access == "write", effect.proxy == "async", queue, part_of(op, effect, region), is_local)
 
     def _shared(self, effect: Effect, place: BufferRef) -> Region:
-        buffer, slots, corner = place
+        buffer, slots, corner = place.buffer, place.slots, place.corner
         if effect.slice is None:
             offsets, extents = corner, tuple(tile.memref_type(effect.resource).get_shape())
         else:

@@ -9,6 +9,8 @@ from treadle.verify.regions import Buffer, Region
 from treadle.verify.reports import Reports
 from treadle.verify.written import Written
 
+_NONE: dict[Region, list[Record]] = {}
+
 
 class Memory:
     """Records of a run in one workgroup's memory, by buffer. `name`: what to add to messages where there are several."""
@@ -23,12 +25,16 @@ class Memory:
 
     def check(self, agent: Agent, event: Event, access: Access) -> None:
         """Report everything the access is not ordered after."""
-        region = access.region
+        region, is_write = access.region, access.is_write
+        met, _ = self.overlaps.known(region)
         for home in self.geometry.neighbours(region.buffer):
-            for other, records in self._records.get(home, {}).items():
-                if records and self.overlaps(other, region):
+            for other, records in self._records.get(home, _NONE).items():
+                if not records:
+                    continue
+                meets = met.get(other)
+                if self.overlaps(region, other) if meets is None else meets:
                     for record in records:
-                        if access.is_write or record.access.is_write:
+                        if is_write or record.access.is_write:
                             self._compare(record, agent, event, access)
         if isinstance(region.buffer, Buffer) and not access.is_write and not self.written.holds(agent, access):
             place = self.reports.place(agent, event)
@@ -44,7 +50,7 @@ class Memory:
 
     def _compare(self, record: Record, agent: Agent, event: Event, access: Access) -> None:
         ordered = is_ordered(record, agent, access)
-        if ordered and (not access.is_async or not needs_fence(record.access) or is_fenced(self.components, record, agent.clock)):
+        if ordered and not (access.is_async and needs_fence(record.access) and not is_fenced(self.components, record, agent.clock)):
             return
         # Asked last: comparing bytes takes longer than comparing clocks.
         if record.agent is not agent and not self.geometry.parts_meet(record.agent, record.access, agent, access):
@@ -103,8 +109,12 @@ class Memory:
         access = record.access
         region = access.region
         regions = self._records.setdefault(region.buffer, {})
+        _, inside = self.overlaps.known(region)
         for other, records in regions.items():
-            if records and self.overlaps.within(other, region):
+            if not records:
+                continue
+            is_inside = inside.get(other)
+            if self.overlaps.within(other, region) if is_inside is None else is_inside:
                 regions[other] = [r for r in records if not _is_superseded(r, record)]
         regions.setdefault(region, []).append(record)
         if access.is_write and isinstance(region.buffer, Buffer):
@@ -124,7 +134,7 @@ class Memory:
     def _is_over(self, record: Record, clocks: list[Clock]) -> bool:
         component, value = record.component, record.value
         for clock in clocks:
-            if not reached(clock, component, value):
+            if component >= len(clock) or clock[component] < value:
                 return False
         if self.geometry.has_async_machine and needs_fence(record.access):
             return all(is_fenced(self.components, record, clock) for clock in clocks)

@@ -4,7 +4,7 @@ Register tiles are tokens here; scalars matter where a slot, a parity, a loop bo
 """
 
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import Effect, HasEffects
@@ -17,6 +17,8 @@ from treadle.verify.regions import Buffer
 
 LOCAL_QUEUES = ("lgkmcnt", "dscnt")
 GLOBAL_OPS = (tile.LoadOp, tile.StoreOp, tile.CopyOp, tile.CopyOutOp)
+_DECIDED = (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp)
+Op = TypeVar("Op", bound=Operation)
 
 
 class Strand(Record):
@@ -80,9 +82,13 @@ class Program:
         self.spec = spec or target_spec(kernel.target.data)
         self.ops: list[Operation] = list(kernel.body.walk())
         self.index: dict[Operation, int] = {op: at for at, op in enumerate(self.ops)}
+        self._effects: dict[Operation, tuple[Effect, ...]] = {op: op.effects() for op in self.ops if isinstance(op, HasEffects)}
+        self._by_kind: dict[type[Operation], list[Operation]] = {}
+        for op in self.ops:
+            self._by_kind.setdefault(type(op), []).append(op)
         self.local_queue = next((q for q in LOCAL_QUEUES if q in self.spec.queues), "")
-        self.buffers: dict[SSAValue, Buffer] = {op.result: Buffer.of(op) for op in self.ops if isinstance(op, tile.AllocOp)}
-        self.mbarriers = Mbarriers(op for op in self.ops if isinstance(op, sync.MbarrierAllocOp))
+        self.buffers: dict[SSAValue, Buffer] = {op.result: Buffer.of(op) for op in self.all(tile.AllocOp)}
+        self.mbarriers = Mbarriers(self.all(sync.MbarrierAllocOp))
         self.cluster = kernel.cluster_size()
         strands: list[Strand] = []
         for rank in range(self.cluster):
@@ -93,16 +99,26 @@ class Program:
         self.registers = self._registers()
         self.deciding = self._deciding()
         self.unknowns = self._unknowns()
+        self.depth = self._depth()
+
+    def effects(self, op: Operation) -> tuple[Effect, ...]:
+        """What an operation accesses."""
+        return self._effects.get(op, ())
+
+    def all(self, kind: type[Op]) -> list[Op]:
+        """The operations of one class, in order."""
+        return cast("list[Op]", self._by_kind.get(kind, []))
 
     # --- agents
 
     def _add_strands(self, found: list[Strand], rank: int) -> None:
         """The strands of a workgroup; teams are numbered on from the last."""
         team = found[-1].team + 1 if found else 0
-        roles = [op for op in self.ops if isinstance(op, pipe.RolesOp)]
-        outside = [op for op in self.ops if not _inside_role(op)]
+        roles = self.all(pipe.RolesOp)
+        outside = [op for op in self.ops if not _inside_role(op)] if roles else self.ops
         warps = self.kernel.num_warps.value.data
-        named = [g for op in outside if isinstance(op, sync.BarrierOp) and op.groups is not None for g in tile.ints(op.groups)]
+        barriers = [op for op in self.all(sync.BarrierOp) if not _inside_role(op)]
+        named = [group for op in barriers if op.groups is not None for group in tile.ints(op.groups)]
         groups = min(max(2, *named, max(named) + 1), warps) if named else 1
         for group in range(groups):
             name = "" if groups == 1 else ("leading " if group == 0 else "trailing " if groups == 2 else f"group {group} ")
@@ -111,7 +127,7 @@ class Program:
             number = 0
             for name, count, each, region in zip(role.role_names(), role.role_groups(), role.role_warps(), role.roles, strict=True):
                 inside = list(region.walk())
-                size = each if any(_is_done_by_all(op) for op in inside) else 1
+                size = each if any(self._is_done_by_all(op) for op in inside) else 1
                 for group in range(count):
                     label = f"{name} {group} " if count > 1 else f"{name} "
                     self._add_team(found, label, rank, team + number + 1, group, size, inside, elected=True, alone=False, trace=number)
@@ -138,22 +154,26 @@ class Program:
             name = f"workgroup {rank} {name}" if self.cluster > 1 else name
             found.append(Strand(len(found), name, team, group, stands_for, elected and at == 0, trace, alone, rank))
 
+    def _is_done_by_all(self, op: Operation) -> bool:
+        """Whether all warps of a group have a part in an operation: what it does is not one thread's."""
+        return not is_elected(op) and any(is_shared(e.resource.type) or is_async_queue(e) for e in self.effects(op))
+
     # --- memory
 
     def _tracked_pointers(self) -> frozenset[SSAValue]:
         """Global arrays that are read and written. (Stores to an array that is only written are taken to be to different elements.)"""
         readers: set[SSAValue] = set()
         writers: set[SSAValue] = set()
-        for op in self.ops:
-            for effect in _effects(op):
+        for effects in self._effects.values():
+            for effect in effects:
                 if isinstance(effect.resource.owner, tile.ViewOp):
                     (writers if effect.access == "write" else readers).add(effect.resource.owner.pointer)
         return frozenset(readers & writers)
 
     def _single_views(self) -> frozenset[SSAValue]:
         views: dict[SSAValue, int] = {}
-        for op in self.ops:
-            if isinstance(op, tile.ViewOp) and any(use.operation.name != "tile.view" for use in op.result.uses):
+        for op in self.all(tile.ViewOp):
+            if any(use.operation.name != "tile.view" for use in op.result.uses):
                 views[op.pointer] = views.get(op.pointer, 0) + 1
         return frozenset(p for p, count in views.items() if count == 1)
 
@@ -162,7 +182,7 @@ class Program:
     def _registers(self) -> dict[SSAValue, int]:
         """Register tiles that a queued operation may still write, numbered: its results and what carries them along."""
         found: dict[SSAValue, int] = {}
-        work = [effect.resource for op in self.ops for effect in _effects(op) if is_async_queue(effect)]
+        work = [effect.resource for effects in self._effects.values() for effect in effects if is_async_queue(effect)]
         while work:
             value = work.pop()
             if value in found:
@@ -182,25 +202,19 @@ class Program:
 
     def _roots(self) -> list[SSAValue]:
         roots: list[SSAValue] = []
+        for kind in _DECIDED:
+            for op in self.all(kind):
+                roots += op.operands
+        for op in self.all(scf.ForOp):
+            roots += [op.lb, op.ub, op.step]
+        for op in self.all(scf.IfOp):
+            roots.append(op.cond)
         for op in self.ops:
-            match op:
-                case pipe.SlotOp():
-                    roots += [op.source, *op.indices]
-                case pipe.PartOp():
-                    roots += [op.source, op.index]
-                case sync.MbarrierSlotOp():
-                    roots += [op.source, op.index]
-                case sync.WaitPhaseOp():
-                    roots.append(op.parity)
-                case scf.ForOp():
-                    roots += [op.lb, op.ub, op.step]
-                case scf.IfOp():
-                    roots.append(op.cond)
-                case _:
-                    pass
             roots += [v for v in op.operands if is_shared(v.type) or isinstance(v.type, sync.MbarrierType)]
-            if isinstance(op, GLOBAL_OPS) and pointer_of(op.view) in self.tracked_pointers:
-                roots += op.offsets
+        for kind in GLOBAL_OPS if self.tracked_pointers else ():
+            for op in self.all(kind):
+                if pointer_of(op.view) in self.tracked_pointers:
+                    roots += op.offsets
         return roots
 
     def _deciding(self) -> frozenset[SSAValue]:
@@ -218,7 +232,7 @@ class Program:
     def _unknowns(self) -> tuple[SSAValue, ...]:
         """What the compiler does not know and something depends on: index arguments and workgroup ids."""
         arguments = [a for a in self.kernel.body.block.args if not isinstance(a.type, PointerType) and a in self.deciding]
-        ids = {op.axis.value.data: op.result for op in self.ops if isinstance(op, tile.ProgramIdOp) and op.result in self.deciding}
+        ids = {op.axis.value.data: op.result for op in self.all(tile.ProgramIdOp) if op.result in self.deciding}
         return (*arguments, *ids.values())
 
     def same_as(self, unknown: SSAValue) -> tuple[SSAValue, ...]:
@@ -226,29 +240,19 @@ class Program:
         owner = unknown.owner
         if not isinstance(owner, tile.ProgramIdOp):
             return (unknown,)
-        return tuple(op.result for op in self.ops if isinstance(op, tile.ProgramIdOp) and op.axis == owner.axis)
+        return tuple(op.result for op in self.all(tile.ProgramIdOp) if op.axis == owner.axis)
 
-    def depth(self) -> int:
+    def _depth(self) -> int:
         """The largest number of slots or pending groups anywhere: how long a pipeline takes to fill."""
-        found = [1, *(len_slots(op) for op in self.ops)]
-        found += [op.pending.value.data + 1 for op in self.ops if isinstance(op, sync.WaitOp)]
+        found = [1, *(op.slot_count() for op in self.all(sync.MbarrierAllocOp))]
+        found += [max(tile.memref_type(op.source).get_shape()[: len(op.indices)], default=1) for op in self.all(pipe.SlotOp)]
+        found += [op.pending.value.data + 1 for op in self.all(sync.WaitOp)]
         return max(found)
 
 
 def is_first_axis(unknown: SSAValue) -> bool:
     """Whether an unknown value is the workgroup's id along the grid's first axis."""
     return isinstance(unknown.owner, tile.ProgramIdOp) and unknown.owner.axis.value.data == 0
-
-
-def len_slots(op: Operation) -> int:
-    """How many slots an operation picks from."""
-    match op:
-        case pipe.SlotOp():
-            return max(tile.memref_type(op.source).get_shape()[: len(op.indices)], default=1)
-        case sync.MbarrierAllocOp():
-            return op.slot_count()
-        case _:
-            return 1
 
 
 def pointer_of(view: SSAValue) -> SSAValue | None:
@@ -282,10 +286,6 @@ def yielded(loop: scf.ForOp) -> Sequence[SSAValue]:
     return end.operands if end is not None else ()
 
 
-def _effects(op: Operation) -> tuple[Effect, ...]:
-    return op.effects() if isinstance(op, HasEffects) else ()
-
-
 def _inside_role(op: Operation) -> bool:
     parent = op.parent_op()
     while parent is not None:
@@ -293,8 +293,3 @@ def _inside_role(op: Operation) -> bool:
             return True
         parent = parent.parent_op()
     return False
-
-
-def _is_done_by_all(op: Operation) -> bool:
-    """Whether all warps of a group have a part in an operation: what it does is not one thread's."""
-    return any(not is_elected(op) and (is_shared(e.resource.type) or is_async_queue(e)) for e in _effects(op))

@@ -109,28 +109,30 @@ class Overlaps:
     """Which regions have bytes in common, or hold one another; every pair is looked at once."""
 
     def __init__(self) -> None:
-        self._within: dict[tuple[Region, Region], bool] = {}
-        self._known: dict[tuple[Region, Region], bool] = {}
+        self._inside: dict[Region, dict[Region, bool]] = {}
+        self._met: dict[Region, dict[Region, bool]] = {}
         self._bytes: dict[Region, int] = {}
 
     def __call__(self, one: Region, other: Region) -> bool:
         """Whether two regions share a byte."""
-        if one is other:
-            return True
-        key = (one, other)
-        found = self._known.get(key)
+        known = self._met.setdefault(one, {})
+        found = known.get(other)
         if found is None:
-            found = self._known[key] = self._known[(other, one)] = self._meet(one, other)
+            found = known[other] = one is other or self._meet(one, other)
+            self._met.setdefault(other, {})[one] = found
         return found
 
     def within(self, inner: Region, outer: Region) -> bool:
         """Whether `outer` holds all of `inner`, a region of the same buffer."""
-        if inner is outer:
-            return True
-        found = self._within.get((inner, outer))
+        known = self._inside.setdefault(outer, {})
+        found = known.get(inner)
         if found is None:
-            found = self._within[inner, outer] = box_within(inner.box, outer.box)
+            found = known[inner] = inner is outer or box_within(inner.box, outer.box)
         return found
+
+    def known(self, region: Region) -> tuple[dict[Region, bool], dict[Region, bool]]:
+        """What is known already, for who asks often: which regions share a byte with this one, and which lie within it."""
+        return self._met.setdefault(region, {}), self._inside.setdefault(region, {})
 
     def _meet(self, one: Region, other: Region) -> bool:
         a, b = one.buffer, other.buffer

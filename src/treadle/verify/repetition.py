@@ -35,7 +35,7 @@ class _Knowledge:
 
 
 class Repetitions:
-    """The states of a run so far. `depth`: as of `Program.depth`, how long a pipeline takes to fill."""
+    """The states of a run so far. `depth`: how long a pipeline takes to fill."""
 
     def __init__(self, nodes: list[Node], depth: int, cluster: Cluster, barriers: Barriers, components: Components) -> None:
         self.nodes, self.cluster, self.barriers, self.components = nodes, cluster, barriers, components

@@ -13,7 +13,7 @@ from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.verify.conditions import Conditions
-from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, number_of, queue_of, with_flags
+from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, References, number_of, queue_of, with_flags
 from treadle.verify.events import Event, LoopNode, Node, RolesNode, Trace, compress
 from treadle.verify.findings import unverifiable
 from treadle.verify.footprints import Footprints
@@ -31,6 +31,7 @@ class Tracer:
         self.program = program
         self._slot_of: dict[SSAValue, int] = {}
         self._env: list[object] = []
+        self._references = References()
         self._out: list[int] = []
         self._nodes: list[Node] = []
         self._ids: dict[object, int] = {}
@@ -42,6 +43,14 @@ class Tracer:
         self.open_branches: dict[object, None] = {}
         self.branches: set[tuple[int, bool]] = set()
         self._unknown_at = [[self._at(value) for value in program.same_as(unknown)] for unknown in program.unknowns]
+        self._control: dict[str, Callable[..., Step]] = {
+            "scf.for": self._loop,
+            "scf.if": self._branch,
+            "pipe.roles": self._roles,
+            "pipe.slot": self._slot,
+            "pipe.part": self._part,
+            "sync.mbarrier_slot": self._mbarrier_slot,
+        }
         self._steps = self._block(program.kernel.body.block)
 
     def run(self, unknowns: tuple[int, ...], forced: Mapping[object, bool] | None = None) -> Trace:
@@ -86,25 +95,15 @@ class Tracer:
         return [step for op in block.ops for step in self._steps_of(op)]
 
     def _steps_of(self, op: Operation) -> list[Step]:
+        if (control := self._control.get(op.name)) is not None:
+            return [control(op)]
         match op:
-            case scf.ForOp():
-                return [self._loop(op)]
-            case scf.IfOp():
-                return [self._branch(op)]
-            case pipe.RolesOp():
-                return [self._roles(op)]
-            case pipe.SlotOp():
-                return [self._slot(op)]
-            case sync.MbarrierSlotOp():
-                return [self._mbarrier_slot(op)]
-            case pipe.PartOp():
-                return [self._part(op)]
             case sync.MbarrierAllocOp():
-                self._env[self._at(op.result)] = MbarrierRef(self.program.mbarriers.base[op], op.slot_count())
+                self._env[self._at(op.result)] = self._references.mbarrier(self.program.mbarriers.base[op], op.slot_count())
                 return self._event(op) if self.program.cluster > 1 else []
             case tile.AllocOp():
                 rank = len(tile.memref_type(op.result).get_shape())
-                self._env[self._at(op.result)] = BufferRef(self.program.buffers[op.result], (), (0,) * rank)
+                self._env[self._at(op.result)] = self._references.buffer(self.program.buffers[op.result], (), (0,) * rank)
                 return []
             case pipe.GroupIdOp():
                 at = self._at(op.result)
@@ -222,8 +221,9 @@ class Tracer:
                     state = tuple([env[c] for c in carried])
                     before = seen.setdefault(state, at)
                     if before != at:
-                        left = count - at
-                        ids.extend(ids[before + i % (at - before)] for i in range(min(left, _shortened(left, at - before))))
+                        left, again = count - at, ids[before:at]
+                        kept = _shortened(left, len(again))
+                        ids += again * (kept // len(again)) + again[: kept % len(again)]
                         for _ in range(left % (at - before)):
                             self._out = []
                             for inner in body:
@@ -305,7 +305,7 @@ class Tracer:
                 if any(not 0 <= s < limit for s, limit in zip(slots, shape, strict=False)):
                     raise unverifiable(op, f"slot {slots} of a buffer that has {list(shape[: len(slots)])}")
                 picked = [c + s for c, s in zip(base.corner, slots, strict=False)]
-                found = known[key] = BufferRef(base.buffer, (*base.slots, *picked), base.corner[len(slots) :])
+                found = known[key] = self._references.buffer(base.buffer, (*base.slots, *picked), base.corner[len(slots) :])
             env[at] = found
 
         return run
@@ -322,7 +322,7 @@ class Tracer:
             if not 0 <= part < count:
                 raise unverifiable(op, f"part {part} of {count}")
             corner = tuple(c + part * extent if at == axis else c for at, c in enumerate(base.corner))
-            env[at] = BufferRef(base.buffer, base.slots, corner)
+            env[at] = self._references.buffer(base.buffer, base.slots, corner)
 
         return run
 
@@ -335,13 +335,13 @@ class Tracer:
                 raise unverifiable(op, "its slot depends on values that are not known before the kernel runs")
             if not 0 <= slot < base.size:
                 raise unverifiable(op, f"slot {slot} of {base.size} mbarriers")
-            env[at] = MbarrierRef(base.first + slot, 1)
+            env[at] = self._references.mbarrier(base.first + slot, 1)
 
         return run
 
     def _event(self, op: Operation) -> list[Step]:
         program, index, env = self.program, self.program.index[op], self._env
-        effects = op.effects() if isinstance(op, HasEffects) else ()
+        effects = program.effects(op)
         registers = program.registers
         chains = {e.queue for e in effects if is_async_queue(e)}
         chained = tuple(registers[v] for v in op.operands[2:3] if chains and v in registers)

@@ -11,7 +11,7 @@ from itertools import product
 
 from treadle.dialects import tile
 from treadle.ir.core import BlockArgument, Operation, SSAValue
-from treadle.ir.dialects import scf
+from treadle.ir.dialects import arith, scf
 from treadle.verify.conditions import add
 from treadle.verify.events import Trace
 from treadle.verify.program import Program, sources_of
@@ -64,8 +64,8 @@ def _ways(tracer: Tracer) -> Iterator[dict[object, bool]]:
 def _one_sided(program: Program, tracer: Tracer) -> list[tuple[scf.IfOp, bool]]:
     """Branches that depend on unknown values, not on loops they are in, and went one way only; which."""
     found: list[tuple[scf.IfOp, bool]] = []
-    for op in program.ops:
-        if isinstance(op, scf.IfOp) and program.unknowns:
+    for op in program.all(scf.IfOp):
+        if program.unknowns:
             index = program.index[op]
             ways = {way for at, way in tracer.branches if at == index}
             if len(ways) == 1 and _depends(program, op):
@@ -126,7 +126,7 @@ def _depends(program: Program, op: scf.IfOp) -> bool:
 
 
 def _typical(program: Program) -> tuple[int, ...]:
-    long = _unit(program) * (4 * program.depth() + 3)
+    long = _unit(program) * (4 * program.depth + 3)
     return tuple(0 if isinstance(v.owner, tile.ProgramIdOp) else long for v in program.unknowns)
 
 
@@ -137,8 +137,8 @@ def _unit(program: Program) -> int:
 def _constants(program: Program) -> list[int]:
     """Constants that the kernel's decisions are made with: steps, tile sizes, depths."""
     found = {1}
-    for op in program.ops:
-        if op.name == "arith.constant" and op.results[0] in program.deciding:
+    for op in program.all(arith.ConstantOp):
+        if op.result in program.deciding:
             value = constant_value(op)
             if value is not None and 0 < value <= MAX_CONSTANT:
                 found.add(value)
@@ -150,7 +150,7 @@ def _choices(program: Program) -> Iterator[tuple[int, ...]]:
     if not program.unknowns:
         yield ()
         return
-    depth = program.depth()
+    depth = program.depth
     counts = [*range(depth + 3), 4 * depth + 3, 4 * depth + 4]
     typical = _typical(program)
     values = sorted({unit * count + extra for unit in _constants(program) for count in counts for extra in (0, 1)})
