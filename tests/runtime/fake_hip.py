@@ -39,6 +39,7 @@ class FakeHip:
         self.memory: dict[int, Any] = {}
         self.arch = arch
         self.captured: set[Any] = set()
+        self.chosen = 0
 
     def names(self) -> list[str]:
         return [call[0] for call in self.calls]
@@ -53,6 +54,7 @@ class FakeHip:
         return hipError_t.hipSuccess, 1
 
     def hipSetDevice(self, ordinal: int) -> tuple[hipError_t]:
+        self.chosen += 1
         return (hipError_t.hipSuccess,)
 
     def hipGetDeviceProperties(self, properties: SimpleNamespace, ordinal: int) -> tuple[hipError_t]:

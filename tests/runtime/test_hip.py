@@ -12,6 +12,7 @@ from runtime.programs import vector_add_manifest
 from treadle.codegen import toolchain, worker
 from treadle.errors import InternalError, TreadleError
 from treadle.runtime import hip
+from treadle.runtime.arguments import views_of
 from treadle.runtime.dlpack import ROCM, import_tensor
 
 
@@ -54,6 +55,16 @@ def test_streams_and_device_arrays(fake: FakeHip, code_object: bytes) -> None:
     fake.calls.clear()
     import_tensor(again)  # a consumer that knows nothing of stream 77 must find the work done
     assert fake.calls == [("hipStreamSynchronize", 77)]
+
+
+def test_bound_calls_choose_the_device(fake: FakeHip, code_object: bytes) -> None:
+    program = hip.open_device().load(vector_add_manifest("gfx942"), {"k0.bin": code_object})
+    x = np.ones(5, np.float32)
+    (r,) = program(x, x)
+    bound = program.bind(views_of(program.manifest, (r, r)))
+    fake.chosen = 0
+    np.testing.assert_array_equal(bound()[0].numpy(), np.full(5, 9, np.float32))
+    assert fake.chosen == 2  # the call, and the copy to the host
 
 
 def test_memory_comes_back(fake: FakeHip, code_object: bytes) -> None:
