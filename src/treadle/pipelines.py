@@ -108,7 +108,7 @@ def proof_passes(options: CompileOptions | None = None) -> tuple[ModulePass, ...
     """What proves the final program, whoever wrote it. It changes nothing, so that tools may run beside it."""
     if options is not None and not options.verify:
         return ()
-    from treadle.verify.verify_schedule import VerifySchedulePass  # with NumPy; a compilation imports it while the tools run
+    from treadle.verify.verify_schedule import VerifySchedulePass  # a compilation imports it while the tools run
 
     return (VerifySchedulePass(),)
 

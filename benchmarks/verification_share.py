@@ -1,0 +1,107 @@
+"""What part of a compilation the proof of its schedules takes: every program of the demo, for both vendors, in fresh processes.
+
+    python benchmarks/verification_share.py            # five processes a row
+    python benchmarks/verification_share.py 11 a.mlir  # eleven, other programs
+
+The proof's time is the CPU time of the thread that proves, its imports included: on a wall clock the tools that run beside it would be in
+it too. Compile time is that of `driver.compile` alone, once by the wall clock and once as CPU time of the process and of the tools it
+started; what `import treadle.driver` and `treadle.pipelines` take comes before and is in neither. "warm": the second compilation of a
+process. Nothing comes from Treadle's cache; bytecode does, as with an installed package.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PROGRAMS = tuple(ROOT / "examples" / name for name in ("splitk_matmul.mlir", "linear_bias_gelu.mlir", "softmax.mlir"))
+TARGETS = ("sm_90a", "gfx942")
+REPEATS = 5
+Record = dict[str, float]
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process and of the processes that it waited for."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def measure_here(path: str, target: str) -> dict[str, Any]:
+    """Compile twice in this process; seconds of the first ("fresh") and the second ("warm") compilation."""
+    from treadle import driver, pipelines
+    from treadle.ir.dialects import builtin
+    from treadle.options import CompileOptions
+
+    prove, spent = pipelines.prove, 0.0
+
+    def timed(module: builtin.ModuleOp, options: CompileOptions) -> None:
+        nonlocal spent
+        start = time.thread_time()
+        prove(module, options)
+        spent += time.thread_time() - start
+
+    pipelines.prove = timed
+    found: dict[str, Any] = {}
+    for name in ("fresh", "warm"):
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ["TREADLE_CACHE_DIR"] = cache
+            spent, cpu, start = 0.0, _cpu_seconds(), time.perf_counter()
+            program = driver.compile(path, target=target)
+            found[name] = {"wall": time.perf_counter() - start, "cpu": _cpu_seconds() - cpu, "proof": spent}
+            found["kernels"] = len(program.manifest.kernels)
+    return found
+
+
+def measure(path: Path, target: str, repeats: int) -> list[dict[str, Any]]:
+    """The same in so many processes, one after the other; one more before them brings the bytecode and the file system's cache."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPATH"] = str(ROOT / "src")
+    command = [sys.executable, __file__, "here", str(path), target]
+    rows: list[dict[str, Any]] = []
+    for _ in range(repeats + 1):
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        rows.append(json.loads(done.stdout))
+    return rows[1:]
+
+
+def shares(records: list[Record], of: str) -> tuple[float, float]:
+    """Median and largest part of the proof in a time, in percent."""
+    found = [100 * record["proof"] / record[of] for record in records]
+    return median(found), max(found)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; 1 where a fresh process spends more than a tenth of its compile time on the proof (median)."""
+    if arguments[:1] == ["here"]:
+        print(json.dumps(measure_here(*arguments[1:])))
+        return 0
+    repeats = int(arguments[0]) if arguments else REPEATS
+    programs = [Path(name) for name in arguments[1:]] or PROGRAMS
+    heads = f"{'proof ms':>9}{'wall ms':>9}{'CPU ms':>8}{'of wall %':>11}{'worst':>7}{'of CPU %':>10}{'worst':>7}"
+    print(f"{'program':<20}{'target':<8}{'kernels':>8}{'process':>9}{heads}")
+    too_much = False
+    with tempfile.TemporaryDirectory() as bytecode:
+        os.environ["PYTHONPYCACHEPREFIX"] = bytecode
+        for path in programs:
+            for target in TARGETS:
+                rows = measure(path, target, repeats)
+                for name in ("fresh", "warm"):
+                    records: list[Record] = [row[name] for row in rows]
+                    milliseconds = [1000 * median(record[of] for record in records) for of in ("proof", "wall", "cpu")]
+                    wall, cpu = shares(records, "wall"), shares(records, "cpu")
+                    too_much |= wall[0] > 10
+                    times = f"{milliseconds[0]:>9.1f}{milliseconds[1]:>9.0f}{milliseconds[2]:>8.0f}"
+                    parts = f"{wall[0]:>11.1f}{wall[1]:>7.1f}{cpu[0]:>10.1f}{cpu[1]:>7.1f}"
+                    print(f"{path.stem:<20}{target:<8}{rows[0]['kernels']:>8}{name:>9}{times}{parts}", flush=True)
+    return 1 if too_much else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
