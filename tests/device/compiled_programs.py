@@ -1,13 +1,14 @@
 """Small ragged programs, one for each kind of schedule the compiler forms on sm_90a.
 
 `python compiled_programs.py NAME [NAME...]` (with `tests` on the path) runs them on the GPU, checks the results, and exits with 1 where one
-is wrong: what compute-sanitizer runs.
+is wrong: what compute-sanitizer runs. Without names it lists them.
 """
 
 import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
+from device.sanitizer import run_named
 
 from treadle import driver
 from treadle.bench import families
@@ -88,6 +89,4 @@ def wrong(name: str, runs: int = 1) -> list[str]:
 
 
 if __name__ == "__main__":
-    problems = [problem for name in sys.argv[1:] for problem in wrong(name)]
-    print("\n".join(problems) or f"{len(sys.argv) - 1} right")
-    sys.exit(1 if problems else 0)
+    sys.exit(run_named(CASES, lambda names: [problem for name in names for problem in wrong(name)]))

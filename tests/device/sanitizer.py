@@ -1,0 +1,44 @@
+"""Programs under compute-sanitizer: one process for each tool, which runs them all once.
+
+A script that can be checked has a dictionary `CASES` by name and ends with `sys.exit(run_named(CASES, wrong))`.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+TOOLS = ("memcheck", "racecheck", "synccheck")
+SECONDS = 900
+_FOUND, _TESTS = 9, Path(__file__).parents[1]
+
+
+def run_named(known: Iterable[str], wrong: Callable[[list[str]], list[str]]) -> int:
+    """A script: run the programs named on the command line and print what is wrong; without names, print those that there are."""
+    names = sys.argv[1:]
+    problems = wrong(names)
+    print("\n".join(problems or ([f"{len(names)} right"] if names else known)))
+    return 1 if problems else 0
+
+
+def start(script: str, names: Iterable[str], *before: str) -> "subprocess.CompletedProcess[str]":
+    """Run a script of this folder with `tests` on the path, under the command `before`."""
+    path = os.pathsep.join([str(_TESTS), str(_TESTS.parent / "src"), os.environ.get("PYTHONPATH", "")])
+    command = [*before, sys.executable, str(Path(__file__).with_name(script)), *names]
+    environment = os.environ | {"PYTHONPATH": path}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS)
+
+
+def check(tool: str, script: str, names: Iterable[str]) -> None:
+    """Fail where the tool reports anything, or a program's results are wrong; skip where there is no compute-sanitizer."""
+    sanitizer = shutil.which("compute-sanitizer")
+    if sanitizer is None:
+        pytest.skip("compute-sanitizer is not on PATH")
+    wanted = list(names)
+    done = start(script, wanted, sanitizer, "--tool", tool, "--error-exitcode", str(_FOUND))
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "SUMMARY: 0 " in done.stdout and f"{len(wanted)} right" in done.stdout

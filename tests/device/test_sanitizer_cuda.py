@@ -1,0 +1,87 @@
+"""Every schedule, compiled or written by hand, runs clean under compute-sanitizer's tools.
+
+The tests are skipped where there is no sm_90a or no compute-sanitizer on PATH.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from device import compiled_programs, hand_written, hand_written_programs, synchronised
+from device.sanitizer import TOOLS, check, start
+
+from treadle.artifact import Manifest
+from treadle.errors import TreadleError
+from treadle.runtime.device import open_device
+
+SCRIPTS: dict[str, Iterable[str]] = {
+    "compiled_programs.py": compiled_programs.CASES,
+    "hand_written_programs.py": hand_written_programs.CASES,
+}
+
+
+@pytest.fixture(scope="module")
+def gpu() -> str:
+    try:
+        target = open_device("cuda").target
+    except TreadleError as absent:
+        pytest.skip(f"no NVIDIA GPU: {absent.message}")
+    if target != "sm_90a":
+        pytest.skip(f"the GPU is no sm_90a but {target}")
+    return target
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_know_their_programs(script: str) -> None:
+    """Each is started by itself, as a sanitizer does it: its imports must not rest on pytest's."""
+    done = start(script, ())
+    assert (done.returncode, done.stdout.split()) == (0, list(SCRIPTS[script])), done.stderr
+
+
+def test_no_program_hides_another() -> None:
+    assert len(hand_written_programs.CASES) == len(hand_written.CASES) + len(synchronised.CASES)
+
+
+class Host:
+    """A device whose programs compute nothing: their results are those of `make`."""
+
+    def __init__(self, make: Callable[[hand_written.Case], list[Any]]) -> None:
+        self.make = make
+
+    def load(self, manifest: Manifest, binaries: dict[str, bytes]) -> Callable[..., list[Any]]:
+        assert manifest.kernels[0].binary in binaries
+        return lambda *arrays: [SimpleNamespace(numpy=lambda r=result: r) for result in self.make(hand_written_programs.CASES[NAME])]
+
+
+NAME = "independent"
+
+
+def test_wrong_results_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script's own judgement, without a GPU: right results, one wrong element, none written."""
+
+    def right(case: hand_written.Case) -> list[Any]:
+        return list(case.right(*case.arrays(0)))
+
+    def off(case: hand_written.Case) -> list[Any]:
+        (result,) = right(case)
+        result[3, 5] += 1
+        return [result]
+
+    def nothing(case: hand_written.Case) -> list[Any]:
+        return [np.full_like(result, np.nan) for result in right(case)]
+
+    found: list[list[str]] = []
+    for make in (right, off, nothing):
+        monkeypatch.setattr(hand_written_programs, "open_device", partial(Host, make))
+        found.append(hand_written_programs.wrong([NAME]))
+    assert found == [[], [f"{NAME}: error 1, allowed 0"], [f"{NAME}: error nan, allowed 0"]]
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_sanitizer_reports_nothing(script: str, tool: str) -> None:
+    check(tool, script, SCRIPTS[script])
