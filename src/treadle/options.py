@@ -37,6 +37,7 @@ class CompileOptions(Record):
     tile; `turns`: how many sets of them take tiles in turn; `pending`: groups of matrix instructions left in flight (0 or 1);
     `late`: a tile's results leave under the next one's first steps.
     `cluster`: so many workgroups, neighbours along m, fetch what they share once (1: none), where sizes allow.
+    `narrow`: columns of narrower tiles beside those of `tile` that fill the last round, 0 for none (see docs/architecture.md).
     `raster`: rows of tiles walked together for reuse in the cache, 0 for the compiler's choice.
     `persistent`: whether as many workgroups as the machine holds take a contraction's tiles in turn ("always"), or each workgroup has one
     tile ("never"). "auto": kernels with roles are persistent.
@@ -63,6 +64,7 @@ class CompileOptions(Record):
     raster: int = 0
     late: bool = False
     cluster: int = 1
+    narrow: int = 0
     persistent: Persistence = "auto"
     overlap_launches: bool = False
 

@@ -72,7 +72,8 @@ def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
     warps_m, warps_n = (*options.warps, 0, 0)[:2]
     numerics = (options.f32_precision, options.fp8_accumulation)
     roles = (options.groups, options.ring, options.roles, options.turns, options.pending, options.raster, options.persistent)
-    config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, *roles, late=options.late, cluster=options.cluster)
+    late = (options.late, options.cluster, options.narrow)
+    config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, *roles, *late)
     asked = (m, n, k, warps_m * max(warps_n, 1), options.ring, options.roles, options.cluster)
     small = SetSmallTileConfigPass(spec.name, *numerics, options.form, *asked)
     return (

@@ -41,6 +41,7 @@ CASES: dict[str, Case] = {
     "roles-many-tiles": Case(_matmul(1900, 1560, 136), ROLES, "pipe.roles"),
     "roles-one-tile-each": Case(_matmul(300, 520, 200), replace(ROLES, persistent="never"), "pipe.roles"),
     "late": Case(_matmul(1900, 1560, 136), replace(ROLES, late=True), "pipe.roles"),
+    "two-widths": Case(_matmul(1530, 2552, 136), replace(ROLES, late=True, narrow=112), "columns 112"),
     "pending": Case(_matmul(300, 520, 200), replace(ROLES, pending=1), "pipe.roles"),
     "turns": Case(_matmul(1900, 1560, 136), TURNS, "pipe.roles"),
     "cluster": Case(_matmul(500, 512, 200), replace(ROLES, cluster=2), "cluster_barrier"),

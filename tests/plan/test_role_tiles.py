@@ -16,6 +16,7 @@ from treadle.plan.role_tiles import (
     RoleProblem,
     RoleTile,
     box_widths,
+    mixed_tiles,
     raster,
     role_cost,
     role_tile,
@@ -115,6 +116,24 @@ def test_the_model_follows_what_was_measured(shape: tuple[int, int, int]) -> Non
     middle = sorted(times)[len(times) // 2]
     errors = sorted(abs(time / middle - 1) for time in times)
     assert errors[len(errors) // 2] < 0.02 and errors[len(errors) * 2 // 3] < 0.03
+
+
+def test_two_widths_gain_about_what_was_measured() -> None:
+    rows = json.loads(Path(__file__).with_name("role_tiles_h200.json").read_text())["mixed_measured"]
+    for m, n, k, narrow, ratio in rows:
+        alone = RoleTile(64, 256, 64, 4, 2, 4, raster=16, late=True)
+        mixed = replace(alone, narrow=narrow)
+        gain = role_cost(alone, problem(m, n, k), SPEC) / role_cost(mixed, problem(m, n, k), SPEC)
+        assert mixed_tiles(mixed, problem(m, n, k).shape, 8, SPEC) is None or abs(gain - ratio) < 0.015
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "narrow"), [(4096, 4096, 4096, 240), (2048, 6144, 4096, 240), (2048, 4096, 4096, 0), (2048, 2048, 2048, 0)]
+)
+def test_two_widths_are_chosen_where_they_fill_the_rounds(m: int, n: int, k: int, narrow: int) -> None:
+    tile = role_tile(problem(m, n, k), SPEC)
+    assert tile is not None
+    assert tile.narrow == narrow
 
 
 def test_groups_take_turns_only_where_workgroups_have_several_tiles() -> None:

@@ -161,6 +161,7 @@ def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
         raster=tile.raster,
         late=tile.late,
         cluster=tile.cluster,
+        narrow=tile.narrow,
     )
 
 

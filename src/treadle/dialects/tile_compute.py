@@ -30,7 +30,7 @@ from treadle.ir.core import (
     var_result_def,
 )
 from treadle.ir.dialects import builtin
-from treadle.layout.slicing import slice_layout
+from treadle.layout.slicing import has_box, slice_layout
 from treadle.layout.tile_layout import TileLayout
 
 
@@ -40,7 +40,7 @@ class ContractOp(IRDLOperation, HasEffects):
 
     Operands are register tiles, or shared buffers where the instruction reads them there. `instruction` names a matrix instruction of the
     target's rows, "fma" for multiply-adds by the vector units, or "" while it is not chosen. Products and sums are in the accumulator's
-    type.
+    type. Of the result, columns from `columns` on are undefined where that is given.
     """
 
     name = "tile.contract"
@@ -48,9 +48,11 @@ class ContractOp(IRDLOperation, HasEffects):
     b = operand_def()
     accumulator = operand_def(builtin.TensorType)
     instruction = prop_def(builtin.StringAttr)
+    columns = opt_prop_def(builtin.IntegerAttr)
     result = result_def(builtin.TensorType)
     assembly_format = (
-        "$a `,` $b `,` $accumulator $instruction attr-dict `:` type($a) `,` type($b) `,` type($accumulator) `->` type($result)"
+        "$a `,` $b `,` $accumulator $instruction (`columns` $columns^)? attr-dict"
+        " `:` type($a) `,` type($b) `,` type($accumulator) `->` type($result)"
     )
 
     def __init__(self, a: SSAValue, b: SSAValue, accumulator: SSAValue, instruction: str = "") -> None:
@@ -59,6 +61,10 @@ class ContractOp(IRDLOperation, HasEffects):
             properties={"instruction": builtin.StringAttr(instruction)},
             result_types=[accumulator.type],
         )
+
+    def defined_columns(self) -> int:
+        """How many columns of the result are defined."""
+        return self.columns.value.data if self.columns is not None else tile_type(self.result).get_shape()[1]
 
     def operand_shape(self, value: SSAValue) -> tuple[int, ...]:
         """Shape of `a` or `b`, wherever it lives."""
@@ -73,6 +79,8 @@ class ContractOp(IRDLOperation, HasEffects):
             raise VerifyException(f"tile.contract: shapes {a}, {b} and {acc} do not agree")
         if self.accumulator.type != self.result.type:
             raise VerifyException("tile.contract: result and accumulator differ in type")
+        if not 1 <= self.defined_columns() <= acc[1]:
+            raise VerifyException(f"tile.contract: {self.defined_columns()} columns of {acc[1]}")
 
     def effects(self) -> tuple[Effect, ...]:
         found: list[Effect] = []
@@ -252,8 +260,10 @@ class SliceOp(_UnaryTileOp):
         source, result = tile_type(self.source), tile_type(self.result)
         if source.element_type != result.element_type or len(ints(self.offsets)) != len(source.get_shape()):
             raise VerifyException("tile.slice keeps rank and element type")
-        bounds = zip(ints(self.offsets), result.get_shape(), source.get_shape(), strict=True)
-        if any(o % e or o < 0 or o + e > s for o, e, s in bounds):
+        bounds = list(zip(ints(self.offsets), result.get_shape(), source.get_shape(), strict=True))
+        layout = layout_of(self.source)
+        apart = any(o % e for o, e, _ in bounds) and layout is not None and not has_box(layout, ints(self.offsets), result.get_shape())
+        if apart or any(o < 0 or o + e > s for o, e, s in bounds):
             raise VerifyException(f"tile.slice: box {list(result.get_shape())} at {list(ints(self.offsets))} of {list(source.get_shape())}")
 
 

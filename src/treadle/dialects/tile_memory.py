@@ -284,6 +284,7 @@ class CopyOutOp(IRDLOperation, HasEffects):
     """Hardware copy of a shared buffer into a view's box; elements outside the view are not written. Issued by one thread.
 
     Its group in the queue "bulk_store" is complete when the global array is written; a wait with `read` asks only that the buffer is free.
+    `repeats`: copies of the same agent that say so too may write some of its elements, in any order, with the same values.
     """
 
     name = "tile.copy_out"
@@ -292,12 +293,18 @@ class CopyOutOp(IRDLOperation, HasEffects):
     offsets = var_operand_def(builtin.IndexType)
     dims = prop_def(Attribute)
     path = prop_def(builtin.StringAttr)
-    assembly_format = "$source `,` $view `[` $offsets `]` `dims` $dims `path` $path attr-dict `:` type($source) `,` type($view)"
+    repeats = opt_prop_def(builtin.UnitAttr)
+    assembly_format = (
+        "$source `,` $view `[` $offsets `]` `dims` $dims `path` $path (`repeats` $repeats^)? attr-dict `:` type($source) `,` type($view)"
+    )
 
-    def __init__(self, source: SSAValue, view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int], *, path: str) -> None:
+    def __init__(
+        self, source: SSAValue, view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int], *, path: str, repeats: bool = False
+    ) -> None:
+        unit = builtin.UnitAttr() if repeats else None
         super().__init__(
             operands=[source, view, list(offsets)],
-            properties={"dims": i64_array(dims), "path": builtin.StringAttr(path)},
+            properties={"dims": i64_array(dims), "path": builtin.StringAttr(path), "repeats": unit},
         )
 
     def verify_(self) -> None:

@@ -42,7 +42,22 @@ def slice_layout(layout: TileLayout, extents: Sequence[int]) -> TileLayout:
 
 
 def slice_registers(layout: TileLayout, offsets: Sequence[int], extents: Sequence[int]) -> tuple[int, ...]:
-    """For each register of the box's layout, the register of the whole tile that holds the same element."""
+    """For each register of the box's layout, the register of the whole tile that holds the same element.
+
+    Raises `InternalError` where no register does.
+    """
     part = slice_layout(layout, extents)
     where = {tuple(at): register for register, at in reversed(list(enumerate(layout.register_coordinates())))}
-    return tuple(where[tuple(a + o for a, o in zip(at, offsets, strict=True))] for at in part.register_coordinates())
+    found = [where.get(tuple(a + o for a, o in zip(at, offsets, strict=True)), -1) for at in part.register_coordinates()]
+    if -1 in found:
+        raise InternalError(f"the box of {tuple(extents)} at {tuple(offsets)} is not what registers of {layout.to_lists()} hold")
+    return tuple(found)
+
+
+def has_box(layout: TileLayout, offsets: Sequence[int], extents: Sequence[int]) -> bool:
+    """Whether registers of every thread hold its part of the box of `extents` at `offsets`."""
+    try:
+        slice_registers(layout, offsets, extents)
+    except InternalError:
+        return False
+    return True

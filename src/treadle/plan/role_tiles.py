@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
+from treadle.plan.mixed_widths import MixedWidths, mixed_widths
 from treadle.plan.tile_config import PROMOTED_REGISTERS, UNKNOWN_EXTENT, ContractionShape
 
 L2_BYTES_PER_CLOCK = 82
@@ -51,7 +52,8 @@ class RoleTile:
 
     `turns`: sets of such groups that take tiles in turn, one's epilogue under another's loop. `pending`: groups of matrix instructions in
     flight while the next slot is waited for. `raster`: rows of tiles walked together. `late`: a tile's results leave under the next one's
-    first steps. `cluster`: workgroups, neighbours along m, that fetch the operand they share once.
+    first steps. `cluster`: workgroups, neighbours along m, that fetch the operand they share once. `narrow`: columns of further tiles that
+    fill the last round (see `mixed_widths`), 0 for none.
     """
 
     m: int
@@ -65,6 +67,7 @@ class RoleTile:
     raster: int = 8
     late: bool = False
     cluster: int = 1
+    narrow: int = 0
 
     @property
     def rows(self) -> int:
@@ -175,8 +178,20 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
         slots = min(DEEPEST_RING, (room - staging) // slot)
         if (room - at_most) // slot >= 2 and slots >= 3 - (form.n > 64):
             late = stores_late(form, problem, spec)
-            found.append(replace(form, slots=slots, raster=raster(form, problem.shape, spec), late=late))
+            tile = replace(form, slots=slots, raster=raster(form, problem.shape, spec), late=late)
+            mixed = mixed_tiles(tile, problem.shape, problem.row.n_step, spec)
+            found += [tile] if mixed is None else [tile, replace(tile, narrow=mixed.narrow)]
     return tuple(found)
+
+
+def mixed_tiles(tile: RoleTile, shape: ContractionShape, step: int, spec: TargetSpec) -> MixedWidths | None:
+    """Where tiles of two widths lie instead of `tile` alone: where results leave late and a round is not full. `step`: of the widths.
+
+    A tile that names its narrow width has that one.
+    """
+    if not tile.late or tile.cluster > 1 or shape.batch != 1 or shape.sums > 1 or shape.m is None or shape.n is None:
+        return None
+    return mixed_widths(-(-shape.m // tile.rows), shape.n, tile.n, step, spec.compute_units, tile.narrow)
 
 
 def stores_late(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
@@ -217,8 +232,12 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     """Modelled clocks of the kernel."""
     shape = problem.shape
     tiles = _tiles(tile, shape)
-    part = max(1, tiles / spec.compute_units)
-    rounds = part + IDLE_FACTOR * (-(-tiles // spec.compute_units) - part)
+    part, rounds = max(1, tiles / spec.compute_units), -(-tiles // spec.compute_units)
+    busiest: float = rounds
+    mixed = mixed_tiles(tile, shape, problem.row.n_step, spec) if tile.narrow else None
+    if mixed is not None:
+        part, busiest = mixed.columns / spec.compute_units / tile.n, mixed.most_columns(spec.compute_units) / tile.n
+    loops = part + IDLE_FACTOR * (busiest - part)
     # 2048 multiply-adds of 16-bit operands a clock, more of narrower ones.
     operand_bytes = shape.operand_rows(tile.rows, tile.n) * tile.k * problem.operand_bytes
     matrix = tile.rows * tile.n * shape.sums * tile.k * problem.operand_bytes / 2 / 2048
@@ -235,10 +254,10 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     if tile.turns > 1:
         # An epilogue may take as long as the others' loops; the last one is not hidden.
         turn = max(loop + TURN_OVERHEAD, (loop + computing + 2 * leaving) / tile.turns)
-        return start + rounds * turn + TILE_OVERHEAD + computing + leaving
+        return start + loops * turn + TILE_OVERHEAD + computing + leaving
     if tile.late:
-        return start + rounds * (loop + TILE_OVERHEAD + computing) + leaving
-    return start + rounds * (loop + TILE_OVERHEAD + computing + leaving)
+        return start + loops * (loop + computing) + rounds * TILE_OVERHEAD + leaving
+    return start + loops * (loop + TILE_OVERHEAD + computing + leaving)
 
 
 def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:

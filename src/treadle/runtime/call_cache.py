@@ -62,17 +62,40 @@ class Known:
         self.misses = 0
 
 
+class Expected:
+    """The direct calls to try before a look-up: those of the two forms that were used last."""
+
+    __slots__ = ("last", "older")
+
+    def __init__(self) -> None:
+        self.last: DirectCall = never
+        self.older: DirectCall = never
+
+    def try_older(self, arrays: Sequence[Any], outs: Sequence[Any]) -> tuple[Any, ...] | None:
+        """The call by the older one, which is then the last."""
+        older = self.older
+        results = older(arrays, outs)
+        if results is not None:
+            self.older, self.last = self.last, older
+        return results
+
+    def put(self, direct: DirectCall, instead: DirectCall | None) -> None:
+        """Try this one first from now on. `instead`: the one that it takes the place of."""
+        if self.last is not instead:
+            self.older = self.last
+        self.last = direct
+
+
 class CallCache:
     """Forms by arrays. Arguments and given results count alike: with the latter there are more arrays.
 
-    `fresh` and `given` are the direct calls to try first, without and with given results: those of the last form that was looked up.
+    `fresh` and `given`: what is tried first for calls without and with given results.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._mask = max([WIDEST_BYTES, *(b.align for b in manifest.buffers if b.role in ("input", "output"))]) - 1
         self._inputs, self._outputs = len(manifest.inputs), len(manifest.outputs)
-        self.fresh: DirectCall = never
-        self.given: DirectCall = never
+        self.fresh, self.given = Expected(), Expected()
         self._forms: dict[Key, Known] = {}
         self._lock = threading.Lock()
 
@@ -120,13 +143,12 @@ class CallCache:
         Making a direct call costs as much as several look-ups, and one may take none of the calls that it is made for (`guard_of`). So
         where the one that is there fails, another is made at the first, second, fourth .. time.
         """
-        if known.direct is None or known.direct is (self.fresh if outs is None else self.given):
+        expected = self.fresh if outs is None else self.given
+        before = direct = known.direct
+        if before is None or before is expected.last or before is expected.older:
             known.misses += 1
-            if known.direct is None or not known.misses & (known.misses - 1):
+            if direct is None or not known.misses & (known.misses - 1):
                 # Addresses that are less aligned than kernels like it may have a form of their own, which suits no others.
                 mask = UNALIGNED if any(pointer & self._mask for pointer in pointers) else self._mask
-                known.direct = known.form.direct(arrays, outs, mask)
-        if outs is None:
-            self.fresh = known.direct
-        else:
-            self.given = known.direct
+                direct = known.direct = known.form.direct(arrays, outs, mask)
+        expected.put(direct, before)

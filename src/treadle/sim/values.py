@@ -170,9 +170,15 @@ def _round_to_tf32(array: Array) -> Array:
 
 
 def _contract(op: tile.ContractOp) -> Function:
-    dtype = storage_dtype(tile.tile_type(op.accumulator).element_type)
+    dtype, columns = storage_dtype(tile.tile_type(op.accumulator).element_type), op.defined_columns()
     if not is_float(tile.tile_type(op.accumulator).element_type):
-        return _three(lambda a, b, accumulator: accumulator + matrix_product(a.astype(dtype), b.astype(dtype)))
+
+        def add(a: Array, b: Array, accumulator: Array) -> Array:
+            total = accumulator + matrix_product(a.astype(dtype), b.astype(dtype))
+            total[:, columns:] = np.iinfo(dtype).min
+            return total
+
+        return _three(add)
     compute = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     tf32 = "tf32" in op.instruction.data
 
@@ -182,6 +188,7 @@ def _contract(op: tile.ContractOp) -> Function:
             left, right = _round_to_tf32(left), _round_to_tf32(right)
         total = left @ right
         total += accumulator
+        total[:, columns:] = np.nan
         return total if total.dtype == dtype else total.astype(dtype)
 
     return run

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 from treadle import machine, pipelines
-from treadle.dialects import pipe, sync, tile
-from treadle.ir.dialects import builtin
+from treadle.dialects import dispatch, pipe, sync, tile
+from treadle.ir.dialects import builtin, scf
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
 from treadle.options import CompileOptions
-from treadle.sim.schedule import simulate
+from treadle.plan.mixed_widths import mixed_widths
+from treadle.sim.schedule import Report, simulate
 from treadle.sim.schedule.scheduler import Mode
 from treadle.verify.check import is_right
 
@@ -133,3 +134,70 @@ def test_clusters_share_what_their_tiles_have_in_common(m: int, n: int, k: int, 
         if isinstance(op, sync.ArriveOp) and op.peer_ranks():
             op.properties.pop("peers")
     assert not is_right(kernel), "the other workgroup's consumers hold the slot too"
+
+
+def mixed_kernel(m: int, n: int, k: int, narrow: int, workgroups: int) -> tile.KernelOp:
+    """As `kernel_of`, with late stores and tiles of two widths that fill the rounds of so many workgroups."""
+    options = CompileOptions(tile=(64, 128, 64), warps=(4, 1), groups=2, ring=3, late=True)
+    module = parse_module(MATMUL.format(m=m, n=n, k=k), "test.mlir")
+    passes = pipelines.tile_passes(SPEC, options)
+    at = next(i for i, one in enumerate(passes) if one.name == "convert-dispatch-to-tile")
+    run_passes(module, [*pipelines.tensor_passes(SPEC, options), *passes[:at]])
+    kernel = next(op for op in module.walk() if isinstance(op, dispatch.KernelOp))
+    config = kernel.attributes["config"]
+    mixed = mixed_widths(-(-m // 128), n, 128, 8, workgroups, narrow)
+    assert isinstance(config, builtin.DictionaryAttr)
+    assert mixed is not None
+    more = {
+        "workgroups": builtin.IntegerAttr(workgroups, builtin.i64),
+        "blocks": builtin.DenseArrayBase.from_list(builtin.i64, mixed.numbers()),
+    }
+    kernel.attributes["config"] = builtin.DictionaryAttr({**config.data, **more})
+    run_passes(module, [*passes[at:], *pipelines.unproven_schedule_passes(options)])
+    return next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+
+
+@pytest.mark.parametrize(("m", "n", "k", "narrow", "workgroups"), [(330, 520, 72, 96, 4), (120, 392, 200, 96, 2)])
+def test_tiles_of_two_widths(m: int, n: int, k: int, narrow: int, workgroups: int) -> None:
+    kernel = mixed_kernel(m, n, k, narrow, workgroups)
+    contracts = [op for op in kernel.walk() if isinstance(op, tile.ContractOp)]
+    assert {op.defined_columns() for op in contracts} == {128, narrow}
+    check(kernel, m, n, k)
+
+
+def test_the_place_of_a_late_tile_is_computed_behind_its_loop() -> None:
+    kernel = mixed_kernel(330, 520, 72, 96, 4)
+    for contract in (op for op in kernel.walk() if isinstance(op, tile.ContractOp)):
+        loop = contract.parent_op()
+        if isinstance(loop, scf.ForOp) and isinstance(loop.parent_op(), scf.ForOp):
+            names = [op.name for op in loop.parent.ops] if loop.parent is not None else []
+            assert "arith.divui" not in names[: names.index("scf.for")], "the place waits for nothing and nothing waits for it"
+
+
+def test_columns_that_a_narrow_tile_does_not_need_are_poison() -> None:
+    kernel = mixed_kernel(330, 520, 72, 96, 4)
+    for op in kernel.walk():
+        if isinstance(op, tile.ContractOp) and op.columns is not None:
+            op.properties["columns"] = builtin.IntegerAttr(88, builtin.i64)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(ml_dtypes.bfloat16) for shape in ((330, 72), (520, 72)))
+    report = simulate(kernel, [a, b, np.zeros((330, 520), ml_dtypes.bfloat16)])
+    assert np.isnan(report.outputs[0].astype(np.float32)).any()
+
+
+def test_elements_written_twice_need_a_word_and_equal_values() -> None:
+    def report(*, said: bool, moved: int) -> Report:
+        kernel = mixed_kernel(120, 392, 72, 96, 2)
+        for op in kernel.walk():
+            if isinstance(op, tile.CopyOutOp) and not said:
+                del op.properties["repeats"]
+            # The last box of a narrow tile is columns 32 to 96 of its sums.
+            if isinstance(op, tile.SliceOp) and tile.ints(op.offsets) == (0, 32):
+                op.properties["offsets"] = builtin.DenseArrayBase.from_list(builtin.i64, [0, 32 - moved])
+        rng = np.random.default_rng(0)
+        a, b = (rng.integers(-3, 4, shape).astype(ml_dtypes.bfloat16) for shape in ((120, 72), (392, 72)))
+        return simulate(kernel, [a, b, np.zeros((120, 392), ml_dtypes.bfloat16)])
+
+    assert report(said=True, moved=0).ok
+    assert {race.kind for race in report(said=False, moved=0).races} == {"order"}
+    assert any("different values" in race.where for race in report(said=True, moved=8).races)

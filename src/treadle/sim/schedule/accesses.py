@@ -24,6 +24,7 @@ class Access:
     """One access: complete for those whose clock has reached `time` at `component`.
 
     `issued`: program-order time of its agent. `in_order`: an access of the local pipe, which keeps the order of its own agent's accesses.
+    `repeats`: a write whose values other such writes of its agent may write too, in any order.
     """
 
     op: Operation
@@ -35,12 +36,13 @@ class Access:
     is_write: bool
     is_async: bool = False
     in_order: bool = False
+    repeats: bool = False
 
     def happened_before(self, clock: Clock, later: "Access") -> bool:
         """Whether it was complete before `later` started, whose agent had this clock."""
         if clock.get(self.component, 0) >= self.time:
             return True
-        return self.in_order and later.in_order and self.agent == later.agent
+        return self.agent == later.agent and ((self.in_order and later.in_order) or (self.repeats and later.repeats))
 
     def is_fenced(self, clock: Clock) -> bool:
         """Whether a fence of its agent followed it and is known to `clock`."""

@@ -9,6 +9,7 @@ from treadle.sim.schedule.agents import Agent, Workgroup
 from treadle.sim.schedule.barriers import Mbarrier
 from treadle.sim.schedule.code import Slots, Step
 from treadle.sim.schedule.global_memory import GlobalView, window_of
+from treadle.sim.schedule.report import Party
 from treadle.sim.schedule.shared import Buffer, PerMask, Region, whole_region
 
 BULK_STORE = "bulk_store"
@@ -132,9 +133,15 @@ def copy_out_step(op: tile.CopyOutOp, slots: Slots) -> Step:
         unfenced = agent.enter_shared(buffer, region, read)
         if view.watched is not None:
             write = agent.access(op, write=True, queue=queue, is_async=True)
+            write.repeats = op.repeats is not None
             agent.enter(view.watched.shadow, view.places(window, offsets, None), write, lambda: f"global array {view.name}")
-        agent.issue(
-            op, queue, lambda: agent.read_shared(op, buffer, region, unfenced), lambda value: window.write(view.view, offsets, value)
-        )
+
+        def land(value: Array) -> None:
+            if op.repeats is not None and not view.agrees(window, offsets, value):
+                party = Party(op, agent.name, "write")
+                agent.world.accesses.findings.race("order", party, party, f"global array {view.name}, written twice with different values")
+            window.write(view.view, offsets, value)
+
+        agent.issue(op, queue, lambda: agent.read_shared(op, buffer, region, unfenced), land)
 
     return Step(op, act=run)

@@ -19,6 +19,13 @@ class GlobalArray:
         self.data = data
         self.shadow = Shadow(data.size)
         self.indices = np.arange(data.size, dtype=np.int64)
+        self._repeated = np.zeros(data.size, dtype=bool)
+
+    def agrees(self, places: Array, values: Array) -> bool:
+        """Whether elements that a write with repetitions has written, and another one writes, keep their values."""
+        again = self._repeated[places]
+        self._repeated[places] = True
+        return self.data.reshape(-1)[places[again]].tobytes() == values[again].tobytes()
 
 
 class GlobalView:
@@ -28,6 +35,13 @@ class GlobalView:
 
     def __init__(self, view: View, watched: GlobalArray | None, indices: View | None, name: str) -> None:
         self.view, self.watched, self._indices, self.name = view, watched, indices, name
+
+    def agrees(self, window: Window, offsets: Sequence[int], value: Array) -> bool:
+        """Whether a tile with repetitions has the values that others wrote where they overlap."""
+        if self.watched is None or self._indices is None:
+            return True
+        inside = window.read(self._indices, offsets, -1).reshape(-1)
+        return self.watched.agrees(inside[inside >= 0], value.reshape(-1)[inside >= 0])
 
     def places(self, window: Window, offsets: Sequence[int], mask: Array | None) -> Array:
         """Indices into the allocation of a tile's elements (those in `mask`) that lie inside the view."""

@@ -114,6 +114,16 @@ def accumulator_tiles(layout: TileLayout, row: MatrixInstruction) -> list[Tile]:
     return tiles
 
 
+def within_columns(tiles: Sequence[Tile], columns: int) -> list[Tile]:
+    """The parts of instructions that compute the first `columns` columns. Sums of 8 columns follow one another in the registers."""
+    found: list[Tile] = []
+    for part in tiles:
+        width = min(part.width, columns - part.n)
+        if width > 0:
+            found.append(Tile(part.m, part.n, width, part.registers[: len(part.registers) * width // part.width]))
+    return found
+
+
 def _whole(width: int, step: int) -> int:
     """The widest instruction within `width`; for integers (step 32 in the row) 8, 16, 24 and multiples of 16 exist, kept to the step."""
     return width // step * step if width >= step else 0
@@ -241,7 +251,9 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
     layout = ctx.layout(op.accumulator)
     left, right = _operand(ctx, op, "a", row), _operand(ctx, op, "b", row)
     groups = layout.warp[2:]
-    tiles = accumulator_tiles(layout, row)
+    tiles = within_columns(accumulator_tiles(layout, row), op.defined_columns())
+    if any(tile.width % row.n_step for tile in tiles):
+        raise InternalError(f"{row.name} on {op.defined_columns()} columns")
     k_extent = op.operand_shape(op.a)[1]
     if k_extent % row.k:
         raise InternalError(f"{row.name} over k = {k_extent}")

@@ -16,6 +16,7 @@ from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import give_location
 from treadle.ir.passes import Context, Pass, register_pass
+from treadle.plan.mixed_widths import MixedWidths
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import ContractionPlan, build_contraction
 from treadle.transforms.kernel.tiling.elementwise import build_elementwise
@@ -91,6 +92,7 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
             "stages" in config.data,
             "promoted" in config.data,
             0 if "stages" in config.data else _number(config, "workgroups") if "workgroups" in config.data else 0,
+            MixedWidths.of(array_ints(config.data["blocks"])) if "blocks" in config.data else None,
         )
         grid = build_contraction(builder, kind, plan)
     else:

@@ -10,12 +10,14 @@ from treadle.analysis.divisibility import EVERYTHING, divisor
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
 from treadle.errors import InternalError
+from treadle.ir.builtin import array_ints
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import set_location
 from treadle.ir.passes import Context, Pass
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.access import AccessFacts, DimFacts
+from treadle.plan.mixed_widths import MixedWidths
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,12 @@ def config_int(kernel: tile.KernelOp, name: str, default: int | None = None) -> 
     if default is None:
         raise InternalError(f"kernel {kernel.sym_name.data} has no '{name}' in its config")
     return default
+
+
+def mixed_widths_of(kernel: tile.KernelOp) -> MixedWidths | None:
+    """Where the kernel's tiles of two widths lie; None where all have one."""
+    blocks = kernel.config.data.get("blocks") if kernel.config is not None else None
+    return None if blocks is None else MixedWidths.of(array_ints(blocks))
 
 
 def num_warps(kernel: tile.KernelOp) -> int:

@@ -20,7 +20,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, TargetSpec
 from treadle.plan.expr import Expr, constant
-from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, may_cluster, role_tile
+from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, may_cluster, mixed_tiles, role_tile
 from treadle.plan.tile_config import (
     AxisShape,
     ContractionShape,
@@ -266,6 +266,10 @@ def _contraction_config(
             several = sum(axis.role == "n" for axis in nest.axes) > 1
             tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1, options.raster or (8 if several else chosen.raster))
             roles = replace(chosen, late=options.late or chosen.late, cluster=max(options.cluster, chosen.cluster))
+    mixed = None
+    if roles.narrow and roles.slots and options.persistent != "never":
+        wanted = replace(roles, m=tile.m, n=tile.n)
+        mixed = mixed_tiles(wanted, shape, spec.instruction(types.instruction).n_step, spec)
     config: dict[str, Attribute] = {
         "kind": builtin.StringAttr("contraction"),
         "instruction": builtin.StringAttr(types.instruction),
@@ -286,11 +290,15 @@ def _contraction_config(
         **({"pending": _int(roles.pending)} if roles.slots and roles.pending else {}),
         **({"late": _int(1)} if roles.slots and roles.late else {}),
         **({"cluster": _int(roles.cluster)} if roles.slots and may_cluster(roles, tile.group, shape) else {}),
+        **({"blocks": builtin.DenseArrayBase.from_list(builtin.i64, mixed.numbers())} if mixed is not None else {}),
         **({"promoted": _int(1)} if promoted else {}),
         **_workgroups(options.persistent, tile, shape, spec, has_roles=roles.slots > 0),
     }
     extents = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
     what_roles = _roles_text(roles) if roles.slots else f"; no roles: {why}" if why else ""
+    if mixed is not None:
+        count = mixed.tiles - mixed.first_narrow
+        what_roles += f"; {count} of {mixed.tiles} tiles have {mixed.narrow} columns, which fills the last round"
     sums = f"{types.accumulator}, promoted every {tile.k} along k" if promoted else types.accumulator
     what = f"{shape.sums} contractions" if shape.sums > 1 else "contraction"
     return config, (
@@ -323,8 +331,8 @@ class SetTileConfigPass(Pass):
     """`target` names the machine; `tile_m` and so on override the choice for contractions (0: choose).
 
     `groups`: groups of warps in a workgroup, each with a tile of its own; `ring`: slots between copying and computing roles (0: no
-    roles); `turns`, `pending`, `late`, `cluster`: see `RoleTile`. `roles`: form roles wherever the rules allow. `raster`: rows of tiles
-    walked together.
+    roles); `turns`, `pending`, `late`, `cluster`, `narrow`: see `RoleTile`. `roles`: form roles wherever the rules allow. `raster`: rows
+    of tiles walked together.
     `persistent`: whether workgroups take tiles in turn ("always", "never"; "auto": those with roles do).
     """
 
@@ -346,11 +354,13 @@ class SetTileConfigPass(Pass):
     persistent: str = "auto"
     late: bool = False
     cluster: int = 1
+    narrow: int = 0
 
     def asked_roles(self) -> RoleTile:
         """The roles that the options ask for where they name a tile; no slots: none."""
         extents = (self.tile_m, self.tile_n, self.tile_k)
-        return RoleTile(*extents, 0, self.groups, self.ring, self.turns, self.pending, late=self.late, cluster=self.cluster)
+        how = (self.groups, self.ring, self.turns, self.pending)
+        return RoleTile(*extents, 0, *how, late=self.late, cluster=self.cluster, narrow=self.narrow)
 
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         spec = machine.target_spec(self.target)

@@ -10,6 +10,7 @@ Leaves alone: kernels without roles; stores whose view breaks a rule of bulk cop
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 from treadle import remarks
@@ -23,19 +24,52 @@ from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout, swizzled
 from treadle.layout.slicing import slice_layout
 from treadle.machine import TargetSpec
+from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_tiles import box_buffers, box_widths
 from treadle.plan.staging import bulk_refusal
-from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, config_int, erase_if_unused, insert_before, is_tile
+from treadle.transforms.kernel.kernel_ir import (
+    KernelPass,
+    access_facts,
+    config_int,
+    erase_if_unused,
+    insert_before,
+    is_tile,
+    mixed_widths_of,
+)
 
 NAME = "store-in-bulk"
 
 
 class Boxes:
-    """Boxes of tiles, computed box by box: elementwise arithmetic of a whole tile would hold all its registers at once."""
+    """Boxes of tiles, computed box by box: elementwise arithmetic of a whole tile would hold all its registers at once.
 
-    def __init__(self, store: tile.StoreOp) -> None:
+    `mixed`: the tiles' two widths. Boxes that reach beyond a narrow tile's columns are moved back to end with them there.
+    """
+
+    def __init__(self, store: tile.StoreOp, mixed: MixedWidths | None) -> None:
         self.store = store
+        self.mixed = mixed
         self.made: dict[tuple[SSAValue, int], SSAValue] = {}
+
+    @cached_property
+    def is_narrow(self) -> SSAValue:
+        """Whether the tile is one of the narrow ones."""
+        first = 0 if self.mixed is None else self.mixed.first_narrow
+        place = self._insert(tile.ProgramIdOp(0))
+        bound = self._insert(arith.ConstantOp(builtin.IntegerAttr(first, builtin.IndexType())))
+        return self._insert(arith.CmpiOp(place, bound, "uge"))
+
+    def moved(self, at: int, width: int) -> int:
+        """Where a box begins in a narrow tile."""
+        return at if self.mixed is None else min(at, self.mixed.narrow - width)
+
+    def shift(self, at: int, width: int) -> SSAValue:
+        """The column of the tile at which a box begins."""
+        wide = self._insert(arith.ConstantOp(builtin.IntegerAttr(at, builtin.IndexType())))
+        if self.moved(at, width) == at:
+            return wide
+        narrow = self._insert(arith.ConstantOp(builtin.IntegerAttr(self.moved(at, width), builtin.IndexType())))
+        return self._insert(arith.SelectOp(self.is_narrow, narrow, wide))
 
     def of(self, value: SSAValue, at: int, width: int) -> SSAValue:
         """Columns `at` to `at + width` of a tile; a tile of one column stands for all of them."""
@@ -57,8 +91,7 @@ class Boxes:
             return self._insert(arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(typed, [cast(int, number)])))
         if isinstance(op, tile.LoadOp):
             offsets, along = list(op.offsets), tile.ints(op.dims)[1]
-            shift = self._insert(arith.ConstantOp(builtin.IntegerAttr(at, builtin.IndexType())))
-            offsets[along] = self._insert(arith.AddiOp(offsets[along], shift))
+            offsets[along] = self._insert(arith.AddiOp(offsets[along], self.shift(at, width)))
             return self._insert(tile.LoadOp(op.view, offsets, tile.ints(op.dims), part, vector=op.vector.value.data, other=op.other))
         if isinstance(op, tile.BroadcastOp):
             return self._insert(tile.BroadcastOp(self.of(op.source, at, width), part))
@@ -68,7 +101,11 @@ class Boxes:
                 operands=operands, result_types=[part], properties=dict(op.properties), attributes=dict(op.attributes), location=op.location
             )
             return self._insert(new)
-        return self._insert(tile.SliceOp(value, (0, at), (rows, width)))
+        wide = self._insert(tile.SliceOp(value, (0, at), (rows, width)))
+        if self.moved(at, width) == at:
+            return wide
+        narrow = self._insert(tile.SliceOp(value, (0, self.moved(at, width)), (rows, width)))
+        return self._insert(arith.SelectOp(self.is_narrow, narrow, wide))
 
     def _insert(self, op: Operation) -> SSAValue:
         insert_before(self.store, op)
@@ -162,9 +199,9 @@ def make_rings(by_store: Mapping[tile.StoreOp, Sequence[BoxType]]) -> dict[BoxTy
     return rings
 
 
-def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxType, Ring]) -> None:
+def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxType, Ring], mixed: MixedWidths | None) -> None:
     value, old = stored_value(store)
-    boxes = Boxes(store)
+    boxes = Boxes(store, mixed)
     inner = tile.ints(store.dims)[-1]
     at = 0
     for kind in kinds:
@@ -172,17 +209,15 @@ def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxTy
         part = boxes.of(value, at, width)
         place = arith.ConstantOp(builtin.IntegerAttr(ring.next_slot(), builtin.IndexType()))
         slot = pipe.SlotOp(ring.alloc.result, [place.result], ring.box)
-        shift = arith.ConstantOp(builtin.IntegerAttr(at, builtin.IndexType()))
-        offset = arith.AddiOp(store.offsets[inner], shift.result)
+        offset = arith.AddiOp(store.offsets[inner], boxes.shift(at, width))
         offsets = [offset.result if d == inner else o for d, o in enumerate(store.offsets)]
         insert_before(
             store,
             place,
             slot,
             tile.LocalStoreOp(part, slot.result, (0, 0)),
-            shift,
             offset,
-            tile.CopyOutOp(slot.result, store.view, offsets, tile.ints(store.dims), path="bulk_tensor"),
+            tile.CopyOutOp(slot.result, store.view, offsets, tile.ints(store.dims), path="bulk_tensor", repeats=mixed is not None),
         )
         at += width
     store.detach()
@@ -218,4 +253,4 @@ class StoreInBulkPass(KernelPass):
             remarks.emit("decision" if reason is None else "refusal", NAME, kernel.sym_name.data, text, location_of(store))
         rings = make_rings(by_store)
         for store, kinds in by_store.items():
-            _rewrite(store, kinds, rings)
+            _rewrite(store, kinds, rings, mixed_widths_of(kernel))

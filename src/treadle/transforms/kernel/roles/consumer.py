@@ -10,6 +10,8 @@ from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.transforms.kernel.roles.frame import Consumer, RoleFrame, clone
 from treadle.transforms.kernel.roles.late_stores import Box, LateStores
+from treadle.transforms.kernel.roles.parts import loop_first
+from treadle.transforms.kernel.roles.widths import TileWidth, decided, limit_columns
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 MATRIX_QUEUE = "wgmma"
@@ -19,12 +21,16 @@ Place = tuple[SSAValue, SSAValue]
 
 @dataclass(slots=True)
 class TileLoop:
-    """One tile of one consumer while it is written. `mapping`: this consumer's value for each of the tile's program."""
+    """One tile of one consumer while it is written.
+
+    `mapping`: this consumer's value for each of the tile's program. `columns`: how many of its columns are needed, 0 for all.
+    """
 
     frame: RoleFrame
     me: Consumer
     place: SSAValue
     mapping: dict[SSAValue, SSAValue]
+    columns: int = 0
 
     def bounds(self) -> list[SSAValue]:
         """Lower bound, upper bound and step of the loop."""
@@ -56,6 +62,8 @@ class TileLoop:
             if isinstance(op, tile.CopyOp | scf.YieldOp):
                 continue
             clone(op, inner, index, self.me.group, self.place)
+            if self.columns and isinstance(op, tile.ContractOp):
+                limit_columns(inner[op.result], self.columns)
             if op is frame.parts.contracts[-1]:
                 index.builder.insert(sync.CommitOp(MATRIX_QUEUE))
                 under()
@@ -113,15 +121,21 @@ def consume_late(
     at: Place,
     late: LateStores,
     before: Sequence[SSAValue],
+    width: TileWidth,
 ) -> tuple[Place, list[SSAValue]]:
-    """As `consume`, storing the boxes of the tile `before` under the first steps. Returns the ring's place and this tile's boxes."""
-    tile_loop = TileLoop(frame, me, place, {**known, **me.scratch})
-    left_out = late.late()
-    for op in frame.parts.body:
+    """As `consume`, storing the boxes of the tile `before` under the first steps. Returns the ring's place and this tile's boxes.
+
+    What the loop does not need comes after it: the matrix instructions do not wait for the place of their sums.
+    """
+    tile_loop = TileLoop(frame, me, place, {**known, **me.scratch}, width.columns)
+    chosen = decided(frame.parts.body, frame.mixed, width)
+    for op in loop_first(frame.parts):
         if op is frame.parts.loop:
             theirs = {**known, **me.scratch, **dict(zip(late.values(), before, strict=True))}
             at = _with_late_stores(tile_loop, index, at, late, theirs)
-        elif op not in left_out:
+        elif op in chosen:
+            tile_loop.mapping[op.results[0]] = tile_loop.mapping.get(chosen[op], chosen[op])
+        elif op not in late.late():
             clone(op, tile_loop.mapping, index, me.group, place)
     return at, [tile_loop.mapping.get(v, v) for v in late.values()]
 

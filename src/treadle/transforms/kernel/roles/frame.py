@@ -7,6 +7,7 @@ from treadle.dialects import pipe, sync, tile
 from treadle.ir.builtin import IndexType, i1, i32
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith
+from treadle.plan.mixed_widths import MixedWidths
 from treadle.transforms.kernel.roles.parts import Parts
 from treadle.transforms.kernel.roles.ring import Ring
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
@@ -48,7 +49,7 @@ class RoleFrame:
     `scratch`: by turn, the allocation of each other shared buffer, one slot a group; `warps`: of one group, of `lanes` threads;
     `symbols`: the kernel's index arguments. `turn_barriers`: barrier t completes a phase when the groups of turn t may begin a loop; None
     with a single turn.
-    `shared`: copies of which each workgroup of a cluster makes its part, for all of them.
+    `shared`: copies of which each workgroup of a cluster makes its part, for all of them. `mixed`: where tiles of two widths lie.
     """
 
     choices: RoleChoices
@@ -63,6 +64,7 @@ class RoleFrame:
     symbols: Mapping[str, SSAValue]
     turn_barriers: SSAValue | None
     shared: frozenset[tile.CopyOp] = frozenset()
+    mixed: MixedWidths | None = None
 
     def consumer(self, index: IndexBuilder, turn: int) -> Consumer:
         """The computing role of a turn, at the head of its region."""

@@ -75,6 +75,27 @@ def parts_of(kernel: tile.KernelOp) -> Parts:
     return Parts(tuple(fixed), tuple(body), loop, copies, contracts, buffers, tuple(op for op in allocs if op.result not in filled))
 
 
+def loop_first(parts: Parts) -> list[Operation]:
+    """The body with the arithmetic on scalars that its loop does not need behind the loop."""
+    at = parts.body.index(parts.loop)
+    copies = set(parts.copies)
+    needed: set[Operation] = set()
+    pending = [v for op in parts.loop.walk() if op not in copies for v in op.operands]
+    while pending:
+        op = pending.pop().owner
+        if isinstance(op, Operation) and op not in needed:
+            needed.add(op)
+            pending += op.operands
+    before = parts.body[:at]
+    later = [op for op in before if op not in needed and (is_scalar_math(op) or isinstance(op, tile.ProgramIdOp | pipe.GroupIdOp))]
+    return [*(op for op in before if op not in later), *parts.body[at : at + 1], *later, *parts.body[at + 1 :]]
+
+
+def is_scalar_math(op: Operation) -> bool:
+    """Whether an operation computes scalars alone, and nothing else."""
+    return op.name.startswith("arith.") and not any(is_tile(v) for v in (*op.operands, *op.results))
+
+
 def _is_fixed(op: Operation) -> bool:
     """Whether an operation may stay in front of the roles: scalars and views (a register tile belongs to one group)."""
     return isinstance(op, tile.ViewOp) or (op.name.startswith("arith.") and not any(is_tile(r) for r in op.results))

@@ -8,7 +8,7 @@ from treadle.ir.core import Block, Region, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.machine import TargetSpec
 from treadle.plan.expr import Expr, as_expr, constant, minimum
-from treadle.transforms.kernel.kernel_ir import erase_if_unused
+from treadle.transforms.kernel.kernel_ir import erase_if_unused, mixed_widths_of
 from treadle.transforms.kernel.roles.consumer import Place, consume, consume_late, flipped, static_steps
 from treadle.transforms.kernel.roles.frame import RoleChoices, RoleFrame, step_count
 from treadle.transforms.kernel.roles.late_stores import LateStores, late_stores
@@ -16,6 +16,7 @@ from treadle.transforms.kernel.roles.local_order import BULK_STORES, order_local
 from treadle.transforms.kernel.roles.parts import Parts, depends_on_group, parts_of, shared_by_rows
 from treadle.transforms.kernel.roles.producer import produce
 from treadle.transforms.kernel.roles.ring import Ring, fitting_stages
+from treadle.transforms.kernel.roles.widths import tile_widths
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 PRODUCER_WARPS = 4
@@ -68,7 +69,19 @@ def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, choices: RoleC
     warps = kernel.num_warps.value.data
     shared = shared_by_rows(parts) if choices.cluster > 1 else frozenset[tile.CopyOp]()
     return RoleFrame(
-        choices, parts, Ring(fitting, full, empty), groups, warps, spec.subgroup_size, own, slots, tuple(scratch), symbols, turns, shared
+        choices,
+        parts,
+        Ring(fitting, full, empty),
+        groups,
+        warps,
+        spec.subgroup_size,
+        own,
+        slots,
+        tuple(scratch),
+        symbols,
+        turns,
+        shared,
+        mixed_widths_of(kernel),
     )
 
 
@@ -158,19 +171,28 @@ def _bounds(frame: RoleFrame, known: dict[SSAValue, SSAValue]) -> list[SSAValue]
 
 
 def _late_consumer(frame: RoleFrame, tiles: Expr, late: LateStores) -> Region:
-    """A consumer whose tiles leave under the next one's first steps; the last one's boxes leave at the end."""
+    """A consumer whose tiles leave under the next one's first steps; the last one's boxes leave at the end.
+
+    Where tiles have two widths, those of each are a loop of their own.
+    """
     block = Block()
     index, known = _start_of_role(frame, block)
     me = frame.consumer(index, 0)
-    start = [*_ring_start(index), *late.start(index)]
-    body = Block(arg_types=[IndexType(), *(v.type for v in start)])
-    place, slot, phase, *before = body.args
-    at, boxes = consume_late(frame, builder_at_end(body, frame.symbols), known, me, place, (slot, phase), late, before)
-    body.add_op(scf.YieldOp(*at, *boxes))
-    first = index.insert(tile.ProgramIdOp(0))
-    loop = scf.ForOp(first, index.expression(tiles), index.constant(frame.choices.workgroups), start, body)
-    index.builder.insert(loop)
-    left = {**known, **me.scratch, **dict(zip(late.values(), loop.results[2:], strict=True))}
+    carried = [*_ring_start(index), *late.start(index)]
+    first, workgroups = index.insert(tile.ProgramIdOp(0)), frame.choices.workgroups
+    for width, end in tile_widths(frame.mixed, tiles):
+        body = Block(arg_types=[IndexType(), *(v.type for v in carried)])
+        place, slot, phase, *before = body.args
+        at, boxes = consume_late(frame, builder_at_end(body, frame.symbols), known, me, place, (slot, phase), late, before, width)
+        body.add_op(scf.YieldOp(*at, *boxes))
+        loop = scf.ForOp(first, index.expression(end), index.constant(workgroups), carried, body)
+        index.builder.insert(loop)
+        carried = list(loop.results)
+        # The first of this workgroup's tiles that is not below the loop's end.
+        reached = index.insert(arith.MaxSIOp(index.add(index.expression(end), index.constant(workgroups - 1)), first))
+        rounds = index.divide(index.subtract(reached, first), index.constant(workgroups))
+        first = index.add(first, index.multiply(rounds, workgroups))
+    left = {**known, **me.scratch, **dict(zip(late.values(), carried[2:], strict=True))}
     for box in late.boxes:
         late.emit(index, box, left)
     return _end_of_consumer(frame, 0, block, block)

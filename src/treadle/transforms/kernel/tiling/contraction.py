@@ -13,12 +13,14 @@ from treadle.ir.builtin import attr_number, element_of, is_integer, number_attr
 from treadle.ir.core import AffineMap, Attribute, Block, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan.expr import Expr, ceil_div, constant, minimum, product
+from treadle.plan.mixed_widths import MixedWidths
 from treadle.transforms.kernel.tiling.accumulation import accumulate, scale_of
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.index_math import delinearize, grouped_raster
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.reduction import mask_tail
 from treadle.transforms.kernel.tiling.scalars import Constant, Tile, Value, convert, dense, stored_type
+from treadle.transforms.kernel.tiling.tile_blocks import mixed_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class ContractionPlan:
 
     `groups`: how many groups of warps share a workgroup, each with its own tile; their tiles are neighbours along m. `roles`: copies and
     arithmetic will go to different warps. `promoted`: see `accumulate`. `workgroups`: how many take all tiles in turn, 0 for one a tile.
+    `mixed`: where tiles of two widths lie; those of the narrower one compute, and store again, columns of their neighbours.
     """
 
     axes: tuple[int, int, int]
@@ -40,34 +43,41 @@ class ContractionPlan:
     roles: bool = False
     promoted: bool = False
     workgroups: int = 0
+    mixed: MixedWidths | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TileCounts:
-    """The tiles of a kernel: how many along m and n, and along each of the other parallel axes `others`."""
+    """The tiles of a kernel: how many along m and n, and along each of the other parallel axes `others`; or `mixed`, of two widths."""
 
     m: Expr
     n: Expr
     others: tuple[int, ...]
     along_others: tuple[Expr, ...]
+    mixed: MixedWidths | None
 
     @property
     def total(self) -> Expr:
         """All of them."""
-        return product([*self.along_others, self.m, self.n])
+        return product([*self.along_others, self.m, self.n]) if self.mixed is None else constant(self.mixed.tiles)
 
 
 def _tile_counts(kernel: KernelBuilder, plan: ContractionPlan) -> TileCounts:
     (m_axis, n_axis, _), (tile_m, tile_n, _) = plan.axes, plan.extents
     others = tuple(i for i, axis in enumerate(kernel.nest.axes) if not axis.is_reduction and i not in (m_axis, n_axis))
     count_m, count_n = ceil_div(kernel.axis_size(m_axis), tile_m * plan.groups), ceil_div(kernel.axis_size(n_axis), tile_n)
-    return TileCounts(count_m, count_n, others, tuple(kernel.axis_size(a) for a in others))
+    return TileCounts(count_m, count_n, others, tuple(kernel.axis_size(a) for a in others), plan.mixed)
 
 
 def _place(kernel: KernelBuilder, plan: ContractionPlan, counts: TileCounts, number: SSAValue) -> None:
     """Set the offsets of all parallel axes for the tile of that number."""
     index = kernel.index
     (m_axis, n_axis, _), (tile_m, tile_n, _) = plan.axes, plan.extents
+    if plan.mixed is not None:
+        row, kernel.offset[n_axis] = mixed_place(index, number, plan.mixed, plan.group)
+        kernel.offset[m_axis] = index.multiply(row, tile_m * plan.groups)
+        _own_rows(kernel, plan)
+        return
     m_tiles, n_tiles = index.expression(counts.m), index.expression(counts.n)
     sizes = {axis: index.expression(count) for axis, count in zip(counts.others, counts.along_others, strict=True)}
     # Columns that take several axes are one plane with the rows, for reuse in the cache.
@@ -82,6 +92,12 @@ def _place(kernel: KernelBuilder, plan: ContractionPlan, counts: TileCounts, num
     for axis, extent, place in ((m_axis, tile_m * plan.groups, m_place), (n_axis, tile_n, n_place)):
         if axis != UNIT:
             kernel.offset[axis] = index.multiply(place, extent)
+    _own_rows(kernel, plan)
+
+
+def _own_rows(kernel: KernelBuilder, plan: ContractionPlan) -> None:
+    """Move on from the rows of the workgroup's tile to those of this group."""
+    m_axis, index = plan.axes[0], kernel.index
     if plan.groups > 1 and m_axis != UNIT:
         own = index.multiply(index.insert(pipe.GroupIdOp()), plan.extents[0])
         kernel.offset[m_axis] = index.add(kernel.offset[m_axis], own)

@@ -1,0 +1,121 @@
+"""Tiles of two widths in one kernel, so that workgroups that take tiles in turn all end at about the same time.
+
+With one width, the last round leaves workgroups idle: 512 tiles of 128 x 256 on 132 workgroups take four rounds though 3.88 would do. Some
+rows of tiles cut their columns into a few more, narrower tiles instead, until the rounds are full.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import lcm
+
+MOST_NARROWER = 32
+"""How much narrower than the wide tiles the others may be: matrix instructions of few columns waste operand traffic."""
+WIDTH_STEP = 16
+"""Widths that are no multiple of this take matrix instructions as long as the next multiple does (measured on an H200: 248 and 232)."""
+MOST_MORE = 4
+"""How many tiles more than others a row of tiles may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileBlock:
+    """`rows` x `count` tiles of `width` columns, the first at row of tiles `row` and at column `column`."""
+
+    row: int
+    rows: int
+    column: int
+    count: int
+    width: int
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles."""
+        return self.rows * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class MixedWidths:
+    """Blocks that cover a result, numbered one after another: those of the widest tiles first."""
+
+    blocks: tuple[TileBlock, ...]
+
+    @property
+    def wide(self) -> int:
+        """Columns of the tiles that are numbered first."""
+        return self.blocks[0].width
+
+    @property
+    def narrow(self) -> int:
+        """Columns of the others."""
+        return self.blocks[-1].width
+
+    @property
+    def first_narrow(self) -> int:
+        """How many wide tiles there are, which is the number of the first narrow one."""
+        return sum(block.tiles for block in self.blocks if block.width == self.wide)
+
+    @property
+    def tiles(self) -> int:
+        """All tiles."""
+        return sum(block.tiles for block in self.blocks)
+
+    @property
+    def columns(self) -> int:
+        """Columns of all tiles together."""
+        return sum(block.tiles * block.width for block in self.blocks)
+
+    def most_columns(self, workgroups: int) -> int:
+        """Columns that the first of `workgroups` computes where each takes every `workgroups`-th tile: no other has more."""
+        wide = -(-self.first_narrow // workgroups)
+        return wide * self.wide + (-(-self.tiles // workgroups) - wide) * self.narrow
+
+    def numbers(self) -> list[int]:
+        """The blocks as one list, five numbers each."""
+        return [number for b in self.blocks for number in (b.row, b.rows, b.column, b.count, b.width)]
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> "MixedWidths":
+        """The inverse of `numbers`."""
+        return cls(tuple(TileBlock(*numbers[at : at + 5]) for at in range(0, len(numbers), 5)))
+
+
+def _blocks(columns: int, groups: Sequence[tuple[int, int]], wide: int, narrow: int) -> MixedWidths | None:
+    """Blocks for `groups` of rows of tiles: how many rows, and into how many tiles each of them is cut."""
+    first: list[TileBlock] = []
+    second: list[TileBlock] = []
+    row = 0
+    for rows, count in groups:
+        of_wide = max(0, -(-(columns - narrow * count) // (wide - narrow)))
+        if of_wide > count or (count - 1) * narrow >= columns:
+            return None
+        if of_wide:
+            first.append(TileBlock(row, rows, 0, of_wide, wide))
+        if count > of_wide:
+            second.append(TileBlock(row, rows, of_wide * wide, count - of_wide, narrow))
+        row += rows
+    return MixedWidths((*first, *second)) if first and second else None
+
+
+def _candidates(rows: int, columns: int, wide: int, narrower: Sequence[int], workgroups: int) -> Iterator[MixedWidths]:
+    fewest = -(-columns // wide)
+    spare = -(-rows * fewest // workgroups) * workgroups - rows * fewest
+    more, left = divmod(spare, rows)
+    for narrow in narrower:
+        # All rows have `more` tiles beyond the fewest; what is left goes to some rows, `most` to each.
+        for most in range(1, MOST_MORE + 1):
+            some = left // most
+            groups = [(count, tiles) for count, tiles in ((rows - some, fewest + more), (some, fewest + more + most)) if count]
+            found = _blocks(columns, groups, wide, narrow)
+            if found is not None:
+                yield found
+
+
+def mixed_widths(rows: int, columns: int, wide: int, step: int, workgroups: int, narrow: int = 0) -> MixedWidths | None:
+    """Two widths for `rows` rows of tiles over `columns` columns that let the busiest of `workgroups` compute fewer columns than tiles of
+    `wide` columns alone; None where there are none. `step`: what the narrower width must be a multiple of. `narrow`: it, 0 for any.
+    """
+    rounds = -(-rows * -(-columns // wide) // workgroups)
+    step = lcm(step, WIDTH_STEP)
+    narrower = [narrow] if narrow else range((wide - 1) // step * step, wide - MOST_NARROWER - 1, -step)
+    found = _candidates(rows, columns, wide, narrower, workgroups)
+    best = min(found, key=lambda mixed: (mixed.most_columns(workgroups), mixed.columns), default=None)
+    return best if best is not None and best.most_columns(workgroups) < rounds * wide else None
