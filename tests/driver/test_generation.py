@@ -1,8 +1,10 @@
 """Cost and order of a compilation, without clocks: what is verified how often, what runs beside what, and what is awaited."""
 
 import gc
+import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -11,9 +13,11 @@ import pytest
 
 import treadle
 from treadle import pipelines
+from treadle.codegen import toolchain
 from treadle.dialects.tile import KernelOp
+from treadle.driver import generation
 from treadle.driver.generation import compile_proven, emit_proven
-from treadle.driver.lowering import lower
+from treadle.driver.lowering import Stage, lower
 from treadle.driver.sources import Source
 from treadle.errors import InternalError
 from treadle.ir import passes
@@ -70,9 +74,61 @@ def test_the_proof_runs_while_the_tools_do() -> None:
     def prove() -> None:
         assert tools.started.wait(SECONDS)
         assert not tools.finished
+        provers.append(threading.current_thread())
         tools.ready.set()  # the tools end after the proof has begun, or never
 
+    provers: list[threading.Thread] = []
     assert compiled(tools, ["a", "b", "c"], prove) == ["a", "b", "c"]
+    assert provers == [threading.current_thread()]  # remarks and errors of a proof are its caller's
+
+
+class Impatient(Tools):
+    """A backend whose second kernel is emitted once the first one's tools have begun, and whose first is done once the second's have."""
+
+    def emit(self, kernel: Any) -> Any:
+        assert kernel == "a" or self.started.wait(SECONDS)
+        return kernel
+
+    def assemble(self, emitted: Any) -> Any:
+        (self.ready if emitted == "b" else self.started).set()
+        assert self.ready.wait(SECONDS)
+        return emitted
+
+
+def test_tools_run_beside_emission_and_one_another() -> None:
+    assert compiled(Impatient(), ["a", "b"], lambda: None) == ["a", "b"]
+
+
+@dataclass
+class Endless(Tools):
+    """A backend whose tools never end by themselves."""
+
+    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    ended: list[Any] = field(default_factory=list[Any])
+
+    def assemble(self, emitted: Any) -> Any:
+        self.begun.release()
+        try:
+            toolchain.run_tool([sys.executable, "-c", f"import time; time.sleep({SECONDS})"])
+        except CancelledError:
+            self.ended.append(emitted)
+            raise
+
+
+def test_a_fault_ends_the_tools() -> None:
+    """Those that run are stopped, and have stopped when the fault is told; those that wait for a thread never start."""
+    tools, threads = Endless(), generation._THREADS  # pyright: ignore[reportPrivateUsage]
+    kernels = [f"k{i}" for i in range(3 * threads)]
+
+    def prove() -> None:
+        for _ in range(threads):
+            assert tools.begun.acquire(timeout=SECONDS)
+        raise Fault
+
+    with pytest.raises(Fault):
+        compiled(tools, kernels, prove)
+    assert sorted(tools.ended) == sorted(kernels[:threads])
+    assert not tools.begun.acquire(blocking=False)
 
 
 def test_nothing_leaves_without_proof() -> None:
@@ -93,12 +149,12 @@ def test_errors_of_the_backend_come_after_the_proof() -> None:
     tools = Tools()
     tools.ready.set()
     proofs: list[int] = []
-    for kernels, words in ((["a", "spills"], "spills"), (["a", "unknown"], "cannot emit")):
+    for kernels, words in ((["a", "spills"], "spills"), (["a", "unknown"], "cannot emit"), (["spills", "unknown"], "cannot emit")):
         with pytest.raises(InternalError, match=words):
             compiled(tools, kernels, lambda: proofs.append(1))
     with pytest.raises(InternalError, match="cannot emit"):
         emit_proven(cast("list[KernelOp]", ["unknown"]), cast("TargetBackend", tools), lambda: proofs.append(1))
-    assert len(proofs) == 3
+    assert len(proofs) == 4
 
 
 def test_a_fault_of_the_schedule_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,9 +162,23 @@ def test_a_fault_of_the_schedule_reaches_the_user(monkeypatch: pytest.MonkeyPatc
         raise Fault
 
     monkeypatch.setattr(pipelines, "prove", prove)
-    for until in ("llvm", "asm", None):
+    for until in ("schedule", "llvm", "asm", None):
         with pytest.raises(Fault):
             lower(Source(PROGRAM, "f.mlir"), "sm_90a", CompileOptions(), None, until=until)
+    lower(Source(PROGRAM, "f.mlir"), "sm_90a", CompileOptions(), None, until="tile")  # has no schedule yet
+
+
+def test_a_schedule_is_proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    proofs: list[Operation] = []
+
+    def prove(module: Operation, options: CompileOptions) -> None:
+        proofs.append(module)
+
+    monkeypatch.setattr(pipelines, "prove", prove)
+    untils: tuple[Stage | None, ...] = ("schedule", "llvm", "asm", None)
+    for until in untils:
+        lower(Source(PROGRAM, "f.mlir"), "sm_90a", CompileOptions(), None, until=until)
+    assert len(proofs) == len(untils)
 
 
 @pytest.mark.parametrize("each", [False, True])
