@@ -25,7 +25,7 @@ def emit_proven(kernels: Sequence[KernelOp], backend: TargetBackend, prove: Call
 def compile_proven(kernels: Sequence[KernelOp], backend: TargetBackend, prove: Callable[[], None]) -> list[CompiledKernel]:
     """Machine code of the kernels, audited. A kernel's tools run while the next is emitted, and while `prove` runs in this thread.
 
-    Raises what `prove` raises, else the error of the first kernel that cannot be emitted, else that of the first with an error of its tools.
+    Raises what `prove` raises, else the error of the first kernel that cannot be emitted, else that of the first whose tools fail.
     """
     tasks: list[Future[CompiledKernel]] = []
     stop = Event()
