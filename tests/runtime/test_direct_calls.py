@@ -139,6 +139,20 @@ def test_shapes_in_turn(torch: Any, calls: Calls) -> None:
     for size in sizes:
         calls.x, calls.y, calls.z = (torch.tensor(np.full(size, k)) for k in (1, 2, 3))
         calls.right(calls())
+    assert calls.found == 3  # 3 is new, then known; 0 is new, so that 3 and 8 are still the last two with direct calls
+
+
+def test_two_kinds_in_turn_are_looked_up_once(torch: Any, calls: Calls) -> None:
+    first, second = ([torch.tensor(np.full(size, k)) for k in (1, 2, 3)] for size in (8, 3))
+    for number in range(12):
+        calls.x, calls.y, calls.z = (second, first)[number % 2]
+        calls.right(calls())
+    assert calls.found == 2  # a first call, and one to make its direct call
+    third = [torch.tensor(np.full(5, k)) for k in (1, 2, 3)]
+    for arrays in (first, third, third, first):  # the older of two is the one used longer ago
+        calls.x, calls.y, calls.z = arrays
+        calls.right(calls())
+    assert calls.found == 4
 
 
 def test_an_address_that_is_less_aligned(torch: Any, machine: Machine, calls: Calls) -> None:
@@ -157,7 +171,10 @@ def test_an_address_that_is_less_aligned(torch: Any, machine: Machine, calls: Ca
         calls.right(calls())
     assert len(machine.variants) == 1
     assert machine.variants[0][0] is not None
-    assert calls.found == 3  # the direct call is that of the last form, and those of less aligned addresses are looked up when new
+    assert calls.found == 2  # new ones of less aligned addresses are looked up
+    for known in calls.program._calls._forms.values():
+        prepared = [key[1] for key in known.form._prepared if key[1] in (good.data_ptr(), off.data_ptr())]
+        assert len(prepared) == 1, "a form was used for addresses of the other alignment"
 
 
 def test_results_that_may_not_be_filled(torch: Any, calls: Calls) -> None:
@@ -201,7 +218,7 @@ def test_a_thread_with_another_context(torch: Any, machine: Machine, calls: Call
     """A launch that the driver refuses is made once more in the right context."""
     bound = calls.program.bind(calls.x, calls.y)
     if way == "looked up":
-        calls.program._calls.fresh = calls.program._calls.given = lambda arrays, outs: None
+        calls.program._calls.fresh.last = calls.program._calls.given.last = never
     elif way == "prepared":
         calls.x = torch.tensor(np.ones(8))
     machine.bindings.current = context
@@ -264,7 +281,7 @@ def test_one_tensor_for_two_arguments(torch: Any, calls: Calls, monkeypatch: pyt
         calls.right(calls())
     assert calls.found == 100
     assert len(made) < 9
-    assert (calls.program._calls.given if calls.given else calls.program._calls.fresh) is never
+    assert (calls.program._calls.given if calls.given else calls.program._calls.fresh).last is never
 
 
 def test_nothing_is_kept_alive(torch: Any, calls: Calls) -> None:

@@ -145,7 +145,7 @@ class CallCache:
         """
         expected = self.fresh if outs is None else self.given
         before = direct = known.direct
-        if before is None or before is expected.last or before is expected.older:
+        if direct is None or direct is expected.last or direct is expected.older:
             known.misses += 1
             if direct is None or not known.misses & (known.misses - 1):
                 # Addresses that are less aligned than kernels like it may have a form of their own, which suits no others.

@@ -1,7 +1,8 @@
 """A loaded program on a GPU, the same for every vendor: its kernels, checks of arguments, and the forms of calls (call_form.py).
 
 What a call has to work out depends on the shapes and the addresses, and both are cached: a form by shapes and strides, and in it argument
-blocks with their tensor maps by addresses and stream. A repeated call takes memory for its results and launches.
+blocks with their tensor maps by addresses and stream. A repeated call takes memory for its results and launches, and one on PyTorch
+tensors like the last ones does little else (direct_call.py).
 """
 
 import threading
