@@ -45,7 +45,7 @@ def test_arithmetic_goes_box_by_box(tile_n: int) -> None:
     assert remarks == ["stored by descriptor copies"]
     shapes = {tile.tile_type(op.results[0]).get_shape() for op in ops if op.name == "math.tanh"}
     assert shapes == {(64, 64)}
-    assert sum(op.name == "tile.copy_out" for op in ops) == 2 * tile_n // 64
+    assert sum(op.name == "tile.copy_out" for op in ops) == tile_n // 64
 
 
 @pytest.mark.parametrize(("tile_n", "widths"), [(96, [64, 32]), (160, [64, 64, 32]), (176, [64, 64, 32, 16]), (208, [64, 64, 64, 16])])
@@ -53,7 +53,7 @@ def test_widths_that_are_no_whole_number_of_boxes_end_in_narrower_ones(tile_n: i
     ops, remarks = lowered(768, tile_n)
     assert remarks == ["stored by descriptor copies"]
     found = [tile.memref_type(op.source).get_shape()[1] for op in ops if isinstance(op, tile.CopyOutOp)]
-    assert found == 2 * widths
+    assert found == widths
     assert box_widths(tile_n, 2, (128, 64, 32)) == tuple(widths)
     assert box_widths(tile_n + 8, 2, (128, 64, 32)) is None
 
