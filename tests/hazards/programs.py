@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hazards import programs_amd as amd
 from hazards import programs_cluster as cluster
 from hazards import programs_nvidia as nvidia
-from hazards import races
+from hazards import programs_queues, races
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ PROGRAMS = _by_name(
     Schedule("dynamic_consumers_carried", nvidia.producer_consumer(2, 2, None, carried=True), symbols=(5,)),
     Schedule("ping_pong", nvidia.ping_pong()),
     Schedule("groups_apart", nvidia.groups_apart()),
-    Schedule("cp_async_ring_3_2", nvidia.cp_async_ring(3, 2)),
-    Schedule("bulk_store_ring", nvidia.bulk_store_ring()),
+    Schedule("cp_async_ring_3_2", programs_queues.cp_async_ring(3, 2)),
+    Schedule("bulk_store_ring", programs_queues.bulk_store_ring()),
     Schedule("two_products", nvidia.two_products()),
     Schedule("nested", nvidia.nested()),
     Schedule("cluster_shared_operand", cluster.shared_operand()),
@@ -57,7 +57,9 @@ PROGRAMS = _by_name(
     Schedule("rounds_through_one_buffer", amd.rounds()),
 )
 
-SWEEP = {(stages, ahead): nvidia.cp_async_ring(stages, ahead, 2 * stages + 3) for stages in (2, 5, 9) for ahead in range(1, stages)}
+SWEEP = {
+    (stages, ahead): programs_queues.cp_async_ring(stages, ahead, 2 * stages + 3) for stages in (2, 5, 9) for ahead in range(1, stages)
+}
 """cp.async rings by stages and prefetch distance."""
 
 RACES = _by_name(

@@ -1,6 +1,6 @@
 """Hand-written schedule-level programs about results: of matrix instructions in flight, through stmatrix, from group to group."""
 
-from targets.schedule_programs import BF16, DEPTH, F32, MMA, Ring, accumulator, add, for_loop, i32, mul, role, slot, slotted, when
+from targets.schedule_vocabulary import BF16, DEPTH, F32, MMA, Ring, accumulator, add, for_loop, i32, mul, role, slot, slotted, when
 from targets.tile_kernels import finish, index, kernel_block, splat
 
 from treadle.dialects import pipe, sync, tile

@@ -5,6 +5,7 @@ from time import process_time
 import pytest
 from hazards import programs_amd as amd
 from hazards import programs_nvidia as nvidia
+from hazards import programs_queues
 from hazards.kernels import kernel_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,8 +60,8 @@ LONG = {
     "roles": nvidia.producer_consumer(3, 2, 101),
     "carried": nvidia.producer_consumer(3, 1, 100, carried=True),
     "nested": nvidia.nested(3, 30, 16),
-    "cp_async": nvidia.cp_async_ring(5, 3, 99),
-    "bulk_store": nvidia.bulk_store_ring(90),
+    "cp_async": programs_queues.cp_async_ring(5, 3, 99),
+    "bulk_store": programs_queues.bulk_store_ring(90),
     "ping_pong": nvidia.ping_pong(80),
     "direct": amd.direct_ring(3, 2, 91),
     "two_groups": amd.two_groups(90),
@@ -77,7 +78,7 @@ def test_repetition_is_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 LATE = {
     "last slot of the ring": nvidia.tma_ring(4, 2, 97).replace('sync.wait "wgmma" pending 2', 'sync.wait "wgmma" pending 3'),
-    "copies": nvidia.cp_async_ring(5, 3, 99, pending=3),
+    "copies": programs_queues.cp_async_ring(5, 3, 99, pending=3),
     "release": nvidia.producer_consumer(3, 2, 101, wait_first=False),
     "one slot": amd.two_groups(90, slots=1),
 }
@@ -93,7 +94,7 @@ def test_leaving_out_loses_no_fault(name: str, monkeypatch: pytest.MonkeyPatch) 
 def test_faults_behind_a_long_loop_see_the_right_remainder(steps: int) -> None:
     """The slot that is read behind the loop is the last one only for the right remainder."""
     total = 90 + steps
-    text = nvidia.cp_async_ring(3, 2, total)
+    text = programs_queues.cp_async_ring(3, 2, total)
     assert verify_kernel(kernel_of(text)) == ()
     ahead = "%ahead = arith.constant "
     wrong = text.replace(f"{ahead}2", f"{ahead}3")

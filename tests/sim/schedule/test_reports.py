@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from sim.schedule.faults import kernel_of
-from sim.schedule.programs import bulk_ring, bulk_store, constants, cp_async_ring, kernel, roles, rows_layout, shared, view, view_type
+from sim.schedule.program_text import constants, kernel, rows_layout, shared, view, view_type
+from sim.schedule.programs import bulk_ring, bulk_store, cp_async_ring, roles
 
 from treadle.sim.faults import SimulationFault
 from treadle.sim.schedule import Report, simulate

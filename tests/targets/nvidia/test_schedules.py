@@ -7,17 +7,8 @@ from functools import lru_cache
 import pytest
 from targets.nvidia.reading import check_words
 from targets.result_programs import added_product, group_turns, matrix_stores, store_ring, two_products
-from targets.schedule_programs import (
-    BF16,
-    accumulator,
-    consumers,
-    cp_async_ring,
-    i32,
-    ping_pong,
-    role,
-    slotted,
-    tma_ring,
-)
+from targets.schedule_programs import consumers, cp_async_ring, ping_pong, tma_ring
+from targets.schedule_vocabulary import BF16, accumulator, i32, role, slotted
 from targets.tile_kernels import finish, index, kernel_block, wgmma_matmul
 
 from treadle.codegen.toolchain import disassemble_cubin

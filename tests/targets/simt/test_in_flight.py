@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from targets.schedule_programs import F32, MMA, accumulator, for_loop, slotted, splat, when
-from targets.tile_kernels import finish, index, kernel_block
+from targets.schedule_vocabulary import F32, MMA, accumulator, for_loop, slotted, when
+from targets.tile_kernels import finish, index, kernel_block, splat
 
 from treadle.dialects import sync, tile
 from treadle.dialects.tile import ContractOp, KernelOp, StoreOp, ViewOp, tile_of
