@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import lcm
 
-MOST_NARROWER = 32
-"""How much narrower than the wide tiles the others may be: matrix instructions of few columns waste operand traffic."""
+MOST_NARROWER = 8
+"""By this part of their width tiles may be narrower than the wide ones: narrow ones waste operand traffic."""
 WIDTH_STEP = 16
 """Widths that are no multiple of this take matrix instructions as long as the next multiple does (measured on an H200: 248 and 232)."""
 MOST_MORE = 4
@@ -95,27 +95,30 @@ def _blocks(columns: int, groups: Sequence[tuple[int, int]], wide: int, narrow: 
     return MixedWidths((*first, *second)) if first and second else None
 
 
-def _candidates(rows: int, columns: int, wide: int, narrower: Sequence[int], workgroups: int) -> Iterator[MixedWidths]:
+def _candidates(rows: int, columns: int, wide: int, narrow: int, workgroups: int) -> Iterator[MixedWidths]:
     fewest = -(-columns // wide)
     spare = -(-rows * fewest // workgroups) * workgroups - rows * fewest
     more, left = divmod(spare, rows)
-    for narrow in narrower:
-        # All rows have `more` tiles beyond the fewest; what is left goes to some rows, `most` to each.
-        for most in range(1, MOST_MORE + 1):
-            some = left // most
-            groups = [(count, tiles) for count, tiles in ((rows - some, fewest + more), (some, fewest + more + most)) if count]
-            found = _blocks(columns, groups, wide, narrow)
-            if found is not None:
-                yield found
+    # All rows have `more` tiles beyond the fewest; what is left goes to some rows, `most` to each.
+    for most in range(1, MOST_MORE + 1):
+        some = left // most
+        groups = [(count, tiles) for count, tiles in ((rows - some, fewest + more), (some, fewest + more + most)) if count]
+        found = _blocks(columns, groups, wide, narrow)
+        if found is not None:
+            yield found
 
 
-def mixed_widths(rows: int, columns: int, wide: int, step: int, workgroups: int, narrow: int = 0) -> MixedWidths | None:
-    """Two widths for `rows` rows of tiles over `columns` columns that let the busiest of `workgroups` compute fewer columns than tiles of
-    `wide` columns alone; None where there are none. `step`: what the narrower width must be a multiple of. `narrow`: it, 0 for any.
+def narrow_widths(wide: int, step: int) -> range:
+    """The widths that tiles beside those of `wide` columns may have, widest first. `step`: of the matrix instruction's widths."""
+    step = lcm(step, WIDTH_STEP)
+    return range((wide - 1) // step * step, wide - wide // MOST_NARROWER - 1, -step)
+
+
+def mixed_widths(rows: int, columns: int, wide: int, narrow: int, workgroups: int) -> MixedWidths | None:
+    """Tiles of `wide` and of `narrow` columns for `rows` rows of tiles over `columns` columns, so that the busiest of `workgroups` computes
+    fewer columns than with tiles of `wide` columns alone; None where there is no such choice.
     """
     rounds = -(-rows * -(-columns // wide) // workgroups)
-    step = lcm(step, WIDTH_STEP)
-    narrower = [narrow] if narrow else range((wide - 1) // step * step, wide - MOST_NARROWER - 1, -step)
-    found = _candidates(rows, columns, wide, narrower, workgroups)
+    found = _candidates(rows, columns, wide, narrow, workgroups)
     best = min(found, key=lambda mixed: (mixed.most_columns(workgroups), mixed.columns), default=None)
     return best if best is not None and best.most_columns(workgroups) < rounds * wide else None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
-from treadle.plan.mixed_widths import MixedWidths, mixed_widths
+from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
 from treadle.plan.tile_config import PROMOTED_REGISTERS, UNKNOWN_EXTENT, ContractionShape
 
 L2_BYTES_PER_CLOCK = 82
@@ -42,7 +42,12 @@ LATE_BYTES = 256
 TURN_FACTOR = 0.98
 """Matrix time of groups that take tiles in turn: the queue of matrix instructions never runs empty."""
 DEEPEST_RING = 8
-RASTERS = (1, 2, 4, 8, 16, 32)
+RASTERS = (1, 2, 4, 8)
+"""More rows of tiles read less at one time, yet were never faster, and slower where the other operand is contiguous along n."""
+FEW_ROUNDS = 4
+"""In as many rounds, half of the most rows was as fast or faster by up to 0.6 %."""
+CUT_LINE = 1.01
+"""Matrix time of tiles whose columns begin within a 64-byte piece of the rows that an operand contiguous along n is copied in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,19 +184,16 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
         if (room - at_most) // slot >= 2 and slots >= 3 - (form.n > 64):
             late = stores_late(form, problem, spec)
             tile = replace(form, slots=slots, raster=raster(form, problem.shape, spec), late=late)
-            mixed = mixed_tiles(tile, problem.shape, problem.row.n_step, spec)
-            found += [tile] if mixed is None else [tile, replace(tile, narrow=mixed.narrow)]
+            narrower = (replace(tile, narrow=narrow) for narrow in narrow_widths(tile.n, problem.row.n_step))
+            found += [tile, *(each for each in narrower if mixed_tiles(each, problem.shape, spec) is not None)]
     return tuple(found)
 
 
-def mixed_tiles(tile: RoleTile, shape: ContractionShape, step: int, spec: TargetSpec) -> MixedWidths | None:
-    """Where tiles of two widths lie instead of `tile` alone: where results leave late and a round is not full. `step`: of the widths.
-
-    A tile that names its narrow width has that one.
-    """
-    if not tile.late or tile.cluster > 1 or shape.batch != 1 or shape.sums > 1 or shape.m is None or shape.n is None:
+def mixed_tiles(tile: RoleTile, shape: ContractionShape, spec: TargetSpec) -> MixedWidths | None:
+    """Where the tile's two widths lie; None where results do not leave late or rounds are full, or its narrow width does not fill them."""
+    if not tile.narrow or not tile.late or tile.cluster > 1 or shape.batch != 1 or shape.sums > 1 or shape.m is None or shape.n is None:
         return None
-    return mixed_widths(-(-shape.m // tile.rows), shape.n, tile.n, step, spec.compute_units, tile.narrow)
+    return mixed_widths(-(-shape.m // tile.rows), shape.n, tile.n, tile.narrow, spec.compute_units)
 
 
 def stores_late(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
@@ -212,12 +214,13 @@ def _tiles(tile: RoleTile, shape: ContractionShape) -> int:
 def raster(tile: RoleTile, shape: ContractionShape, spec: TargetSpec) -> int:
     """Rows of tiles walked together, so that the tiles computed at one time read the fewest different rows of operands."""
     count_m = -(-(shape.m or UNKNOWN_EXTENT) // tile.rows)
+    few = _tiles(tile, shape) <= FEW_ROUNDS * spec.compute_units
 
     def footprint(rows: int) -> int:
         together = min(rows, count_m)
         return shape.operand_rows(together * tile.rows, -(-spec.compute_units // together) * tile.n)
 
-    return min(RASTERS, key=lambda rows: (footprint(rows), rows))
+    return min(RASTERS[:-1] if few else RASTERS, key=lambda rows: (footprint(rows), rows))
 
 
 def may_cluster(tile: RoleTile, rows_together: int, shape: ContractionShape) -> bool:
@@ -234,7 +237,7 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     tiles = _tiles(tile, shape)
     part, rounds = max(1, tiles / spec.compute_units), -(-tiles // spec.compute_units)
     busiest: float = rounds
-    mixed = mixed_tiles(tile, shape, problem.row.n_step, spec) if tile.narrow else None
+    mixed = mixed_tiles(tile, shape, spec)
     if mixed is not None:
         part, busiest = mixed.columns / spec.compute_units / tile.n, mixed.most_columns(spec.compute_units) / tile.n
     loops = part + IDLE_FACTOR * (busiest - part)
@@ -244,6 +247,7 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     matrix *= TALL_FACTOR if tile.m > problem.row.m and tile.turns == 1 else 1
     matrix *= TURN_FACTOR if tile.turns > 1 else 1
     matrix *= UNEVEN_FACTOR if tile.n % 64 else 1
+    matrix *= CUT_LINE if mixed is not None and problem.n_step > problem.row.n_step and tile.narrow * problem.operand_bytes % 64 else 1
     matrix *= 1 + SHALLOW_FACTOR * max(0, COVER_CLOCKS / (tile.slots * matrix) - 1)
     least = (128 + 256) / (128 * 256)
     matrix *= 1 + TRAFFIC_FACTOR * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.sums) / least - 1)

@@ -145,7 +145,7 @@ def mixed_kernel(m: int, n: int, k: int, narrow: int, workgroups: int) -> tile.K
     run_passes(module, [*pipelines.tensor_passes(SPEC, options), *passes[:at]])
     kernel = next(op for op in module.walk() if isinstance(op, dispatch.KernelOp))
     config = kernel.attributes["config"]
-    mixed = mixed_widths(-(-m // 128), n, 128, 8, workgroups, narrow)
+    mixed = mixed_widths(-(-m // 128), n, 128, narrow, workgroups)
     assert isinstance(config, builtin.DictionaryAttr)
     assert mixed is not None
     more = {

@@ -268,8 +268,7 @@ def _contraction_config(
             roles = replace(chosen, late=options.late or chosen.late, cluster=max(options.cluster, chosen.cluster))
     mixed = None
     if roles.narrow and roles.slots and options.persistent != "never":
-        wanted = replace(roles, m=tile.m, n=tile.n)
-        mixed = mixed_tiles(wanted, shape, spec.instruction(types.instruction).n_step, spec)
+        mixed = mixed_tiles(replace(roles, m=tile.m, n=tile.n), shape, spec)
     config: dict[str, Attribute] = {
         "kind": builtin.StringAttr("contraction"),
         "instruction": builtin.StringAttr(types.instruction),
