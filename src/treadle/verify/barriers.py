@@ -37,6 +37,9 @@ class Barriers:
         self.count = len(program.mbarriers)
         self.phases = [Phases(needed) for _ in range(program.cluster) for needed in program.mbarriers.arrivals]
         self.named: dict[tuple[int, str], Meeting] = {}
+        self._teams: dict[int, list[int]] = {}
+        for strand in program.strands:
+            self._teams.setdefault(strand.team, []).append(strand.number)
 
     def name(self, barrier: int) -> str:
         """What messages call an mbarrier."""
@@ -172,12 +175,12 @@ class Barriers:
         if strand.counts_alone:
             self._count(agent, event, barrier, strand.warps, agent.clock)
             return
-        team = [other for other in self.cluster.workgroup(agent).active if other.strand.team == strand.team]
         phases.parts.setdefault((strand.team, strand.number), []).append(list(agent.clock))
-        if all(phases.parts.get((strand.team, other.number)) for other in team):
+        parts = [phases.parts.get((strand.team, number)) for number in self._teams[strand.team]]
+        if all(parts):
             known: Clock = []
-            for other in team:
-                join(known, phases.parts[(strand.team, other.number)].pop(0))
+            for part in parts:
+                join(known, part.pop(0) if part else [])
             self._count(agent, event, barrier, 1, known)
 
     def expect(self, agent: Agent, event: Event) -> bool:

@@ -38,6 +38,7 @@ class Engine:
                 agent.frames = [Frame(root)]
         self.cluster = Cluster(self.workgroups, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
+        # Each does one event; False where the strand has to wait and try it again.
         self._actions: dict[str, Callable[[Agent, Event], bool]] = {
             "access": self._access,
             "move": self._move,
@@ -85,7 +86,7 @@ class Engine:
 
     def _advance(self, agent: Agent) -> None:
         """Run a strand to its next block or the end of an iteration of a repeated stretch."""
-        nodes, frames = self.nodes, agent.frames
+        nodes, frames, actions, is_elected = self.nodes, agent.frames, self._actions, agent.strand.is_elected
         while frames:
             frame = frames[-1]
             if frame.position >= len(frame.items):
@@ -95,7 +96,7 @@ class Engine:
                 return
             node = nodes[frame.items[frame.position]]
             if isinstance(node, Event):
-                if not self.execute(agent, node):
+                if (is_elected or not node.is_elected) and not actions[node.kind](agent, node):
                     return
                 frame.position += 1
                 continue
@@ -157,12 +158,6 @@ class Engine:
         return True
 
     # --- events
-
-    def execute(self, agent: Agent, event: Event) -> bool:
-        """Do one event; False where the strand has to wait and try it again."""
-        if event.is_elected and not agent.strand.is_elected:
-            return True
-        return self._actions[event.kind](agent, event)
 
     def _access(self, agent: Agent, event: Event) -> bool:
         now = agent.tick()

@@ -9,7 +9,17 @@ from treadle.verify.regions import Buffer, Region
 from treadle.verify.reports import Reports
 from treadle.verify.written import Written
 
-_NONE: dict[Region, list[Record]] = {}
+
+class _Place:
+    """A region that was accessed: the records of it, and the regions of the same buffer that share a byte with it, or lie within it."""
+
+    __slots__ = ("inside", "near", "records", "region")
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.records: list[Record] = []
+        self.near = [self]
+        self.inside = [self]
 
 
 class Memory:
@@ -18,24 +28,22 @@ class Memory:
     def __init__(self, geometry: Geometry, components: Components, reports: Reports, name: str = "") -> None:
         self.geometry, self.components, self.reports, self.name = geometry, components, reports, name
         self.overlaps = geometry.overlaps
-        self._records: dict[Home, dict[Region, list[Record]]] = {}
+        self._places: dict[Region, _Place] = {}
+        self._homes: dict[Home, list[_Place]] = {}
         self.written = Written(geometry)
 
     # --- checks
 
     def check(self, agent: Agent, event: Event, access: Access) -> None:
         """Report everything the access is not ordered after."""
-        region, is_write = access.region, access.is_write
-        met, _ = self.overlaps.known(region)
+        region = access.region
+        for place in self._place(region).near:
+            if place.records:
+                self._compare_all(place.records, agent, event, access)
         for home in self.geometry.neighbours(region.buffer):
-            for other, records in self._records.get(home, _NONE).items():
-                if not records:
-                    continue
-                meets = met.get(other)
-                if self.overlaps(region, other) if meets is None else meets:
-                    for record in records:
-                        if is_write or record.access.is_write:
-                            self._compare(record, agent, event, access)
+            for place in self._homes.get(home, ()) if home is not region.buffer else ():
+                if place.records and self.overlaps(region, place.region):
+                    self._compare_all(place.records, agent, event, access)
         if isinstance(region.buffer, Buffer) and not access.is_write and not self.written.holds(agent, access):
             place = self.reports.place(agent, event)
             self.reports.report(
@@ -47,6 +55,17 @@ class Memory:
                 missing="a write of these bytes before the read",
                 steps=(place.describe() + ": reads what is not there",),
             )
+
+    def _compare_all(self, records: list[Record], agent: Agent, event: Event, access: Access) -> None:
+        """Compare what is not simply over: most is."""
+        clock, size, is_write, is_async = agent.clock, len(agent.clock), access.is_write, access.is_async
+        for record in records:
+            earlier = record.access
+            if not (is_write or earlier.is_write):
+                continue
+            is_over = record.component < size and clock[record.component] >= record.value
+            if not is_over or (is_async and earlier.is_write and not earlier.is_async):
+                self._compare(record, agent, event, access)
 
     def _compare(self, record: Record, agent: Agent, event: Event, access: Access) -> None:
         ordered = is_ordered(record, agent, access)
@@ -108,28 +127,40 @@ class Memory:
         """Keep an access; those that it makes superfluous go."""
         access = record.access
         region = access.region
-        regions = self._records.setdefault(region.buffer, {})
-        _, inside = self.overlaps.known(region)
-        for other, records in regions.items():
-            if not records:
-                continue
-            is_inside = inside.get(other)
-            if self.overlaps.within(other, region) if is_inside is None else is_inside:
-                regions[other] = [r for r in records if not _is_superseded(r, record)]
-        regions.setdefault(region, []).append(record)
+        place = self._place(region)
+        for other in place.inside:
+            if other.records:
+                other.records = [r for r in other.records if not _is_superseded(r, record)]
+        place.records.append(record)
         if access.is_write and isinstance(region.buffer, Buffer):
             self.written.note(record.agent, access)
 
+    def _place(self, region: Region) -> _Place:
+        """The place of a region, among those of its buffer."""
+        found = self._places.get(region)
+        if found is None:
+            found = self._places[region] = _Place(region)
+            others = self._homes.setdefault(region.buffer, [])
+            for other in others:
+                if self.overlaps(region, other.region):
+                    found.near.append(other)
+                    other.near.append(found)
+                if self.overlaps.within(other.region, region):
+                    found.inside.append(other)
+                if self.overlaps.within(region, other.region):
+                    other.inside.append(found)
+            others.append(found)
+        return found
+
     def forget_ordered(self, clocks: list[Clock]) -> None:
         """Drop what everybody knows to be over."""
-        for regions in self._records.values():
-            for region, records in regions.items():
-                if records:
-                    regions[region] = [r for r in records if not self._is_over(r, clocks)]
+        for place in self._places.values():
+            if place.records:
+                place.records = [r for r in place.records if not self._is_over(r, clocks)]
 
     def records(self) -> Iterator[Record]:
         """All that are kept."""
-        return (record for regions in self._records.values() for records in regions.values() for record in records)
+        return (record for place in self._places.values() for record in place.records)
 
     def _is_over(self, record: Record, clocks: list[Clock]) -> bool:
         component, value = record.component, record.value

@@ -109,30 +109,23 @@ class Overlaps:
     """Which regions have bytes in common, or hold one another; every pair is looked at once."""
 
     def __init__(self) -> None:
-        self._inside: dict[Region, dict[Region, bool]] = {}
-        self._met: dict[Region, dict[Region, bool]] = {}
+        self._inside: dict[tuple[Region, Region], bool] = {}
+        self._met: dict[tuple[Region, Region], bool] = {}
         self._bytes: dict[Region, int] = {}
 
     def __call__(self, one: Region, other: Region) -> bool:
         """Whether two regions share a byte."""
-        known = self._met.setdefault(one, {})
-        found = known.get(other)
+        found = self._met.get((one, other))
         if found is None:
-            found = known[other] = one is other or self._meet(one, other)
-            self._met.setdefault(other, {})[one] = found
+            found = self._met[one, other] = self._met[other, one] = one is other or self._meet(one, other)
         return found
 
     def within(self, inner: Region, outer: Region) -> bool:
         """Whether `outer` holds all of `inner`, a region of the same buffer."""
-        known = self._inside.setdefault(outer, {})
-        found = known.get(inner)
+        found = self._inside.get((inner, outer))
         if found is None:
-            found = known[inner] = inner is outer or box_within(inner.box, outer.box)
+            found = self._inside[inner, outer] = inner is outer or box_within(inner.box, outer.box)
         return found
-
-    def known(self, region: Region) -> tuple[dict[Region, bool], dict[Region, bool]]:
-        """What is known already, for who asks often: which regions share a byte with this one, and which lie within it."""
-        return self._met.setdefault(region, {}), self._inside.setdefault(region, {})
 
     def _meet(self, one: Region, other: Region) -> bool:
         a, b = one.buffer, other.buffer
