@@ -248,6 +248,7 @@ def test_everything_else_parses() -> None:
     b.store(b.bitcast(b.select(b.fcmp("olt", both, s), both, b.fneg(s)), I32), b.gep(x, i64(64)), 4)
     b.store(b.resize(b.ptrtoint(shared, I64), I32), b.gep(x, i64(68)), 4, volatile=True)
     b.ret()
+    assert str(module).count(structure([F32, F32])) == 1, "the type of several outputs is written once"
     ptx = compile_llvm(str(module), triple=NVIDIA, cpu="sm_90a", features="+ptx86")
     assert isinstance(ptx, str)
     for needle in (".maxntid 128", "ld.global.nc", "bar.sync", ".extern .shared .align 1024", "fma.rn.f32", ".param .align 64"):

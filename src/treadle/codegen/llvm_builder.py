@@ -314,7 +314,8 @@ class Instructions:
 
     def extract_value(self, value: Value, index: int) -> Value:
         """One member of a structure or array of registers."""
-        member = ty.struct_elements(value.type)[index] if value.type.startswith("{") else value.type[1:-1].split(" x ", 1)[1]
+        whole = self.module.literal_type(value.type)
+        member = ty.struct_elements(whole)[index] if whole.startswith("{") else whole[1:-1].split(" x ", 1)[1]
         return self.pure(member, f"extractvalue {value.typed}, {index}")
 
     def insert_value(self, value: Value, member: Value, index: int) -> Value:
@@ -366,7 +367,11 @@ class Instructions:
         attributes: Iterable[str] = (),
         argument_attributes: Sequence[str] = (),
     ) -> Value:
-        """Inline assembly; several outputs come as a structure. Convergent by default: else passes may duplicate or sink it."""
+        """Inline assembly; several outputs come as a structure, of a type with a name: LLVM's time to read a module goes with its length.
+
+        Convergent by default: else passes may duplicate or sink it.
+        """
+        result = self.module.named_type(result) if result.startswith("{") else result
         words = [*attributes, "nounwind", *(["convergent"] if convergent else [])]
         extra = [*argument_attributes, *[""] * (len(arguments) - len(argument_attributes))]
         listed = ", ".join(f"{a.type} {e + ' ' if e else ''}{a.text}" for a, e in zip(arguments, extra, strict=True))

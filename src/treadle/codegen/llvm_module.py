@@ -59,6 +59,8 @@ class Module:
         self.functions: list[Function] = []
         self._globals: dict[str, str] = {}
         self._declarations: dict[str, str] = {}
+        self._types: dict[str, str] = {}
+        self._literals: dict[str, str] = {}
         self._groups: dict[str, str] = {}
         self._metadata: list[str] = []
         self._metadata_ids: dict[str, str] = {}
@@ -111,6 +113,16 @@ class Module:
             raise InternalError(f"the global '{name}' is defined twice: {self._globals[name]} / {text}")
         return Value(pointer(address_space), f"@{name}")
 
+    def named_type(self, literal: str) -> str:
+        """A short name for a structure type, which is written out once."""
+        name = self._types.setdefault(literal, f"%s{len(self._types)}")
+        self._literals[name] = literal
+        return name
+
+    def literal_type(self, type: str) -> str:
+        """What a name of `named_type` stands for; any other type as it is."""
+        return self._literals.get(type, type)
+
     def attribute_group(self, attributes: Iterable[str]) -> str:
         """`#n` of the group that holds these attributes (sorted, shared); empty text for none."""
         body = " ".join(sorted(set(attributes)))
@@ -153,6 +165,7 @@ class Module:
 
     def __str__(self) -> str:
         parts = [f"; ModuleID = '{self.name}'", f"target triple = {quoted(self.triple)}", ""]
+        parts += [f"{name} = type {literal}" for literal, name in self._types.items()]
         parts += self._globals.values()
         parts += ["", *(f.render() + "\n" for f in self.functions)]
         parts += self._declarations.values()

@@ -139,8 +139,14 @@ def test_traps_of_the_text() -> None:
             if " asm " in line:
                 group = line.rsplit("#", 1)[1].split(",")[0]
                 assert "convergent" in next(at for at in text.splitlines() if at.startswith(f"attributes #{group} "))
+
+
+@pytest.mark.parametrize(("k", "carried"), [(64, 64), (128, 0), (256, 0)])
+def test_waits_carry_what_could_be_read_before_them(k: int, carried: int) -> None:
+    """Around a loop and out of it nothing moves; out of a loop that makes one trip it may."""
+    text = backend("sm_90a").emit(wgmma_matmul(256, 256, k, BF16)).llvm_text
     wait = next(line for line in text.splitlines() if "wait_group" in line)
-    assert wait.count("=f") == 64 and "sideeffect" in wait
+    assert wait.count("=f") == carried and "sideeffect" in wait
 
 
 # --- the parts

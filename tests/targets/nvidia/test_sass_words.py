@@ -7,10 +7,13 @@ import pytest
 from targets.nvidia.reading import check_words
 from targets.tile_kernels import fma_matmul, softmax, vector_add, wgmma_matmul
 
+from treadle import driver
+from treadle.bench import families
 from treadle.codegen.toolchain import KernelResources, assemble_ptx
 from treadle.dialects.tile import KernelOp
 from treadle.errors import InternalError
 from treadle.ir.dialects import builtin
+from treadle.options import CompileOptions
 from treadle.targets.interface import CompiledKernel
 from treadle.targets.nvidia import audit
 from treadle.targets.nvidia.sass_words import Unknown, Word, decode
@@ -104,3 +107,13 @@ def test_forms_that_are_not_known() -> None:
         _ = Word(0, 0x79F0, 1 << 20).closes_group
     assert Word(7, 0x947, 0x393FFFF).is_predicated  # a vote decides
     assert Word(0, 0xFFFFFFFC00F87947, 0x383FFFF).target == -1
+
+
+@pytest.mark.parametrize("size", [4096, 2048])
+def test_role_kernels_are_read_from_their_bits(size: int) -> None:
+    """Those of the two commonest schedules, as they are chosen: two widths with late stores, and turns."""
+    program = driver.compile(
+        families.matmul("case", "case", size, size, size, "bf16").text, target="sm_90a", options=CompileOptions(tuned=False)
+    )
+    ((name, binary),) = program.binaries.items()
+    assert check_words(binary, name.removesuffix(".cubin")), "an operation code is not known, and compilations wait for nvdisasm"

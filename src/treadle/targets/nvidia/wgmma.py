@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from treadle.codegen.llvm_text import F32, I32, I64, Value, i32, i64, structure, zero
 from treadle.dialects.tile import ContractOp, tile_type
 from treadle.errors import InternalError
-from treadle.ir.core import Operation
+from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.layout.bits import pack
 from treadle.layout.fragments import wgmma_accumulator
@@ -285,9 +285,30 @@ def _check_additive(operand: Operand, group_steps: Sequence[int], origins: Seque
                 raise InternalError(f"warpgroups do not step evenly through {operand.buffer.layout.to_lists()}")
 
 
+def _is_carried(ctx: KernelContext, tile: SSAValue) -> bool:
+    """Whether a tile goes to further contractions of its block, which are as fixed in place as a wait, and around a loop or out of it.
+
+    A loop that LLVM may see to make one trip is no loop: what stands behind it could move up to the instructions.
+    """
+
+    def is_fixed(user: Operation) -> bool:
+        if isinstance(user, ContractOp):
+            return True
+        loop = user.parent_op()
+        if not isinstance(user, scf.YieldOp) or not isinstance(loop, scf.ForOp):
+            return False
+        low, high, step = (ctx.ranges.of(v) for v in (loop.lb, loop.ub, loop.step))
+        return high.high - low.low > step.low
+
+    return isinstance(tile.owner, ContractOp) and all(is_fixed(use.operation) for use in tile.uses)
+
+
 def emit_wait(ctx: KernelContext, pending: int) -> None:
-    """Wait for all but `pending` groups. The tiles that this makes ready pass through, so that no reader can move above; no others do."""
-    b, tiles = ctx.b, list(ctx.retired)
+    """Wait for all but `pending` groups. The tiles that this makes ready pass through, so that no reader can move above; no others do.
+
+    Nor do those that only further matrix instructions read, or whoever stands behind the loop: neither can move.
+    """
+    b, tiles = ctx.b, [tile for tile in ctx.retired if not _is_carried(ctx, tile)]
     text = f"wgmma.wait_group.sync.aligned {pending};"
     ctx.counts.matrix_waits += 1
     live = ctx.flatten(tiles)
