@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 from hazards.kernels import kernel_of
 from hazards.programs import PROGRAMS
+from transforms.role_kernels import kernel_of as kernel_of_roles
+from transforms.role_kernels import mixed_kernel
 
 from treadle import machine, pipelines
 from treadle.dialects import tile
@@ -57,6 +59,9 @@ def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
             kernel.properties["config"] = builtin.DictionaryAttr({**kernel.config.data, **numbers})
         run_passes(module, pipelines.unproven_schedule_passes(options))
         yield f"matmul_{name}_{target}", next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    late = CompileOptions(tile=(64, 128, 64), warps=(4, 1), groups=1, ring=2, late=True)
+    yield "matmul_late_sm_90a", kernel_of_roles(64, 352, 128, late, late=1)
+    yield "matmul_two_widths_sm_90a", mixed_kernel(64, 592, 128, 96, 2, late)
 
 
 def arrays_of(kernel: tile.KernelOp) -> list[Array]:

@@ -119,7 +119,9 @@ def move(torch: Any, tensor: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code"), [(resize, "TR723"), (spread, "TR727"), (retype, "TR725"), (negate, "TR729"), (move, "TR726")], ids=lambda x: str(x)
+    ("change", "code"),
+    [(resize, "TR723"), (spread, "TR727"), (retype, "TR725"), (negate, "TR729"), (move, "TR726")],
+    ids=lambda x: getattr(x, "__name__", None),
 )
 @pytest.mark.parametrize("which", ["x", "y", "z"])
 def test_a_tensor_that_changed_in_place(
