@@ -6,10 +6,12 @@ import pytest
 from transforms.role_kernels import kernel_of, mixed_kernel
 
 from treadle.dialects import pipe, sync, tile
-from treadle.ir.dialects import builtin, scf
+from treadle.ir.core import Block
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.options import CompileOptions
 from treadle.sim.schedule import Report, simulate
 from treadle.sim.schedule.scheduler import Mode
+from treadle.transforms.kernel.roles.parts import Parts, loop_first
 from treadle.verify.check import is_right
 
 SHAPES = [(200, 136, 200), (130, 72, 64), (64, 264, 328)]
@@ -146,3 +148,17 @@ def test_elements_written_twice_need_a_word_and_equal_values() -> None:
     assert report(said=True, moved=0).ok
     assert {race.kind for race in report(said=False, moved=0).races} == {"order"}
     assert any("different values" in race.where for race in report(said=True, moved=8).races)
+
+
+def test_what_stays_in_front_of_a_loop_keeps_what_it_reads() -> None:
+    """Scalars move behind the loop unless the loop, or a tile made in front of it, reads them."""
+
+    def index(value: int) -> arith.ConstantOp:
+        return arith.ConstantOp(builtin.IntegerAttr(value, builtin.IndexType()))
+
+    low, high, row, column, unused = index(0), index(4), index(1), index(2), index(3)
+    rows = tile.SplatOp(row.result, tile.tile_of((4,), builtin.i32))
+    loop = scf.ForOp(low.result, high.result, low.result, [], Block([scf.YieldOp()], arg_types=[builtin.IndexType()]))
+    body = (low, high, row, column, rows, unused, loop, arith.AddiOp(column.result, unused.result))
+    parts = Parts((), body, loop, (), (), (), ())
+    assert loop_first(parts) == [low, high, row, rows, loop, column, unused, body[-1]]

@@ -76,19 +76,20 @@ def parts_of(kernel: tile.KernelOp) -> Parts:
 
 
 def loop_first(parts: Parts) -> list[Operation]:
-    """The body with the arithmetic on scalars that its loop does not need behind the loop."""
-    at = parts.body.index(parts.loop)
-    copies = set(parts.copies)
+    """The body with the arithmetic on scalars that neither its loop nor anything else in front of it needs behind the loop."""
+    at, copies = parts.body.index(parts.loop), set(parts.copies)
+    before = parts.body[:at]
+    movable = [op for op in before if is_scalar_math(op) or isinstance(op, tile.ProgramIdOp | pipe.GroupIdOp)]
+    staying = [inner for op in before if op not in movable for inner in op.walk()]
+    pending = [v for op in (*staying, *parts.loop.walk()) if op not in copies for v in op.operands]
     needed: set[Operation] = set()
-    pending = [v for op in parts.loop.walk() if op not in copies for v in op.operands]
     while pending:
         op = pending.pop().owner
         if isinstance(op, Operation) and op not in needed:
             needed.add(op)
             pending += op.operands
-    before = parts.body[:at]
-    later = [op for op in before if op not in needed and (is_scalar_math(op) or isinstance(op, tile.ProgramIdOp | pipe.GroupIdOp))]
-    return [*(op for op in before if op not in later), *parts.body[at : at + 1], *later, *parts.body[at + 1 :]]
+    later = [op for op in movable if op not in needed]
+    return [*(op for op in before if op not in later), parts.loop, *later, *parts.body[at + 1 :]]
 
 
 def is_scalar_math(op: Operation) -> bool:
