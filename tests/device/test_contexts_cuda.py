@@ -1,4 +1,4 @@
-"""Calls where no context, or another one, is current: the driver refuses the launch, and it is made again in the right one."""
+"""Calls where no context, or another one, is current: on stream 0 it is changed first, on others when the driver refuses the launch."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -99,8 +99,7 @@ def test_a_thread_without_a_context(product: treadle.Program, device: Any, way: 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen[0] == 0
-    assert seen[1:] == [int(device._context)]
+    assert seen == [0, int(device._context)]
 
 
 @WAYS
@@ -141,7 +140,7 @@ def test_what_the_driver_does(product: treadle.Program, device: Any, other: Any,
 
 @WAYS
 def test_capture_in_a_thread_without_a_context(product: treadle.Program, device: Any, way: str) -> None:
-    """The refused launch leaves the capture as it was."""
+    """A launch that is refused and made again leaves the capture as it was."""
     ways = Ways(product)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -149,7 +148,7 @@ def test_capture_in_a_thread_without_a_context(product: treadle.Program, device:
             ways.calls[way]()  # prepared for this stream
         ask("cuCtxSetCurrent", nothing())
         made = ways.calls[way]()
-        assert current() == int(device._context)
+        ask("cuCtxSetCurrent", device._context)
     ways.x.copy_(randn(M, K))
     made.fill_(float("nan"))
     graph.replay()

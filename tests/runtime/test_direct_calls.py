@@ -216,16 +216,24 @@ def test_the_stream_is_that_of_the_moment(torch: Any, machine: Machine, calls: C
 
 @pytest.mark.parametrize(("context", "status"), [(0, INVALID_CONTEXT), (OTHER_CONTEXT, INVALID_HANDLE)])
 @pytest.mark.parametrize("way", ["direct", "looked up", "bound", "prepared"])
-def test_a_thread_with_another_context(torch: Any, machine: Machine, calls: Calls, context: int, status: int, way: str) -> None:
-    """A launch that the driver refuses is made once more in the right context."""
+@pytest.mark.parametrize("stream", [0, 5])
+def test_a_thread_with_another_context(
+    torch: Any, machine: Machine, calls: Calls, context: int, status: int, way: str, stream: int
+) -> None:
+    """A launch that the driver refuses is made once more in the right context; on stream 0, which is any context's, nothing is tried."""
+    torch.stream = stream
     bound = calls.program.bind(calls.x, calls.y)
+    for call in (bound, calls):
+        call()
+    machine.launches()
     if way == "looked up":
         calls.program._calls.fresh.last = calls.program._calls.given.last = never
     elif way == "prepared":
         calls.x = torch.tensor(np.ones(8))
     machine.bindings.current = context
     calls.right(bound()[0] if way == "bound" else calls())
-    assert machine.library.refused == ([] if way == "prepared" else [status])  # who prepares launches has made the context current
+    # Who prepares launches has made the context current.
+    assert machine.library.refused == ([] if way == "prepared" or not stream else [status])
     assert len(machine.launches()) == 2
     assert machine.bindings.current == 0xC0
     assert bool(calls.found) == (way == "looked up")
@@ -247,7 +255,10 @@ def test_a_fill_never_goes_to_another_context(torch: Any, machine: Machine, boun
     assert not machine.library.strays
 
 
-def test_a_refusal_in_the_right_context_is_final(machine: Machine, calls: Calls) -> None:
+def test_a_refusal_in_the_right_context_is_final(torch: Any, machine: Machine, calls: Calls) -> None:
+    torch.stream = 5
+    calls()
+    machine.launches()
     machine.library.status = 700
     with pytest.raises(TreadleError, match="ILLEGAL_ADDRESS"):
         calls()

@@ -40,8 +40,8 @@ class CallDriver(MapDriver, MemoryOwner, Protocol):
         """Whether work on a stream goes into a graph."""
         ...
 
-    def preparation(self, fills: bool) -> tuple[Enqueue, ...]:
-        """What a call begins with, so that its work goes to this device whichever is current. `fills`: it zeroes memory."""
+    def preparation(self, stream: int) -> tuple[Enqueue, ...]:
+        """What a call on a stream begins with, so that its work goes to this device whichever is current."""
         ...
 
     def recovers(self, status: int) -> bool:
@@ -167,7 +167,7 @@ class CallForm(ABC):
         sizes = self.invocation.buffer_bytes
         fills = [self._driver.prepare_fill(addresses[buffer], sizes[buffer], stream) for buffer in self._zeroed]
         return (
-            *self._driver.preparation(bool(fills)),
+            *self._driver.preparation(stream),
             *fills,
             *(loaded.enqueuer(template, addresses, stream) for template in self._templates),
         )

@@ -109,15 +109,15 @@ class CudaDevice:
         if int(self._current_context()[1]) != self._context_number:
             self._call("cuCtxSetCurrent", self._context)
 
-    def preparation(self, fills: bool) -> tuple[Callable[[], int], ...]:
-        """What a call begins with: launches are refused where another context is current, but a fill of stream 0 would run there.
+    def preparation(self, stream: int) -> tuple[Callable[[], int], ...]:
+        """What a call begins with: stream 0 is the current context's, so that what a fill or a launch there is ordered with depends on it.
 
-        A CUfunction belongs to the context that its module was loaded into (cuModuleGetFunction), and stream 0 to the current one. Only
-        a context-less CUkernel, which is not used here, is launched in the context of the stream or the current one, as the driver API
-        says of cuLaunchKernelEx. So a launch runs in the right context or fails without effect (CUDA_ERROR_INVALID_HANDLE; without a
-        context CUDA_ERROR_INVALID_CONTEXT), and calls need not ask for the current context before each (0.2 us): see `recovers`.
+        Another stream belongs to one context, as a CUfunction does (that which its module was loaded into, cuModuleGetFunction); only a
+        context-less CUkernel, which is not used here, could run in another. So a launch on it runs in the right context or fails without
+        effect (CUDA_ERROR_INVALID_HANDLE; without a context CUDA_ERROR_INVALID_CONTEXT), and such calls need not ask for the current
+        context before each (0.2 us): see `recovers`.
         """
-        return (self._activated,) if fills else ()
+        return () if stream else (self._activated,)
 
     def _activated(self) -> int:
         self.activate()

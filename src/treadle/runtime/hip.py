@@ -74,7 +74,7 @@ class HipDevice:
         """Make this device current for the thread."""
         self._call("hipSetDevice", self.ordinal)
 
-    def preparation(self, fills: bool) -> tuple[Callable[[], int], ...]:
+    def preparation(self, stream: int) -> tuple[Callable[[], int], ...]:
         """What a call begins with: stream 0 is the current device's, whatever is launched on it."""
         return (self._activated,)
 
