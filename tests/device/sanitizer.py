@@ -1,4 +1,4 @@
-"""Programs under compute-sanitizer: one process for each tool, which runs them all once.
+"""Programs under compute-sanitizer: a process runs some of them once, under one tool.
 
 A script that can be checked has a dictionary `CASES` by name and ends with `sys.exit(run_named(CASES, wrong))`.
 """
