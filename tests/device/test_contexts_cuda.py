@@ -11,17 +11,11 @@ from driver.layout_programs import K, M, N, matmul
 
 import treadle
 from treadle.errors import TreadleError
-from treadle.runtime.cuda import open_device
 
 torch: Any = pytest.importorskip("torch")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def device() -> Any:
-    try:
-        return open_device()
-    except TreadleError as absent:
-        pytest.skip(f"no NVIDIA GPU: {absent.message}")
+pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.fixture(scope="module")

@@ -12,16 +12,8 @@ from treadle.artifact import Buffer, Kernel, KernelArg, Launch, Manifest, Pointe
 from treadle.codegen import toolchain, worker
 from treadle.codegen.llvm_text import I32, VOID, Builder, Module, Parameter, i32, i64, key_value, pointer
 from treadle.errors import TreadleError
-from treadle.runtime.cuda import CudaDevice, open_device
+from treadle.runtime.cuda import CudaDevice
 from treadle.runtime.gpu_program import GpuProgram
-
-
-@pytest.fixture(scope="module")
-def device() -> CudaDevice:
-    try:
-        return open_device()
-    except TreadleError as absent:
-        pytest.skip(f"no NVIDIA GPU: {absent.message}")
 
 
 @pytest.fixture(scope="module")

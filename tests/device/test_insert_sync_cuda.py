@@ -8,18 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from device.synchronised import CASES
-from device.test_schedules_cuda import RUNS, device
+from device.test_schedules_cuda import RUNS
 
 from treadle.runtime.cuda import CudaDevice
 
-__all__ = ["device"]
-
 
 @pytest.mark.parametrize("name", CASES)
-def test_values_are_those_of_the_sequential_program(device: CudaDevice, name: str) -> None:
+def test_values_are_those_of_the_sequential_program(hopper: CudaDevice, name: str) -> None:
     case = CASES[name]
     compiled = case.compiled()
-    program = case.program(device, compiled)
+    program = case.program(hopper, compiled)
     sets: list[tuple[list[Any], Any]] = []
     for seed in range(2):
         arrays = case.arrays(seed)

@@ -7,7 +7,6 @@ import pytest
 from driver.layout_programs import K, M, N, elementwise, matmul, reduction
 
 import treadle
-from treadle.errors import TreadleError
 from treadle.runtime.cuda import open_device
 
 torch: Any = pytest.importorskip("torch")
@@ -16,12 +15,7 @@ RELATIVE = {"f32": 1e-5, "f16": 1e-5, "bf16": 1e-5}  # sums of exact products in
 Tensor = Any
 
 
-@pytest.fixture(scope="module", autouse=True)
-def target() -> str:
-    try:
-        return open_device().target
-    except TreadleError as absent:
-        pytest.skip(f"no NVIDIA GPU: {absent.message}")
+pytestmark = pytest.mark.usefixtures("target")
 
 
 def normal(shape: tuple[int, ...], dtype: str) -> Tensor:

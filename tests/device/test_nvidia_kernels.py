@@ -11,10 +11,9 @@ from targets.tile_kernels import converted, fma_matmul, softmax, vector_add, war
 
 from treadle.artifact import Buffer, Kernel, KernelArg, Launch, Manifest, PointerValue, ScalarValue, TensorMapValue, TensorRecord
 from treadle.dialects.tile import KernelOp
-from treadle.errors import TreadleError
 from treadle.ir.dialects import builtin
 from treadle.plan import expr
-from treadle.runtime.cuda import CudaDevice, open_device
+from treadle.runtime.cuda import CudaDevice
 from treadle.targets.interface import IndexParam, PointerParam
 from treadle.targets.registry import backend
 
@@ -22,19 +21,8 @@ BF16, F16, F32 = builtin.bf16, builtin.f16, builtin.f32
 _BYTES = {"f32": 4, "f16": 2, "bf16": 2, "f8E4M3FN": 1, "i8": 1, "i32": 4}
 
 
-@pytest.fixture(scope="module")
-def device() -> CudaDevice:
-    try:
-        opened = open_device()
-    except TreadleError as absent:
-        pytest.skip(f"no NVIDIA GPU: {absent.message}")
-    if opened.target != "sm_90a":
-        pytest.skip(f"{opened.name} is no sm_90a")
-    return opened
-
-
 def run(
-    device: CudaDevice,
+    hopper: CudaDevice,
     kernel: KernelOp,
     inputs: Sequence[tuple[str, Any]],
     output: tuple[str, tuple[int, ...]],
@@ -94,7 +82,7 @@ def run(
         ),
         launches=(Launch("k0", (x, y, z), tuple(values)),),
     )
-    program = device.load(manifest, {"k0": compiled.binary})
+    program = hopper.load(manifest, {"k0": compiled.binary})
     (result,) = program(*(array for _, array in inputs))
     return result.numpy()
 
@@ -104,36 +92,36 @@ def normal(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
 
 
 @pytest.mark.parametrize("count", [1, 511, 512, 100_003])
-def test_vector_add(device: CudaDevice, count: int) -> None:
+def test_vector_add(hopper: CudaDevice, count: int) -> None:
     x, y = normal((count,), np.float32, 0), normal((count,), np.float32, 1)
     # Rows of 4 may be accessed at once only where the array's end allows it.
     width = 4 if count % 4 == 0 else 1
-    found = run(device, vector_add(F32, width), [("f32", x), ("f32", y)], ("f32", (count,)), [count])
+    found = run(hopper, vector_add(F32, width), [("f32", x), ("f32", y)], ("f32", (count,)), [count])
     np.testing.assert_array_equal(found, x + y)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(77, 1000), (3, 1), (5, 1023)])
-def test_softmax(device: CudaDevice, rows: int, columns: int) -> None:
+def test_softmax(hopper: CudaDevice, rows: int, columns: int) -> None:
     x = normal((rows, columns), np.float32, 2)
-    found = run(device, softmax(rows, columns, 1024), [("f32", x)], ("f32", (rows, columns)))
+    found = run(hopper, softmax(rows, columns, 1024), [("f32", x)], ("f32", (rows, columns)))
     wide = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
     np.testing.assert_allclose(found, wide / wide.sum(1, keepdims=True), rtol=2e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(123, 77, 200), (64, 64, 16), (1, 3, 5)])
-def test_fma_matmul(device: CudaDevice, m: int, n: int, k: int) -> None:
+def test_fma_matmul(hopper: CudaDevice, m: int, n: int, k: int) -> None:
     a, b = normal((m, k), np.float32, 3), normal((k, n), np.float32, 4)
-    found = run(device, fma_matmul(m, n, k, F32), [("f32", a), ("f32", b)], ("f32", (m, n)))
+    found = run(hopper, fma_matmul(m, n, k, F32), [("f32", a), ("f32", b)], ("f32", (m, n)))
     np.testing.assert_allclose(found, a.astype(np.float64) @ b.astype(np.float64), atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "i8"])
 @pytest.mark.parametrize("name", sorted(warp_conversions()))
-def test_conversions_by_shuffles(device: CudaDevice, name: str, kind: str) -> None:
+def test_conversions_by_shuffles(hopper: CudaDevice, name: str, kind: str) -> None:
     element, dtype = {"f32": (F32, np.float32), "f16": (F16, np.float16), "i8": (builtin.i8, np.int8)}[kind]
     source, result = warp_conversions()[name]
     x: Any = np.arange(prod(source.shape)).reshape(source.shape).astype(dtype)
-    found = run(device, converted(element, source, result), [(kind, x)], (kind, source.shape))
+    found = run(hopper, converted(element, source, result), [(kind, x)], (kind, source.shape))
     np.testing.assert_array_equal(found, x)
 
 
@@ -156,12 +144,12 @@ MATMULS: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("shape", "facts"), [(m[1], m[2]) for m in MATMULS], ids=[m[0] for m in MATMULS])
-def test_wgmma_bf16(device: CudaDevice, shape: tuple[int, int, int], facts: dict[str, Any]) -> None:
+def test_wgmma_bf16(hopper: CudaDevice, shape: tuple[int, int, int], facts: dict[str, Any]) -> None:
     m, n, k = shape
     is_transposed = facts.get("b_transposed", True)
     a = normal((m, k), ml_dtypes.bfloat16, 5)
     b = normal((n, k) if is_transposed else (k, n), ml_dtypes.bfloat16, 6)
-    found = run(device, wgmma_matmul(m, n, k, BF16, **facts), [("bf16", a), ("bf16", b)], ("f32", (m, n)))
+    found = run(hopper, wgmma_matmul(m, n, k, BF16, **facts), [("bf16", a), ("bf16", b)], ("f32", (m, n)))
     right = b.astype(np.float64)
     np.testing.assert_allclose(found, a.astype(np.float64) @ (right.T if is_transposed else right), atol=1e-3)
 
@@ -176,7 +164,7 @@ TYPES: list[tuple[str, Any, Any, str, tuple[int, int, int], float]] = [
 
 @pytest.mark.parametrize(("name", "element", "dtype", "instruction", "tile_shape", "tolerance"), TYPES, ids=[t[0] for t in TYPES])
 def test_wgmma_types(
-    device: CudaDevice, name: str, element: Any, dtype: Any, instruction: str, tile_shape: tuple[int, int, int], tolerance: float
+    hopper: CudaDevice, name: str, element: Any, dtype: Any, instruction: str, tile_shape: tuple[int, int, int], tolerance: float
 ) -> None:
     m, n, k = 192, 256, 512
     a, b = ((10 * normal(s, np.float64, i)).astype(dtype) if name == "i8" else normal(s, dtype, i) for i, s in ((7, (m, k)), (8, (n, k))))
@@ -184,5 +172,5 @@ def test_wgmma_types(
     kernel = wgmma_matmul(
         m, n, k, element, tile_shape=tile_shape, instruction=instruction, accumulator_type=builtin.i32 if is_int else None
     )
-    found = run(device, kernel, [(name, a), (name, b)], ("i32" if is_int else "f32", (m, n)))
+    found = run(hopper, kernel, [(name, a), (name, b)], ("i32" if is_int else "f32", (m, n)))
     np.testing.assert_allclose(found, a.astype(np.float64) @ b.astype(np.float64).T, atol=tolerance, rtol=0)

@@ -14,8 +14,6 @@ from device import compiled_programs, hand_written, hand_written_programs, synch
 from device.sanitizer import TOOLS, check, start
 
 from treadle.artifact import Manifest
-from treadle.errors import TreadleError
-from treadle.runtime.device import open_device
 
 SCRIPTS: dict[str, Iterable[str]] = {
     "compiled_programs.py": compiled_programs.CASES,
@@ -30,17 +28,6 @@ PARTS = [
     for script, names in ((script, list(cases)) for script, cases in SCRIPTS.items())
     for first in range(0, len(names), AT_ONCE)
 ]
-
-
-@pytest.fixture(scope="module")
-def gpu() -> str:
-    try:
-        target = open_device("cuda").target
-    except TreadleError as absent:
-        pytest.skip(f"no NVIDIA GPU: {absent.message}")
-    if target != "sm_90a":
-        pytest.skip(f"the GPU is no sm_90a but {target}")
-    return target
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -89,7 +76,7 @@ def test_wrong_results_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [[], [f"{NAME}: error 1, allowed 0"], [f"{NAME}: error nan, allowed 0"]]
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize(("script", "names"), PARTS)
 def test_sanitizer_reports_nothing(script: str, names: list[str], tool: str) -> None:

@@ -12,29 +12,17 @@ import numpy as np
 import pytest
 from device.hand_written import CASES
 
-from treadle.errors import TreadleError
-from treadle.runtime.cuda import CudaDevice, open_device
+from treadle.runtime.cuda import CudaDevice
 
 RUNS = int(os.environ.get("TREADLE_TEST_RUNS", "200"))
 
 
-@pytest.fixture(scope="module")
-def device() -> CudaDevice:
-    try:
-        opened = open_device()
-    except TreadleError as absent:
-        pytest.skip(f"no NVIDIA GPU: {absent.message}")
-    if opened.target != "sm_90a":
-        pytest.skip(f"{opened.name} is no sm_90a")
-    return opened
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_schedule(device: CudaDevice, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_schedule(hopper: CudaDevice, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Right once for each of three inputs, then bitwise the same in turns: what an earlier run left in a buffer is another's answer."""
     case = CASES[name]
     compiled = case.compiled()
-    program = case.program(device, compiled)
+    program = case.program(hopper, compiled)
 
     def run(arrays: Sequence[Any]) -> list[Any]:
         return [result.numpy() for result in program(*arrays)]
