@@ -139,12 +139,12 @@ def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> l
 def _variants(tile: RoleTile) -> list[RoleTile]:
     """The tile, and the same walked, waited for and stored otherwise."""
     rasters = [raster for raster in (2 * tile.raster, tile.raster // 2) if 1 <= raster <= MOST_ROWS_TOGETHER]
-    late = [replace(tile, late=not tile.late)] if tile.turns == 1 else []
+    late = [replace(tile, late=not tile.late, narrow=0)] if tile.turns == 1 else []
     return [
         tile,
         *late,
         replace(tile, pending=1 - tile.pending),
-        replace(tile, cluster=3 - tile.cluster),
+        replace(tile, cluster=3 - tile.cluster, narrow=0),
         *(replace(tile, raster=raster) for raster in rasters),
     ]
 

@@ -102,6 +102,25 @@ def test_a_named_tile_is_taken_as_it_is() -> None:
     assert (config["stages"], config["groups"], config["turns"], config["pending"]) == (3, 2, 2, 1)
 
 
+@pytest.mark.parametrize(
+    ("n", "changed", "why"),
+    [
+        (2552, {}, ""),
+        (2816, {}, "do not fill the last round"),
+        (2552, {"late": False}, "do not leave late"),
+        (2552, {"persistent": "never"}, "do not take tiles in turn"),
+        (2551, {}, "whose results leave in boxes"),
+    ],
+)
+def test_tiles_of_a_second_width_or_why_there_are_none(n: int, changed: dict[str, Any], why: str) -> None:
+    how: dict[str, Any] = {"ring": 3, "groups": 2, "late": True, "narrow": 112}
+    asked: dict[str, Any] = {"tile_m": 64, "tile_n": 128, "tile_k": 64, "warps_m": 4, "warps_n": 1, **how, **changed}
+    config, remark = configured(product(1530, n, 136), **asked)
+    assert ("blocks" in config) == (not why)
+    assert why in remark
+    assert ("no tiles of 112 columns" in remark) == bool(why)
+
+
 @pytest.mark.parametrize("ring", [0, 4])
 def test_persistence(ring: int) -> None:
     options: dict[str, Any] = {"tile_m": 64, "tile_n": 64, "tile_k": 64, "warps_m": 4, "warps_n": 1, "ring": ring}

@@ -266,9 +266,15 @@ def _contraction_config(
             several = sum(axis.role == "n" for axis in nest.axes) > 1
             tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1, options.raster or (8 if several else chosen.raster))
             roles = replace(chosen, late=options.late or chosen.late, cluster=max(options.cluster, chosen.cluster))
-    mixed = None
-    if roles.narrow and roles.slots and options.persistent != "never":
-        mixed = mixed_tiles(replace(roles, m=tile.m, n=tile.n), shape, spec)
+    mixed, why_mixed = None, ""
+    if roles.narrow:
+        row = None if refused else spec.instruction(types.instruction)
+        late = row is not None and role_problem(nest, kind, row, shape, size_of_operand, spec, promoted).may_be_late
+        if not late or not roles.slots or options.persistent == "never" or min(axes["m"], axes["n"]) < 0:
+            why_mixed = "workgroups do not take tiles in turn whose results leave in boxes"
+        else:
+            mixed = mixed_tiles(replace(roles, m=tile.m, n=tile.n), shape, spec)
+            why_mixed = "" if mixed is not None else "results do not leave late, or such tiles do not fill the last round"
     config: dict[str, Attribute] = {
         "kind": builtin.StringAttr("contraction"),
         "instruction": builtin.StringAttr(types.instruction),
@@ -298,6 +304,8 @@ def _contraction_config(
     if mixed is not None:
         count = mixed.tiles - mixed.first_narrow
         what_roles += f"; {count} of {mixed.tiles} tiles have {mixed.narrow} columns, which fills the last round"
+    elif why_mixed:
+        what_roles += f"; no tiles of {roles.narrow} columns: {why_mixed}"
     sums = f"{types.accumulator}, promoted every {tile.k} along k" if promoted else types.accumulator
     what = f"{shape.sums} contractions" if shape.sums > 1 else "contraction"
     return config, (

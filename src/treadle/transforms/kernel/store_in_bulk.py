@@ -203,6 +203,8 @@ def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxTy
     value, old = stored_value(store)
     boxes = Boxes(store, mixed)
     inner = tile.ints(store.dims)[-1]
+    # Boxes that end behind this column share columns with one that is moved in narrow tiles; the first is the widest.
+    alone = tile.tile_type(value).get_shape()[1] if mixed is None else mixed.narrow - kinds[0].get_shape()[1]
     at = 0
     for kind in kinds:
         ring, width = rings[kind], kind.get_shape()[1]
@@ -217,7 +219,7 @@ def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxTy
             slot,
             tile.LocalStoreOp(part, slot.result, (0, 0)),
             offset,
-            tile.CopyOutOp(slot.result, store.view, offsets, tile.ints(store.dims), path="bulk_tensor", repeats=mixed is not None),
+            tile.CopyOutOp(slot.result, store.view, offsets, tile.ints(store.dims), path="bulk_tensor", repeats=at + width > alone),
         )
         at += width
     store.detach()

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.dialects import pipe, sync, tile
-from treadle.ir.builtin import IndexType, i1, i32
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith
 from treadle.plan.mixed_widths import MixedWidths
@@ -97,11 +96,6 @@ def clone(op: Operation, mapping: dict[SSAValue, SSAValue], index: IndexBuilder,
         mapping[op.result] = group
     else:
         index.builder.insert(op.clone(mapping))
-
-
-def is_index_math(op: Operation) -> bool:
-    """Whether an operation computes scalars alone."""
-    return all(isinstance(r.type, IndexType) or r.type in (i1, i32) for r in op.results) and bool(op.results) and not op.regions
 
 
 def step_count(index: IndexBuilder, bounds: Sequence[SSAValue]) -> SSAValue:

@@ -1,7 +1,7 @@
 """Results that leave late: a tile's boxes are kept in registers and stored under the matrix instructions of the next tile's first steps.
 
 The persistent loop carries the boxes and where they belong. Before the first tile it carries zeros that belong behind the end of the
-array, where descriptor copies write nothing, so that no step has a branch.
+array, where descriptor copies write nothing, so that no step asks whether there was a tile before.
 """
 
 from dataclasses import dataclass

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from treadle.dialects import pipe, tile
 from treadle.dialects.pipe import part_layout
+from treadle.ir.builtin import IndexType, i1, i32
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.transforms.kernel.kernel_ir import is_tile
@@ -79,7 +80,7 @@ def loop_first(parts: Parts) -> list[Operation]:
     """The body with the arithmetic on scalars that neither its loop nor anything else in front of it needs behind the loop."""
     at, copies = parts.body.index(parts.loop), set(parts.copies)
     before = parts.body[:at]
-    movable = [op for op in before if is_scalar_math(op) or isinstance(op, tile.ProgramIdOp | pipe.GroupIdOp)]
+    movable = [op for op in before if is_index_math(op)]
     staying = [inner for op in before if op not in movable for inner in op.walk()]
     pending = [v for op in (*staying, *parts.loop.walk()) if op not in copies for v in op.operands]
     needed: set[Operation] = set()
@@ -92,9 +93,9 @@ def loop_first(parts: Parts) -> list[Operation]:
     return [*(op for op in before if op not in later), parts.loop, *later, *parts.body[at + 1 :]]
 
 
-def is_scalar_math(op: Operation) -> bool:
-    """Whether an operation computes scalars alone, and nothing else."""
-    return op.name.startswith("arith.") and not any(is_tile(v) for v in (*op.operands, *op.results))
+def is_index_math(op: Operation) -> bool:
+    """Whether an operation computes scalars alone."""
+    return all(isinstance(r.type, IndexType) or r.type in (i1, i32) for r in op.results) and bool(op.results) and not op.regions
 
 
 def _is_fixed(op: Operation) -> bool:

@@ -8,8 +8,8 @@ from treadle.ir.builtin import IndexType, IntegerAttr, i32
 from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.ir.locations import give_location
-from treadle.transforms.kernel.roles.frame import RoleFrame, clone, is_index_math
-from treadle.transforms.kernel.roles.parts import part_axis
+from treadle.transforms.kernel.roles.frame import RoleFrame, clone
+from treadle.transforms.kernel.roles.parts import is_index_math, part_axis
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 

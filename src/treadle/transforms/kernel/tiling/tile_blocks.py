@@ -1,5 +1,6 @@
 """The place of a tile that its number says, where a kernel has tiles of two widths."""
 
+from treadle.errors import InternalError
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import arith
 from treadle.plan.mixed_widths import MixedWidths
@@ -25,5 +26,5 @@ def mixed_place(index: IndexBuilder, number: SSAValue, mixed: MixedWidths, group
             place = (index.insert(arith.SelectOp(inside, here[0], place[0])), index.insert(arith.SelectOp(inside, here[1], place[1])))
         first += block.tiles
     if place is None:
-        raise ValueError("no blocks of tiles")
+        raise InternalError("no blocks of tiles")
     return place
