@@ -37,6 +37,8 @@ _TENSOR_TYPES: Final = {
 }
 _SWIZZLES: Final = {"none": "SWIZZLE_NONE", "32B": "SWIZZLE_32B", "64B": "SWIZZLE_64B", "128B": "SWIZZLE_128B"}
 _INTERLEAVES: Final = {"none": "INTERLEAVE_NONE", "16B": "INTERLEAVE_16B", "32B": "INTERLEAVE_32B"}
+_DEFAULT_STREAMS: Final = frozenset((0, 1, 2))
+"""NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD."""
 _PROMOTIONS: Final = {"none": "NONE", "64B": "L2_64B", "128B": "L2_128B", "256B": "L2_256B"}
 _FILLS: Final = {"zero": "NONE", "nan": "NAN_REQUEST_ZERO_FMA"}
 _STICKY_HINT: Final = "a fault of earlier work stays until the process ends; run with CUDA_LAUNCH_BLOCKING=1 to find the launch"
@@ -110,14 +112,15 @@ class CudaDevice:
             self._call("cuCtxSetCurrent", self._context)
 
     def preparation(self, stream: int) -> tuple[Callable[[], int], ...]:
-        """What a call begins with: stream 0 is the current context's, so that what a fill or a launch there is ordered with depends on it.
+        """What a call begins with: a default stream is the current context's, so that what a fill or a launch there is ordered with depends
+        on it.
 
         Another stream belongs to one context, as a CUfunction does (that which its module was loaded into, cuModuleGetFunction); only a
         context-less CUkernel, which is not used here, could run in another. So a launch on it runs in the right context or fails without
         effect (CUDA_ERROR_INVALID_HANDLE; without a context CUDA_ERROR_INVALID_CONTEXT), and such calls need not ask for the current
         context before each (0.2 us): see `recovers`.
         """
-        return () if stream else (self._activated,)
+        return (self._activated,) if stream in _DEFAULT_STREAMS else ()
 
     def _activated(self) -> int:
         self.activate()
