@@ -220,7 +220,7 @@ def test_the_stream_is_that_of_the_moment(torch: Any, machine: Machine, calls: C
 def test_a_thread_with_another_context(
     torch: Any, machine: Machine, calls: Calls, context: int, status: int, way: str, stream: int
 ) -> None:
-    """A launch that the driver refuses is made once more in the right context; on default streams, which any context has, nothing is tried."""
+    """A launch that the driver refuses is made once more in the right context; on default streams nothing is tried."""
     torch.stream = stream
     bound = calls.program.bind(calls.x, calls.y)
     for call in (bound, calls):
