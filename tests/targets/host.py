@@ -88,7 +88,7 @@ class HostHooks(SimtHooks):
     def shuffle_index(self, b: Builder, value: Value, lane: Value) -> Value:
         raise InternalError("no shuffles on the host")
 
-    def barrier(self, b: Builder) -> None:
+    def barrier(self, b: Builder, threads: int = 0) -> None:
         raise InternalError("no barriers on the host")
 
 

@@ -190,7 +190,7 @@ class AmdHooks(SimtHooks):
 
     # --- order
 
-    def barrier(self, b: Builder) -> None:
+    def barrier(self, b: Builder, threads: int = 0) -> None:
         node = b.module.metadata('!{!"amdgpu-synchronize-as", !"local"}')
         metadata = f"!mmra {node}"
         self.sched_fence(b, ())

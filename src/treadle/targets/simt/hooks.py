@@ -121,12 +121,12 @@ class SimtHooks(ABC):
     # --- order
 
     @abstractmethod
-    def barrier(self, b: Builder) -> None:
-        """All threads of the workgroup meet; shared memory is visible."""
+    def barrier(self, b: Builder, threads: int = 0) -> None:
+        """All threads of the workgroup meet; shared memory is visible. `threads`: how many they are, where they may meet at different places."""
 
-    def bare_barrier(self, b: Builder) -> None:
+    def bare_barrier(self, b: Builder, threads: int = 0) -> None:
         """All threads of the workgroup meet; nothing is said about memory."""
-        self.barrier(b)
+        self.barrier(b, threads)
 
     def cluster_rank(self, b: Builder) -> Value:
         """i32: the workgroup's number in its cluster."""

@@ -247,16 +247,17 @@ class KernelEmitter:
         """A meeting of the workgroup. With `groups`, only these groups of the role execute it: the hardware counts arrivals anywhere."""
         ctx = self.ctx
         meet = self.hooks.barrier if op.bare is None else self.hooks.bare_barrier
+        threads = ctx.kernel.num_warps.value.data * ctx.lanes if role_of(op) is not None else 0
         if op.groups is None:
-            meet(ctx.b)
+            meet(ctx.b, threads)
             return
-        if role_of(op) is None:
+        if not threads:
             raise InternalError("sync.barrier of some groups outside roles, where there are none")
         condition = FALSE
         for group in tile.ints(op.groups):
             condition = ctx.b.or_(condition, ctx.b.icmp("eq", ctx.group, i32(group)))
         with ctx.b.when(condition):
-            meet(ctx.b)
+            meet(ctx.b, threads)
 
     def constant(self, op: Operation) -> None:
         """arith.constant."""
