@@ -122,7 +122,7 @@ class SimtHooks(ABC):
 
     @abstractmethod
     def barrier(self, b: Builder, threads: int = 0) -> None:
-        """All threads of the workgroup meet; shared memory is visible. `threads`: how many they are, where they may meet at different places."""
+        """All threads of the workgroup meet; shared memory is visible. `threads`: how many, where they may meet at different places."""
 
     def bare_barrier(self, b: Builder, threads: int = 0) -> None:
         """All threads of the workgroup meet; nothing is said about memory."""
