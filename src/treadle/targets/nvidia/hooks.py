@@ -152,8 +152,8 @@ class NvidiaHooks(SimtHooks):
     # --- order
 
     def barrier(self, b: Builder, threads: int = 0) -> None:
-        # Where the number is not written, tools take threads that wait at another place for missing ones.
-        b.asm(f"bar.sync 0, {threads};" if threads else "bar.sync 0;", MEMORY)
+        # bar.sync is the aligned form, which promises that all threads execute the same instruction; the code of both is the same.
+        b.asm(f"barrier.sync 0, {threads};" if threads else "bar.sync 0;", MEMORY)
 
     def cluster_rank(self, b: Builder) -> Value:
         return b.intrinsic("llvm.nvvm.read.ptx.sreg.cluster.ctarank", I32, pure=True)
