@@ -224,7 +224,7 @@ def test_roles_that_cannot_run() -> None:
     emit = backend("sm_90a").emit
     with pytest.raises(InternalError, match="some roles only: the warps of two"):
         emit(_roles(sync.BarrierOp, nothing))
-    assert emit(_roles(sync.BarrierOp, sync.BarrierOp)).llvm_text.count("bar.sync 0") == 2
+    assert emit(_roles(sync.BarrierOp, sync.BarrierOp)).llvm_text.count("barrier.sync 0") == 2
     with pytest.raises(InternalError, match="move by warpgroups"):
         emit(_roles(nothing, nothing, warps=[2, 4], registers=[40, 0]))
     with pytest.raises(InternalError, match="roles want"):
