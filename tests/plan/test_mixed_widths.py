@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
+from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths, timed_columns
 
 
 def columns_of(mixed: MixedWidths, workgroups: int) -> list[int]:
@@ -71,11 +71,19 @@ def test_full_rounds_and_single_rounds_stay_as_they_are() -> None:
     assert mixed_widths(16, 4096, 256, 240, 132) is None, "half of 264 tiles would have to be narrower than 240"
 
 
-def test_widths_are_multiples_of_sixteen_and_of_the_instruction() -> None:
-    assert list(narrow_widths(256, 8)) == [240, 224]
+def test_widths_are_multiples_of_the_instruction() -> None:
+    assert list(narrow_widths(256, 8)) == [248, 240, 232, 224]
     assert list(narrow_widths(256, 32)) == [224]
-    assert list(narrow_widths(160, 8)) == [144]
-    assert not list(narrow_widths(96, 8))
+    assert list(narrow_widths(160, 8)) == [152, 144]
+    assert list(narrow_widths(96, 8)) == [88]
+    assert not list(narrow_widths(56, 8))
+
+
+@given(st.integers(1, 600))
+def test_the_last_columns_take_longer_than_their_part(width: int) -> None:
+    assert width <= timed_columns(width) <= -(-width // 16) * 16
+    assert timed_columns(width) < timed_columns(width + 1)
+    assert (timed_columns(width) == width) == (width % 16 == 0)
 
 
 def test_blocks_as_numbers_and_back() -> None:

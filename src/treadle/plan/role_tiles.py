@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
-from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
+from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths, timed_columns
 from treadle.plan.tile_config import PROMOTED_REGISTERS, UNKNOWN_EXTENT, ContractionShape
 
 L2_BYTES_PER_CLOCK = 82
@@ -48,8 +48,8 @@ where the other operand is contiguous along n.
 """
 FEW_ROUNDS = 4
 """In as many rounds, half of the most rows was as fast or faster by up to 0.6 %."""
-CUT_LINE = 1.01
-"""Matrix time of tiles whose columns begin within a 64-byte piece of the rows that an operand contiguous along n is copied in."""
+CUT_FACTORS = ((32, 1.12), (64, 1.01))
+"""Matrix time of tiles whose columns begin within a piece of so many bytes of the rows that an operand contiguous along n is copied in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,8 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     busiest: float = rounds
     mixed = mixed_tiles(tile, shape, spec)
     if mixed is not None:
-        part, busiest = mixed.columns / spec.compute_units / tile.n, mixed.most_columns(spec.compute_units) / tile.n
+        width = timed_columns(tile.n)
+        part, busiest = mixed.columns / spec.compute_units / width, mixed.most_columns(spec.compute_units) / width
     loops = part + IDLE_FACTOR * (busiest - part)
     # 2048 multiply-adds of 16-bit operands a clock, more of narrower ones.
     operand_bytes = shape.operand_rows(tile.rows, tile.n) * tile.k * problem.operand_bytes
@@ -249,7 +250,8 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     matrix *= TALL_FACTOR if tile.m > problem.row.m and tile.turns == 1 else 1
     matrix *= TURN_FACTOR if tile.turns > 1 else 1
     matrix *= UNEVEN_FACTOR if tile.n % 64 else 1
-    matrix *= CUT_LINE if mixed is not None and problem.n_step > problem.row.n_step and tile.narrow * problem.operand_bytes % 64 else 1
+    if mixed is not None and problem.n_step > problem.row.n_step:
+        matrix *= next((factor for cut, factor in CUT_FACTORS if tile.narrow * problem.operand_bytes % cut), 1)
     matrix *= 1 + SHALLOW_FACTOR * max(0, COVER_CLOCKS / (tile.slots * matrix) - 1)
     least = (128 + 256) / (128 * 256)
     matrix *= 1 + TRAFFIC_FACTOR * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.sums) / least - 1)

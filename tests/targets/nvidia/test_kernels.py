@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from targets.tile_kernels import converted, copy_only, fma_matmul, softmax, vector_add, warp_conversions, wgmma_matmul
+from transforms.role_kernels import kernel_of
 
 from treadle.codegen.toolchain import KernelResources
 from treadle.dialects.tile import CopyOp, KernelOp
@@ -16,6 +17,7 @@ from treadle.layout.fragments import tile_fragment, wgmma_accumulator
 from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
 from treadle.layout.tile_layout import blocked
 from treadle.machine import target_spec
+from treadle.options import CompileOptions
 from treadle.targets.interface import CompiledKernel, ExpectedFacts, IndexParam, PointerParam, TensorMapParam
 from treadle.targets.nvidia.audit import audit, instruction_counts
 from treadle.targets.nvidia.backend import param_offsets
@@ -139,6 +141,14 @@ def test_traps_of_the_text() -> None:
             if " asm " in line:
                 group = line.rsplit("#", 1)[1].split(",")[0]
                 assert "convergent" in next(at for at in text.splitlines() if at.startswith(f"attributes #{group} "))
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_descriptors_of_clusters_leave_the_rank_out(cluster: int) -> None:
+    """A workgroup's shared addresses begin with its rank in the cluster; in a descriptor it would be a part of the leading byte offset."""
+    options = CompileOptions(tile=(64, 128, 64), warps=(4, 1), groups=2, ring=3)
+    text = backend("sm_90a").emit(kernel_of(512, 256, 128, options, workgroups=4, cluster=cluster)).llvm_text
+    assert ("and i32" in text and ", 262143" in text) == (cluster > 1)
 
 
 @pytest.mark.parametrize(("k", "carried"), [(64, 64), (128, 0), (256, 0)])

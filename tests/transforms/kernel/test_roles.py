@@ -104,7 +104,7 @@ def test_clusters_share_what_their_tiles_have_in_common(m: int, n: int, k: int, 
     assert not is_right(kernel), "the other workgroup's consumers hold the slot too"
 
 
-@pytest.mark.parametrize(("m", "n", "k", "narrow", "workgroups"), [(330, 520, 72, 96, 4), (120, 392, 200, 96, 2)])
+@pytest.mark.parametrize(("m", "n", "k", "narrow", "workgroups"), [(330, 520, 72, 96, 4), (120, 392, 200, 96, 2), (330, 616, 72, 120, 4)])
 def test_tiles_of_two_widths(m: int, n: int, k: int, narrow: int, workgroups: int) -> None:
     kernel = mixed_kernel(m, n, k, narrow, workgroups)
     contracts = [op for op in kernel.walk() if isinstance(op, tile.ContractOp)]

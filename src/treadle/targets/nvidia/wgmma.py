@@ -23,6 +23,7 @@ from treadle.targets.simt.roles import moved_by
 from treadle.targets.simt.threads import linear
 from treadle.targets.simt.types import element_bytes
 
+_ADDRESS_MASK = 0x3FFFF
 _SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
 _PTX_TYPES = {"f16": "f16", "bf16": "bf16", "tf32": "tf32", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2", "i8": "s8", "f32": "f32", "i32": "s32"}
 
@@ -212,7 +213,11 @@ class _Descriptor:
 
 def _descriptor(operand: Operand, deltas: Sequence[int], ctx: KernelContext) -> _Descriptor:
     b = ctx.b
-    base = b.lshr(b.ptrtoint(ctx.shared, I32), i32(4))
+    address = b.ptrtoint(ctx.shared, I32)
+    if ctx.kernel.cluster_size() > 1:
+        # In a cluster the workgroup's rank stands above the address, where the descriptor has its leading byte offset.
+        address = b.and_(address, i32(_ADDRESS_MASK))
+    base = b.lshr(address, i32(4))
     template = operand.template()
     fixed = (template & 0xFFFFFFFF) + (operand.buffer.byte_offset >> 4)
     low = b.add(b.add(base, linear(ctx, [], [0, 0, *(d >> 4 for d in deltas)], add=True)), moved_by(ctx, operand.buffer, 16))
