@@ -41,6 +41,8 @@ _ABSENT = (
     "flat-scratch-init",
 )
 
+# s_waitcnt's immediate where accesses to shared memory are waited for and nothing else: their count is 0, the others are all ones.
+_LOCAL_DONE, _LOCAL_DONE_GFX11 = 0xC07F, 0xFC07
 # Instruction classes that may cross a scheduling barrier, as its mask counts them.
 _CLASSES = {
     "alu": 0x1,
@@ -149,7 +151,7 @@ class AmdHooks(SimtHooks):
         return ctx.module.shared_array("treadle_shared", size, 1024, self.shared_space), 0
 
     def expected(self, ctx: KernelContext) -> ExpectedFacts:
-        points = schedule_points(ctx.kernel, ctx.lines)
+        points = schedule_points(ctx.kernel, ctx.lines, ctx.ranges)
         return ExpectedFacts(ctx.counts.matrix_instructions, 0, ctx.counts.contractions > 0, points=points)
 
     # --- ids and lanes
@@ -195,9 +197,21 @@ class AmdHooks(SimtHooks):
         metadata = f"!mmra {node}"
         self.sched_fence(b, ())
         b.fence("release", "workgroup", metadata)
+        self._wait_for_local(b)
         b.intrinsic("llvm.amdgcn.s.barrier", "void", attributes=["convergent"])
         b.fence("acquire", "workgroup", metadata)
         self.sched_fence(b, ())
+
+    def _wait_for_local(self, b: Builder) -> None:
+        """What the release fence asks for, said again: LLVM may drop a fence's own wait before it has followed a loop back to its start.
+
+        Rule A4 finds the access that is then pending.
+        """
+        if self.spec.name.startswith("gfx12"):
+            b.intrinsic("llvm.amdgcn.s.wait.dscnt", "void", [Value("i16", "0")])
+        else:
+            counts = _LOCAL_DONE_GFX11 if self.spec.name.startswith("gfx11") else _LOCAL_DONE
+            b.intrinsic("llvm.amdgcn.s.waitcnt", "void", [i32(counts)])
 
     def sched_fence(self, b: Builder, classes: Sequence[str]) -> None:
         mask = 0

@@ -15,6 +15,7 @@ from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.targets.interface import SchedulePoint
+from treadle.targets.simt.ranges import Ranges
 
 _KINDS: dict[type[Operation], str] = {
     BarrierOp: "barrier",
@@ -55,8 +56,8 @@ class _State:
 
 
 class _Walk:
-    def __init__(self, lines: Mapping[Operation, int]) -> None:
-        self.lines = lines
+    def __init__(self, lines: Mapping[Operation, int], ranges: Ranges) -> None:
+        self.lines, self.ranges = lines, ranges
         self.points: dict[Operation, SchedulePoint] = {}
 
     def block(self, block: Block, state: _State, loops: tuple[int, ...]) -> _State:
@@ -106,7 +107,7 @@ class _Walk:
         block = op.body.block
         arguments, starts, ends = list(block.args[1:]), list(op.iter_args), _yielded(block)
         entry = state.renamed(starts, arguments)
-        inner = (*loops, self.lines[op])
+        inner = (*loops, self.lines[op]) if self.ranges.may_repeat(op) else loops
         top = entry
         for _ in range(_MAX_SWEEPS):
             after = self.block(block, top, inner)
@@ -132,8 +133,8 @@ def _yielded(block: Block) -> list[SSAValue]:
     return list(last.operands) if isinstance(last, scf.YieldOp) else []
 
 
-def schedule_points(kernel: KernelOp, lines: Mapping[Operation, int]) -> tuple[SchedulePoint, ...]:
+def schedule_points(kernel: KernelOp, lines: Mapping[Operation, int], ranges: Ranges) -> tuple[SchedulePoint, ...]:
     """The operations of a kernel that access memory, meet or multiply, in order; `lines`: the number of each emitted operation."""
-    walk = _Walk(lines)
+    walk = _Walk(lines, ranges)
     walk.block(kernel.body.block, _State(), ())
     return tuple(sorted(walk.points.values(), key=lambda point: point.line))

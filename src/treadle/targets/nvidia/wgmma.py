@@ -293,17 +293,14 @@ def _check_additive(operand: Operand, group_steps: Sequence[int], origins: Seque
 def _is_carried(ctx: KernelContext, tile: SSAValue) -> bool:
     """Whether a tile goes to further contractions of its block, which are as fixed in place as a wait, and around a loop or out of it.
 
-    A loop that LLVM may see to make one trip is no loop: what stands behind it could move up to the instructions.
+    From behind a loop that makes one trip readers could move up to the instructions.
     """
 
     def is_fixed(user: Operation) -> bool:
         if isinstance(user, ContractOp):
             return True
         loop = user.parent_op()
-        if not isinstance(user, scf.YieldOp) or not isinstance(loop, scf.ForOp):
-            return False
-        low, high, step = (ctx.ranges.of(v) for v in (loop.lb, loop.ub, loop.step))
-        return high.high - low.low > step.low
+        return isinstance(user, scf.YieldOp) and isinstance(loop, scf.ForOp) and ctx.ranges.may_repeat(loop)
 
     return isinstance(tile.owner, ContractOp) and all(is_fixed(use.operation) for use in tile.uses)
 

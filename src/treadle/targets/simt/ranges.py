@@ -57,6 +57,11 @@ class Ranges:
             self._known[value] = _clip(self._compute(value))
         return self._known[value]
 
+    def may_repeat(self, loop: scf.ForOp) -> bool:
+        """Whether a loop may make more than one trip. One that does not is no loop of the code: LLVM sees it too."""
+        lower, upper, step = (self.of(value) for value in (loop.lb, loop.ub, loop.step))
+        return upper.high - lower.low > step.low
+
     def inside(self, offset: SSAValue, extent: int, size: int | None) -> bool:
         """Whether `offset .. offset + extent` always lies in `0 .. size`."""
         at = self.of(offset)
