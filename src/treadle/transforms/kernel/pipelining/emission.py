@@ -327,7 +327,10 @@ def emit_expansion(
 
 
 def emit_versions(source: LoopBody, schedule: Schedule, expansion: Expansion, slots: Mapping[SSAValue, tile.AllocOp]) -> Emitted:
-    """Emit the steps for trip counts that fill the pipeline, and the sequential loop, in the first slots, for the others."""
+    """Emit the steps for trip counts that fill the pipeline, and the sequential loop, in the first slots, for the others.
+
+    One trip fills two stages: what is left makes none, and needs no loop.
+    """
     loop = source.loop
     builder = Builder(InsertPoint.before(loop))
     index = IndexBuilder(builder, {})
@@ -338,16 +341,22 @@ def emit_versions(source: LoopBody, schedule: Schedule, expansion: Expansion, sl
     emitted = emit_expansion(source, schedule, expansion, slots, inside)
     inside.insert(scf.YieldOp(*emitted.results))
     inside = Builder(InsertPoint.at_end(short))
-    first = IndexBuilder(inside, {})
-    mapping: dict[SSAValue, SSAValue] = {}
-    for memory, alloc in slots.items():
-        mapping[memory] = first.insert(pipe.SlotOp(alloc.result, [first.constant(0)], tile.shared_layout_of(memory)))
-    sequential = loop.clone(mapping)
-    inside.insert(sequential)
-    inside.insert(scf.YieldOp(*sequential.results))
+    sequential = _emit_sequential(loop, slots, inside) if schedule.stages > 2 else None
+    inside.insert(scf.YieldOp(*(loop.iter_args if sequential is None else sequential.results)))
     version = scf.IfOp(fills, [r.type for r in loop.results], Region(long), Region(short))
     builder.insert(version)
     return Emitted(emitted.loop, tuple(version.results), sequential)
+
+
+def _emit_sequential(loop: scf.ForOp, slots: Mapping[SSAValue, tile.AllocOp], builder: Builder) -> scf.ForOp:
+    """The loop as it was, in the first slots."""
+    index = IndexBuilder(builder, {})
+    mapping: dict[SSAValue, SSAValue] = {}
+    for memory, alloc in slots.items():
+        mapping[memory] = index.insert(pipe.SlotOp(alloc.result, [index.constant(0)], tile.shared_layout_of(memory)))
+    sequential = loop.clone(mapping)
+    builder.insert(sequential)
+    return sequential
 
 
 def _emit_loop(emitter: StepEmitter, expansion: Expansion, step: Step, builder: Builder) -> tuple[scf.ForOp, SSAValue]:
