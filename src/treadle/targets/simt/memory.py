@@ -151,6 +151,9 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
     # Addresses and predicates first, so that the loads themselves stand together.
     todo = {group.coordinates: (access.address(group), access.predicate(group)) for group in access.plan.groups}
     for coordinates, (address, condition) in todo.items():
+        if condition.number == 0:
+            loaded[coordinates] = ctx.unpack(other)
+            continue
         predicate = None if condition.number == 1 else condition
         loaded[coordinates] = ctx.unpack(ctx.hooks.load_global(b, address, kind, align, predicate, other, view.read_only))
     for group in access.plan.groups:
@@ -182,4 +185,6 @@ def emit_store(ctx: KernelContext, op: StoreOp) -> None:
         if elements[0].type == "i1":
             elements = [b.zext(e, "i8") for e in elements]
         condition = access.predicate(group)
+        if condition.number == 0:
+            continue
         ctx.hooks.store_global(b, access.address(group), ctx.pack(elements), align, None if condition.number == 1 else condition)
