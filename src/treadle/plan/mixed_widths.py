@@ -121,10 +121,10 @@ def narrow_widths(wide: int, step: int) -> range:
 
 
 def mixed_widths(rows: int, columns: int, wide: int, narrow: int, workgroups: int) -> MixedWidths | None:
-    """Tiles of `wide` and of `narrow` columns for `rows` rows of tiles over `columns` columns, so that the busiest of `workgroups` computes
-    fewer columns than with tiles of `wide` columns alone; None where there is no such choice.
+    """Tiles of `wide` and of `narrow` columns for `rows` rows of tiles over `columns` columns, so that the busiest of `workgroups` takes
+    less time than with tiles of `wide` columns alone; None where there is no such choice.
     """
     rounds = -(-rows * -(-columns // wide) // workgroups)
     found = _candidates(rows, columns, wide, narrow, workgroups)
     best = min(found, key=lambda mixed: (mixed.most_columns(workgroups), mixed.columns), default=None)
-    return best if best is not None and best.most_columns(workgroups) < rounds * wide else None
+    return best if best is not None and best.most_columns(workgroups) < rounds * timed_columns(wide) else None

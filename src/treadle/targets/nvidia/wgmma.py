@@ -23,7 +23,7 @@ from treadle.targets.simt.roles import moved_by
 from treadle.targets.simt.threads import linear
 from treadle.targets.simt.types import element_bytes
 
-_ADDRESS_MASK = 0x3FFFF
+_ADDRESS_MASK = 0x3FFFF  # what a descriptor holds of an address, once its last four bits are gone
 _SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
 _PTX_TYPES = {"f16": "f16", "bf16": "bf16", "tf32": "tf32", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2", "i8": "s8", "f32": "f32", "i32": "s32"}
 
