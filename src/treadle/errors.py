@@ -63,6 +63,11 @@ UNKNOWN_OP = Entry(
     "TR102", "operation '{name}' is not known", "use an operation of the func, linalg, tensor, arith, math, scf or affine dialect"
 )
 WHICH_FUNCTION = Entry("TR104", "{problem} (functions: {names})", "name one of them with --function, or `function=`")
+NESTING = Entry(
+    "TR105",
+    "the text is nested too deep here: more than {limit} brackets or prefixes inside each other",
+    "write it with less nesting; a chain of operations needs none",
+)
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")
@@ -101,6 +106,9 @@ SHARED_TOO_LARGE = Entry(
     "TR605", "kernel '{kernel}' needs {needed} bytes of shared memory, {device} has {limit} a workgroup", "choose smaller tiles"
 )
 OUT_OF_MEMORY = Entry("TR606", "{device} has no {bytes} bytes of memory left", "free arrays or use smaller inputs")
+HOST_MEMORY = Entry(
+    "TR609", "{what} do not fit into this machine's memory: {reason}", "use smaller arrays (`run --input`), or a machine with more memory"
+)
 BAD_BINARY = Entry("TR607", "{device} does not load '{binary}': {reason}", "compile again for this device; a newer driver may be needed")
 BENCH_NEEDS = Entry(
     "TR611", "measuring needs {what}: {reason}", "install PyTorch for this machine's GPU; `treadle bench --list` works without"

@@ -113,11 +113,18 @@ def from_loop_space(op: Operation, array: Array, affine_map: AffineMap, loops: L
 
 def evaluate(value: SSAValue, environment: Environment, apply: Apply) -> Tracked:
     """The value of a body's SSA value, evaluating what it depends on and remembering it in `environment`."""
-    if value not in environment:
-        op = value.owner
-        if not isinstance(op, Operation):
+    pending = [value]  # not by recursion: bodies are as long as their authors want
+    while pending:
+        current = pending[-1]
+        op = current.owner
+        if current in environment:
+            pending.pop()
+        elif not isinstance(op, Operation):
             raise TreadleError(NOT_EXECUTABLE, name="linalg.generic", reason="its body uses a value of another block")
-        environment[value] = apply(op, [evaluate(v, environment, apply) for v in op.operands])
+        elif missing := [operand for operand in op.operands if operand not in environment]:
+            pending += reversed(missing)
+        else:
+            environment[current] = apply(op, [environment[operand] for operand in op.operands])
     return environment[value]
 
 
