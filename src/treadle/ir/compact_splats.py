@@ -27,5 +27,5 @@ def _compact_is_splat(self: DenseIntOrFPElementsAttr) -> bool:
     return bool(data) and data == data[:size] * (len(data) // size)
 
 
-DenseIntOrFPElementsAttr.from_list = staticmethod(_compact_from_list)
+DenseIntOrFPElementsAttr.from_list = staticmethod(_compact_from_list)  # pyright: ignore[reportAttributeAccessIssue]
 DenseIntOrFPElementsAttr.is_splat = _compact_is_splat
