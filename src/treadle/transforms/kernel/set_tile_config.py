@@ -269,12 +269,13 @@ def _contraction_config(
     mixed, why_mixed = None, ""
     if roles.narrow:
         row = None if refused else spec.instruction(types.instruction)
-        late = row is not None and role_problem(nest, kind, row, shape, size_of_operand, spec, promoted).may_be_late
-        if not late or not roles.slots or options.persistent == "never" or min(axes["m"], axes["n"]) < 0:
+        problem = None if row is None else role_problem(nest, kind, row, shape, size_of_operand, spec, promoted)
+        if problem is None or not problem.may_be_late or not roles.slots or options.persistent == "never" or min(axes["m"], axes["n"]) < 0:
             why_mixed = "workgroups do not take tiles in turn whose results leave in boxes"
         else:
-            mixed = mixed_tiles(replace(roles, m=tile.m, n=tile.n), shape, spec)
-            why_mixed = "" if mixed is not None else "results do not leave late, or such tiles do not fill the last round"
+            mixed = mixed_tiles(replace(roles, m=tile.m, n=tile.n), problem, spec)
+            if mixed is None:
+                why_mixed = "results do not leave late, their boxes are wider, or such tiles do not fill the last round"
     config: dict[str, Attribute] = {
         "kind": builtin.StringAttr("contraction"),
         "instruction": builtin.StringAttr(types.instruction),
