@@ -15,7 +15,7 @@ def compiled(case: ContractionCase) -> Lowered:
 
 NARROW = [
     ContractionCase(6912, 256, 256, "f16", "nn", "f16"),
-    ContractionCase(15064, 128, 184, "bf16", "nn", "bf16"),
+    ContractionCase(15064, 128, 184, "bf16", "nt", "bf16"),
     ContractionCase(2464, 1880, 14, "bf16", "tn", "bf16"),
 ]
 
