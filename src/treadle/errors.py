@@ -99,7 +99,7 @@ ELEMENT_TYPE = Entry(
 UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")
 NO_INITIAL_VALUE = Entry(
     "TR302",
-    "'{name}' reduces onto tensor.empty, whose contents are not specified",
+    "'{name}' {does} tensor.empty, whose contents are not specified",
     "initialise its outs with linalg.fill (0 for sums, -infinity for maxima), or pass a tensor",
 )
 SHARED_MEMORY = Entry(

@@ -15,6 +15,7 @@ from treadle.ir.builtin import AnyFloat, ComplexType, DenseIntOrFPElementsAttr, 
 from treadle.ir.context import Context, default_context
 from treadle.ir.core import Attribute, AttrParser, Operation, ParseError, Parser, Printer, SSAValue
 from treadle.ir.dialects import builtin
+from treadle.ir.dominance import used_too_early
 from treadle.ir.locations import has_location, location_of, make_location, resolve_location
 from treadle.ir.nesting import MAX_DEPTH, too_deep_at
 
@@ -202,6 +203,9 @@ def _reason(error: BaseException) -> str:
 
 def find_invalid(root: Operation) -> tuple[Operation, str] | None:
     """The first operation that does not verify, innermost first, with the reason; None where all do."""
+    if (early := used_too_early(root)) is not None:  # first: verifiers follow values to their definitions
+        op, number = early
+        return op, f"operand {number} is used before it is defined"
     try:
         root.verify()
         return None
