@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
 from fuzz.kinds import KINDS, load
 from fuzz.outcomes import MEANINGS, Outcome, Settings
@@ -33,7 +34,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="the first case; the others follow it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time (default: one a core)")
     parser.add_argument("--seconds", type=float, default=0.0, help="time limit of a case; the kind has its own")
-    parser.add_argument("--targets", default="", help="targets, separated by commas (default: all five)")
+    parser.add_argument("--targets", default="", help="targets, separated by commas (default: all five; `turn`: one a module)")
     parser.add_argument("--device", default="", help="modules: also run on this device (cuda, hip)")
     parser.add_argument("--no-iree", action="store_true", help="modules: do not ask IREE, where it is installed")
     parser.add_argument("--log", type=Path, help="append every outcome to this file, and skip the seeds that it holds")
@@ -81,7 +82,9 @@ def save(folder: Path, kind: str, outcomes: Sequence[Outcome]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for outcome in outcomes:
         if outcome.is_defect and outcome.text:
-            head = "".join(f"// {line}\n" for line in f"{kind} {outcome.seed}: {outcome.status} {outcome.label}\n{outcome.detail}".splitlines())
+            head = "".join(
+                f"// {line}\n" for line in f"{kind} {outcome.seed}: {outcome.status} {outcome.label}\n{outcome.detail}".splitlines()
+            )
             (folder / f"{kind}_{outcome.seed}.mlir").write_text(head + outcome.text, encoding="utf-8")
 
 
@@ -96,7 +99,10 @@ def show(kind: str, outcomes: Sequence[Outcome]) -> None:
     console = Console(width=150)
     defects = [outcome for outcome in outcomes if outcome.is_defect]
     for outcome in defects[:SHOWN]:
-        console.print(f"{outcome.status}: python tests/fuzz {kind} --seed {outcome.seed} --count 1\n  {outcome.label}\n  {short(outcome.detail)}", markup=False)
+        console.print(
+            f"{outcome.status}: python tests/fuzz {kind} --seed {outcome.seed} --count 1\n  {outcome.label}\n  {short(outcome.detail)}",
+            markup=False,
+        )
     console.print(table)
     console.print(f"{len(outcomes)} cases, {len(defects)} defects")
 

@@ -1,5 +1,6 @@
-"""Cases in processes of their own, each with a time limit: what hangs is ended and reported, what dies is reported, and the next goes on."""
+"""Cases in processes of their own, each with a time limit: what hangs is ended, what dies is noticed, and the next goes on."""
 
+import contextlib
 import os
 import select
 import signal
@@ -23,7 +24,11 @@ class Worker:
 
     def __init__(self, kind: str, settings: Settings) -> None:
         paths = [str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in paths if p), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(p for p in paths if p),
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
         command = [sys.executable, "-m", "fuzz.worker", kind, settings.line()]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT, start_new_session=True
@@ -73,18 +78,14 @@ class Worker:
         """Let it clean up and end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            pass
         self.end()
 
     def end(self) -> None:
         """End the process and everything that it started."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
 
 

@@ -64,6 +64,10 @@ def _literals() -> Iterator[str]:
     """String constants of the tests that are programs."""
     for path in sorted((ROOT / "tests").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and ("func.func" in node.value or "tile.kernel" in node.value):
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and ("func.func" in node.value or "tile.kernel" in node.value)
+            ):
                 if node.value.count("\n") > 2:
                     yield node.value.replace("{{", "{").replace("}}", "}")

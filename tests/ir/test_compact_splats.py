@@ -42,7 +42,7 @@ def test_a_large_splat_is_small() -> None:
         ("i32", "7", "addi", 7),
     ],
 )
-@pytest.mark.parametrize("shape", ["3x5", "1x1", "0x4", "7"])
+@pytest.mark.parametrize("shape", ["3x5", "1x1", "0x4", "7", "300x400"])
 def test_values(shape: str, element: str, value: str, op: str, number: float) -> None:
     text = TEXT.format(shape=shape, element=element, value=value, op=op)
     kind = {"f32": np.float32, "f16": np.float16, "i8": np.int8, "i1": np.bool_, "i32": np.int32}[element]

@@ -1,4 +1,4 @@
-"""A dense constant of one value holds that value once, whatever its shape.
+"""A large dense constant of one value holds that value once, whatever its shape.
 
 Upstream writes it out for every element, and unpacks them all wherever it asks whether they are equal: minutes and gigabytes for a weight's
 worth of zeros. `get_values` and `iter_values` of such an attribute give one value.
@@ -9,12 +9,15 @@ from typing import Any
 
 from xdsl.dialects.builtin import BytesAttr, DenseIntOrFPElementsAttr
 
+COMPACT_FROM = 1 << 16
+"""Elements: smaller ones are written out as upstream does, so that attributes of operations read as they are."""
+
 _from_list = DenseIntOrFPElementsAttr.from_list
 _is_splat = DenseIntOrFPElementsAttr.is_splat
 
 
 def _compact_from_list(type: Any, data: Any) -> DenseIntOrFPElementsAttr:
-    if len(data) != 1 or prod(type.get_shape()) == 1:
+    if len(data) != 1 or prod(type.get_shape()) < COMPACT_FROM:
         return _from_list(type, data)
     element = type.get_element_type()
     numbers = [element.get_normalized_value(data[0])] if hasattr(element, "get_normalized_value") else data

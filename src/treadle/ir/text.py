@@ -5,6 +5,7 @@ from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
+from math import prod
 from typing import Any, cast
 
 from xdsl.ir import AttributeInvT
@@ -12,6 +13,7 @@ from xdsl.parser.core import UnresolvedOperand
 
 from treadle.errors import NESTING, PARSE, UNKNOWN_OP, VERIFY, SourceLocation, TreadleError
 from treadle.ir.builtin import AnyFloat, ComplexType, DenseIntOrFPElementsAttr, IndexType, IntegerType
+from treadle.ir.compact_splats import COMPACT_FROM
 from treadle.ir.context import Context, default_context
 from treadle.ir.core import Attribute, AttrParser, Operation, ParseError, Parser, Printer, SSAValue
 from treadle.ir.dialects import builtin
@@ -151,7 +153,9 @@ class LocatingParser(Parser):
             if type is None:
                 self.parse_punctuation(":", " in dense attribute")
                 type = self._parse_dense_literal_type()
-            return DenseIntOrFPElementsAttr.from_list(type, [cast("float", value.to_type(self, type.element_type))])
+            count = prod(type.get_shape())
+            values = [cast("float", value.to_type(self, type.element_type))] * (count if count < COMPACT_FROM else 1)
+            return DenseIntOrFPElementsAttr.from_list(type, values)
         self._resume_from(start)
         return super().parse_dense_int_or_fp_elements_attr(type)
 
