@@ -35,7 +35,7 @@ class Tracer:
         self._out: list[int] = []
         self._nodes: list[Node] = []
         self._ids: dict[object, int] = {}
-        self._footprints = Footprints(program, lambda value: self._env[self._at(value)])
+        self._footprints = Footprints(program)
         self._group = self._rank = 0
         self._forced: Mapping[object, bool] = {}
         self._trips: dict[int, int] = {}
@@ -355,10 +355,9 @@ class Tracer:
         if isinstance(op, sync.MbarrierAllocOp):
             return [lambda: self._out.append(self._intern(index, lambda: Event(kind, op, index)))]
         resources = [self._at(e.resource) if is_shared(e.resource.type) else -1 for e in memory]
-        offsets = [self._at(v) for e in memory for v in (e.slice.offsets if e.slice else ()) if isinstance(v, SSAValue)]
         barrier = next((self._at(v) for v in op.operands if isinstance(v.type, sync.MbarrierType)), -1)
         parity = self._at(op.parity) if isinstance(op, sync.WaitPhaseOp) else -1
-        values = [r for r in resources if r >= 0] + ([barrier] if barrier >= 0 else []) + ([parity] if parity >= 0 else []) + offsets
+        values = [r for r in resources if r >= 0] + ([barrier] if barrier >= 0 else []) + ([parity] if parity >= 0 else [])
 
         def make() -> Node:
             accesses = tuple(self._footprints.access(op, e, env[at] if at >= 0 else None) for e, at in zip(memory, resources, strict=True))
