@@ -34,6 +34,7 @@ class GlobalMemory:
 
     def check_grid(self) -> None:
         """Accesses of workgroups that nothing orders: those of different clusters."""
+        self.reports.assumed = self.arrays.assumed
         for one, other in self.arrays.pairs():
             met = self.arrays.meeting(one, other, "grid")
             if met is None:

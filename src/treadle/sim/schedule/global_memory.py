@@ -17,7 +17,7 @@ class GlobalArray:
 
     def __init__(self, data: Array) -> None:
         self.data = data
-        self.shadow = Shadow(data.size)
+        self.shadow = Shadow(data.size, "global fence")
         self.indices = np.arange(data.size, dtype=np.int64)
         self._repeated = np.zeros(data.size, dtype=bool)
 
