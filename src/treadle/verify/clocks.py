@@ -90,14 +90,15 @@ class Frame:
     """Where a strand stands in a row of nodes.
 
     In a loop: its node, the segment, how many rounds of the segment are `left` (this one included), the iteration of the round, and the
-    iteration of the loop (`number`).
+    iteration of the loop (`number`). `pumps`: what was seen to repeat in it: (number of the pump, stretch, iterations of a round).
     """
 
-    __slots__ = ("items", "iteration", "left", "loop", "number", "position", "segment")
+    __slots__ = ("items", "iteration", "left", "loop", "number", "position", "pumps", "segment")
 
     def __init__(self, items: tuple[int, ...], loop: int = -1, segment: int = -1, left: int = 0, number: int = -1) -> None:
         self.items, self.position, self.iteration = items, 0, 0
         self.loop, self.segment, self.left, self.number = loop, segment, left, number
+        self.pumps: list[tuple[int, int, int]] = []
 
 
 class Agent:

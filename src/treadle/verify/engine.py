@@ -20,7 +20,11 @@ from treadle.verify.workgroups import Cluster, Workgroup
 
 
 class Engine:
-    """One run of a program over one trace."""
+    """One run of a program over one trace.
+
+    `executions`: for each node of a loop what repeated each time that somebody ran it: (pump, stretch, iterations of a round). `cost`: nodes
+    looked at.
+    """
 
     def __init__(self, program: Program, trace: Trace, geometry: Geometry, max_findings: int) -> None:
         self.program = program
@@ -38,6 +42,8 @@ class Engine:
                 agent.frames = [Frame(root)]
         self.cluster = Cluster(self.workgroups, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
+        self.executions: dict[int, dict[tuple[tuple[int, int, int], ...], None]] = {}
+        self.cost = 0
         # Each does one event; False where the strand has to wait and try it again.
         self._actions: dict[str, Callable[[Agent, Event], bool]] = {
             "access": self._access,
@@ -56,7 +62,7 @@ class Engine:
 
     def run(self) -> list[Finding]:
         """All findings, in the order found."""
-        repetitions = Repetitions(self.nodes, self.program.depth, self.cluster, self.barriers, self.components)
+        repetitions = Repetitions(self.nodes, self.program.most_pending, self.cluster, self.barriers, self.components)
         try:
             while True:
                 if not self._round():
@@ -91,9 +97,10 @@ class Engine:
             frame = frames[-1]
             if frame.position >= len(frame.items):
                 if frame.loop < 0 or not self._next_iteration(frame):
-                    frames.pop()
+                    self._leave(frames.pop())
                     continue
                 return
+            self.cost += 1
             node = nodes[frame.items[frame.position]]
             if isinstance(node, Event):
                 if (is_elected or not node.is_elected) and not actions[node.kind](agent, node):
@@ -108,6 +115,10 @@ class Engine:
             elif not self._meet_for_roles(agent, node):
                 return
         agent.is_done = True
+
+    def _leave(self, frame: Frame) -> None:
+        if frame.loop >= 0:
+            self.executions.setdefault(frame.loop, {})[tuple(sorted(set(frame.pumps)))] = None
 
     def _next_iteration(self, frame: Frame) -> bool:
         node = self.nodes[frame.loop]

@@ -57,11 +57,15 @@ class Event:
 
 
 class Segment(NamedTuple):
-    """Iterations that are done `repeats` times; `first` is the number of the first one."""
+    """Iterations that are done `repeats` times; `first` is the number of the first one.
+
+    `stretch`: the stretch between turning points of the loop that it is in, where it would go on repeating if that were longer; else -1.
+    """
 
     iterations: tuple[tuple[int, ...], ...]
     repeats: int
     first: int
+    stretch: int = -1
 
 
 class LoopNode:
@@ -99,10 +103,13 @@ MAX_TAIL = 24
 _CHUNK = 256  # so many iterations are compared at once
 
 
-def compress(iterations: Sequence[tuple[int, ...]]) -> tuple[Segment, ...]:
-    """The iterations as segments: one long repeated stretch, if there is one, with what comes before and after it."""
+def compress(iterations: Sequence[tuple[int, ...]], at: int = 0) -> tuple[Segment, ...]:
+    """The iterations as segments: one long repeated stretch, if there is one, with what comes before and after it.
+
+    `at` is the number of the first one.
+    """
     total = len(iterations)
-    whole = (Segment(tuple(iterations), 1, 0),) if total else ()
+    whole = (Segment(tuple(iterations), 1, at),) if total else ()
     if total < MIN_ITERATIONS:
         return whole
     middle = total // 2
@@ -128,9 +135,9 @@ def compress(iterations: Sequence[tuple[int, ...]]) -> tuple[Segment, ...]:
     if count < 3:
         return whole
     high = low + count * period
-    found = [Segment(tuple(iterations[low : low + period]), count, low)]
+    found = [Segment(tuple(iterations[low : low + period]), count, at + low)]
     if low:
-        found.insert(0, Segment(tuple(iterations[:low]), 1, 0))
+        found.insert(0, Segment(tuple(iterations[:low]), 1, at))
     if high < total:
-        found.append(Segment(tuple(iterations[high:]), 1, high))
+        found.append(Segment(tuple(iterations[high:]), 1, at + high))
     return tuple(found)

@@ -99,7 +99,7 @@ class Program:
         self.registers = self._registers()
         self.deciding = self._deciding()
         self.unknowns = self._unknowns()
-        self.depth = self._depth()
+        self.most_pending = self._most_pending()
 
     def effects(self, op: Operation) -> tuple[Effect, ...]:
         """What an operation accesses."""
@@ -242,12 +242,14 @@ class Program:
             return (unknown,)
         return tuple(op.result for op in self.all(tile.ProgramIdOp) if op.axis == owner.axis)
 
-    def _depth(self) -> int:
-        """The largest number of slots or pending groups anywhere: how long a pipeline takes to fill."""
-        found = [1, *(op.slot_count() for op in self.all(sync.MbarrierAllocOp))]
-        found += [max(tile.memref_type(op.source).get_shape()[: len(op.indices)], default=1) for op in self.all(pipe.SlotOp)]
-        found += [op.pending.value.data + 1 for op in self.all(sync.WaitOp)]
-        return max(found)
+    @staticmethod
+    def name_of(value: SSAValue) -> str:
+        """What messages call an index value."""
+        return f"%{value.name_hint}" if value.name_hint else f"%{value.index}" if isinstance(value, BlockArgument) else "a value"
+
+    def _most_pending(self) -> int:
+        """The most groups that any wait leaves in flight."""
+        return max([op.pending.value.data for op in self.all(sync.WaitOp)], default=0)
 
 
 def is_first_axis(unknown: SSAValue) -> bool:
