@@ -3,11 +3,9 @@
 A run at some sizes and workgroup ids stands for a class of them; runs are made until the classes cover all that there are.
 """
 
-from collections.abc import Sequence
-
 from treadle.dialects import tile
 from treadle.machine import TargetSpec
-from treadle.verify.classes import Class, Uncovered, UncoveredSet
+from treadle.verify.classes import Class, Uncovered, UncoveredList, UncoveredSet
 from treadle.verify.engine import Engine
 from treadle.verify.events import Trace
 from treadle.verify.findings import Finding
@@ -23,6 +21,8 @@ from treadle.verify.verdict import Open, Verdict
 MAX_FINDINGS = 8
 MAX_COST = 300_000
 """Steps and events of all runs together that a proof may take for each 100 operations of the kernel; about a second."""
+FAR = 4099
+"""What is tried where the classes are too many: larger than what patterns of slots and parities take to come together."""
 _AFTER = {"V5": 1, "V8": 2}  # a race explains more than the stall or the unwritten bytes that come of it
 Executions = dict[int, dict[tuple[tuple[int, int, int], ...], None]]
 
@@ -49,12 +49,14 @@ class Proof:
 
     def verdict(self) -> Verdict:
         """Run classes until none is left."""
+        findings: tuple[Finding, ...] = ()
         try:
             self.tracer = Tracer(self.program)
             findings = self._run_classes()
         except Undecided as stopped:
             self._leave_open(stopped.op, stopped.reason)
-            findings = ()
+        except TooHard:
+            self._leave_open(self.program.kernel, "its sizes and workgroups fall into classes that take too long to tell apart")
         return Verdict(findings, tuple(self._undecided.values()), self.classes)
 
     def _leave_open(self, op: object, reason: str) -> None:
@@ -63,7 +65,7 @@ class Proof:
     def _run_classes(self) -> tuple[Finding, ...]:
         unknowns = self.tracer.unknowns
         listed = unknowns.listed()
-        uncovered = UncoveredSet(unknowns.names(), unknowns.domain()) if listed is None else Uncovered(listed)
+        uncovered: Uncovered = UncoveredSet(unknowns.names(), unknowns.domain()) if listed is None else UncoveredList(listed)
         limit = MAX_COST * max(1, len(self.program.ops) // 100)
         for values in uncovered:
             self.classes += 1
@@ -74,10 +76,13 @@ class Proof:
                 return self._refuted(findings, values)
             if self._undecided:
                 return ()
-            uncovered.remove(finished(self.tracer.state, executions))
-            if self.cost + self.tracer.state.cost > limit:
-                self._give_up(values)
+            covered = finished(self.tracer.state, executions)
+            if not covered.holds(values):
+                self._leave_open(self.program.kernel, "the class of a run does not hold the run itself")
                 return ()
+            uncovered.remove(covered)
+            if self.cost + self.tracer.state.cost > limit:
+                return self._give_up(uncovered)
         return ()
 
     def _run(self, trace: Trace) -> tuple[Executions, tuple[Finding, ...]]:
@@ -103,13 +108,20 @@ class Proof:
         where = tuple((unknown.name, value * unknown.factor) for unknown, value in zip(unknowns, values, strict=True))
         return tuple(found.at(where) for found in findings)
 
-    def _give_up(self, values: Sequence[int]) -> None:
+    def _give_up(self, uncovered: Uncovered) -> tuple[Finding, ...]:
+        """The classes are too many. Larger values may still show a fault."""
         state = self.tracer.state
-        blamed = next(iter(state.blame.values()), None)
+        blame = dict(state.blame)
+        if (values := uncovered.far(FAR)) is not None:
+            _, findings = self._run(self.tracer.run(values))
+            if findings:
+                return self._refuted(findings, values)
+        blamed = next(iter(blame.values()), None)
         reason = "what it decides in a loop is another thing for every length of that loop"
         if blamed is None:
             blamed, reason = self.program.kernel, f"its sizes and workgroups fall into more than {self.classes} classes"
         self._leave_open(blamed, reason)
+        return ()
 
 
 def finished(state: State, executions: Executions) -> Class:
@@ -119,11 +131,12 @@ def finished(state: State, executions: Executions) -> Class:
     pumps = _usable(state, executions, fixed)
     for (node, stretch), forms in state.facts.items():
         for form in forms:
-            for rounds in executions.get(node, {(): None}):
+            for rounds in executions.get(node, ()):  # a node that nobody ran lies beyond the end of a loop
                 used = tuple([(pump, each) for pump, at, each in rounds if at == stretch and pump in pumps])
                 found.pumped(Form(*form), used)
+    first = 1 + max(pumps, default=0)
     for at, (loop, form, period) in enumerate(state.silent):
-        found.pumped(form, () if loop in found.loops else ((-1 - at, period),))
+        found.pumped(form, () if loop in found.loops else ((first + at, period),))
     return found
 
 
@@ -138,7 +151,7 @@ def _usable(state: State, executions: Executions, fixed: set[int]) -> set[int]:
         if node in fixed or (node, stretch) not in facts
     }
     found: set[int] = set()
-    for node, all_rounds in executions.items():
+    for all_rounds in executions.values():
         for rounds in all_rounds:
             for stretch in {at for _, at, _ in rounds}:
                 usable = [(each, pump) for pump, at, each in rounds if at == stretch and pump not in bad]

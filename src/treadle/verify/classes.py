@@ -5,9 +5,16 @@ run's state was seen to repeat: `Pump`s. A class is the conjunction.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 from treadle.verify.symbols import Atoms, Form, Terms
 
+if TYPE_CHECKING:
+    from treadle.verify.integer_sets import Set
+
+MAX_OPERATIONS = 2_000_000
+"""What one question to the integer sets may cost, in their own count."""
 Key = tuple[Terms, int]
 Equation = tuple[Key, tuple[tuple[int, int], ...]]
 """A form that is the sum of (pump, iterations of one of its rounds), each pump with its own count of rounds."""
@@ -96,8 +103,24 @@ def _solvable(sums: list[tuple[int, tuple[tuple[int, int], ...]]], known: Mappin
     return True
 
 
-class Uncovered:
-    """The values of the unknowns that no class holds yet: a short list of all of them, each looked at."""
+class Uncovered(Protocol):
+    """The values of the unknowns that no class holds yet."""
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        """One after the other, as long as there are any."""
+        ...
+
+    def far(self, least: int) -> tuple[int, ...] | None:
+        """Values of which each is at least so much; None where there are none."""
+        ...
+
+    def remove(self, covered: Class) -> None:
+        """Leave out the members of a class."""
+        ...
+
+
+class UncoveredList:
+    """A short list of all of them, each looked at."""
 
     def __init__(self, values: Sequence[tuple[int, ...]]) -> None:
         self._values = list(values)
@@ -106,25 +129,58 @@ class Uncovered:
         while self._values:
             yield self._values[0]
 
+    def far(self, least: int) -> tuple[int, ...] | None:
+        """Values of which each is at least so much; None where there are none."""
+        return next((v for v in self._values if min(v) >= least), None)
+
     def remove(self, covered: Class) -> None:
         """Leave out the members of a class."""
         self._values = [v for v in self._values if not covered.holds(v)]
 
 
+class TooHard(Exception):
+    """Integer sets became too complicated."""
+
+
 class UncoveredSet:
-    """The same of a set of any size, by integer sets."""
+    """A set of any size, by integer sets. Raises `TooHard`."""
 
     def __init__(self, names: Sequence[str], domain: str) -> None:
         from treadle.verify import integer_sets  # loading the library takes longer than most proofs
 
         self._names, self._sets = names, integer_sets
-        self._left = integer_sets.integer_set(f"{{ [{', '.join(names)}] : {domain} }}")
+        with self._bounded():
+            self._left = self._of(domain)
+
+    def _of(self, condition: str) -> "Set":
+        return self._sets.integer_set(f"{{ [{', '.join(self._names)}] : {condition} }}")
+
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        try:
+            with self._sets.bounded(MAX_OPERATIONS):
+                yield
+        except self._sets.TooHard as error:
+            raise TooHard from error
+
+    def _first(self, found: "Set") -> tuple[int, ...] | None:
+        point = self._sets.point_of(found.lexmin())
+        return None if point is None else tuple(point[name] for name in self._names)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
-        while (point := self._sets.point_of(self._left.lexmin())) is not None:
-            yield tuple(point[name] for name in self._names)
+        while True:
+            with self._bounded():
+                found = self._first(self._left)
+            if found is None:
+                return
+            yield found
+
+    def far(self, least: int) -> tuple[int, ...] | None:
+        """Values of which each is at least so much; None where there are none."""
+        with self._bounded():
+            return self._first(self._left.intersect(self._of(" and ".join(f"{name} >= {least}" for name in self._names))))
 
     def remove(self, covered: Class) -> None:
         """Leave out the members of a class."""
-        members = self._sets.integer_set(f"{{ [{', '.join(self._names)}] : {covered.text(self._names)} }}")
-        self._left = self._left.subtract(members).coalesce()
+        with self._bounded():
+            self._left = self._left.subtract(self._of(covered.text(self._names))).coalesce()

@@ -36,7 +36,7 @@ class _Demands:
             self._ask(value, FULL)
         for turns in points.exempt.values():
             for turn in turns:
-                for value, _ in turn.rest:
+                for value, _ in (*turn.rest, *(turn.least.rest if turn.least else ())):
                     self._ask(value, FULL)
         while self._work:
             self._pass_on(self._work.pop())

@@ -30,7 +30,7 @@ class Event:
 
     `uses`, `defines`, `chained`: register values that a queue may still write (by number). `barrier`: number of the mbarrier.
     `number`: pending groups, parity, warps or bytes. `elected`: only the elected warp does it. `ranks`: the workgroups that it reaches,
-    where it names them.
+    where it names them. `is_perhaps`: it may or may not happen.
     """
 
     def __init__(
@@ -51,9 +51,21 @@ class Event:
         self.kind, self.op, self.op_index, self.accesses = kind, op, op_index, accesses
         self.uses, self.chained, self.defines, self.moves = uses, chained, defines, moves
         self.queue, self.number, self.barrier, self.is_elected = queue, number, barrier, is_elected
-        self.is_read_wait = self.is_bare = self.is_arrive = False
+        self.is_read_wait = self.is_bare = self.is_arrive = self.is_perhaps = False
         self.groups: tuple[int, ...] | None = None
         self.ranks: tuple[int, ...] = ()
+
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it only accesses memory, in the order of the program."""
+        return self.kind == "access" and self.barrier < 0 and not self.defines and not any(access.queue for access in self.accesses)
+
+    def perhaps(self) -> "Event":
+        """The same as one that may or may not happen."""
+        found = Event(self.kind, self.op, self.op_index, self.accesses, self.uses, self.chained)
+        found.is_perhaps = True
+        return found
 
 
 class Segment(NamedTuple):

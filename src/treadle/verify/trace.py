@@ -17,7 +17,7 @@ from treadle.verify.events import Event, RolesNode, Trace
 from treadle.verify.linear_forms import LinearForms
 from treadle.verify.program import Program, is_first_axis
 from treadle.verify.symbols import scaled, shifted
-from treadle.verify.trace_loops import LoopSteps, loop_demands
+from treadle.verify.trace_loops import LoopSteps
 from treadle.verify.trace_memory import MemorySteps
 from treadle.verify.trace_scalars import ScalarSteps
 from treadle.verify.trace_state import State, Step, Undecided
@@ -127,7 +127,7 @@ class Tracer:
         leave = self._moves(op, "leave", list(zip(op.results, block.args[1:], strict=True)))
         hand_overs = tuple(partial(self._hand_over, *moves) for moves in (enter, turn, (turn[0], None), leave))
         body = self._block(block)
-        return LoopSteps(self.state, op, self.points.of(op), body, loop_demands(self.state, op, self._asked), hand_overs).run
+        return LoopSteps(self.state, op, self.points.of(op), body, hand_overs, self._asked).run
 
     def _branch(self, op: scf.IfOp) -> Step:
         state, env = self.state, self.state.env
@@ -143,13 +143,46 @@ class Tracer:
 
         def run() -> None:
             if env[condition] is None:
-                raise Undecided(op, "its condition is not known before the kernel runs")
+                self._both_ways(op, ways)
+                return
             steps, moves = ways[0 if state.fix(condition, op) else 1]
             for step in steps:
                 step()
             self._hand_over(*moves)
 
         return run
+
+    def _both_ways(self, op: scf.IfOp, ways: list[tuple[list[Step], tuple[list[tuple[int, int]], int | None]]]) -> None:
+        """A branch of which nobody knows the way, this time: right where what either way does may or may not have been done."""
+        state, outer = self.state, self.state.out
+        done: list[tuple[int, ...]] = []
+        ends: list[dict[int, object]] = []
+        events = list[int | None]()
+        for steps, (copies, event) in ways:
+            kept = state.values()
+            state.out = []
+            for step in steps:
+                step()
+            done.append(tuple(state.out))
+            ends.append({to: state.env[source] for to, source in copies})
+            events.append(event)
+            state.restore(kept)
+        state.out = outer
+        for to, value in ends[0].items():
+            state.put(to, value if value == ends[1].get(to) else None)
+        if done[0] == done[1] and events[0] == events[1]:
+            state.out += [*done[0], *(event for event in events[:1] if event is not None)]
+        elif events[0] is events[1] is None:
+            state.out += [self._perhaps(op, number) for way in done for number in way]
+        else:
+            raise Undecided(op, "its condition is not known before the kernel runs, and its results are those of queued operations")
+
+    def _perhaps(self, op: Operation, number: int) -> int:
+        """The node of an event that may or may not happen."""
+        event = self.state.nodes[number]
+        if not isinstance(event, Event) or not event.is_plain:
+            raise Undecided(op, "its condition is not known before the kernel runs, and it holds synchronisation or queued operations")
+        return self.state.node(("perhaps", number), event.perhaps)
 
     def _roles(self, op: pipe.RolesOp) -> Step:
         index, state = self.program.index[op], self.state

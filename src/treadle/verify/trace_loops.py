@@ -5,6 +5,7 @@ what slots and parities are made of it. Once the state comes back, the rest of t
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from treadle.errors import InternalError
 from treadle.ir.core import SSAValue
@@ -13,31 +14,46 @@ from treadle.verify.demand import FULL, reduced
 from treadle.verify.events import LoopNode, Segment, compress
 from treadle.verify.symbols import Form, Symbol, combined, of, scaled, shifted
 from treadle.verify.trace_state import State, Step, Undecided
-from treadle.verify.turning_points import LoopFacts
+from treadle.verify.turning_points import LoopFacts, Turn
 
 MAX_ITERATIONS = 1 << 18
+MAX_BEYOND = 2048  # iterations that a loop is followed beyond its end
 HandOver = Callable[[], None]
 Position = tuple[int, Form]
 """The number of an iteration in the run, and its form."""
 
 
 class LoopSteps:
-    """One loop. `enter`, `turn`, `leave`: hand over carried values; `quiet_turn`: the same without an event."""
+    """One loop.
+
+    `hand_overs`: of carried values at the start, after an iteration, the same without an event, and at the end. `asked`: to which modulus
+    values matter.
+    """
 
     def __init__(
-        self, state: State, op: scf.ForOp, facts: LoopFacts, body: list[Step], demands: dict[int, int], hand_overs: tuple[HandOver, ...]
+        self,
+        state: State,
+        op: scf.ForOp,
+        facts: LoopFacts,
+        body: list[Step],
+        hand_overs: tuple[HandOver, ...],
+        asked: Mapping[SSAValue, int],
     ) -> None:
         self.state, self.op, self.facts, self.body = state, op, facts, body
         self.index = state.program.index[op]
         self.enter, self.turn, self.quiet_turn, self.leave = hand_overs
-        self.demands = demands
+        self.demands = {state.place(value): asked[value] for value in op.body.block.args if asked.get(value, 1) != 1}
         block = op.body.block
         self.number = state.place(block.args[0])
         self.counters = [(state.place(block.args[at + 1]), state.place(op.iter_args[at]), step) for at, step in facts.steps.items()]
         self.bounds = tuple(state.place(v) for v in (op.lb, op.ub, op.step))
-        self.turns = [([(state.place(v), factor) for v, factor in turn.rest], turn) for turn in facts.turns]
+        self.turns = [(self._places(turn), turn, self._places(turn.least) if turn.least else None) for turn in facts.turns]
+        self.has_results = any(result in asked and at not in facts.steps for at, result in enumerate(op.results))
         if block.last_op is None:
             raise InternalError("scf.for without scf.yield")
+
+    def _places(self, turn: Turn) -> list[tuple[int, int]]:
+        return [(self.state.place(v), factor) for v, factor in turn.rest]
 
     def run(self) -> None:
         """Follow the loop."""
@@ -86,9 +102,10 @@ class LoopSteps:
         segments: list[Segment] = []
         lengths: list[Form] = []
         for (first, low), (last, high) in zip(positions, positions[1:], strict=False):
-            segments += self._stretch(first, last, len(lengths), begin)
-            lengths.append(shifted(combined(high, low, -1), first - last))
-            state.depends(lengths[-1], self.op)
+            length = shifted(combined(high, low, -1), first - last)
+            state.depends(length, self.op)
+            segments += self._stretch(first, last, len(lengths), begin, is_open=bool(length.terms), is_last=last == count)
+            lengths.append(length)
         state.out = outer
         if not any(ids for segment in segments for ids in segment.iterations):
             self._note_silent(segments, lengths)
@@ -116,20 +133,30 @@ class LoopSteps:
         """Where stretches begin and end, each relative to the start of the loop. What the order of the points is, the class shares."""
         state = self.state
         found: dict[int, list[Form]] = {0: [Form((), 0)], count: [length]}
-        for rest, turn in self.turns:
-            value, form = turn.constant, Form((), turn.constant)
-            for at, factor in rest:
-                number = state.env[at]
-                if not isinstance(number, int):
-                    raise Undecided(self.op, "a comparison of it depends on values that are not known before the kernel runs")
-                value += factor * number
-                form = combined(form, of(state.symbols[at], number), factor)
+        for rest, turn, least in self.turns:
+            value, form = self._at_start(rest, turn.constant)
+            if least is not None and turn.least is not None:
+                least_value, least_form = self._at_start(least, turn.least.constant)
+                if least_value < 0:
+                    raise Undecided(self.op, "a quotient in it is of a negative number")
+                state.not_negative(least_form, self.op)
             for limit in turn.limits:
                 each = turn.per_iteration
                 # upwards from `limit` where the form grows, downwards from `-limit` where it falls
                 distance, left = (limit - value, shifted(scaled(form, -1), limit)) if each > 0 else (value + limit, shifted(form, limit))
                 self._add_position(found, count, length, -(-distance // abs(each)), state.atoms.ceiling(left, abs(each)))
         return [(at, self._same(found[at])) for at in sorted(found)]
+
+    def _at_start(self, rest: list[tuple[int, int]], constant: int) -> Position:
+        """The value and the form of a comparison at iteration 0."""
+        state, value, form = self.state, constant, Form((), constant)
+        for at, factor in rest:
+            number = state.env[at]
+            if not isinstance(number, int):
+                raise Undecided(self.op, "a comparison of it depends on values that are not known before the kernel runs")
+            value += factor * number
+            form = combined(form, of(state.symbols[at], number), factor)
+        return value, form
 
     def _add_position(self, found: dict[int, list[Form]], count: int, length: Form, at: int, form: Form) -> None:
         if at <= 0:
@@ -151,22 +178,43 @@ class LoopSteps:
 
     # --- one stretch
 
-    def _stretch(self, first: int, last: int, stretch: int, begin: Callable[[int], None]) -> list[Segment]:
-        """Iterations `first` to `last`: once the state has come back, whole rounds of it, and the rest."""
+    def _stretch(self, first: int, last: int, stretch: int, begin: Callable[[int], None], *, is_open: bool, is_last: bool) -> list[Segment]:
+        """Iterations `first` to `last`: once the state has come back, whole rounds of it, and the rest.
+
+        One of variable length is followed beyond its end, as if it were longer, to see in which rounds it would go on.
+        """
         state, ids = self.state, list[tuple[int, ...]]()
         seen: dict[tuple[object, ...], tuple[int, list[tuple[Form, int, int]]]] = {}
-        for at in range(first, last):
+        at = before = first
+        kept = None
+        while True:
             if at - first > MAX_ITERATIONS:
                 raise Undecided(self.op, f"{last - first} iterations without repetition are too many to follow")
+            if at == last:
+                if not is_open or last == first:
+                    return list(compress(ids, first))
+                kept = state.values()
+            if at >= last and at - last > MAX_BEYOND:
+                break
             begin(at)
             key, forms = self._key()
             before, known = seen.setdefault(key, (at, forms))
             if before != at:
                 for form in (*known, *forms):
                     state.congruent(*form)
-                return self._repeated(ids, first, before, at, last, stretch, begin)
-            ids.append(self._once(self.turn))
-        return list(compress(ids, first))
+                break
+            try:
+                ids.append(self._once(self.turn))
+            except Undecided:
+                if kept is None:
+                    raise
+                break
+            at += 1
+        if kept is not None:
+            state.restore(kept)
+        if before == at:
+            return list(compress(ids[: last - first], first))
+        return self._repeated(ids, _Run(first, last, before, at, stretch), begin, is_short=is_last and not self.has_results)
 
     def _once(self, turn: HandOver) -> tuple[int, ...]:
         """One iteration, and what it hands to the next."""
@@ -178,19 +226,24 @@ class LoopSteps:
         turn()
         return tuple(state.out)
 
-    def _repeated(
-        self, ids: list[tuple[int, ...]], first: int, before: int, at: int, last: int, stretch: int, begin: Callable[[int], None]
-    ) -> list[Segment]:
-        period = at - before
-        block = tuple(ids[before - first :])
-        rounds, tail = divmod(last - before, period)
-        found = [Segment(tuple(ids[: before - first]), 1, first)] if before > first else []
-        found.append(Segment(block, rounds, before, stretch))
+    def _repeated(self, ids: list[tuple[int, ...]], run: "_Run", begin: Callable[[int], None], *, is_short: bool) -> list[Segment]:
+        """Segments of a stretch that repeats. `is_short`: nobody sees the state it ends with, so that a round is over when the events repeat."""
+        first, last, start, period = run.first, run.last, run.before, run.at - run.before
+        if run.at <= last:
+            for number in range(last - (last - run.at) % period, last):  # the values that the loop ends with
+                begin(number)
+                self._once(self.quiet_turn)
+        if is_short:
+            start, period = _shortest(ids, start - first, period)
+            start += first
+        rounds, tail = divmod(max(0, last - start), period)
+        if not rounds:
+            return list(compress(ids[: last - first], first))
+        block = tuple(ids[start - first : start - first + period])
+        found = list(compress(ids[: start - first], first))
+        found.append(Segment(block, rounds, start, run.stretch))
         if tail:
             found.append(Segment(block[:tail], 1, last - tail))
-        for number in range(last - tail, last):  # the values that the loop ends with
-            begin(number)
-            self._once(self.quiet_turn)
         return found
 
     def _key(self) -> tuple[tuple[object, ...], list[tuple[Form, int, int]]]:
@@ -205,6 +258,20 @@ class LoopSteps:
         return key, forms
 
 
-def loop_demands(state: State, op: scf.ForOp, asked: Mapping[SSAValue, int]) -> dict[int, int]:
-    """The places of what makes up a loop's state, with the modulus to which each matters."""
-    return {state.place(value): asked[value] for value in op.body.block.args if asked.get(value, 1) != 1}
+class _Run(NamedTuple):
+    """A stretch from `first` to `last` whose state at `at` is that at `before`."""
+
+    first: int
+    last: int
+    before: int
+    at: int
+    stretch: int
+
+
+def _shortest(ids: list[tuple[int, ...]], start: int, period: int) -> tuple[int, int]:
+    """The shortest period of what repeats from `start` on, and where that begins."""
+    block = ids[start : start + period]
+    shortest = next(p for p in range(1, period + 1) if period % p == 0 and block == block[:p] * (period // p))
+    while start and ids[start - 1] == ids[start - 1 + shortest]:
+        start -= 1
+    return start, shortest

@@ -75,6 +75,14 @@ class State:
         self.env[at] = value
         self.symbols[at] = symbol
 
+    def values(self) -> tuple[list[object], list[Symbol]]:
+        """All numbers and forms as they are, for `restore`."""
+        return list(self.env), list(self.symbols)
+
+    def restore(self, kept: tuple[list[object], list[Symbol]]) -> None:
+        """Go back to these."""
+        self.env[:], self.symbols[:] = kept
+
     # --- decisions
 
     def fix(self, at: int, op: Operation) -> object:

@@ -20,12 +20,14 @@ class Turn(Record):
     """A comparison of a loop. `per_iteration`: how much the form grows. `rest`: values with factors, and a constant, that make up the form
     of iteration 0. `counters`: carried values of the loop with their factors, and `numbers`: the factor of its induction variable.
     `limits`: the form's values from which on (upwards where it grows, downwards where it falls) the comparison is another.
+    `least`: a form that has to be zero or more at iteration 0.
     """
 
     per_iteration: int
     rest: tuple[tuple[SSAValue, int], ...]
     constant: int
     limits: tuple[int, ...]
+    least: "Turn | None" = None
 
 
 class LoopFacts(Record):
@@ -77,6 +79,8 @@ class TurningPoints:
         left, right = self.forms.of(op.operands[0]), self.forms.of(op.operands[1])
         difference = add(left, right, -1)
         forms = [(difference, (0, 1))] if which <= _SIGNED_LAST else [(difference, (0, 1)), (left, (0,)), (right, (0,))]
+        if which <= _SIGNED_LAST and (made := self._of_quotient(difference)) is not None:
+            return made
         found: list[Turn] = []
         loops: set[scf.ForOp] = set()
         for form, limits in forms:
@@ -91,6 +95,35 @@ class TurningPoints:
             loops.add(loop)
             found.append(turn)
         return (loops.pop(), tuple(found)) if len(loops) == 1 else None
+
+    def _of_quotient(self, form: Linear) -> tuple[scf.ForOp, tuple[Turn, ...]] | None:
+        """Turns of a form in which a counter stands as a quotient: `floor(x / d) + r` reaches a limit where `x + d * r` reaches d times it."""
+        for atom, factor in form[0]:
+            found = self._quotient(self.forms.value_of(atom))
+            if found is None or abs(factor) != 1:
+                continue
+            divided, divisor = found
+            inner = self.forms.of(divided)
+            loop = self._innermost(inner)
+            if loop is None:
+                continue
+            rest = add(form, (((atom, 1),), 0), -factor)
+            least = self._turn(loop, inner, ())
+            turn = self._turn(loop, add(inner, rest, factor * divisor), (0, divisor))
+            if self._innermost(rest) is not loop and least is not None and turn is not None and least.per_iteration > 0:
+                return loop, (Turn(turn.per_iteration, turn.rest, turn.constant, turn.limits, least),)
+        return None
+
+    @staticmethod
+    def _quotient(value: SSAValue) -> tuple[SSAValue, int] | None:
+        """What a value is a quotient of, and by which constant."""
+        op = value.owner
+        if not isinstance(op, Operation) or op.name not in ("arith.divui", "arith.divsi", "arith.floordivsi", "arith.shrui", "arith.shrsi"):
+            return None
+        by = op.operands[1].owner
+        known = constant_value(by) if isinstance(by, Operation) and by.name == "arith.constant" else None
+        divisor = None if known is None or known < 0 else 1 << known if "shr" in op.name else known
+        return (op.operands[0], divisor) if divisor else None
 
     def _innermost(self, form: Linear) -> scf.ForOp | None:
         loops = [self._home[value] for atom, _ in form[0] if (value := self.forms.value_of(atom)) in self._home]

@@ -141,31 +141,30 @@ class Unknowns:
         return points
 
     def _grid_limit(self, unknown: Unknown) -> int | None:
-        extent = self._extent(unknown)
-        value = extent.as_int() if extent is not None else None
+        axis = self._axis(unknown)
+        value = None if axis is None else parse_expr(self.program.kernel.grid.data[axis].data).as_int()
         return None if value is None else value // unknown.factor
 
-    def _extent(self, unknown: Unknown) -> Expr | None:
+    @staticmethod
+    def _axis(unknown: Unknown) -> int | None:
         owner = unknown.values[0].owner
-        if not isinstance(owner, tile.ProgramIdOp):
-            return None
-        return parse_expr(self.program.kernel.grid.data[owner.axis.value.data].data)
+        return owner.axis.value.data if isinstance(owner, tile.ProgramIdOp) else None
 
     def domain(self) -> str:
         """The values that they may have together, as a condition in the notation of integer sets."""
         names = self.names()
         parts = [f"{u.low} <= {name} <= {u.high}" for name, u in zip(names, self.all, strict=True)]
-        symbols = self._symbols()
-        extra: dict[str, str] = {}
-        for name, unknown in zip(names, self.all, strict=True):
-            extent = self._extent(unknown)
-            if extent is None:
-                continue
+        symbols, extra = self._symbols(), dict[str, str]()
+        ids = {self._axis(unknown): at for at, unknown in enumerate(self.all)}
+        for axis, extent in enumerate(parse_expr(text.data) for text in self.program.kernel.grid):
+            at = ids.get(axis)
             text = _text(extent, symbols, extra)
-            if text is not None:
-                parts.append(f"{unknown.factor} * {name} + {unknown.factor} <= {text}")
-            else:
+            if text is None:
                 parts += [f"{known} >= 1" for factor in _factors(extent) if (known := _text(factor, symbols, extra)) is not None]
+            elif at is None:
+                parts.append(f"{text} >= 1")
+            else:
+                parts.append(f"{self.all[at].factor} * {names[at]} + {self.all[at].factor} <= {text}")
         if not extra:
             return " and ".join(parts)
         parts += [f"0 <= {name} <= {MAX_SIZE}" for name in extra.values()]
