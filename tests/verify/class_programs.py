@@ -108,31 +108,36 @@ WRONG: dict[str, str] = {
     "one tile of a loop": looped(
         compared("%skip", "eq", "%i", "%c77"), bounds="%p to %c256 step %c132", symbols=(), grid="132", numbers=(77, 132, 256)
     ),
-    "one id of a grid that sizes make": once(
-        compared("%skip", "eq", "%p", "%c100"), symbols=("n",), grid="(n + 63) // 64", numbers=(100,)
-    ),
-    "the last id": once(
-        "%l = arith.addi %p, %c1 : index", compared("%skip", "eq", "%l", "%n"), symbols=("n",), grid="n"
-    ),
+    "one id of a grid that sizes make": once(compared("%skip", "eq", "%p", "%c100"), symbols=("n",), grid="(n + 63) // 64", numbers=(100,)),
+    "the last id": once("%l = arith.addi %p, %c1 : index", compared("%skip", "eq", "%l", "%n"), symbols=("n",), grid="n"),
     # --- sizes
     "no row and one column": once(
-        compared("%x0", "eq", "%n", "%c0"), compared("%y1", "eq", "%m", "%c1"), binary("%skip", "andi", "%x0", "%y1", "i1"), symbols=("n", "m")
+        compared("%x0", "eq", "%n", "%c0"),
+        compared("%y1", "eq", "%m", "%c1"),
+        binary("%skip", "andi", "%x0", "%y1", "i1"),
+        symbols=("n", "m"),
     ),
     "two residues": once(
-        binary("%n3", "remui", "%n", "%c3"), binary("%m3", "remui", "%m", "%c3"), compared("%x2", "eq", "%n3", "%c2"),
-        compared("%y2", "eq", "%m3", "%c2"), binary("%skip", "andi", "%x2", "%y2", "i1"), symbols=("n", "m"),
+        binary("%n3", "remui", "%n", "%c3"),
+        binary("%m3", "remui", "%m", "%c3"),
+        compared("%x2", "eq", "%n3", "%c2"),
+        compared("%y2", "eq", "%m3", "%c2"),
+        binary("%skip", "andi", "%x2", "%y2", "i1"),
+        symbols=("n", "m"),
     ),  # fmt: skip
     "one value of three sizes": once(compared("%skip", "eq", "%n", "%c2048"), symbols=("n", "m", "k"), numbers=(2048,)),
     "a late iteration": looped(compared("%skip", "eq", "%i", "%c10000"), numbers=(10000,)),
-    "late iterations of wide steps": looped(
-        compared("%skip", "sge", "%i", "%c16384"), bounds="%c0 to %n step %c64", numbers=(64, 16384)
-    ),
+    "late iterations of wide steps": looped(compared("%skip", "sge", "%i", "%c16384"), bounds="%c0 to %n step %c64", numbers=(64, 16384)),
     "a select on a large size": slotted(
         compared("%is", "sgt", "%n", "%c20000"), "%w = arith.select %is, %c1, %c0 : index", symbols=("n",), numbers=(20000,), read="%c0"
     ),
     "a limit by the smaller of two": looped(
-        "%last = arith.addi %i, %c1 : index", compared("%x0", "eq", "%last", "%b"), compared("%x1", "sgt", "%n", "%c20000"),
-        binary("%skip", "andi", "%x0", "%x1", "i1"), bounds="%c0 to %b step %c1", numbers=(20000,),
+        "%last = arith.addi %i, %c1 : index",
+        compared("%x0", "eq", "%last", "%b"),
+        compared("%x1", "sgt", "%n", "%c20000"),
+        binary("%skip", "andi", "%x0", "%x1", "i1"),
+        bounds="%c0 to %b step %c1",
+        numbers=(20000,),
         before=("%b = arith.minsi %n, %c20000 : index",),
     ),  # fmt: skip
     "a quotient by shifting": looped("%q = arith.shrui %i, %c7 : index", compared("%skip", "eq", "%q", "%c100"), numbers=(7, 100)),
@@ -141,14 +146,24 @@ WRONG: dict[str, str] = {
     ),
     "three rings that meet": looped(*RINGS, binary("%skip", "andi", "%q78", "%q9", "i1"), numbers=(6, 7, 8, 9)),
     "a multiple modulo a prime": once(
-        binary("%n37", "muli", "%n", "%c37"), binary("%r", "remui", "%n37", "%c101"), compared("%skip", "eq", "%r", "%c5"),
-        symbols=("n",), numbers=(5, 37, 101),
+        binary("%n37", "muli", "%n", "%c37"),
+        binary("%r", "remui", "%n37", "%c101"),
+        compared("%skip", "eq", "%r", "%c5"),
+        symbols=("n",),
+        numbers=(5, 37, 101),
     ),  # fmt: skip
-    "a product of two sizes": once(binary("%nm", "muli", "%n", "%m"), compared("%skip", "eq", "%nm", "%c35"), symbols=("n", "m"), numbers=(35,)),
+    "a product of two sizes": once(
+        binary("%nm", "muli", "%n", "%m"), compared("%skip", "eq", "%nm", "%c35"), symbols=("n", "m"), numbers=(35,)
+    ),
     "the sign of a bit": slotted(
-        compared("%is", "sgt", "%n", "%c3"), "%bit = arith.extsi %is : i1 to i32", "%two = arith.constant 2 : i32",
-        "%r32 = arith.addi %bit, %two : i32", "%w0 = arith.index_cast %r32 : i32 to index", binary("%w", "subi", "%w0", "%c1"),
-        symbols=("n",), read="%c1",
+        compared("%is", "sgt", "%n", "%c3"),
+        "%bit = arith.extsi %is : i1 to i32",
+        "%two = arith.constant 2 : i32",
+        "%r32 = arith.addi %bit, %two : i32",
+        "%w0 = arith.index_cast %r32 : i32 to index",
+        binary("%w", "subi", "%w0", "%c1"),
+        symbols=("n",),
+        read="%c1",
     ),  # fmt: skip
 }
 """A fault that only some sizes, workgroups or iterations show."""
@@ -166,24 +181,39 @@ RIGHT: dict[str, str] = {
         binary("%r", "remui", "%i", "%c64"), compared("%skip", "ne", "%r", "%c0"), bounds="%c0 to %n step %c64", numbers=(64,)
     ),
     "a limit by the smaller of two": looped(
-        compared("%skip", "sge", "%i", "%c20000"), bounds="%c0 to %b step %c1", numbers=(20000,),
+        compared("%skip", "sge", "%i", "%c20000"),
+        bounds="%c0 to %b step %c1",
+        numbers=(20000,),
         before=("%b = arith.minsi %n, %c20000 : index",),
     ),  # fmt: skip
     "a quotient by shifting": looped(
-        "%q = arith.shrui %i, %c7 : index", compared("%x0", "eq", "%q", "%c100"), compared("%x1", "slt", "%i", "%c12800"),
-        binary("%skip", "andi", "%x0", "%x1", "i1"), numbers=(7, 100, 12800),
+        "%q = arith.shrui %i, %c7 : index",
+        compared("%x0", "eq", "%q", "%c100"),
+        compared("%x1", "slt", "%i", "%c12800"),
+        binary("%skip", "andi", "%x0", "%x1", "i1"),
+        numbers=(7, 100, 12800),
     ),  # fmt: skip
     "rings that do not meet": looped(
-        binary("%r6", "remui", "%i", "%c6"), binary("%r8", "remui", "%i", "%c8"), compared("%x0", "eq", "%r6", "%c1"),
-        compared("%x1", "eq", "%r8", "%c2"), binary("%skip", "andi", "%x0", "%x1", "i1"), numbers=(6, 8),
+        binary("%r6", "remui", "%i", "%c6"),
+        binary("%r8", "remui", "%i", "%c8"),
+        compared("%x0", "eq", "%r6", "%c1"),
+        compared("%x1", "eq", "%r8", "%c2"),
+        binary("%skip", "andi", "%x0", "%x1", "i1"),
+        numbers=(6, 8),
     ),  # fmt: skip
     "a multiple modulo a prime": once(
-        binary("%n37", "muli", "%n", "%c37"), binary("%r", "remui", "%n37", "%c101"), compared("%skip", "sge", "%r", "%c101"),
-        symbols=("n",), numbers=(37, 101),
+        binary("%n37", "muli", "%n", "%c37"),
+        binary("%r", "remui", "%n37", "%c101"),
+        compared("%skip", "sge", "%r", "%c101"),
+        symbols=("n",),
+        numbers=(37, 101),
     ),  # fmt: skip
     "three sizes": once(
-        binary("%nm", "addi", "%n", "%m"), compared("%x0", "slt", "%nm", "%k"), compared("%x1", "sgt", "%n", "%k"),
-        binary("%skip", "andi", "%x0", "%x1", "i1"), symbols=("n", "m", "k"),
+        binary("%nm", "addi", "%n", "%m"),
+        compared("%x0", "slt", "%nm", "%k"),
+        compared("%x1", "sgt", "%n", "%k"),
+        binary("%skip", "andi", "%x0", "%x1", "i1"),
+        symbols=("n", "m", "k"),
     ),  # fmt: skip
 }
 """Right for all sizes and workgroups, by arguments that are affine with quotients."""

@@ -5,7 +5,7 @@ A run at some sizes and workgroup ids stands for a class of them; runs are made 
 
 from treadle.dialects import tile
 from treadle.machine import TargetSpec
-from treadle.verify.classes import Class, Uncovered, UncoveredList, UncoveredSet
+from treadle.verify.classes import Class, TooHard, Uncovered, UncoveredList, UncoveredSet
 from treadle.verify.engine import Engine
 from treadle.verify.events import Trace
 from treadle.verify.findings import Finding

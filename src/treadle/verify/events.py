@@ -55,7 +55,6 @@ class Event:
         self.groups: tuple[int, ...] | None = None
         self.ranks: tuple[int, ...] = ()
 
-
     @property
     def is_plain(self) -> bool:
         """Whether it only accesses memory, in the order of the program."""

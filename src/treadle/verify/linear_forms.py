@@ -71,7 +71,9 @@ class LinearForms:
                 return self.of(op.operands[0])
             case "affine.apply":
                 affine_map = affine_map_of(op)
-                found = self._of_affine(affine_map.results[0], [self.of(v) for v in op.operands], affine_map.num_dims) if affine_map else None
+                found = (
+                    self._of_affine(affine_map.results[0], [self.of(v) for v in op.operands], affine_map.num_dims) if affine_map else None
+                )
                 return found or self._atom(value)
             case _:
                 return self._atom(value)

@@ -76,7 +76,9 @@ class Tracer:
             return [control(op)]
         match op:
             case sync.MbarrierAllocOp():
-                self.state.env[self.state.place(op.result)] = self.state.references.mbarrier(self.program.mbarriers.base[op], op.slot_count())
+                self.state.env[self.state.place(op.result)] = self.state.references.mbarrier(
+                    self.program.mbarriers.base[op], op.slot_count()
+                )
                 return self._memory.event(op) if self.program.cluster > 1 else []
             case tile.AllocOp():
                 rank = len(tile.memref_type(op.result).get_shape())
