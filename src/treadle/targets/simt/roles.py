@@ -3,6 +3,7 @@
 from math import prod
 
 from treadle.codegen.llvm_text import I32, Value, i32
+from treadle.dialects.agents import Role, check_barriers, roles_of
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.pipe import PartOp, RolesOp, SlotOp
 from treadle.dialects.sync import MbarrierSlotOp
@@ -10,7 +11,6 @@ from treadle.dialects.tile import shared_layout_of
 from treadle.errors import InternalError
 from treadle.ir.core import Operation
 from treadle.layout.bits import log2_exact
-from treadle.targets.simt.agents import Role, check_barriers, roles_of
 from treadle.targets.simt.context import Buffer, KernelContext
 from treadle.targets.simt.control import EmitBlock
 from treadle.targets.simt.types import element_bytes
