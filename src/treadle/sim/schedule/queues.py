@@ -110,7 +110,7 @@ class Queue:
             self._unknown = [o for o in self._unknown if o.group > last]
             for group, access in self._unsettled:
                 if group <= last:
-                    access.settled = clock.get(("order", self.component[1]), 0)
+                    access.settled = clock.get(("order", self.component[1]), 0) + 1  # the agent's next step
             self._unsettled = [pair for pair in self._unsettled if pair[0] > last]
 
 
