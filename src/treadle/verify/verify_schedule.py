@@ -36,7 +36,7 @@ def explained_findings(kernel: tile.KernelOp, *, mend: bool = True) -> tuple[Fin
 @register_pass
 @dataclass(frozen=True)
 class VerifySchedulePass(ModulePass):
-    """Raises TR411-TR415 for the first fault of any kernel. `lint`: also remarks on synchronisation that nothing needs (slower)."""
+    """Raises TR411-TR416 for the first fault of any kernel. `lint`: also remarks on synchronisation that nothing needs (slower)."""
 
     name = "verify-schedule"
     lint: bool = False
