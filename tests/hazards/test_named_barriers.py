@@ -7,6 +7,7 @@ from hazards.programs_nvidia import groups_apart, ping_pong
 from hazards.schedules import alloc, constants, kernel, roles, view
 
 from treadle.dialects import sync
+from treadle.errors import TreadleError
 from treadle.ir.text import parse_module, print_module
 from treadle.verify.check import prove
 from treadle.verify.verify_schedule import explained_verdict
@@ -54,6 +55,10 @@ def test_one_warp_more_or_less_than_the_partners(which: int, count: int) -> None
     parts = ping_pong().split("warps 8 : i64")
     assert len(parts) == 7
     text = "warps 8 : i64".join(parts[: which + 1]) + f"warps {count} : i64" + "warps 8 : i64".join(parts[which + 1 :])
+    if count > 8:
+        with pytest.raises(TreadleError, match=r"TR416.*warps 9 is not between 1 and 8"):
+            kernel_of(text)
+        text = text.replace("num_warps = 8", "num_warps = 9")
     assert objections(text) == (True, True)
 
 

@@ -86,6 +86,19 @@ class Record:
         return self.agent.strand.number, self.event.op_index, id(self.access)
 
 
+class Flight:
+    """A register tile that a queued operation writes: ready for those who know the token. All names of the tile share it.
+
+    `taken`: the operation that took the tile over as its accumulator while it was under way; nobody else may use it then.
+    """
+
+    __slots__ = ("component", "event", "taken", "value")
+
+    def __init__(self, component: int, value: int, event: Event) -> None:
+        self.component, self.value, self.event = component, value, event
+        self.taken: Event | None = None
+
+
 class Frame:
     """Where a strand stands in a row of nodes.
 
@@ -111,7 +124,7 @@ class Agent:
         self.strand, self.number, self.clock = strand, strand.number, clock
         self.frames: list[Frame] = []
         self.closed: dict[str, int] = {}
-        self.registers: dict[int, tuple[int, int, Event]] = {}
+        self.registers: dict[int, Flight] = {}
         self.retired: dict[str, list[tuple[int, int]]] = {}
         self.blocked, self.target = "", 0
         self.waiting: Event | None = None
@@ -139,9 +152,9 @@ class Agent:
         """Where it stands and what it waits for, in numbers that do not grow with time; ages above `oldest` count as that."""
         place = tuple([(f.loop, f.segment, f.iteration, f.position) for f in self.frames])
         tiles = [
-            (register, event.op_index, min(self.closed.get(event.queue, 0) - value, oldest))
-            for register, (component, value, event) in self.registers.items()
-            if self.at(component) < value
+            (register, f.event.op_index, min(self.closed.get(f.event.queue, 0) - f.value, oldest), f.taken.op_index if f.taken else -1)
+            for register, f in self.registers.items()
+            if f.taken is not None or self.at(f.component) < f.value
         ]
         return place, self.blocked, phases_left, tuple(sorted(tiles)), self.is_done
 

@@ -37,7 +37,10 @@ def explained_verdict(kernel: tile.KernelOp, *, mend: bool = True) -> Verdict:
 @register_pass
 @dataclass(frozen=True)
 class VerifySchedulePass(ModulePass):
-    """Raises TR411-TR414 for the first fault of any kernel, TR415 where one is not proven. `lint`: also remarks on synchronisation that nothing needs (slower)."""
+    """Raises TR411-TR414 and TR416 for the first fault of any kernel, TR415 where one is not proven.
+
+    `lint`: also remarks on synchronisation that nothing needs (slower).
+    """
 
     name = "verify-schedule"
     lint: bool = False

@@ -16,6 +16,7 @@ from treadle.dialects import pipe, sync, tile
 from treadle.dialects.tile import KernelOp
 from treadle.errors import InternalError
 from treadle.ir.core import ImplicitBuilder
+from treadle.ir.misuse import Misuse
 from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import target_spec
@@ -229,18 +230,25 @@ def test_roles_that_cannot_run() -> None:
         emit(_roles(nothing, nothing, warps=[2, 4], registers=[40, 0]))
     with pytest.raises(InternalError, match="roles want"):
         emit(_too_many())
-    with pytest.raises(InternalError, match="roles of 12 warps"):
+    with pytest.raises(Misuse, match="roles of 12 warps"):
         emit(_roles(nothing, nothing, groups=[2, 1]))
-    with pytest.raises(InternalError, match="named barrier 16"):
+    with pytest.raises(Misuse, match="barrier 16"):
         emit(_roles(lambda: sync.NamedBarrierOp(16, 4), nothing))
     with pytest.raises(InternalError, match="named barrier 16"):
         emit(_roles(lambda: sync.NamedBarrierOp(15, 2, per_group=True), nothing, warps=[2, 4], groups=[2, 1]))
-    with pytest.raises(InternalError, match="outside roles"):
-        block = kernel_block([BF16])
-        with ImplicitBuilder(block):
-            sync.BarrierOp(groups=[0])
-            tile.ReturnOp()
-        emit(finish("conditional", block, grid=["1", "1", "1"], warps=4))
+
+
+def test_groups_outside_roles_are_parts_of_the_warps() -> None:
+    block = kernel_block([BF16])
+    with ImplicitBuilder(block):
+        sync.BarrierOp(groups=[1])
+        sync.BarrierOp()
+        sync.BarrierOp(groups=[0])
+        tile.ReturnOp()
+    target = backend("sm_90a")
+    emitted = target.emit(finish("conditional", block, grid=["1", "1", "1"], warps=4))
+    assert emitted.llvm_text.count("barrier.sync 0, 128;") == 3 and "bar.sync 0;" not in emitted.llvm_text
+    assert target.assemble(emitted).facts.instructions["BAR"] >= 3
 
 
 def _too_many() -> KernelOp:
