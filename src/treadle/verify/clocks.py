@@ -20,7 +20,7 @@ class Components:
     def __init__(self, program: Program) -> None:
         count = len(program.strands)
         barriers = program.cluster * len(program.mbarriers)
-        self.mbarrier = self.passed = 2 * count
+        self.mbarrier = self.passed = 3 * count
         self.size = self.mbarrier + barriers
         if program.cluster > 1:
             self.passed = self.size
@@ -30,9 +30,9 @@ class Components:
         self._meetings: dict[tuple[int, str], int] = {}
         self.strand_count = count
 
-    def fence(self, strand: int) -> int:
-        """The time of the last fence of a strand; the strand's own time is the component of its number."""
-        return self.strand_count + strand
+    def fence(self, strand: int, *, is_global: bool = False) -> int:
+        """The time of the last fence of a strand for shared or global memory; the strand's own time is the component of its number."""
+        return (2 if is_global else 1) * self.strand_count + strand
 
     def queue(self, strand: int, name: str) -> int:
         """Groups of a strand's queue known to be retired."""
@@ -73,13 +73,17 @@ def join(clock: Clock, other: Clock) -> None:
 
 
 class Record:
-    """An access that later ones may have to be ordered after; complete for those who know the token."""
+    """An access that later ones may have to be ordered after; complete for those who know the token.
 
-    __slots__ = ("access", "agent", "component", "done", "event", "iteration", "value")
+    `vector`: of an access to a global array, the iterations of all loops it was made in, outermost first.
+    """
+
+    __slots__ = ("access", "agent", "component", "done", "event", "iteration", "value", "vector")
 
     def __init__(self, agent: "Agent", event: Event, access: Access, component: int, value: int, iteration: int, done: int = -1) -> None:
         self.agent, self.event, self.access = agent, event, access
         self.component, self.value, self.iteration, self.done = component, value, iteration, done
+        self.vector: tuple[int, ...] = ()
 
     def sort_key(self) -> tuple[int, int, int]:
         """A number for the record that does not depend on time."""

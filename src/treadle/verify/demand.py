@@ -9,7 +9,7 @@ from treadle.dialects import pipe, sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.verify.program import GLOBAL_OPS, Program, pointer_of, yielded
+from treadle.verify.program import Program, yielded
 from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
 from treadle.verify.turning_points import TurningPoints
 
@@ -88,10 +88,6 @@ def _roots(program: Program) -> list[SSAValue]:
     found += [op.cond for op in program.all(scf.IfOp)]
     for op in program.ops:
         found += [v for v in op.operands if is_shared(v.type) or isinstance(v.type, sync.MbarrierType)]
-    for kind in GLOBAL_OPS if program.tracked_pointers else ():
-        for op in program.all(kind):
-            if pointer_of(op.view) in program.tracked_pointers:
-                found += op.offsets
     return [v for v in found if not isinstance(v.owner, tile.AllocOp)]
 
 

@@ -7,6 +7,7 @@ with its count, so that a checker can leave out whole repetitions once its own s
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from treadle.dialects.effects import Effect
 from treadle.ir.core import Operation
 from treadle.verify.regions import Part, Region
 
@@ -16,13 +17,25 @@ COMMITTED_QUEUES = ("wgmma", "cp_async", "bulk_store")
 
 
 class Access:
-    """One access of an event. `queue`: "" for program order, "mbarrier", or the queue whose wait retires it."""
+    """One access of an event. `queue`: "" for program order, "mbarrier", or the queue whose wait retires it.
 
-    __slots__ = ("in_local_order", "is_async", "is_write", "part", "queue", "region")
+    `effect`: of an access to a global array, the effect that it is (the region is then the whole array).
+    """
 
-    def __init__(self, region: Region, is_write: bool, is_async: bool, queue: str, part: Part | None, in_local_order: bool) -> None:
+    __slots__ = ("effect", "in_local_order", "is_async", "is_write", "part", "queue", "region")
+
+    def __init__(
+        self,
+        region: Region,
+        is_write: bool,
+        is_async: bool,
+        queue: str,
+        part: Part | None,
+        in_local_order: bool,
+        effect: Effect | None = None,
+    ) -> None:
         self.region, self.is_write, self.is_async = region, is_write, is_async
-        self.queue, self.part, self.in_local_order = queue, part, in_local_order
+        self.queue, self.part, self.in_local_order, self.effect = queue, part, in_local_order, effect
 
 
 class Event:

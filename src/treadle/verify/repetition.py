@@ -10,9 +10,9 @@ States are taken whenever the first strand that still repeats a stretch begins i
 from collections.abc import Iterator
 
 from treadle.verify.barriers import Barriers
-from treadle.verify.clocks import Agent, Clock, Components
+from treadle.verify.clocks import Agent, Clock, Components, Record
 from treadle.verify.events import LoopNode, Node
-from treadle.verify.memory import fence_token, needs_fence
+from treadle.verify.orders import fence_token, needs_fence
 from treadle.verify.workgroups import Cluster
 
 State = tuple[object, ...]
@@ -82,7 +82,9 @@ class Repetitions:
             frame.left -= rounds * step
             node = self.nodes[frame.loop]
             if isinstance(node, LoopNode):
-                frame.number += rounds * step * len(node.segments[frame.segment].iterations)
+                iterations = rounds * step * len(node.segments[frame.segment].iterations)
+                self.cluster.arrays.leave_out(agent, depth, iterations)
+                frame.number += iterations
         return True
 
     def _note_pump(self, jumps: list[tuple[Agent, int, int]]) -> None:
@@ -128,23 +130,28 @@ class Repetitions:
 
     def _records(self, knowledge: _Knowledge) -> Iterator[tuple[object, ...]]:
         """Every access in flight or to be ordered after: whose it is, its age, who knows of it and of its fence."""
-        oldest, base = self.oldest, self.components.mbarrier
         for workgroup in self.cluster.workgroups:
             for record in workgroup.memory.records():
-                component, value = record.component, record.value
-                queue = record.access.queue
-                if not queue:
-                    age = 0
-                elif queue == "mbarrier":
-                    age = self.barriers.phases[component - base].completed - value
-                    age = age if age < OLDEST_PHASE else OLDEST_PHASE + age % 2
-                else:
-                    age = min(record.agent.closed.get(queue, 0) - value, oldest)
-                fenced: tuple[bool, ...] = ()
-                if needs_fence(record.access):
-                    token = fence_token(self.components, record)
-                    fenced = knowledge.of(*token) if token is not None else ()
-                yield workgroup.rank, *record.sort_key(), age, knowledge.of(component, value), fenced
+                yield workgroup.rank, *self._record(record, knowledge)
+        for record in self.cluster.arrays.records():
+            yield -1, *self._record(record, knowledge), self.cluster.arrays.age(record)
+
+    def _record(self, record: Record, knowledge: _Knowledge) -> tuple[object, ...]:
+        oldest, base = self.oldest, self.components.mbarrier
+        component, value = record.component, record.value
+        queue = record.access.queue
+        if not queue:
+            age = 0
+        elif queue == "mbarrier":
+            age = self.barriers.phases[component - base].completed - value
+            age = age if age < OLDEST_PHASE else OLDEST_PHASE + age % 2
+        else:
+            age = min(record.agent.closed.get(queue, 0) - value, oldest)
+        fenced: tuple[bool, ...] = ()
+        if needs_fence(record.access):
+            token = fence_token(self.components, record)
+            fenced = knowledge.of(*token) if token is not None else ()
+        return *record.sort_key(), age, knowledge.of(component, value), fenced
 
 
 def _turn(agent: Agent) -> tuple[int, int, int, int] | None:

@@ -16,7 +16,7 @@ from treadle.verify.demand import demands
 from treadle.verify.events import Event, RolesNode, Trace
 from treadle.verify.linear_forms import LinearForms
 from treadle.verify.program import Program, is_first_axis
-from treadle.verify.symbols import scaled, shifted
+from treadle.verify.symbols import Symbol, scaled, shifted
 from treadle.verify.trace_loops import LoopSteps
 from treadle.verify.trace_memory import MemorySteps
 from treadle.verify.trace_scalars import ScalarSteps
@@ -158,7 +158,7 @@ class Tracer:
         """A branch of which nobody knows the way, this time: right where what either way does may or may not have been done."""
         state, outer = self.state, self.state.out
         done: list[tuple[int, ...]] = []
-        ends: list[dict[int, object]] = []
+        ends: list[dict[int, tuple[object, object]]] = []
         events = list[int | None]()
         for steps, (copies, event) in ways:
             kept = state.values()
@@ -166,12 +166,12 @@ class Tracer:
             for step in steps:
                 step()
             done.append(tuple(state.out))
-            ends.append({to: state.env[source] for to, source in copies})
+            ends.append({to: (state.env[source], _key_of(state.symbols[source])) for to, source in copies})
             events.append(event)
             state.restore(kept)
         state.out = outer
-        for to, value in ends[0].items():
-            state.put(to, value if value == ends[1].get(to) else None)
+        for to, found in ends[0].items():
+            state.put(to, found[0] if found == ends[1].get(to) and found[1] is None else None)
         if done[0] == done[1] and events[0] == events[1]:
             state.out += [*done[0], *(event for event in events[:1] if event is not None)]
         elif events[0] is events[1] is None:
@@ -202,3 +202,7 @@ class Tracer:
             state.out.append(state.node((index, tuple(traces)), lambda: RolesNode(index, tuple(traces))))
 
         return run
+
+
+def _key_of(symbol: Symbol) -> object:
+    return None if symbol is None else symbol.key

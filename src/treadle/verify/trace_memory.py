@@ -3,7 +3,7 @@
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
-from treadle.ir.core import Operation, SSAValue
+from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, number_of, queue_of, with_flags
 from treadle.verify.events import Event, Node
@@ -17,7 +17,7 @@ class MemorySteps:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._footprints = Footprints(state.program, lambda value: state.env[state.place(value)])
+        self._footprints = Footprints(state.program)
 
     def slot(self, op: pipe.SlotOp) -> Step:
         """A slot of a buffer."""
@@ -90,11 +90,9 @@ class MemorySteps:
         if isinstance(op, sync.MbarrierAllocOp):
             return [lambda: self.state.out.append(self.state.node(index, lambda: Event(kind, op, index)))]
         resources = [self.state.place(e.resource) if is_shared(e.resource.type) else -1 for e in memory]
-        offsets = [self.state.place(v) for e in memory for v in (e.slice.offsets if e.slice else ()) if isinstance(v, SSAValue)]
         barrier = next((self.state.place(v) for v in op.operands if isinstance(v.type, sync.MbarrierType)), -1)
         parity = self.state.place(op.parity) if isinstance(op, sync.WaitPhaseOp) else -1
-        fixed_values = [*offsets, *([parity] if parity >= 0 else [])]
-        values = [r for r in resources if r >= 0] + ([barrier] if barrier >= 0 else []) + ([parity] if parity >= 0 else []) + offsets
+        values = [r for r in resources if r >= 0] + ([barrier] if barrier >= 0 else []) + ([parity] if parity >= 0 else [])
 
         def make() -> Node:
             accesses = tuple(self._footprints.access(op, e, env[at] if at >= 0 else None) for e, at in zip(memory, resources, strict=True))
@@ -124,8 +122,8 @@ class MemorySteps:
             return [fixed]
 
         def run() -> None:
-            for at in fixed_values:
-                self.state.fix(at, op)
+            if parity >= 0:
+                self.state.fix(parity, op)
             self.state.out.append(self.state.node((index, tuple([env[v] for v in values])), make))
 
         return [run]
