@@ -104,6 +104,7 @@ class Program:
         self.deciding = self._deciding()
         self.unknowns = self._unknowns()
         self.most_pending = self._most_pending()
+        self.depth = self._depth()
 
     def effects(self, op: Operation) -> tuple[Effect, ...]:
         """What an operation accesses."""
@@ -227,6 +228,12 @@ class Program:
     def name_of(value: SSAValue) -> str:
         """What messages call an index value."""
         return f"%{value.name_hint}" if value.name_hint else f"%{value.index}" if isinstance(value, BlockArgument) else "a value"
+
+    def _depth(self) -> int:
+        """The largest number of slots or pending groups anywhere: how long a pipeline takes to fill."""
+        found = [1, self.most_pending + 1, *(op.slot_count() for op in self.all(sync.MbarrierAllocOp))]
+        found += [max(tile.memref_type(op.source).get_shape()[: len(op.indices)], default=1) for op in self.all(pipe.SlotOp)]
+        return max(found)
 
     def _most_pending(self) -> int:
         """The most groups that any wait leaves in flight."""
