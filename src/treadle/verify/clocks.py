@@ -90,18 +90,32 @@ class Record:
         return self.agent.strand.number, self.event.op_index, id(self.access)
 
 
+class Flight:
+    """A register tile that a queued operation writes: ready for those who know the token. All names of the tile share it.
+
+    `taken`: the operation that took the tile over as its accumulator while it was under way; nobody else may use it then.
+    """
+
+    __slots__ = ("component", "event", "taken", "value")
+
+    def __init__(self, component: int, value: int, event: Event) -> None:
+        self.component, self.value, self.event = component, value, event
+        self.taken: Event | None = None
+
+
 class Frame:
     """Where a strand stands in a row of nodes.
 
     In a loop: its node, the segment, how many rounds of the segment are `left` (this one included), the iteration of the round, and the
-    iteration of the loop (`number`).
+    iteration of the loop (`number`). `pumps`: what was seen to repeat in it: (number of the pump, stretch, iterations of a round).
     """
 
-    __slots__ = ("items", "iteration", "left", "loop", "number", "position", "segment")
+    __slots__ = ("items", "iteration", "left", "loop", "number", "position", "pumps", "segment")
 
     def __init__(self, items: tuple[int, ...], loop: int = -1, segment: int = -1, left: int = 0, number: int = -1) -> None:
         self.items, self.position, self.iteration = items, 0, 0
         self.loop, self.segment, self.left, self.number = loop, segment, left, number
+        self.pumps: list[tuple[int, int, int]] = []
 
 
 class Agent:
@@ -114,7 +128,7 @@ class Agent:
         self.strand, self.number, self.clock = strand, strand.number, clock
         self.frames: list[Frame] = []
         self.closed: dict[str, int] = {}
-        self.registers: dict[int, tuple[int, int, Event]] = {}
+        self.registers: dict[int, Flight] = {}
         self.retired: dict[str, list[tuple[int, int]]] = {}
         self.blocked, self.target = "", 0
         self.waiting: Event | None = None
@@ -142,9 +156,9 @@ class Agent:
         """Where it stands and what it waits for, in numbers that do not grow with time; ages above `oldest` count as that."""
         place = tuple([(f.loop, f.segment, f.iteration, f.position) for f in self.frames])
         tiles = [
-            (register, event.op_index, min(self.closed.get(event.queue, 0) - value, oldest))
-            for register, (component, value, event) in self.registers.items()
-            if self.at(component) < value
+            (register, f.event.op_index, min(self.closed.get(f.event.queue, 0) - f.value, oldest), f.taken.op_index if f.taken else -1)
+            for register, f in self.registers.items()
+            if f.taken is not None or self.at(f.component) < f.value
         ]
         return place, self.blocked, phases_left, tuple(sorted(tiles)), self.is_done
 

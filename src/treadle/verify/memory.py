@@ -88,12 +88,13 @@ class Memory:
         access = record.access
         region = access.region
         place = self._place(region)
-        for other in place.inside:
+        is_sure = not record.event.is_perhaps
+        for other in place.inside if is_sure else ():
             if other.records:
                 other.records = [r for r in other.records if not _is_superseded(r, record)]
         place.records.append(record)
         if access.is_write and isinstance(region.buffer, Buffer):
-            self.written.note(record.agent, access)
+            self.written.note(record.agent, access, is_sure=is_sure)
 
     def _place(self, region: Region) -> _Place:
         """The place of a region, among those of its buffer."""
