@@ -5,7 +5,8 @@ from time import process_time
 import pytest
 from hazards.kernels import kernel_of
 from hazards.programs_global import RIGHT, WRONG
-from hazards.verdicts import verdict_of
+
+from treadle.verify.check import prove
 
 MAX_SECONDS = 2.0
 NOT_DECIDED = {
@@ -21,29 +22,29 @@ NOT_DECIDED = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_is_proven(name: str) -> None:
     start = process_time()
-    verdict = verdict_of(kernel_of(RIGHT[name]()))
+    verdict = prove(kernel_of(RIGHT[name]()))
     assert not verdict.findings, verdict.findings[0].explain()
-    assert not verdict.undecided
+    assert not verdict.undecided, verdict.undecided[0].reason
     assert process_time() - start < MAX_SECONDS
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_not_proven(name: str) -> None:
-    verdict = verdict_of(kernel_of(WRONG[name]()))
+    verdict = prove(kernel_of(WRONG[name]()))
     if name in NOT_DECIDED:
         assert not verdict.findings
-        assert {op.name for op in verdict.undecided} <= {"tile.load", "tile.store"} and verdict.undecided
+        assert {found.op.name for found in verdict.undecided} <= {"tile.load", "tile.store"} and verdict.undecided
     else:
         assert verdict.findings
         assert verdict.findings[0].first is not None and verdict.findings[0].steps
 
 
 def test_a_witness_names_sizes_workgroups_and_elements() -> None:
-    found = verdict_of(kernel_of(WRONG["tiles taken twice"]())).findings[0]
+    found = prove(kernel_of(WRONG["tiles taken twice"]())).findings[0]
     assert any(step.startswith("with n = ") for step in found.steps)
     assert sum("workgroup [" in step and "iteration" in step for step in found.steps) == 2
 
 
 def test_views_are_assumed_to_overlap_nowhere_where_only_the_caller_knows() -> None:
-    assert verdict_of(kernel_of(RIGHT["strides known at run time"]())).assumed
-    assert not verdict_of(kernel_of(RIGHT["sizes known at run time"]())).assumed
+    assert prove(kernel_of(RIGHT["strides known at run time"]())).assumptions
+    assert not prove(kernel_of(RIGHT["sizes known at run time"]())).assumptions

@@ -3,64 +3,24 @@
 Every value becomes an `Expr` over *symbols*. Workgroup ids, numbers of iterations (from 0) and of groups, and the kernel's index arguments
 are exact symbols. What no expression covers becomes a symbol of its own, with the facts that are known of it: exactly (a select, a signed
 quotient), or in part (a product of two unknowns, a value that a loop carries in some other way than by steps).
-
-Formulas are texts in isl's notation in which symbols stand in braces: two executions of one kernel are told apart by renaming them.
 """
 
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from treadle.dialects import pipe, tile
+from treadle.dialects.agents import Role, role_of
 from treadle.dialects.tile_attributes import PointerType
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.plan import expr
 from treadle.plan.expr import Expr
 from treadle.plan.expr_atoms import Atom, Factors
+from treadle.verify.formulas import NEVER_SHARED, Formula, Injection, Symbol, both, symbols_in
 from treadle.verify.scalars import constant_value, width_of
 
-Formula = str
-NEVER_SHARED = "?"
-"""Among what a symbol depends on: it may differ even between two agents at one point of the program."""
 _COMPARISONS = {0: "=", 1: "!=", 2: "<", 3: "<=", 4: ">", 5: ">=", 6: "<", 7: "<=", 8: ">", 9: ">="}
-_PLACE = re.compile(r"{(\w+)}")
 _WRAP = 1 << 32
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """A quantity. `depends`: the symbols that fix its value (none: the same in all executions); `meaning`: for messages.
-
-    `facts` hold for every execution; `is_exact`: they say all there is to say.
-    """
-
-    name: str
-    depends: frozenset[str]
-    facts: tuple[Formula, ...] = ()
-    is_exact: bool = True
-    is_nonnegative: bool = False
-    meaning: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Injection:
-    """For any two executions: where all `when` are equal, all `then` are. All are formulas of `symbols`."""
-
-    symbols: frozenset[str]
-    when: tuple[Formula, ...]
-    then: tuple[Formula, ...]
-
-
-def symbols_in(formula: Formula) -> set[str]:
-    """The symbols of a formula."""
-    return set(_PLACE.findall(formula))
-
-
-def both(parts: Iterable[Formula]) -> Formula:
-    """The conjunction."""
-    return " and ".join(f"({part})" for part in parts) or "0 = 0"
 
 
 class Forms:
@@ -113,11 +73,12 @@ class Forms:
             facts.append(f"({count} mod {self.kernel.cluster_size()}) = 0")
         return self._symbol(("id", axis), "w", None, facts=facts, is_nonnegative=True, meaning=f"workgroup id {axis}")
 
-    def group(self, role: Operation | None, count: int) -> Expr:
+    def group(self, role: Role | None) -> Expr:
         """The number of the group that executes a role."""
-        if role is None or count == 1:
+        if role is None or role.groups == 1:
             return expr.constant(0)
-        return self._symbol(("group", role), "g", None, facts=(f"0 <= {{self}} < {count}",), is_nonnegative=True, meaning="group")
+        facts = (f"0 <= {{self}} < {role.groups}",)
+        return self._symbol(("group", role.region), "g", None, facts=facts, is_nonnegative=True, meaning="group")
 
     def number(self, loop: scf.ForOp) -> Expr:
         """The number of an iteration of a loop, from 0."""
@@ -210,14 +171,12 @@ class Forms:
 
     def scope(self, op: Operation) -> frozenset[str]:
         """What tells executions of an operation apart: ids, group and iterations of the loops it is in."""
-        found = self.depends(*self.ids)
-        parent, inside = op.parent_op(), op
+        found = self.depends(*self.ids, self.group(role_of(op)))
+        parent = op.parent_op()
         while parent is not None:
             if isinstance(parent, scf.ForOp):
                 found |= self.depends(self.number(parent))
-            elif isinstance(parent, pipe.RolesOp):
-                found |= self.depends(self.group(*role_of(parent, inside)))
-            parent, inside = parent.parent_op(), parent
+            parent = parent.parent_op()
         return found
 
     def _unknown(self, value: SSAValue, depends: frozenset[str], facts: Sequence[Formula] = (), *, is_exact: bool = False) -> Expr:
@@ -305,21 +264,13 @@ class Forms:
             case pipe.ClusterRankOp():
                 return self.ids[0] % self.kernel.cluster_size()
             case pipe.GroupIdOp():
-                return self._group_id(op)
+                return self.group(role_of(op))
             case scf.ForOp():
                 return self._after(op, op.results.index(value))
             case scf.IfOp():
                 return self._either_way(op, op.results.index(value))
             case _:
                 return self._arithmetic(op)
-
-    def _group_id(self, op: Operation) -> Expr:
-        parent, inside = op.parent_op(), op
-        while parent is not None:
-            if isinstance(parent, pipe.RolesOp):
-                return self.group(*role_of(parent, inside))
-            parent, inside = parent.parent_op(), parent
-        return expr.constant(0)
 
     def _after(self, loop: scf.ForOp, at: int) -> Expr:
         carried = loop.body.block.args[at + 1]
@@ -464,9 +415,3 @@ class Forms:
         if which >= 6 and not (self.is_nonnegative(one) and self.is_nonnegative(other)):
             return None
         return f"({self.formula(one)} {_COMPARISONS[which]} {self.formula(other)})"
-
-
-def role_of(roles: pipe.RolesOp, inside: Operation) -> tuple[Operation | None, int]:
-    """A key for the role that an operation of its region belongs to (the region's first operation), and how many groups it has."""
-    at = next(at for at, region in enumerate(roles.roles) if inside.parent is region.block)
-    return roles.roles[at].block.first_op, roles.role_groups()[at]

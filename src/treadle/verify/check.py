@@ -4,6 +4,8 @@ A run at some sizes and workgroup ids stands for a class of them; runs are made 
 """
 
 from treadle.dialects import tile
+from treadle.ir.core import Operation
+from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
 from treadle.verify.classes import Class, TooHard, Uncovered, UncoveredList, UncoveredSet
 from treadle.verify.engine import Engine
@@ -57,7 +59,8 @@ class Proof:
             self._leave_open(stopped.op, stopped.reason)
         except TooHard:
             self._leave_open(self.program.kernel, "its sizes and workgroups fall into classes that take too long to tell apart")
-        return Verdict(findings, tuple(self._undecided.values()), self.classes)
+        assumed = tuple(f"{_named(op)}: {what}" for op, what in self.geometry.arrays.assumed.items())
+        return Verdict(findings, tuple(self._undecided.values()), self.classes, assumed)
 
     def _leave_open(self, op: object, reason: str) -> None:
         self._undecided.setdefault(op, Open(op, reason))
@@ -168,6 +171,11 @@ def _agrees(unknown: Unknown, known: dict[object, int]) -> bool:
         return False
     operands = [known.get(v) for v in op.operands]
     return None not in operands and function(*operands) == known[unknown.values[0]]
+
+
+def _named(op: Operation) -> str:
+    at = location_of(op)
+    return f"{op.name} ({at})" if at else op.name
 
 
 def has_shared_state(program: Program) -> bool:

@@ -1,14 +1,16 @@
 """Global arrays while a run goes on: whether what may meet is ordered. Workgroups of a cluster share them; no run holds any others."""
 
 from collections.abc import Iterator
+from itertools import count
 
 from treadle.dialects import pipe, tile
-from treadle.ir.core import Operation, SSAValue
+from treadle.dialects.agents import roles_of
+from treadle.ir.core import Operation, Region, SSAValue
 from treadle.verify.clocks import Agent, Clock, Components, Record
 from treadle.verify.events import Access, Event
 from treadle.verify.findings import Finding, Place
 from treadle.verify.global_accesses import GlobalAccess
-from treadle.verify.global_arrays import Distance, GlobalArrays, Kind, Meeting
+from treadle.verify.global_arrays import FARTHEST, Distance, GlobalArrays, Kind, Meeting
 from treadle.verify.orders import is_fenced, is_ordered, is_over, needs_fence
 from treadle.verify.program import Program
 from treadle.verify.races import report_fence, report_race
@@ -34,7 +36,6 @@ class GlobalMemory:
 
     def check_grid(self) -> None:
         """Accesses of workgroups that nothing orders: those of different clusters."""
-        self.reports.assumed = self.arrays.assumed
         for one, other in self.arrays.pairs():
             met = self.arrays.meeting(one, other, "grid")
             if met is None:
@@ -118,8 +119,8 @@ class GlobalMemory:
         return all(self._has_passed(agent, record, other, met) for agent in self.agents if self._may_execute(agent, other))
 
     def _may_execute(self, agent: Agent, access: GlobalAccess) -> bool:
-        trace = agent.strand.trace
-        return trace < 0 if access.role is None else trace in self._traces.get(access.role, (trace,))
+        strand = agent.strand
+        return strand.trace < 0 if access.role is None else (strand.roles, strand.trace) in self._traces[access.role]
 
     def _has_passed(self, agent: Agent, record: Record, other: GlobalAccess, met: Meeting) -> bool:
         if agent.number not in self._last:
@@ -149,7 +150,7 @@ class GlobalMemory:
         """By how many iterations each agent that may still meet a record is ahead of it."""
         if not any(met.is_bounded for _, met in self._partners(self._static(record))):
             return ()
-        farthest = self.arrays.farthest + 1
+        farthest = FARTHEST + 1
         found: list[object] = []
         for agent in self.agents:
             if (last := self._last.get(agent.number)) is not None:
@@ -193,16 +194,13 @@ def _distance(met: Meeting, before: Vector, now: Vector) -> Distance:
     return tuple(now[level] - before[level] for level in range(len(met.spans)))
 
 
-def _traces(program: Program) -> dict[Operation, range]:
-    """The traces of each role, by its first operation."""
-    found: dict[Operation, range] = {}
-    number = 0
-    for roles in program.all(pipe.RolesOp):
-        for region, groups in zip(roles.roles, roles.role_groups(), strict=True):
-            first = region.block.first_op
-            if first is not None:
-                found[first] = range(number, number + groups)
-            number += groups
+def _traces(program: Program) -> dict[Region, list[tuple[int, int]]]:
+    """By which strands each role is run: the number of `pipe.roles`, and the trace."""
+    found: dict[Region, list[tuple[int, int]]] = {}
+    for op in program.all(pipe.RolesOp):
+        traces = count()
+        for role in roles_of(op):
+            found[role.region] = [(program.index[op], next(traces)) for _ in range(role.groups)]
     return found
 
 
