@@ -161,6 +161,24 @@ def halves(*, two_views: bool, distance: int = 128) -> str:
     return on_grid(one(IDS, there, view("%v", "%a", 256, 64), update("%o, %c0", array(256, 64), back="%q, %c0")), 2)
 
 
+def only_written(*, own: bool = True, second: str = "", between: str = "") -> str:
+    """Each workgroup stores a tile (all of them the same one unless `own`), perhaps twice, in other layouts."""
+    at = "%o, %c0" if own else "%c0, %c0"
+    again = [load("%y", "%v", array(64, 64), "%c0, %c0", second), store("%y", "%u", array(256, 64), at, second, "f16")] if second else []
+    return on_grid(
+        two(
+            IDS,
+            view("%v", "%b", 64, 64),
+            view("%u", "%a", 256, 64),
+            load("%x", "%v", array(64, 64), "%c0, %c0", ROWS_LAYOUT),
+            store("%x", "%u", array(256, 64), at, ROWS_LAYOUT, "f16"),
+            between,
+            *again,
+        ),
+        4,
+    )
+
+
 # --- stencils
 
 
@@ -402,6 +420,9 @@ RIGHT: dict[str, Callable[[], str]] = {
     "accumulation": accumulate,
     "halves": lambda: halves(two_views=False),
     "halves as two views": lambda: halves(two_views=True),
+    "stores of one's own": only_written,
+    "stores of one's own, twice": lambda: only_written(second=ROWS_LAYOUT),
+    "stores of one's own, with a barrier": lambda: only_written(second=ACC_LAYOUT, between=BARRIER),
     "stencil from one array to another": lambda: stencil(in_place=False),
     "stencil that reaches past the grid": lambda: stencil(shift=256),
     "the iteration before, with barriers": lambda: reads_the_neighbour(1, BARRIER),
@@ -430,6 +451,8 @@ WRONG: dict[str, Callable[[], str]] = {
     "halves that overlap": lambda: halves(two_views=False, distance=127),
     "halves as two views that overlap": lambda: halves(two_views=True, distance=127),
     "all workgroups add to one tile": lambda: accumulate(own=False),
+    "all workgroups store to one tile": lambda: only_written(own=False),
+    "stores of other threads": lambda: only_written(second=ACC_LAYOUT),
     "tiles taken twice": lambda: grid_stride(step="%c8"),
     "quotient and remainder by different numbers": lambda: tiles_in_turn(columns=7),
     "the iteration before, without barriers": lambda: reads_the_neighbour(1),

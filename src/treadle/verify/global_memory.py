@@ -29,6 +29,7 @@ class GlobalMemory:
         self._last: dict[int, tuple[GlobalAccess, Vector]] = {}
         self._kinds: tuple[Kind, ...] = ("strand", "team", "workgroup", *(("cluster",) if program.cluster > 1 else ()))
         self._traces = _traces(program)
+        self._only_written = program.only_written
         self._has_async = {access.pointer for access in arrays.read() if isinstance(access.op, tile.CopyOp | tile.CopyOutOp)}
         self._known_partners: dict[GlobalAccess, tuple[tuple[GlobalAccess, Meeting], ...]] = {}
 
@@ -42,9 +43,16 @@ class GlobalMemory:
                 continue
             witness = self.arrays.witness(one, other, "grid")
             if witness is None:
-                self.reports.undecide(other.op, f"{one.op.name} of another workgroup may touch the same elements: {met.doubt}")
+                self._leave_open(other, f"{one.op.name} of another workgroup may touch the same elements: {met.doubt}")
             else:
                 self.reports.keep(_of_two_workgroups(one, other, witness))
+
+    def _leave_open(self, access: GlobalAccess, reason: str) -> None:
+        """Say that something is not known; of an array that is only written it is assumed to be right."""
+        if access.pointer in self._only_written:
+            self.arrays.assumed[access.op] = "it writes other elements than all other stores to its array"
+        else:
+            self.reports.undecide(access.op, reason)
 
     def check(self, agent: Agent, event: Event, access: Access) -> None:
         """Report everything the access is not ordered after."""
@@ -76,7 +84,7 @@ class GlobalMemory:
         if witness is None:
             missing = "a fence" if ordered else "an order"
             why = met.doubt or "they meet in other iterations than those of the run"
-            self.reports.undecide(event.op, f"it may need {missing} after {record.event.op.name} of another iteration or agent: {why}")
+            self._leave_open(other, f"it may need {missing} after {record.event.op.name} of another iteration or agent: {why}")
         elif ordered:
             report_fence(self.reports, record, agent, event, access, witness=tuple(witness))
         else:

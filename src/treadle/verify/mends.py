@@ -35,14 +35,14 @@ class Mend:
     kernel: tile.KernelOp
 
 
-def with_mend(kernel: tile.KernelOp, finding: Finding, spec: TargetSpec | None = None) -> Finding:
+def with_mend(kernel: tile.KernelOp, finding: Finding, spec: TargetSpec | None = None, *, stores: bool = False) -> Finding:
     """The finding with the smallest change that mends it, where one was found."""
     start, partial = perf_counter(), ""
     for tries, mend in enumerate(_candidates(kernel, finding)):
         if tries >= MAX_TRIES or perf_counter() - start > MAX_SECONDS:
             break
         try:
-            verdict = prove(mend.kernel, spec)
+            verdict = prove(mend.kernel, spec, stores=stores)
         except TreadleError:
             continue
         left = verdict.findings
