@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import roles_of, split_of
 from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.tile_attributes import PointerType, is_shared
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
@@ -158,13 +159,8 @@ class Program:
 
     def _tracked_pointers(self, stores: bool) -> tuple[frozenset[SSAValue], frozenset[SSAValue]]:
         """Global arrays whose accesses are held against one another, those that are only written if `stores`; and the latter."""
-        readers: set[SSAValue] = set()
-        writers: set[SSAValue] = set()
-        for effects in self._effects.values():
-            for effect in effects:
-                if isinstance(effect.resource.owner, tile.ViewOp):
-                    (writers if effect.access == "write" else readers).add(effect.resource.owner.pointer)
-        return frozenset(writers if stores else readers & writers), frozenset(writers - readers)
+        readers, writers = accessed_pointers(self.kernel)
+        return writers if stores else readers & writers, writers - readers
 
     # --- values
 

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from treadle.dialects import tile
-from treadle.ir.core import SSAValue
 from treadle.sim.element_types import Array
 from treadle.sim.memory import Pointer, View, Window
 from treadle.sim.schedule.accesses import Shadow
@@ -50,12 +48,6 @@ class GlobalView:
         found = window.read(self._indices, offsets, -1)
         found = found.reshape(-1) if mask is None else found[mask]
         return found[found >= 0]
-
-
-def written_pointers(kernel: tile.KernelOp) -> frozenset[SSAValue]:
-    """The pointers that a kernel writes through."""
-    stored = [op.view for op in kernel.walk() if isinstance(op, tile.StoreOp | tile.CopyOutOp)]
-    return frozenset(v.owner.pointer for v in stored if isinstance(v.owner, tile.ViewOp))
 
 
 def watch(pointers: Sequence[Pointer], written: Sequence[bool]) -> tuple[list[Pointer], dict[int, GlobalArray]]:
