@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
@@ -245,14 +245,7 @@ def line_of(outcome: Outcome | None, number: int) -> str:
     """A line of the log."""
     if outcome is None:
         return json.dumps({"number": number})
-    facts = {
-        "number": number,
-        "schedule": outcome.schedule,
-        "kinds": outcome.kinds,
-        "verifier": outcome.verifier,
-        "objects": outcome.objects,
-    }
-    return json.dumps(facts)
+    return json.dumps(asdict(outcome))
 
 
 def read_log(path: Path | None) -> dict[int, Outcome | None]:
