@@ -25,7 +25,7 @@ from treadle.dialects import pipe, sync, tile
 from treadle.errors import TreadleError
 from treadle.ir.core import Block, IsTerminator, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
-from treadle.ir.text import print_module
+from treadle.ir.text import verify_module
 from treadle.sim.faults import SimulationFault
 from treadle.verify.check import verify_kernel
 from treadle.verify.faults import erase, flip_parity, is_sync, matters, set_pending, set_warps
@@ -200,18 +200,18 @@ def _next_slot(op: Operation) -> None:
 
 
 @lru_cache(maxsize=1)
-def schedules() -> tuple[tuple[str, str, tuple[int, ...]], ...]:
-    """Name, text and symbols of the schedules that are mutated."""
-    found = [(name, schedule.text, schedule.symbols) for name, schedule in PROGRAMS.items()]
-    found += [(name, print_module(kernel), ()) for name, kernel in compiled()]
+def schedules() -> tuple[tuple[str, tile.KernelOp, tuple[int, ...]], ...]:
+    """Name, kernel and symbols of the schedules that are mutated."""
+    found = [(name, kernel_of(schedule.text, name), schedule.symbols) for name, schedule in PROGRAMS.items()]
+    found += [(name, kernel.clone(), ()) for name, kernel in compiled()]
     return tuple(found)
 
 
 def mutant(number: int, seed: int) -> Outcome | None:
     """Mutant `number`: a schedule, and one or two changes of it; None where the second change has no place left or nothing changes."""
     random = Random(f"{seed}:{number}")
-    name, text, symbols = random.choice(schedules())
-    kernel = kernel_of(text, name)
+    name, original, symbols = random.choice(schedules())
+    kernel = original.clone()
     kinds: list[str] = []
     for _ in range(random.choice((1, 2))):
         choices = [(op, kind, change) for op in kernel.body.walk() for kind, change in mutations(op)]
@@ -220,16 +220,13 @@ def mutant(number: int, seed: int) -> Outcome | None:
         op, kind, change = random.choice([choice for choice in choices if choice[1] == wanted])
         change(op)
         kinds.append(kind)
-    changed = print_module(kernel)
-    if changed == print_module(kernel_of(text, name)):
-        return None
-    return judged(number, name, tuple(kinds), changed, symbols)
+    return None if kernel.is_structurally_equivalent(original) else judged(number, name, tuple(kinds), kernel, symbols)
 
 
-def judged(number: int, name: str, kinds: tuple[str, ...], text: str, symbols: Sequence[int]) -> Outcome:
-    """What verifier and simulator say of a kernel's text."""
+def judged(number: int, name: str, kinds: tuple[str, ...], kernel: tile.KernelOp, symbols: Sequence[int]) -> Outcome:
+    """What verifier and simulator say of a kernel."""
     try:
-        kernel = kernel_of(text, name)
+        verify_module(kernel)
         found = verify_kernel(kernel, max_findings=1)
     except TreadleError as error:
         return Outcome(number, name, kinds, error.code, is_missed=False)
