@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -249,9 +250,10 @@ def read_log(path: Path | None) -> dict[int, Outcome | None]:
     """The outcomes that a log keeps."""
     found: dict[int, Outcome | None] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else ():
-        facts = json.loads(line)
-        is_empty = "kinds" not in facts
-        found[facts["number"]] = None if is_empty else Outcome(**{**facts, "kinds": tuple(facts["kinds"])})
+        facts: dict[str, Any] = json.loads(line)
+        number = int(facts["number"])
+        kinds = tuple(facts.get("kinds", ()))
+        found[number] = Outcome(number, facts["schedule"], kinds, facts["verifier"], facts["is_missed"]) if kinds else None
     return found
 
 
