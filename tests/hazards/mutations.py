@@ -28,7 +28,7 @@ from treadle.ir.core import Block, IsTerminator, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.text import verify_module
 from treadle.sim.faults import SimulationFault
-from treadle.verify.check import verify_kernel
+from treadle.verify.check import prove
 from treadle.verify.faults import erase, flip_parity, is_sync, matters, set_pending, set_warps
 
 Change = Callable[[Operation], None]
@@ -228,11 +228,11 @@ def judged(number: int, name: str, kinds: tuple[str, ...], kernel: tile.KernelOp
     """What verifier and simulator say of a kernel."""
     try:
         verify_module(kernel)
-        found = verify_kernel(kernel, max_findings=1)
+        verdict = prove(kernel, max_findings=1)
     except TreadleError as error:
         return Outcome(number, name, kinds, error.code, is_missed=False)
-    if found:
-        return Outcome(number, name, kinds, found[0].rule, is_missed=False)
+    if not verdict.is_proven:
+        return Outcome(number, name, kinds, verdict.findings[0].rule if verdict.findings else "TR415", is_missed=False)
     try:
         return Outcome(number, name, kinds, "", is_missed=simulator_objects(kernel, symbols))
     except SimulationFault:

@@ -9,6 +9,7 @@ from hazards.mutations import mutations as changes_of
 
 from treadle.dialects import sync
 from treadle.verify.faults import erase
+from treadle.verify.verdict import Verdict
 
 COUNT, SEED = 60, 7
 
@@ -20,15 +21,15 @@ def test_nothing_that_the_simulator_objects_to_passes() -> None:
     assert any(outcome.verifier for outcome in outcomes) and not all(outcome.verifier for outcome in outcomes)
 
 
-def accepted(kernel: object, *, max_findings: int) -> tuple[object, ...]:
-    return ()
+def accepted(kernel: object, *, max_findings: int) -> Verdict:
+    return Verdict()
 
 
 def test_a_verifier_that_sees_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     name, kernel, symbols = next(schedule for schedule in schedules() if schedule[0] == "double_buffer")
     without = kernel.clone()
     erase(next(op for op in without.walk() if isinstance(op, sync.BarrierOp)))
-    monkeypatch.setattr(mutations, "verify_kernel", accepted)
+    monkeypatch.setattr(mutations, "prove", accepted)
     assert judged(0, name, ("remove",), without, symbols).is_missed
     assert not judged(0, name, ("nothing",), kernel, symbols).is_missed
 

@@ -9,8 +9,8 @@ from hazards.schedules import alloc, constants, kernel, roles, view
 from treadle.dialects import sync
 from treadle.errors import TreadleError
 from treadle.ir.text import parse_module, print_module
-from treadle.verify.check import verify_kernel
-from treadle.verify.verify_schedule import explained_findings
+from treadle.verify.check import prove
+from treadle.verify.verify_schedule import explained_verdict
 
 BOTH, ALONE = "  sync.named_barrier 3 : i64 warps 2 : i64", "  sync.named_barrier 3 : i64 warps 1 : i64"
 
@@ -31,7 +31,7 @@ def meeting(left: list[str], right: list[str]) -> str:
 
 def objections(text: str) -> tuple[bool, bool]:
     made = kernel_of(text)
-    return bool(verify_kernel(made)), simulator_objects(made, ())
+    return not prove(made).is_proven, simulator_objects(made, ())
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_groups_at_barriers_of_their_own() -> None:
 
 def test_a_barrier_for_each_group_is_proposed() -> None:
     once = groups_apart().replace("per_group warps", "warps", 1)
-    mends = [found.mend for found in explained_findings(kernel_of(once))]
+    mends = [found.mend for found in explained_verdict(kernel_of(once)).findings]
     assert any("give each group a barrier of its own" in mend for mend in mends), mends
     missing = groups_apart().replace("  sync.named_barrier 3 : i64 per_group warps 4 : i64\n", "", 1)
-    mends = [found.mend for found in explained_findings(kernel_of(missing))]
+    mends = [found.mend for found in explained_verdict(kernel_of(missing)).findings]
     assert any("sync.named_barrier of the group's 4 warps" in mend for mend in mends), mends

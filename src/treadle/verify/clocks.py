@@ -20,7 +20,7 @@ class Components:
     def __init__(self, program: Program) -> None:
         count = len(program.strands)
         barriers = program.cluster * len(program.mbarriers)
-        self.mbarrier = self.passed = 2 * count
+        self.mbarrier = self.passed = 3 * count
         self.size = self.mbarrier + barriers
         if program.cluster > 1:
             self.passed = self.size
@@ -30,9 +30,9 @@ class Components:
         self._meetings: dict[tuple[int, str], int] = {}
         self.strand_count = count
 
-    def fence(self, strand: int) -> int:
-        """The time of the last fence of a strand; the strand's own time is the component of its number."""
-        return self.strand_count + strand
+    def fence(self, strand: int, *, is_global: bool = False) -> int:
+        """The time of the last fence of a strand for shared or global memory; the strand's own time is the component of its number."""
+        return (2 if is_global else 1) * self.strand_count + strand
 
     def queue(self, strand: int, name: str) -> int:
         """Groups of a strand's queue known to be retired."""
@@ -73,13 +73,17 @@ def join(clock: Clock, other: Clock) -> None:
 
 
 class Record:
-    """An access that later ones may have to be ordered after; complete for those who know the token."""
+    """An access that later ones may have to be ordered after; complete for those who know the token.
 
-    __slots__ = ("access", "agent", "component", "done", "event", "iteration", "value")
+    `vector`: of an access to a global array, the iterations of all loops it was made in, outermost first.
+    """
+
+    __slots__ = ("access", "agent", "component", "done", "event", "iteration", "value", "vector")
 
     def __init__(self, agent: "Agent", event: Event, access: Access, component: int, value: int, iteration: int, done: int = -1) -> None:
         self.agent, self.event, self.access = agent, event, access
         self.component, self.value, self.iteration, self.done = component, value, iteration, done
+        self.vector: tuple[int, ...] = ()
 
     def sort_key(self) -> tuple[int, int, int]:
         """A number for the record that does not depend on time."""
@@ -103,14 +107,15 @@ class Frame:
     """Where a strand stands in a row of nodes.
 
     In a loop: its node, the segment, how many rounds of the segment are `left` (this one included), the iteration of the round, and the
-    iteration of the loop (`number`).
+    iteration of the loop (`number`). `pumps`: what was seen to repeat in it: (number of the pump, stretch, iterations of a round).
     """
 
-    __slots__ = ("items", "iteration", "left", "loop", "number", "position", "segment")
+    __slots__ = ("items", "iteration", "left", "loop", "number", "position", "pumps", "segment")
 
     def __init__(self, items: tuple[int, ...], loop: int = -1, segment: int = -1, left: int = 0, number: int = -1) -> None:
         self.items, self.position, self.iteration = items, 0, 0
         self.loop, self.segment, self.left, self.number = loop, segment, left, number
+        self.pumps: list[tuple[int, int, int]] = []
 
 
 class Agent:

@@ -12,15 +12,22 @@ from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Recor
 from treadle.verify.events import COMMITTED_QUEUES, Access, Event, LoopNode, RolesNode, Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
+from treadle.verify.global_memory import GlobalMemory
 from treadle.verify.memory import Memory
 from treadle.verify.program import Program
 from treadle.verify.repetition import Repetitions
 from treadle.verify.reports import Reports, Stop
 from treadle.verify.workgroups import Cluster, Workgroup
 
+FENCES = ("async_shared", "async_global")
+
 
 class Engine:
-    """One run of a program over one trace."""
+    """One run of a program over one trace.
+
+    `executions`: for each node of a loop what repeated each time that somebody ran it: (pump, stretch, iterations of a round). `cost`: nodes
+    looked at.
+    """
 
     def __init__(self, program: Program, trace: Trace, geometry: Geometry, max_findings: int) -> None:
         self.program = program
@@ -36,8 +43,11 @@ class Engine:
             self.workgroups.append(Workgroup(rank, memory, main, roles))
             for agent in main:
                 agent.frames = [Frame(root)]
-        self.cluster = Cluster(self.workgroups, self.components, self.reports)
+        self.arrays = GlobalMemory(program, geometry.arrays, agents, self.components, self.reports)
+        self.cluster = Cluster(self.workgroups, self.arrays, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
+        self.executions: dict[int, dict[tuple[tuple[int, int, int], ...], None]] = {}
+        self.cost = 0
         # Each does one event; False where the strand has to wait and try it again.
         self._actions: dict[str, Callable[[Agent, Event], bool]] = {
             "access": self._access,
@@ -56,8 +66,9 @@ class Engine:
 
     def run(self) -> list[Finding]:
         """All findings, in the order found."""
-        repetitions = Repetitions(self.nodes, self.program.depth, self.cluster, self.barriers, self.components)
+        repetitions = Repetitions(self.nodes, self.program.most_pending, self.cluster, self.barriers, self.components)
         try:
+            self.arrays.check_grid()
             while True:
                 if not self._round():
                     ended = [self._end_of_roles(workgroup) for workgroup in self.workgroups]
@@ -91,9 +102,10 @@ class Engine:
             frame = frames[-1]
             if frame.position >= len(frame.items):
                 if frame.loop < 0 or not self._next_iteration(frame):
-                    frames.pop()
+                    self._leave(frames.pop())
                     continue
                 return
+            self.cost += 1
             node = nodes[frame.items[frame.position]]
             if isinstance(node, Event):
                 if (is_elected or not node.is_elected) and not actions[node.kind](agent, node):
@@ -108,6 +120,10 @@ class Engine:
             elif not self._meet_for_roles(agent, node):
                 return
         agent.is_done = True
+
+    def _leave(self, frame: Frame) -> None:
+        if frame.loop >= 0:
+            self.executions.setdefault(frame.loop, {})[tuple(sorted(set(frame.pumps)))] = None
 
     def _next_iteration(self, frame: Frame) -> bool:
         node = self.nodes[frame.loop]
@@ -175,17 +191,23 @@ class Engine:
             if rank != agent.strand.rank:
                 self.cluster.reach(agent, event, rank)
         for access in event.accesses:
-            for rank in ranks if access.is_write else ranks[:1]:
-                self.workgroups[rank].memory.check(agent, event, access)
+            for memory, _ in self._touched(access, ranks):
+                memory.check(agent, event, access)
         for access in event.accesses:
-            for rank in ranks if access.is_write else ranks[:1]:
-                self.workgroups[rank].memory.add(self._record(agent, event, access, now, rank))
+            for memory, rank in self._touched(access, ranks):
+                memory.add(self._record(agent, event, access, now, rank))
         for register in event.defines:
             agent.registers[register] = Flight(self.components.queue(agent.number, queue), agent.closed.get(queue, 0) + 1, event)
         if event.barrier >= 0:
             for rank in ranks:
                 self.barriers.deliver(agent, event, rank)
         return True
+
+    def _touched(self, access: Access, ranks: tuple[int, ...]) -> list[tuple[Memory | GlobalMemory, int]]:
+        """The memories that an access touches, with the workgroups by whose barriers it is known to be over."""
+        if access.effect is not None:
+            return [(self.arrays, rank) for rank in ranks]
+        return [(self.workgroups[rank].memory, rank) for rank in (ranks if access.is_write else ranks[:1])]
 
     def _record(self, agent: Agent, event: Event, access: Access, now: int, rank: int) -> Record:
         queue = access.queue
@@ -260,8 +282,8 @@ class Engine:
         return True
 
     def _fence(self, agent: Agent, event: Event) -> bool:
-        if event.queue == "async_shared":
-            agent.put(self.components.fence(agent.number), agent.tick())
+        if event.queue in FENCES:
+            agent.put(self.components.fence(agent.number, is_global=event.queue == "async_global"), agent.tick())
         return True
 
     def _barrier(self, agent: Agent, event: Event) -> bool:

@@ -19,7 +19,6 @@ from treadle.verify.regions import Buffer
 from treadle.verify.structure import check_structure
 
 LOCAL_QUEUES = ("lgkmcnt", "dscnt")
-GLOBAL_OPS = (tile.LoadOp, tile.StoreOp, tile.CopyOp, tile.CopyOutOp)
 _DECIDED = (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp)
 Op = TypeVar("Op", bound=Operation)
 
@@ -101,10 +100,10 @@ class Program:
             self._add_strands(strands, rank)
         self.strands = tuple(strands)
         self.tracked_pointers = self._tracked_pointers()
-        self.single_view = self._single_views()
         self.registers = self._registers()
         self.deciding = self._deciding()
         self.unknowns = self._unknowns()
+        self.most_pending = self._most_pending()
         self.depth = self._depth()
 
     def effects(self, op: Operation) -> tuple[Effect, ...]:
@@ -164,13 +163,6 @@ class Program:
                     (writers if effect.access == "write" else readers).add(effect.resource.owner.pointer)
         return frozenset(readers & writers)
 
-    def _single_views(self) -> frozenset[SSAValue]:
-        views: dict[SSAValue, int] = {}
-        for op in self.all(tile.ViewOp):
-            if any(use.operation.name != "tile.view" for use in op.result.uses):
-                views[op.pointer] = views.get(op.pointer, 0) + 1
-        return frozenset(p for p, count in views.items() if count == 1)
-
     # --- values
 
     def _registers(self) -> dict[SSAValue, int]:
@@ -205,14 +197,10 @@ class Program:
             roots.append(op.cond)
         for op in self.ops:
             roots += [v for v in op.operands if is_shared(v.type) or isinstance(v.type, sync.MbarrierType)]
-        for kind in GLOBAL_OPS if self.tracked_pointers else ():
-            for op in self.all(kind):
-                if pointer_of(op.view) in self.tracked_pointers:
-                    roots += op.offsets
         return roots
 
     def _deciding(self) -> frozenset[SSAValue]:
-        """Values that slots, parities, bounds, branches and tracked offsets are computed from."""
+        """Values that slots, parities, bounds and branches are computed from."""
         found: set[SSAValue] = set()
         work = self._roots()
         while work:
@@ -236,12 +224,20 @@ class Program:
             return (unknown,)
         return tuple(op.result for op in self.all(tile.ProgramIdOp) if op.axis == owner.axis)
 
+    @staticmethod
+    def name_of(value: SSAValue) -> str:
+        """What messages call an index value."""
+        return f"%{value.name_hint}" if value.name_hint else f"%{value.index}" if isinstance(value, BlockArgument) else "a value"
+
     def _depth(self) -> int:
         """The largest number of slots or pending groups anywhere: how long a pipeline takes to fill."""
-        found = [1, *(op.slot_count() for op in self.all(sync.MbarrierAllocOp))]
+        found = [1, self.most_pending + 1, *(op.slot_count() for op in self.all(sync.MbarrierAllocOp))]
         found += [max(tile.memref_type(op.source).get_shape()[: len(op.indices)], default=1) for op in self.all(pipe.SlotOp)]
-        found += [op.pending.value.data + 1 for op in self.all(sync.WaitOp)]
         return max(found)
+
+    def _most_pending(self) -> int:
+        """The most groups that any wait leaves in flight."""
+        return max([op.pending.value.data for op in self.all(sync.WaitOp)], default=0)
 
 
 def is_first_axis(unknown: SSAValue) -> bool:
