@@ -1,12 +1,18 @@
 """Kernels that read and write one global array: right ones, and what is wrong about each of the others."""
 
 from hazards.schedules import (
+    ACC_LAYOUT,
     ROWS_LAYOUT,
+    TILE_BYTES,
+    alloc,
     array,
     constants,
     kernel,
     load,
+    local_load,
+    roles,
     store,
+    tma,
     view,
 )
 
@@ -44,9 +50,7 @@ def view_of(name: str, sizes: tuple[object, object], strides: tuple[object, obje
     )
 
 
-def update(
-    at: str, kind: str, *, back: str | None = None, into: str = "%v", into_kind: str = "", layout: str = ROWS_LAYOUT, tag: str = ""
-) -> str:
+def update(at: str, kind: str, *, back: str | None = None, into: str = "%v", into_kind: str = "", layout: str = ROWS_LAYOUT, tag: str = "") -> str:
     """Load a tile at `at` and store it at `back` (the same place unless given)."""
     return "\n".join(
         [
