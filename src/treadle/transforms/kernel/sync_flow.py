@@ -15,7 +15,7 @@ from treadle.analysis.slots import Congruence
 from treadle.dialects import sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
-from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import insert_before
@@ -245,8 +245,8 @@ class SyncFlow:
                 wanted.require(item.queue, newer)
             return wanted
         reads = frozenset(op.operands)
-        if queue_of(op, self.spec) == "wgmma":  # accumulators of one chain stay in the queue
-            reads = frozenset(op.operands[:2])
+        if queue_of(op, self.spec) == "wgmma" and not is_used_beside(op.operands[2], op):
+            reads = frozenset(op.operands[:2])  # accumulators of one chain stay in the queue
         if isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.ForOp):
             return Needs()
         return needs(flow, self._starting(op), reads)
@@ -326,6 +326,37 @@ class SyncFlow:
                 if any(w.may_meet_in_time(access) for w in written):
                     return True
         return False
+
+
+def is_used_beside(value: SSAValue, chain: Operation) -> bool:
+    """Whether something that may come after `chain` uses a tile that it takes over as its accumulator, under whatever name."""
+    later = [use for use in value.uses if not _is_over(use.operation, chain)]
+    if len(later) > 1 or _is_repeated(value, chain):
+        return True
+    if isinstance(value, BlockArgument) and value.index and isinstance(loop := value.block.parent_op(), scf.ForOp):
+        return is_used_beside(loop.iter_args[value.index - 1], loop)
+    if isinstance(value.owner, scf.IfOp):
+        at = value.owner.results.index(value)
+        ends = [region.block.last_op for region in value.owner.regions if region.blocks]
+        return any(is_used_beside(end.operands[at], end) for end in ends if end is not None)
+    return False
+
+
+def _is_repeated(value: SSAValue, chain: Operation) -> bool:
+    """Whether a loop around `chain` takes over a tile from outside itself, in each iteration."""
+    home = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    block = chain.parent
+    while block is not None and block is not home:
+        around = block.parent_op()
+        if around is None or isinstance(around, scf.ForOp):
+            return around is not None
+        block = around.parent
+    return False
+
+
+def _is_over(user: Operation, chain: Operation) -> bool:
+    """Whether an operation stands before another one of its own block. (A loop's next iteration has tiles of its own.)"""
+    return user.parent is chain.parent and user.is_before_in_block(chain)
 
 
 def is_cheap(op: Operation) -> bool:
