@@ -179,6 +179,50 @@ def only_written(*, own: bool = True, second: str = "", between: str = "") -> st
     )
 
 
+def computed_row(*lines: str, guard: str = "") -> str:
+    """Each of four workgroups updates the rows from `%r` on, which `lines` compute (where `guard` holds)."""
+    inside = [f"  scf.if {guard} {{"] if guard else []
+    body = update("%r, %c0", array(512, 64))
+    return on_grid(one(IDS, view("%v", "%a", 512, 64), *lines, *inside, body, "  }" if guard else ""), 4)
+
+
+def carried_row(step: int = 256) -> str:
+    """A row that each iteration raises, from the workgroup's own."""
+    return on_grid(
+        one(
+            IDS,
+            view("%v", "%a", 2048, 64),
+            f"  %step = arith.constant {step} : index",
+            "  %e = scf.for %i = %c0 to %c4 step %c1 iter_args(%r = %o) -> (index) {",
+            update("%r, %c0", array(2048, 64)),
+            "  %r2 = arith.addi %r, %step : index\n  scf.yield %r2 : index\n  }",
+        ),
+        4,
+    )
+
+
+def tiles_of_unknown_rows(divisor: str = "%m") -> str:
+    """Tiles taken in turn; how many are side by side is known at run time only."""
+    kind = strided(("%n", "%mm"), ("%mm", 1))
+    return on_grid(
+        one(
+            IDS,
+            "  %mm = arith.muli %m, %c64 : index",
+            view_of("%v", ("%n", "%mm"), ("%mm", 1)),
+            "  scf.for %t = %w to %k step %c4 {",
+            f"  %r = arith.divui %t, {divisor} : index\n  %c = arith.remui %t, %m : index",
+            "  %p = arith.muli %r, %c64 : index\n  %q = arith.muli %c, %c64 : index",
+            update("%p, %q", kind),
+            "  }",
+            symbols=("n", "m", "k"),
+        ),
+        4,
+    )
+
+
+FIRST = "  %first = arith.cmpi slt, %w, %c{} : index"
+
+
 # --- stencils
 
 
@@ -418,6 +462,11 @@ RIGHT: dict[str, Callable[[], str]] = {
     "tiles in turn": grid_stride,
     "tiles of rows and columns in turn": tiles_in_turn,
     "accumulation": accumulate,
+    "a row that steps": carried_row,
+    "a row up to a limit": lambda: computed_row("  %l = arith.constant 192 : index\n  %r = arith.minsi %o, %l : index"),
+    "a row of two": lambda: computed_row(FIRST.format(2), "  %r = arith.select %first, %o, %o : index"),
+    "one workgroup's row": lambda: computed_row(FIRST.format(1), "  %r = arith.muli %c0, %c1 : index", guard="%first"),
+    "tiles of rows and columns, as many as there are": tiles_of_unknown_rows,
     "halves": lambda: halves(two_views=False),
     "halves as two views": lambda: halves(two_views=True),
     "stores of one's own": only_written,
@@ -453,6 +502,11 @@ WRONG: dict[str, Callable[[], str]] = {
     "all workgroups add to one tile": lambda: accumulate(own=False),
     "all workgroups store to one tile": lambda: only_written(own=False),
     "stores of other threads": lambda: only_written(second=ACC_LAYOUT),
+    "a row that steps too little": lambda: carried_row(64),
+    "a row up to a limit that cuts": lambda: computed_row("  %l = arith.constant 100 : index\n  %r = arith.minsi %o, %l : index"),
+    "a row of two that are one": lambda: computed_row(FIRST.format(2), "  %r = arith.select %first, %o, %c0 : index"),
+    "two workgroups' row": lambda: computed_row(FIRST.format(2), "  %r = arith.muli %c0, %c1 : index", guard="%first"),
+    "quotient and remainder by different sizes": lambda: tiles_of_unknown_rows("%c2"),
     "tiles taken twice": lambda: grid_stride(step="%c8"),
     "quotient and remainder by different numbers": lambda: tiles_in_turn(columns=7),
     "the iteration before, without barriers": lambda: reads_the_neighbour(1),

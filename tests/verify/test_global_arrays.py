@@ -13,6 +13,7 @@ NOT_DECIDED = {
     "two views with strides known at run time",
     "a transposed view with strides known at run time",
     "two unknown offsets",
+    "quotient and remainder by different sizes",
     "a stride that changes in the loop",
 }
 """Wrong, or wrong for some sizes, by what the forms of the accesses do not say."""

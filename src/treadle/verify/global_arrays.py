@@ -53,6 +53,9 @@ NOWHERE = None
 
 FARTHEST = 4
 """Meetings of iterations farther apart than this count as meetings of any two: a run repeats only after so many iterations."""
+MAX_TOO_HARD = 8
+"""After so many pairs that were given up no others are looked at: what takes so long is not decided pair by pair."""
+TOO_LARGE = "their forms are too large to compare"
 CLUSTER = "cluster"
 """The coordinate of executions that says which cluster the workgroup is of."""
 
@@ -114,6 +117,7 @@ class GlobalArrays:
         self.assumed: dict[Operation, str] = {}
         self._met: dict[tuple[GlobalAccess, GlobalAccess, Kind], Meeting | None] = {}
         self._executions: dict[tuple[GlobalAccess, bool], Executions] = {}
+        self._too_hard = 0
         self._forms: Forms | None = None
 
     @property
@@ -180,6 +184,8 @@ class GlobalArrays:
         if not _may_be(one, other, kind):
             return NOWHERE
         pair = Pair(self, one, other, kind)
+        if self._too_hard >= MAX_TOO_HARD:
+            return Meeting((None,) * pair.levels, TOO_LARGE)
         spans: list[list[Span]] = []
         try:
             with bounded():
@@ -187,7 +193,8 @@ class GlobalArrays:
                     if not case.is_empty():
                         spans.append([pair.span(case, level) for level in range(pair.levels)])
         except TooHard:
-            return Meeting((None,) * pair.levels, "their forms are too large to compare")
+            self._too_hard += 1
+            return Meeting((None,) * pair.levels, TOO_LARGE)
         if not spans:
             return NOWHERE
         return Meeting(tuple(self._limited([case[level] for case in spans]) for level in range(pair.levels)), pair.doubt)
