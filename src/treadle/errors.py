@@ -63,6 +63,11 @@ UNKNOWN_OP = Entry(
     "TR102", "operation '{name}' is not known", "use an operation of the func, linalg, tensor, arith, math, scf or affine dialect"
 )
 WHICH_FUNCTION = Entry("TR104", "{problem} (functions: {names})", "name one of them with --function, or `function=`")
+RESOURCE = Entry(
+    "TR105",
+    "the data of dense_resource<{name}> cannot be read: {reason}",
+    "print the module with its resources (without --mlir-elide-resource-strings-if-larger), or write dense<..>",
+)
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")

@@ -19,6 +19,7 @@ from treadle.options import Precision
 from treadle.sim.element_types import Array, element_type, is_float, reference_dtype, storage_dtype
 from treadle.sim.elementwise import Function, elementwise_function
 from treadle.sim.error_analysis import Tracked, operation_error, unwritten_of
+from treadle.sim.extended_arithmetic import EXTENDED
 from treadle.sim.slices import evaluate_tensor, index, insert, scalar
 from treadle.sim.structured import loops_of, run_structured
 
@@ -104,21 +105,25 @@ class _Evaluator:
             self.values.update(zip(op.results, results, strict=True))
         return []
 
-    def apply(self, op: Operation, args: Sequence[Tracked]) -> Tracked:
-        """An `arith` or `math` operation on tracked values."""
+    def apply(self, op: Operation, args: Sequence[Tracked]) -> Sequence[Tracked]:
+        """The results of an `arith` or `math` operation on tracked values."""
+        if op.name in EXTENDED:
+            width = storage_dtype(element_type(op.operands[0].type)).itemsize * 8
+            found = EXTENDED[op.name](args[0].value, args[1].value, width)
+            return [Tracked(value, operation_error(op, args, value), unwritten_of(op, args)) for value in found]
         if op not in self.functions:
             self.functions[op] = elementwise_function(op, reference_dtype)
         function = self.functions[op]
         if function is None:
             raise TreadleError(NOT_EXECUTABLE, location_of(op), name=op.name, reason="it has no definition here")
         value = np.asarray(function(*(a.value for a in args)))
-        return Tracked(value, operation_error(op, args, value), unwritten_of(op, args))
+        return [Tracked(value, operation_error(op, args, value), unwritten_of(op, args))]
 
     def evaluate(self, op: Operation) -> Iterable[Tracked]:
         """The results of one operation."""
         match op:
             case _ if op.name.startswith(("arith.", "math.")):
-                return [self.apply(op, [self.values[v] for v in op.operands])]
+                return self.apply(op, [self.values[v] for v in op.operands])
             case Structured():
                 return self._structured(op)
             case _ if op.name.startswith("affine."):

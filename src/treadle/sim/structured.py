@@ -22,7 +22,8 @@ from treadle.sim.error_analysis import Tracked, any_unwritten
 from treadle.sim.reduction import Reduction, find_reduction
 
 IndexOp = linalg.ops.IndexOp
-Apply = Callable[[Operation, Sequence[Tracked]], Tracked]
+Apply = Callable[[Operation, Sequence[Tracked]], Sequence[Tracked]]
+"""The results of an operation of a body."""
 Environment = dict[SSAValue, Tracked]
 
 CHUNK_ELEMENTS = 1 << 23  # loop space evaluated at once where a reduction cannot be factored
@@ -117,7 +118,7 @@ def evaluate(value: SSAValue, environment: Environment, apply: Apply) -> Tracked
         op = value.owner
         if not isinstance(op, Operation):
             raise TreadleError(NOT_EXECUTABLE, name="linalg.generic", reason="its body uses a value of another block")
-        environment[value] = apply(op, [evaluate(v, environment, apply) for v in op.operands])
+        environment.update(zip(op.results, apply(op, [evaluate(v, environment, apply) for v in op.operands]), strict=True))
     return environment[value]
 
 
