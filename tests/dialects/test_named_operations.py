@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from generators.named_operations import NamedCase, random_case
 
-import treadle.dialects  # noqa: F401 # pyright: ignore[reportUnusedImport]
+from treadle.dialects.mlir_ext.dialects import LINALG
 from treadle.dialects.mlir_ext.named_table import NAMED
+from treadle.dialects.mlir_ext.scalar_bodies import same_body
+from treadle.errors import TreadleError
 from treadle.ir.core import Operation
 from treadle.ir.dialects import linalg
-from treadle.ir.text import parse_module
+from treadle.ir.text import parse_module, print_module
 from treadle.sim.reference import evaluate_module
 
 SEEDS = 12
@@ -47,7 +49,7 @@ def structured_in(module: Operation, symbol: str) -> Operation:
 
 def differences(cases: Sequence[NamedCase]) -> list[str]:
     """The cases whose maps, iterators or numbers differ from those of iree-opt's generic operation."""
-    text = "".join(case.function(f"case_{number}_") for number, case in enumerate(cases))
+    text = functions_of(cases)
     ours, theirs = parse_module(text, "named.mlir"), parse_module(generalized(text), "generic.mlir")
     wrong: list[str] = []
     for number, case in enumerate(cases):
@@ -68,3 +70,127 @@ def differences(cases: Sequence[NamedCase]) -> list[str]:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_bodies_and_maps_are_those_of_mlir(seed: int) -> None:
     assert differences([random_case(name, seed) for name in NAMED]) == []
+
+
+def without_conversions(text: str) -> str:
+    """As `generalized`, in the generic form."""
+    pattern = r'%(\S+) = "arith\.convertf"\((%\S+)\).*: \((\w+)\) -> (\w+)'
+    return re.sub(pattern, r"%wide_\1 = arith.extf \2 : \3 to f32\n%\1 = arith.truncf %wide_\1 : f32 to \4", text)
+
+
+def functions_of(cases: Sequence[NamedCase]) -> str:
+    return "".join(case.function(f"case_{number}_") for number, case in enumerate(cases))
+
+
+def read_back(text: str, cases: Sequence[NamedCase]) -> list[str]:
+    """The cases that another text of their functions does not give the same operation for."""
+    ours, theirs = parse_module(functions_of(cases), "a.mlir"), parse_module(text, "b.mlir")
+    wrong: list[str] = []
+    for number, case in enumerate(cases):
+        mine, other = structured_in(ours, f"case_{number}_"), structured_in(theirs, f"case_{number}_")
+        assert isinstance(mine, STRUCTURED)
+        assert isinstance(other, STRUCTURED)
+        alike = mine.name == other.name == f"linalg.{case.name}" and same_body(mine.body, other.body)
+        if not alike or mine.get_indexing_maps() != other.get_indexing_maps():
+            wrong.append(f"{case}: {other}")
+    return wrong
+
+
+PRINTED = {"custom": (), "generic": ("--mlir-print-op-generic",)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("form", PRINTED)
+def test_every_form_that_mlir_prints_parses(form: str, seed: int) -> None:
+    cases = [random_case(name, seed) for name in NAMED]
+    assert read_back(without_conversions(iree_opt(functions_of(cases), *PRINTED[form])), cases) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_printed_reads_back_here_and_in_mlir(seed: int) -> None:
+    cases = [random_case(name, seed) for name in NAMED]
+    printed = print_module(parse_module(functions_of(cases), "a.mlir"))
+    assert read_back(printed, cases) == []
+    assert read_back(iree_opt(printed), cases) == []
+
+
+CASE = NamedCase("conv_2d_nhwc_hwcf", ((1, 9, 9, 3), (3, 3, 3, 5), (1, 4, 3, 5)), ("i8", "i8", "i32"))
+OWN = "strides = dense<[2, 3]> : tensor<2xi64>"
+
+
+def placed(front: str = "", behind: str = "") -> str:
+    """The case with text in front of and behind its operands."""
+    head, line, *rest = CASE.function("case_0_").split("\n")
+    return "\n".join([head, line.replace(" ins", f" {front}ins").replace(") ->", f"){behind} ->"), *rest])
+
+
+@pytest.mark.parametrize(
+    ("front", "behind"),
+    [
+        (f"{{{OWN}}} ", ""),
+        (f"<{{{OWN}}}> ", ""),
+        (f"<{{{OWN}, operandSegmentSizes = array<i32: 2, 1>}}> ", ""),
+        ("", f" {{{OWN}}}"),
+        ("{dilations = dense<1> : vector<2xi64>} ", f" {{{OWN.replace('tensor', 'vector')}}}"),
+        ("", f" attrs = {{{OWN}}}"),
+        (f"<{{{OWN}}}> {{keep = 1 : i32}} ", ""),
+    ],
+)
+def test_attributes_stand_anywhere(front: str, behind: str) -> None:
+    op = structured_in(parse_module(placed(front, behind), "a.mlir"), "case_0_")
+    assert isinstance(op, STRUCTURED)
+    assert str(op.get_indexing_maps().data[0].data) == "(d0, d1, d2, d3, d4, d5, d6) -> (d0, ((d1 * 2) + d4), ((d2 * 3) + d5), d6)"
+    assert ("keep" in op.attributes) == ("keep" in front)
+
+
+REFUSED = [
+    ("{strides = dense<1> : tensor<3xi64>} ", "TR201", "strides must be two positive integers"),
+    ("{strides = dense<0> : tensor<2xi64>} ", "TR201", "strides must be two positive integers"),
+    ("{dilations = array<i64: 1, 1>} ", "TR201", "dilations must be two positive integers"),
+    ("{strides = dense<4> : tensor<2xi64>} ", "TR201", "dimension"),
+    ("{strides = } ", "TR101", ""),
+    ("indexing_maps = [affine_map<(d0) -> (d0)>] ", "TR101", "has no indexing_maps"),
+]
+
+
+@pytest.mark.parametrize(("front", "code", "words"), REFUSED)
+def test_wrong_attributes_are_refused(front: str, code: str, words: str) -> None:
+    with pytest.raises(TreadleError) as caught:
+        parse_module(placed(front), "a.mlir")
+    assert caught.value.code == code
+    assert words in caught.value.message
+    assert caught.value.location is not None
+    assert caught.value.location.line == 2
+
+
+MATMUL = NamedCase("matmul", ((3, 5), (5, 7), (3, 7)), ("i8", "i8", "i32"))
+
+
+@pytest.mark.parametrize(
+    ("cast", "code"),
+    [("#linalg.type_fn<cast_sideways>", "TR101"), ("1 : i32", "TR101"), ("#linalg.type_fn<cast_unsigned>", "")],
+)
+def test_ways_to_cast(cast: str, code: str) -> None:
+    text = MATMUL.function("case_0_").replace("matmul ins", f"matmul {{cast = {cast}}} ins")
+    if code:
+        with pytest.raises(TreadleError) as caught:
+            parse_module(text, "a.mlir")
+        assert caught.value.code == code
+        return
+    body = structured_in(parse_module(text, "a.mlir"), "case_0_").regions[0].block
+    assert [op.name for op in body.ops][:2] == ["arith.extui"] * 2
+
+
+def test_a_body_that_is_not_the_operations_own_is_refused() -> None:
+    """The generic form has the body in the text."""
+    printed = iree_opt(MATMUL.function("case_0_"), "--mlir-print-op-generic")
+    with pytest.raises(TreadleError, match="not the operation's own") as caught:
+        parse_module(printed.replace("arith.extsi", "arith.extui", 1), "a.mlir")
+    assert caught.value.code == "TR201"
+
+
+def test_no_body_is_upstreams() -> None:
+    """Every structured operation with a hidden body is one of ours."""
+    hidden = [kind for kind in LINALG.operations if issubclass(kind, linalg.abstract_ops.NamedOperation)]
+    assert len(hidden) > len(NAMED)
+    assert [kind.name for kind in hidden if not kind.get_hidden_region.__func__.__module__.startswith("treadle.")] == []

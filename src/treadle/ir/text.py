@@ -13,7 +13,7 @@ from xdsl.parser.core import UnresolvedOperand
 from treadle.errors import PARSE, UNKNOWN_OP, VERIFY, SourceLocation, TreadleError
 from treadle.ir.builtin import AnyFloat, ComplexType, IndexType, IntegerType
 from treadle.ir.context import Context, default_context
-from treadle.ir.core import Attribute, AttrParser, Operation, ParseError, Parser, Printer, SSAValue
+from treadle.ir.core import Attribute, AttrParser, IRDLOperation, Operation, ParseError, Parser, Printer, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import has_location, location_of, make_location, resolve_location
 from treadle.ir.resources import fill_resources
@@ -52,6 +52,19 @@ _COMMENT = re.compile(r"//[^\n]*")
 
 def _blank(match: re.Match[str]) -> str:
     return " " * len(match.group())
+
+
+_PROMISES = ("overflowFlags", "nonNeg", "isExact", "isDisjoint", "fastmath")
+"""Properties that only promise something about the operands, or permit more: an operation that has no such property may go without."""
+
+
+def _drop_promises(op: Operation) -> None:
+    given = [name for name in _PROMISES if name in op.properties]
+    if given and isinstance(op, IRDLOperation):
+        known = op.get_irdl_definition().properties
+        for name in given:
+            if name not in known:
+                del op.properties[name]
 
 
 class LocatingParser(Parser):
@@ -150,6 +163,7 @@ class LocatingParser(Parser):
         self._op_starts.append(self._current_token.span.start)
         op = super().parse_operation()
         start = self._op_starts.pop()
+        _drop_promises(op)
         if resolve_location(op.location) is None:
             op.location = make_location(self.place(start))
         return op
