@@ -4,12 +4,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from generators.named_operations import NamedCase, random_case
+from generators.named_operations import FLOATS, INTEGERS, NamedCase, random_case
 
 from treadle.dialects.mlir_ext.dialects import LINALG
 from treadle.dialects.mlir_ext.named_table import NAMED
@@ -47,10 +47,15 @@ def structured_in(module: Operation, symbol: str) -> Operation:
     return next(op for op in function.walk() if isinstance(op, STRUCTURED))
 
 
-def differences(cases: Sequence[NamedCase]) -> list[str]:
-    """The cases whose maps, iterators or numbers differ from those of iree-opt's generic operation."""
-    text = functions_of(cases)
-    ours, theirs = parse_module(text, "named.mlir"), parse_module(generalized(text), "generic.mlir")
+def differences(cases: Sequence[NamedCase], names: Mapping[str, str] | None = None) -> list[str]:
+    """The cases whose maps, iterators or numbers differ from those of iree-opt's generic operation.
+
+    `names`: what iree-opt knows an operation by, where that is not its name here.
+    """
+    text = other = functions_of(cases)
+    for name, newer in (names or {}).items():
+        other = other.replace(f"linalg.{name} ", f"linalg.{newer} ")
+    ours, theirs = parse_module(text, "named.mlir"), parse_module(generalized(other), "generic.mlir")
     wrong: list[str] = []
     for number, case in enumerate(cases):
         symbol = f"case_{number}_"
@@ -194,3 +199,80 @@ def test_no_body_is_upstreams() -> None:
     hidden = [kind for kind in LINALG.operations if issubclass(kind, linalg.abstract_ops.NamedOperation)]
     assert len(hidden) > len(NAMED)
     assert [kind.name for kind in hidden if not kind.get_hidden_region.__func__.__module__.startswith("treadle.")] == []
+
+
+ELEMENTWISE: dict[str, tuple[str, int, str]] = {
+    "add": ("add", 2, "fi"),
+    "sub": ("sub", 2, "fi"),
+    "mul": ("mul", 2, "fi"),
+    "div": ("div", 2, "fi"),
+    "div_unsigned": ("div_unsigned", 2, "i"),
+    "max": ("max_signed", 2, "fi"),
+    "min": ("min_signed", 2, "fi"),
+    "powf": ("powf", 2, "f"),
+    "exp": ("exp", 1, "f"),
+    "log": ("log", 1, "f"),
+    "abs": ("abs", 1, "f"),
+    "ceil": ("ceil", 1, "f"),
+    "floor": ("floor", 1, "f"),
+    "negf": ("negf", 1, "f"),
+    "reciprocal": ("reciprocal", 1, "f"),
+    "round": ("round", 1, "f"),
+    "sqrt": ("sqrt", 1, "f"),
+    "rsqrt": ("rsqrt", 1, "f"),
+    "square": ("square", 1, "f"),
+    "tanh": ("tanh", 1, "f"),
+    "erf": ("erf", 1, "f"),
+    "select": ("select", 3, "fi"),
+}
+"""Each name: the kind of `linalg.elementwise` in newer MLIR, its number of inputs, and the elements it takes (floats, integers)."""
+
+
+def elementwise_cases() -> list[NamedCase]:
+    """Every elementwise name on every element type that it is defined on."""
+    found: list[NamedCase] = []
+    for number, (name, (_, arity, kinds)) in enumerate(ELEMENTWISE.items()):
+        shape = ((3, 5), (7,), (2, 1, 9), ())[number % 4]
+        for element in (*(FLOATS if "f" in kinds else ()), *(INTEGERS if "i" in kinds else ())):
+            elements = ("i1", element, element, element) if name == "select" else (element,) * (arity + 1)
+            found.append(NamedCase(name, (shape,) * (arity + 1), elements, tensors=True))
+    return found
+
+
+def test_elementwise_names_compute_what_mlir_defines() -> None:
+    newer = "elementwise <{}>"
+    assert differences(elementwise_cases(), {name: newer.format(kind) for name, (kind, _, _) in ELEMENTWISE.items()}) == []
+
+
+def converting_cases(name: str) -> list[NamedCase]:
+    """`linalg.copy` between all element types in all ways to widen; `linalg.fill`, which converts nothing in newer MLIR."""
+    kinds = (*FLOATS, *INTEGERS)
+    if name == "fill":
+        return [NamedCase(name, ((), shape), (kind, kind)) for shape in ((3, 5), (), (1,)) for kind in kinds]
+    ways = ("", "{cast = #linalg.type_fn<cast_signed>}", "{cast = #linalg.type_fn<cast_unsigned>}")
+    return [NamedCase(name, ((3, 5), (3, 5)), (a, b), way) for way in ways for a in kinds for b in kinds]
+
+
+@pytest.mark.parametrize("name", ["copy", "fill"])
+def test_copies_and_fills_are_those_of_mlir(name: str) -> None:
+    assert differences(converting_cases(name)) == []
+
+
+def transposed_cases(batch: tuple[int, ...], cast: str) -> list[NamedCase]:
+    """The names of products with a transposed operand."""
+    elements = ("i8", "i16", "i32") if cast else ("f16", "bf16", "f32")
+    sides = {"a": ((5, 3), (5, 7), (3, 7)), "b": ((3, 5), (7, 5), (3, 7))}
+    name = "batch_matmul" if batch else "matmul"
+    return [NamedCase(f"{name}_transpose_{s}", tuple((*batch, *n) for n in shapes), elements, cast) for s, shapes in sides.items()]
+
+
+@pytest.mark.parametrize("cast", ["", "{cast = #linalg.type_fn<cast_unsigned>}"])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_products_with_a_transposed_operand(batch: tuple[int, ...], cast: str) -> None:
+    first, loops = ("d0, ", "d0, d1, d2, d3") if batch else ("", "d0, d1, d2")
+    m, n, k = ("d1", "d2", "d3") if batch else ("d0", "d1", "d2")
+    texts: dict[str, str] = {}
+    for case, (left, right) in zip(transposed_cases(batch, cast), (((k, m), (k, n)), ((m, k), (n, k))), strict=True):
+        maps = [f"affine_map<({loops}) -> ({first}{x}, {y})>" for x, y in (left, right, (m, n))]
+        texts[case.name] = f"{case.name.split('_transpose')[0]} indexing_maps = [{', '.join(maps)}]"
+    assert differences(transposed_cases(batch, cast), texts) == []

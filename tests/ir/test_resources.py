@@ -1,5 +1,7 @@
 """Constants whose data stands behind the module."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -39,6 +41,8 @@ def blob_of(array: np.ndarray) -> str:
 @pytest.mark.parametrize("key", ["weights", "torch_tensor_3_5_torch.float32", '"a name-of any kind"'])
 def test_data_is_read(element: str, key: str) -> None:
     rng = np.random.default_rng(2)
+    data: Any
+    x: Any
     data, x = (rng.integers(-50, 50, (3, 5)).astype(TYPES[element]) for _ in range(2))
     text = program(element, blob_of(data), key=key)
     for _ in range(2):  # names of one module mean nothing to the next

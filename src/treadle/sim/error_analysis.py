@@ -221,11 +221,16 @@ def unwritten_of(op: Operation, args: Sequence[Tracked]) -> Array | None:
     if all(a.unwritten is None for a in args):
         return None
     if isinstance(op, arith.SelectOp):
-        condition, chosen, other = args
-        select: Any = np.where  # its overloads leave the result's type open
-        picked = select(condition.value, _mask(chosen), _mask(other))
-        return picked | _mask(condition)
+        return selected_unwritten(*args)
     return any_unwritten(a.unwritten for a in args)
+
+
+def selected_unwritten(condition: Tracked, chosen: Tracked, other: Tracked) -> Array | None:
+    """Where the one of two values that is selected is unwritten, or the condition is."""
+    if condition.unwritten is None and chosen.unwritten is None and other.unwritten is None:
+        return None
+    select: Any = np.where  # its overloads leave the result's type open
+    return select(condition.value, _mask(chosen), _mask(other)) | _mask(condition)
 
 
 def _mask(tracked: Tracked) -> Array:
