@@ -29,6 +29,7 @@ from treadle.transforms.kernel.specialize_warps import SpecializeWarpsPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
 from treadle.transforms.tensor.decompose_tensor_ops import DecomposeTensorOpsPass
+from treadle.transforms.tensor.expand_extended_arithmetic import ExpandExtendedArithmeticPass
 from treadle.transforms.tensor.expand_f32_precision import ExpandF32PrecisionPass
 from treadle.transforms.tensor.fold_data_movement import FoldDataMovementPass
 from treadle.transforms.tensor.form_dispatches import FormDispatchesPass
@@ -55,6 +56,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     expansion = () if spec is None or options is None else expansions(spec, options)
     return (
         GeneralizeNamedOpsPass(),  # from here on every computation is a generic or a fill
+        ExpandExtendedArithmeticPass(),  # scalars of bodies by now; below, an operation of arith has one result
         DecomposeTensorOpsPass(),  # pad, concat and splat become fills and insertions, which kernels and the host know
         NormalizeGenericsPass(),  # one form of loops, scalars and outputs, so that nothing after it has to ask
         ResolveTensorDimsPass(),  # sizes must not look like dependences on the tensors they are read off
