@@ -17,7 +17,7 @@ from treadle.ir.dialects import scf
 from treadle.plan import expr
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer
-from treadle.sim.values import is_index, operation_function
+from treadle.sim.values import check_symbols, is_index, operation_function
 
 Frame = list[Any]
 Step = Callable[[Frame], None]
@@ -54,6 +54,7 @@ class TileKernel:
 
     def __init__(self, kernel: tile.KernelOp) -> None:
         self.name = kernel.sym_name.data
+        self._kernel = kernel
         self.symbols = kernel.symbol_names()
         self._slots: dict[SSAValue, int] = {}
         self._next = 4  # slots 0..2: the workgroup's id; slot 3: the group's
@@ -77,6 +78,7 @@ class TileKernel:
         """
         if len(pointers) != self.pointer_count or len(symbols) != len(self.symbols):
             raise SimulationFault(f"kernel {self.name} takes {self.pointer_count} pointers and symbols {list(self.symbols)}")
+        check_symbols(self._kernel, symbols)
         template: Frame = [None] * self._next
         written = pointers[self.pointer_count - self._output_count :]
         known = [replace(p, constant=not any(np.may_share_memory(p.data, w.data) for w in written)) for p in pointers]
