@@ -1,12 +1,12 @@
 """Machines without memory: which addresses a kernel touches, as moments of the multiset of its elements' addresses.
 
-`recorded` executes the LLVM code of `targets/simt` on this CPU with loads and stores replaced by counting; `walked` executes the tile program
-in the simulator, whose indices are Python's, with loads and stores replaced by the boxes that they mean. The two have nothing in common
-but the tile program, so equal moments say that the code's index arithmetic is right, however large the arrays.
+`recorded` executes the LLVM code of `targets/simt` on this CPU with loads and stores replaced by counting; `walked` executes the tile
+program in the simulator, whose indices are Python's, with loads and stores replaced by the boxes that they mean. The two have nothing in
+common but the tile program, so equal moments say that the code's index arithmetic is right, however large the arrays.
 """
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
@@ -141,7 +141,7 @@ def recorded(
 
 
 @contextmanager
-def _boxes(touched: Touched, numbers: dict[int, int]) -> Iterator[None]:
+def _boxes(touched: Touched, numbers: dict[int, int]) -> Generator[None]:
     def note(kind: str, view: View, offsets: Sequence[int], window: Window) -> None:
         extents = dict(window._axes)
         low = [max(o, 0) for o in offsets]
@@ -161,7 +161,10 @@ def _boxes(touched: Touched, numbers: dict[int, int]) -> Iterator[None]:
     def write(window: Window, view: View, offsets: Sequence[int], value: Any) -> None:
         note("store", view, offsets, window)
 
-    with patch.object(memory, "strided", lambda data, *_: data), patch.object(Window, "read", read), patch.object(Window, "write", write):
+    def unchanged(data: Any, *_: object) -> Any:
+        return data
+
+    with patch.object(memory, "strided", unchanged), patch.object(Window, "read", read), patch.object(Window, "write", write):
         yield
 
 

@@ -1,6 +1,7 @@
 """Index arithmetic beyond 32 bits, executed: the addresses that emitted code touches are those that Python's integers give."""
 
 import random
+from collections.abc import Sequence
 from math import prod
 
 import pytest
@@ -23,7 +24,7 @@ def tensor(shape: tuple[int, ...], element: str, dynamic: bool = False) -> str:
 
 
 def elementwise(
-    shape: tuple[int, ...], element: str, maps: list[tuple[int, ...]], strides: list[list[int] | None], dynamic: bool = False
+    shape: tuple[int, ...], element: str, maps: list[tuple[int, ...]], strides: Sequence[list[int] | None], dynamic: bool = False
 ) -> str:
     """The sum of inputs whose dimensions are those of the loops that `maps` name; `strides` of each, None for row-major."""
     rank = len(shape)

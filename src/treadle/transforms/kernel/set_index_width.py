@@ -147,7 +147,7 @@ def needs(nest: LoopNest) -> tuple[Need, ...]:
 def _refuse_beyond_64_bits(nest: LoopNest, found: Sequence[Need]) -> None:
     for need in found:
         known = need.value.as_int() if need.value is not None else None
-        if known is not None and known > WIDE_LIMIT:
+        if known is not None and known > WIDE_LIMIT and need.limit == SIZE_LIMIT:  # the user's own arithmetic may wrap
             raise TreadleError(errors.INDEX_TOO_LARGE, location_of(nest.root.op), what=need.what, value=known)
 
 
