@@ -41,7 +41,7 @@ def test_random_arithmetic(seed: int) -> None:
         block.args[1]: Bound(constant(0), constant(top[1])),
         block.args[2]: Bound(constant(top[2]), constant(top[2])),
     }
-    bounds = IndexBounds(leaves.get)
+    bounds = IndexBounds(lambda value: next((bound for leaf, bound in leaves.items() if leaf is value), None))
     for _ in range(40):
         numbers = [rng.randint(0, top[0]), rng.randint(0, top[1]), rng.randint(-top[2], top[2])]
         known: dict[SSAValue, int] = dict(zip(block.args, numbers, strict=True))

@@ -1,4 +1,4 @@
-"""set-index-width (and set-size-bounds): which kernels have 64-bit indices, which checks runtime sizes get, and that 32 bits are then enough."""
+"""set-index-width and set-size-bounds: which kernels have 64-bit indices, what is checked of runtime sizes, and that 32 bits are enough."""
 
 import random
 
