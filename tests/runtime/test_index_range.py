@@ -52,8 +52,8 @@ def test_buffers_of_more_than_64_bits() -> None:
     assert code_of(lambda: resolved(with_kind("i64"), 2**61)) == "TR734"
 
 
-@pytest.mark.parametrize(("dims", "strides", "ok"), [((S, 8), (32,), True), ((8, S), (4 * S,), True)])
-def test_tensor_maps(dims: Any, strides: Any, ok: bool) -> None:
+@pytest.mark.parametrize(("dims", "strides"), [((S, 8), (32,)), ((8, S), (32,))])
+def test_tensor_maps(dims: Any, strides: Any) -> None:
     (kernel,) = MANIFEST.kernels
     args = (*kernel.args[:-1], replace(kernel.args[-1], kind="tensor_map", offset=64))
     value = TensorMapValue("b0", "f32", dims, strides, (8, 8), (1, 1))
