@@ -278,8 +278,12 @@ class EmulatedKernel:
             else:
                 raise TypeError(f"parameter {param}")
             block[offset : offset + len(packed)] = np.frombuffer(packed, np.uint8)
+
         # The emulator walks a whole grid: it gets the ids of the workgroups in place of the grid's.
-        chosen = types.SimpleNamespace(product=lambda *_: [place[::-1] for place in places])
+        def product(*_: object) -> list[tuple[int, ...]]:
+            return [place[::-1] for place in places]
+
+        chosen = types.SimpleNamespace(product=product)
         with wave_order(emulator, self.order), scalar_stores("v_mfma_i32" in kernel.assembly), patch.object(emulator, "itertools", chosen):
             architecture = ARCHITECTURES[kernel.emitted.cpu]
             emulator.run_asm(descriptor + entry, 0, 1, 1, 1, *kernel.emitted.block, block.ctypes.data, rsrc2, 0, architecture)
