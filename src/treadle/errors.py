@@ -74,11 +74,15 @@ SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right
 ELEMENT_TYPE = Entry(
     "TR203", "values of type {type} are not supported", "use f64, f32, f16, bf16, an 8-bit float, i1, i8, i16, i32, i64 or index"
 )
+TYPE_TOO_LARGE = Entry("TR204", "{type} takes {bytes} bytes, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array")
 UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")
 NO_INITIAL_VALUE = Entry(
     "TR302",
     "'{name}' reduces onto tensor.empty, whose contents are not specified",
     "initialise its outs with linalg.fill (0 for sums, -infinity for maxima), or pass a tensor",
+)
+INDEX_TOO_LARGE = Entry(
+    "TR303", "{what} of this operation reaches {value}, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array"
 )
 SHARED_MEMORY = Entry(
     "TR401",
@@ -156,6 +160,17 @@ OUTPUT_ARRAY = Entry(
     "`out` array {index} (for '{name}') {what}",
     "pass an array like the one that a call without `out` returns, in memory of its own",
 )
+INDEX_RANGE = Entry(
+    "TR732",
+    "'{function}' has 32-bit indices, which are too few for these sizes: {what} ({left} <= {right})",
+    "compile it with the option index_bits=64",
+)
+ARGUMENT_RANGE = Entry(
+    "TR733",
+    "kernel '{kernel}' takes {kind} where these sizes give {value}",
+    "pass smaller arrays, or compile with the option index_bits=64",
+)
+ARRAY_TOO_LARGE = Entry("TR734", "buffer '{name}' of '{function}' would take {bytes} bytes, beyond 2^63 - 1", "pass smaller arrays")
 USAGE = Entry("TR801", "{message}", "`treadle --help` and `treadle VERB --help` show what is accepted")
 INPUT_SPEC = Entry(
     "TR802", "--input '{text}' is neither a shape nor a .npy file: {reason}", "write 64x32xf16, a scalar as f32, or the path of a .npy file"

@@ -19,9 +19,11 @@ from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
 from treadle.transforms.kernel.overlap_launches import OverlapLaunchesPass
 from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
+from treadle.transforms.kernel.set_index_width import SetIndexWidthPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.set_pipeline import SetPipelinePass
 from treadle.transforms.kernel.set_precision import SetPrecisionPass
+from treadle.transforms.kernel.set_size_bounds import SetSizeBoundsPass
 from treadle.transforms.kernel.set_small_tile_config import SetSmallTileConfigPass
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 from treadle.transforms.kernel.simplify_math import SimplifyMathPass
@@ -78,9 +80,13 @@ def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
     config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, *roles, *late)
     asked = (m, n, k, warps_m * max(warps_n, 1), options.ring, options.roles, options.cluster)
     small = SetSmallTileConfigPass(spec.name, *numerics, options.form, *asked)
+    # before anything looks at sizes: what may be large has no descriptor copies
+    any_size = (SetSizeBoundsPass(),) if options.index_bits == 64 else ()
     return (
+        *any_size,
         small,  # what is bound by reading one operand has forms of its own
         config,  # all choices in one place, before anything is rewritten
+        SetIndexWidthPass(),  # the extents of tiles are known, and no index is written yet
         ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
         CsePass(),  # index arithmetic is emitted where it is needed, not once
         DcePass(),  # views and offsets that nothing reads

@@ -69,7 +69,7 @@ def emit_cast(ctx: KernelContext, op: Operation) -> None:
     source, result = element_of(op.operands[0]), element_of(op.results[0])
     is_tile = isinstance(op.results[0].type, builtin.TensorType)
     values = ctx.tile(op.operands[0]) if is_tile else [ctx.scalar(op.operands[0])]
-    kind = register_type(result)
+    kind = ctx.index_type if isinstance(result, builtin.IndexType) else register_type(result)
     name = op.name
     unary: dict[str, Callable[[Value], Value]] = {
         "arith.extsi": lambda v: b.sext(v, kind),

@@ -4,7 +4,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from treadle.codegen.llvm_text import Builder, Module, Value, i32, vector_shape
+from treadle.codegen.llvm_text import I32, I64, Builder, Module, Value, i32, integer, vector_shape
 from treadle.dialects.sync import MbarrierType
 from treadle.dialects.tile import KernelOp, ViewOp, layout_of, tile_type
 from treadle.errors import InternalError
@@ -19,7 +19,7 @@ from treadle.targets.simt.ranges import Ranges
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A global array: the address of its element zero, sizes (i32) and strides (i64, in elements) as values."""
+    """A global array: the address of its element zero, sizes (as wide as an index) and strides (i64, in elements) as values."""
 
     op: ViewOp
     pointer: Value
@@ -70,6 +70,7 @@ class KernelContext:
     `thread`, `lane`, `warp` are i32 values and `warps` their number; within a role they count within the executing group, and `group` is
     its number. `shared` is the base of shared memory. `retired`: the tiles that the wait being emitted makes ready. `accumulate`: for a
     loop's accumulator that starts as zero, whether a trip adds to it (i1) or begins it. `lines`: of the line table, by emitted operation.
+    `index_type`: what an `index` is.
     """
 
     thread: Value
@@ -86,6 +87,7 @@ class KernelContext:
         self.b = builder
         self.warps: int = kernel.num_warps.value.data
         self.lanes = hooks.spec.subgroup_size
+        self.index_type = I64 if kernel.index_width() == 64 else I32
         self.counts = Counts()
         self.ranges = Ranges(kernel)
         self.in_flight = analyse(kernel)
@@ -122,6 +124,18 @@ class KernelContext:
         if not isinstance(bound, Value):
             raise InternalError(f"expected a scalar, got {value.type}")
         return bound
+
+    def index_constant(self, value: int) -> Value:
+        """A constant as wide as an index."""
+        return integer(self.index_type, value)
+
+    def as_index(self, value: Value) -> Value:
+        """A signed i32 as wide as an index."""
+        return self.b.sext(value, self.index_type)
+
+    def small_index(self, value: SSAValue) -> Value:
+        """An index that is known to fit 32 bits, as i32: a slot, a coordinate within what a descriptor reaches."""
+        return self.b.resize(self.scalar(value), I32)
 
     def tile(self, value: SSAValue | Operation) -> list[Value]:
         """The registers of a tile, in the order of its layout."""

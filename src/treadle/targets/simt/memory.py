@@ -27,7 +27,7 @@ def emit_view(ctx: KernelContext, op: ViewOp) -> None:
     """Bind a view: nothing is computed but the pointer with its static offset."""
     b = ctx.b
     element = memref_type(op.result).element_type
-    sizes = tuple(i32(s) if isinstance(s, int) else ctx.scalar(s) for s in op.size_values())
+    sizes = tuple(ctx.index_constant(s) if isinstance(s, int) else ctx.scalar(s) for s in op.size_values())
     strides = tuple(i64(s) if isinstance(s, int) else b.sext(ctx.scalar(s), I64) for s in op.stride_values())
     pointer = b.gep(ctx.scalar(op.pointer), i64(op.offset.value.data), memory_type(element))
     inputs = sum(str(a.type).startswith("!tile.ptr") for a in ctx.kernel.body.block.args) - ctx.kernel.output_count.value.data
@@ -55,8 +55,8 @@ class Access:
         """The index along a checked dimension of the access whose constant is `constant`."""
         b, axis = self.ctx.b, self.dims.index(dim)
         if self.plan.is_disjoint:
-            return b.add(self.coordinates[dim], i32(constant))
-        return b.add(self.ctx.scalar(self.offsets[dim]), b.xor(self.parts[axis], i32(constant)))
+            return b.add(self.coordinates[dim], self.ctx.index_constant(constant))
+        return b.add(self.ctx.scalar(self.offsets[dim]), self.ctx.as_index(b.xor(self.parts[axis], i32(constant))))
 
     def predicate(self, group: CoordinateGroup) -> Value:
         """i1: the group lies within the view."""
@@ -122,7 +122,7 @@ def global_accesses(
         if ctx.ranges.inside(offset, extent, view.sizes[dim].number):
             continue
         if axis >= 0:
-            coordinates[dim] = b.add(ctx.scalar(offset), parts[axis])
+            coordinates[dim] = b.add(ctx.scalar(offset), ctx.as_index(parts[axis]))
         else:
             always = b.and_(always, b.icmp("ult", ctx.scalar(offset), view.sizes[dim]))
     return Access(ctx, view, offsets, dims, layout, plan, base, coordinates, always, parts)

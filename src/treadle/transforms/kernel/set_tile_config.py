@@ -33,6 +33,7 @@ from treadle.plan.tile_config import (
     reduction_tile,
     resident_workgroups,
 )
+from treadle.transforms.kernel.set_size_bounds import ANY_SIZE
 
 NAME = "set-tile-config"
 
@@ -117,6 +118,8 @@ def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCop
     if access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
         return f"its base is not aligned to {rules.base_align_bytes} bytes"
     unit: set[str] = set()
+    if (reason := beyond_descriptors(nest, access, rules)) is not None:
+        return reason
     for number, axis in enumerate(nest.axes):
         stride = nest.stride_along(access, axis)
         if stride == constant(0):
@@ -131,11 +134,29 @@ def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCop
     return None
 
 
+def beyond_descriptors(nest: LoopNest, access: Access, rules: BulkTensorCopy) -> str | None:
+    """Which size or pitch of an array no descriptor holds, None where all fit: runtime ones do where they are checked to fit 32 bits."""
+    size = element_bytes(access.element)
+    for axis in nest.axes:
+        stride, extent = nest.stride_along(access, axis), static(axis.size)
+        if stride == constant(0):
+            continue
+        if (extent is None and ANY_SIZE in nest.kernel.attributes) or (extent or 0) > rules.max_extent:
+            return f"an extent of {axis.size} may be beyond {rules.max_extent}"
+        if stride.as_int() is None and ANY_SIZE in nest.kernel.attributes:
+            return f"a pitch of {stride} elements may be beyond {rules.max_pitch_bytes} bytes"
+        if (stride.as_int() or 0) * size > rules.max_pitch_bytes:
+            return f"a pitch of {stride} elements is beyond {rules.max_pitch_bytes} bytes"
+    return None
+
+
 def result_shape(nest: LoopNest, access: Access, spec: TargetSpec) -> ResultShape:
     """How a result can leave: in bulk where its rows lie along n and every row and pitch keeps the rules of descriptor copies."""
     size = element_bytes(access.element)
     rules, row_axis = spec.bulk_tensor, main_axis(nest, "n")
     if rules is None or row_axis < 0 or access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
+        return ResultShape(size, False)
+    if beyond_descriptors(nest, access, rules) is not None:
         return ResultShape(size, False)
     for number, axis in enumerate(nest.axes):
         stride = nest.stride_along(access, axis)
