@@ -308,6 +308,7 @@ def _contraction_config(
         **({"blocks": builtin.DenseArrayBase.from_list(builtin.i64, mixed.numbers())} if mixed is not None else {}),
         **({"promoted": _int(1)} if promoted else {}),
         **({"sequential": _int(1)} if is_sequential else {}),
+        **({"drained": _int(1)} if candidate and not roles.slots and spec.async_matrix else {}),
         **_workgroups(options.persistent, tile, shape, spec, has_roles=roles.slots > 0),
     }
     extents = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
