@@ -123,6 +123,7 @@ class AmdHooks(SimtHooks):
     triple = "amdgcn-amd-amdhsa"
     calling_convention = "amdgpu_kernel"
     names_lines = True
+    widens_late = True
 
     def __init__(self, spec: TargetSpec, kernel: KernelOp) -> None:
         super().__init__(spec)

@@ -41,6 +41,9 @@ class SimtHooks(ABC):
     names_lines: bool = False
     """Whether instructions carry the number of the operation they come from, for the audit of the machine code."""
 
+    widens_late: bool = False
+    """Whether 8-bit floats that are loaded ahead stay in whole words until they are widened: the compiler would wait for them before."""
+
     def __init__(self, spec: TargetSpec) -> None:
         self.spec = spec
 
