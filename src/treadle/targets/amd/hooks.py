@@ -214,6 +214,9 @@ class AmdHooks(SimtHooks):
             counts = _LOCAL_DONE_GFX11 if self.spec.name.startswith("gfx11") else _LOCAL_DONE
             b.intrinsic("llvm.amdgcn.s.waitcnt", "void", [i32(counts)])
 
+    def arrived(self, b: Builder, value: Value) -> Value:
+        return b.asm("", "=v,0", [value], value.type)
+
     def sched_fence(self, b: Builder, classes: Sequence[str]) -> None:
         mask = 0
         for name in classes:

@@ -133,12 +133,19 @@ class KernelContext:
         """The registers of a tile, in the order of its layout."""
         bound = self._get(SSAValue.get(value))
         if isinstance(bound, Gathered):
-            vectors = [self.b.bitcast(vector, bound.kind) if bound.kind else vector for vector in bound.vectors]
+            vectors = bound.vectors
+            if bound.kind:
+                vectors = [self.b.bitcast(self.hooks.arrived(self.b, vector), bound.kind) for vector in vectors]
             elements = [element for vector in vectors for element in self.unpack(vector)]
             return [elements[place] for place in bound.order] if bound.order else elements
         if not isinstance(bound, list):
             raise InternalError(f"expected a register tile, got {SSAValue.get(value).type}")
         return bound
+
+    def words_of(self, value: SSAValue) -> tuple[Value, ...]:
+        """The words that hold a tile of narrower elements, in the order of its registers; none where it is held otherwise."""
+        bound = self._get(value)
+        return bound.vectors if isinstance(bound, Gathered) and bound.kind and not bound.order else ()
 
     def is_in_words(self, value: SSAValue) -> bool:
         """Whether a tile's elements are narrower than the words that it is held in."""

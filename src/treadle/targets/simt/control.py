@@ -54,6 +54,9 @@ def _grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequence[Gr
     """`ctx.flatten` with the registers of tiles in vectors of `groups`."""
     found: list[Value] = []
     for value, group in zip(values, groups, strict=True):
+        if group.in_words and (held := ctx.words_of(value)) and held[0].type == in_words(vector(group.size, I8)):
+            found += held
+            continue
         flat = ctx.flatten([value])
         if group.size == 1:
             found += flat

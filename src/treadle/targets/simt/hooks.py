@@ -168,6 +168,11 @@ class SimtHooks(ABC):
         """`sync.wait .. read`: the sources of the groups have been read. A full wait does for that."""
         self.wait(ctx, queue, pending)
 
+    def arrived(self, b: Builder, value: Value) -> Value:
+        """A loaded value, of which nothing is computed ahead of this place."""
+        _ = b
+        return value
+
     def sched_fence(self, b: Builder, classes: Sequence[str]) -> None:
         """`sync.sched_fence`; nothing where the machine's assembler schedules by itself."""
         _ = b, classes

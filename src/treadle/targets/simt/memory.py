@@ -163,7 +163,8 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
     if is_ahead:
         places = {coordinates: count * at for at, coordinates in enumerate(loaded)}
         at = {register: places[g.coordinates] + i for g in access.plan.groups for i, register in enumerate(g.registers)}
-        ctx.bind(op.result, Gathered(tuple(loaded.values()), kind, tuple(at[register] for register in range(layout.num_registers))))
+        order = tuple(at[register] for register in range(layout.num_registers))
+        ctx.bind(op.result, Gathered(tuple(loaded.values()), kind, () if order == tuple(range(count * len(loaded))) else order))
         return
     taken = {coordinates: ctx.unpack(value) for coordinates, value in loaded.items()}
     for group in access.plan.groups:
