@@ -53,6 +53,28 @@ class InternalError(Exception):
     """A state the compiler must never reach; carries the operation's text and location in its message."""
 
 
+class KernelRejected(TreadleError):
+    """The machine does not hold a kernel as it was tiled, or the code that the tools made of it breaks a rule of its audit: another
+    candidate of the same kernel may do.
+
+    Attributes: `kernel`, `reason`.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        reason: str,
+        location: SourceLocation | None = None,
+        *,
+        entry: Entry | None = None,
+        hint: str = "",
+        **fields: object,
+    ) -> None:
+        self.kernel, self.reason = kernel, reason
+        hint = hint or "choose a smaller tile (option `tile`)"
+        super().__init__(entry or CODE_REJECTED, location, kernel=kernel, reason=reason, hint=hint, **fields)
+
+
 def unreachable(what: str) -> NoReturn:
     """Raise `InternalError` for a case that earlier checks rule out."""
     raise InternalError(what)
@@ -90,6 +112,12 @@ SHARED_MEMORY = Entry(
     "choose a smaller tile (option `tile`) or another target",
 )
 SCHEDULE_FORM = Entry("TR416", "'{op}': {reason}", "{fix}")
+CODE_REJECTED = Entry("TR561", "the machine code of kernel '{kernel}' is rejected: {reason}", "{hint}")
+OPTION_REJECTED = Entry(
+    "TR562",
+    "kernel '{kernel}' cannot be compiled with {options}: {reason}",
+    "leave these options to the compiler, or choose smaller tiles and fewer stages",
+)
 TOOL_MISSING = Entry("TR551", "{tool} cannot be run: {reason}", "provide {install}")
 TOOL_FAILED = Entry(
     "TR552", "{tool} failed with status {status}:\n{output}", "read the text above; report it with the input if it names nothing of yours"

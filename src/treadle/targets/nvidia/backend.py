@@ -41,7 +41,7 @@ class NvidiaBackend:
         return emit_kernel(kernel, NvidiaHooks(self.spec))
 
     def assemble(self, emitted: EmittedKernel) -> CompiledKernel:
-        """LLVM text to an audited cubin; `assembly` is PTX. Raises InternalError when the audit fails, TreadleError from the tools."""
+        """LLVM text to an audited cubin; `assembly` is PTX. Raises KernelRejected when the audit fails, TreadleError from the tools."""
         ptx = emit_assembly(emitted.llvm_text, triple=emitted.triple, cpu=emitted.cpu, features=emitted.features, opt_level=OPT_LEVEL)
         done = assemble_ptx(ptx, self.spec.name)
         resources = next((k for k in done.kernels if k.name == emitted.symbol), None)

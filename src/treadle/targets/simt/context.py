@@ -56,9 +56,15 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A tile in vectors of consecutive registers. It is taken apart where it is used, so that nothing needs its elements before."""
+    """A tile in vectors of registers. It is taken apart where it is used, so that nothing needs its elements before.
+
+    `kind`: the type that the vectors have their elements in; "" for their own. `order`: for each register its place among the vectors'
+    elements; empty where registers follow one another.
+    """
 
     vectors: tuple[Value, ...]
+    kind: str = ""
+    order: tuple[int, ...] = ()
 
 
 Bound = Value | list[Value] | Gathered | View | Buffer
@@ -141,10 +147,24 @@ class KernelContext:
         """The registers of a tile, in the order of its layout."""
         bound = self._get(SSAValue.get(value))
         if isinstance(bound, Gathered):
-            return [element for vector in bound.vectors for element in self.unpack(vector)]
+            vectors = bound.vectors
+            if bound.kind:
+                vectors = [self.b.bitcast(self.hooks.arrived(self.b, vector), bound.kind) for vector in vectors]
+            elements = [element for vector in vectors for element in self.unpack(vector)]
+            return [elements[place] for place in bound.order] if bound.order else elements
         if not isinstance(bound, list):
             raise InternalError(f"expected a register tile, got {SSAValue.get(value).type}")
         return bound
+
+    def words_of(self, value: SSAValue) -> tuple[Value, ...]:
+        """The words that hold a tile of narrower elements, in the order of its registers; none where it is held otherwise."""
+        bound = self._get(value)
+        return bound.vectors if isinstance(bound, Gathered) and bound.kind and not bound.order else ()
+
+    def is_in_words(self, value: SSAValue) -> bool:
+        """Whether a tile's elements are narrower than the words that it is held in."""
+        bound = self._get(value)
+        return isinstance(bound, Gathered) and bool(bound.kind)
 
     def view(self, value: SSAValue) -> View:
         """A global view."""
