@@ -6,7 +6,7 @@ from typing import Any
 from treadle import errors
 from treadle.artifact import Manifest, TensorRecord
 from treadle.errors import TreadleError
-from treadle.plan.argument_layout import MAX_STRIDE, WIDEST_BYTES, ArgumentLayout, Layouts, classify
+from treadle.plan.argument_layout import WIDEST_BYTES, ArgumentLayout, Layouts, classify
 from treadle.plan.invocation import Invocation, InvocationPlan
 from treadle.runtime.arrays import ArrayForm, ArrayView, HostArray, element, row_major, same_bits, view, view_of_numpy
 
@@ -23,6 +23,13 @@ def resolve(plan: InvocationPlan, views: Sequence[ArrayView], kind: str) -> Invo
     """A call's numbers. Arrays that do not lie where the program runs (`kind`) are copied, so their strides are those of a dense copy."""
     strides = [v.strides if v.kind == kind else row_major(v.shape) for v in views]
     return plan.resolve(tuple([v.shape for v in views]), strides)
+
+
+def check_index_range(function: str, invocation: Invocation) -> None:
+    """Raises TR732 where the kernels' 32-bit indices are too few for a call."""
+    if (beyond := invocation.beyond) is not None:
+        what, left, right = beyond
+        raise TreadleError(errors.INDEX_RANGE, function=function, what=what, left=left, right=right)
 
 
 def check_dtype(array: ArrayView, index: int, record: TensorRecord) -> None:
@@ -96,8 +103,6 @@ def _class_of(array: ArrayView, index: int, record: TensorRecord) -> ArgumentLay
     layout, array.strides = classify(array.shape, array.strides, array.address % WIDEST_BYTES, size)
     if min(array.strides, default=0) < 0:
         raise _wrong_strides(array, index, record, "none that is negative")
-    if max(array.strides, default=0) > MAX_STRIDE:
-        raise _wrong_strides(array, index, record, f"at most {MAX_STRIDE}")
     if array.address % size:
         raise TreadleError(errors.ARGUMENT_ALIGNMENT, index=index, name=record.name, align=size)
     return layout

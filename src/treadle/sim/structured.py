@@ -6,7 +6,7 @@ other combiner is executed step by step over the reduction loops, vectorised ove
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -18,11 +18,12 @@ from treadle.ir.dialects import linalg
 from treadle.ir.locations import location_of
 from treadle.options import Precision
 from treadle.sim.element_types import Array
-from treadle.sim.error_analysis import Tracked, combined
+from treadle.sim.error_analysis import Tracked, any_unwritten
 from treadle.sim.reduction import Reduction, find_reduction
 
 IndexOp = linalg.ops.IndexOp
-Apply = Callable[[Operation, Sequence[Tracked]], Tracked]
+Apply = Callable[[Operation, Sequence[Tracked]], Sequence[Tracked]]
+"""The results of an operation of a body."""
 Environment = dict[SSAValue, Tracked]
 
 CHUNK_ELEMENTS = 1 << 23  # loop space evaluated at once where a reduction cannot be factored
@@ -117,7 +118,7 @@ def evaluate(value: SSAValue, environment: Environment, apply: Apply) -> Tracked
         op = value.owner
         if not isinstance(op, Operation):
             raise TreadleError(NOT_EXECUTABLE, name="linalg.generic", reason="its body uses a value of another block")
-        environment[value] = apply(op, [evaluate(v, environment, apply) for v in op.operands])
+        environment.update(zip(op.results, apply(op, [evaluate(v, environment, apply) for v in op.operands]), strict=True))
     return environment[value]
 
 
@@ -197,16 +198,29 @@ def _reduce(reduction: Reduction, environment: Environment, loops: Loops, apply:
     given = {v: t for v, t in environment.items() if v is not reduction.accumulator}
     factors = reduction.factors
     elements = prod(loops.extents) if reduction.needs_loop_space(given, apply) else 1
+    masks: list[Array | None] = [initial.unwritten]
     if elements <= CHUNK_ELEMENTS:
-        total = reduction.total([evaluate(f, given, apply) for f in factors], loops.reduced, loops.extents)
+        terms = [evaluate(f, given, apply) for f in factors]
+        total = reduction.total(terms, loops.reduced, loops.extents)
+        masks.append(_unwritten(terms, loops))
     else:
         parts: list[Any] = []
         for where, extents in _chunks(loops, elements):
             local = _slice(given, loops, where)
-            parts.append(reduction.total([evaluate(f, local, apply) for f in factors], loops.reduced, extents))
+            terms = [evaluate(f, local, apply) for f in factors]
+            parts.append(reduction.total(terms, loops.reduced, extents))
+            masks.append(_unwritten(terms, loops))
         total = reduction.join(parts)
     count = prod(loops.extents[d] for d in loops.reduced)
-    return reduction.finish(total, initial, count)
+    return replace(reduction.finish(total, initial, count), unwritten=any_unwritten(masks))
+
+
+def _unwritten(terms: Sequence[Tracked], loops: Loops) -> Array | None:
+    """Where some term of the reduction is unwritten, in loop space without the reduction loops."""
+    mask = any_unwritten(term.unwritten for term in terms)
+    if mask is None or mask.ndim != loops.rank:  # a scalar
+        return mask
+    return np.asarray(mask.any(axis=loops.reduced, keepdims=True))
 
 
 def _sequential(
@@ -220,4 +234,4 @@ def _sequential(
         local = _slice(given, loops, {d: slice(i, i + 1) for d, i in zip(reduced, place, strict=True)})
         local.update(zip(accumulators, state, strict=True))
         state = [evaluate(value, local, apply) for value in yielded]
-    return [Tracked(np.broadcast_to(s.value, loops.shape(collapsed=True)), combined(s.error)) for s in state]
+    return [replace(s, value=np.broadcast_to(s.value, loops.shape(collapsed=True))) for s in state]

@@ -22,7 +22,6 @@ from treadle.verify.symbol_table import SymbolTable
 
 _COMPARISONS = {0: "=", 1: "!=", 2: "<", 3: "<=", 4: ">", 5: ">=", 6: "<", 7: "<=", 8: ">", 9: ">="}
 _COMPUTED = ("arith.", "scf.", "tile.program_id", "pipe.group_id", "pipe.cluster_rank")
-_WRAP = 1 << 32
 
 
 class Forms(SymbolTable):
@@ -240,7 +239,8 @@ class Forms(SymbolTable):
             case "arith.muli":
                 return a * b
             case "arith.index_cast" | "arith.extsi":
-                return a if width_of(op.operands[0].type) > 1 else None
+                is_cut = width_of(op.results[0].type, op) < width_of(op.operands[0].type, op)
+                return a if width_of(op.operands[0].type) > 1 and not is_cut else None
             case "arith.extui" | "arith.index_castui":
                 return a if signed and width_of(op.operands[0].type) > 1 else None
             case "arith.trunci":
@@ -278,7 +278,8 @@ class Forms(SymbolTable):
             return a % b if is_remainder else a // b
         value = self.formula(a)
         if op.name.endswith("ui"):
-            below = self.formula((a + _WRAP) % by if is_remainder else (a + _WRAP) // by)
+            wrapped = a + (1 << width_of(op.operands[0].type, op))
+            below = self.formula(wrapped % by if is_remainder else wrapped // by)
         else:
             below = self.formula(-(-a % by) if is_remainder else -(-a // by))
         above = self.formula(a % b if is_remainder else a // b)

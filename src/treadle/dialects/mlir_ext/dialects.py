@@ -1,7 +1,7 @@
 """The upstream dialects with our operations added and our stricter ones in place of upstream's."""
 
 from treadle.dialects.mlir_ext.affine_max import MaxOp
-from treadle.dialects.mlir_ext.contractions import CONTRACTIONS
+from treadle.dialects.mlir_ext.contractions import NAMED_OPERATIONS
 from treadle.dialects.mlir_ext.fill import CopyOp, FillOp
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
 from treadle.dialects.mlir_ext.mapping import GPU
@@ -10,6 +10,7 @@ from treadle.dialects.mlir_ext.shapes import CastOp, EmptyOp, PadOp
 from treadle.dialects.mlir_ext.slices import ExtractSliceOp, InsertSliceOp, ParallelInsertSliceOp
 from treadle.dialects.mlir_ext.structured import STRUCTURED
 from treadle.dialects.mlir_ext.synonyms import SYNONYMS
+from treadle.dialects.mlir_ext.type_fn import TypeFnAttr
 from treadle.ir.core import Dialect
 from treadle.ir.dialects import affine, linalg, scf, tensor
 from treadle.ir.extend import extend
@@ -29,6 +30,6 @@ TENSOR = extend(
     ],
 )
 AFFINE = extend(affine.Affine, [MaxOp])
-LINALG = extend(linalg.Linalg, [*CONTRACTIONS, *STRUCTURED, CopyOp, FillOp, *SYNONYMS])
+LINALG = extend(linalg.Linalg, [*NAMED_OPERATIONS, *STRUCTURED, CopyOp, FillOp, *SYNONYMS], [TypeFnAttr])
 
 MLIR_EXT: tuple[Dialect, ...] = (SCF, TENSOR, AFFINE, LINALG, GPU)

@@ -7,6 +7,7 @@ the same time, so that one wait and one barrier serve them all.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, needs
 from treadle.analysis.shared_accesses import SharedAccess, shared_accesses
 from treadle.analysis.slot_motion import STILL, LoopMotion, Velocity, agreed
@@ -16,9 +17,9 @@ from treadle.dialects import sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
-from treadle.ir.dialects import builtin, scf
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.machine import TargetSpec
-from treadle.transforms.kernel.kernel_ir import insert_before
+from treadle.transforms.kernel.kernel_ir import config_int, insert_before, is_tile
 
 MAX_SWEEPS = 200
 MOST_PENDING = {"wgmma": 7, "vmcnt": 63}
@@ -63,6 +64,7 @@ class SyncFlow:
         self.asynchronous = [(op, a) for op, found in self.accesses.items() for a in found if a.is_async]
         self.motions: dict[Operation, tuple[LoopMotion, dict[object, Velocity]]] = {}
         self.drained: dict[scf.ForOp, bool] = {}
+        self.drains_all = bool(config_int(kernel, "drained", 0))
         self.local_queue = next((q for q in LOCAL_QUEUES if q in spec.queues), "")
 
     # --- control flow
@@ -143,7 +145,7 @@ class SyncFlow:
 
         if loop not in self.drained:
             self.drained[loop] = False
-            self.drained[loop] = self._drains_first(block, fix()[0])
+            self.drained[loop] = self.drains_all or self._drains_first(block, fix()[0])
         entry, back = fix()
         if emit:
             self.block(block, entry, emit=True)
@@ -154,13 +156,14 @@ class SyncFlow:
         """Whether an iteration first of all waits for all matrix instructions: then the wait belongs to the end of the last one.
 
         Loads of the threads in front of it could overlap them, but loads under conditions are branches, and an assembler that meets
-        accumulators in flight at a branch may give up on them (ptxas C7515) and serialise the whole loop.
+        accumulators in flight at a branch may give up on them (ptxas C7515) and serialise the whole loop. The same goes for the long code
+        of 8-bit floats that are widened on the way in (C7514).
         """
         for op in block.ops:
             wanted = self._wanted(op, entry)
             if wanted.newer.get("wgmma") in (0, OPEN):
                 return True
-            if wanted or not (is_cheap(op) or isinstance(op, tile.LoadOp)):
+            if wanted or not (is_cheap(op) or isinstance(op, tile.LoadOp) or widens_small_float(op)):
                 return False
         return False
 
@@ -364,6 +367,11 @@ def is_cheap(op: Operation) -> bool:
     if isinstance(op, tile.LoadOp | tile.LocalLoadOp | tile.ContractOp | tile.StoreOp):
         return False
     return not op.regions and not any(isinstance(v.type, builtin.TensorType) for v in op.results)
+
+
+def widens_small_float(op: Operation) -> bool:
+    """Whether an operation makes wider floats of a tile of 8-bit floats, which takes several instructions an element."""
+    return isinstance(op, arith.ExtFOp) and is_tile(op.operands[0]) and element_bytes(tile.tile_type(op.operands[0]).element_type) == 1
 
 
 def _only_copies(op: scf.IfOp) -> bool:
