@@ -54,7 +54,11 @@ class SharedBanks:
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """Facts of one architecture. Bytes, clocks and counts; bandwidth in GB/s; `vendor` is for humans, no pass may branch on it."""
+    """Facts of one architecture. Bytes, clocks and counts; bandwidth in GB/s; `vendor` is for humans, no pass may branch on it.
+
+    `fma_registers`: of a thread that contractions without matrix instructions can fill before they spill. `wide_integer_registers`: of
+    them, what products of 64-bit integers take beside their operands.
+    """
 
     name: str
     vendor: str
@@ -80,6 +84,8 @@ class TargetSpec:
     max_warps_per_workgroup: int = 32
     fma_per_unit_per_clock: int = 128
     overlapping_launches: bool = False
+    fma_registers: int = 255
+    wide_integer_registers: int = 0
 
     def instructions_for(self, a_type: str, b_type: str, accumulator_type: str) -> tuple[MatrixInstruction, ...]:
         """Matrix instructions of exactly these types, best first."""
