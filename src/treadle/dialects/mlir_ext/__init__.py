@@ -6,6 +6,7 @@ and slices, reshapes and shapes that are checked. Where upstream has a class of 
 """
 
 from treadle.dialects.mlir_ext.affine_max import MaxOp
+from treadle.dialects.mlir_ext.classification import ClassificationOp, IsFiniteOp, IsInfOp, IsNanOp, IsNormalOp
 from treadle.dialects.mlir_ext.contractions import (
     CONTRACTIONS,
     BatchMatmulOp,
@@ -32,8 +33,9 @@ from treadle.dialects.mlir_ext.linalg_base import (
 from treadle.dialects.mlir_ext.loops import loop_extents, verify_structured
 from treadle.dialects.mlir_ext.mapping import BlockMappingAttr, MappingAttr, ThreadMappingAttr, WarpMappingAttr
 from treadle.dialects.mlir_ext.reshapes import CollapseShapeOp, ExpandShapeOp, reassociation_groups
-from treadle.dialects.mlir_ext.shapes import CastOp, EmptyOp, PadOp
+from treadle.dialects.mlir_ext.shapes import BitcastOp, CastOp, EmptyOp, PadOp, RankOp
 from treadle.dialects.mlir_ext.slices import ExtractSliceOp, InsertSliceOp, ParallelInsertSliceOp, dropped_dimensions
+from treadle.dialects.mlir_ext.softmax import SoftmaxOp
 from treadle.dialects.mlir_ext.structured import BroadcastOp, GenericOp, MapOp, ReduceOp, TransposeOp
 
 __all__ = [
@@ -43,9 +45,11 @@ __all__ = [
     "BatchMatvecOp",
     "BatchReduceMatmulOp",
     "BatchVecmatOp",
+    "BitcastOp",
     "BlockMappingAttr",
     "BroadcastOp",
     "CastOp",
+    "ClassificationOp",
     "CollapseShapeOp",
     "ContractionMixin",
     "CopyOp",
@@ -58,6 +62,10 @@ __all__ = [
     "GenericOp",
     "InParallelOp",
     "InsertSliceOp",
+    "IsFiniteOp",
+    "IsInfOp",
+    "IsNanOp",
+    "IsNormalOp",
     "IteratorType",
     "IteratorTypeAttr",
     "LinalgStructuredOperation",
@@ -68,7 +76,9 @@ __all__ = [
     "MaxOp",
     "PadOp",
     "ParallelInsertSliceOp",
+    "RankOp",
     "ReduceOp",
+    "SoftmaxOp",
     "ThreadMappingAttr",
     "TransposeOp",
     "VecmatOp",

@@ -1,0 +1,50 @@
+"""Every form of the tensor level that is no plain generic: the reference against IREE, and the compiled program against the reference."""
+
+import numpy as np
+import pytest
+from generators.forms import FORMS, WITHOUT_ORACLE, Form
+from numeric.iree_oracle import IreeFunctions
+
+import treadle
+from treadle.ir.text import parse_module
+from treadle.options import CompileOptions
+from treadle.sim.check import check
+from treadle.sim.reference import ReferenceResult, evaluate_module
+
+EVERY = (*FORMS, *WITHOUT_ORACLE)
+GPU_TARGETS = ("sm_90a", "gfx942", "gfx1201")
+
+
+def reference_of(form: Form, arrays: list[np.ndarray]) -> ReferenceResult:
+    (result,) = evaluate_module(parse_module(form.text(), f"{form.name}.mlir"), arrays)
+    return result
+
+
+@pytest.fixture(scope="module")
+def iree() -> IreeFunctions:
+    return IreeFunctions("\n".join(form.text() for form in FORMS))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_reference_agrees_with_iree(form: Form, iree: IreeFunctions) -> None:
+    for seed in range(3):
+        arrays = form.arrays(seed)
+        verdict = check(iree(form.name, arrays), reference_of(form, arrays))
+        assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("form", EVERY, ids=lambda form: form.name)
+def test_simulated_program_agrees_with_reference(form: Form) -> None:
+    program = treadle.compile(form.text(), target="sim")
+    for seed in range(3):
+        arrays = form.arrays(seed)
+        (got,) = program(*arrays)
+        verdict = check(np.asarray(got), reference_of(form, arrays))
+        assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("target", GPU_TARGETS)
+@pytest.mark.parametrize("form", EVERY, ids=lambda form: form.name)
+def test_compiles_to_machine_code(form: Form, target: str) -> None:
+    program = treadle.compile(form.text(), target=target, options=CompileOptions(tuned=False))
+    assert program.stages["llvm"]
