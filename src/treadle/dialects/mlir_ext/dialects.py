@@ -2,7 +2,7 @@
 
 from treadle.dialects.mlir_ext.affine_max import MaxOp
 from treadle.dialects.mlir_ext.classification import CLASSIFICATIONS
-from treadle.dialects.mlir_ext.contractions import CONTRACTIONS
+from treadle.dialects.mlir_ext.contractions import NAMED_OPERATIONS
 from treadle.dialects.mlir_ext.fill import CopyOp, FillOp
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
 from treadle.dialects.mlir_ext.mapping import GPU
@@ -12,6 +12,7 @@ from treadle.dialects.mlir_ext.slices import ExtractSliceOp, InsertSliceOp, Para
 from treadle.dialects.mlir_ext.softmax import SoftmaxOp
 from treadle.dialects.mlir_ext.structured import STRUCTURED
 from treadle.dialects.mlir_ext.synonyms import SYNONYMS
+from treadle.dialects.mlir_ext.type_fn import TypeFnAttr
 from treadle.ir.core import Dialect
 from treadle.ir.dialects import affine, linalg, math, scf, tensor
 from treadle.ir.extend import extend
@@ -34,6 +35,6 @@ TENSOR = extend(
 )
 MATH = extend(math.Math, CLASSIFICATIONS)
 AFFINE = extend(affine.Affine, [MaxOp])
-LINALG = extend(linalg.Linalg, [*CONTRACTIONS, *STRUCTURED, CopyOp, FillOp, SoftmaxOp, *SYNONYMS])
+LINALG = extend(linalg.Linalg, [*NAMED_OPERATIONS, *STRUCTURED, CopyOp, FillOp, SoftmaxOp, *SYNONYMS], [TypeFnAttr])
 
 MLIR_EXT: tuple[Dialect, ...] = (SCF, TENSOR, MATH, AFFINE, LINALG, GPU)

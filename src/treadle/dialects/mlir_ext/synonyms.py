@@ -7,16 +7,13 @@ maps; `linalg.contract` becomes a `linalg.generic` with a multiply-accumulate bo
 from collections.abc import Callable, Sequence
 from typing import ClassVar, cast
 
-from treadle.dialects.mlir_ext.contractions import BatchMatmulOp, ContractionMixin, MatmulOp, contraction_body, projection_maps
-from treadle.dialects.mlir_ext.linalg_base import (
-    IteratorTypeAttr,
-    YieldOp,
-    element_type,
-    parse_operand_group,
-    parse_result_types,
-)
+from treadle.dialects.mlir_ext.contractions import BatchMatmulOp, MatmulOp, projection_maps
+from treadle.dialects.mlir_ext.linalg_base import IteratorTypeAttr, YieldOp, element_type, parse_named
+from treadle.dialects.mlir_ext.named import Maps, NamedOp
+from treadle.dialects.mlir_ext.scalar_bodies import multiply_add, scalar_body
 from treadle.dialects.mlir_ext.structured import GenericOp
-from treadle.ir.builtin import AffineMapAttr, AnyFloat, ArrayAttr, FloatAttr, ShapedType, is_array_of, tensor_types
+from treadle.dialects.mlir_ext.type_fn import is_unsigned
+from treadle.ir.builtin import AnyFloat, FloatAttr, ShapedType, tensor_types
 from treadle.ir.core import AffineDimExpr, Attribute, Block, Operation, Parser, Region, SSAValue, VerifyException
 from treadle.ir.dialects import arith, math
 
@@ -30,16 +27,13 @@ class Synonym(Operation):
         raise VerifyException(f"the generic form of {self.name} is not read; write its custom form")
 
 
-def _build_matmul(parser: Parser, kind: type[ContractionMixin], maps: ArrayAttr[AffineMapAttr]) -> Operation:
+def _build_matmul(parser: Parser, kind: type[NamedOp], maps: Maps) -> Operation:
     start = parser.pos
-    attributes = parser.parse_optional_attr_dict()
-    inputs = parse_operand_group(parser, "ins")
-    outputs = parse_operand_group(parser, "outs")
-    results = parse_result_types(parser)
-    if list(results) != tensor_types([value.type for value in outputs]):
+    text = parse_named(parser)
+    if list(text.results) != tensor_types([value.type for value in text.outputs]):
         parser.raise_error("result types must be the types of outs", start, parser.pos)
     try:
-        return kind(inputs, outputs, maps, attributes)
+        return kind(text.inputs, text.outputs, maps, text.attributes)
     except VerifyException as error:
         parser.raise_error(str(error), start, parser.pos)
 
@@ -92,24 +86,21 @@ class ContractOp(Synonym):
     @classmethod
     def parse(cls, parser: Parser) -> Operation:  # pyright: ignore[reportIncompatibleMethodOverride]
         start = parser.pos
-        parser.parse_keyword("indexing_maps")
-        parser.parse_punctuation("=")
-        maps = parser.parse_attribute()
-        attributes = parser.parse_optional_attr_dict()
-        inputs = parse_operand_group(parser, "ins")
-        outputs = parse_operand_group(parser, "outs")
-        results = parse_result_types(parser)
-        if not is_array_of(maps, AffineMapAttr) or len(maps) != 3:
+        text = parse_named(parser)
+        if text.maps is None or len(text.maps) != 3:
             parser.raise_error("indexing_maps must be three affine maps", start, parser.pos)
-        output_map = maps.data[2].data
+        if len(text.inputs) != 2:
+            parser.raise_error("expected two inputs", start, parser.pos)
+        output_map = text.maps.data[2].data
         kept = {expr.position for expr in output_map.results if isinstance(expr, AffineDimExpr)}
         kinds = [IteratorTypeAttr.parallel() if d in kept else IteratorTypeAttr.reduction() for d in range(output_map.num_dims)]
+        cast = text.attributes.pop("cast", None)
         try:
-            body = contraction_body(inputs, outputs)
+            body = scalar_body(multiply_add, text.inputs, text.outputs, unsigned=is_unsigned(cast))
         except VerifyException as error:
             parser.raise_error(str(error), start, parser.pos)
-        op = GenericOp(inputs, outputs, body, maps, kinds, results)
-        op.attributes |= attributes
+        op = GenericOp(text.inputs, text.outputs, body, text.maps, kinds, text.results)
+        op.attributes |= text.attributes
         return op
 
 
@@ -123,10 +114,8 @@ class ElementwiseOp(Synonym):
     @classmethod
     def parse(cls, parser: Parser) -> Operation:  # pyright: ignore[reportIncompatibleMethodOverride]
         start = parser.pos
-        attributes = parser.parse_optional_attr_dict()
-        inputs = parse_operand_group(parser, "ins")
-        outputs = parse_operand_group(parser, "outs")
-        results = parse_result_types(parser)
+        text = parse_named(parser)
+        inputs, outputs = text.inputs, text.outputs
         if len(inputs) != cls.ARITY or len(outputs) != 1:
             parser.raise_error(f"expected {cls.ARITY} input(s) and one output", start, parser.pos)
         elements = [element_type(value) for value in (*inputs, *outputs)]
@@ -140,9 +129,9 @@ class ElementwiseOp(Synonym):
             _scalar_body(builder, elements),
             [projection_maps(rank, range(rank)).data[0]] * len(elements),
             [IteratorTypeAttr.parallel()] * rank,
-            results,
+            text.results,
         )
-        op.attributes |= attributes
+        op.attributes |= text.attributes
         return op
 
 
