@@ -3,6 +3,7 @@
 from treadle.dialects.mlir_ext.affine_max import MaxOp
 from treadle.dialects.mlir_ext.classification import CLASSIFICATIONS
 from treadle.dialects.mlir_ext.contractions import NAMED_OPERATIONS
+from treadle.dialects.mlir_ext.elementwise import ElementwiseKindAttr
 from treadle.dialects.mlir_ext.fill import CopyOp, FillOp
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
 from treadle.dialects.mlir_ext.mapping import GPU
@@ -35,6 +36,6 @@ TENSOR = extend(
 )
 MATH = extend(math.Math, CLASSIFICATIONS)
 AFFINE = extend(affine.Affine, [MaxOp])
-LINALG = extend(linalg.Linalg, [*NAMED_OPERATIONS, *STRUCTURED, CopyOp, FillOp, SoftmaxOp, *SYNONYMS], [TypeFnAttr])
+LINALG = extend(linalg.Linalg, [*NAMED_OPERATIONS, *STRUCTURED, CopyOp, FillOp, SoftmaxOp, *SYNONYMS], [ElementwiseKindAttr, TypeFnAttr])
 
 MLIR_EXT: tuple[Dialect, ...] = (SCF, TENSOR, MATH, AFFINE, LINALG, GPU)
