@@ -145,9 +145,16 @@ OUTPUT_ARRAY = Entry(
     "`out` array {index} (for '{name}') {what}",
     "pass an array like the one that a call without `out` returns, in memory of its own",
 )
+ARGUMENT_NUMBER = Entry(
+    "TR732",
+    "argument {index} ('{name}') gives a size, and lies on {given}",
+    "pass a Python number, or a NumPy array of one integer",
+)
 USAGE = Entry("TR801", "{message}", "`treadle --help` and `treadle VERB --help` show what is accepted")
 INPUT_SPEC = Entry(
-    "TR802", "--input '{text}' is neither a shape nor a .npy file: {reason}", "write 64x32xf16, a scalar as f32, or the path of a .npy file"
+    "TR802",
+    "--input '{text}' is neither a shape, a number nor a .npy file: {reason}",
+    "write 64x32xf16, f32 for a random scalar, a number such as 2.5, or the path of a .npy file",
 )
 INPUT_COUNT = Entry(
     "TR803",
@@ -159,6 +166,9 @@ DYNAMIC_SIZE = Entry(
 )
 OUTPUT_NEEDED = Entry("TR805", "--emit {stage} does not print as text", "name where to write with -o")
 TARGET_HAS_NO_STAGE = Entry("TR806", "target '{target}' has no stage '{stage}'", "choose one of: {stages}")
+SIZE_NEEDED = Entry(
+    "TR807", "input {index} ('{name}') gives a size of the program", "give its number with --input, as in --input 64, and every other input"
+)
 UNKNOWN_PASS = Entry("TR811", "there is no pass '{name}'", "choose among: {known}")
 PASS_OPTION = Entry("TR812", "option '{option}' of pass '{name}': {reason}", "`treadle opt --list` shows every pass with its options")
 PASS_SYNTAX = Entry("TR813", "cannot read '{rest}' in the passes '{text}'", "write name{{option=value,...}},name,...")

@@ -28,6 +28,7 @@ from treadle.transforms.kernel.simplify_math import SimplifyMathPass
 from treadle.transforms.kernel.specialize_warps import SpecializeWarpsPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
+from treadle.transforms.tensor.box_scalars import BoxScalarsPass
 from treadle.transforms.tensor.convert_conditionals import ConvertConditionalsPass
 from treadle.transforms.tensor.decompose_softmax import DecomposeSoftmaxPass
 from treadle.transforms.tensor.decompose_tensor_ops import DecomposeTensorOpsPass
@@ -59,6 +60,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     expansion = () if spec is None or options is None else expansions(spec, options)
     return (
         InlineCallsPass(),  # one function, so that nothing after it has to look through calls
+        BoxScalarsPass(),  # every argument is an array, and every scalar is computed from arrays and sizes
         ConvertConditionalsPass(),  # straight code from here on; its selections are generalised with the other arithmetic
         DecomposeSoftmaxPass(),  # the one named operation that is no single loop nest
         GeneralizeNamedOpsPass(),  # from here on every computation is a generic or a fill

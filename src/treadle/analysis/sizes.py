@@ -26,7 +26,10 @@ class SizeCheck:
 
 @dataclass(slots=True)
 class Shapes:
-    """The sizes of one function. `sources[name]` says where a symbol is read: (input, axis), axis < 0 for the stride of axis -1-axis."""
+    """The sizes of one function. `sources[name]` says where a symbol is read: (input, axis), axis < 0 for the stride of axis -1-axis.
+
+    Axis 0 of an input without dimensions is its value.
+    """
 
     sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     _shapes: dict[SSAValue, tuple[Expr, ...]] = field(default_factory=dict[SSAValue, tuple[Expr, ...]])
@@ -131,8 +134,7 @@ def unsupported(op: Operation) -> TreadleError:
         "scf.for": "write the loop as a reduction with linalg.generic or linalg.reduce",
         "scf.if": "choose elementwise with arith.select inside linalg.generic",
         "scf.while": "write the computation without a data-dependent loop",
-        "func.call": "inline the called function",
-        "tensor.extract": "use the element inside a linalg.generic, with constant indices",
+        "tensor.extract": "take sizes and offsets from constants, tensor.dim and integer arguments, and use elements inside linalg.generic",
     }
     hint = hints.get(op.name, "express it with linalg.generic on tensors, tensor slices and reshapes")
     return TreadleError(errors.UNSUPPORTED, location_of(op), what=f"'{op.name}' on tensors, outside a kernel,", hint=hint)
