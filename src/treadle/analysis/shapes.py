@@ -9,13 +9,13 @@ from itertools import pairwise
 
 from treadle import errors
 from treadle.analysis.index_arithmetic import affine_value, infer_affine, infer_arithmetic
-from treadle.analysis.indexing import is_linear, structured, tensor_of
+from treadle.analysis.indexing import gathered_tensors, is_linear, structured, tensor_of
 from treadle.analysis.sizes import Shapes, SizeCheck, groups_of, kept_axes, mixed, slice_parameters, tensor_sizes, unsupported
 from treadle.errors import TreadleError
 from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, AffineExpr, Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import affine, arith, builtin, func, tensor
 from treadle.ir.locations import location_of
-from treadle.plan.expr import Expr, constant, maximum, product, symbol
+from treadle.plan.expr import Expr, constant, maximum, minimum, product, symbol
 
 __all__ = [
     "ALIGN",
@@ -220,6 +220,11 @@ def _infer_structured(op: Operation, shapes: Shapes) -> None:
                     if not any(extents[d] == constant(0) for d in expr.used_dims()):  # an empty loop reads nothing
                         shapes.require_at_most(last + 1, size, f"operand {number} of {op.name} is read beyond its axis {axis}", op)
                         shapes.require_at_most(constant(0), first, f"operand {number} of {op.name} is read before its axis {axis}", op)
+    for table in gathered_tensors(op):
+        # An element is read only where there is one to compute.
+        wanted = minimum(constant(1), *extents.values())
+        for axis, size in enumerate(shapes.shape(table)):
+            shapes.require_at_most(wanted, size, f"axis {axis} of a tensor that {op.name} gathers from is empty", op)
     for result, output in zip(op.results, view.outputs, strict=True):
         shapes.set_shape(result, shapes.shape(output))
 

@@ -151,6 +151,38 @@ class LoadOp(IRDLOperation, HasEffects):
 
 
 @irdl_op_definition
+class GatherOp(IRDLOperation, HasEffects):
+    """Elements of a view at computed places: `indices` are tiles of i32, one a dimension of the view, all of the result's shape.
+
+    An index outside means the nearest one inside: every access lies within the view, whose sizes are not zero.
+    """
+
+    name = "tile.gather"
+    view = operand_def(builtin.MemRefType)
+    indices = var_operand_def(builtin.TensorType)
+    result = result_def(builtin.TensorType)
+    assembly_format = "$view `[` $indices `]` attr-dict `:` type($view) `,` type($indices) `->` type($result)"
+
+    def __init__(self, view: SSAValue, indices: Sequence[SSAValue]) -> None:
+        first = tile_type(indices[0])
+        result = builtin.TensorType(memref_type(view).element_type, first.get_shape(), first.encoding)
+        super().__init__(operands=[view, list(indices)], result_types=[result])
+
+    def verify_(self) -> None:
+        rank, result = len(memref_type(self.view).get_shape()), tile_type(self.result)
+        if len(self.indices) != rank or not rank:
+            raise VerifyException(f"tile.gather needs {rank} index tiles (at least one), got {len(self.indices)}")
+        expected = builtin.TensorType(builtin.i32, result.get_shape(), result.encoding)
+        if any(value.type != expected for value in self.indices):
+            raise VerifyException(f"tile.gather: index tiles must be {expected}")
+        if memref_type(self.view).element_type != result.element_type:
+            raise VerifyException("tile.gather: element types of view and tile differ")
+
+    def effects(self) -> tuple[Effect, ...]:
+        return (Effect(self.view, "read", None, "generic"),)
+
+
+@irdl_op_definition
 class StoreOp(IRDLOperation, HasEffects):
     """Writes a register tile to a view; elements outside the view's sizes are not written. `dims`, `vector` as in tile.load."""
 

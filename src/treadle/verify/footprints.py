@@ -46,12 +46,14 @@ class Footprints:
 
     def _global(self, effect: Effect) -> Region:
         view = effect.resource.owner
-        if not isinstance(view, tile.ViewOp) or effect.slice is None:
+        if not isinstance(view, tile.ViewOp):
             raise InternalError("an access to a global array without a view")
-        offsets = [o if isinstance(o, int) else self._value_of(o) for o in effect.slice.offsets]
+        slice_offsets = effect.slice.offsets if effect.slice is not None else ()
+        offsets = [o if isinstance(o, int) else self._value_of(o) for o in slice_offsets]
         is_single = view.pointer in self.program.single_view
-        if any(not isinstance(o, int) for o in offsets):
-            box: Box = (EVERYWHERE,) * (len(offsets) if is_single else 1)
+        if effect.slice is None or any(not isinstance(o, int) for o in offsets):
+            rank = len(tile.memref_type(effect.resource).get_shape())
+            box: Box = (EVERYWHERE,) * (rank if is_single else 1)
         else:
             spans = [(o, o + e) for o, e in zip(offsets, effect.slice.extents, strict=True) if isinstance(o, int)]
             box = tuple(spans) if is_single else (addresses(view, spans),)
