@@ -27,7 +27,7 @@ SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 1.0)
 class Form:
     """`name`: of the entry function. `arguments`: types with sizes, such as `3x5xf32`.
 
-    `limit`: integers lie from the first to below the second. `special`: float arguments hold `SPECIAL` too. `before`: functions that the entry calls.
+    `limit`: integers lie from the first to below the second. `special`: float arguments hold `SPECIAL` too. `before`: what the entry calls.
     """
 
     name: str
@@ -480,7 +480,70 @@ SCALARS = (
     ),
 )
 
-FORMS: tuple[Form, ...] = (*SOFTMAX, *BRANCHES, *CALLS, *ELEMENTS, *GATHERS, *SCALARS)
+DIVIDED = (
+    Form(
+        "split_by_division",
+        ("4x6xf32",),
+        "24xf32",
+        """  %e = tensor.empty() : tensor<24xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0 floordiv 6, d0 mod 6)>, affine_map<(d0) -> (d0)>],
+      iterator_types = ["parallel"]} ins(%a0 : tensor<4x6xf32>) outs(%e : tensor<24xf32>) {
+  ^bb0(%x: f32, %o: f32):
+    linalg.yield %x : f32
+  } -> tensor<24xf32>
+  return %r : tensor<24xf32>""",
+    ),
+    Form(
+        "nearest_neighbour",
+        ("?3x5xf32", "7x?10xf32"),
+        "7x?10xf32",
+        f"""{empty("e", "7x?10xf32", ("%a1", "7x?10xf32", 1))}
+  %r = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> (d0 floordiv 3, d1 floordiv 2)>, {PLANE}, {PLANE}],
+      iterator_types = ["parallel", "parallel"]}} ins(%a0, %a1 : tensor<?x5xf32>, tensor<7x?xf32>) outs(%e : tensor<7x?xf32>) {{
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %s = arith.mulf %x, %y : f32
+    linalg.yield %s : f32
+  }} -> tensor<7x?xf32>
+  return %r : tensor<7x?xf32>""",
+    ),
+)
+
+DIVIDED_AND_REDUCED = (
+    Form(
+        "reduced_blocks",
+        ("5x?13xf32", "4xf32"),
+        "5xf32",
+        """  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<5xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<5xf32>) -> tensor<5xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> ((d1 + 3) floordiv 4)>,
+      affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}
+      ins(%a0, %a1 : tensor<5x?xf32>, tensor<4xf32>) outs(%f : tensor<5xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<5xf32>
+  return %r : tensor<5xf32>""",
+    ),
+    Form(
+        "loop_sized_by_a_divided_read",
+        ("3x?9xf32",),
+        "5xf32",
+        """  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<5xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<5xf32>) -> tensor<5xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0 floordiv 2, d1)>, affine_map<(d0, d1) -> (d0)>],
+      iterator_types = ["parallel", "reduction"]} ins(%a0 : tensor<3x?xf32>) outs(%f : tensor<5xf32>) {
+  ^bb0(%x: f32, %o: f32):
+    %s = arith.addf %o, %x : f32
+    linalg.yield %s : f32
+  } -> tensor<5xf32>
+  return %r : tensor<5xf32>""",
+    ),
+)
+
+FORMS: tuple[Form, ...] = (*SOFTMAX, *BRANCHES, *CALLS, *ELEMENTS, *GATHERS, *SCALARS, *DIVIDED)
 INSERTED = Form(
     "insert_elements",
     ("?5x7xf32", "3xf32"),
@@ -507,5 +570,5 @@ MATRIX_FROM_ELEMENTS = Form(
   %r = tensor.from_elements %x, %y, %z, %x, %z, %y : tensor<2x3xf32>
   return %r : tensor<2x3xf32>""",
 )
-WITHOUT_ORACLE: tuple[Form, ...] = (*CLASSES, NORMAL, MATRIX_FROM_ELEMENTS, INSERTED, CLAMPED)
+WITHOUT_ORACLE: tuple[Form, ...] = (*CLASSES, NORMAL, MATRIX_FROM_ELEMENTS, INSERTED, CLAMPED, *DIVIDED_AND_REDUCED)
 """Forms that IREE on the CPU does not compile, or not rightly, or does not define."""

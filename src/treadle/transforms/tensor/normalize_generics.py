@@ -6,6 +6,7 @@ Writes: generics in which
  - scalars (constants, splat constants, fills that are read, single elements of tensors) live in the body or are tensor operands
    (`sink_scalars.py`): besides tensors that it gathers from, a body captures only values of type `index` that the host knows;
  - the `outs` of all-parallel generics are `tensor.empty` and never read (what was read became an input);
+ - what is read through a map that divides is gathered (`affine_reads.py`);
  - unused and repeated inputs are gone;
  - no loop is known to be empty: such a generic has given way to its initial values;
 and a fill that is not the initial value of a reduction becomes a generic without inputs.
@@ -21,6 +22,7 @@ from treadle.ir.core import AffineDimExpr, AffineMap, Block, Operation, Region, 
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
 from treadle.ir.passes import ModulePass, register_pass
+from treadle.transforms.tensor.affine_reads import gather_divided_reads
 from treadle.transforms.tensor.drafts import Draft, draft_of
 from treadle.transforms.tensor.generics import (
     build_generic,
@@ -120,6 +122,7 @@ def normalize(op: linalg.ops.GenericOp) -> None:
             result.replace_all_uses_with(initial)
         return
     draft = draft_of(view, op)
+    gather_divided_reads(draft)
     sink_scalars(draft, view.rank)
     if view.is_parallel:
         _free_outputs(draft)
