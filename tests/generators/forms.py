@@ -63,6 +63,12 @@ class Form:
             found.append(values)
         return found
 
+    def typed_arrays(self, seed: int = 0) -> list[np.ndarray]:
+        """The same with scalars as arrays of their types."""
+        kinds = {"index": np.int64, **DTYPES}
+        pairs = zip(self.arguments, self.arrays(seed), strict=True)
+        return [a if isinstance(a, np.ndarray) else np.asarray(a, kinds[type_of(kind)]) for kind, a in pairs]
+
 
 def _number(kind: str, rng: np.random.Generator) -> float:
     element, _, value = kind[1:].partition("=")
@@ -572,3 +578,4 @@ MATRIX_FROM_ELEMENTS = Form(
 )
 WITHOUT_ORACLE: tuple[Form, ...] = (*CLASSES, NORMAL, MATRIX_FROM_ELEMENTS, INSERTED, CLAMPED, *DIVIDED_AND_REDUCED)
 """Forms that IREE on the CPU does not compile, or not rightly, or does not define."""
+EVERY = (*FORMS, *WITHOUT_ORACLE)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from generators.forms import FORMS, WITHOUT_ORACLE, Form
+from generators.forms import EVERY, FORMS, Form
 from numeric.iree_oracle import IreeFunctions
 
 import treadle
@@ -11,7 +11,6 @@ from treadle.options import CompileOptions
 from treadle.sim.check import check
 from treadle.sim.reference import ReferenceResult, evaluate_module
 
-EVERY = (*FORMS, *WITHOUT_ORACLE)
 GPU_TARGETS = ("sm_90a", "gfx942", "gfx1201")
 
 
