@@ -80,6 +80,7 @@ SHARED_MEMORY = Entry(
     "kernel '{kernel}' needs {needed} bytes of shared memory; {target} has {available} for a workgroup",
     "choose a smaller tile (option `tile`) or another target",
 )
+SCHEDULE_FORM = Entry("TR416", "'{op}': {reason}", "{fix}")
 TOOL_MISSING = Entry("TR551", "{tool} cannot be run: {reason}", "provide {install}")
 TOOL_FAILED = Entry(
     "TR552", "{tool} failed with status {status}:\n{output}", "read the text above; report it with the input if it names nothing of yours"

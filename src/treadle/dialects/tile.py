@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.limits import check_number
 from treadle.dialects.tile_attributes import PointerType, SharedLayoutAttr, SharedSpaceAttr, TileLayoutAttr
 from treadle.dialects.tile_compute import (
     BroadcastOp,
@@ -52,7 +53,6 @@ from treadle.ir.core import (
     IsolatedFromAbove,
     IsTerminator,
     NoTerminator,
-    Operation,
     Pure,
     Region,
     SymbolOpInterface,
@@ -196,15 +196,11 @@ class KernelOp(IRDLOperation):
         for op in self.body.walk():
             if op.name.split(".")[0] in ("tile", "pipe", "sync") and not isinstance(op, HasEffects):
                 raise VerifyException(f"{op.name} does not state its effects")
-            self._verify_ranks(op)
-
-    def _verify_ranks(self, op: Operation) -> None:
-        listed = op.properties.get("multicast", op.properties.get("peers"))
-        if listed is None:
-            return
-        ranks, size = ints(listed), self.cluster_size()
-        if not ranks or len(set(ranks)) != len(ranks) or any(not 0 <= rank < size for rank in ranks):
-            raise VerifyException(f"{op.name}: workgroups {list(ranks)} of a cluster of {size}")
+        for name, value, low in (("num_warps", self.num_warps, 1), ("groups", self.groups, 1), ("cluster", self.cluster, 1)):
+            if value is not None and value.value.data < low:
+                raise VerifyException(f"tile.kernel: {name} = {value.value.data}")
+        if not 0 <= self.output_count.value.data <= len(pointers):
+            raise VerifyException(f"tile.kernel: {self.output_count.value.data} outputs among {len(pointers)} pointers")
 
 
 @irdl_op_definition
@@ -231,6 +227,9 @@ class ProgramIdOp(IRDLOperation, HasEffects):
 
     def __init__(self, axis: int) -> None:
         super().__init__(properties={"axis": builtin.IntegerAttr(axis, builtin.i64)}, result_types=[INDEX])
+
+    def verify_(self) -> None:
+        check_number("the grid's axis", self.axis.value.data, 0, 2, "0 is x, 1 is y, 2 is z")
 
     def effects(self) -> tuple[Effect, ...]:
         return ()

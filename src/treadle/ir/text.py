@@ -9,12 +9,13 @@ from typing import cast
 from xdsl.ir import AttributeInvT
 from xdsl.parser.core import UnresolvedOperand
 
-from treadle.errors import PARSE, UNKNOWN_OP, VERIFY, SourceLocation, TreadleError
+from treadle.errors import PARSE, SCHEDULE_FORM, UNKNOWN_OP, VERIFY, SourceLocation, TreadleError
 from treadle.ir.builtin import AnyFloat, ComplexType, IndexType, IntegerType
 from treadle.ir.context import Context, default_context
 from treadle.ir.core import Attribute, AttrParser, Operation, ParseError, Parser, Printer, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import has_location, location_of, make_location, resolve_location
+from treadle.ir.misuse import misuse_in
 
 __all__ = ["location_of", "parse_module", "print_module", "verify_module"]
 
@@ -146,7 +147,8 @@ def parse_module(text: str, file: str, ctx: Context | None = None) -> builtin.Mo
     """Parse and verify a module (a list of functions without `module { }` around it is one too).
 
     `file` is the name used in locations. Without `ctx` the text may use every dialect of the compiler.
-    Raises `TreadleError` with the user's line: TR101 bad syntax, TR102 unknown operation, TR201 an operation that does not verify.
+    Raises `TreadleError` with the user's line: TR101 bad syntax, TR102 unknown operation, TR201 an operation that does not verify,
+    TR416 one that stands where it cannot or names what no machine has.
     """
     if not _COMMENT.sub("", text).strip():
         raise TreadleError(PARSE, SourceLocation(file, 1, 1), message="the text holds no operations")
@@ -176,26 +178,34 @@ def _reason(error: BaseException) -> str:
     return text.removeprefix("Operation does not verify: ").replace("\n", " ")
 
 
-def find_invalid(root: Operation) -> tuple[Operation, str] | None:
-    """The first operation that does not verify, innermost first, with the reason; None where all do."""
+def _first_invalid(root: Operation) -> tuple[Operation, BaseException] | None:
     try:
         root.verify()
         return None
     except Exception as error:  # noqa: BLE001 - upstream verifiers also fail by assertion
-        whole = _reason(error)
+        whole = error
     for op in root.walk(region_first=True):
         try:
             op.verify(verify_nested_ops=False)
         except Exception as error:  # noqa: BLE001
-            return op, _reason(error)
+            return op, error
     return root, whole
 
 
+def find_invalid(root: Operation) -> tuple[Operation, str] | None:
+    """The first operation that does not verify, innermost first, with the reason; None where all do."""
+    found = _first_invalid(root)
+    return None if found is None else (found[0], _reason(found[1]))
+
+
 def verify_module(module: Operation) -> None:
-    """Verify an operation and everything in it; raises `TreadleError` TR201 at the line of the operation at fault."""
-    if (invalid := find_invalid(module)) is not None:
-        op, reason = invalid
-        raise TreadleError(VERIFY, location_of(op), message=f"'{op.name}': {reason}")
+    """Verify an operation and everything in it; raises `TreadleError` TR201 or TR416 at the line of the operation at fault."""
+    if (invalid := _first_invalid(module)) is None:
+        return
+    op, error = invalid
+    if (misuse := misuse_in(error)) is not None:
+        raise TreadleError(SCHEDULE_FORM, location_of(op), op=op.name, reason=misuse.reason, fix=misuse.fix)
+    raise TreadleError(VERIFY, location_of(op), message=f"'{op.name}': {_reason(error)}")
 
 
 def print_module(op: Operation, *, locations: bool = False) -> str:

@@ -45,6 +45,8 @@ SM_90A = TargetSpec(
     queues=("wgmma", "cp_async", "bulk_store"),
     async_matrix=True,
     overlapping_launches=True,
+    named_barriers=15,
+    max_cluster=8,
 )
 
 

@@ -54,7 +54,10 @@ class SharedBanks:
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """Facts of one architecture. Bytes, clocks and counts; bandwidth in GB/s; `vendor` is for humans, no pass may branch on it."""
+    """Facts of one architecture. Bytes, clocks and counts; bandwidth in GB/s; `vendor` is for humans, no pass may branch on it.
+
+    `named_barriers`: hardware barriers of a workgroup beside its own. `max_cluster`: workgroups that a cluster may have on every device.
+    """
 
     name: str
     vendor: str
@@ -80,6 +83,8 @@ class TargetSpec:
     max_warps_per_workgroup: int = 32
     fma_per_unit_per_clock: int = 128
     overlapping_launches: bool = False
+    named_barriers: int = 0
+    max_cluster: int = 1
 
     def instructions_for(self, a_type: str, b_type: str, accumulator_type: str) -> tuple[MatrixInstruction, ...]:
         """Matrix instructions of exactly these types, best first."""

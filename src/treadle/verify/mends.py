@@ -16,7 +16,7 @@ from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of, set_location
 from treadle.machine import TargetSpec
-from treadle.verify.check import verify_kernel
+from treadle.verify.check import prove
 from treadle.verify.faults import changed, faults, flip_parity, matters, set_pending
 from treadle.verify.findings import Finding
 from treadle.verify.phase_mends import announced_bytes, proposals
@@ -42,10 +42,11 @@ def with_mend(kernel: tile.KernelOp, finding: Finding, spec: TargetSpec | None =
         if tries >= MAX_TRIES or perf_counter() - start > MAX_SECONDS:
             break
         try:
-            left = verify_kernel(mend.kernel, spec)
+            verdict = prove(mend.kernel, spec)
         except TreadleError:
             continue
-        if not left:
+        left = verdict.findings
+        if verdict.is_proven:
             return replace(finding, mend=mend.text)
         shifted = {(f.rule, type(f.second.op), None if f.first is None else type(f.first.op)) for f in left}
         first = None if finding.first is None else type(finding.first.op)

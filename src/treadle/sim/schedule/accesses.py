@@ -23,8 +23,8 @@ Places = Any
 class Access:
     """One access: complete for those whose clock has reached `time` at `component`.
 
-    `issued`: program-order time of its agent. `in_order`: an access of the local pipe, which keeps the order of its own agent's accesses.
-    `repeats`: a write whose values other such writes of its agent may write too, in any order.
+    `settled`: time in its agent's program order from which on it is complete for that agent. `in_order`: an access of the local pipe, which
+    keeps the order of its own agent's accesses. `repeats`: a write whose values other such writes of its agent may write too, in any order.
     """
 
     op: Operation
@@ -32,7 +32,7 @@ class Access:
     agent_name: str
     component: Component
     time: int
-    issued: int
+    settled: int
     is_write: bool
     is_async: bool = False
     in_order: bool = False
@@ -45,8 +45,8 @@ class Access:
         return self.agent == later.agent and ((self.in_order and later.in_order) or (self.repeats and later.repeats))
 
     def is_fenced(self, clock: Clock) -> bool:
-        """Whether a fence of its agent followed it and is known to `clock`."""
-        return clock.get(("fence", self.agent), 0) >= self.issued
+        """Whether a fence of its agent followed its completion and is known to `clock`."""
+        return clock.get(("fence", self.agent), 0) >= self.settled
 
     @property
     def party(self) -> Party:

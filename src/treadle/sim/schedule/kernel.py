@@ -5,7 +5,8 @@ from itertools import islice
 
 import numpy as np
 
-from treadle.dialects import sync, tile
+from treadle.dialects import tile
+from treadle.dialects.agents import split_of
 from treadle.machine import target_spec
 from treadle.plan import expr
 from treadle.sim.element_types import Array
@@ -33,7 +34,7 @@ class ScheduledKernel:
         self._spec = target_spec(kernel.target.data)
         self._warps = int(kernel.num_warps.value.data)
         self._cluster = kernel.cluster_size()
-        self._splits = _splits(kernel)
+        self._splits = split_of(kernel)
         self._plan = SharedPlan(kernel)
         compiler = Compiler(memory_steps(self._plan, self._spec), run_roles)
         arguments = kernel.body.block.args
@@ -99,12 +100,6 @@ class ScheduledKernel:
             agent.coroutine = execute(self._code, agent)
             workgroup.agents.append(agent)
         return workgroup
-
-
-def _splits(kernel: tile.KernelOp) -> int:
-    """Into how many parts conditional barriers outside roles split the warps."""
-    listed = [g for op in kernel.walk() if isinstance(op, sync.BarrierOp) and op.groups is not None for g in tile.ints(op.groups)]
-    return max(2, max(listed) + 1) if listed else 1
 
 
 def _end(workgroup: Workgroup, findings: Findings) -> None:

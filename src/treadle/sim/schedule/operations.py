@@ -17,7 +17,7 @@ from treadle.sim.schedule.agents import Agent, Frame
 from treadle.sim.schedule.code import Slots, Step, resolver
 from treadle.sim.schedule.copies import copy_out_step, copy_step
 from treadle.sim.schedule.global_memory import GlobalView, window_of
-from treadle.sim.schedule.queues import PendingTile
+from treadle.sim.schedule.queues import PendingTile, Queue
 from treadle.sim.schedule.shared import Buffer, PerMask, SharedPlan, slot_offset, value_name, whole_region
 from treadle.sim.schedule.synchronisation import sync_step
 from treadle.sim.values import operation_function
@@ -232,8 +232,7 @@ def contract_step(op: tile.ContractOp, slots: Slots, spec: TargetSpec) -> Step:
             agent.frame[out] = multiply(a(), b(), stored if resolve is None else resolve(agent, stored))
             return
         queue = agent.queue("wgmma")
-        chained = isinstance(stored, PendingTile) and stored.queue is queue
-        accumulator = stored if chained or resolve is None else resolve(agent, stored)
+        accumulator = stored if resolve is None else _accumulator(agent, op, stored, queue, resolve)
         result = PendingTile(queue)
 
         def land(operands: Sequence[Array]) -> None:
@@ -243,6 +242,15 @@ def contract_step(op: tile.ContractOp, slots: Slots, spec: TargetSpec) -> Step:
         agent.frame[out] = result
 
     return Step(op, act=run)
+
+
+def _accumulator(agent: Agent, op: Operation, stored: Any, queue: Queue, resolve: Callable[[Agent, Any], Array]) -> Any:
+    """What a matrix instruction adds to: a tile that one before it in the queue is still writing it takes over, nobody else has it then."""
+    is_pending = isinstance(stored, PendingTile) and stored.queue is queue and not stored.is_retired
+    if not is_pending or stored.taken is not None:
+        return resolve(agent, stored)
+    stored.taken = op
+    return stored
 
 
 def memory_steps(plan: SharedPlan, spec: TargetSpec) -> Callable[[Operation, Slots], Step | None]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from treadle.codegen.llvm_text import F32, I32, PTR, Builder, Parameter, Value, i32, key_value
+from treadle.dialects.agents import Role, arrival_unit, role_of
 from treadle.dialects.pipe import PartOp, SlotOp
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp, NamedBarrierOp
 from treadle.dialects.tile import COPY_QUEUES, AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
@@ -21,7 +22,6 @@ from treadle.targets.nvidia.stores import check_stores
 from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
 from treadle.targets.nvidia.tf32 import allocation, rounded, tf32_buffers
 from treadle.targets.nvidia.wgmma import emit_wait, emit_wgmma
-from treadle.targets.simt.agents import Role, arrival_unit, role_of
 from treadle.targets.simt.context import Buffer, KernelContext
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.roles import moved_by

@@ -19,7 +19,7 @@ from treadle.targets.interface import ExpectedFacts, Param
 from treadle.targets.simt.types import element_bytes
 
 if TYPE_CHECKING:
-    from treadle.targets.simt.agents import Role
+    from treadle.dialects.agents import Role
     from treadle.targets.simt.context import KernelContext
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from treadle.codegen.llvm_text import FALSE, I32, Builder, Module, Parameter, i32, pointer
 from treadle.dialects import pipe, sync, tile
+from treadle.dialects.agents import arrival_unit, arriving_warps, barrier_of, role_of, split_of
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import arith, scf
 from treadle.ir.locations import location_of
 from treadle.targets.interface import EmittedKernel, IndexParam, Param, PointerParam
-from treadle.targets.simt.agents import arrival_unit, arriving_warps, barrier_of, role_of
 from treadle.targets.simt.casts import CASTS, emit_cast
 from treadle.targets.simt.constants import emit_constant
 from treadle.targets.simt.context import KernelContext
@@ -247,18 +247,20 @@ class KernelEmitter:
             hooks.sched_fence(ctx.b, [str(c).strip('"') for c in op.classes])
 
     def _barrier(self, op: sync.BarrierOp) -> None:
-        """A meeting of the workgroup. With `groups`, only these groups of the role execute it: the hardware counts arrivals anywhere."""
+        """A meeting of the workgroup. With `groups`, only these of the role, or of the kernel's warps, execute it: the hardware counts
+        arrivals anywhere.
+        """
         ctx = self.ctx
         meet = self.hooks.barrier if op.bare is None else self.hooks.bare_barrier
-        threads = ctx.kernel.num_warps.value.data * ctx.lanes if role_of(op) is not None else 0
+        in_role, split = role_of(op) is not None, split_of(self.kernel)
+        threads = ctx.kernel.num_warps.value.data * ctx.lanes if in_role or split > 1 else 0
         if op.groups is None:
             meet(ctx.b, threads)
             return
-        if not threads:
-            raise InternalError("sync.barrier of some groups outside roles, where there are none")
+        group = ctx.group if in_role else ctx.b.udiv(ctx.warp, i32(ctx.warps // split))
         condition = FALSE
-        for group in tile.ints(op.groups):
-            condition = ctx.b.or_(condition, ctx.b.icmp("eq", ctx.group, i32(group)))
+        for number in tile.ints(op.groups):
+            condition = ctx.b.or_(condition, ctx.b.icmp("eq", group, i32(number)))
         with ctx.b.when(condition):
             meet(ctx.b, threads)
 

@@ -6,12 +6,12 @@ Read off the operations that compute an index; nothing is remembered between cal
 from dataclasses import dataclass
 from math import gcd
 
+from treadle.dialects.agents import role_of
 from treadle.dialects.pipe import GroupIdOp
 from treadle.dialects.tile import KernelOp, ProgramIdOp
 from treadle.ir.core import BlockArgument, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan import expr
-from treadle.targets.simt.agents import role_of
 
 LIMIT = (1 << 31) - 1
 

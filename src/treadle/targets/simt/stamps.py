@@ -4,9 +4,9 @@ The cursor is an i32: the word for the next event, or -1 where nothing is writte
 """
 
 from treadle.codegen.llvm_text import I64, Value, i32, i64
+from treadle.dialects.agents import role_of
 from treadle.dialects.stamp import CLOCK_BITS, HEADER, BeginOp, EndOp, EventOp
 from treadle.ir.core import Operation, SSAValue
-from treadle.targets.simt.agents import role_of
 from treadle.targets.simt.context import KernelContext
 
 _NOWHERE = -1
