@@ -63,6 +63,11 @@ UNKNOWN_OP = Entry(
     "TR102", "operation '{name}' is not known", "use an operation of the func, linalg, tensor, arith, math, scf or affine dialect"
 )
 WHICH_FUNCTION = Entry("TR104", "{problem} (functions: {names})", "name one of them with --function, or `function=`")
+RESOURCE = Entry(
+    "TR105",
+    "the data of dense_resource<{name}> cannot be read: {reason}",
+    "print the module with its resources (without --mlir-elide-resource-strings-if-larger), or write dense<..>",
+)
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")
@@ -90,6 +95,11 @@ NO_DATA_TYPE = Entry(
     "TR320", "values of type {type} cannot be computed on the CPU", "use f64, f32, f16, bf16, an 8-bit float, or i1, i8, i16, i32, i64"
 )
 NOT_EXECUTABLE = Entry("TR321", "operation '{name}' cannot be executed on the CPU: {reason}", "run without --check, or on another device")
+UNWRITTEN = Entry(
+    "TR322",
+    "'{name}' gives what is left in uninitialised memory, and the program goes on by it",
+    "initialise the tensor (linalg.fill) before it is read: the contents of tensor.empty are not specified",
+)
 NO_DEVICE = Entry("TR601", "device '{device}' cannot be used: {reason}", "{hint}")
 NO_DEVICE_FOR_TARGET = Entry(
     "TR602", "no device here runs programs for {target}: {reason}", "compile for a device of this machine (`treadle devices`)"

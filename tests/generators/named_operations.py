@@ -1,6 +1,7 @@
 """Functions around one named linalg operation, of random sizes, strides and element types."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -22,6 +23,10 @@ NUMPY = {
 FLOATS, INTEGERS = ("f64", "f32", "f16", "bf16"), ("i64", "i32", "i16", "i8")
 
 
+def _number(value: np.ndarray) -> str:
+    return f"{float(value):e}" if value.dtype.kind not in "iu" else str(int(value))
+
+
 @dataclass(frozen=True)
 class NamedCase:
     """The operation `linalg.{name}` in a function: shapes and elements are those of the inputs and then of the output."""
@@ -30,12 +35,14 @@ class NamedCase:
     shapes: tuple[tuple[int, ...], ...]
     elements: tuple[str, ...]
     attributes: str = ""
+    tensors: bool = False
+    """Whether inputs without dimensions are tensors too."""
 
     def kind(self, number: int) -> str:
         """The type of an operand; a scalar for an input without dimensions that is no tensor."""
         shape, element = self.shapes[number], self.elements[number]
         last = number == len(self.shapes) - 1
-        return "tensor<" + "".join(f"{n}x" for n in shape) + f"{element}>" if shape or last else element
+        return "tensor<" + "".join(f"{n}x" for n in shape) + f"{element}>" if shape or last or self.tensors else element
 
     def operation(self, *, outs: str = "%out") -> str:
         """The operation's text without its result."""
@@ -50,6 +57,20 @@ class NamedCase:
         last = len(self.shapes) - 1
         arguments = ", ".join([*(f"%x{i}: {self.kind(i)}" for i in range(last)), f"%out: {self.kind(last)}"])
         return f"func.func @{symbol}({arguments}) -> {self.kind(last)} {{\n  %r = {self.operation()}\n  return %r : {self.kind(last)}\n}}\n"
+
+    def is_scalar(self, number: int) -> bool:
+        """Whether an operand is a scalar rather than a tensor."""
+        return not self.kind(number).startswith("tensor")
+
+    def with_constants(self, symbol: str, arrays: Sequence[np.ndarray]) -> tuple[str, list[np.ndarray]]:
+        """The function with the scalars among its operands as constants, and the operands that are left."""
+        kept = [i for i in range(len(self.shapes)) if not self.is_scalar(i)]
+        last = len(self.shapes) - 1
+        arguments = ", ".join(f"{'%out' if i == last else f'%x{i}'}: {self.kind(i)}" for i in kept)
+        scalars = [i for i in range(last) if i not in kept]
+        constants = "".join(f"  %x{i} = arith.constant {_number(arrays[i])} : {self.kind(i)}\n" for i in scalars)
+        body = f"{constants}  %r = {self.operation()}\n  return %r : {self.kind(last)}\n"
+        return f"func.func @{symbol}({arguments}) -> {self.kind(last)} {{\n{body}}}\n", [arrays[i] for i in kept]
 
     def arrays(self, seed: int) -> list[np.ndarray]:
         """Operands; integers over the whole range of narrow types, so that the way they are widened shows."""

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import cast
 
+from xdsl.dialect_interfaces.op_asm import OpAsmDialectInterface
 from xdsl.ir import AttributeInvT
 from xdsl.parser.core import UnresolvedOperand
 
 from treadle.errors import PARSE, SCHEDULE_FORM, UNKNOWN_OP, VERIFY, SourceLocation, TreadleError
 from treadle.ir.builtin import AnyFloat, ComplexType, IndexType, IntegerType
 from treadle.ir.context import Context, default_context
-from treadle.ir.core import Attribute, AttrParser, Operation, ParseError, Parser, Printer, SSAValue
+from treadle.ir.core import Attribute, AttrParser, IRDLOperation, Operation, ParseError, Parser, Printer, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import has_location, location_of, make_location, resolve_location
 from treadle.ir.misuse import misuse_in
+from treadle.ir.resources import fill_resources
 
 __all__ = ["location_of", "parse_module", "print_module", "verify_module"]
 
@@ -53,6 +55,19 @@ def _blank(match: re.Match[str]) -> str:
     return " " * len(match.group())
 
 
+_PROMISES = ("overflowFlags", "nonNeg", "isExact", "isDisjoint", "fastmath")
+"""Properties that only promise something about the operands, or permit more: an operation that has no such property may go without."""
+
+
+def _drop_promises(op: Operation) -> None:
+    given = [name for name in _PROMISES if name in op.properties]
+    if given and isinstance(op, IRDLOperation):
+        known = op.get_irdl_definition().properties
+        for name in given:
+            if name not in known:
+                del op.properties[name]
+
+
 class LocatingParser(Parser):
     """A parser that gives each operation the place of its name in the text, where the text has no `loc(...)` of its own."""
 
@@ -65,6 +80,7 @@ class LocatingParser(Parser):
         self._line_starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
         self._op_starts: list[int] = []
         self._first_uses: dict[str, int] = {}
+        self.resources: dict[str, str] = {}
 
     def _define_locations(self, pending: dict[str, str]) -> None:
         """Give every location alias its meaning; aliases may name each other in any order."""
@@ -129,6 +145,16 @@ class LocatingParser(Parser):
             raise TreadleError(UNKNOWN_OP, self.place(self._op_starts[-1]), name=name)
         return found
 
+    def _parse_dialect_resource_handle(self, dialect_name: str, interface: OpAsmDialectInterface) -> str:
+        # Upstream keeps the data in the dialect, which all modules share, and gives equal names of two modules new ones.
+        literal = self.parse_optional_str_literal()
+        return self.parse_identifier(" for resource handle") if literal is None else literal
+
+    def _parse_resource(self, dialect_name: str, interface: OpAsmDialectInterface) -> None:
+        key = self._parse_dialect_resource_handle(dialect_name, interface)
+        self.parse_punctuation(":")
+        self.resources[key] = self.parse_str_literal()
+
     def _parse_tensor_literal_element(self):
         is_hex = self._current_token.text[:2] in ("0x", "0X")
         element = super()._parse_tensor_literal_element()
@@ -138,6 +164,7 @@ class LocatingParser(Parser):
         self._op_starts.append(self._current_token.span.start)
         op = super().parse_operation()
         start = self._op_starts.pop()
+        _drop_promises(op)
         if resolve_location(op.location) is None:
             op.location = make_location(self.place(start))
         return op
@@ -163,6 +190,7 @@ def parse_module(text: str, file: str, ctx: Context | None = None) -> builtin.Mo
         raise
     except Exception as error:  # The parsers of upstream operations fail in many ways on text they do not expect.
         raise parser.error_of(error) from error
+    fill_resources(module, parser.resources)
     if not has_location(module):
         module.location = make_location(SourceLocation(file, 1, 1))
     for op in module.walk():

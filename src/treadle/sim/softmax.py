@@ -22,4 +22,5 @@ def softmax(x: Tracked, axis: int, p: Precision) -> Tracked:
     result = values / total
     divisor = np.maximum(total - total_error, 0.5)
     bound = (error + result * total_error) / divisor + DIVISION_ULPS * (p.unit * result + p.floor)
-    return Tracked(result, np.where(np.isnan(bound), 0.0, bound))
+    mask = None if x.unwritten is None else np.any(np.broadcast_to(x.unwritten, x.value.shape), axis=axis, keepdims=True)
+    return Tracked(result, np.where(np.isnan(bound), 0.0, bound), mask)

@@ -6,7 +6,7 @@ other combiner is executed step by step over the reduction loops, vectorised ove
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -19,11 +19,12 @@ from treadle.ir.dialects import linalg, scf, tensor
 from treadle.ir.locations import location_of
 from treadle.options import Precision
 from treadle.sim.element_types import Array
-from treadle.sim.error_analysis import Tracked, combined, selected
+from treadle.sim.error_analysis import Tracked, any_unwritten, combined, selected
 from treadle.sim.reduction import Reduction, find_reduction
 
 IndexOp = linalg.ops.IndexOp
-Apply = Callable[[Operation, Sequence[Tracked]], Tracked]
+Apply = Callable[[Operation, Sequence[Tracked]], Sequence[Tracked]]
+"""The results of an operation of a body."""
 Environment = dict[SSAValue, Tracked]
 
 CHUNK_ELEMENTS = 1 << 23  # loop space evaluated at once where a reduction cannot be factored
@@ -127,7 +128,7 @@ def evaluate(value: SSAValue, environment: Environment, apply: Apply) -> Tracked
         elif isinstance(op, tensor.ExtractOp):
             environment[value] = gathered(operands[0], operands[1:])
         else:
-            environment[value] = apply(op, operands)
+            environment.update(zip(op.results, apply(op, operands), strict=True))
     return environment[value]
 
 
@@ -139,9 +140,8 @@ def gathered(table: Tracked, places: Sequence[Tracked]) -> Tracked:
     inside = tuple(np.clip(place.value, 0, size - 1) for place, size in zip(places, table.value.shape, strict=True))
     found = table.spread().map(lambda a: np.asarray(a[inside]))
     doubtful = combined(*(place.error for place in places))
-    if doubtful is None:
-        return found
-    return Tracked(found.value, combined(found.error, np.where(doubtful > 0, np.inf, 0.0)))
+    error = found.error if doubtful is None else combined(found.error, np.where(doubtful > 0, np.inf, 0.0))
+    return Tracked(found.value, error, any_unwritten([found.unwritten, *(place.unwritten for place in places)]))
 
 
 def _body_environment(block: Block, operands: Sequence[Tracked], loops: Loops, outer: Environment) -> Environment:
@@ -220,16 +220,29 @@ def _reduce(reduction: Reduction, environment: Environment, loops: Loops, apply:
     given = {v: t for v, t in environment.items() if v is not reduction.accumulator}
     factors = reduction.factors
     elements = prod(loops.extents) if reduction.needs_loop_space(given, apply) else 1
+    masks: list[Array | None] = [initial.unwritten]
     if elements <= CHUNK_ELEMENTS:
-        total = reduction.total([evaluate(f, given, apply) for f in factors], loops.reduced, loops.extents)
+        terms = [evaluate(f, given, apply) for f in factors]
+        total = reduction.total(terms, loops.reduced, loops.extents)
+        masks.append(_unwritten(terms, loops))
     else:
         parts: list[Any] = []
         for where, extents in _chunks(loops, elements):
             local = _slice(given, loops, where)
-            parts.append(reduction.total([evaluate(f, local, apply) for f in factors], loops.reduced, extents))
+            terms = [evaluate(f, local, apply) for f in factors]
+            parts.append(reduction.total(terms, loops.reduced, extents))
+            masks.append(_unwritten(terms, loops))
         total = reduction.join(parts)
     count = prod(loops.extents[d] for d in loops.reduced)
-    return reduction.finish(total, initial, count)
+    return replace(reduction.finish(total, initial, count), unwritten=any_unwritten(masks))
+
+
+def _unwritten(terms: Sequence[Tracked], loops: Loops) -> Array | None:
+    """Where some term of the reduction is unwritten, in loop space without the reduction loops."""
+    mask = any_unwritten(term.unwritten for term in terms)
+    if mask is None or mask.ndim != loops.rank:  # a scalar
+        return mask
+    return np.asarray(mask.any(axis=loops.reduced, keepdims=True))
 
 
 def _sequential(
@@ -243,4 +256,4 @@ def _sequential(
         local = _slice(given, loops, {d: slice(i, i + 1) for d, i in zip(reduced, place, strict=True)})
         local.update(zip(accumulators, state, strict=True))
         state = [evaluate(value, local, apply) for value in yielded]
-    return [Tracked(np.broadcast_to(s.value, loops.shape(collapsed=True)), combined(s.error)) for s in state]
+    return [replace(s, value=np.broadcast_to(s.value, loops.shape(collapsed=True))) for s in state]

@@ -123,6 +123,7 @@ def record(
                 "worst": finite(one.worst),
                 "allowed": finite(one.allowed),
                 "correct": one.ok,
+                "problem": one.problem,
             }
         outputs.append(entry)
     return {

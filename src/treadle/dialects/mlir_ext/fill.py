@@ -12,7 +12,7 @@ from treadle.dialects.mlir_ext.linalg_base import (
     print_result_types,
 )
 from treadle.dialects.mlir_ext.loops import verify_structured
-from treadle.dialects.mlir_ext.scalar_bodies import convert, scalar_body
+from treadle.dialects.mlir_ext.scalar_bodies import convert, same_body, scalar_body
 from treadle.dialects.mlir_ext.type_fn import is_unsigned
 from treadle.ir.builtin import AnyFloat, ArrayAttr, IntegerType, ShapedType
 from treadle.ir.core import (
@@ -30,7 +30,7 @@ from treadle.ir.dialects import linalg
 
 
 def _verify_body(op: NamedOperation, expected: Region) -> None:
-    if not op.body.is_structurally_equivalent(expected):
+    if not same_body(op.body, expected):
         raise VerifyException("the body is not the operation's own; write it as linalg.generic")
 
 

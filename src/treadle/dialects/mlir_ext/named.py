@@ -18,7 +18,7 @@ from treadle.dialects.mlir_ext.linalg_base import (
 )
 from treadle.dialects.mlir_ext.loops import verify_structured
 from treadle.dialects.mlir_ext.named_table import NAMED, Index, NamedRow
-from treadle.dialects.mlir_ext.scalar_bodies import scalar_body
+from treadle.dialects.mlir_ext.scalar_bodies import same_body, scalar_body
 from treadle.dialects.mlir_ext.type_fn import is_unsigned
 from treadle.ir.builtin import AffineMapAttr, ArrayAttr, DenseIntOrFPElementsAttr, is_array_of, tensor_types
 from treadle.ir.core import (
@@ -114,7 +114,7 @@ class NamedOp(NamedOperation):
         wanted = len(cls.ROW.operands) - 1
         if len(inputs) != wanted or len(outputs) != 1:
             raise VerifyException(f"expected {_count(wanted)} and one output, found {len(inputs)} and {len(outputs)}")
-        return scalar_body(cls.ROW.rule, inputs, outputs, unsigned=is_unsigned(cast))
+        return scalar_body(cls.ROW.rule, inputs, outputs, unsigned=cls.ROW.casts and is_unsigned(cast))
 
     @classmethod
     def get_hidden_region(cls, inputs: Sequence[SSAValue], outputs: Sequence[SSAValue]) -> Region:
@@ -148,7 +148,7 @@ class NamedOp(NamedOperation):
 
     def verify_(self) -> None:
         expected = self.expected_body(self.inputs, self.outputs, self.properties.get("cast"))
-        if not self.body.is_structurally_equivalent(expected):
+        if not same_body(self.body, expected):
             raise VerifyException("the body is not the operation's own; write it as linalg.generic")
         self._verify_maps()
         verify_structured(self)

@@ -114,6 +114,21 @@ def convert(body: Scalars) -> SSAValue:
     return body.cast(body.inputs[0])
 
 
+def same_body(one: Region, other: Region) -> bool:
+    """Whether two bodies are the same operations on the same values; what operations promise about their operands may differ."""
+    first, second = one.block, other.block
+    if len(first.args) != len(second.args) or len(first.ops) != len(second.ops):
+        return False
+    known: dict[SSAValue, SSAValue] = dict(zip(first.args, second.args, strict=True))
+    for left, right in zip(first.ops, second.ops, strict=True):
+        if left.name != right.name or [known.get(v) for v in left.operands] != list(right.operands):
+            return False
+        if [v.type for v in left.results] != [v.type for v in right.results]:
+            return False
+        known |= dict(zip(left.results, right.results, strict=True))
+    return [a.type for a in first.args] == [a.type for a in second.args]
+
+
 def scalar_body(rule: Rule, inputs: Sequence[SSAValue], outputs: Sequence[SSAValue], *, unsigned: bool = False) -> Region:
     """The region of `rule` for operands of these types; raises `VerifyException` where it is not defined on their elements."""
     types = [element_type(value) for value in (*inputs, *outputs)]

@@ -28,21 +28,22 @@ def _scalar_operation(op: Operation) -> type[Operation]:
 def generalize_arithmetic(op: Operation) -> None:
     """An operation on tensors of one shape, element by element, as a generic around the scalar operation."""
     first = next(value for value in op.operands if isinstance(value.type, builtin.TensorType))
-    result = op.results[0].type
-    empty = empty_like(first, op, _element(result))
-    block = Block(arg_types=[*(_element(value.type) for value in op.operands), _element(result)])
+    elements = [_element(result.type) for result in op.results]
+    outputs = [empty_like(first, op, element) for element in elements]
+    block = Block(arg_types=[*(_element(value.type) for value in op.operands), *elements])
     scalar = _scalar_operation(op).create(
         operands=list(block.args[: len(op.operands)]),
-        result_types=[_element(result)],
+        result_types=elements,
         properties=dict(op.properties),
         attributes=dict(op.attributes),
     )
-    block.add_ops([scalar, linalg.ops.YieldOp(scalar.results[0])])
+    block.add_ops([scalar, linalg.ops.YieldOp(*scalar.results)])
+    result = op.results[0].type
     rank = result.get_num_dims() if isinstance(result, builtin.TensorType) else 0
     identity, scalar_map = AffineMap.identity(rank), AffineMap(rank, 0, ())
     maps = [identity if isinstance(value.type, builtin.TensorType) else scalar_map for value in op.operands]
     inputs: list[SSAValue] = list(op.operands)
-    replace(op, build_generic(inputs, [empty], [*maps, identity], ["parallel"] * rank, Region(block), op))
+    replace(op, build_generic(inputs, outputs, [*maps, *(identity for _ in outputs)], ["parallel"] * rank, Region(block), op))
 
 
 def _is_elementwise(op: Operation) -> bool:
