@@ -71,9 +71,7 @@ RESOURCE = Entry(
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")
-ELEMENT_TYPE = Entry(
-    "TR203", "values of type {type} are not supported", "use f64, f32, f16, bf16, an 8-bit float, i1, i8, i16, i32, i64 or index"
-)
+ELEMENT_TYPE = Entry("TR203", "values of type {type} are not supported", "{instead}")
 UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")
 NO_INITIAL_VALUE = Entry(
     "TR302",

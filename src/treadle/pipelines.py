@@ -42,6 +42,7 @@ from treadle.transforms.tensor.inline_calls import InlineCallsPass
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
+from treadle.transforms.tensor.unroll_loops import UnrollLoopsPass
 
 LEVELS = ("tensor", "dispatch", "tile", "schedule")
 
@@ -61,6 +62,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     expansion = () if spec is None or options is None else expansions(spec, options)
     return (
         InlineCallsPass(),  # one function, so that nothing after it has to look through calls
+        UnrollLoopsPass(),  # before branches, which may hold loops and take one side for good in some iteration
         BoxScalarsPass(),  # every argument is an array, and every scalar is computed from arrays and sizes
         ConvertConditionalsPass(),  # straight code from here on; its selections are generalised with the other arithmetic
         DecomposeSoftmaxPass(),  # the one named operation that is no single loop nest

@@ -131,9 +131,9 @@ def unsupported(op: Operation) -> TreadleError:
     """The error for an operation that no kernel and no host program can hold."""
     hints = {
         "scf.forall": "write the computation of the whole tensor with linalg operations; tiling is the compiler's choice",
-        "scf.for": "write the loop as a reduction with linalg.generic or linalg.reduce",
+        "scf.for": "give it constant bounds, or write it as a reduction with linalg.generic or linalg.reduce",
         "scf.if": "choose elementwise with arith.select inside linalg.generic",
-        "scf.while": "write the computation without a data-dependent loop",
+        "scf.while": "write it without a loop whose end depends on data: kernels are launched before that is known",
         "tensor.extract": "take sizes and offsets from constants, tensor.dim and integer arguments, and use elements inside linalg.generic",
     }
     hint = hints.get(op.name, "express it with linalg.generic on tensors, tensor slices and reshapes")

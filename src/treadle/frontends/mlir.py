@@ -129,6 +129,15 @@ _FLOATS = (
 _WIDTHS = (1, 8, 16, 32, 64)
 
 
+def _instead_of(kind: Attribute) -> str:
+    """What to use for an element type that is not supported."""
+    if isinstance(kind, builtin.ComplexType):
+        return "keep real and imaginary parts in tensors of their own: no machine computes with pairs"
+    if isinstance(kind, IntegerType) and kind.bitwidth < 8:
+        return "use i8, whole or with several values in it that shifts take apart: memory is addressed in bytes"
+    return "use f64, f32, f16, bf16, an 8-bit float, i1, i8, i16, i32, i64 or index"
+
+
 def _check_element_types(module: ModuleOp) -> None:
     for op in module.walk():
         arguments = [argument for region in op.regions for block in region.blocks for argument in block.args]
@@ -136,4 +145,4 @@ def _check_element_types(module: ModuleOp) -> None:
             kind = element_of(value.type) if is_tensor(value.type) else value.type
             is_integer = isinstance(kind, IntegerType) and kind.bitwidth in _WIDTHS
             if not isinstance(kind, (*_FLOATS, IndexType)) and not is_integer:
-                raise TreadleError(ELEMENT_TYPE, location_of(op), type=f"{kind}")
+                raise TreadleError(ELEMENT_TYPE, location_of(op), type=f"{kind}", instead=_instead_of(kind))

@@ -1,8 +1,8 @@
 """box-scalars: arguments and results that are scalars become tensors of one element without dimensions.
 
 Level: tensor, after inline-calls. Reads: functions. Writes: their signatures; `tensor.extract` where an argument begins,
-`tensor.from_elements` where a result ends. So kernels and the host know arrays only; sizes that an integer argument gives are read by the
-host (`analysis/shapes.py`).
+`tensor.from_elements` where a result ends (of i64 for an index). So kernels and the host know arrays only; sizes that an integer argument
+gives are read by the host (`analysis/shapes.py`).
 Leaves alone: functions on tensors alone.
 """
 
@@ -12,7 +12,7 @@ from typing import ClassVar
 from treadle.errors import InternalError
 from treadle.ir.context import Context
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import builtin, func, tensor
+from treadle.ir.dialects import arith, builtin, func, tensor
 from treadle.ir.locations import set_location
 from treadle.ir.passes import ModulePass, register_pass
 from treadle.ir.retype import retype
@@ -40,6 +40,10 @@ def _box_argument(function: func.FuncOp, argument: SSAValue) -> None:
 def _box_results(last: func.ReturnOp) -> None:
     for number, value in enumerate(last.operands):
         if not _is_boxed(value):
+            if isinstance(value.type, builtin.IndexType):
+                wide = arith.IndexCastOp(value, builtin.i64)
+                insert_before(last, wide)
+                value = wide.results[0]
             whole = tensor.FromElementsOp(value, result_type=builtin.TensorType(value.type, []))
             insert_before(last, whole)
             last.operands[number] = whole.result
