@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from generators.forms import EVERY, FORMS, Form
+from generators.named_forms import NAMED_FORMS
 from numeric.iree_oracle import IreeFunctions
 
 import treadle
@@ -11,7 +12,10 @@ from treadle.options import CompileOptions
 from treadle.sim.check import check
 from treadle.sim.reference import ReferenceResult, evaluate_module
 
-GPU_TARGETS = ("sm_90a", "gfx942", "gfx1201")
+WITH_ORACLE = (*FORMS, *NAMED_FORMS)
+ALL = (*EVERY, *NAMED_FORMS)
+AMD = ("gfx942", "gfx950", "gfx1100", "gfx1201")
+PAIRS = [pair for number, form in enumerate(ALL) for pair in ((form, "sm_90a"), (form, AMD[number % len(AMD)]))]
 
 
 def reference_of(form: Form, arrays: list[np.ndarray | float]) -> ReferenceResult:
@@ -21,10 +25,10 @@ def reference_of(form: Form, arrays: list[np.ndarray | float]) -> ReferenceResul
 
 @pytest.fixture(scope="module")
 def iree() -> IreeFunctions:
-    return IreeFunctions("\n".join(form.text() for form in FORMS))
+    return IreeFunctions("\n".join(form.text() for form in WITH_ORACLE))
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", WITH_ORACLE, ids=lambda form: form.name)
 def test_reference_agrees_with_iree(form: Form, iree: IreeFunctions) -> None:
     for seed in range(3):
         arrays = form.arrays(seed)
@@ -32,7 +36,7 @@ def test_reference_agrees_with_iree(form: Form, iree: IreeFunctions) -> None:
         assert verdict.ok, verdict
 
 
-@pytest.mark.parametrize("form", EVERY, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
 def test_simulated_program_agrees_with_reference(form: Form) -> None:
     program = treadle.compile(form.text(), target="sim")
     for seed in range(3):
@@ -42,8 +46,7 @@ def test_simulated_program_agrees_with_reference(form: Form) -> None:
         assert verdict.ok, verdict
 
 
-@pytest.mark.parametrize("target", GPU_TARGETS)
-@pytest.mark.parametrize("form", EVERY, ids=lambda form: form.name)
+@pytest.mark.parametrize(("form", "target"), PAIRS, ids=[f"{form.name}-{target}" for form, target in PAIRS])
 def test_compiles_to_machine_code(form: Form, target: str) -> None:
     program = treadle.compile(form.text(), target=target, options=CompileOptions(tuned=False))
     assert program.stages["llvm"]

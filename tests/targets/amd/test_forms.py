@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from generators.forms import EVERY, Form
+from generators.named_forms import NAMED_FORMS
 from numeric.test_forms import reference_of
 from targets.amd import emulator, programs
 
@@ -13,7 +14,7 @@ from treadle.options import CompileOptions
 from treadle.sim.check import check
 
 needs_emulator = pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
-PAIRS = [(form, programs.TARGETS[number % len(programs.TARGETS)]) for number, form in enumerate(EVERY)]
+PAIRS = [(form, programs.TARGETS[number % len(programs.TARGETS)]) for number, form in enumerate((*EVERY, *NAMED_FORMS))]
 
 
 @needs_emulator
