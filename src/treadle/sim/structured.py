@@ -121,7 +121,7 @@ def evaluate(value: SSAValue, environment: Environment, apply: Apply) -> Tracked
             raise TreadleError(NOT_EXECUTABLE, name="linalg.generic", reason="its body uses a value of another block")
         operands = [evaluate(v, environment, apply) for v in op.operands]
         if isinstance(op, scf.IfOp):
-            number = list(op.results).index(value)
+            number = next(at for at, result in enumerate(op.results) if result is value)
             sides = [side.block.last_op for side in (op.true_region, op.false_region)]
             chosen, other = (evaluate(last.operands[number], environment, apply) for last in sides if last is not None)
             environment[value] = selected(operands[0], chosen, other)

@@ -12,9 +12,15 @@ from treadle.frontends import mlir
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.sim.check import check
+from treadle.targets.interface import CompiledKernel
 
 needs_emulator = pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
 PAIRS = [(form, programs.TARGETS[number % len(programs.TARGETS)]) for number, form in enumerate((*EVERY, *NAMED_FORMS))]
+
+
+def _row_exchange(kernel: CompiledKernel) -> str:
+    """The emulator does not follow the lane numbers of v_permlanex16: right only where all lanes of a row hold one value."""
+    return "lanes exchanged between rows" if "v_permlanex16" in kernel.assembly else ""
 
 
 @needs_emulator
@@ -23,7 +29,8 @@ def test_machine_code_agrees_with_reference(form: Form, target: str) -> None:
     module = mlir.load(form.text() + "\n", f"{form.name}.mlir", form.name)
     pipelines.lower(module, target_spec(target), CompileOptions(), until="schedule")
     compiled = emulator.compile_kernels(module, target)
-    if any(reasons := [emulator.refusal(kernel) for kernel in compiled.values()]):
+    reasons = [emulator.refusal(kernel) or _row_exchange(kernel) for kernel in compiled.values()]
+    if any(reasons):
         pytest.skip("; ".join(reason for reason in reasons if reason))
     arrays = [np.asarray(array) for array in form.typed_arrays()]
     (found,) = emulator.EmulatedProgram(module, target, "forward", compiled)(*arrays)

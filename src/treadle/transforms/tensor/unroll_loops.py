@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from treadle import errors
 from treadle.errors import TreadleError
+from treadle.ir.builtin import is_integer
 from treadle.ir.context import Context
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
@@ -43,9 +44,10 @@ def unroll(loop: scf.ForOp, numbers: range) -> None:
         what = f"scf.for of {len(numbers)} iterations ({size} operations when written out, more than {MOST_OPERATIONS})"
         raise TreadleError(errors.UNSUPPORTED, location_of(loop), what=what, hint=hint)
     block = loop.body.block
+    kind = loop.lb.type if is_integer(loop.lb.type) else builtin.IndexType()
     carried: list[SSAValue] = list(loop.iter_args)
     for number in numbers:
-        place = arith.ConstantOp(builtin.IntegerAttr(number, loop.lb.type))
+        place = arith.ConstantOp(builtin.IntegerAttr(number, kind))
         insert_before(loop, place)
         carried = copy_block(block, dict(zip(block.args, (place.result, *carried), strict=True)), loop)
     for result, value in zip(loop.results, carried, strict=True):
