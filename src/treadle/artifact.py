@@ -127,12 +127,16 @@ class Launch(Record):
 
 
 class Check(Record):
-    """`left relation right` must hold for the sizes of a call; `message` says what is wrong where it does not."""
+    """`left relation right` must hold for the sizes of a call; `message` says what is wrong where it does not.
+
+    `index_range`: what kernels with 32-bit indices need; the program compiled with `index_bits=64` does without.
+    """
 
     left: Size
     relation: Relation
     right: Size
     message: str = ""
+    index_range: bool = False
 
 
 class Manifest(Record):
@@ -190,7 +194,9 @@ def _plain(value: Any) -> Any:
             return record | ({"file": value.file} if value.file else {}) | ({"zero": True} if value.zero else {})
         case TensorMapValue():
             return {"tensor_map": _fields(value)}
-        case Dim() | TensorRecord() | KernelArg() | Kernel() | PointerValue() | ScalarValue() | Launch() | Check():
+        case Check():
+            return {name: plain for name, plain in _fields(value).items() if plain or name != "index_range"}
+        case Dim() | TensorRecord() | KernelArg() | Kernel() | PointerValue() | ScalarValue() | Launch():
             return _fields(value)
         case Mapping():
             return {str(k): _plain(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
@@ -227,7 +233,13 @@ def _manifest(r: Reader) -> Manifest:
         outputs=tuple(_tensor(t) for t in sized.items("outputs")),
         buffers=tuple(_buffer(b) for b in sized.items("buffers")),
         checks=tuple(
-            Check(c.size("left"), c.choice("relation", get_args(Relation)), c.size("right"), c.text("message", ""))
+            Check(
+                c.size("left"),
+                c.choice("relation", get_args(Relation)),
+                c.size("right"),
+                c.text("message", ""),
+                c.flag("index_range", default=False),
+            )
             for c in sized.items("checks", optional=True)
         ),
         kernels=tuple(_kernel(k) for k in sized.items("kernels")),

@@ -53,6 +53,28 @@ class InternalError(Exception):
     """A state the compiler must never reach; carries the operation's text and location in its message."""
 
 
+class KernelRejected(TreadleError):
+    """The machine does not hold a kernel as it was tiled, or the code that the tools made of it breaks a rule of its audit: another
+    candidate of the same kernel may do.
+
+    Attributes: `kernel`, `reason`.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        reason: str,
+        location: SourceLocation | None = None,
+        *,
+        entry: Entry | None = None,
+        hint: str = "",
+        **fields: object,
+    ) -> None:
+        self.kernel, self.reason = kernel, reason
+        hint = hint or "choose a smaller tile (option `tile`)"
+        super().__init__(entry or CODE_REJECTED, location, kernel=kernel, reason=reason, hint=hint, **fields)
+
+
 def unreachable(what: str) -> NoReturn:
     """Raise `InternalError` for a case that earlier checks rule out."""
     raise InternalError(what)
@@ -72,11 +94,15 @@ SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", 
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")
 ELEMENT_TYPE = Entry("TR203", "values of type {type} are not supported", "{instead}")
+TYPE_TOO_LARGE = Entry("TR204", "{type} takes {bytes} bytes, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array")
 UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")
 NO_INITIAL_VALUE = Entry(
     "TR302",
     "'{name}' reduces onto tensor.empty, whose contents are not specified",
     "initialise its outs with linalg.fill (0 for sums, -infinity for maxima), or pass a tensor",
+)
+INDEX_TOO_LARGE = Entry(
+    "TR303", "{what} of this operation reaches {value}, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array"
 )
 SHARED_MEMORY = Entry(
     "TR401",
@@ -84,6 +110,12 @@ SHARED_MEMORY = Entry(
     "choose a smaller tile (option `tile`) or another target",
 )
 SCHEDULE_FORM = Entry("TR416", "'{op}': {reason}", "{fix}")
+CODE_REJECTED = Entry("TR561", "the machine code of kernel '{kernel}' is rejected: {reason}", "{hint}")
+OPTION_REJECTED = Entry(
+    "TR562",
+    "kernel '{kernel}' cannot be compiled with {options}: {reason}",
+    "leave these options to the compiler, or choose smaller tiles and fewer stages",
+)
 TOOL_MISSING = Entry("TR551", "{tool} cannot be run: {reason}", "provide {install}")
 TOOL_FAILED = Entry(
     "TR552", "{tool} failed with status {status}:\n{output}", "read the text above; report it with the input if it names nothing of yours"
@@ -155,10 +187,21 @@ OUTPUT_ARRAY = Entry(
     "pass an array like the one that a call without `out` returns, in memory of its own",
 )
 ARGUMENT_NUMBER = Entry(
-    "TR732",
+    "TR735",
     "argument {index} ('{name}') gives a size, and lies on {given}",
     "pass a Python number, or a NumPy array of one integer",
 )
+INDEX_RANGE = Entry(
+    "TR732",
+    "'{function}' has 32-bit indices, which are too few for these sizes: {what} ({left} <= {right})",
+    "compile it with the option index_bits=64",
+)
+ARGUMENT_RANGE = Entry(
+    "TR733",
+    "kernel '{kernel}' takes {kind} where these sizes give {value}",
+    "pass smaller arrays, or compile with the option index_bits=64",
+)
+ARRAY_TOO_LARGE = Entry("TR734", "buffer '{name}' of '{function}' would take {bytes} bytes, beyond 2^63 - 1", "pass smaller arrays")
 USAGE = Entry("TR801", "{message}", "`treadle --help` and `treadle VERB --help` show what is accepted")
 INPUT_SPEC = Entry(
     "TR802",

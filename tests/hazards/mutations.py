@@ -10,10 +10,11 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -25,7 +26,7 @@ from treadle.dialects import pipe, sync, tile
 from treadle.errors import TreadleError
 from treadle.ir.core import Block, IsTerminator, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
-from treadle.ir.text import print_module
+from treadle.ir.text import verify_module
 from treadle.sim.faults import SimulationFault
 from treadle.verify.check import prove
 from treadle.verify.faults import erase, flip_parity, is_sync, matters, set_pending, set_warps
@@ -200,18 +201,18 @@ def _next_slot(op: Operation) -> None:
 
 
 @lru_cache(maxsize=1)
-def schedules() -> tuple[tuple[str, str, tuple[int, ...]], ...]:
-    """Name, text and symbols of the schedules that are mutated."""
-    found = [(name, schedule.text, schedule.symbols) for name, schedule in PROGRAMS.items()]
-    found += [(name, print_module(kernel), ()) for name, kernel in compiled()]
+def schedules() -> tuple[tuple[str, tile.KernelOp, tuple[int, ...]], ...]:
+    """Name, kernel and symbols of the schedules that are mutated."""
+    found = [(name, kernel_of(schedule.text, name), schedule.symbols) for name, schedule in PROGRAMS.items()]
+    found += [(name, kernel.clone(), ()) for name, kernel in compiled()]
     return tuple(found)
 
 
 def mutant(number: int, seed: int) -> Outcome | None:
     """Mutant `number`: a schedule, and one or two changes of it; None where the second change has no place left or nothing changes."""
     random = Random(f"{seed}:{number}")
-    name, text, symbols = random.choice(schedules())
-    kernel = kernel_of(text, name)
+    name, original, symbols = random.choice(schedules())
+    kernel = original.clone()
     kinds: list[str] = []
     for _ in range(random.choice((1, 2))):
         choices = [(op, kind, change) for op in kernel.body.walk() for kind, change in mutations(op)]
@@ -220,16 +221,13 @@ def mutant(number: int, seed: int) -> Outcome | None:
         op, kind, change = random.choice([choice for choice in choices if choice[1] == wanted])
         change(op)
         kinds.append(kind)
-    changed = print_module(kernel)
-    if changed == print_module(kernel_of(text, name)):
-        return None
-    return judged(number, name, tuple(kinds), changed, symbols)
+    return None if kernel.is_structurally_equivalent(original) else judged(number, name, tuple(kinds), kernel, symbols)
 
 
-def judged(number: int, name: str, kinds: tuple[str, ...], text: str, symbols: Sequence[int]) -> Outcome:
-    """What verifier and simulator say of a kernel's text."""
+def judged(number: int, name: str, kinds: tuple[str, ...], kernel: tile.KernelOp, symbols: Sequence[int]) -> Outcome:
+    """What verifier and simulator say of a kernel."""
     try:
-        kernel = kernel_of(text, name)
+        verify_module(kernel)
         verdict = prove(kernel, max_findings=1)
     except TreadleError as error:
         return Outcome(number, name, kinds, error.code, is_missed=False)
@@ -245,23 +243,17 @@ def line_of(outcome: Outcome | None, number: int) -> str:
     """A line of the log."""
     if outcome is None:
         return json.dumps({"number": number})
-    facts = {
-        "number": number,
-        "schedule": outcome.schedule,
-        "kinds": outcome.kinds,
-        "verifier": outcome.verifier,
-        "objects": outcome.objects,
-    }
-    return json.dumps(facts)
+    return json.dumps(asdict(outcome))
 
 
 def read_log(path: Path | None) -> dict[int, Outcome | None]:
     """The outcomes that a log keeps."""
     found: dict[int, Outcome | None] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else ():
-        facts = json.loads(line)
-        is_empty = "kinds" not in facts
-        found[facts["number"]] = None if is_empty else Outcome(**{**facts, "kinds": tuple(facts["kinds"])})
+        facts: dict[str, Any] = json.loads(line)
+        number = int(facts["number"])
+        kinds = tuple(facts.get("kinds", ()))
+        found[number] = Outcome(number, facts["schedule"], kinds, facts["verifier"], facts["is_missed"]) if kinds else None
     return found
 
 

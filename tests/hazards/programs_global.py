@@ -1,18 +1,12 @@
 """Kernels that read and write one global array: right ones, and what is wrong about each of the others."""
 
 from hazards.schedules import (
-    ACC_LAYOUT,
     ROWS_LAYOUT,
-    TILE_BYTES,
-    alloc,
     array,
     constants,
     kernel,
     load,
-    local_load,
-    roles,
     store,
-    tma,
     view,
 )
 

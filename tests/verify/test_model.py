@@ -27,7 +27,6 @@ from hazards.schedules import (
     zeros,
 )
 
-from treadle.errors import TreadleError
 from treadle.verify.check import prove
 
 ARGS = "%a: !tile.ptr<f16>, %c: !tile.ptr<f16>"

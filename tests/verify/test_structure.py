@@ -117,6 +117,13 @@ REFUSED: dict[str, tuple[str, str]] = {
     "barriers of another machine": (body(BARRIER, target="gfx942"), "mbarrier_alloc.*gfx942 has no"),
     "named barriers of another machine": (body("  sync.named_barrier 1 : i64 warps 8 : i64", target="gfx1100"), "named_barrier.*gfx1100"),
     "copies of another machine": (body(alloc("%s"), queued_copy("%va", TILE, "%c0, %c0", "%s", "direct")), "tile.copy.*'direct'"),
+    "a copy that nobody can wait for": (
+        body(alloc("%s"), tma("%va", TILE, "%c0, %c0", "%s", "%b").replace(" signals %b : !sync.mbarrier", "")),
+        "tile.copy.*signals no barrier",
+    ),
+    "an instruction of another machine": (nvidia.two_products().replace("sm_90a", "gfx942"), "gfx942 has no"),
+    "an unknown instruction": (nvidia.two_products().replace("wgmma_m64k16_f32_f16_f16", "wgmma_m64k17"), "tile.contract.*'wgmma_m64k17'"),
+    "shared operands of multiply-adds": (nvidia.two_products().replace("wgmma_m64k16_f32_f16_f16", "fma"), "tile.contract.*'fma'"),
     # clusters
     "a cluster of 16": (body().replace("num_warps", "cluster = 16 : i64, num_warps").replace('["1",', '["16",'), "tile.kernel.*16"),
     "a cluster on another machine": (

@@ -124,6 +124,7 @@ class KernelOp(IRDLOperation):
     groups = opt_prop_def(builtin.IntegerAttr)
     cluster = opt_prop_def(builtin.IntegerAttr)
     overlaps = opt_prop_def(builtin.UnitAttr)
+    index_bits = opt_prop_def(builtin.IntegerAttr)
     config = opt_prop_def(builtin.DictionaryAttr)
     body = region_def("single_block")
     traits = traits_def(IsolatedFromAbove(), SymbolOpInterface(), NoTerminator())
@@ -141,6 +142,7 @@ class KernelOp(IRDLOperation):
         output_count: int,
         groups: int = 1,
         cluster: int = 1,
+        index_bits: int = 32,
         config: builtin.DictionaryAttr | None = None,
     ) -> None:
         super().__init__(
@@ -154,6 +156,7 @@ class KernelOp(IRDLOperation):
                 "output_count": builtin.IntegerAttr(output_count, builtin.i64),
                 "groups": builtin.IntegerAttr(groups, builtin.i64) if groups != 1 else None,
                 "cluster": builtin.IntegerAttr(cluster, builtin.i64) if cluster != 1 else None,
+                "index_bits": builtin.IntegerAttr(index_bits, builtin.i64) if index_bits != 32 else None,
                 "config": config,
             },
             regions=[Region(body) if isinstance(body, Block) else body],
@@ -168,6 +171,10 @@ class KernelOp(IRDLOperation):
     def cluster_size(self) -> int:
         """Workgroups of a cluster; one where there are none."""
         return 1 if self.cluster is None else self.cluster.value.data
+
+    def index_width(self) -> int:
+        """Bits of the kernel's `index` values: 32, or 64 where set-index-width found that these may not be enough."""
+        return 32 if self.index_bits is None else self.index_bits.value.data
 
     def symbol_names(self) -> tuple[str, ...]:
         """Names of the trailing index arguments."""
@@ -193,6 +200,8 @@ class KernelOp(IRDLOperation):
             raise VerifyException("tile.kernel needs one arg_align entry for each pointer")
         if len(self.grid) != 3:
             raise VerifyException("tile.kernel needs three grid expressions")
+        if self.index_width() not in (32, 64):
+            raise VerifyException(f"tile.kernel has indices of 32 or 64 bits, not {self.index_width()}")
         for op in self.body.walk():
             if op.name.split(".")[0] in ("tile", "pipe", "sync") and not isinstance(op, HasEffects):
                 raise VerifyException(f"{op.name} does not state its effects")

@@ -291,8 +291,8 @@ class SplatOp(IRDLOperation, HasEffects):
 
     def verify_(self) -> None:
         element = tile_type(self.result).element_type
-        if self.scalar.type != element and not (isinstance(self.scalar.type, builtin.IndexType) and element == builtin.i32):
-            raise VerifyException("tile.splat: scalar and element types differ (an index may become i32)")
+        if self.scalar.type != element and not (isinstance(self.scalar.type, builtin.IndexType) and element in (builtin.i32, builtin.i64)):
+            raise VerifyException("tile.splat: scalar and element types differ (an index may become i32 or i64)")
 
     def effects(self) -> tuple[Effect, ...]:
         return ()
@@ -300,7 +300,7 @@ class SplatOp(IRDLOperation, HasEffects):
 
 @irdl_op_definition
 class IotaOp(IRDLOperation, HasEffects):
-    """A tile of i32 whose elements are their index along `axis` within the tile."""
+    """A tile of i32 or i64 whose elements are their index along `axis` within the tile."""
 
     name = "tile.iota"
     axis = prop_def(builtin.IntegerAttr)

@@ -166,7 +166,9 @@ class LoadOp(IRDLOperation, HasEffects):
 
 @irdl_op_definition
 class GatherOp(IRDLOperation, HasEffects):
-    """Elements of a view at computed places: `indices` are tiles of i32, one a dimension of the view, all of the result's shape.
+    """Elements of a view at computed places: `indices` are tiles of integers as wide as an index, one a dimension of the view.
+
+    All are of the result's shape and layout.
 
     An index outside means the nearest one inside: every access lies within the view, whose sizes are not zero.
     """
@@ -186,9 +188,9 @@ class GatherOp(IRDLOperation, HasEffects):
         rank, result = len(memref_type(self.view).get_shape()), tile_type(self.result)
         if len(self.indices) != rank or not rank:
             raise VerifyException(f"tile.gather needs {rank} index tiles (at least one), got {len(self.indices)}")
-        expected = builtin.TensorType(builtin.i32, result.get_shape(), result.encoding)
-        if any(value.type != expected for value in self.indices):
-            raise VerifyException(f"tile.gather: index tiles must be {expected}")
+        wide, narrow = (builtin.TensorType(kind, result.get_shape(), result.encoding) for kind in (builtin.i64, builtin.i32))
+        if any(value.type != self.indices[0].type or value.type not in (wide, narrow) for value in self.indices):
+            raise VerifyException(f"tile.gather: index tiles must all be {narrow}, or all {wide}")
         if memref_type(self.view).element_type != result.element_type:
             raise VerifyException("tile.gather: element types of view and tile differ")
 

@@ -34,13 +34,19 @@ class MatrixInstruction:
 
 @dataclass(frozen=True, slots=True)
 class BulkTensorCopy:
-    """Descriptor-driven copies of boxes between global and shared memory: alignment rules and limits."""
+    """Descriptor-driven copies of boxes between global and shared memory: alignment rules and limits.
+
+    `max_extent`: the longest dimension whose elements signed 32-bit coordinates reach. `max_pitch_bytes`: the largest distance of
+    neighbours.
+    """
 
     base_align_bytes: int
     pitch_align_bytes: int
     max_box_extent: int
     max_rank: int
     swizzle_bytes: tuple[int, ...]
+    max_extent: int = (1 << 31) - 1
+    max_pitch_bytes: int = (1 << 40) - 1
 
 
 @dataclass(frozen=True, slots=True)

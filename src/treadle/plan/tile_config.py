@@ -175,6 +175,21 @@ def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: Targe
     return rounds * (arithmetic + traffic)
 
 
+def candidate_tiles(
+    types: ContractionTypes,
+    shape: ContractionShape,
+    spec: TargetSpec,
+    operand_bytes: int,
+    *,
+    through_registers: bool = False,
+    promoted: bool = False,
+) -> tuple[ContractionTile, ...]:
+    """The tiles that are considered, large first."""
+    instruction = None if types.instruction == "fma" else spec.instruction(types.instruction)
+    tiles = tiles_for(instruction, spec, operand_bytes, through_registers=through_registers, promoted=promoted)
+    return narrowed(tiles, instruction, shape.sums)
+
+
 def contraction_tile(
     types: ContractionTypes,
     shape: ContractionShape,
@@ -185,9 +200,7 @@ def contraction_tile(
     promoted: bool = False,
 ) -> ContractionTile:
     """The candidate of least modelled cost."""
-    instruction = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    tiles = tiles_for(instruction, spec, operand_bytes, through_registers=through_registers, promoted=promoted)
-    candidates = narrowed(tiles, instruction, shape.sums)
+    candidates = candidate_tiles(types, shape, spec, operand_bytes, through_registers=through_registers, promoted=promoted)
     best = min(candidates, key=lambda tile: contraction_cost(tile, shape, spec))
     narrow = [t for t in candidates if shape.n is not None and t.n <= next_power_of_two(shape.n)]
     if narrow and best not in narrow:
@@ -235,6 +248,16 @@ def pointwise_tile(axes: tuple[AxisShape, ...], element_bytes: int, spec: Target
                 break
     threads = max(spec.subgroup_size, min(256, prod(tile) // 4))
     return tuple(tile), max(1, threads // spec.subgroup_size)
+
+
+def halved(tile: tuple[int, ...], times: int) -> tuple[int, ...]:
+    """The tile with its longest side halved so many times, down to one element."""
+    found = list(tile)
+    for _ in range(times):
+        if found:
+            longest = max(range(len(found)), key=lambda i: found[i])
+            found[longest] = max(1, found[longest] // 2)
+    return tuple(found)
 
 
 def reduction_tile(axes: tuple[AxisShape, ...], spec: TargetSpec, separable: bool) -> tuple[tuple[int, ...], int]:

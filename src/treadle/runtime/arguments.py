@@ -8,7 +8,7 @@ import numpy as np
 from treadle import errors
 from treadle.artifact import Manifest, TensorRecord
 from treadle.errors import TreadleError
-from treadle.plan.argument_layout import MAX_STRIDE, WIDEST_BYTES, ArgumentLayout, Layouts, classify
+from treadle.plan.argument_layout import WIDEST_BYTES, ArgumentLayout, Layouts, classify
 from treadle.plan.invocation import Invocation, InvocationPlan
 from treadle.runtime.arrays import (
     ArrayForm,
@@ -51,7 +51,7 @@ def _number(value: float, index: int, record: TensorRecord) -> HostArray:
 
 
 def _values(plan: InvocationPlan, views: Sequence[ArrayView]) -> dict[int, int]:
-    """What the inputs hold whose numbers are sizes of the program. Raises TR732 for one that does not lie on the host."""
+    """What the inputs hold whose numbers are sizes of the program. Raises TR735 for one that does not lie on the host."""
     found: dict[int, int] = {}
     for index in plan.manifest.number_inputs:
         host, record = views[index].host, plan.manifest.inputs[index]
@@ -71,6 +71,13 @@ def resolve(plan: InvocationPlan, views: Sequence[ArrayView], kind: str) -> Invo
     strides = [v.strides if v.kind == kind else row_major(v.shape) for v in views]
     shapes = tuple([v.shape for v in views])
     return plan.resolve(shapes, strides, _values(plan, views) if plan.manifest.number_inputs else None)
+
+
+def check_index_range(function: str, invocation: Invocation) -> None:
+    """Raises TR732 where the kernels' 32-bit indices are too few for a call."""
+    if (beyond := invocation.beyond) is not None:
+        what, left, right = beyond
+        raise TreadleError(errors.INDEX_RANGE, function=function, what=what, left=left, right=right)
 
 
 def check_dtype(array: ArrayView, index: int, record: TensorRecord) -> None:
@@ -144,8 +151,6 @@ def _class_of(array: ArrayView, index: int, record: TensorRecord) -> ArgumentLay
     layout, array.strides = classify(array.shape, array.strides, array.address % WIDEST_BYTES, size)
     if min(array.strides, default=0) < 0:
         raise _wrong_strides(array, index, record, "none that is negative")
-    if max(array.strides, default=0) > MAX_STRIDE:
-        raise _wrong_strides(array, index, record, f"at most {MAX_STRIDE}")
     if array.address % size:
         raise TreadleError(errors.ARGUMENT_ALIGNMENT, index=index, name=record.name, align=size)
     return layout

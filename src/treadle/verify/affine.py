@@ -26,7 +26,6 @@ NEVER_SHARED = "?"
 """Among what a symbol depends on: it may differ even between two agents at one point of the program."""
 _COMPARISONS = {0: "=", 1: "!=", 2: "<", 3: "<=", 4: ">", 5: ">=", 6: "<", 7: "<=", 8: ">", 9: ">="}
 _PLACE = re.compile(r"{(\w+)}")
-_WRAP = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +409,8 @@ class Forms:
             return a % b if is_remainder else a // b
         value = self.formula(a)
         if op.name.endswith("ui"):
-            below = self.formula((a + _WRAP) % by if is_remainder else (a + _WRAP) // by)
+            wrapped = a + (1 << width_of(op.operands[0].type, op))
+            below = self.formula(wrapped % by if is_remainder else wrapped // by)
         else:
             below = self.formula(-(-a % by) if is_remainder else -(-a // by))
         above = self.formula(a % b if is_remainder else a // b)

@@ -21,6 +21,10 @@ from treadle.verify.verdict import Open, Verdict
 MAX_FINDINGS = 8
 MAX_COST = 300_000
 """Steps and events of all runs together that a proof may take for each 100 operations of the kernel; about a second."""
+COST_OF_A_PIECE = 120
+MAX_CLASSES = 600
+MAX_SINGLE = 24
+"""So many classes of one length of a loop are run, of sizes without number: then there is no end of them."""
 FAR = 4099
 """What is tried where the classes are too many: larger than what patterns of slots and parities take to come together."""
 _AFTER = {"V5": 1, "V8": 2}  # a race explains more than the stall or the unwritten bytes that come of it
@@ -66,6 +70,7 @@ class Proof:
         unknowns = self.tracer.unknowns
         listed = unknowns.listed()
         uncovered: Uncovered = UncoveredSet(unknowns.names(), unknowns.domain()) if listed is None else UncoveredList(listed)
+        single = 0
         limit = MAX_COST * max(1, len(self.program.ops) // 100)
         for values in uncovered:
             self.classes += 1
@@ -81,7 +86,9 @@ class Proof:
                 self._leave_open(self.program.kernel, "the class of a run does not hold the run itself")
                 return ()
             uncovered.remove(covered)
-            if self.cost + self.tracer.state.cost > limit:
+            single += listed is None and not covered.loops.isdisjoint(self.tracer.state.loop_of.values())
+            cost = self.cost + self.tracer.state.cost + COST_OF_A_PIECE * uncovered.cost
+            if cost > limit or single > MAX_SINGLE or self.classes > MAX_CLASSES:
                 return self._give_up(uncovered)
         return ()
 

@@ -13,7 +13,7 @@ from treadle.verify.symbols import Atoms, Form, Terms
 if TYPE_CHECKING:
     from treadle.verify.integer_sets import Set
 
-MAX_OPERATIONS = 2_000_000
+MAX_OPERATIONS = 300_000
 """What one question to the integer sets may cost, in their own count."""
 Key = tuple[Terms, int]
 Equation = tuple[Key, tuple[tuple[int, int], ...]]
@@ -104,7 +104,9 @@ def _solvable(sums: list[tuple[int, tuple[tuple[int, int], ...]]], known: Mappin
 
 
 class Uncovered(Protocol):
-    """The values of the unknowns that no class holds yet."""
+    """The values of the unknowns that no class holds yet. `cost`: pieces of the set looked at so far."""
+
+    cost: int
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         """One after the other, as long as there are any."""
@@ -124,6 +126,7 @@ class UncoveredList:
 
     def __init__(self, values: Sequence[tuple[int, ...]]) -> None:
         self._values = list(values)
+        self.cost = 0
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         while self._values:
@@ -149,6 +152,7 @@ class UncoveredSet:
         from treadle.verify import integer_sets  # loading the library takes longer than most proofs
 
         self._names, self._sets = names, integer_sets
+        self.cost = 0
         with self._bounded():
             self._left = self._of(domain)
 
@@ -184,3 +188,4 @@ class UncoveredSet:
         """Leave out the members of a class."""
         with self._bounded():
             self._left = self._left.subtract(self._of(covered.text(self._names))).coalesce()
+            self.cost += self._left.n_basic_set()

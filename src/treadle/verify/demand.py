@@ -36,8 +36,10 @@ class _Demands:
             self._ask(value, FULL)
         for turns in points.exempt.values():
             for turn in turns:
-                for value, _ in (*turn.rest, *(turn.least.rest if turn.least else ())):
+                for value, _ in turn.rest:
                     self._ask(value, FULL)
+        for value, modulus in points.residues.values():
+            self._ask(value, modulus)
         while self._work:
             self._pass_on(self._work.pop())
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from treadle.dialects.tile import KernelOp
 from treadle.ir.core import AffineMap, Attribute, Operation
 from treadle.ir.dialects import builtin
 
@@ -16,8 +17,18 @@ def _signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-def width_of(value_type: Attribute) -> int:
-    """Bits of an integer or index type; 0 for anything else."""
+def index_width_around(op: Operation) -> int:
+    """Bits of an `index` in the kernel around an operation; 32 where there is none."""
+    around = op.parent_op()
+    while around is not None and not isinstance(around, KernelOp):
+        around = around.parent_op()
+    return around.index_width() if around is not None else 32
+
+
+def width_of(value_type: Attribute, op: Operation | None = None) -> int:
+    """Bits of an integer or index type; 0 for anything else. `op`: whose kernel says how wide an index is (32 bits without)."""
+    if op is not None and isinstance(value_type, builtin.IndexType):
+        return index_width_around(op)
     if isinstance(value_type, builtin.IntegerType):
         return int(value_type.width.data)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
     return 32 if isinstance(value_type, builtin.IndexType) else 0
@@ -105,7 +116,7 @@ def _comparison(op: Operation) -> Function:
     predicate = op.properties["predicate"]
     which = int(predicate.value.data) if isinstance(predicate, builtin.IntegerAttr) else 0
     compare = _COMPARISONS[which if which < 6 else which - 4]
-    mask = (1 << (width_of(op.operands[0].type) or 64)) - 1
+    mask = (1 << (width_of(op.operands[0].type, op) or 64)) - 1
 
     def signed(a: int, b: int) -> int:
         return int(compare(a, b))
@@ -117,7 +128,7 @@ def _comparison(op: Operation) -> Function:
 
 
 def _cast(op: Operation, bits: int) -> Function:
-    own = width_of(op.operands[0].type) or 64
+    own = width_of(op.operands[0].type, op) or 64
     mask = (1 << own) - 1
     is_unsigned = op.name in ("arith.extui", "arith.index_castui")
 
@@ -170,7 +181,7 @@ def known_result(op: Operation, values: Sequence[Scalar]) -> Scalar:
 
 def scalar_function(op: Operation) -> Function | None:
     """What a scalar operation computes from its operands; None where this is not known."""
-    bits = width_of(op.results[0].type) if op.results else 0
+    bits = width_of(op.results[0].type, op) if op.results else 0
     if op.name in ("affine.apply", "affine.min", "affine.max"):
         return _affine(op)
     if op.name in _BINARY and bits:

@@ -10,6 +10,7 @@ from typing import Any
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import arrivals_at, arriving_warps, role_of, roles_of, split_of
 from treadle.dialects.limits import MAX_ARRIVALS, NAMED_BARRIERS, ancestors
+from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import SCHEDULE_FORM, TreadleError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
@@ -140,11 +141,22 @@ def _copy(op: tile.CopyOp, spec: TargetSpec) -> None:
     queue = tile.COPY_QUEUES.get(path)
     if (spec.bulk_tensor is None) if queue is None else queue not in spec.queues:
         raise Misuse(f"{spec.name} has no copies by '{path}'", "use tile.load and tile.local_store, or a path of the machine")
+    if queue is None and op.barrier is None:
+        raise Misuse("a bulk copy that signals no barrier is never known to be complete", "add `signals`, and an expect of its bytes")
 
 
 def _copy_out(op: tile.CopyOutOp, spec: TargetSpec) -> None:
     if spec.bulk_tensor is None:
         raise Misuse(f"{spec.name} has no copies by '{op.path.data}'", "use tile.local_load and tile.store")
+
+
+def _contract(op: tile.ContractOp, spec: TargetSpec) -> None:
+    name = op.instruction.data
+    row = next((row for row in spec.matrix_instructions if row.name == name), None)
+    if row is None and name != "fma":
+        raise Misuse(f"{spec.name} has no instruction '{name}'", 'name one of the machine\'s, or "fma"')
+    if any(is_shared(value.type) for value in (op.a, op.b)) and (row is None or row.operands != "shared"):
+        raise Misuse(f"'{name}' does not read its operands from shared memory", "load them by tile.local_load")
 
 
 def _fence(op: sync.FenceOp, spec: TargetSpec) -> None:
@@ -196,6 +208,7 @@ _CHECKS: dict[type[Operation], Callable[[Any, TargetSpec], None]] = {
     sync.CommitOp: _queue,
     sync.WaitOp: _queue,
     sync.FenceOp: _fence,
+    tile.ContractOp: _contract,
     tile.CopyOp: _copy,
     tile.CopyOutOp: _copy_out,
 }

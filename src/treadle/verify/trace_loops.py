@@ -14,7 +14,7 @@ from treadle.verify.demand import FULL, reduced
 from treadle.verify.events import LoopNode, Segment, compress
 from treadle.verify.symbols import Form, Symbol, combined, of, scaled, shifted
 from treadle.verify.trace_state import State, Step, Undecided
-from treadle.verify.turning_points import LoopFacts, Turn
+from treadle.verify.turning_points import LoopFacts
 
 MAX_ITERATIONS = 1 << 18
 MAX_BEYOND = 2048  # iterations that a loop is followed beyond its end
@@ -47,13 +47,12 @@ class LoopSteps:
         self.number = state.place(block.args[0])
         self.counters = [(state.place(block.args[at + 1]), state.place(op.iter_args[at]), step) for at, step in facts.steps.items()]
         self.bounds = tuple(state.place(v) for v in (op.lb, op.ub, op.step))
-        self.turns = [(self._places(turn), turn, self._places(turn.least) if turn.least else None) for turn in facts.turns]
+        self.turns = [([(state.place(v), factor) for v, factor in turn.rest], turn) for turn in facts.turns]
+        growing = (block.args[0], *(block.args[at + 1] for at, each in facts.steps.items() if each))
+        self.never_repeats = any(asked.get(value) == FULL for value in growing)
         self.has_results = any(result in asked and at not in facts.steps for at, result in enumerate(op.results))
         if block.last_op is None:
             raise InternalError("scf.for without scf.yield")
-
-    def _places(self, turn: Turn) -> list[tuple[int, int]]:
-        return [(self.state.place(v), factor) for v, factor in turn.rest]
 
     def run(self) -> None:
         """Follow the loop."""
@@ -133,15 +132,14 @@ class LoopSteps:
         """Where stretches begin and end, each relative to the start of the loop. What the order of the points is, the class shares."""
         state = self.state
         found: dict[int, list[Form]] = {0: [Form((), 0)], count: [length]}
-        for rest, turn, least in self.turns:
+        for rest, turn in self.turns:
             value, form = self._at_start(rest, turn.constant)
-            if least is not None and turn.least is not None:
-                least_value, least_form = self._at_start(least, turn.least.constant)
-                if least_value < 0:
-                    raise Undecided(self.op, "a quotient in it is of a negative number")
-                state.not_negative(least_form, self.op)
+            each = turn.per_iteration
             for limit in turn.limits:
-                each = turn.per_iteration
+                if not each:
+                    side = shifted(form, -limit) if value >= limit else shifted(scaled(form, -1), limit - 1)
+                    self._note(side)
+                    continue
                 # upwards from `limit` where the form grows, downwards from `-limit` where it falls
                 distance, left = (limit - value, shifted(scaled(form, -1), limit)) if each > 0 else (value + limit, shifted(form, limit))
                 self._add_position(found, count, length, -(-distance // abs(each)), state.atoms.ceiling(left, abs(each)))
@@ -191,7 +189,7 @@ class LoopSteps:
             if at - first > MAX_ITERATIONS:
                 raise Undecided(self.op, f"{last - first} iterations without repetition are too many to follow")
             if at == last:
-                if not is_open or last == first:
+                if not is_open or last == first or self.never_repeats:
                     return list(compress(ids, first))
                 kept = state.values()
             if at >= last and at - last > MAX_BEYOND:

@@ -16,7 +16,7 @@ from treadle.ir.core import (
 )
 from treadle.verify.scalars import INDEX_BITS, Function, affine_map_of, constant_value, known_result, scalar_function, width_of
 from treadle.verify.symbols import Form, Symbol, combined, of, scaled
-from treadle.verify.trace_state import State, Step
+from treadle.verify.trace_state import State, Step, Undecided
 from treadle.verify.turning_points import TurningPoints
 
 _WIDENING = ("arith.index_cast", "arith.index_castui", "arith.extui", "arith.extsi")
@@ -45,9 +45,23 @@ class ScalarSteps:
             return [lambda: state.put(at, None)] if width_of(op.results[0].type) else []
         operands = [state.place(v) for v in op.operands]
         numbers = self._numbers(op, function, at, operands)
-        if op.results[0] not in state.unknowns.varies or op in self.points.exempt:
-            return [numbers]
-        return [self._with_form(op, numbers, at, operands)]
+        residue = [self._residue(op, operands[0], self.points.residues[op][1])] if op in self.points.residues else []
+        if op.results[0] not in state.unknowns.varies or op in self.points.exempt or op in self.points.silent:
+            return [*residue, numbers]
+        return [*residue, self._with_form(op, numbers, at, operands)]
+
+    def _residue(self, op: Operation, at: int, modulus: int) -> Step:
+        """The class shares the residue of a value."""
+        state = self.state
+
+        def fix() -> None:
+            value, symbol = state.env[at], state.symbols[at]
+            if isinstance(value, int) and value < 0:
+                raise Undecided(op, "it divides a number below zero")
+            if symbol is not None and isinstance(value, int) and modulus > 1:
+                state.congruent(symbol, value, modulus)
+
+        return fix
 
     def _numbers(self, op: Operation, function: Function, at: int, operands: list[int]) -> Step:
         """Numbers alone."""

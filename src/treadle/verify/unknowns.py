@@ -17,10 +17,10 @@ from treadle.verify.program import Program, is_first_axis, sources_of
 from treadle.verify.scalars import constant_value, scalar_function, width_of
 from treadle.verify.turning_points import TurningPoints
 
-MAX_SIZE = (1 << 31) - 1
+MAX_WORKGROUPS = (1 << 31) - 1
 MAX_LISTED = 4096
 _BY_CONSTANTS = frozenset(
-    "arith." + name for name in "muli remui remsi divui divsi floordivsi ceildivsi ceildivui shli shrsi shrui".split()
+    "arith." + name for name in ["muli", "remui", "remsi", "divui", "divsi", "floordivsi", "ceildivsi", "ceildivui", "shli", "shrsi", "shrui"]
 )
 
 
@@ -43,6 +43,7 @@ class Unknowns:
 
     def __init__(self, program: Program, points: TurningPoints) -> None:
         self.program = program
+        self._largest_index = (1 << program.kernel.index_width() - 1) - 1
         self.all: list[Unknown] = [self._given(value) for value in program.unknowns]
         loaded = [op.results[0] for op in self._scalars() if _is_loaded(op)]
         self.varies = self._closure([*(value for unknown in self.all for value in unknown.values), *loaded], points)
@@ -79,11 +80,11 @@ class Unknowns:
             width = width_of(value.type)
             is_size = isinstance(value.type, builtin.IndexType)
             low = 0 if is_size or width == 1 else -(1 << width - 1)
-            high = MAX_SIZE if is_size else 1 if width == 1 else (1 << width - 1) - 1
+            high = self._largest_index if is_size else 1 if width == 1 else (1 << width - 1) - 1
             return Unknown(values, program.name_of(value), low, high)
         axis = value.owner.axis.value.data
         factor = program.cluster if is_first_axis(value) else 1
-        return Unknown(values, f"workgroup id {axis}", 0, MAX_SIZE // factor, factor)
+        return Unknown(values, f"workgroup id {axis}", 0, MAX_WORKGROUPS // factor, factor)
 
     # --- results that are taken to be free
 
@@ -94,9 +95,10 @@ class Unknowns:
             if _is_loaded(op) or self._is_product(op):
                 found.setdefault(forms.of(op.results[0]), []).append(op.results[0])
         for values in found.values():
-            op, width = values[0].owner, width_of(values[0].type)
+            op = values[0].owner
+            width = width_of(values[0].type, op if isinstance(op, Operation) else None)
             low = 0 if width == 1 or self._is_positive(values[0]) else -(1 << width - 1)
-            high = MAX_SIZE if isinstance(values[0].type, builtin.IndexType) else 1 if width == 1 else (1 << width - 1) - 1
+            high = self._largest_index if isinstance(values[0].type, builtin.IndexType) else 1 if width == 1 else (1 << width - 1) - 1
             computes = op if isinstance(op, Operation) and not _is_loaded(op) else None
             self.all.append(Unknown(tuple(values), self.program.name_of(values[0]), low, high, 1, computes))
 
@@ -169,7 +171,7 @@ class Unknowns:
                 parts.append(f"{self.all[at].factor} * {names[at]} + {self.all[at].factor} <= {text}")
         if not extra:
             return " and ".join(parts)
-        parts += [f"0 <= {name} <= {MAX_SIZE}" for name in extra.values()]
+        parts += [f"0 <= {name} <= {self._largest_index}" for name in extra.values()]
         return f"(exists {', '.join(extra.values())} : {' and '.join(parts)})"
 
     def _symbols(self) -> dict[str, str]:

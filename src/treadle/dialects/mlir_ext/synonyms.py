@@ -4,16 +4,19 @@
 maps; `linalg.contract` becomes a `linalg.generic` with a multiply-accumulate body. Nothing behind the parser ever sees these names.
 """
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 from treadle.dialects.mlir_ext.contractions import BatchMatmulOp, MatmulOp, projection_maps
 from treadle.dialects.mlir_ext.elementwise import ELEMENTWISE
 from treadle.dialects.mlir_ext.linalg_base import IteratorTypeAttr, parse_named
 from treadle.dialects.mlir_ext.named import Maps, NamedOp
-from treadle.dialects.mlir_ext.scalar_bodies import multiply_add, scalar_body
+from treadle.dialects.mlir_ext.scalar_bodies import multiply_add, same_body, scalar_body
 from treadle.dialects.mlir_ext.structured import GenericOp
 from treadle.dialects.mlir_ext.synonym import Synonym
 from treadle.dialects.mlir_ext.type_fn import is_unsigned
-from treadle.ir.builtin import tensor_types
-from treadle.ir.core import AffineDimExpr, Operation, Parser, VerifyException
+from treadle.ir.builtin import AffineMapAttr, is_array_of, tensor_types
+from treadle.ir.core import AffineDimExpr, AffineMap, Attribute, Operation, Parser, Region, SSAValue, VerifyException
 
 
 def _build_matmul(parser: Parser, kind: type[NamedOp], maps: Maps) -> Operation:
@@ -67,6 +70,12 @@ class BatchMatmulTransposeBOp(Synonym):
         return _build_matmul(parser, BatchMatmulOp, projection_maps(4, (0, 1, 3), (0, 2, 3), (0, 1, 2)))
 
 
+def _iterators(output_map: AffineMap) -> list[IteratorTypeAttr]:
+    """Loops that the output's map names are parallel."""
+    kept = {expr.position for expr in output_map.results if isinstance(expr, AffineDimExpr)}
+    return [IteratorTypeAttr.parallel() if d in kept else IteratorTypeAttr.reduction() for d in range(output_map.num_dims)]
+
+
 class ContractOp(Synonym):
     """`linalg.contract`: a contraction whose loops the indexing maps name."""
 
@@ -80,9 +89,7 @@ class ContractOp(Synonym):
             parser.raise_error("indexing_maps must be three affine maps", start, parser.pos)
         if len(text.inputs) != 2:
             parser.raise_error("expected two inputs", start, parser.pos)
-        output_map = text.maps.data[2].data
-        kept = {expr.position for expr in output_map.results if isinstance(expr, AffineDimExpr)}
-        kinds = [IteratorTypeAttr.parallel() if d in kept else IteratorTypeAttr.reduction() for d in range(output_map.num_dims)]
+        kinds = _iterators(text.maps.data[2].data)
         cast = text.attributes.pop("cast", None)
         try:
             body = scalar_body(multiply_add, text.inputs, text.outputs, unsigned=is_unsigned(cast))
@@ -90,6 +97,28 @@ class ContractOp(Synonym):
             parser.raise_error(str(error), start, parser.pos)
         op = GenericOp(text.inputs, text.outputs, body, text.maps, kinds, text.results)
         op.attributes |= text.attributes
+        return op
+
+    @classmethod
+    def create(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls,
+        *,
+        operands: Sequence[SSAValue] = (),
+        result_types: Sequence[Attribute] = (),
+        properties: Mapping[str, Attribute] = MappingProxyType({}),
+        attributes: Mapping[str, Attribute] = MappingProxyType({}),
+        regions: Sequence[Region] = (),
+        **_: object,
+    ) -> Operation:
+        """What stands for the generic form, whose text has the body."""
+        maps = properties.get("indexing_maps")
+        if not is_array_of(maps, AffineMapAttr) or len(operands) != 3 or len(maps) != 3 or len(regions) != 1:
+            raise VerifyException("expected three operands, three indexing maps and a body")
+        body = scalar_body(multiply_add, operands[:2], operands[2:], unsigned=is_unsigned(properties.get("cast")))
+        if not same_body(regions[0], body):
+            raise VerifyException("the body is not the operation's own; write it as linalg.generic")
+        op = GenericOp(operands[:2], operands[2:], body, maps, _iterators(maps.data[2].data), list(result_types))
+        op.attributes |= dict(attributes)
         return op
 
 

@@ -22,12 +22,14 @@ from treadle.sim.schedule.report import Findings, Party, Report
 from treadle.sim.schedule.roles import run_roles
 from treadle.sim.schedule.scheduler import Mode, Scheduler
 from treadle.sim.schedule.shared import SharedPlan
+from treadle.sim.values import check_symbols
 
 
 class ScheduledKernel:
     """A schedule-level `tile.kernel` ready to run; `symbols` and `grid` as in the tile interpreter."""
 
     def __init__(self, kernel: tile.KernelOp) -> None:
+        self._kernel = kernel
         self.name = kernel.sym_name.data
         self.symbols = kernel.symbol_names()
         self.output_count = int(kernel.output_count.value.data)
@@ -67,6 +69,7 @@ class ScheduledKernel:
         """
         if len(pointers) != len(self._written) or len(symbols) != len(self.symbols):
             raise SimulationFault(f"kernel {self.name} takes {len(self._written)} pointers and symbols {list(self.symbols)}")
+        check_symbols(self._kernel, symbols)
         known, watched = watch(pointers, self._written)
         world = World(self._spec, self._warps, watched, findings, interleave=mode == "random")
         template: Frame = [None] * self._frame_size

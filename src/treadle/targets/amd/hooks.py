@@ -123,6 +123,7 @@ class AmdHooks(SimtHooks):
     triple = "amdgcn-amd-amdhsa"
     calling_convention = "amdgpu_kernel"
     names_lines = True
+    widens_late = True
 
     def __init__(self, spec: TargetSpec, kernel: KernelOp) -> None:
         super().__init__(spec)
@@ -212,6 +213,9 @@ class AmdHooks(SimtHooks):
         else:
             counts = _LOCAL_DONE_GFX11 if self.spec.name.startswith("gfx11") else _LOCAL_DONE
             b.intrinsic("llvm.amdgcn.s.waitcnt", "void", [i32(counts)])
+
+    def arrived(self, b: Builder, value: Value) -> Value:
+        return b.asm("", "=v,0", [value], value.type)
 
     def sched_fence(self, b: Builder, classes: Sequence[str]) -> None:
         mask = 0

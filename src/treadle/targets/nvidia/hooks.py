@@ -318,7 +318,7 @@ class NvidiaHooks(SimtHooks):
         plan, name = self._copies[op]
         moved_by(ctx, buffer, 1024 if plan.map.swizzle != "none" else 128)  # slots keep the boxes aligned
         source = todo.operand(ctx.parameters[name])
-        starts = [ctx.scalar(op.offsets[dim]) for dim in plan.view_dims]
+        starts = [ctx.small_index(op.offsets[dim]) for dim in plan.view_dims]
         base = b.ptrtoint(buffer.address, I32)
         found: list[tuple[str, str, str]] = []
         for box in plan.boxes:

@@ -8,10 +8,12 @@ from treadle.targets.simt.types import element_bytes, memory_type
 
 
 def _inside(b: Builder, index: Value, size: Value) -> Value:
-    """The index, or the nearest one that is at least 0 and below `size`."""
-    last = b.sub(size, i32(1))
+    """The index, or the nearest one that is at least 0 and below `size`, as i64."""
+    one, none = (i64(1), i64(0)) if size.type == I64 else (i32(1), i32(0))
+    last = b.sub(size, one)
     below = b.select(b.icmp("slt", index, last), index, last)
-    return b.select(b.icmp("sgt", below, i32(0)), below, i32(0))
+    inside = b.select(b.icmp("sgt", below, none), below, none)
+    return inside if size.type == I64 else b.sext(inside, I64)
 
 
 def emit_gather(ctx: KernelContext, op: GatherOp) -> None:
@@ -23,7 +25,7 @@ def emit_gather(ctx: KernelContext, op: GatherOp) -> None:
     for places in zip(*indices, strict=True):
         distance = i64(0)
         for place, size, stride in zip(places, view.sizes, view.strides, strict=True):
-            distance = b.add(distance, b.mul(b.sext(_inside(b, place, size), I64), stride))
+            distance = b.add(distance, b.mul(_inside(b, place, size), stride))
         addresses.append(b.gep(view.pointer, distance, kind, flags=""))
     align = element_bytes(view.element)
     loaded = [ctx.hooks.load_global(b, address, kind, align, None, zero(kind), view.read_only) for address in addresses]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from treadle.codegen.llvm_text import FALSE, I32, Builder, Module, Parameter, i32, pointer
+from treadle.codegen.llvm_text import FALSE, Builder, Module, Parameter, i32, pointer
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import arrival_unit, arriving_warps, barrier_of, role_of, split_of
 from treadle.dialects.tile_attributes import PointerType
@@ -101,8 +101,9 @@ class KernelEmitter:
                 found.append(Parameter(pointer(self.hooks.global_space), f"p{index}", words))
                 self.params.append(PointerParam(index))
             else:
-                found.append(Parameter(I32, f"s{index}"))
-                self.params.append(IndexParam(index))
+                bits = self.kernel.index_width()
+                found.append(Parameter(f"i{bits}", f"s{index}"))
+                self.params.append(IndexParam(index, bits))
         for param, parameter in self.hooks.extra_parameters(self.kernel):
             self.params.append(param)
             found.append(parameter)
@@ -192,11 +193,11 @@ class KernelEmitter:
         """What makes tiles from tiles."""
         ctx = self.ctx
         if isinstance(op, tile.ProgramIdOp):
-            ctx.bind(op.result, self.hooks.program_id(ctx.b, op.axis.value.data))
+            ctx.bind(op.result, ctx.as_index(self.hooks.program_id(ctx.b, op.axis.value.data)))
         elif isinstance(op, pipe.GroupIdOp):
-            ctx.bind(op.result, ctx.group)
+            ctx.bind(op.result, ctx.as_index(ctx.group))
         elif isinstance(op, pipe.ClusterRankOp):
-            ctx.bind(op.result, self.hooks.cluster_rank(ctx.b))
+            ctx.bind(op.result, ctx.as_index(self.hooks.cluster_rank(ctx.b)))
         elif isinstance(op, tile.ContractOp):
             if op.instruction.data == "fma":
                 emit_fma(ctx, op)

@@ -93,7 +93,7 @@ def emit_slot(ctx: KernelContext, op: SlotOp) -> None:
         raise InternalError(f"pipe.slot of {source.layout.to_lists()} has the layout {shared_layout_of(op.result).to_lists()}")
     steps = [stride * element_bytes(source.element) for stride in source.layout.repeat_strides()[:count]]
     at, terms, address = source.byte_offset, list(source.terms), source.address
-    for index, step in zip((ctx.scalar(index) for index in op.indices), steps, strict=True):
+    for index, step in zip((ctx.small_index(index) for index in op.indices), steps, strict=True):
         address = ctx.b.gep(address, ctx.b.mul(index, i32(step)), flags="")
         if index.number is None:
             terms.append((index, step))
@@ -106,7 +106,7 @@ def emit_part(ctx: KernelContext, op: PartOp) -> None:
     """A buffer moved by its parts' distance."""
     source, layout = ctx.buffer(op.source), shared_layout_of(op.result)
     step = prod(layout.shape) * element_bytes(source.element)
-    index = ctx.scalar(op.index)
+    index = ctx.small_index(op.index)
     address = ctx.b.gep(source.address, ctx.b.mul(index, i32(step)), flags="")
     terms = source.terms if index.number is not None else (*source.terms, (index, step))
     at = source.byte_offset + (index.number or 0) * step
@@ -116,7 +116,7 @@ def emit_part(ctx: KernelContext, op: PartOp) -> None:
 def emit_barrier_slot(ctx: KernelContext, op: MbarrierSlotOp) -> None:
     """One of several transaction barriers, which lie one after the other."""
     step = ctx.hooks.mbarrier_bytes()
-    ctx.bind(op.result, ctx.b.gep(ctx.scalar(op.source), ctx.b.mul(ctx.scalar(op.index), i32(step)), flags=""))
+    ctx.bind(op.result, ctx.b.gep(ctx.scalar(op.source), ctx.b.mul(ctx.small_index(op.index), i32(step)), flags=""))
 
 
 def moved_by(ctx: KernelContext, buffer: Buffer, unit: int) -> Value:

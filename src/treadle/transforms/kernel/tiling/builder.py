@@ -42,7 +42,7 @@ class KernelBuilder:
     that are computed already (the root's results, then consumers').
     """
 
-    def __init__(self, nest: LoopNest) -> None:
+    def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
         self.nest = nest
         kernel = nest.kernel
         self.kernel = kernel
@@ -55,7 +55,7 @@ class KernelBuilder:
         self.outputs = self.block.args[len(arguments) : len(types)]
         self.location = nest.root.op.location
         builder = Builder(InsertPoint.at_end(self.block))
-        self.index = IndexBuilder(builder, dict(zip(names, self.block.args[len(types) :], strict=True)))
+        self.index = IndexBuilder(builder, dict(zip(names, self.block.args[len(types) :], strict=True)), index_element)
         self.symbol_of = kernel_symbols(kernel)
         self.offset: dict[int, SSAValue] = {UNIT: self.index.constant(0)}
         self.known: dict[SSAValue, Value] = {}
@@ -119,7 +119,7 @@ class KernelBuilder:
         return self._scalars[value]
 
     def _splat(self, scalar: SSAValue) -> SSAValue:
-        element = stored_type(scalar.type)
+        element = stored_type(scalar.type, self.index)
         return self.index.insert(tile.SplatOp(scalar, builtin.TensorType(element, [1] * self._rank)))
 
     _rank = 1
@@ -235,23 +235,23 @@ class KernelBuilder:
         return BodyEvaluator(self.index, len(frame.axes), self.scalar_of, lambda d: self._index_tile(dims[d], frame), self.gather)
 
     def _index_tile(self, position: Linear, frame: Frame) -> Value:
-        """The value of a linear form of the root's dimensions over a tile, as i32."""
-        rank = len(frame.axes)
+        """The value of a linear form of the root's dimensions over a tile, as an integer as wide as an index."""
+        rank, element = len(frame.axes), self.index.element
         base = self.index.constant(position.offset)
         for number, axis in enumerate(self.nest.axes):
             if factor := position.coefficients[axis.dims[-1]] * axis.factor:
                 base = self.index.add(base, self.index.multiply(self.offset[number], factor))
-        total = self.index.insert(tile.SplatOp(base, builtin.TensorType(builtin.i32, [1] * rank)))
+        total = self.index.insert(tile.SplatOp(base, builtin.TensorType(element, [1] * rank)))
         for j, (axis_number, extent) in enumerate(zip(frame.axes, frame.extents, strict=True)):
             axis = self.nest.axes[axis_number]
             factor = 0 if axis_number == UNIT else position.coefficients[axis.dims[-1]] * axis.factor
             if not factor or extent == 1:
                 continue
             shape = [extent if i == j else 1 for i in range(rank)]
-            steps = self.index.insert(tile.IotaOp(j, builtin.TensorType(builtin.i32, shape)))
+            steps = self.index.insert(tile.IotaOp(j, builtin.TensorType(element, shape)))
             if factor != 1:
                 steps = self.index.insert(
-                    arith.MuliOp(steps, self.index.insert(dense(builtin.IntegerAttr(factor, builtin.i32), builtin.i32, shape)))
+                    arith.MuliOp(steps, self.index.insert(dense(builtin.IntegerAttr(factor, element), element, shape)))
                 )
             whole = [max(a, b) for a, b in zip(tile.tile_type(total).get_shape(), shape, strict=True)]
             left, right = (self.evaluator(frame).materialize(Tile(v), whole) for v in (total, steps))

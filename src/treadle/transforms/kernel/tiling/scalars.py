@@ -39,9 +39,9 @@ class Tile:
 Value = Constant | Tile
 
 
-def stored_type(element: Attribute) -> Attribute:
-    """Index elements are 32-bit integers inside tiles."""
-    return builtin.i32 if isinstance(element, builtin.IndexType) else element
+def stored_type(element: Attribute, index: IndexBuilder) -> Attribute:
+    """Index elements are integers inside tiles, as wide as the kernel's indices."""
+    return index.element if isinstance(element, builtin.IndexType) else element
 
 
 def dense(value: Attribute, element: Attribute, shape: Sequence[int]) -> arith.ConstantOp:
@@ -76,7 +76,7 @@ class BodyEvaluator:
     def materialize(self, value: Value, shape: Sequence[int]) -> SSAValue:
         """The value as a tile of exactly `shape`."""
         if isinstance(value, Constant):
-            return self.index.insert(dense(value.value, stored_type(value.element), shape))
+            return self.index.insert(dense(value.value, stored_type(value.element, self.index), shape))
         if value.shape == tuple(shape):
             return value.value
         return self.index.insert(tile.BroadcastOp(value.value, builtin.TensorType(value.element, list(shape))))
@@ -89,7 +89,7 @@ class BodyEvaluator:
         """One elementwise operation."""
         shape = self._common_shape(operands)
         values = [self.materialize(v, shape) for v in operands]
-        element = stored_type(op.results[0].type)
+        element = stored_type(op.results[0].type, self.index)
         if isinstance(op, arith.IndexCastOp):
             return self._cast_index(values[0], element, shape)
         result_type = builtin.TensorType(element, list(shape))
@@ -134,7 +134,7 @@ def _parents(op: Operation) -> list[Operation]:
 
 def convert(evaluator: BodyEvaluator, value: Value, target: Attribute, *, unsigned: bool = False) -> Value:
     """A value in another element type: floats widen or round, integers extend (with sign unless `unsigned`) or wrap."""
-    source = stored_type(value.element)
+    source = stored_type(value.element, evaluator.index)
     if source == target:
         return value
     if isinstance(value, Constant):

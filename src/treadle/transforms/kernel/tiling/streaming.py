@@ -145,7 +145,7 @@ class _Stream:
             started = evaluator.materialize(convert(evaluator, initial, self.plan.accumulator_type), kept.extents)
             total = kernel.index.insert(self.add.create(operands=[started, total], result_types=[total.type]))
         result = root.op.results[0]
-        kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type)))
+        kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type), kernel.index))
 
 
 def build_streaming(kernel: KernelBuilder, kind: Contraction, plan: StreamPlan) -> tuple[Expr, Expr, Expr]:
