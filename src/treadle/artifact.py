@@ -33,7 +33,7 @@ ARG_BYTES: Final[Mapping[ArgKind, int]] = {"pointer": 8, "i32": 4, "i64": 8, "f3
 class Dim(Record):
     """Where a symbol's value comes from: the extent of `axis` of the input number `input`, or, for `axis` = -1 - k, its stride of axis k.
 
-    Strides are in elements.
+    Strides are in elements. Axis 0 of an input without dimensions is the number that it holds.
     """
 
     input: int
@@ -158,6 +158,11 @@ class Manifest(Record):
         """The kernel of a name."""
         return next(k for k in self.kernels if k.name == name)
 
+    @property
+    def number_inputs(self) -> tuple[int, ...]:
+        """The inputs without dimensions whose numbers are sizes of the program: a launcher reads them on the host."""
+        return tuple(sorted({dim.input for dim in self.dims.values() if not self.inputs[dim.input].shape}))
+
     def to_json(self) -> str:
         """The text of manifest.json."""
         return json.dumps(_plain(self), indent=1)
@@ -216,7 +221,7 @@ def _manifest(r: Reader) -> Manifest:
     sized = r.with_symbols(dims)
     inputs = tuple(_tensor(t) for t in sized.items("inputs"))
     for name, d in dims.items():
-        if d.input >= len(inputs) or not -len(inputs[d.input].shape) <= d.axis < len(inputs[d.input].shape):
+        if d.input >= len(inputs) or not -len(inputs[d.input].shape) <= d.axis < max(len(inputs[d.input].shape), 1):
             raise r.at("dims").at(name).error("there is no such input axis")
     made = Manifest(
         format=version,

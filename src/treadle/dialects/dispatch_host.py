@@ -45,7 +45,10 @@ class ReturnOp(IRDLOperation):
 
 @irdl_op_definition
 class ProgramOp(IRDLOperation):
-    """The host program of one function: straight-line buffers and launches. `dims` maps a symbol to `[input, axis]`."""
+    """The host program of one function: straight-line buffers and launches.
+
+    `dims` maps a symbol to `[input, axis]`: axis < 0 is the stride of axis -1 - axis, axis 0 of an input without dimensions is its value.
+    """
 
     name = "dispatch.program"
     sym_name = prop_def(builtin.StringAttr)
@@ -77,7 +80,7 @@ class ProgramOp(IRDLOperation):
             if not 0 <= index < len(inputs):
                 raise VerifyException(f"dims: {symbol} is read from input {index}, the program has {len(inputs)} inputs")
             rank = len(inputs[index].shape)
-            if not -rank <= axis < rank:
+            if not -rank <= axis < max(rank, 1):
                 raise VerifyException(f"dims: {symbol} is read from axis {axis} of input {index}, which has {rank} dimensions")
 
     def print(self, printer: Printer) -> None:

@@ -165,6 +165,40 @@ class LoadOp(IRDLOperation, HasEffects):
 
 
 @irdl_op_definition
+class GatherOp(IRDLOperation, HasEffects):
+    """Elements of a view at computed places: `indices` are tiles of integers as wide as an index, one a dimension of the view.
+
+    All are of the result's shape and layout.
+
+    An index outside means the nearest one inside: every access lies within the view, whose sizes are not zero.
+    """
+
+    name = "tile.gather"
+    view = operand_def(builtin.MemRefType)
+    indices = var_operand_def(builtin.TensorType)
+    result = result_def(builtin.TensorType)
+    assembly_format = "$view `[` $indices `]` attr-dict `:` type($view) `,` type($indices) `->` type($result)"
+
+    def __init__(self, view: SSAValue, indices: Sequence[SSAValue]) -> None:
+        first = tile_type(indices[0])
+        result = builtin.TensorType(memref_type(view).element_type, first.get_shape(), first.encoding)
+        super().__init__(operands=[view, list(indices)], result_types=[result])
+
+    def verify_(self) -> None:
+        rank, result = len(memref_type(self.view).get_shape()), tile_type(self.result)
+        if len(self.indices) != rank or not rank:
+            raise VerifyException(f"tile.gather needs {rank} index tiles (at least one), got {len(self.indices)}")
+        wide, narrow = (builtin.TensorType(kind, result.get_shape(), result.encoding) for kind in (builtin.i64, builtin.i32))
+        if any(value.type != self.indices[0].type or value.type not in (wide, narrow) for value in self.indices):
+            raise VerifyException(f"tile.gather: index tiles must all be {narrow}, or all {wide}")
+        if memref_type(self.view).element_type != result.element_type:
+            raise VerifyException("tile.gather: element types of view and tile differ")
+
+    def effects(self) -> tuple[Effect, ...]:
+        return (Effect(self.view, "read", None, "generic"),)
+
+
+@irdl_op_definition
 class StoreOp(IRDLOperation, HasEffects):
     """Writes a register tile to a view; elements outside the view's sizes are not written. `dims`, `vector` as in tile.load."""
 

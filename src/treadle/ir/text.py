@@ -10,13 +10,14 @@ from xdsl.dialect_interfaces.op_asm import OpAsmDialectInterface
 from xdsl.ir import AttributeInvT
 from xdsl.parser.core import UnresolvedOperand
 
-from treadle.errors import PARSE, SCHEDULE_FORM, UNKNOWN_OP, VERIFY, SourceLocation, TreadleError
+from treadle.errors import PARSE, SCHEDULE_FORM, UNKNOWN_OP, UNSUPPORTED, VERIFY, SourceLocation, TreadleError
 from treadle.ir.builtin import AnyFloat, ComplexType, IndexType, IntegerType
 from treadle.ir.context import Context, default_context
 from treadle.ir.core import Attribute, AttrParser, IRDLOperation, Operation, ParseError, Parser, Printer, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import has_location, location_of, make_location, resolve_location
 from treadle.ir.misuse import misuse_in
+from treadle.ir.refused import advice_on
 from treadle.ir.resources import fill_resources
 
 __all__ = ["location_of", "parse_module", "print_module", "verify_module"]
@@ -141,6 +142,8 @@ class LocatingParser(Parser):
 
     def _get_op_by_name(self, name: str) -> type[Operation]:
         found = self.ctx.get_optional_op(name, dialect_stack=self._parser_state.dialect_stack)
+        if found is None and (advice := advice_on(name)) is not None:
+            raise TreadleError(UNSUPPORTED, self.place(self._op_starts[-1]), what=f"operation '{name}'", hint=advice)
         if found is None:
             raise TreadleError(UNKNOWN_OP, self.place(self._op_starts[-1]), name=name)
         return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from treadle import errors
-from treadle.artifact import ArgKind, Kernel, Manifest, PointerValue, ScalarValue, TensorMapValue
+from treadle.artifact import ArgKind, Dim, Kernel, Manifest, PointerValue, ScalarValue, TensorMapValue
 from treadle.errors import TreadleError
 from treadle.plan.expr import ExprLike, as_expr, compile_tuple
 from treadle.plan.index_range import INDEX_LIMIT, WIDE_LIMIT
@@ -94,10 +94,13 @@ class InvocationPlan:
         self._forms = self._collect()
         self._evaluate: Callable[..., tuple[int, ...]] = compile_tuple(self._slots, manifest.dims)
         self._stride_dims = tuple((d.input, -1 - d.axis) for d in manifest.dims.values() if d.axis < 0)
+        self._number_inputs = manifest.number_inputs
         self._cache: dict[tuple[Shape, ...], Invocation] = {}
 
-    def resolve(self, shapes: tuple[Shape, ...], strides: Sequence[Shape]) -> Invocation:
+    def resolve(self, shapes: tuple[Shape, ...], strides: Sequence[Shape], values: Mapping[int, int] | None = None) -> Invocation:
         """The numbers for inputs of these shapes and strides (in elements; they count where the program has symbols for them).
+
+        `values`: what the manifest's `number_inputs` hold.
 
         Raises TR721 (count), TR722 (rank), TR723 (extent), TR724 (a check of the program), TR733 and TR734 (numbers that are too large).
         """
@@ -108,10 +111,11 @@ class InvocationPlan:
                 raise TreadleError(
                     errors.ARGUMENT_RANK, index=index, name=record.name, expected=rank, given=len(shape), shape=_times(shape)
                 )
-        free = tuple(strides[number][axis] for number, axis in self._stride_dims)
+        values = values or {}
+        free = (*(strides[number][axis] for number, axis in self._stride_dims), *(values[number] for number in self._number_inputs))
         if (known := self._cache.get((*shapes, free))) is not None:
             return known
-        made = self._resolve(shapes, strides)
+        made = self._resolve(shapes, strides, values)
         if len(self._cache) >= _CACHED_SHAPES:
             del self._cache[next(iter(self._cache))]
         self._cache[*shapes, free] = made
@@ -145,9 +149,9 @@ class InvocationPlan:
             case _:
                 return (self._row((value.value,)),)
 
-    def _resolve(self, shapes: tuple[Shape, ...], strides: Sequence[Shape]) -> Invocation:
+    def _resolve(self, shapes: tuple[Shape, ...], strides: Sequence[Shape], values: Mapping[int, int]) -> Invocation:
         m, forms = self.manifest, self._forms
-        v = self._evaluate(*(shapes[d.input][d.axis] if d.axis >= 0 else strides[d.input][-1 - d.axis] for d in m.dims.values()))
+        v = self._evaluate(*(self._dim(d, shapes, strides, values) for d in m.dims.values()))
 
         def at(row: Sequence[int]) -> Shape:
             return tuple(v[i] for i in row)
@@ -189,6 +193,12 @@ class InvocationPlan:
             launches=tuple(launches),
             beyond=beyond,
         )
+
+    @staticmethod
+    def _dim(dim: Dim, shapes: tuple[Shape, ...], strides: Sequence[Shape], values: Mapping[int, int]) -> int:
+        if dim.axis < 0:
+            return strides[dim.input][-1 - dim.axis]
+        return shapes[dim.input][dim.axis] if shapes[dim.input] else values[dim.input]
 
     def _argument(self, kernel: str, offset: int, kind: ArgKind, value: Any, numbers: list[Shape]) -> ResolvedArg:
         match value:

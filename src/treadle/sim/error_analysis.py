@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.dialects.mlir_ext.shapes import BitcastOp
 from treadle.ir.core import Operation
 from treadle.ir.dialects import arith, math
 from treadle.sim.element_types import Array, Precision, element_type, is_float, precision_of, storage_dtype
@@ -119,7 +120,7 @@ def _function_error(op: Operation, x: Tracked, value: Array, p: Precision) -> An
 
 
 def _float_error(op: Operation, args: Sequence[Tracked], value: Array) -> Any:
-    if isinstance(op, arith.BitcastOp):
+    if isinstance(op, arith.BitcastOp | BitcastOp):
         return _uncertain(args)
     p = precision_of_type(op)
     values, errors = [a.value for a in args], [_error(a) for a in args]
@@ -173,6 +174,15 @@ def _select_error(args: Sequence[Tracked]) -> Any:
         return error
     both: Any = np.maximum(_error(chosen), _error(other)) + np.abs(np.subtract(chosen.value, other.value, dtype=np.float64))
     return select(condition.error > 0, both, error)
+
+
+def selected(condition: Tracked, chosen: Tracked, other: Tracked) -> Tracked:
+    """One of two values, element by element."""
+    select: Any = np.where  # its overloads leave the result's type open
+    value = select(condition.value, chosen.value, other.value)
+    exact = condition.error is None and chosen.error is None and other.error is None
+    error = None if exact else _select_error((condition, chosen, other))
+    return Tracked(value, error, selected_unwritten(condition, chosen, other))
 
 
 def _integer_error(op: Operation, args: Sequence[Tracked]) -> Any:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
+from treadle.dialects.mlir_ext.shapes import BitcastOp
 from treadle.dialects.mlir_ext.slices import ParallelInsertSliceOp
+from treadle.dialects.mlir_ext.softmax import SoftmaxOp
 from treadle.errors import NOT_EXECUTABLE, TreadleError
 from treadle.ir.core import AffineMap, Attribute, Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, func, linalg, scf, tensor
@@ -18,9 +20,10 @@ from treadle.ir.locations import location_of
 from treadle.options import Precision
 from treadle.sim.element_types import Array, element_type, is_float, reference_dtype, storage_dtype
 from treadle.sim.elementwise import Function, elementwise_function
-from treadle.sim.error_analysis import Tracked, operation_error, unwritten_of
+from treadle.sim.error_analysis import Tracked, operation_error, precision_of_type, unwritten_of
 from treadle.sim.extended_arithmetic import EXTENDED
 from treadle.sim.slices import evaluate_tensor, index, insert, scalar
+from treadle.sim.softmax import softmax
 from treadle.sim.structured import loops_of, run_structured
 
 Structured = linalg.abstract_ops.LinalgStructuredOperation
@@ -106,7 +109,9 @@ class _Evaluator:
         return []
 
     def apply(self, op: Operation, args: Sequence[Tracked]) -> Sequence[Tracked]:
-        """The results of an `arith` or `math` operation on tracked values."""
+        """The results of an `arith` or `math` operation on tracked values, or of a call of a function on such."""
+        if isinstance(op, func.CallOp):
+            return self.run_function(function_named(self.module, op.callee.string_value()), args)
         if op.name in EXTENDED:
             width = storage_dtype(element_type(op.operands[0].type)).itemsize * 8
             found = EXTENDED[op.name](args[0].value, args[1].value, width)
@@ -124,6 +129,10 @@ class _Evaluator:
         match op:
             case _ if op.name.startswith(("arith.", "math.")):
                 return self.apply(op, [self.values[v] for v in op.operands])
+            case BitcastOp():
+                return self.apply(op, [self.values[op.source]])
+            case SoftmaxOp():
+                return [softmax(self.values[op.input], op.axis, precision_of_type(op))]
             case Structured():
                 return self._structured(op)
             case _ if op.name.startswith("affine."):
@@ -154,8 +163,8 @@ class _Evaluator:
         reduction = [it.data != linalg.attrs.IteratorType.PARALLEL for it in op.get_iterator_types()]
         loops = loops_of(op, maps, reduction, [t.value.shape for t in operands])
         block = op.body.block
-        inside = {result for inner in block.ops for result in inner.results} | set(block.args)
-        outer = {v: self.values[v] for inner in block.ops for v in inner.operands if v not in inside}
+        inside = {result for inner in block.walk() for result in inner.results} | set(block.args)
+        outer = {v: self.values[v] for inner in block.walk() for v in inner.operands if v not in inside}
         return run_structured(op, block, loops, operands, outer, self.apply, f32_precision=self.f32_precision)
 
     def _affine(self, op: Operation) -> Tracked:

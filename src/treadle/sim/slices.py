@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.dialects.mlir_ext.shapes import RankOp
 from treadle.errors import UNWRITTEN, TreadleError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin, tensor
@@ -155,6 +156,8 @@ def evaluate_tensor(op: Operation, lookup: Lookup) -> Tracked | None:
             return Tracked(np.asarray(lookup(op.source).value.shape[index(lookup, op.index)], dtype=np.int64))
         case tensor.CastOp():
             return lookup(op.source)
+        case RankOp():
+            return Tracked(np.asarray(lookup(op.source).value.ndim, dtype=np.int64))
         case tensor.ExtractSliceOp():
             return extract(lookup, op)
         case tensor.InsertSliceOp():

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from treadle.errors import NOT_EXECUTABLE, TreadleError
+from treadle.ir.builtin import is_tensor
 from treadle.ir.core import AffineBinaryOpExpr, AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Block, Operation, SSAValue
-from treadle.ir.dialects import linalg
+from treadle.ir.dialects import linalg, scf, tensor
 from treadle.ir.locations import location_of
 from treadle.options import Precision
 from treadle.sim.element_types import Array
-from treadle.sim.error_analysis import Tracked, any_unwritten
+from treadle.sim.error_analysis import Tracked, any_unwritten, combined, selected
 from treadle.sim.reduction import Reduction, find_reduction
 
 IndexOp = linalg.ops.IndexOp
@@ -118,15 +119,36 @@ def evaluate(value: SSAValue, environment: Environment, apply: Apply) -> Tracked
         op = value.owner
         if not isinstance(op, Operation):
             raise TreadleError(NOT_EXECUTABLE, name="linalg.generic", reason="its body uses a value of another block")
-        environment.update(zip(op.results, apply(op, [evaluate(v, environment, apply) for v in op.operands]), strict=True))
+        operands = [evaluate(v, environment, apply) for v in op.operands]
+        if isinstance(op, scf.IfOp):
+            number = next(at for at, result in enumerate(op.results) if result is value)
+            sides = [side.block.last_op for side in (op.true_region, op.false_region)]
+            chosen, other = (evaluate(last.operands[number], environment, apply) for last in sides if last is not None)
+            environment[value] = selected(operands[0], chosen, other)
+        elif isinstance(op, tensor.ExtractOp):
+            environment[value] = gathered(operands[0], operands[1:])
+        else:
+            environment.update(zip(op.results, apply(op, operands), strict=True))
     return environment[value]
+
+
+def gathered(table: Tracked, places: Sequence[Tracked]) -> Tracked:
+    """The elements of a tensor at computed places; a place outside means the nearest one inside, as kernels have it."""
+    if 0 in table.value.shape:
+        shape = np.broadcast_shapes(*(np.shape(place.value) for place in places))
+        return Tracked(np.zeros(shape, dtype=table.value.dtype))
+    inside = tuple(np.clip(place.value, 0, size - 1) for place, size in zip(places, table.value.shape, strict=True))
+    found = table.spread().map(lambda a: np.asarray(a[inside]))
+    doubtful = combined(*(place.error for place in places))
+    error = found.error if doubtful is None else combined(found.error, np.where(doubtful > 0, np.inf, 0.0))
+    return Tracked(found.value, error, any_unwritten([found.unwritten, *(place.unwritten for place in places)]))
 
 
 def _body_environment(block: Block, operands: Sequence[Tracked], loops: Loops, outer: Environment) -> Environment:
     environment = dict(outer)
     for argument, operand, affine_map in zip(block.args, operands, loops.maps, strict=True):
         environment[argument] = operand.spread().map(lambda a, m=affine_map: to_loop_space(a, m, loops.extents))
-    for op in block.ops:
+    for op in block.walk():
         if isinstance(op, IndexOp):
             environment[op.result] = Tracked(_indices(AffineExpr.dimension(op.dim.value.data), loops.extents))
     return environment
@@ -172,14 +194,14 @@ def run_structured(
 
 
 def _slice(environment: Environment, loops: Loops, where: dict[int, slice]) -> Environment:
-    """The environment of a part of the loops (values that do not depend on them stay whole)."""
+    """The environment of a part of the loops (values that do not depend on them, and tensors that are gathered from, stay whole)."""
 
     def cut(array: Array) -> Array:
         if array.ndim != loops.rank:
             return array
         return array[tuple(where[d] if d in where and array.shape[d] != 1 else slice(None) for d in range(loops.rank))]
 
-    return {value: tracked.spread().map(cut) for value, tracked in environment.items()}
+    return {value: tracked if is_tensor(value.type) else tracked.spread().map(cut) for value, tracked in environment.items()}
 
 
 def _chunks(loops: Loops, elements: int) -> Iterator[tuple[dict[int, slice], tuple[int, ...]]]:

@@ -240,6 +240,13 @@ def _load(op: tile.LoadOp) -> Function:
     return run
 
 
+def _gather(_: tile.GatherOp) -> Function:
+    def run(view: View, *indices: Array) -> Array:
+        return view.array[tuple(np.clip(index, 0, size - 1) for index, size in zip(indices, view.sizes, strict=True))]
+
+    return run
+
+
 def _store(op: tile.StoreOp) -> Function:
     window = Window(tile.ints(op.dims), tile.tile_type(op.value).get_shape(), len(op.offsets), op.vector.value.data)
 
@@ -310,6 +317,8 @@ def _tile_function(op: Operation) -> Function | None:
             return _view(op)
         case tile.LoadOp():
             return _load(op)
+        case tile.GatherOp():
+            return _gather(op)
         case tile.StoreOp():
             return _store(op)
         case tile.AllocOp():

@@ -79,14 +79,15 @@ class _Reader:
     def read(self) -> GlobalAccess:
         forms, effect = self.forms, self.effect
         view = effect.resource.owner
-        if not isinstance(view, tile.ViewOp) or effect.slice is None:
+        if not isinstance(view, tile.ViewOp):
             raise InternalError("an access to a global array without a view")
         self._around()
         group = forms.group(self.role)
         elements: dict[int, str] = {}
         coordinates: list[Expr] = []
         sizes = [self._value(size) for size in view.size_values()]
-        for dim, (offset, extent, size) in enumerate(zip(effect.slice.offsets, effect.slice.extents, sizes, strict=True)):
+        offsets, extents = (effect.slice.offsets, effect.slice.extents) if effect.slice is not None else ((), ())
+        for dim, (offset, extent, size) in enumerate(zip(offsets, extents, sizes, strict=effect.slice is not None)):
             at = self._value(offset)
             if extent > 1:
                 element = forms.element((self.op, self.index, dim), extent)
@@ -94,7 +95,9 @@ class _Reader:
                 at = at + element
             coordinates.append(at)
             self.domain.append(f"0 <= {forms.formula(at)} < {forms.formula(size)}")
-        addresses = self._addresses(view, coordinates, sizes)
+        addresses = self._addresses(view, coordinates, sizes) if effect.slice is not None else None
+        if effect.slice is None:
+            self.doubts.append("its places are computed from data")
         held = tuple(elements.get(dim, "") for dim in _tile_dims(self.op))
         warp = self._warp(held)
         numbers = tuple(str(forms.number(loop)) for loop in self.loops)

@@ -6,6 +6,7 @@ and slices, reshapes and shapes that are checked. Where upstream has a class of 
 """
 
 from treadle.dialects.mlir_ext.affine_max import MaxOp
+from treadle.dialects.mlir_ext.classification import ClassificationOp, IsFiniteOp, IsInfOp, IsNanOp, IsNormalOp
 from treadle.dialects.mlir_ext.contractions import NAMED_OPERATIONS, BatchMatmulOp, MatmulOp
 from treadle.dialects.mlir_ext.dialects import MLIR_EXT
 from treadle.dialects.mlir_ext.fill import CopyOp, FillOp
@@ -22,8 +23,9 @@ from treadle.dialects.mlir_ext.loops import loop_extents, verify_structured
 from treadle.dialects.mlir_ext.mapping import BlockMappingAttr, MappingAttr, ThreadMappingAttr, WarpMappingAttr
 from treadle.dialects.mlir_ext.named import NamedOp
 from treadle.dialects.mlir_ext.reshapes import CollapseShapeOp, ExpandShapeOp, reassociation_groups
-from treadle.dialects.mlir_ext.shapes import CastOp, EmptyOp, PadOp
+from treadle.dialects.mlir_ext.shapes import BitcastOp, CastOp, EmptyOp, PadOp, RankOp
 from treadle.dialects.mlir_ext.slices import ExtractSliceOp, InsertSliceOp, ParallelInsertSliceOp, dropped_dimensions
+from treadle.dialects.mlir_ext.softmax import SoftmaxOp
 from treadle.dialects.mlir_ext.structured import BroadcastOp, GenericOp, MapOp, ReduceOp, TransposeOp
 from treadle.dialects.mlir_ext.type_fn import TypeFnAttr
 
@@ -31,9 +33,11 @@ __all__ = [
     "MLIR_EXT",
     "NAMED_OPERATIONS",
     "BatchMatmulOp",
+    "BitcastOp",
     "BlockMappingAttr",
     "BroadcastOp",
     "CastOp",
+    "ClassificationOp",
     "CollapseShapeOp",
     "CopyOp",
     "EmptyOp",
@@ -44,6 +48,10 @@ __all__ = [
     "GenericOp",
     "InParallelOp",
     "InsertSliceOp",
+    "IsFiniteOp",
+    "IsInfOp",
+    "IsNanOp",
+    "IsNormalOp",
     "IteratorType",
     "IteratorTypeAttr",
     "LinalgStructuredOperation",
@@ -54,7 +62,9 @@ __all__ = [
     "NamedOp",
     "PadOp",
     "ParallelInsertSliceOp",
+    "RankOp",
     "ReduceOp",
+    "SoftmaxOp",
     "ThreadMappingAttr",
     "TransposeOp",
     "TypeFnAttr",

@@ -49,6 +49,14 @@ class GlobalView:
         found = found.reshape(-1) if mask is None else found[mask]
         return found[found >= 0]
 
+    def gathered_places(self, indices: Sequence[Array], mask: Array | None) -> Array:
+        """Indices into the allocation of the elements at computed places (those in `mask`), each the nearest inside the view."""
+        if self._indices is None:
+            return np.empty(0, dtype=np.int64)
+        inside = tuple(np.clip(index, 0, size - 1) for index, size in zip(indices, self.view.sizes, strict=True))
+        found = self._indices.array[inside]
+        return found.reshape(-1) if mask is None else found[mask]
+
 
 def watch(pointers: Sequence[Pointer], written: Sequence[bool]) -> tuple[list[Pointer], dict[int, GlobalArray]]:
     """Pointers with `constant` set where nothing writes, and the watched allocations by identity of their data."""

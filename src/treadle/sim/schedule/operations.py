@@ -64,6 +64,28 @@ def load_step(op: tile.LoadOp, slots: Slots) -> Step:
     return Step(op, act=run)
 
 
+def gather_step(op: tile.GatherOp, slots: Slots) -> Step:
+    """A load at computed places: each agent its part."""
+    view_at, indices_at, out = slots.of(op.view), slots.each(op.indices), slots.of(op.result)
+    gather = operation_function(op)
+    layout = tile.layout_of(op.result)
+    nothing = poison((1,), storage_dtype(tile.tile_type(op.result).element_type))[0]
+    resolvers = [resolver(value, op) for value in op.indices]
+
+    def run(agent: Agent) -> None:
+        frame = agent.frame
+        view: GlobalView = frame[view_at]
+        indices = [resolve(agent, frame[at]) for at, resolve in zip(indices_at, resolvers, strict=True)]
+        mask = agent.part(layout)
+        value: Array = gather(view.view, *indices)
+        if view.watched is not None:
+            places = view.gathered_places(indices, mask)
+            agent.enter(view.watched.shadow, places, agent.access(op, write=False), lambda: f"global array {view.name}")
+        frame[out] = value if mask is None else np.where(mask, value, nothing)
+
+    return Step(op, act=run)
+
+
 def store_step(op: tile.StoreOp, slots: Slots) -> Step:
     """A global store: each agent its part, of several holders the first."""
     value_at, view_at, offsets_at = slots.of(op.value), slots.of(op.view), slots.each(op.offsets)
@@ -238,6 +260,7 @@ def memory_steps(plan: SharedPlan, spec: TargetSpec) -> Callable[[Operation, Slo
         simple: dict[type[Any], Callable[[Any, Slots], Step]] = {
             tile.ViewOp: view_step,
             tile.LoadOp: load_step,
+            tile.GatherOp: gather_step,
             tile.StoreOp: store_step,
             pipe.SlotOp: slot_step,
             pipe.PartOp: part_step,

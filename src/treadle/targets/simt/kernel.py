@@ -19,6 +19,7 @@ from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.contract import emit_fma
 from treadle.targets.simt.control import emit_for, emit_if
 from treadle.targets.simt.elementwise import ELEMENTWISE, emit_elementwise, no_code
+from treadle.targets.simt.gather import emit_gather
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.in_flight import QUEUE as MATRIX_QUEUE
 from treadle.targets.simt.memory import emit_load, emit_store, emit_view
@@ -174,6 +175,8 @@ class KernelEmitter:
             emit_view(self.ctx, op)
         elif isinstance(op, tile.LoadOp):
             emit_load(self.ctx, op)
+        elif isinstance(op, tile.GatherOp):
+            emit_gather(self.ctx, op)
         elif isinstance(op, tile.StoreOp):
             emit_store(self.ctx, op)
         elif isinstance(op, tile.LocalLoadOp):
@@ -288,7 +291,7 @@ class KernelEmitter:
 
 Handler = Callable[[KernelEmitter, Operation], None]
 _TILES = ("program_id", "contract", "reduce", "splat", "iota", "broadcast", "permute", "slice", "convert_layout")
-_MEMORY = ("view", "load", "store", "local_load", "local_store", "copy", "copy_out")
+_MEMORY = ("view", "load", "gather", "store", "local_load", "local_store", "copy", "copy_out")
 _ORDER = (
     "barrier",
     "named_barrier",

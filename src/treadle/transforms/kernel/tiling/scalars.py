@@ -7,7 +7,7 @@ from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import attr_number, integer_width, number_attr, splat
 from treadle.ir.core import Attribute, BlockArgument, Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, linalg
+from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 
@@ -56,7 +56,7 @@ class BodyEvaluator:
     """Evaluates scalars of generic bodies on tiles of one frame.
 
     `rank`: dimensions of the frame. `scalar_of` gives the tile-level value of a scalar of the kernel's top level; `index_of` the tile of a
-    `linalg.index` dimension.
+    `linalg.index` dimension; `gather` the tile of a kernel argument's elements at index tiles of one shape.
     """
 
     def __init__(
@@ -65,11 +65,13 @@ class BodyEvaluator:
         rank: int,
         scalar_of: Callable[[SSAValue], Value],
         index_of: Callable[[int], Value],
+        gather: Callable[[SSAValue, Sequence[SSAValue]], SSAValue],
     ) -> None:
         self.index = index
         self.rank = rank
         self.scalar_of = scalar_of
         self.index_of = index_of
+        self.gather = gather
 
     def materialize(self, value: Value, shape: Sequence[int]) -> SSAValue:
         """The value as a tile of exactly `shape`."""
@@ -79,10 +81,13 @@ class BodyEvaluator:
             return value.value
         return self.index.insert(tile.BroadcastOp(value.value, builtin.TensorType(value.element, list(shape))))
 
+    def _common_shape(self, values: Sequence[Value]) -> tuple[int, ...]:
+        shapes = [v.shape for v in values if isinstance(v, Tile)]
+        return tuple(max(extents) for extents in zip(*shapes, strict=True)) if shapes else (1,) * self.rank
+
     def apply(self, op: Operation, operands: Sequence[Value]) -> Value:
         """One elementwise operation."""
-        shapes = [v.shape for v in operands if isinstance(v, Tile)]
-        shape = tuple(max(extents) for extents in zip(*shapes, strict=True)) if shapes else (1,) * self.rank
+        shape = self._common_shape(operands)
         values = [self.materialize(v, shape) for v in operands]
         element = stored_type(op.results[0].type, self.index)
         if isinstance(op, arith.IndexCastOp):
@@ -112,6 +117,10 @@ class BodyEvaluator:
             result = self.index_of(op.dim.value.data)
         elif not any(isinstance(parent, linalg.ops.GenericOp) for parent in _parents(op)):
             result = self.scalar_of(scalar)
+        elif isinstance(op, tensor.ExtractOp):
+            values = [self.evaluate(operand, arguments) for operand in op.indices]
+            shape = self._common_shape(values)
+            result = Tile(self.gather(op.tensor, [self.materialize(value, shape) for value in values]))
         else:
             result = self.apply(op, [self.evaluate(operand, arguments) for operand in op.operands])
         arguments[scalar] = result
