@@ -20,23 +20,32 @@ from treadle.transforms.kernel.overlap_launches import OverlapLaunchesPass
 from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
 from treadle.transforms.kernel.set_candidate import SetCandidatePass
+from treadle.transforms.kernel.set_index_width import SetIndexWidthPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.set_pipeline import SetPipelinePass
 from treadle.transforms.kernel.set_precision import SetPrecisionPass
+from treadle.transforms.kernel.set_size_bounds import SetSizeBoundsPass
 from treadle.transforms.kernel.set_small_tile_config import SetSmallTileConfigPass
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 from treadle.transforms.kernel.simplify_math import SimplifyMathPass
 from treadle.transforms.kernel.specialize_warps import SpecializeWarpsPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
+from treadle.transforms.tensor.box_scalars import BoxScalarsPass
+from treadle.transforms.tensor.convert_conditionals import ConvertConditionalsPass
+from treadle.transforms.tensor.decompose_softmax import DecomposeSoftmaxPass
 from treadle.transforms.tensor.decompose_tensor_ops import DecomposeTensorOpsPass
+from treadle.transforms.tensor.expand_classifications import ExpandClassificationsPass
+from treadle.transforms.tensor.expand_extended_arithmetic import ExpandExtendedArithmeticPass
 from treadle.transforms.tensor.expand_f32_precision import ExpandF32PrecisionPass
 from treadle.transforms.tensor.fold_data_movement import FoldDataMovementPass
 from treadle.transforms.tensor.form_dispatches import FormDispatchesPass
 from treadle.transforms.tensor.generalize_named_ops import GeneralizeNamedOpsPass
+from treadle.transforms.tensor.inline_calls import InlineCallsPass
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
+from treadle.transforms.tensor.unroll_loops import UnrollLoopsPass
 
 LEVELS = ("tensor", "dispatch", "tile", "schedule")
 
@@ -55,7 +64,14 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     """
     expansion = () if spec is None or options is None else expansions(spec, options)
     return (
+        InlineCallsPass(),  # one function, so that nothing after it has to look through calls
+        UnrollLoopsPass(),  # before branches, which may hold loops and take one side for good in some iteration
+        BoxScalarsPass(),  # every argument is an array, and every scalar is computed from arrays and sizes
+        ConvertConditionalsPass(),  # straight code from here on; its selections are generalised with the other arithmetic
+        DecomposeSoftmaxPass(),  # the one named operation that is no single loop nest
         GeneralizeNamedOpsPass(),  # from here on every computation is a generic or a fill
+        ExpandClassificationsPass(),  # all operands are scalars now; nothing below knows these operations
+        ExpandExtendedArithmeticPass(),  # scalars of bodies by now; below, an operation of arith has one result
         DecomposeTensorOpsPass(),  # pad, concat and splat become fills and insertions, which kernels and the host know
         NormalizeGenericsPass(),  # one form of loops, scalars and outputs, so that nothing after it has to ask
         ResolveTensorDimsPass(),  # sizes must not look like dependences on the tensors they are read off
@@ -77,10 +93,14 @@ def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[s
     config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, *roles, *late, pipelined=options.stages == 0)
     asked = (m, n, k, warps_m * max(warps_n, 1), options.ring, options.roles, options.cluster)
     small = SetSmallTileConfigPass(spec.name, *numerics, options.form, *asked)
+    # before anything looks at sizes: what may be large has no descriptor copies
+    any_size = (SetSizeBoundsPass(),) if options.index_bits == 64 else ()
     return (
+        *any_size,
         *(SetCandidatePass(kernel, number) for kernel, number in (candidates or {}).items()),  # what tools have rejected is not tried again
         small,  # what is bound by reading one operand has forms of its own
         config,  # all choices in one place, before anything is rewritten
+        SetIndexWidthPass(),  # the extents of tiles are known, and no index is written yet
         ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
         CsePass(),  # index arithmetic is emitted where it is needed, not once
         DcePass(),  # views and offsets that nothing reads

@@ -30,10 +30,10 @@ class IreeFunctions:
         context.add_vm_module(self._rt.VmModule.copy_buffer(context.instance, binary))
         self._functions = context.modules.module
 
-    def __call__(self, name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """The one result of a function, in its storage type."""
+    def __call__(self, name: str, arguments: Sequence[np.ndarray | float]) -> np.ndarray:
+        """The one result of a function, in its storage type. Python numbers are scalar arguments."""
         rt = self._rt
-        result = self._functions[name](*[self._device_array(a) for a in arrays])
+        result = self._functions[name](*[self._device_array(a) if isinstance(a, np.ndarray) else a for a in arguments])
         view = result._buffer_view
         if view.element_type == rt.HalElementType.BFLOAT_16:
             return np.array(view.map().asarray(view.shape, np.dtype(np.uint16))).view(BF16)
@@ -46,11 +46,11 @@ class IreeFunctions:
             "float16": rt.HalElementType.FLOAT_16,
             "bfloat16": rt.HalElementType.BFLOAT_16,
             "float64": rt.HalElementType.FLOAT_64,
+            "bool": rt.HalElementType.BOOL_8,
             "int8": rt.HalElementType.SINT_8,
             "int16": rt.HalElementType.SINT_16,
-            "int32": rt.HalElementType.SINT_32,
             "int64": rt.HalElementType.SINT_64,
-            "bool": rt.HalElementType.BOOL_8,
+            "int32": rt.HalElementType.SINT_32,
         }
         kind = kinds[array.dtype.name]
         dense = np.array(array, order="C")

@@ -80,8 +80,17 @@ def _program(
         texts=partial(_texts, source, target, options, function, layouts),
         reference=partial(_reference, source, options, function),
         device=partial(_device_of, target),
-        specialise=partial(_program, source, target, options, function),
+        specialise=partial(_variant, source, target, options, function),
     )
+
+
+def _variant(
+    source: Source, target: str, options: CompileOptions, function: str | None, layouts: "Layouts | None", *, wide: bool
+) -> Program:
+    """The program for other layouts of its arguments, and, where `wide`, for sizes beyond 32-bit indices."""
+    from dataclasses import replace
+
+    return _program(source, target, replace(options, index_bits=64) if wide else options, function, layouts)
 
 
 @contextmanager

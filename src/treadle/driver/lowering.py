@@ -204,8 +204,8 @@ def _argument(param: Param, offset: int) -> Argument:
     match param:
         case PointerParam(arg):
             return Argument("pointer", arg, offset)
-        case IndexParam(arg):
-            return Argument("i32", arg, offset)
+        case IndexParam(arg, bits):
+            return Argument("i64" if bits == 64 else "i32", arg, offset)
         case TensorMapParam():
             described: Json = {
                 "dtype": param.dtype,
@@ -226,7 +226,7 @@ def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
     kernels: list[_Kernel] = []
     for op in tile_kernels(module):
         name, pointers = op.sym_name.data, _pointer_count(op)
-        count = len(op.body.block.args)
+        count, size = len(op.body.block.args), "i64" if op.index_width() == 64 else "i32"
         record = KernelRecord(
             name=name,
             symbol=name,
@@ -235,7 +235,7 @@ def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
             cluster=(1, 1, 1),
             shared_bytes=0,
             kernarg_bytes=8 * count,
-            arguments=tuple(Argument("pointer" if index < pointers else "i32", index, 8 * index) for index in range(count)),
+            arguments=tuple(Argument("pointer" if index < pointers else size, index, 8 * index) for index in range(count)),
             grid=op.grid_text(),
             symbols=op.symbol_names(),
             pointer_count=pointers,

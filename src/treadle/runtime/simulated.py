@@ -15,7 +15,7 @@ from treadle.artifact import Manifest
 from treadle.errors import InternalError, TreadleError
 from treadle.plan.argument_layout import WIDEST_BYTES
 from treadle.plan.invocation import Invocation, InvocationPlan, PointerArg, ResolvedLaunch, ScalarArg
-from treadle.runtime.arguments import check_dtype, check_layout, check_place, given_outputs, resolve, views_of
+from treadle.runtime.arguments import check_dtype, check_index_range, check_layout, check_place, given_outputs, resolve, views_of
 from treadle.runtime.arrays import ArrayForm, ArrayView, HostArray, laid_out, numpy_dtype, row_major, strided
 from treadle.runtime.host_memory import require
 
@@ -88,6 +88,7 @@ class SimulatedProgram:
     def _results(self, views: Sequence[ArrayView]) -> tuple[HostArray, ...]:
         m = self.manifest
         invocation = resolve(self.plan, views, self.place[0])
+        check_index_range(m.function, invocation)
         require(sum(invocation.buffer_bytes) + _results_bytes(m, invocation), f"the buffers of '{m.function}'")
         memory = [np.full(size, 0 if b.zero else _UNWRITTEN, np.uint8) for b, size in zip(m.buffers, invocation.buffer_bytes, strict=True)]
         for index, contents in self._constants.items():

@@ -181,6 +181,10 @@ def test_accumulator_copies_count_in_loops_only() -> None:
     assert not accumulator_copies(_counters(copy))
     found = accumulator_copies(_counters(copy, ".L1:", copy, "\ts_cbranch_scc1 .L1", copy))
     assert [(v.rule, v.line) for v in found] == [("A2", 4)]
+    store = "\tglobal_store_dword v[0:1], v0, off"
+    inner = [".L2:", copy, "\ts_cbranch_scc1 .L2"]
+    around = accumulator_copies(_counters(".L1:", "\ts_nop 0", *inner, copy, store, "\ts_cbranch_scc1 .L1"))
+    assert [v.line for v in around] == [5], "a loop over tiles reads the sums of each"
     assert [v.line for v in scratch_accesses(_listing("\tscratch_store_dword off, v0, s32"))] == [2]
 
 

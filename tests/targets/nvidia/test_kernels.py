@@ -204,6 +204,7 @@ def test_accumulators_are_cut_into_wide_instructions() -> None:
 def test_parameter_offsets_follow_the_abi() -> None:
     tensor_map = TensorMapParam(0, "bf16", ("1", "1"), ("2",), (64, 64), "128B")
     assert param_offsets([PointerParam(0), IndexParam(1), IndexParam(2), tensor_map, PointerParam(3)]) == ((0, 8, 12, 64, 192), 200)
+    assert param_offsets([IndexParam(0), IndexParam(1, 64), IndexParam(2)]) == ((0, 8, 16), 20)
 
 
 # --- the audit sees what it must

@@ -61,7 +61,8 @@ def test_good_code_passes() -> None:
 )
 def test_an_accumulator_touched_in_flight(where: str, text: str) -> None:
     with pytest.raises(
-        KernelRejected, match=r"kernel 'k' is rejected: .* touches an accumulator in flight \(from (tile.contract at x.mlir:3:1|sync.wait)\)"
+        KernelRejected,
+        match=r"kernel 'k' is rejected: .* touches an accumulator in flight \(from (tile.contract at x.mlir:3:1|sync.wait)\)",
     ):
         judge(code(**{where: text}))
 

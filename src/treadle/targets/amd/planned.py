@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from treadle.dialects import stamp
 from treadle.dialects.pipe import RolesOp
 from treadle.dialects.sync import BarrierOp, NamedBarrierOp, WaitOp
-from treadle.dialects.tile import COPY_QUEUES, ContractOp, CopyOp, KernelOp, LoadOp, LocalLoadOp, LocalStoreOp, StoreOp
+from treadle.dialects.tile import COPY_QUEUES, ContractOp, CopyOp, GatherOp, KernelOp, LoadOp, LocalLoadOp, LocalStoreOp, StoreOp
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
@@ -23,6 +23,7 @@ _KINDS: dict[type[Operation], str] = {
     ContractOp: "matrix",
     CopyOp: "copy",
     LoadOp: "load",
+    GatherOp: "load",
     StoreOp: "store",
     LocalLoadOp: "local_load",
     LocalStoreOp: "local_store",

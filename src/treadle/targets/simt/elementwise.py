@@ -9,7 +9,7 @@ from treadle.errors import UNSUPPORTED, InternalError, TreadleError
 from treadle.ir.core import Attribute, Operation
 from treadle.ir.dialects import arith, builtin, math
 from treadle.ir.locations import location_of
-from treadle.targets.simt import approximations, inverse_functions, math_functions
+from treadle.targets.simt import approximations, double_functions, inverse_functions, math_functions
 from treadle.targets.simt.casts import convert_floats, element_of
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.sign_bits import copy_sign
@@ -146,7 +146,7 @@ def _float(ctx: KernelContext, op: Operation, element: Attribute) -> IntegerFunc
         if direct is not None and native:
             return _cheap(ctx, op, args) or ctx.hooks.math(b, name, args) or direct(b, args)
         if direct is None and register_type(element) == F64:
-            found = math_functions.emit_f64(b, name.removeprefix("math."), args)
+            found = double_functions.emit(b, name.removeprefix("math."), args)
             if found is None:
                 raise no_code(op, ctx.hooks.spec.name)
             return found

@@ -292,10 +292,3 @@ def emit(b: Builder, hooks: SimtHooks, name: str, args: Sequence[Value], bits: i
     if name not in _UNARY:
         raise InternalError(f"math.{name} has no code")
     return approximations.emit(b, hooks, name, args[0], bits, may_flush=may_flush) or _UNARY[name](b, hooks, args[0])
-
-
-def emit_f64(b: Builder, name: str, args: Sequence[Value]) -> Value | None:
-    """A function of f64, or None where there is none."""
-    if name == "rsqrt":
-        return b.fdiv(_d(1.0), b.math("llvm.sqrt", args, ""), "")
-    return None

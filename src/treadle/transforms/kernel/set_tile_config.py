@@ -37,6 +37,7 @@ from treadle.plan.tile_config import (
     resident_workgroups,
 )
 from treadle.transforms.kernel.set_candidate import candidate_of
+from treadle.transforms.kernel.set_size_bounds import ANY_SIZE
 
 NAME = "set-tile-config"
 
@@ -121,6 +122,8 @@ def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCop
     if access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
         return f"its base is not aligned to {rules.base_align_bytes} bytes"
     unit: set[str] = set()
+    if (reason := beyond_descriptors(nest, access, rules)) is not None:
+        return reason
     for number, axis in enumerate(nest.axes):
         stride = nest.stride_along(access, axis)
         if stride == constant(0):
@@ -135,11 +138,29 @@ def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCop
     return None
 
 
+def beyond_descriptors(nest: LoopNest, access: Access, rules: BulkTensorCopy) -> str | None:
+    """Which size or pitch of an array no descriptor holds, None where all fit: runtime ones do where they are checked to fit 32 bits."""
+    size = element_bytes(access.element)
+    for axis in nest.axes:
+        stride, extent = nest.stride_along(access, axis), static(axis.size)
+        if stride == constant(0):
+            continue
+        if (extent is None and ANY_SIZE in nest.kernel.attributes) or (extent or 0) > rules.max_extent:
+            return f"an extent of {axis.size} may be beyond {rules.max_extent}"
+        if stride.as_int() is None and ANY_SIZE in nest.kernel.attributes:
+            return f"a pitch of {stride} elements may be beyond {rules.max_pitch_bytes} bytes"
+        if (stride.as_int() or 0) * size > rules.max_pitch_bytes:
+            return f"a pitch of {stride} elements is beyond {rules.max_pitch_bytes} bytes"
+    return None
+
+
 def result_shape(nest: LoopNest, access: Access, spec: TargetSpec) -> ResultShape:
     """How a result can leave: in bulk where its rows lie along n and every row and pitch keeps the rules of descriptor copies."""
     size = element_bytes(access.element)
     rules, row_axis = spec.bulk_tensor, main_axis(nest, "n")
     if rules is None or row_axis < 0 or access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
+        return ResultShape(size, False)
+    if beyond_descriptors(nest, access, rules) is not None:
         return ResultShape(size, False)
     for number, axis in enumerate(nest.axes):
         stride = nest.stride_along(access, axis)
@@ -266,7 +287,9 @@ def _contraction_config(
         why, problem = (refused or "") if options.roles else "", None
         if options.roles and refused is None:
             problem = role_problem(nest, kind, spec.instruction(types.instruction), shape, size_of_operand, spec, promoted)
-        tiles = TileProblem(types, shape, size_of_operand, problem, crowded, promoted)
+        tiles = TileProblem(
+            types, shape, size_of_operand, problem, crowded, promoted, any(reads_whole_tile(nest, a) for a in nest.accesses)
+        )
         found, is_sequential = nth_candidate(tiles, spec, candidate, pipelined=options.pipelined)
         tile, types = found.tile, found.types
         promoted = promoted and (bool(kind.scales) or types.instruction != "fma")
@@ -308,6 +331,7 @@ def _contraction_config(
         **({"blocks": builtin.DenseArrayBase.from_list(builtin.i64, mixed.numbers())} if mixed is not None else {}),
         **({"promoted": _int(1)} if promoted else {}),
         **({"sequential": _int(1)} if is_sequential else {}),
+        **({"drained": _int(1)} if candidate and not roles.slots and spec.async_matrix else {}),
         **_workgroups(options.persistent, tile, shape, spec, has_roles=roles.slots > 0),
     }
     extents = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())

@@ -7,6 +7,7 @@ the same time, so that one wait and one barrier serve them all.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, needs
 from treadle.analysis.shared_accesses import SharedAccess, shared_accesses
 from treadle.analysis.slot_motion import STILL, LoopMotion, Velocity, agreed
@@ -15,10 +16,10 @@ from treadle.analysis.slots import Congruence
 from treadle.dialects import sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
-from treadle.ir.core import Block, Operation, SSAValue
-from treadle.ir.dialects import builtin, scf
+from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.machine import TargetSpec
-from treadle.transforms.kernel.kernel_ir import insert_before
+from treadle.transforms.kernel.kernel_ir import config_int, insert_before, is_tile
 
 MAX_SWEEPS = 200
 MOST_PENDING = {"wgmma": 7, "vmcnt": 63}
@@ -63,6 +64,7 @@ class SyncFlow:
         self.asynchronous = [(op, a) for op, found in self.accesses.items() for a in found if a.is_async]
         self.motions: dict[Operation, tuple[LoopMotion, dict[object, Velocity]]] = {}
         self.drained: dict[scf.ForOp, bool] = {}
+        self.drains_all = bool(config_int(kernel, "drained", 0))
         self.local_queue = next((q for q in LOCAL_QUEUES if q in spec.queues), "")
 
     # --- control flow
@@ -143,7 +145,7 @@ class SyncFlow:
 
         if loop not in self.drained:
             self.drained[loop] = False
-            self.drained[loop] = self._drains_first(block, fix()[0])
+            self.drained[loop] = self.drains_all or self._drains_first(block, fix()[0])
         entry, back = fix()
         if emit:
             self.block(block, entry, emit=True)
@@ -154,13 +156,14 @@ class SyncFlow:
         """Whether an iteration first of all waits for all matrix instructions: then the wait belongs to the end of the last one.
 
         Loads of the threads in front of it could overlap them, but loads under conditions are branches, and an assembler that meets
-        accumulators in flight at a branch may give up on them (ptxas C7515) and serialise the whole loop.
+        accumulators in flight at a branch may give up on them (ptxas C7515) and serialise the whole loop. The same goes for the long code
+        of 8-bit floats that are widened on the way in (C7514).
         """
         for op in block.ops:
             wanted = self._wanted(op, entry)
             if wanted.newer.get("wgmma") in (0, OPEN):
                 return True
-            if wanted or not (is_cheap(op) or isinstance(op, tile.LoadOp)):
+            if wanted or not (is_cheap(op) or isinstance(op, tile.LoadOp) or widens_small_float(op)):
                 return False
         return False
 
@@ -245,8 +248,8 @@ class SyncFlow:
                 wanted.require(item.queue, newer)
             return wanted
         reads = frozenset(op.operands)
-        if queue_of(op, self.spec) == "wgmma":  # accumulators of one chain stay in the queue
-            reads = frozenset(op.operands[:2])
+        if queue_of(op, self.spec) == "wgmma" and not is_used_beside(op.operands[2], op):
+            reads = frozenset(op.operands[:2])  # accumulators of one chain stay in the queue
         if isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.ForOp):
             return Needs()
         return needs(flow, self._starting(op), reads)
@@ -328,11 +331,47 @@ class SyncFlow:
         return False
 
 
+def is_used_beside(value: SSAValue, chain: Operation) -> bool:
+    """Whether something that may come after `chain` uses a tile that it takes over as its accumulator, under whatever name."""
+    later = [use for use in value.uses if not _is_over(use.operation, chain)]
+    if len(later) > 1 or _is_repeated(value, chain):
+        return True
+    if isinstance(value, BlockArgument) and value.index and isinstance(loop := value.block.parent_op(), scf.ForOp):
+        return is_used_beside(loop.iter_args[value.index - 1], loop)
+    if isinstance(value.owner, scf.IfOp):
+        at = value.owner.results.index(value)
+        ends = [region.block.last_op for region in value.owner.regions if region.blocks]
+        return any(is_used_beside(end.operands[at], end) for end in ends if end is not None)
+    return False
+
+
+def _is_repeated(value: SSAValue, chain: Operation) -> bool:
+    """Whether a loop around `chain` takes over a tile from outside itself, in each iteration."""
+    home = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    block = chain.parent
+    while block is not None and block is not home:
+        around = block.parent_op()
+        if around is None or isinstance(around, scf.ForOp):
+            return around is not None
+        block = around.parent
+    return False
+
+
+def _is_over(user: Operation, chain: Operation) -> bool:
+    """Whether an operation stands before another one of its own block. (A loop's next iteration has tiles of its own.)"""
+    return user.parent is chain.parent and user.is_before_in_block(chain)
+
+
 def is_cheap(op: Operation) -> bool:
     """Whether an operation takes no time worth overlapping: it issues, stores what is there, or computes an index."""
     if isinstance(op, tile.LoadOp | tile.LocalLoadOp | tile.ContractOp | tile.StoreOp):
         return False
     return not op.regions and not any(isinstance(v.type, builtin.TensorType) for v in op.results)
+
+
+def widens_small_float(op: Operation) -> bool:
+    """Whether an operation makes wider floats of a tile of 8-bit floats, which takes several instructions an element."""
+    return isinstance(op, arith.ExtFOp) and is_tile(op.operands[0]) and element_bytes(tile.tile_type(op.operands[0]).element_type) == 1
 
 
 def _only_copies(op: scf.IfOp) -> bool:

@@ -170,7 +170,7 @@ class ProgramBuilder:
                 self._insert_slice(op)
             case func.ReturnOp():
                 self._return(op)
-            case tensor.EmptyOp() | tensor.DimOp() | arith.ConstantOp():
+            case tensor.EmptyOp() | tensor.DimOp() | tensor.ExtractOp() | arith.ConstantOp():
                 pass
             case _ if op.name.split(".")[0] in ("arith", "affine", "math"):
                 pass
