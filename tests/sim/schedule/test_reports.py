@@ -99,7 +99,7 @@ def test_generic_writes_need_the_writers_fence() -> None:
     assert kinds(missing) == ["proxy"] and np.isnan(missing.outputs[0]).all()
     assert kinds(run(fence, STORE, *after)) == ["proxy"]
     assert kinds(run(STORE, "sync.barrier", fence, OUT, *after[2:])) == ["proxy"], "the reader's fence does not help"
-    assert kinds(run(STORE, 'sync.fence "global"', *after)) == ["proxy"]
+    assert kinds(run(STORE, 'sync.fence "async_global"', *after)) == ["proxy"]
 
 
 def test_in_flight_copies_are_not_there() -> None:
