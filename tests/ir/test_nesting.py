@@ -25,7 +25,7 @@ TEXTS = {
 def test_refused(name: str) -> None:
     with pytest.raises(TreadleError) as caught:
         parse_module(TEXTS[name], "a.mlir")
-    assert caught.value.code == "TR105"
+    assert caught.value.code == "TR106"
     assert caught.value.location is not None
     assert caught.value.location.column > 1
     assert "recursion" not in caught.value.message
