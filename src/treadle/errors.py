@@ -85,15 +85,15 @@ UNKNOWN_OP = Entry(
     "TR102", "operation '{name}' is not known", "use an operation of the func, linalg, tensor, arith, math, scf or affine dialect"
 )
 WHICH_FUNCTION = Entry("TR104", "{problem} (functions: {names})", "name one of them with --function, or `function=`")
-NESTING = Entry(
-    "TR106",
-    "the text is nested too deep here: more than {limit} brackets or prefixes inside each other",
-    "write it with less nesting; a chain of operations needs none",
-)
 RESOURCE = Entry(
     "TR105",
     "the data of dense_resource<{name}> cannot be read: {reason}",
     "print the module with its resources (without --mlir-elide-resource-strings-if-larger), or write dense<..>",
+)
+NESTING = Entry(
+    "TR106",
+    "the text is nested too deep here: more than {limit} brackets or prefixes inside each other",
+    "write it with less nesting; a chain of operations needs none",
 )
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")

@@ -46,11 +46,11 @@ class IreeFunctions:
             "float16": rt.HalElementType.FLOAT_16,
             "bfloat16": rt.HalElementType.BFLOAT_16,
             "float64": rt.HalElementType.FLOAT_64,
-            "bool": rt.HalElementType.BOOL_8,
             "int8": rt.HalElementType.SINT_8,
             "int16": rt.HalElementType.SINT_16,
-            "int64": rt.HalElementType.SINT_64,
             "int32": rt.HalElementType.SINT_32,
+            "int64": rt.HalElementType.SINT_64,
+            "bool": rt.HalElementType.BOOL_8,
         }
         kind = kinds[array.dtype.name]
         dense = np.array(array, order="C")

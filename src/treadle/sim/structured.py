@@ -113,15 +113,6 @@ def from_loop_space(op: Operation, array: Array, affine_map: AffineMap, loops: L
     return full.transpose([parallel.index(d) for d in positions])
 
 
-def _needed(op: Operation, result: SSAValue) -> list[SSAValue]:
-    """What one result of an operation of a body is computed from."""
-    if not isinstance(op, scf.IfOp):
-        return list(op.operands)
-    number = next(at for at, one in enumerate(op.results) if one is result)
-    sides = [side.block.last_op for side in (op.true_region, op.false_region)]
-    return [op.cond, *(last.operands[number] for last in sides if last is not None)]
-
-
 def evaluate(value: SSAValue, environment: Environment, apply: Apply) -> Tracked:
     """The value of a body's SSA value, evaluating what it depends on and remembering it in `environment`."""
     pending = [value]  # not by recursion: bodies are as long as their authors want
@@ -132,17 +123,29 @@ def evaluate(value: SSAValue, environment: Environment, apply: Apply) -> Tracked
             pending.pop()
         elif not isinstance(op, Operation):
             raise TreadleError(NOT_EXECUTABLE, name="linalg.generic", reason="its body uses a value of another block")
-        elif missing := [operand for operand in _needed(op, current) if operand not in environment]:
+        elif missing := [operand for operand in _needed(op) if operand not in environment]:
             pending += reversed(missing)
+        elif isinstance(op, scf.IfOp):
+            number = next(at for at, result in enumerate(op.results) if result is current)
+            chosen, other = (environment[end.operands[number]] for end in _ends(op))
+            environment[current] = selected(environment[op.cond], chosen, other)
+        elif isinstance(op, tensor.ExtractOp):
+            source, *places = [environment[operand] for operand in op.operands]
+            environment[current] = gathered(source, places)
         else:
-            operands = [environment[operand] for operand in _needed(op, current)]
-            if isinstance(op, scf.IfOp):
-                environment[current] = selected(*operands)
-            elif isinstance(op, tensor.ExtractOp):
-                environment[current] = gathered(operands[0], operands[1:])
-            else:
-                environment.update(zip(op.results, apply(op, operands), strict=True))
+            environment.update(zip(op.results, apply(op, [environment[operand] for operand in op.operands]), strict=True))
     return environment[value]
+
+
+def _needed(op: Operation) -> list[SSAValue]:
+    """What an operation of a body is computed from; of a branch, both sides."""
+    return [*op.operands, *(value for end in _ends(op) for value in end.operands)]
+
+
+def _ends(op: Operation) -> list[Operation]:
+    """The ends of a branch's sides."""
+    ends = [side.block.last_op for side in (op.true_region, op.false_region)] if isinstance(op, scf.IfOp) else []
+    return [end for end in ends if end is not None]
 
 
 def gathered(table: Tracked, places: Sequence[Tracked]) -> Tracked:

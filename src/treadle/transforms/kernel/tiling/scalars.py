@@ -114,12 +114,12 @@ class BodyEvaluator:
                 pending.pop()
             elif not _is_computed(current) or not isinstance(op, Operation):
                 arguments[current] = self._leaf(current)
-            elif missing := [operand for operand in _read(op) if operand not in arguments]:
+            elif missing := [operand for operand in _computed_from(op) if operand not in arguments]:
                 pending += reversed(missing)
             elif isinstance(op, tensor.ExtractOp):
-                values = [arguments[operand] for operand in op.indices]
-                shape = self._common_shape(values)
-                arguments[current] = Tile(self.gather(op.tensor, [self.materialize(value, shape) for value in values]))
+                places = [arguments[operand] for operand in op.indices]
+                shape = self._common_shape(places)
+                arguments[current] = Tile(self.gather(op.tensor, [self.materialize(place, shape) for place in places]))
             else:
                 arguments[current] = self.apply(op, [arguments[operand] for operand in op.operands])
         return arguments[scalar]
@@ -132,8 +132,8 @@ class BodyEvaluator:
         return self.scalar_of(scalar)
 
 
-def _read(op: Operation) -> Sequence[SSAValue]:
-    """The scalars that an operation of a body reads."""
+def _computed_from(op: Operation) -> Sequence[SSAValue]:
+    """The scalars that an operation of a body needs."""
     return op.indices if isinstance(op, tensor.ExtractOp) else op.operands
 
 
