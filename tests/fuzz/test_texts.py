@@ -48,5 +48,8 @@ def test_mutations_of_nothing() -> None:
     ("status", "shown", "expected"), [(70, "internal error", "internal"), (3, "", "wrong"), (2, "error TR101: x", "unhelpful")]
 )
 def test_what_is_a_defect(monkeypatch: pytest.MonkeyPatch, status: int, shown: str, expected: str) -> None:
-    monkeypatch.setattr("fuzz.texts._invoked", lambda words: (status, shown))
+    def invoked(words: list[str]) -> tuple[int, str]:
+        return status, shown
+
+    monkeypatch.setattr("fuzz.texts._invoked", invoked)
     assert run(0, Settings()).status == expected

@@ -35,7 +35,7 @@ def test_no_kernel(name: str, target: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_they_run(name: str) -> None:
     program = treadle.compile(PROGRAMS[name], target="sim")
-    arrays = [np.ones([int(n) for n in record.shape], "f2" if record.dtype == "f16" else "f4") for record in program.manifest.inputs]
+    arrays = [np.ones([int(str(n)) for n in record.shape], "f2" if record.dtype == "f16" else "f4") for record in program.manifest.inputs]
     (found,) = program(*arrays)
     assert found.shape == tuple(program.manifest.outputs[0].shape)
 
