@@ -45,7 +45,6 @@ def test_variety() -> None:
         "tensor.collapse_shape",
         "tensor.expand_shape",
         "arith.select",
-        "arith.xori",
         "d1 + d2",
     ):
         assert word in texts, word
