@@ -13,7 +13,7 @@ from generators.module_text import WIDTHS, Body, Extent, Text, Value, tensor_typ
 
 FLOATS = ("f32", "f32", "f16", "bf16", "f64")
 INTEGERS = ("i8", "i16", "i32", "i32", "i64")
-SIZES = (0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 31, 32, 33, 47, 64, 65, 77, 100, 128, 129)
+SIZES = (0, 0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 31, 32, 33, 47, 64, 65, 77, 100, 128, 129)
 LIMIT = 30_000
 """Elements of a value and iterations of an operation, so that a case takes no longer than compiling it."""
 UNARY = ("relu", "sigmoid", "sqrt", "rsqrt", "log", "scale", "neg", "tanh", "absf")
@@ -85,9 +85,9 @@ def _room(value: Value) -> int:
 
 def sizes(rng: random.Random, rank: int, limit: int = LIMIT) -> list[int]:
     """Extents whose product stays in the limit; in one chain of four some of them are known to the runtime only."""
-    found = [rng.choice(SIZES if rng.random() < 0.3 else SIZES[2:]) for _ in range(rank)]
+    found = [rng.choice(SIZES if rng.random() < 0.4 else SIZES[3:]) for _ in range(rank)]
     while int(np.prod([max(n, 1) for n in found])) > limit:
-        found[found.index(max(found))] = rng.choice(SIZES[2:10])
+        found[found.index(max(found))] = rng.choice(SIZES[3:11])
     dynamic = rng.random() < 0.25
     return [Extent(n) if dynamic and rng.random() < 0.6 else n for n in found]
 
