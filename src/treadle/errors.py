@@ -90,6 +90,11 @@ RESOURCE = Entry(
     "the data of dense_resource<{name}> cannot be read: {reason}",
     "print the module with its resources (without --mlir-elide-resource-strings-if-larger), or write dense<..>",
 )
+NESTING = Entry(
+    "TR106",
+    "the text is nested too deep here: more than {limit} brackets or prefixes inside each other",
+    "write it with less nesting; a chain of operations needs none",
+)
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")
@@ -98,7 +103,7 @@ TYPE_TOO_LARGE = Entry("TR204", "{type} takes {bytes} bytes, beyond 2^63 - 1", "
 UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")
 NO_INITIAL_VALUE = Entry(
     "TR302",
-    "'{name}' reduces onto tensor.empty, whose contents are not specified",
+    "'{name}' {does} tensor.empty, whose contents are not specified",
     "initialise its outs with linalg.fill (0 for sums, -infinity for maxima), or pass a tensor",
 )
 INDEX_TOO_LARGE = Entry(
@@ -142,6 +147,9 @@ SHARED_TOO_LARGE = Entry(
     "TR605", "kernel '{kernel}' needs {needed} bytes of shared memory, {device} has {limit} a workgroup", "choose smaller tiles"
 )
 OUT_OF_MEMORY = Entry("TR606", "{device} has no {bytes} bytes of memory left", "free arrays or use smaller inputs")
+HOST_MEMORY = Entry(
+    "TR609", "{what} do not fit into this machine's memory: {reason}", "use smaller arrays (`run --input`), or a machine with more memory"
+)
 BAD_BINARY = Entry("TR607", "{device} does not load '{binary}': {reason}", "compile again for this device; a newer driver may be needed")
 BENCH_NEEDS = Entry(
     "TR611", "measuring needs {what}: {reason}", "install PyTorch for this machine's GPU; `treadle bench --list` works without"

@@ -37,7 +37,9 @@ class Draw:
 
     def value(self, depth: int = 2) -> tuple[str, Function]:
         """An index value: its name and what it computes."""
-        kind = self.random.choice(["name", "constant", "sum", "multiple", "quotient", "remainder", "least"] if depth else ["name", "constant"])
+        kind = self.random.choice(
+            ["name", "constant", "sum", "multiple", "quotient", "remainder", "least"] if depth else ["name", "constant"]
+        )
         if kind == "constant":
             number = self.random.randrange(6)
             return f"%c{number}", lambda _: number

@@ -17,7 +17,7 @@ ANY_PENDING = 63
 """Groups that a wait may leave pending: 3 bits of wgmma.wait_group, 6 bits of the widest counter."""
 NAMED_BARRIERS = range(1, 16)
 """Numbers of named barriers; 0 is the workgroup's."""
-FENCE_PROXIES = ("async_shared",)
+FENCE_PROXIES = ("async_shared", "async_global")
 SCHEDULING_CLASSES = (
     "alu",
     "vector_alu",

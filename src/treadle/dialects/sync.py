@@ -133,7 +133,10 @@ class ClusterBarrierOp(_SyncOp):
 
 @irdl_op_definition
 class FenceOp(_SyncOp):
-    """Joins proxies for the executing thread: "async_shared" makes its generic writes to shared memory visible to the async proxy."""
+    """Joins proxies for the executing thread: its generic writes may be seen by the async proxy from then on.
+
+    "async_shared": those to shared memory; "async_global": those to global arrays.
+    """
 
     name = "sync.fence"
     proxy = prop_def(builtin.StringAttr)

@@ -80,10 +80,10 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class RememberedCode:
-    """A backend that makes the machine code of a kernel once, however often its program is lowered."""
+    """A backend that makes the machine code of a kernel, or rejects it, once, however often its program is lowered."""
 
     backend: TargetBackend
-    done: dict[EmittedKernel, CompiledKernel] = field(default_factory=dict[EmittedKernel, CompiledKernel])
+    done: dict[EmittedKernel, CompiledKernel | KernelRejected] = field(default_factory=dict[EmittedKernel, CompiledKernel | KernelRejected])
 
     @property
     def spec(self) -> TargetSpec:
@@ -95,7 +95,13 @@ class RememberedCode:
         return self.backend.emit(kernel)
 
     def assemble(self, emitted: EmittedKernel) -> CompiledKernel:
-        """Machine code of a kernel, audited."""
+        """Machine code of a kernel, audited. Raises KernelRejected."""
         if emitted not in self.done:
-            self.done[emitted] = self.backend.assemble(emitted)
-        return self.done[emitted]
+            try:
+                self.done[emitted] = self.backend.assemble(emitted)
+            except KernelRejected as rejected:
+                self.done[emitted] = rejected
+        found = self.done[emitted]
+        if isinstance(found, KernelRejected):
+            raise found
+        return found

@@ -2,21 +2,26 @@
 
 import re
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
-from typing import cast
+from math import prod
+from typing import Any, cast
 
 from xdsl.dialect_interfaces.op_asm import OpAsmDialectInterface
 from xdsl.ir import AttributeInvT
 from xdsl.parser.core import UnresolvedOperand
 
-from treadle.errors import PARSE, SCHEDULE_FORM, UNKNOWN_OP, UNSUPPORTED, VERIFY, SourceLocation, TreadleError
-from treadle.ir.builtin import AnyFloat, ComplexType, IndexType, IntegerType
+from treadle.errors import NESTING, PARSE, SCHEDULE_FORM, UNKNOWN_OP, UNSUPPORTED, VERIFY, SourceLocation, TreadleError
+from treadle.ir.builtin import AnyFloat, ComplexType, DenseIntOrFPElementsAttr, IndexType, IntegerType
+from treadle.ir.compact_splats import COMPACT_FROM
 from treadle.ir.context import Context, default_context
-from treadle.ir.core import Attribute, AttrParser, IRDLOperation, Operation, ParseError, Parser, Printer, SSAValue
+from treadle.ir.core import Attribute, AttrParser, IRDLOperation, Operation, ParseError, Parser, Printer, SSAValue, VerifyException
 from treadle.ir.dialects import builtin
+from treadle.ir.dominance import used_too_early
 from treadle.ir.locations import has_location, location_of, make_location, resolve_location
 from treadle.ir.misuse import misuse_in
+from treadle.ir.nesting import MAX_DEPTH, too_deep_at
 from treadle.ir.refused import advice_on
 from treadle.ir.resources import fill_resources
 
@@ -41,6 +46,8 @@ _IS_MISSING = re.compile(r"expected|mismatch|out of range", re.IGNORECASE)
 """Failures noticed at the token behind the place at fault."""
 
 _LOCATION_ALIAS = re.compile(r"^(#loc\w*)[ \t]*=[ \t]*(loc\(.*\))[ \t]*$", re.MULTILINE)
+
+_LOCATION_NAME = re.compile(r"#loc\w*")
 
 
 def _words(error: Exception) -> str:
@@ -85,20 +92,21 @@ class LocatingParser(Parser):
 
     def _define_locations(self, pending: dict[str, str]) -> None:
         """Give every location alias its meaning; aliases may name each other in any order."""
-        while pending:
-            unresolved: dict[str, str] = {}
-            for name, text in pending.items():
-                parser = Parser(self.ctx, text)
-                parser.attribute_aliases.update(self.attribute_aliases)
-                try:
-                    location = parser.parse_optional_location()
-                except ParseError:
-                    unresolved[name] = text
-                    continue
-                self.attribute_aliases[name] = cast("Attribute", location)
-            if len(unresolved) == len(pending):
-                return  # a use of one of these is an error with the user's line
-            pending = unresolved
+        order, started = list(reversed(pending)), set[str]()
+        while order:
+            name = order[-1]
+            needed = [other for other in _LOCATION_NAME.findall(pending[name]) if other in pending and other not in started]
+            if name not in started and needed:
+                started.add(name)
+                order += needed
+                continue
+            started.add(order.pop())
+            if name in self.attribute_aliases:
+                continue
+            parser = Parser(self.ctx, pending[name])
+            parser.attribute_aliases = self.attribute_aliases
+            with suppress(ParseError, RecursionError):  # a use of this one is an error with the user's line
+                self.attribute_aliases[name] = cast("Attribute", parser.parse_optional_location())
 
     def place(self, position: int) -> SourceLocation:
         """File, line and column (from 1) of a character position."""
@@ -107,6 +115,8 @@ class LocatingParser(Parser):
 
     def error_of(self, error: Exception) -> TreadleError:
         """What a failure of the upstream parser means to the user: the place and the words are often its own, not the text's."""
+        if isinstance(error, RecursionError):  # prefixes such as `- - - d0` nest without brackets
+            return TreadleError(NESTING, self.place(self._current_token.span.start), limit=MAX_DEPTH)
         if not isinstance(error, ParseError):  # an operation refused what it was built from: all of it is at fault
             start = self._op_starts[-1] if self._op_starts else self._current_token.span.start
             name = _OPERATION_NAME.match(self._text, start)
@@ -163,6 +173,22 @@ class LocatingParser(Parser):
         element = super()._parse_tensor_literal_element()
         return HexElement(element.is_negative, element.value, element.span) if is_hex else element
 
+    def parse_dense_int_or_fp_elements_attr(self, type: Any) -> DenseIntOrFPElementsAttr:
+        """As upstream, which would write `dense<1.0>` out for every element of its type."""
+        start = self.pos
+        self.parse_punctuation("<", " in dense attribute")
+        if self._current_token.text[0] not in '[">':
+            value = self._parse_tensor_literal_element()
+            self.parse_punctuation(">", " in dense attribute")
+            if type is None:
+                self.parse_punctuation(":", " in dense attribute")
+                type = self._parse_dense_literal_type()
+            count = prod(type.get_shape())
+            values = [cast("float", value.to_type(self, type.element_type))] * (count if count < COMPACT_FROM else 1)
+            return DenseIntOrFPElementsAttr.from_list(type, values)
+        self._resume_from(start)
+        return super().parse_dense_int_or_fp_elements_attr(type)
+
     def parse_operation(self) -> Operation:
         self._op_starts.append(self._current_token.span.start)
         op = super().parse_operation()
@@ -182,6 +208,9 @@ def parse_module(text: str, file: str, ctx: Context | None = None) -> builtin.Mo
     """
     if not _COMMENT.sub("", text).strip():
         raise TreadleError(PARSE, SourceLocation(file, 1, 1), message="the text holds no operations")
+    if (deep := too_deep_at(text)) is not None:
+        column = deep - text.rfind("\n", 0, deep)
+        raise TreadleError(NESTING, SourceLocation(file, text.count("\n", 0, deep) + 1, column), limit=MAX_DEPTH)
     try:
         parser = LocatingParser(ctx or default_context(), text, file)
     except ParseError as error:  # the first token is read at once
@@ -210,6 +239,9 @@ def _reason(error: BaseException) -> str:
 
 
 def _first_invalid(root: Operation) -> tuple[Operation, BaseException] | None:
+    if (early := used_too_early(root)) is not None:  # first: verifiers follow values to their definitions
+        op, number = early
+        return op, VerifyException(f"operand {number} is used before it is defined")
     try:
         root.verify()
         return None

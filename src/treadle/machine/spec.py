@@ -63,6 +63,8 @@ class TargetSpec:
     """Facts of one architecture. Bytes, clocks and counts; bandwidth in GB/s; `vendor` is for humans, no pass may branch on it.
 
     `named_barriers`: hardware barriers of a workgroup beside its own. `max_cluster`: workgroups that a cluster may have on every device.
+    `fma_registers`: of a thread that contractions without matrix instructions can fill before they spill. `wide_integer_registers`: of
+    them, what products of 64-bit integers take beside their operands.
     """
 
     name: str
@@ -91,6 +93,8 @@ class TargetSpec:
     overlapping_launches: bool = False
     named_barriers: int = 0
     max_cluster: int = 1
+    fma_registers: int = 255
+    wide_integer_registers: int = 0
 
     def instructions_for(self, a_type: str, b_type: str, accumulator_type: str) -> tuple[MatrixInstruction, ...]:
         """Matrix instructions of exactly these types, best first."""

@@ -1,7 +1,7 @@
 """Ways to tile a contraction, the best first, each with fewer registers than the one before: what is left where tools reject the best.
 
-Pure functions over records. A candidate has at most half of the sums a thread of the one before, so that there are few, and the last is a
-small tile without matrix instructions, which every machine holds.
+Pure functions over records. A candidate has at most half of the sums a thread of the one before (or as many, but no groups that take tiles
+in turn), so that there are few, and the last is a small tile without matrix instructions, which every machine holds.
 """
 
 from collections.abc import Iterator
@@ -30,6 +30,7 @@ class TileProblem:
     roles: RoleProblem | None = None
     through_registers: bool = False
     promoted: bool = False
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,18 @@ def _role_candidates(problem: RoleProblem | None, spec: TargetSpec) -> Iterator[
     if problem is None or best is None:
         return
     yield best
-    smaller = [tile for tile in role_tiles(problem, spec) if 2 * tile.m * tile.n <= best.m * best.n]
-    yield from sorted(smaller, key=lambda tile: role_cost(tile, problem, spec))[:1]
+    others = [tile for tile in role_tiles(problem, spec) if 2 * tile.m * tile.n <= best.m * best.n or _is_simpler(tile, best)]
+    yield from sorted(others, key=lambda tile: role_cost(tile, problem, spec))[:1]
+
+
+def _is_simpler(tile: RoleTile, best: RoleTile) -> bool:
+    """Whether a tile of no more sums goes without groups that take tiles in turn."""
+    return tile.turns < best.turns and tile.m * tile.n <= best.m * best.n
 
 
 def _plain_candidates(problem: TileProblem, spec: TargetSpec, limit: float) -> Iterator[ContractionTile]:
     """Tiles without roles that have at most `limit` sums a warp, each at most half of those before."""
-    how = {"through_registers": problem.through_registers, "promoted": problem.promoted}
+    how = {"through_registers": problem.through_registers, "promoted": problem.promoted, "beside": problem.beside}
     if limit == float("inf"):
         best = contraction_tile(problem.types, problem.shape, spec, problem.operand_bytes, **how)
         yield best

@@ -22,6 +22,7 @@ from treadle.runtime.arrays import (
     view,
     view_of_numpy,
 )
+from treadle.runtime.torch_tensors import is_tensor
 
 
 def views_of(manifest: Manifest, arrays: Sequence[Any]) -> list[ArrayView]:
@@ -156,6 +157,15 @@ def _class_of(array: ArrayView, index: int, record: TensorRecord) -> ArgumentLay
     return layout
 
 
+def _is_read_only(array: Any, given: ArrayView) -> bool:
+    if given.host is not None:
+        return not given.host.flags.writeable
+    if is_tensor(array) or hasattr(array, "form"):  # PyTorch has none that are, and Treadle makes none
+        return False
+    interface = getattr(array, "__cuda_array_interface__", None)
+    return interface is not None and bool(interface["data"][1])
+
+
 def given_outputs(manifest: Manifest, out: Sequence[Any], forms: Sequence[ArrayForm]) -> list[ArrayView]:
     """Views of the arrays that a caller gives for the results, which must be of these forms. Raises TR730, TR731, TR729."""
     if len(out) != len(forms):
@@ -173,6 +183,8 @@ def given_outputs(manifest: Manifest, out: Sequence[Any], forms: Sequence[ArrayF
             what = f"has shape {list(given.shape)}, the result has {list(form.shape)}"
         elif not _has_strides(given, form.strides):
             what = f"has strides {list(given.strides)} (elements), the result has {list(form.strides)}"
+        elif _is_read_only(array, given):
+            what = "is read-only"
         elif form.kind != "cpu" and not _has_align(given, align):  # the simulator copies
             what = f"starts at an address that is not a multiple of {align}"
         else:

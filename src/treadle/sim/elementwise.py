@@ -295,7 +295,7 @@ def attribute_value(value: Attribute, formats: Formats) -> Array:
     else:
         mask = (1 << (stored.itemsize * 8)) - 1
         exact = np.array([int(v) & mask for v in raw], dtype=f"u{stored.itemsize}").astype(stored)
-    return exact.reshape(shape).astype(formats(scalar))
+    return np.broadcast_to(exact.reshape(() if exact.size == 1 else shape), shape).astype(formats(scalar))
 
 
 def _in_format(function: Function, dtype: DType) -> Function:

@@ -115,21 +115,37 @@ def from_loop_space(op: Operation, array: Array, affine_map: AffineMap, loops: L
 
 def evaluate(value: SSAValue, environment: Environment, apply: Apply) -> Tracked:
     """The value of a body's SSA value, evaluating what it depends on and remembering it in `environment`."""
-    if value not in environment:
-        op = value.owner
-        if not isinstance(op, Operation):
+    pending = [value]  # not by recursion: bodies are as long as their authors want
+    while pending:
+        current = pending[-1]
+        op = current.owner
+        if current in environment:
+            pending.pop()
+        elif not isinstance(op, Operation):
             raise TreadleError(NOT_EXECUTABLE, name="linalg.generic", reason="its body uses a value of another block")
-        operands = [evaluate(v, environment, apply) for v in op.operands]
-        if isinstance(op, scf.IfOp):
-            number = next(at for at, result in enumerate(op.results) if result is value)
-            sides = [side.block.last_op for side in (op.true_region, op.false_region)]
-            chosen, other = (evaluate(last.operands[number], environment, apply) for last in sides if last is not None)
-            environment[value] = selected(operands[0], chosen, other)
+        elif missing := [operand for operand in _needed(op) if operand not in environment]:
+            pending += reversed(missing)
+        elif isinstance(op, scf.IfOp):
+            number = next(at for at, result in enumerate(op.results) if result is current)
+            chosen, other = (environment[end.operands[number]] for end in _ends(op))
+            environment[current] = selected(environment[op.cond], chosen, other)
         elif isinstance(op, tensor.ExtractOp):
-            environment[value] = gathered(operands[0], operands[1:])
+            source, *places = [environment[operand] for operand in op.operands]
+            environment[current] = gathered(source, places)
         else:
-            environment.update(zip(op.results, apply(op, operands), strict=True))
+            environment.update(zip(op.results, apply(op, [environment[operand] for operand in op.operands]), strict=True))
     return environment[value]
+
+
+def _needed(op: Operation) -> list[SSAValue]:
+    """What an operation of a body is computed from; of a branch, both sides."""
+    return [*op.operands, *(value for end in _ends(op) for value in end.operands)]
+
+
+def _ends(op: Operation) -> list[Operation]:
+    """The ends of a branch's sides."""
+    ends = [side.block.last_op for side in (op.true_region, op.false_region)] if isinstance(op, scf.IfOp) else []
+    return [end for end in ends if end is not None]
 
 
 def gathered(table: Tracked, places: Sequence[Tracked]) -> Tracked:

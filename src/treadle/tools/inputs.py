@@ -1,5 +1,6 @@
 """The `--input` grammar: `64x32xf16` (random values), `f32` (a scalar), `2.5` or `file.npy`; and random inputs for whole signatures."""
 
+import math
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -11,8 +12,12 @@ from numpy.typing import NDArray
 from treadle.artifact import TensorRecord
 from treadle.errors import DYNAMIC_SIZE, INPUT_COUNT, INPUT_SPEC, READ_FILE, SIZE_NEEDED, TreadleError
 from treadle.runtime.arrays import dtype_names, is_float, numpy_dtype
+from treadle.runtime.host_memory import require
 
 Array = NDArray[Any]
+
+_DRAW_BYTES = 8
+"""At most, an element, while it is drawn and not yet in its own type."""
 
 _SHAPE = re.compile(r"((?:\d+x)*)([a-wyz][a-wyzA-Z0-9]*)")
 
@@ -47,8 +52,12 @@ def parse_number(text: str, record: TensorRecord) -> Array | None:
 
 
 def random_array(shape: Sequence[int], dtype: str, generator: np.random.Generator) -> Array:
-    """N(0, 1) for floats, uniform in [-4, 4] for integers (small enough that sums of products stay exact), coin flips for i1."""
+    """N(0, 1) for floats, uniform in [-4, 4] for integers (small enough that sums of products stay exact), coin flips for i1.
+
+    Raises TreadleError TR609 where this machine's memory does not hold them.
+    """
     kind = numpy_dtype(dtype)
+    require(math.prod(shape) * (kind.itemsize + _DRAW_BYTES), f"random inputs of {'x'.join([*map(str, shape), dtype])}")
     if dtype == "i1":
         return generator.integers(0, 2, shape).astype(kind)
     if dtype.startswith("ui"):
@@ -87,7 +96,7 @@ def make_inputs(
     """One array an input: from `given` (one text an input, or none at all), else random. Equal seeds give equal arrays.
 
     `sizes`: the inputs that are numbers which give sizes; they are never random.
-    Raises TreadleError TR802, TR803, TR804, TR807, TR901. Whether shapes and types are those of the function is checked when it is called.
+    Raises TreadleError TR609, TR802, TR803, TR804, TR807, TR901. Whether shapes and types are those of the function is checked when it is called.
     """
     if given and len(given) != len(records):
         raise TreadleError(INPUT_COUNT, function=function, expected=len(records), given=len(given))

@@ -4,6 +4,8 @@ A run at some sizes and workgroup ids stands for a class of them; runs are made 
 """
 
 from treadle.dialects import tile
+from treadle.ir.core import Operation
+from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
 from treadle.verify.classes import Class, TooHard, Uncovered, UncoveredList, UncoveredSet
 from treadle.verify.engine import Engine
@@ -31,13 +33,14 @@ _AFTER = {"V5": 1, "V8": 2}  # a race explains more than the stall or the unwrit
 Executions = dict[int, dict[tuple[tuple[int, int, int], ...], None]]
 
 
-def prove(kernel: tile.KernelOp, spec: TargetSpec | None = None, *, max_findings: int = MAX_FINDINGS) -> Verdict:
+def prove(kernel: tile.KernelOp, spec: TargetSpec | None = None, *, max_findings: int = MAX_FINDINGS, stores: bool = False) -> Verdict:
     """The verdict on a schedule-level kernel.
 
-    Stops after the first run that shows a fault, with at most `max_findings` of it.
+    Stops after the first run that shows a fault, with at most `max_findings` of it. `stores`: those to one array that is only written are
+    held against one another as far as their places are known; what is left, or all without it, is an assumption.
     """
-    program = Program(kernel, spec)
-    return Proof(program, max_findings).verdict() if has_shared_state(program) else Verdict()
+    program = Program(kernel, spec, stores=stores)
+    return Proof(program, max_findings).verdict() if has_shared_state(program) else Verdict(assumptions=assumptions_of(program))
 
 
 class Proof:
@@ -61,7 +64,7 @@ class Proof:
             self._leave_open(stopped.op, stopped.reason)
         except TooHard:
             self._leave_open(self.program.kernel, "its sizes and workgroups fall into classes that take too long to tell apart")
-        return Verdict(findings, tuple(self._undecided.values()), self.classes)
+        return Verdict(findings, tuple(self._undecided.values()), self.classes, assumptions_of(self.program, self.geometry))
 
     def _leave_open(self, op: object, reason: str) -> None:
         self._undecided.setdefault(op, Open(op, reason))
@@ -177,6 +180,21 @@ def _agrees(unknown: Unknown, known: dict[object, int]) -> bool:
     return None not in operands and function(*operands) == known[unknown.values[0]]
 
 
+def assumptions_of(program: Program, geometry: Geometry | None = None) -> tuple[str, ...]:
+    """What a proof takes for granted about global arrays."""
+    untracked = program.only_written - program.tracked_pointers
+    names = sorted(f"%{pointer.name_hint}" if pointer.name_hint else "an array" for pointer in untracked)
+    found = [f"stores to {name}, which is only written, go to different elements" for name in names]
+    if geometry is not None:
+        found += [f"{_named(op)}: {what}" for op, what in geometry.arrays.assumed.items()]
+    return tuple(dict.fromkeys(found))
+
+
+def _named(op: Operation) -> str:
+    at = location_of(op)
+    return f"{op.name} ({at})" if at else op.name
+
+
 def has_shared_state(program: Program) -> bool:
     """Whether there is anything to order: shared buffers, barriers, queued results, arrays that are written and read."""
     if program.buffers or program.registers or program.tracked_pointers or len(program.mbarriers):
@@ -184,6 +202,6 @@ def has_shared_state(program: Program) -> bool:
     return any(op.name.startswith("sync.") and op.name != "sync.sched_fence" for op in program.ops)
 
 
-def is_right(kernel: tile.KernelOp, spec: TargetSpec | None = None) -> bool:
-    """Whether a kernel is proven."""
-    return prove(kernel, spec, max_findings=1).is_proven
+def is_right(kernel: tile.KernelOp, spec: TargetSpec | None = None, *, stores: bool = False) -> bool:
+    """Whether a kernel is proven; `stores` as for `prove`."""
+    return prove(kernel, spec, max_findings=1, stores=stores).is_proven

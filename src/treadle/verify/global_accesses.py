@@ -4,14 +4,16 @@ from dataclasses import dataclass
 from itertools import pairwise, permutations
 
 from treadle.dialects import pipe, tile
+from treadle.dialects.agents import role_of
 from treadle.dialects.effects import Effect
 from treadle.errors import InternalError
-from treadle.ir.core import Operation, SSAValue
+from treadle.ir.core import Operation, Region, SSAValue
 from treadle.ir.dialects import scf
 from treadle.layout.tile_layout import TileLayout
 from treadle.plan import expr
 from treadle.plan.expr import Expr
-from treadle.verify.affine import Forms, Formula, role_of, symbols_in
+from treadle.verify.affine import Forms
+from treadle.verify.formulas import Formula, symbols_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +36,17 @@ class Addresses:
 class GlobalAccess:
     """One effect of one operation on a global array. Compared by identity.
 
-    `role`: the role it is in (None: outside). `group`: the number of its group there. `loops`: those around it inside the role, outermost
-    first; `numbers`: the symbols of their iterations. `domain`: what holds for each execution. `warp`: the symbol of the warp of the team
-    that touches the element, with what layouts say in `warp_domain`. `elements`: symbols of the tile's coordinates in order ("" for an
-    extent of one). `doubt`: what about it is not known; empty where `is_exact`.
+    `role`: the role it is in (None: outside). `group`: the number of its group there. `loops`: those around it, outermost first; `numbers`:
+    the symbols of their iterations. `domain`: what holds for each execution. `warp`: the symbol of the warp of the team that touches the
+    element, with what layouts say in `warp_domain`. `elements`: symbols of the tile's coordinates in order ("" for an extent of one).
+    `doubt`: what about it is not known; empty where `is_exact`.
     """
 
     op: Operation
     index: int
     pointer: SSAValue
     is_write: bool
-    role: Operation | None
+    role: Region | None
     group: Expr
     loops: tuple[scf.ForOp, ...]
     numbers: tuple[str, ...]
@@ -58,9 +60,9 @@ class GlobalAccess:
     doubt: str
 
 
-def access_of(forms: Forms, op: Operation, index: int, effect: Effect, warps: int) -> GlobalAccess:
-    """The access that an effect is; `warps`: of the team that executes the operation."""
-    return _Reader(forms, op, index, effect).read(warps)
+def access_of(forms: Forms, op: Operation, index: int, effect: Effect) -> GlobalAccess:
+    """The access that an effect of operation number `index` is."""
+    return _Reader(forms, op, index, effect).read()
 
 
 class _Reader:
@@ -72,15 +74,15 @@ class _Reader:
         self.warp_domain: list[Formula] = []
         self.doubts: list[str] = []
         self.loops: list[scf.ForOp] = []
-        self.role: Operation | None = None
-        self.group = expr.constant(0)
+        self.role = role_of(op)
 
-    def read(self, warps: int) -> GlobalAccess:
+    def read(self) -> GlobalAccess:
         forms, effect = self.forms, self.effect
         view = effect.resource.owner
         if not isinstance(view, tile.ViewOp):
             raise InternalError("an access to a global array without a view")
         self._around()
+        group = forms.group(self.role)
         elements: dict[int, str] = {}
         coordinates: list[Expr] = []
         sizes = [self._value(size) for size in view.size_values()]
@@ -97,10 +99,10 @@ class _Reader:
         if effect.slice is None:
             self.doubts.append("its places are computed from data")
         held = tuple(elements.get(dim, "") for dim in _tile_dims(self.op))
-        warp = self._warp(held, warps)
+        warp = self._warp(held)
         numbers = tuple(str(forms.number(loop)) for loop in self.loops)
         names = {name for formula in self.domain for name in symbols_in(formula)} | {*elements.values(), *numbers}
-        names |= {str(i) for i in forms.ids if not i.is_constant} | (set() if self.group.is_constant else {str(self.group)})
+        names |= {str(i) for i in forms.ids if not i.is_constant} | (set() if group.is_constant else {str(group)})
         if addresses is not None:
             names |= {name for place in addresses.places for name in symbols_in(place)}
         names = forms.closed(names)
@@ -112,8 +114,8 @@ class _Reader:
             self.index,
             view.pointer,
             effect.access == "write",
-            self.role,
-            self.group,
+            None if self.role is None else self.role.region,
+            group,
             tuple(self.loops),
             numbers,
             held,
@@ -137,18 +139,14 @@ class _Reader:
             if isinstance(parent, scf.ForOp):
                 value = forms.of(parent.body.block.args[0])
                 self.domain.append(f"{forms.formula(value)} < {forms.formula(forms.of(parent.ub))}")
-                if self.role is None:
-                    self.loops.insert(0, parent)
+                self.loops.insert(0, parent)
             elif isinstance(parent, scf.IfOp):
                 condition = forms.condition(parent.cond)
                 if condition is None:
                     self.doubts.append("a condition around it is not known")
                 else:
                     self.domain.append(condition if inside.parent is parent.true_region.block else f"not ({condition})")
-            elif isinstance(parent, pipe.RolesOp):
-                self.role, groups = role_of(parent, inside)
-                self.group = forms.group(self.role, groups)
-            else:
+            elif not isinstance(parent, pipe.RolesOp):
                 self.doubts.append(f"it stands in {parent.name}")
             parent, inside = parent.parent_op(), parent
 
@@ -170,9 +168,10 @@ class _Reader:
         strides, known = tuple(str(dim[0]) for dim in box), tuple(str(dim[1]) for dim in box)
         return Addresses(offset, tuple(dim[2] for dim in box), False, nested is not None, strides, known)
 
-    def _warp(self, held: tuple[str, ...], warps: int) -> str:
+    def _warp(self, held: tuple[str, ...]) -> str:
         """The symbol of the warp that touches an element: by the layout, or any."""
         forms, layout = self.forms, _layout(self.op)
+        warps = forms.kernel.num_warps.value.data if self.role is None else self.role.executing_warps
         name = str(forms.element((self.op, self.index, "warp"), warps))
         if isinstance(self.op, tile.LoadOp | tile.StoreOp) and (layout is None or layout.num_warps != warps):
             if self.effect.access == "write":

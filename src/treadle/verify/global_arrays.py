@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from treadle.dialects import pipe, tile
+from treadle.dialects import tile
 from treadle.dialects.effects import Effect
 from treadle.errors import InternalError
 from treadle.ir.core import Operation
-from treadle.verify.affine import Forms, both, symbols_in
+from treadle.verify.affine import Forms
+from treadle.verify.formulas import both, symbols_in
 from treadle.verify.global_accesses import GlobalAccess, access_of
 from treadle.verify.program import Program
 
@@ -50,6 +51,11 @@ class Meeting:
 NOWHERE = None
 
 
+FARTHEST = 4
+"""Meetings of iterations farther apart than this count as meetings of any two: a run repeats only after so many iterations."""
+MAX_TOO_HARD = 8
+"""After so many pairs that were given up no others are looked at: what takes so long is not decided pair by pair."""
+TOO_LARGE = "their forms are too large to compare"
 CLUSTER = "cluster"
 """The coordinate of executions that says which cluster the workgroup is of."""
 
@@ -106,12 +112,12 @@ class GlobalArrays:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.farthest = program.depth + 1  # runs go on for longer than any pipeline is deep
         self.accesses: list[GlobalAccess] = []
         self.by_effect: dict[tuple[Operation, Effect], GlobalAccess] = {}
         self.assumed: dict[Operation, str] = {}
         self._met: dict[tuple[GlobalAccess, GlobalAccess, Kind], Meeting | None] = {}
         self._executions: dict[tuple[GlobalAccess, bool], Executions] = {}
+        self._too_hard = 0
         self._forms: Forms | None = None
 
     @property
@@ -128,7 +134,7 @@ class GlobalArrays:
                 for effect in self.program.effects(op):
                     view = effect.resource.owner
                     if isinstance(view, tile.ViewOp) and view.pointer in self.program.tracked_pointers:
-                        known = access_of(self.forms, op, self.program.index[op], effect, _team_warps(op))
+                        known = access_of(self.forms, op, self.program.index[op], effect)
                         self.accesses.append(known)
                         self.by_effect[op, effect] = known
         return self.accesses
@@ -178,6 +184,8 @@ class GlobalArrays:
         if not _may_be(one, other, kind):
             return NOWHERE
         pair = Pair(self, one, other, kind)
+        if self._too_hard >= MAX_TOO_HARD:
+            return Meeting((None,) * pair.levels, TOO_LARGE)
         spans: list[list[Span]] = []
         try:
             with bounded():
@@ -185,18 +193,19 @@ class GlobalArrays:
                     if not case.is_empty():
                         spans.append([pair.span(case, level) for level in range(pair.levels)])
         except TooHard:
-            return Meeting((None,) * pair.levels, "their forms are too large to compare")
+            self._too_hard += 1
+            return Meeting((None,) * pair.levels, TOO_LARGE)
         if not spans:
             return NOWHERE
         return Meeting(tuple(self._limited([case[level] for case in spans]) for level in range(pair.levels)), pair.doubt)
 
     def _limited(self, spans: list[Span]) -> Span:
-        """The span of several cases; None where it holds distances that runs are not sure to show."""
+        """The span of several cases; None where it is too wide."""
         known = [span for span in spans if span is not None]
         if len(known) < len(spans):
             return None
         low, high = min(span[0] for span in known), max(span[1] for span in known)
-        return (low, high) if -self.farthest <= low and high <= self.farthest else None
+        return (low, high) if low >= -FARTHEST and high <= FARTHEST else None
 
     def witness(self, one: GlobalAccess, other: GlobalAccess, kind: Kind, distance: Distance | None = None) -> list[str] | None:
         """Two executions that do meet (at a distance), described; None where there is none, or none is sure."""
@@ -221,16 +230,6 @@ class GlobalArrays:
                 return not all(case.is_empty() for case in Pair(self, one, other, kind).cases(distance))
         except TooHard:
             return True
-
-
-def _team_warps(op: Operation) -> int:
-    """The warps over which a register tile is spread where an operation stands."""
-    parent, inside = op.parent_op(), op
-    while parent is not None and not isinstance(parent, tile.KernelOp):
-        if isinstance(parent, pipe.RolesOp):
-            return parent.role_warps()[next(at for at, region in enumerate(parent.roles) if inside.parent is region.block)]
-        parent, inside = parent.parent_op(), parent
-    return parent.num_warps.value.data if parent is not None else 1
 
 
 def _may_be(one: GlobalAccess, other: GlobalAccess, kind: Kind) -> bool:

@@ -1,14 +1,16 @@
 """Global arrays while a run goes on: whether what may meet is ordered. Workgroups of a cluster share them; no run holds any others."""
 
 from collections.abc import Iterator
+from itertools import count
 
 from treadle.dialects import pipe, tile
-from treadle.ir.core import Operation, SSAValue
+from treadle.dialects.agents import roles_of
+from treadle.ir.core import Operation, Region, SSAValue
 from treadle.verify.clocks import Agent, Clock, Components, Record
 from treadle.verify.events import Access, Event
 from treadle.verify.findings import Finding, Place
 from treadle.verify.global_accesses import GlobalAccess
-from treadle.verify.global_arrays import Distance, GlobalArrays, Kind, Meeting
+from treadle.verify.global_arrays import FARTHEST, Distance, GlobalArrays, Kind, Meeting
 from treadle.verify.orders import is_fenced, is_ordered, is_over, needs_fence
 from treadle.verify.program import Program
 from treadle.verify.races import report_fence, report_race
@@ -27,6 +29,7 @@ class GlobalMemory:
         self._last: dict[int, tuple[GlobalAccess, Vector]] = {}
         self._kinds: tuple[Kind, ...] = ("strand", "team", "workgroup", *(("cluster",) if program.cluster > 1 else ()))
         self._traces = _traces(program)
+        self._only_written = program.only_written
         self._has_async = {access.pointer for access in arrays.read() if isinstance(access.op, tile.CopyOp | tile.CopyOutOp)}
         self._known_partners: dict[GlobalAccess, tuple[tuple[GlobalAccess, Meeting], ...]] = {}
 
@@ -40,9 +43,16 @@ class GlobalMemory:
                 continue
             witness = self.arrays.witness(one, other, "grid")
             if witness is None:
-                self.reports.undecide(other.op, f"{one.op.name} of another workgroup may touch the same elements: {met.doubt}")
+                self._leave_open(other, f"{one.op.name} of another workgroup may touch the same elements: {met.doubt}")
             else:
                 self.reports.keep(_of_two_workgroups(one, other, witness))
+
+    def _leave_open(self, access: GlobalAccess, reason: str) -> None:
+        """Say that something is not known; of an array that is only written it is assumed to be right."""
+        if access.pointer in self._only_written:
+            self.arrays.assumed[access.op] = "it writes other elements than all other stores to its array"
+        else:
+            self.reports.undecide(access.op, reason)
 
     def check(self, agent: Agent, event: Event, access: Access) -> None:
         """Report everything the access is not ordered after."""
@@ -74,7 +84,7 @@ class GlobalMemory:
         if witness is None:
             missing = "a fence" if ordered else "an order"
             why = met.doubt or "they meet in other iterations than those of the run"
-            self.reports.undecide(event.op, f"it may need {missing} after {record.event.op.name} of another iteration or agent: {why}")
+            self._leave_open(other, f"it may need {missing} after {record.event.op.name} of another iteration or agent: {why}")
         elif ordered:
             report_fence(self.reports, record, agent, event, access, witness=tuple(witness))
         else:
@@ -117,8 +127,8 @@ class GlobalMemory:
         return all(self._has_passed(agent, record, other, met) for agent in self.agents if self._may_execute(agent, other))
 
     def _may_execute(self, agent: Agent, access: GlobalAccess) -> bool:
-        trace = agent.strand.trace
-        return trace < 0 if access.role is None else trace in self._traces.get(access.role, (trace,))
+        strand = agent.strand
+        return strand.trace < 0 if access.role is None else (strand.roles, strand.trace) in self._traces[access.role]
 
     def _has_passed(self, agent: Agent, record: Record, other: GlobalAccess, met: Meeting) -> bool:
         if agent.number not in self._last:
@@ -148,7 +158,7 @@ class GlobalMemory:
         """By how many iterations each agent that may still meet a record is ahead of it."""
         if not any(met.is_bounded for _, met in self._partners(self._static(record))):
             return ()
-        farthest = self.arrays.farthest + 1
+        farthest = FARTHEST + 1
         found: list[object] = []
         for agent in self.agents:
             if (last := self._last.get(agent.number)) is not None:
@@ -192,16 +202,13 @@ def _distance(met: Meeting, before: Vector, now: Vector) -> Distance:
     return tuple(now[level] - before[level] for level in range(len(met.spans)))
 
 
-def _traces(program: Program) -> dict[Operation, range]:
-    """The traces of each role, by its first operation."""
-    found: dict[Operation, range] = {}
-    number = 0
-    for roles in program.all(pipe.RolesOp):
-        for region, groups in zip(roles.roles, roles.role_groups(), strict=True):
-            first = region.block.first_op
-            if first is not None:
-                found[first] = range(number, number + groups)
-            number += groups
+def _traces(program: Program) -> dict[Region, list[tuple[int, int]]]:
+    """By which strands each role is run: the number of `pipe.roles`, and the trace."""
+    found: dict[Region, list[tuple[int, int]]] = {}
+    for op in program.all(pipe.RolesOp):
+        traces = count()
+        for role in roles_of(op):
+            found[role.region] = [(program.index[op], next(traces)) for _ in range(role.groups)]
     return found
 
 

@@ -79,7 +79,9 @@ def pieces(forms: LinearForms, value: SSAValue) -> Pieces | None:
         case "arith.select":
             one, other = pieces(forms, op.operands[1]), pieces(forms, op.operands[2])
             both = _sum(one, other, -1)
-            return None if one is None or other is None or both is None else _limited(Pieces(one.all + other.all, both.pivots, both.residues))
+            return (
+                None if one is None or other is None or both is None else _limited(Pieces(one.all + other.all, both.pivots, both.residues))
+            )
         case _ if op.name in _QUOTIENTS or op.name in _REMAINDERS:
             return _divided(forms, op) or plain
         case _:

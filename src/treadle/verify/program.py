@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import roles_of, split_of
 from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.tile_attributes import PointerType, is_shared
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
@@ -79,9 +80,12 @@ def is_async_queue(effect: Effect) -> bool:
 
 
 class Program:
-    """A kernel with what is fixed about it. Raises TR416 where it has no meaning or no machine to run it (`structure.py`)."""
+    """A kernel with what is fixed about it. Raises TR416 where it has no meaning or no machine to run it (`structure.py`).
 
-    def __init__(self, kernel: tile.KernelOp, spec: TargetSpec | None = None) -> None:
+    `stores`: stores to arrays that are only written are held against one another too.
+    """
+
+    def __init__(self, kernel: tile.KernelOp, spec: TargetSpec | None = None, *, stores: bool = False) -> None:
         self.kernel = kernel
         self.spec = spec or target_spec(kernel.target.data)
         self.ops: list[Operation] = list(kernel.body.walk())
@@ -99,7 +103,7 @@ class Program:
         for rank in range(self.cluster):
             self._add_strands(strands, rank)
         self.strands = tuple(strands)
-        self.tracked_pointers = self._tracked_pointers()
+        self.tracked_pointers, self.only_written = self._tracked_pointers(stores)
         self.registers = self._registers()
         self.deciding = self._deciding()
         self.unknowns = self._unknowns()
@@ -153,15 +157,10 @@ class Program:
 
     # --- memory
 
-    def _tracked_pointers(self) -> frozenset[SSAValue]:
-        """Global arrays that are read and written. (Stores to an array that is only written are taken to be to different elements.)"""
-        readers: set[SSAValue] = set()
-        writers: set[SSAValue] = set()
-        for effects in self._effects.values():
-            for effect in effects:
-                if isinstance(effect.resource.owner, tile.ViewOp):
-                    (writers if effect.access == "write" else readers).add(effect.resource.owner.pointer)
-        return frozenset(readers & writers)
+    def _tracked_pointers(self, stores: bool) -> tuple[frozenset[SSAValue], frozenset[SSAValue]]:
+        """Global arrays whose accesses are held against one another, those that are only written if `stores`; and the latter."""
+        readers, writers = accessed_pointers(self.kernel)
+        return writers if stores else readers & writers, writers - readers
 
     # --- values
 

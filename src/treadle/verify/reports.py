@@ -18,14 +18,12 @@ class Reports:
     """What a run has found so far, each pair of operations once. `trip_counts`: iterations of each loop in the run.
 
     `undecided`: what the run could neither prove nor refute, with the operation that is to blame; the kernel is then not proven.
-    `assumed`: what the proof takes for granted about an operation.
     """
 
     def __init__(self, trip_counts: dict[int, int], max_findings: int) -> None:
         self.trip_counts, self.max_findings = trip_counts, max_findings
         self.found: dict[tuple[str, int, int], Finding] = {}
         self.undecided: dict[Operation, str] = {}
-        self.assumed: dict[Operation, str] = {}
 
     def undecide(self, op: Operation, reason: str) -> None:
         """Note that the proof does not cover what `op` does; the first reason of an operation is kept."""

@@ -74,7 +74,8 @@ class LoopSteps:
             length = state.atoms.ceiling(span, step)
             self._iterate(count, length, starts, step)
         for at, value, symbol, each in starts:
-            end = combined(of(symbol, value), scaled(length, each)) if length.terms or symbol is not None else None  # type: ignore[arg-type]
+            is_known = symbol is not None or (length.terms and isinstance(value, int))
+            end = combined(of(symbol, value), scaled(length, each)) if is_known else None  # type: ignore[arg-type]
             state.put(at, value + each * count if isinstance(value, int) else None, end)
         self.leave()
 

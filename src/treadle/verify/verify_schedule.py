@@ -22,16 +22,16 @@ def schedule_kernels(module: Operation) -> tuple[tile.KernelOp, ...]:
     return tuple(op for op in module.walk() if isinstance(op, tile.KernelOp))
 
 
-def explained_verdict(kernel: tile.KernelOp, *, mend: bool = True) -> Verdict:
-    """The verdict on a kernel, the first of its faults with the smallest change that mends it."""
+def explained_verdict(kernel: tile.KernelOp, *, mend: bool = True, stores: bool = False) -> Verdict:
+    """The verdict on a kernel, the first of its faults with the smallest change that mends it; `stores` as for `prove`."""
     spec = target_spec(kernel.target.data)
-    verdict = prove(kernel, spec)
+    verdict = prove(kernel, spec, stores=stores)
     if not verdict.findings or not mend:
         return verdict
     from treadle.verify.mends import with_mend  # right programs, which are nearly all, need none of it
 
     first, *others = verdict.findings
-    return Verdict((with_mend(kernel, first, spec), *others), verdict.undecided, verdict.classes, verdict.assumptions)
+    return Verdict((with_mend(kernel, first, spec, stores=stores), *others), verdict.undecided, verdict.classes, verdict.assumptions)
 
 
 @register_pass
@@ -39,7 +39,8 @@ def explained_verdict(kernel: tile.KernelOp, *, mend: bool = True) -> Verdict:
 class VerifySchedulePass(ModulePass):
     """Raises TR411-TR414 and TR416 for the first fault of any kernel, TR415 where one is not proven.
 
-    `lint`: also remarks on synchronisation that nothing needs (slower).
+    `lint`: also remarks on synchronisation that nothing needs (slower). Stores to arrays that are only written are taken to go to different
+    elements: the passes before see to that.
     """
 
     name = "verify-schedule"

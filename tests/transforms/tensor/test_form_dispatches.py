@@ -247,6 +247,18 @@ def test_elements_of_type_index_are_refused_at_their_line() -> None:
     assert (caught.value.code, caught.value.location and caught.value.location.line) == ("TR301", 3)
 
 
+@pytest.mark.parametrize("operands", ["%e, %x", "%x, %e"])
+def test_values_of_nothing_are_refused(operands: str) -> None:
+    text = f"""func.func @f(%x: tensor<8xf32>) -> tensor<8xf32> {{
+  %e = tensor.empty() : tensor<8xf32>
+  %0 = arith.subf {operands} : tensor<8xf32>
+  return %0 : tensor<8xf32>
+}}"""
+    with pytest.raises(TreadleError, match=r"reads tensor\.empty") as caught:
+        lower(text)
+    assert (caught.value.code, caught.value.location and caught.value.location.line) == ("TR302", 3)
+
+
 @pytest.mark.parametrize("yielded", ["%s", "%a"])
 def test_reductions_onto_nothing_are_refused_at_their_line(yielded: str) -> None:
     text = f"""func.func @f(%x: tensor<8x3xf32>) -> tensor<8xf32> {{

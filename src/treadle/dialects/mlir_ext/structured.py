@@ -60,6 +60,10 @@ def _verify_body(op: LinalgStructuredOperation, arguments: Sequence[SSAValue]) -
     results = [element_type(value) for value in op.outputs]
     if not isinstance(yielded, YieldOp) or [value.type for value in yielded.operands] != results:
         raise VerifyException(f"body must yield ({', '.join(map(str, results))})")
+    loops = op.get_indexing_maps().data[0].data.num_dims
+    for inner in op.body.block.ops:
+        if isinstance(inner, linalg.ops.IndexOp) and not 0 <= inner.dim.value.data < loops:
+            raise VerifyException(f"linalg.index {inner.dim.value.data} names none of the {loops} loops")
 
 
 class GenericOp(linalg.ops.GenericOp):

@@ -261,9 +261,9 @@ class Agent:
                 self.world.findings.poison_read(Party(op, self.name, "read"), count, shared_text(buffer, region))
         return memory.read(buffer, region, (empty, hidden))
 
-    def fence(self) -> None:
-        """Its generic writes so far may be seen by the async proxy."""
-        self.clock["fence", self.number] = self.tick()
+    def fence(self, component: str) -> None:
+        """Its generic writes so far to the memory that the component is of may be seen by the async proxy."""
+        self.clock[component, self.number] = self.tick()
 
 
 def shared_text(buffer: Buffer, region: Region) -> str:

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from treadle.dialects import tile
-from treadle.ir.core import SSAValue
 from treadle.sim.element_types import Array
 from treadle.sim.memory import Pointer, View, Window
 from treadle.sim.schedule.accesses import Shadow
@@ -17,7 +15,7 @@ class GlobalArray:
 
     def __init__(self, data: Array) -> None:
         self.data = data
-        self.shadow = Shadow(data.size)
+        self.shadow = Shadow(data.size, "global fence")
         self.indices = np.arange(data.size, dtype=np.int64)
         self._repeated = np.zeros(data.size, dtype=bool)
 
@@ -58,12 +56,6 @@ class GlobalView:
         inside = tuple(np.clip(index, 0, size - 1) for index, size in zip(indices, self.view.sizes, strict=True))
         found = self._indices.array[inside]
         return found.reshape(-1) if mask is None else found[mask]
-
-
-def written_pointers(kernel: tile.KernelOp) -> frozenset[SSAValue]:
-    """The pointers that a kernel writes through."""
-    stored = [op.view for op in kernel.walk() if isinstance(op, tile.StoreOp | tile.CopyOutOp)]
-    return frozenset(v.owner.pointer for v in stored if isinstance(v.owner, tile.ViewOp))
 
 
 def watch(pointers: Sequence[Pointer], written: Sequence[bool]) -> tuple[list[Pointer], dict[int, GlobalArray]]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from treadle.dialects import tile
 from treadle.dialects.agents import split_of
+from treadle.dialects.global_arrays import accessed_pointers
 from treadle.machine import target_spec
 from treadle.plan import expr
 from treadle.sim.element_types import Array
@@ -16,7 +17,7 @@ from treadle.sim.schedule.agents import Agent, Frame, Team, Workgroup, World
 from treadle.sim.schedule.barriers import Meeting
 from treadle.sim.schedule.clocks import Clock, join
 from treadle.sim.schedule.code import Compiler, execute
-from treadle.sim.schedule.global_memory import watch, written_pointers
+from treadle.sim.schedule.global_memory import watch
 from treadle.sim.schedule.operations import memory_steps
 from treadle.sim.schedule.report import Findings, Party, Report
 from treadle.sim.schedule.roles import run_roles
@@ -43,7 +44,7 @@ class ScheduledKernel:
         self._arguments = compiler.slots.each(arguments)
         self._code = compiler.block(kernel.body.block)
         self._frame_size = compiler.slots.count
-        written = written_pointers(kernel)
+        _, written = accessed_pointers(kernel)
         self._written = [a in written for a in arguments[: len(arguments) - len(self.symbols)]]
         self._grid = expr.compile_tuple([expr.parse(text) for text in kernel.grid_text()], self.symbols)
 

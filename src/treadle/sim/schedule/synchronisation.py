@@ -67,11 +67,11 @@ def _cluster(op: sync.ClusterBarrierOp, _: Slots) -> Step:
 
 
 def _fence(op: sync.FenceOp, _: Slots) -> Step:
-    shared = op.proxy.data == "async_shared"
+    component = {"async_shared": "fence", "async_global": "global fence"}.get(op.proxy.data)
 
     def run(agent: Agent) -> None:
-        if shared:
-            agent.fence()
+        if component is not None:
+            agent.fence(component)
 
     return Step(op, act=run)
 

@@ -40,6 +40,7 @@ _APPROXIMATE = {
     "reciprocal.flush": "rcp.approx.ftz.f32",
     "divide.approximate": "div.full.f32",
 }
+_PROXY_FENCES = {"async_shared": "shared::cta", "async_global": "global"}
 _REGISTER_STEP, _FEWEST_REGISTERS, _MOST_REGISTERS = 8, 24, 256
 WARPGROUP = 4
 
@@ -207,9 +208,9 @@ class NvidiaHooks(SimtHooks):
             ctx.b.asm(f"setmaxnreg.{'inc' if role.registers > before else 'dec'}.sync.aligned.u32 {role.registers};", MEMORY)
 
     def fence(self, b: Builder, proxy: str) -> None:
-        if proxy != "async_shared":
+        if proxy not in _PROXY_FENCES:
             super().fence(b, proxy)
-        b.asm("fence.proxy.async.shared::cta;", MEMORY)
+        b.asm(f"fence.proxy.async.{_PROXY_FENCES[proxy]};", MEMORY)
 
     def commit(self, b: Builder, queue: str) -> None:
         if queue == STORE_QUEUE:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from treadle.codegen.llvm_text import I32, I64, Builder, Module, Value, i32, integer, vector_shape
+from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.sync import MbarrierType
 from treadle.dialects.tile import KernelOp, ViewOp, layout_of, tile_type
 from treadle.errors import InternalError
@@ -88,6 +89,7 @@ class KernelContext:
 
     def __init__(self, kernel: KernelOp, hooks: SimtHooks, module: Module, builder: Builder) -> None:
         self.kernel = kernel
+        _, self.written = accessed_pointers(kernel)
         self.hooks = hooks
         self.module = module
         self.b = builder

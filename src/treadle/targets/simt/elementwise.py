@@ -12,6 +12,7 @@ from treadle.ir.locations import location_of
 from treadle.targets.simt import approximations, double_functions, inverse_functions, math_functions
 from treadle.targets.simt.casts import convert_floats, element_of
 from treadle.targets.simt.context import KernelContext
+from treadle.targets.simt.sign_bits import copy_sign
 from treadle.targets.simt.types import is_float_type, register_type, type_name
 
 IntegerFunction = Callable[[Builder, Sequence[Value]], Value]
@@ -99,7 +100,7 @@ FLOAT: dict[str, IntegerFunction] = {
     "math.ceil": lambda b, args: b.math("llvm.ceil", args),
     "math.trunc": lambda b, args: b.math("llvm.trunc", args),
     "math.roundeven": lambda b, args: b.math("llvm.rint", args),
-    "math.copysign": lambda b, args: b.math("llvm.copysign", args),
+    "math.copysign": lambda b, args: copy_sign(b, *args),
     "math.fma": lambda b, args: b.math("llvm.fma", args),
     "math.sqrt": lambda b, args: b.math("llvm.sqrt", args, ""),
 }

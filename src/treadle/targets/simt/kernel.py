@@ -6,6 +6,7 @@ from dataclasses import replace
 from treadle.codegen.llvm_text import FALSE, Builder, Module, Parameter, i32, pointer
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import arrival_unit, arriving_warps, barrier_of, role_of, split_of
+from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation
@@ -94,10 +95,12 @@ class KernelEmitter:
         aligns = iter(tile.ints(self.kernel.arg_align))
         inputs = len(tile.ints(self.kernel.arg_align)) - self.kernel.output_count.value.data
         found: list[Parameter] = []
+        _, written = accessed_pointers(self.kernel)
         for index, argument in enumerate(self.kernel.body.block.args):
             if isinstance(argument.type, PointerType):
                 # Inputs may alias each other and outputs alias nothing, so all are noalias in LLVM's sense.
-                words = f"noalias {'readonly' if index < inputs else ''} align {next(aligns)}".replace("  ", " ")
+                is_constant = index < inputs and argument not in written
+                words = f"noalias {'readonly' if is_constant else ''} align {next(aligns)}".replace("  ", " ")
                 found.append(Parameter(pointer(self.hooks.global_space), f"p{index}", words))
                 self.params.append(PointerParam(index))
             else:

@@ -33,7 +33,7 @@ def emit_view(ctx: KernelContext, op: ViewOp) -> None:
     pointer = b.gep(ctx.scalar(op.pointer), i64(op.offset.value.data), memory_type(element))
     inputs = sum(str(a.type).startswith("!tile.ptr") for a in ctx.kernel.body.block.args) - ctx.kernel.output_count.value.data
     argument = op.pointer
-    read_only = getattr(argument, "index", inputs) < inputs
+    read_only = getattr(argument, "index", inputs) < inputs and argument not in ctx.written
     ctx.bind(op.result, View(op, pointer, element, sizes, strides, read_only))
 
 

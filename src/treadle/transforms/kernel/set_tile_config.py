@@ -287,7 +287,9 @@ def _contraction_config(
         why, problem = (refused or "") if options.roles else "", None
         if options.roles and refused is None:
             problem = role_problem(nest, kind, spec.instruction(types.instruction), shape, size_of_operand, spec, promoted)
-        tiles = TileProblem(types, shape, size_of_operand, problem, crowded, promoted)
+        tiles = TileProblem(
+            types, shape, size_of_operand, problem, crowded, promoted, any(reads_whole_tile(nest, a) for a in nest.accesses)
+        )
         found, is_sequential = nth_candidate(tiles, spec, candidate, pipelined=options.pipelined)
         tile, types = found.tile, found.types
         promoted = promoted and (bool(kind.scales) or types.instruction != "fma")

@@ -82,8 +82,10 @@ def _check_generic(op: linalg.ops.GenericOp) -> None:
                 what=f"'linalg.{origin_of(op)}' with the result map {map_}",
                 hint="let each parallel loop be one axis of every result, and reductions none",
             )
-    if not view.is_parallel and any(isinstance(value.owner, tensor.EmptyOp) for value in view.outputs):
-        raise TreadleError(errors.NO_INITIAL_VALUE, location_of(op), name=f"linalg.{origin_of(op)}")
+    read = [argument for value, argument in zip(op.operands, op.body.block.args, strict=True) if isinstance(value.owner, tensor.EmptyOp)]
+    if any(argument.uses or (not view.is_parallel and argument.index >= len(op.inputs)) for argument in read):
+        does = "reads" if view.is_parallel else "reduces onto"
+        raise TreadleError(errors.NO_INITIAL_VALUE, location_of(op), name=f"linalg.{origin_of(op)}", does=does)
     for map_ in view.input_maps:
         if not all(is_linear(expr) for expr in map_.results):
             raise TreadleError(

@@ -106,30 +106,43 @@ class BodyEvaluator:
 
     def evaluate(self, scalar: SSAValue, arguments: dict[SSAValue, Value]) -> Value:
         """A scalar of a body, given the values of the body's arguments; remembers what it computes in `arguments`."""
-        if scalar in arguments:
-            return arguments[scalar]
-        op = scalar.owner
-        if isinstance(scalar, BlockArgument) or not isinstance(op, Operation):
-            result = self.scalar_of(scalar)
-        elif isinstance(op, arith.ConstantOp):
-            result = Constant(op.value, op.result.type)
-        elif isinstance(op, linalg.ops.IndexOp):
-            result = self.index_of(op.dim.value.data)
-        elif not any(isinstance(parent, linalg.ops.GenericOp) for parent in _parents(op)):
-            result = self.scalar_of(scalar)
-        elif isinstance(op, tensor.ExtractOp):
-            values = [self.evaluate(operand, arguments) for operand in op.indices]
-            shape = self._common_shape(values)
-            result = Tile(self.gather(op.tensor, [self.materialize(value, shape) for value in values]))
-        else:
-            result = self.apply(op, [self.evaluate(operand, arguments) for operand in op.operands])
-        arguments[scalar] = result
-        return result
+        pending = [scalar]  # not by recursion: bodies are as long as their authors want
+        while pending:
+            current = pending[-1]
+            op = current.owner
+            if current in arguments:
+                pending.pop()
+            elif not _is_computed(current) or not isinstance(op, Operation):
+                arguments[current] = self._leaf(current)
+            elif missing := [operand for operand in _computed_from(op) if operand not in arguments]:
+                pending += reversed(missing)
+            elif isinstance(op, tensor.ExtractOp):
+                places = [arguments[operand] for operand in op.indices]
+                shape = self._common_shape(places)
+                arguments[current] = Tile(self.gather(op.tensor, [self.materialize(place, shape) for place in places]))
+            else:
+                arguments[current] = self.apply(op, [arguments[operand] for operand in op.operands])
+        return arguments[scalar]
+
+    def _leaf(self, scalar: SSAValue) -> Value:
+        if isinstance(op := scalar.owner, arith.ConstantOp):
+            return Constant(op.value, op.result.type)
+        if isinstance(op, linalg.ops.IndexOp):
+            return self.index_of(op.dim.value.data)
+        return self.scalar_of(scalar)
 
 
-def _parents(op: Operation) -> list[Operation]:
-    parent = op.parent_op()
-    return [] if parent is None else [parent]
+def _computed_from(op: Operation) -> Sequence[SSAValue]:
+    """The scalars that an operation of a body needs."""
+    return op.indices if isinstance(op, tensor.ExtractOp) else op.operands
+
+
+def _is_computed(scalar: SSAValue) -> bool:
+    """Whether an operation of the body makes it from other scalars."""
+    op = scalar.owner
+    if isinstance(scalar, BlockArgument) or not isinstance(op, Operation) or isinstance(op, arith.ConstantOp | linalg.ops.IndexOp):
+        return False
+    return isinstance(op.parent_op(), linalg.ops.GenericOp)
 
 
 def convert(evaluator: BodyEvaluator, value: Value, target: Attribute, *, unsigned: bool = False) -> Value:
