@@ -6,7 +6,8 @@ Like `modules.random_module`; integers of the inputs lie in [-9, 10), so that ga
 import random
 from collections.abc import Callable
 
-from generators.modules import SIZES, GeneratedModule, Text, Value, map_text
+from generators.module_text import GeneratedModule, Text, Value, map_text
+from generators.modules import SIZES
 
 FLOATS = ("f32", "f32", "f16", "bf16")
 
