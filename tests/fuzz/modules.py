@@ -11,6 +11,7 @@ from generators.modules import GeneratedModule, random_module
 from numeric.iree_oracle import IreeFunctions, IreeRefusal
 
 import treadle
+from treadle.driver import target_of_device
 from treadle.driver.lowering import lower
 from treadle.driver.sources import Source
 from treadle.errors import TreadleError
@@ -40,7 +41,7 @@ def run(seed: int, settings: Settings) -> Outcome:
 
 def _executed(module: GeneratedModule, arrays: Sequence[np.ndarray], reference: ReferenceResult, device: str) -> Found:
     try:
-        (result,) = treadle.compile(module.text, target=treadle.driver.target_of_device(device), options=OPTIONS)(*arrays)
+        (result,) = treadle.compile(module.text, target=target_of_device(device), options=OPTIONS)(*arrays)
     except TreadleError as error:
         status, detail = of_refusal(error)
         return status, f"{device}: {detail}"

@@ -7,10 +7,11 @@ from typing import Literal
 
 from treadle.errors import TreadleError
 
-Status = Literal["right", "refused", "wrong", "internal", "unhelpful", "slow", "hang", "crash"]
+Status = Literal["right", "refused", "rejected", "wrong", "internal", "unhelpful", "slow", "hang", "crash"]
 MEANINGS: dict[Status, str] = {
     "right": "compiled, and every result right",
     "refused": "an error with a code, a line and advice",
+    "rejected": "tools or audits reject all the code that was made (TR55x, TR56x)",
     "wrong": "a result, or the exit status, is wrong",
     "internal": "an internal error (TR000)",
     "unhelpful": "an error without a line or without advice",
@@ -68,13 +69,15 @@ class Settings:
 
 def of_refusal(error: TreadleError, *, line_needed: bool = True) -> tuple[Status, str]:
     """Status and detail of a user error: it has a line (where the text is at fault) and says what to do."""
+    if error.code[:4] in ("TR55", "TR56"):
+        return "rejected", str(error)
     helpful = bool(error.fix.strip()) and (error.location is not None or not line_needed)
     return "refused" if helpful else "unhelpful", str(error)
 
 
 def worst(found: Sequence[tuple[Status, str]]) -> tuple[Status, str]:
     """The status that counts for a case of several parts: the first defect, else the first refusal, else right."""
-    for statuses in (DEFECTS, ("refused",)):
+    for statuses in (DEFECTS, ("rejected",), ("refused",)):
         for status, detail in found:
             if status in statuses:
                 return status, detail

@@ -27,7 +27,13 @@ def test_texts_are_many_and_of_every_level() -> None:
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_mutations_change_something(name: str) -> None:
-    text = "func.func @f(%a: tensor<4x5xf32>, %b: tensor<4xf32>) -> f32 {\n  %c = arith.constant 1 : i32\n  return %a : f32\n}\n"
+    text = """func.func @f(%a: tensor<4x5xf32>, %b: tensor<4xf32>) -> f32 attributes {x = 1, y = 2, z = 3} {
+  %c = arith.constant 1 : i32
+  %d = math.exp %a : tensor<3xf32>
+  %e = tensor.dim %a, %c : tensor<6xf32>
+  return %a : f32
+}
+"""
     found = {MUTATIONS[name](random.Random(seed), text) for seed in range(20)}
     assert len(found - {text}) > 2
     assert found == {MUTATIONS[name](random.Random(seed), text) for seed in range(20)}
@@ -42,5 +48,8 @@ def test_mutations_of_nothing() -> None:
     ("status", "shown", "expected"), [(70, "internal error", "internal"), (3, "", "wrong"), (2, "error TR101: x", "unhelpful")]
 )
 def test_what_is_a_defect(monkeypatch: pytest.MonkeyPatch, status: int, shown: str, expected: str) -> None:
-    monkeypatch.setattr("fuzz.texts._invoked", lambda words: (status, shown))
+    def invoked(words: list[str]) -> tuple[int, str]:
+        return status, shown
+
+    monkeypatch.setattr("fuzz.texts._invoked", invoked)
     assert run(0, Settings()).status == expected

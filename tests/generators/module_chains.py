@@ -71,6 +71,10 @@ def has_axes(value: Value) -> bool:
     return len(value.shape) > 0
 
 
+def _last(value: Value) -> int:
+    return value.shape[-1] if value.shape else 0
+
+
 def is_static(value: Value) -> bool:
     return not any(isinstance(n, Extent) for n in value.shape)
 
@@ -227,7 +231,7 @@ def _reduced(text: Text, value: Value) -> Value:
     return text.generic([(value, list(range(len(value.shape))))], out, [d in axes for d in range(len(value.shape))], body)
 
 
-@step(lambda value: has_axes(value) and len(value.shape) < 4 and value.shape[-1] > 0)
+@step(lambda value: len(value.shape) < 4 and _last(value) > 0)
 def _multiplied(text: Text, value: Value) -> Value:
     """A product with a new matrix, along the last dimension."""
     rank, columns = len(value.shape), text.rng.choice((1, 3, 8, 17, 33))
@@ -333,7 +337,7 @@ def _numbered(text: Text, value: Value) -> Value:
     return text.generic([(value, every)], (text.empty(value.shape, element), every), [False] * len(every), body)
 
 
-@step(lambda value: has_axes(value) and is_static(value) and is_float(value) and value.shape[-1] > 3)
+@step(lambda value: is_static(value) and is_float(value) and _last(value) > 3)
 def _windowed(text: Text, value: Value) -> Value:
     """Sums of neighbours along the last dimension: a map with a sum of loops."""
     rank, width, element = len(value.shape), text.rng.choice((2, 3)), _accumulator(value.element)

@@ -71,7 +71,7 @@ def _insert(rng: random.Random, text: str) -> str:
 
 def _byte(rng: random.Random, text: str) -> str:
     """One byte is another; what is no UTF-8 then becomes what a reader of Latin-1 sees."""
-    data = bytearray(text.encode())
+    data = bytearray(text.encode("utf-8", errors="surrogateescape"))
     data[rng.randrange(len(data))] = rng.choice((rng.randrange(256), rng.randrange(32, 127)))
     return data.decode("utf-8", errors="surrogateescape")
 
