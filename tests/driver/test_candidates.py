@@ -35,7 +35,12 @@ class Fussy(NvidiaBackend):
 @pytest.fixture
 def fussy(monkeypatch: pytest.MonkeyPatch) -> type[Fussy]:
     real = registry.backend("sm_90a")
-    monkeypatch.setattr(registry, "backend", lambda target: Fussy(real.spec))
+
+    def backend(target: str) -> Fussy:
+        assert target == "sm_90a"
+        return Fussy(real.spec)
+
+    monkeypatch.setattr(registry, "backend", backend)
     monkeypatch.setattr(Fussy, "seen", [])
     return Fussy
 

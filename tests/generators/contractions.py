@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
-from typing import Literal
+from typing import Any, Literal
 
 from generators.modules import InputSpec
 
@@ -46,7 +46,7 @@ class ContractionCase:
     early: bool = True
     dynamic: str = ""
     target: str = "sm_90a"
-    options: Mapping[str, int | str] = field(default_factory=dict[str, int | str])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def name(self) -> str:
@@ -246,9 +246,9 @@ def random_contraction(seed: int, *, longest: int = LONGEST, targets: Sequence[s
     m, n, k = (_size(rng, longest) for _ in range(3))
     element = rng.choice(ELEMENTS)
     result = rng.choice(_FP8_RESULTS if element in FP8 else _RESULTS[element])
-    options: dict[str, int | str] = {}
+    options: dict[str, Any] = {}
     if rng.random() < 0.15:
-        name, values = rng.choice((("stages", (0, 2, 3)), ("persistent", ("always", "never")), ("roles", (0,))))
+        name, values = rng.choice((("stages", (0, 2, 3)), ("persistent", ("always", "never")), ("roles", (False,))))
         options[name] = rng.choice(values)
     return ContractionCase(
         m,

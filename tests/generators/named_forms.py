@@ -1,6 +1,6 @@
 """Convolutions, pooling, packed products and elementwise operations with open sizes, strides and dilations, onto an argument."""
 
-from generators.forms import Form, type_of
+from generators.form import Form, type_of
 
 
 def _onto(name: str, operation: str, *arguments: str) -> Form:

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from generators.forms import EVERY, FORMS, Form
+from generators.form import Form
+from generators.forms import EVERY, FORMS
 from generators.named_forms import NAMED_FORMS
 from numeric.iree_oracle import IreeFunctions
 

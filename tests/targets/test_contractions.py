@@ -1,7 +1,7 @@
 """Contractions to audited machine code: shapes that once failed."""
 
 import pytest
-from generators.contractions import ContractionCase, random_contraction
+from generators.contractions import ContractionCase, Epilogue, random_contraction
 
 from treadle.driver.lowering import Lowered, lower
 from treadle.driver.sources import Source
@@ -31,10 +31,11 @@ def test_tiles_narrower_than_a_box_are_not_chosen(case: ContractionCase) -> None
     compiled(case)
 
 
+RESIDUALS: tuple[Epilogue, ...] = ("residual", "multiply", "silu_multiply")
 RESIDUAL = [
     ContractionCase(m, n, k, "bf16", "nt", "bf16", epilogue)
     for m, n, k in ((2048, 4096, 4096), (8192, 8192, 8192))
-    for epilogue in ("residual", "multiply", "silu_multiply")
+    for epilogue in RESIDUALS
 ]
 
 
@@ -52,14 +53,15 @@ def test_widened_operands_do_not_serialise_matrix_instructions(case: Contraction
     assert not rejected(compiled(case))
 
 
+TURNS: tuple[tuple[int, int, int, str, str, Epilogue, str], ...] = (
+    (54, 1697, 1827, "f32", "f32", "residual", "n"),
+    (454, 8, 1984, "bf16", "bf16", "none", ""),
+    (100, 100, 5, "f16", "f32", "bias", "k"),
+)
 PERSISTENT = [
     ContractionCase(m, n, k, element, "nn", result, epilogue, dynamic=dynamic, target=target, options={"persistent": "always"})
     for target in ("gfx942", "gfx950", "gfx1201")
-    for m, n, k, element, result, epilogue, dynamic in (
-        (54, 1697, 1827, "f32", "f32", "residual", "n"),
-        (454, 8, 1984, "bf16", "bf16", "none", ""),
-        (100, 100, 5, "f16", "f32", "bias", "k"),
-    )
+    for m, n, k, element, result, epilogue, dynamic in TURNS
 ]
 
 
@@ -86,11 +88,17 @@ def test_small_floats_loaded_ahead_are_waited_for_where_they_are_widened(case: C
     assert not rejected(compiled(case))
 
 
+EMPTY_SIZES: tuple[tuple[int, int, int, Epilogue], ...] = (
+    (0, 64, 64, "residual"),
+    (64, 0, 4096, "bias"),
+    (300, 0, 0, "none"),
+    (300, 64, 0, "relu"),
+)
 EMPTY = [
     ContractionCase(m, n, k, element, "nn", element, epilogue, target=target)
     for target in ("gfx942", "gfx1100")
     for element in ("f16", "f32")
-    for m, n, k, epilogue in ((0, 64, 64, "residual"), (64, 0, 4096, "bias"), (300, 0, 0, "none"), (300, 64, 0, "relu"))
+    for m, n, k, epilogue in EMPTY_SIZES
 ]
 
 

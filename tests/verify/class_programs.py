@@ -124,7 +124,7 @@ WRONG: dict[str, str] = {
         compared("%y2", "eq", "%m3", "%c2"),
         binary("%skip", "andi", "%x2", "%y2", "i1"),
         symbols=("n", "m"),
-    ),  # fmt: skip
+    ),
     "one value of three sizes": once(compared("%skip", "eq", "%n", "%c2048"), symbols=("n", "m", "k"), numbers=(2048,)),
     "a late iteration": looped(compared("%skip", "eq", "%i", "%c10000"), numbers=(10000,)),
     "late iterations of wide steps": looped(compared("%skip", "sge", "%i", "%c16384"), bounds="%c0 to %n step %c64", numbers=(64, 16384)),
@@ -139,7 +139,7 @@ WRONG: dict[str, str] = {
         bounds="%c0 to %b step %c1",
         numbers=(20000,),
         before=("%b = arith.minsi %n, %c20000 : index",),
-    ),  # fmt: skip
+    ),
     "a quotient by shifting": looped("%q = arith.shrui %i, %c7 : index", compared("%skip", "eq", "%q", "%c100"), numbers=(7, 100)),
     "a limit that is a product": looped(
         binary("%limit", "muli", "%c640", "%c64"), compared("%skip", "eq", "%i", "%limit"), numbers=(64, 640)
@@ -151,7 +151,7 @@ WRONG: dict[str, str] = {
         compared("%skip", "eq", "%r", "%c5"),
         symbols=("n",),
         numbers=(5, 37, 101),
-    ),  # fmt: skip
+    ),
     "a product of two sizes": once(
         binary("%nm", "muli", "%n", "%m"), compared("%skip", "eq", "%nm", "%c35"), symbols=("n", "m"), numbers=(35,)
     ),
@@ -164,7 +164,7 @@ WRONG: dict[str, str] = {
         binary("%w", "subi", "%w0", "%c1"),
         symbols=("n",),
         read="%c1",
-    ),  # fmt: skip
+    ),
 }
 """A fault that only some sizes, workgroups or iterations show."""
 
@@ -185,14 +185,14 @@ RIGHT: dict[str, str] = {
         bounds="%c0 to %b step %c1",
         numbers=(20000,),
         before=("%b = arith.minsi %n, %c20000 : index",),
-    ),  # fmt: skip
+    ),
     "a quotient by shifting": looped(
         "%q = arith.shrui %i, %c7 : index",
         compared("%x0", "eq", "%q", "%c100"),
         compared("%x1", "slt", "%i", "%c12800"),
         binary("%skip", "andi", "%x0", "%x1", "i1"),
         numbers=(7, 100, 12800),
-    ),  # fmt: skip
+    ),
     "rings that do not meet": looped(
         binary("%r6", "remui", "%i", "%c6"),
         binary("%r8", "remui", "%i", "%c8"),
@@ -200,21 +200,21 @@ RIGHT: dict[str, str] = {
         compared("%x1", "eq", "%r8", "%c2"),
         binary("%skip", "andi", "%x0", "%x1", "i1"),
         numbers=(6, 8),
-    ),  # fmt: skip
+    ),
     "a multiple modulo a prime": once(
         binary("%n37", "muli", "%n", "%c37"),
         binary("%r", "remui", "%n37", "%c101"),
         compared("%skip", "sge", "%r", "%c101"),
         symbols=("n",),
         numbers=(37, 101),
-    ),  # fmt: skip
+    ),
     "three sizes": once(
         binary("%nm", "addi", "%n", "%m"),
         compared("%x0", "slt", "%nm", "%k"),
         compared("%x1", "sgt", "%n", "%k"),
         binary("%skip", "andi", "%x0", "%x1", "i1"),
         symbols=("n", "m", "k"),
-    ),  # fmt: skip
+    ),
 }
 """Right for all sizes and workgroups, by arguments that are affine with quotients."""
 

@@ -105,7 +105,7 @@ def drawn(seed: int) -> tuple[str, bool]:
     ever = any(
         all(part({"n": n, "m": m, "p": p, "i": i}) for part in parts)
         for n in range(LARGEST)
-        for m in range(LARGEST if grid == str(GRID) or draw.has_loop else LARGEST)
+        for m in range(LARGEST)
         for p in range(GRID if grid == str(GRID) else m)
         for i in iterations(n, m, p)
     )

@@ -1,7 +1,7 @@
 """From a program to traces: index arithmetic is run on numbers, everything else becomes an event.
 
-Each operation is looked at once and becomes a step, a closure over one list of values; loops only call steps. A run also says for which other
-sizes and workgroups it would be the same (its class).
+Each operation is looked at once and becomes a step, a closure over one list of values; loops only call steps. A run also says for which
+other sizes and workgroups it would be the same (its class).
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class Tracer:
     def run(self, values: tuple[int, ...]) -> Trace:
         """The trace where the unknowns have these values; `state.covered` is then the class it stands for, but for the lengths of loops.
 
-        The workgroups of a cluster are neighbours along the first axis: their ids are the number of the cluster, times its size, and the rank.
+        The workgroups of a cluster are neighbours along the first axis: an id is the cluster's number times the size, plus the rank.
         """
         state = self.state
         state.begin()

@@ -5,6 +5,7 @@ what slots and parities are made of it. Once the state comes back, the rest of t
 """
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from treadle.errors import InternalError
@@ -101,7 +102,7 @@ class LoopSteps:
 
         segments: list[Segment] = []
         lengths: list[Form] = []
-        for (first, low), (last, high) in zip(positions, positions[1:], strict=False):
+        for (first, low), (last, high) in pairwise(positions):
             length = shifted(combined(high, low, -1), first - last)
             state.depends(length, self.op)
             segments += self._stretch(first, last, len(lengths), begin, is_open=bool(length.terms), is_last=last == count)

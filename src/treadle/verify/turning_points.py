@@ -28,8 +28,8 @@ _CHAIN = frozenset(
 class Turn(Record):
     """A form that decides something in a loop.
 
-    `per_iteration`: how much it grows. `rest`: values with factors, and a constant, that make up the form of iteration 0. `limits`: where it
-    turns: from a limit on upwards where it grows, from minus a limit on downwards where it falls; one that does neither is on one side.
+    `per_iteration`: how much it grows. `rest`: values with factors, and a constant, that make up the form of iteration 0. `limits`: where
+    it turns: from a limit on upwards where it grows, from minus a limit on downwards where it falls; one that does neither is on one side.
     """
 
     per_iteration: int

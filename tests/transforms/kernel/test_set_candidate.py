@@ -53,3 +53,8 @@ def test_other_kernels_are_left_alone() -> None:
     module = mlir.load(case.text, "case.mlir")
     lower(module, target_spec("sm_90a"), CompileOptions(), until="tile", candidates={"another": 3})
     assert [str(op.config) for op in module.body.block.ops if isinstance(op, tile.KernelOp)] == configs(case, 1)
+
+
+def test_a_small_contraction_without_a_step_to_stream_has_tiles() -> None:
+    (config,) = configs(ContractionCase(7, 64, 15736, "f8E4M3FNUZ", "tn", "f32", "gated", target="gfx1100"), 1)
+    assert "streaming" not in config

@@ -142,9 +142,12 @@ def _int(value: int) -> builtin.IntegerAttr[builtin.IntegerType]:
     return builtin.IntegerAttr(value, builtin.i64)
 
 
-def _streaming(sides: Sides, shape: SmallShape, types: ContractionTypes, wish: Wish, spec: TargetSpec) -> Choice:
+def _streaming(sides: Sides, shape: SmallShape, types: ContractionTypes, wish: Wish, spec: TargetSpec) -> Choice | None:
+    """None where no workgroup's side fits the large operand."""
     asked = wish.tile if sides.few_role == "m" else (wish.tile[1], wish.tile[0], wish.tile[2])
-    tile = stream_tiles(shape, spec)[0]
+    tile = next(iter(stream_tiles(shape, spec)), None)
+    if tile is None:
+        return None
     if any(asked) or wish.warps or wish.ahead:
         tile = StreamTile(shape.few, asked[1] or tile.many, asked[2] or tile.k, wish.ahead or tile.ahead, wish.warps or tile.warps)
     m, n = (tile.few, tile.many) if sides.few_role == "m" else (tile.many, tile.few)
@@ -304,4 +307,4 @@ class SetSmallTileConfigPass(Pass):
         if wish.form == "swapped" or (wish.form == "auto" and stream_refusal(shape, spec) is not None):
             return [] if swapped is None else [swapped]
         streamed = _streaming(sides, shape, types, wish, spec)
-        return [streamed] if swapped is None else sorted((streamed, swapped), key=lambda form: form.clocks)
+        return sorted((form for form in (streamed, swapped) if form is not None), key=lambda form: form.clocks)
