@@ -23,7 +23,7 @@ from treadle.errors import InternalError
 from treadle.ir import passes
 from treadle.ir.core import Operation
 from treadle.options import CompileOptions
-from treadle.targets.interface import CompiledKernel, EmittedKernel, TargetBackend
+from treadle.targets.interface import EmittedKernel, TargetBackend
 
 PROGRAM = """
 func.func @f(%a: tensor<77x33xf16>, %b: tensor<33x45xf16>) -> tensor<77x45xf32> {
@@ -64,8 +64,7 @@ class Tools:
 
 
 def compiled(tools: Tools, kernels: list[str], prove: Callable[[], None]) -> list[Any]:
-    found: list[CompiledKernel] = compile_proven(cast("list[KernelOp]", kernels), cast("TargetBackend", tools), prove)
-    return found
+    return list(compile_proven(cast("list[KernelOp]", kernels), cast("TargetBackend", tools), prove))
 
 
 def test_the_proof_runs_while_the_tools_do() -> None:

@@ -318,28 +318,36 @@ def numbered_and_carried(steps: int) -> str:
     return numbered.split("pipe.end_role", 1)[0] + "pipe.end_role" + carried.split("pipe.end_role", 1)[1]
 
 
-WRONG |= {
-    # --- long loops
-    "fewer steps of the consumer": roles_of(6000, 5000),
-    "fewer steps of the producer": roles_of(5000, 6000),
-    "one step more of the producer than slots": roles_of(6004, 6000),
-    # --- unknown truth values
-    "one unknown": switching(1),
-    "five unknowns": switching(5),
-    "alternating ways": alternating(barrier=False),
-    "read while written again": read_where_loaded(""),
-    "written where unknown": written_where_loaded(),
-    "an equality with an unknown": once(
-        *LOADED, loaded("%u"), "%i = arith.extui %u : i1 to i32", "%one = arith.constant 1 : i32", "%skip = arith.cmpi eq, %i, %one : i32"
-    ),
-    "a slot by an unknown": slotted(*LOADED, loaded("%u"), "%w = arith.select %u, %c1, %c0 : index", read="%c0"),
-    "a slot by an unknown, the other way": slotted(*LOADED, loaded("%u"), "%w = arith.select %u, %c0, %c1 : index", read="%c0"),
-}
-RIGHT |= {
-    "as many steps": roles_of(6000, 6000),
-    "a few steps ahead at the end": roles_of(6002, 6000).replace("to %steps step", "to %fewer step"),
-    "a slot by the number, and carried": numbered_and_carried(10_000),
-    "stored where unknown": stored_where_loaded(),
-    "read where unknown": read_where_loaded("  sync.barrier"),
-    "a slot by an unknown, both times": slotted(*LOADED, loaded("%u"), "%w = arith.select %u, %c1, %c0 : index"),
-}
+WRONG.update(
+    {
+        # --- long loops
+        "fewer steps of the consumer": roles_of(6000, 5000),
+        "fewer steps of the producer": roles_of(5000, 6000),
+        "one step more of the producer than slots": roles_of(6004, 6000),
+        # --- unknown truth values
+        "one unknown": switching(1),
+        "five unknowns": switching(5),
+        "alternating ways": alternating(barrier=False),
+        "read while written again": read_where_loaded(""),
+        "written where unknown": written_where_loaded(),
+        "an equality with an unknown": once(
+            *LOADED,
+            loaded("%u"),
+            "%i = arith.extui %u : i1 to i32",
+            "%one = arith.constant 1 : i32",
+            "%skip = arith.cmpi eq, %i, %one : i32",
+        ),
+        "a slot by an unknown": slotted(*LOADED, loaded("%u"), "%w = arith.select %u, %c1, %c0 : index", read="%c0"),
+        "a slot by an unknown, the other way": slotted(*LOADED, loaded("%u"), "%w = arith.select %u, %c0, %c1 : index", read="%c0"),
+    }
+)
+RIGHT.update(
+    {
+        "as many steps": roles_of(6000, 6000),
+        "a few steps ahead at the end": roles_of(6002, 6000).replace("to %steps step", "to %fewer step"),
+        "a slot by the number, and carried": numbered_and_carried(10_000),
+        "stored where unknown": stored_where_loaded(),
+        "read where unknown": read_where_loaded("  sync.barrier"),
+        "a slot by an unknown, both times": slotted(*LOADED, loaded("%u"), "%w = arith.select %u, %c1, %c0 : index"),
+    }
+)

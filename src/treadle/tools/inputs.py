@@ -96,7 +96,7 @@ def make_inputs(
     """One array an input: from `given` (one text an input, or none at all), else random. Equal seeds give equal arrays.
 
     `sizes`: the inputs that are numbers which give sizes; they are never random.
-    Raises TreadleError TR609, TR802, TR803, TR804, TR807, TR901. Whether shapes and types are those of the function is checked when it is called.
+    Raises TreadleError TR609, TR802, TR803, TR804, TR807, TR901. Whether shapes and types are those of the function is checked by a call.
     """
     if given and len(given) != len(records):
         raise TreadleError(INPUT_COUNT, function=function, expected=len(records), given=len(given))

@@ -4,7 +4,7 @@ A run at some sizes and workgroup ids stands for a class of them; runs are made 
 """
 
 from treadle.dialects import tile
-from treadle.ir.core import Operation
+from treadle.ir.core import Operation, SSAValue
 from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
 from treadle.verify.classes import Class, TooHard, Uncovered, UncoveredList, UncoveredSet
@@ -22,7 +22,7 @@ from treadle.verify.verdict import Open, Verdict
 
 MAX_FINDINGS = 8
 MAX_COST = 300_000
-"""Steps and events of all runs together that a proof may take for each 100 operations of the kernel; about a second."""
+"""Steps and events of all runs together that a proof of up to 100 operations may take: some two seconds. Longer kernels may take longer."""
 COST_OF_A_PIECE = 120
 MAX_CLASSES = 600
 MAX_SINGLE = 24
@@ -51,7 +51,7 @@ class Proof:
         self.geometry = Geometry(program)
         self.classes = self.cost = 0
         self.trip_counts: list[dict[int, int]] = []
-        self._undecided: dict[object, Open] = {}
+        self._undecided: dict[Operation, Open] = {}
         self._runs: dict[tuple[tuple[int, ...], ...], Executions] = {}
 
     def verdict(self) -> Verdict:
@@ -66,7 +66,7 @@ class Proof:
             self._leave_open(self.program.kernel, "its sizes and workgroups fall into classes that take too long to tell apart")
         return Verdict(findings, tuple(self._undecided.values()), self.classes, assumptions_of(self.program, self.geometry))
 
-    def _leave_open(self, op: object, reason: str) -> None:
+    def _leave_open(self, op: Operation, reason: str) -> None:
         self._undecided.setdefault(op, Open(op, reason))
 
     def _run_classes(self) -> tuple[Finding, ...]:
@@ -74,7 +74,7 @@ class Proof:
         listed = unknowns.listed()
         uncovered: Uncovered = UncoveredSet(unknowns.names(), unknowns.domain()) if listed is None else UncoveredList(listed)
         single = 0
-        limit = MAX_COST * max(1, len(self.program.ops) // 100)
+        limit = MAX_COST * max(1.0, len(self.program.ops) / 100) ** 3
         for values in uncovered:
             self.classes += 1
             trace = self.tracer.run(values)
@@ -170,7 +170,7 @@ def _usable(state: State, executions: Executions, fixed: set[int]) -> set[int]:
     return found
 
 
-def _agrees(unknown: Unknown, known: dict[object, int]) -> bool:
+def _agrees(unknown: Unknown, known: dict[SSAValue, int]) -> bool:
     """Whether a value that was taken to be free is what its operation computes; False where that is not known."""
     op = unknown.computes
     function = None if op is None else scalar_function(op)

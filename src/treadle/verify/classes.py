@@ -4,7 +4,7 @@ Every decision of a run says for which values it falls the same way. Loops may b
 run's state was seen to repeat: `Pump`s. A class is the conjunction.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -160,7 +160,7 @@ class UncoveredSet:
         return self._sets.integer_set(f"{{ [{', '.join(self._names)}] : {condition} }}")
 
     @contextmanager
-    def _bounded(self) -> Iterator[None]:
+    def _bounded(self) -> Generator[None]:
         try:
             with self._sets.bounded(MAX_OPERATIONS):
                 yield

@@ -25,8 +25,8 @@ FENCES = ("async_shared", "async_global")
 class Engine:
     """One run of a program over one trace.
 
-    `executions`: for each node of a loop what repeated each time that somebody ran it: (pump, stretch, iterations of a round). `cost`: nodes
-    looked at.
+    `executions`: for each node of a loop what repeated each time that somebody ran it: (pump, stretch, iterations of a round).
+    `cost`: nodes looked at.
     """
 
     def __init__(self, program: Program, trace: Trace, geometry: Geometry, max_findings: int) -> None:

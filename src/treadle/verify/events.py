@@ -75,7 +75,7 @@ class Event:
 
     def perhaps(self) -> "Event":
         """The same as one that may or may not happen."""
-        found = Event(self.kind, self.op, self.op_index, self.accesses, self.uses, self.chained)
+        found = Event("access", self.op, self.op_index, self.accesses, self.uses, self.chained)
         found.is_perhaps = True
         return found
 

@@ -64,8 +64,9 @@ class Finding(Record):
 
     def at(self, where: tuple[tuple[str, int], ...]) -> "Finding":
         """The same, with its sizes and workgroup."""
-        kept = {name: getattr(self, name) for name in self.record_names}
-        return Finding(**{**kept, "where": where})
+        return Finding(
+            self.rule, self.message, self.second, self.first, self.memory, self.missing, self.steps, self.trip_counts, self.mend, where
+        )
 
     @property
     def key(self) -> tuple[str, int, int]:

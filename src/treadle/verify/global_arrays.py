@@ -115,6 +115,8 @@ class GlobalArrays:
         self.accesses: list[GlobalAccess] = []
         self.by_effect: dict[tuple[Operation, Effect], GlobalAccess] = {}
         self.assumed: dict[Operation, str] = {}
+        self.farthest = max(FARTHEST, program.depth + 1)
+        self._met_at: dict[tuple[GlobalAccess, GlobalAccess, Kind, Distance, tuple[int, ...]], bool] = {}
         self._met: dict[tuple[GlobalAccess, GlobalAccess, Kind], Meeting | None] = {}
         self._executions: dict[tuple[GlobalAccess, bool], Executions] = {}
         self._too_hard = 0
@@ -205,7 +207,7 @@ class GlobalArrays:
         if len(known) < len(spans):
             return None
         low, high = min(span[0] for span in known), max(span[1] for span in known)
-        return (low, high) if low >= -FARTHEST and high <= FARTHEST else None
+        return (low, high) if low >= -self.farthest and high <= self.farthest else None
 
     def witness(self, one: GlobalAccess, other: GlobalAccess, kind: Kind, distance: Distance | None = None) -> list[str] | None:
         """Two executions that do meet (at a distance), described; None where there is none, or none is sure."""
@@ -221,13 +223,21 @@ class GlobalArrays:
             pass
         return None
 
-    def meets_at(self, one: GlobalAccess, other: GlobalAccess, kind: Kind, distance: Distance) -> bool:
-        """Whether the two may meet at a distance of iterations."""
+    def meets_at(self, one: GlobalAccess, other: GlobalAccess, kind: Kind, distance: Distance, inner: tuple[int, ...] = ()) -> bool:
+        """Whether the two may meet at a distance of iterations. `inner`: the iterations of loops that the other one alone is in."""
+        key = (one, other, kind, distance, inner)
+        if (known := self._met_at.get(key)) is not None:
+            return known
+        found = self._met_at[key] = self._meets_at(Pair(self, one, other, kind), distance, inner)
+        return found
+
+    @staticmethod
+    def _meets_at(pair: "Pair", distance: Distance, inner: tuple[int, ...]) -> bool:
         from treadle.verify.integer_sets import TooHard, bounded
 
         try:
             with bounded():
-                return not all(case.is_empty() for case in Pair(self, one, other, kind).cases(distance))
+                return not all(case.is_empty() for case in pair.cases(distance, inner))
         except TooHard:
             return True
 
@@ -286,8 +296,11 @@ class Pair:
 
     # --- relations
 
-    def cases(self, distance: Distance | None = None) -> "Iterator[Map]":
-        """The pairs of executions that meet, case by case; `distance`: those of iterations so far apart."""
+    def cases(self, distance: Distance | None = None, inner: tuple[int, ...] = ()) -> "Iterator[Map]":
+        """The pairs of executions that meet, case by case; `distance`: those of iterations so far apart.
+
+        `inner`: the iterations of the loops that the other one alone is in.
+        """
         from treadle.verify.integer_sets import IN, OUT, apart_by, pairs_of
 
         with_warps = self.kind in ("strand", "team")
@@ -298,6 +311,8 @@ class Pair:
         for level, ahead in enumerate(distance or ()):
             if ahead is not None:
                 found = apart_by(found, one.at[self.one.numbers[level]], other.at[self.other.numbers[level]], ahead)
+        for level, number in enumerate(inner, len(self.other.loops) - len(inner)):
+            found = found.fix_val(OUT, other.at[self.other.numbers[level]], number)
         if self.kind == "strand":
             found = found.equate(IN, one.at[self.one.warp], OUT, other.at[self.other.warp])
         for shared, apart in self._who():

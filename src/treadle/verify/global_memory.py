@@ -10,7 +10,7 @@ from treadle.verify.clocks import Agent, Clock, Components, Record
 from treadle.verify.events import Access, Event
 from treadle.verify.findings import Finding, Place
 from treadle.verify.global_accesses import GlobalAccess
-from treadle.verify.global_arrays import FARTHEST, Distance, GlobalArrays, Kind, Meeting
+from treadle.verify.global_arrays import Distance, GlobalArrays, Kind, Meeting
 from treadle.verify.orders import is_fenced, is_ordered, is_over, needs_fence
 from treadle.verify.program import Program
 from treadle.verify.races import report_fence, report_race
@@ -78,7 +78,8 @@ class GlobalMemory:
         if not met.holds(distance):
             return
         shown = tuple(None if span is None else d for span, d in zip(met.spans, distance, strict=True))
-        if met.is_bounded and not self.arrays.meets_at(one, other, kind, shown):
+        inner = _alone(one, other, vector_of(agent))
+        if (met.is_bounded or inner) and not self.arrays.meets_at(one, other, kind, shown, inner):
             return
         witness = self.arrays.witness(one, other, kind, distance)
         if witness is None:
@@ -156,10 +157,15 @@ class GlobalMemory:
 
     def age(self, record: Record) -> tuple[object, ...]:
         """By how many iterations each agent that may still meet a record is ahead of it."""
-        if not any(met.is_bounded for _, met in self._partners(self._static(record))):
-            return ()
-        farthest = FARTHEST + 1
+        static = self._static(record)
+        partners = self._partners(static)
         found: list[object] = []
+        for agent in self.agents:  # whom a record from before a loop meets there depends on the iteration, as long as it is kept
+            if any(len(other.loops) > len(static.loops) and self._may_execute(agent, other) for other, _ in partners):
+                found.append((agent.number, vector_of(agent)))
+        if not any(met.is_bounded for _, met in partners):
+            return tuple(found)
+        farthest = self.arrays.farthest + 1
         for agent in self.agents:
             if (last := self._last.get(agent.number)) is not None:
                 ahead = tuple(min(now - then, farthest) for now, then in zip(last[1], record.vector, strict=False))
@@ -196,6 +202,13 @@ def kind_of(one: Agent, other: Agent) -> Kind:
     if one.strand.rank != other.strand.rank:
         return "cluster"
     return "team" if one.strand.team == other.strand.team else "workgroup"
+
+
+def _alone(one: GlobalAccess, other: GlobalAccess, now: Vector) -> Vector:
+    """The iterations of loops that began after the first access, which it knows nothing of; none where it is in loops of its own, too."""
+    outer = len(one.loops)
+    is_inside = other.loops[:outer] == one.loops and one.role is other.role
+    return now[outer : len(other.loops)] if is_inside else ()
 
 
 def _distance(met: Meeting, before: Vector, now: Vector) -> Distance:

@@ -4,7 +4,7 @@ Traces say how often a stretch of a loop is done. When two moments of a run have
 about every access in flight, phases, meetings), whatever happened between them happens again as long as all stretches go on, so as many
 such rounds as all of them have left are left out at once. Rounds of the remainder are still run.
 
-States are taken whenever the first strand that still repeats a stretch begins it again.
+States are taken whenever the first strand that is in a stretch which repeats begins an iteration of it.
 """
 
 from collections.abc import Iterator
@@ -42,13 +42,13 @@ class Repetitions:
         self.nodes, self.cluster, self.barriers, self.components = nodes, cluster, barriers, components
         self.seen: dict[State, tuple[tuple[int, ...], ...]] = {}
         self.oldest = pending + 2
-        self._turn: tuple[int, int, int, int] = (-1, -1, -1, -1)
+        self._turn: tuple[int, ...] = ()
         self._pumps: dict[tuple[tuple[int, int, int, int], ...], int] = {}
 
     def look(self) -> None:
         """Called between rounds: leave out what repeats."""
         agents = self.cluster.active
-        turn = next((found for agent in agents if (found := _turn(agent)) is not None), None)
+        turn = next((found for agent in agents if (found := self._turn_of(agent)) is not None), None)
         if turn is None or turn == self._turn:
             return
         self._turn = turn
@@ -59,6 +59,15 @@ class Repetitions:
             if len(self.seen) >= MAX_STATES:
                 self.seen.clear()
             self.seen[state] = left
+
+    def _turn_of(self, agent: Agent) -> tuple[int, ...] | None:
+        """Where a strand is in the innermost stretch that repeats: which, how often it is left to do, and the iteration."""
+        for depth in range(len(agent.frames) - 1, -1, -1):
+            frame = agent.frames[depth]
+            node = self.nodes[frame.loop] if frame.loop >= 0 else None
+            if isinstance(node, LoopNode) and node.segments[frame.segment].repeats > 1:
+                return agent.number, depth, frame.loop, frame.left, frame.iteration
+        return None
 
     def _leave_out(self, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]) -> bool:
         rounds = 1 << 62
@@ -152,12 +161,3 @@ class Repetitions:
             token = fence_token(self.components, record)
             fenced = knowledge.of(*token) if token is not None else ()
         return *record.sort_key(), age, knowledge.of(component, value), fenced
-
-
-def _turn(agent: Agent) -> tuple[int, int, int, int] | None:
-    """The innermost stretch that a strand has to do again: which, and how often."""
-    for depth in range(len(agent.frames) - 1, -1, -1):
-        frame = agent.frames[depth]
-        if frame.left > 1:
-            return agent.number, depth, frame.loop, frame.left
-    return None

@@ -227,7 +227,7 @@ class LoopSteps:
         return tuple(state.out)
 
     def _repeated(self, ids: list[tuple[int, ...]], run: "_Run", begin: Callable[[int], None], *, is_short: bool) -> list[Segment]:
-        """Segments of a stretch that repeats. `is_short`: nobody sees the state it ends with, so that a round is over when the events repeat."""
+        """Segments of a stretch that repeats. `is_short`: nobody sees the state it ends with: a round is over when the events repeat."""
         first, last, start, period = run.first, run.last, run.before, run.at - run.before
         if run.at <= last:
             for number in range(last - (last - run.at) % period, last):  # the values that the loop ends with
@@ -236,14 +236,13 @@ class LoopSteps:
         if is_short:
             start, period = _shortest(ids, start - first, period)
             start += first
-        rounds, tail = divmod(max(0, last - start), period)
+        rounds, extra = divmod(max(0, last - start), period)
         if not rounds:
             return list(compress(ids[: last - first], first))
-        block = tuple(ids[start - first : start - first + period])
-        found = list(compress(ids[: start - first], first))
-        found.append(Segment(block, rounds, start, run.stretch))
-        if tail:
-            found.append(Segment(block[:tail], 1, last - tail))
+        begun = start + extra  # what is no whole round comes first: a run is steady the sooner
+        block = tuple([ids[start - first + (at - start) % period] for at in range(begun, begun + period)])
+        found = list(compress(ids[: begun - first], first))
+        found.append(Segment(block, rounds, begun, run.stretch))
         return found
 
     def _key(self) -> tuple[tuple[object, ...], list[tuple[Form, int, int]]]:

@@ -59,7 +59,7 @@ class TurningPoints:
         self.residues: dict[Operation, tuple[SSAValue, int]] = {}
         self._loops: dict[Operation, LoopFacts] = {}
         self._home: dict[SSAValue, scf.ForOp] = {}
-        self._steps: dict[Operation, dict[int, int]] = {op: self._counters(op) for op in program.all(scf.ForOp)}
+        self._steps: dict[scf.ForOp, dict[int, int]] = {op: self._counters(op) for op in program.all(scf.ForOp)}
         turns: dict[Operation, list[Turn]] = {op: [] for op in self._steps}
         for loop, steps in self._steps.items():
             block = loop.body.block

@@ -147,7 +147,7 @@ class Unknowns:
 
     def _grid_limit(self, unknown: Unknown) -> int | None:
         axis = self._axis(unknown)
-        value = None if axis is None else parse_expr(self.program.kernel.grid.data[axis].data).as_int()
+        value = None if axis is None else self._grid()[axis].as_int()
         return None if value is None else value // unknown.factor
 
     @staticmethod
@@ -155,13 +155,17 @@ class Unknowns:
         owner = unknown.values[0].owner
         return owner.axis.value.data if isinstance(owner, tile.ProgramIdOp) else None
 
+    def _grid(self) -> list[Expr]:
+        """How many workgroups there are along each axis."""
+        return [parse_expr(text.data) for text in self.program.kernel.grid.data if isinstance(text, builtin.StringAttr)]
+
     def domain(self) -> str:
         """The values that they may have together, as a condition in the notation of integer sets."""
         names = self.names()
         parts = [f"{u.low} <= {name} <= {u.high}" for name, u in zip(names, self.all, strict=True)]
         symbols, extra = self._symbols(), dict[str, str]()
         ids = {self._axis(unknown): at for at, unknown in enumerate(self.all)}
-        for axis, extent in enumerate(parse_expr(text.data) for text in self.program.kernel.grid):
+        for axis, extent in enumerate(self._grid()):
             at = ids.get(axis)
             text = _text(extent, symbols, extra)
             if text is None:
@@ -179,7 +183,7 @@ class Unknowns:
         kernel = self.program.kernel
         known = {value: name for unknown, name in zip(self.all, self.names(), strict=True) for value in unknown.values}
         arguments = kernel.body.block.args
-        symbols = [symbol.data for symbol in kernel.symbols]
+        symbols = [symbol.data for symbol in kernel.symbols.data if isinstance(symbol, builtin.StringAttr)]
         return {
             symbol: known[argument]
             for symbol, argument in zip(symbols, arguments[len(arguments) - len(symbols) :], strict=True)

@@ -281,7 +281,8 @@ def test_normalize_leaves_normal_generics_alone() -> None:
 def test_contractions_over_nothing_give_way_to_their_initial_values(m: int, n: int) -> None:
     text = contraction("linalg.matmul", f"{m}x0xf16", f"0x{n}xf16", f"{m}x{n}xf32")
     module = compare(text, normal(m, 0), normal(0, n), normal(m, n))
-    assert [type(classify(op)) for kernel in kernels(module) for op in body_generics(kernel)] == [Copy]
+    kinds = [type(classify(op)) for kernel in kernels(module) for op in body_generics(kernel)]
+    assert kinds == ([Copy] if m else []), "a result without elements needs no kernel"
 
 
 @pytest.mark.parametrize("result", ["i1", "i8"])

@@ -333,6 +333,8 @@ class SyncFlow:
 
 def is_used_beside(value: SSAValue, chain: Operation) -> bool:
     """Whether something that may come after `chain` uses a tile that it takes over as its accumulator, under whatever name."""
+    if isinstance(value.owner, Operation) and not isinstance(value.owner, tile.ContractOp | scf.ForOp | scf.IfOp):
+        return False  # nothing that is in flight
     later = [use for use in value.uses if not _is_over(use.operation, chain)]
     if len(later) > 1 or _is_repeated(value, chain):
         return True
