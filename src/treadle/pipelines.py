@@ -16,6 +16,7 @@ from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchTo
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
 from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
+from treadle.transforms.kernel.order_issue import OrderIssuePass
 from treadle.transforms.kernel.overlap_launches import OverlapLaunchesPass
 from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
@@ -129,6 +130,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None) -> tuple[Mod
         DcePass(),  # what only the old forms used
         *pipelining_passes(1 if options is None else options.stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
+        OrderIssuePass(),  # what moves ahead of what, while moving needs no care for barriers
         InsertSyncPass(),  # sees every access there will be
         # what it adds stands before the whole body
         *((OverlapLaunchesPass(),) if options is not None and options.overlap_launches else ()),

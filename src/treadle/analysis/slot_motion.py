@@ -5,10 +5,12 @@ Entering a loop, a form may be written relative to what the loop moves (all of i
 changes nothing about their truth, only whether they agree with those of the loop's own accesses after a few iterations.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from treadle.analysis.shared_accesses import SharedAccess
 from treadle.analysis.slot_values import SlotValues, Trip, is_inside
 from treadle.analysis.slots import UNKNOWN, Atom, Congruence, Linear, atom, congruence, exactly
+from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
 
 Velocity = frozenset[tuple[Atom, int]]
@@ -82,3 +84,23 @@ class LoopMotion:
 def agreed(velocities: Mapping[object, set[Velocity]]) -> dict[object, Velocity]:
     """For each key the one velocity that all its slots have, those that stand still left out."""
     return {key: next(iter(moving)) for key, found in velocities.items() if len(moving := found - {STILL}) == 1}
+
+
+class Motions:
+    """The edges of each loop of a kernel, with the velocity of each buffer's slots in it: `accesses` gives those of an operation."""
+
+    def __init__(self, values: SlotValues, accesses: Callable[[Operation], Iterable[SharedAccess]]) -> None:
+        self._values, self._accesses = values, accesses
+        self._known: dict[Operation, tuple[LoopMotion, dict[object, Velocity]]] = {}
+
+    def of(self, loop: scf.ForOp) -> tuple[LoopMotion, dict[object, Velocity]]:
+        """The edges of a loop; the velocity by buffer and dimension."""
+        if loop not in self._known:
+            motion = LoopMotion(loop, self._values)
+            found: dict[object, set[Velocity]] = {}
+            for op in loop.body.walk():
+                for access in self._accesses(op):
+                    for n, slot in enumerate(access.slots):
+                        found.setdefault((access.alloc, n), set()).add(motion.velocity(slot))
+            self._known[loop] = motion, agreed(found)
+        return self._known[loop]

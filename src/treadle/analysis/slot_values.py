@@ -11,7 +11,8 @@ from math import gcd
 from typing import cast
 
 from treadle.analysis.slots import UNKNOWN, Atom, Congruence, Linear, Quotient, atom, congruence, exactly
-from treadle.ir.core import Block, BlockArgument, Operation, OpResult, SSAValue
+from treadle.analysis.structured_flow import yielded
+from treadle.ir.core import BlockArgument, Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 
 
@@ -27,11 +28,6 @@ class Trips:
     """How many iterations a loop makes."""
 
     loop: Operation
-
-
-def yielded(block: Block) -> tuple[SSAValue, ...]:
-    """What the terminator of a region of scf gives."""
-    return tuple(block.last_op.operands) if isinstance(block.last_op, scf.YieldOp) else ()
 
 
 class SlotValues:

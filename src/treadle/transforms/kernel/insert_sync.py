@@ -1,19 +1,18 @@
 """insert-sync: makes a sequential kernel right on a machine where threads, copies and matrix instructions overlap.
 
 Level: tile to schedule. Reads: effects of all operations on shared memory, slots (`pipe.slot`), byte offsets of buffers, the machine's
-queues. Writes: `sync.*`, the barrier operand of tile.copy, phases carried by loops and branches; moves independent matrix instructions up
-and bulk stores down (see issue_order.py). Leaves alone: kernels that use no shared memory; kernels with `pipe.roles`, whose hand-overs
-specialize-warps makes; global memory, which one kernel never both writes and reads.
+queues. Writes: `sync.*`, the barrier operand of tile.copy, phases carried by loops and branches. Leaves alone: kernels that use no shared
+memory; kernels with `pipe.roles`, whose hand-overs specialize-warps makes; global memory, which one kernel never both writes and reads.
 
-1. Bulk copies get transaction barriers (copy_barriers.py). 2. A walk with every queued operation as a group of its own finds what has to
-be waited for where (sync_flow.py); from that the commits are placed: a group ends where a wait of the same loop must tell it from the next.
-3. A walk over the kernel with its commits inserts waits with the largest count that is right, fences and barriers, at the last moment.
+1. Bulk copies get transaction barriers (`synchronisation/copy_barriers.py`). 2. A walk with every queued operation as a group of its own
+finds what has to be waited for where (`sync_flow.py`); from that the commits are placed: a group ends where a wait of the same loop must
+tell it from the next. 3. A walk over the kernel with its commits inserts waits with the largest count that is right, fences and barriers,
+at the last moment.
 """
 
 from dataclasses import dataclass
 from typing import cast
 
-from treadle.analysis.in_flight import Flow
 from treadle.dialects import pipe, sync, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Operation
@@ -22,10 +21,10 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.remarks import emit
-from treadle.transforms.kernel.copy_barriers import insert_copy_barriers
-from treadle.transforms.kernel.issue_order import batch_stores, issue_early
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
-from treadle.transforms.kernel.sync_flow import Plan, SyncFlow, queue_of
+from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
+from treadle.transforms.kernel.synchronisation.in_flight import Flow
+from treadle.transforms.kernel.synchronisation.sync_flow import Plan, SyncFlow, queue_of
 
 ALLOWED = (sync.SchedFenceOp, sync.BarrierOp)
 """Synchronisation that a kernel may have already."""
@@ -86,8 +85,6 @@ class InsertSyncPass(KernelPass):
                 raise InternalError(f"{spec.name} has no descriptor copies")
             if isinstance(op, tile.CopyOp) and (queue := tile.COPY_QUEUES.get(op.path.data)) and queue not in spec.queues:
                 raise InternalError(f"{spec.name} has no copies by '{op.path.data}'")
-        issue_early(kernel, spec)
-        batch_stores(kernel, spec)
         insert_copy_barriers(kernel)
         insert_commits(kernel, spec)
         SyncFlow(kernel, spec).block(kernel.body.block, Flow(), emit=True)

@@ -17,9 +17,9 @@ from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of
 from treadle.remarks import emit as remark
-from treadle.transforms.kernel.fill_flow import Fill, FillFlow, Ring, is_bulk_copy, never_filled
 from treadle.transforms.kernel.kernel_ir import insert_before
-from treadle.transforms.kernel.phase_parity import PhaseWait, insert_phase_waits
+from treadle.transforms.kernel.synchronisation.fill_flow import Fill, FillFlow, Ring, is_bulk_copy, never_filled
+from treadle.transforms.kernel.synchronisation.phase_parity import PhaseWait, insert_phase_waits
 
 MAX_SLOTS = 32
 """Phases are kept as bits of an i32."""

@@ -1,17 +1,17 @@
-"""The data flow of insert-sync: walks a kernel with the state of `analysis/in_flight.py` and says, or inserts, what each operation needs.
+"""The data flow of insert-sync: walks a kernel with the state of `in_flight.py` and says, or inserts, what each operation needs.
 
 Joins at branches, fix points at back edges. Where an operation needs something, what the operations right behind it need is waited for at
 the same time, so that one wait and one barrier serve them all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from treadle.analysis.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, needs
 from treadle.analysis.shared_accesses import SharedAccess, shared_accesses
-from treadle.analysis.slot_motion import STILL, LoopMotion, Velocity, agreed
-from treadle.analysis.slot_values import SlotValues, yielded
+from treadle.analysis.slot_motion import STILL, Motions
+from treadle.analysis.slot_values import SlotValues
 from treadle.analysis.slots import Congruence
+from treadle.analysis.structured_flow import StructuredFlow, is_inside, yielded
 from treadle.dialects import sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
@@ -19,8 +19,8 @@ from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import insert_before
+from treadle.transforms.kernel.synchronisation.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, needs
 
-MAX_SWEEPS = 200
 MOST_PENDING = {"wgmma": 7, "vmcnt": 63}
 """The largest count a wait can name, where the machine has a limit."""
 COPY_QUEUES = frozenset({"cp_async", "vmcnt"})
@@ -48,7 +48,7 @@ class Plan:
     ends: list[tuple[Operation, str, Operation]] = field(default_factory=list[tuple[Operation, str, Operation]])
 
 
-class SyncFlow:
+class SyncFlow(StructuredFlow[Flow]):
     """One walk over a kernel.
 
     Planning (`plan` given), every queued operation is a group of its own and nothing is inserted; else commits stand in the kernel, and
@@ -61,94 +61,103 @@ class SyncFlow:
         self.position = {op: at for at, op in enumerate(kernel.walk())}
         self.accesses = {op: shared_accesses(op, self.values) for op in self.position}
         self.asynchronous = [(op, a) for op, found in self.accesses.items() for a in found if a.is_async]
-        self.motions: dict[Operation, tuple[LoopMotion, dict[object, Velocity]]] = {}
+        self.motions = Motions(self.values, self._moving)
         self.drained: dict[scf.ForOp, bool] = {}
         self.local_queue = next((q for q in LOCAL_QUEUES if q in spec.queues), "")
 
     # --- control flow
 
-    def block(self, block: Block, flow: Flow, *, emit: bool) -> Flow:
-        """The state after a block."""
-        for op in tuple(block.ops):
-            flow = self.operation(op, flow, emit=emit)
-        return flow
+    def join(self, one: Flow, other: Flow) -> Flow:
+        """Both paths."""
+        return one.join(other)
 
-    def operation(self, op: Operation, flow: Flow, *, emit: bool) -> Flow:
-        """The state after an operation, synchronisation before it included."""
-        match op:
-            case scf.ForOp():
-                return self._loop(op, self._ready(op, flow, emit=emit), emit=emit)
-            case scf.IfOp():
-                flow = self._ready(op, flow, emit=emit)
-                ends = [self.block(block, flow, emit=emit) for region in op.regions for block in region.blocks]
-                # A group that ends behind the branches is one on both paths; planning counts as if all did.
-                return ends[0].join(ends[1] if len(ends) > 1 else flow, min if self.plan is None else max)
-            case scf.YieldOp() if isinstance(loop := op.parent_op(), scf.ForOp):
-                if self.drained.get(loop):
-                    wanted = Needs()
-                    for item, newer in flow.issued.items():
-                        if item.queue == "wgmma":
-                            wanted.require(item.queue, newer)
-                    return self._apply(op, flow, wanted, emit=emit)
-                return flow
-            case sync.CommitOp():
-                if flow.is_open(op.queue.data):
-                    return flow.newer_group(op.queue.data)
-                if emit:
-                    op.detach()
-                    op.erase()
-                return flow
-            case sync.BarrierOp():
-                return flow.meet()
-            case sync.WaitOp() | sync.FenceOp():
-                raise InternalError(f"insert-sync on a kernel that has {op.name} already")
-            case tile.ReduceOp():
-                return self._ready(op, flow, emit=emit)
-            case _ if op.regions:
-                raise InternalError(f"insert-sync does not know the control flow of {op.name}")
-            case _:
-                return self._plain(op, flow, emit=emit)
+    def before(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
+        """What a loop or a conditional needs is waited for ahead of it."""
+        return self._ready(op, state, emit=emit)
 
-    def _loop(self, loop: scf.ForOp, before: Flow, *, emit: bool) -> Flow:
-        block = loop.body.block
-        motion, velocities = self._motion(loop)
-        inits, ends, arguments = tuple(loop.iter_args), yielded(block), tuple(block.args[1:])
-        inside = set(self._values_inside(loop))
+    def join_branches(self, op: scf.IfOp, ends: Sequence[Flow]) -> Flow:
+        """A group that ends behind the branches is one on both paths; planning counts as if all did."""
+        return ends[0].join(ends[-1], min if self.plan is None else max)
 
-        def rename(sources: Sequence[SSAValue], targets: Sequence[SSAValue]) -> Callable[[frozenset[SSAValue]], frozenset[SSAValue]]:
-            return lambda names: frozenset(
-                {t for s, t in zip(sources, targets, strict=True) if s in names} | {n for n in names if n not in inside}
-            )
+    def terminator(self, op: scf.YieldOp, state: Flow, *, emit: bool) -> Flow:
+        """An iteration whose next one would begin with draining the matrix queue ends with that; what a branch gives is complete."""
+        loop = op.parent_op()
+        if not isinstance(loop, scf.ForOp):
+            return self._ready(op, state, emit=emit)
+        if not self.drained.get(loop):
+            return state
+        wanted = Needs()
+        for item, newer in state.issued.items():
+            if item.queue == "wgmma":
+                wanted.require(item.queue, newer)
+        return self._apply(op, state, wanted, emit=emit)
+
+    def loop(self, loop: scf.ForOp, before: Flow, *, emit: bool) -> Flow:
+        """The state behind a loop."""
+        if loop not in self.drained:
+            self.drained[loop] = False
+            self.drained[loop] = self._drains_first(loop.body.block, self.fix_point(loop, before)[0])
+        return super().loop(loop, before, emit=emit)
+
+    def enter(self, loop: scf.ForOp, state: Flow) -> Flow:
+        """Relative to what the loop moves."""
+        motion, velocities = self.motions.of(loop)
 
         def enter(access: SharedAccess) -> SharedAccess:
             return access.moved(lambda n, slot: motion.enter(slot, velocities.get((access.alloc, n), STILL)))
 
-        def around(access: SharedAccess) -> SharedAccess:
-            return access.moved(lambda _, slot: motion.around(slot))
+        return state.moved(enter, self._renamed(loop, tuple(loop.iter_args), tuple(loop.body.block.args[1:])))
 
-        def leave(access: SharedAccess) -> SharedAccess:
-            return access.moved(lambda _, slot: motion.leave(slot))
+    def around(self, loop: scf.ForOp, state: Flow) -> Flow:
+        """One iteration back."""
+        motion, _ = self.motions.of(loop)
+        block = loop.body.block
+        return state.moved(
+            lambda a: a.moved(lambda _, slot: motion.around(slot)), self._renamed(loop, yielded(block), tuple(block.args[1:]))
+        )
 
-        start = before.moved(enter, rename(inits, arguments))
+    def leave(self, loop: scf.ForOp, state: Flow) -> Flow:
+        """By the names of the loop's results."""
+        motion, _ = self.motions.of(loop)
+        renamed = self._renamed(loop, tuple(loop.body.block.args[1:]), tuple(loop.results))
+        return state.moved(lambda a: a.moved(lambda _, slot: motion.leave(slot)), renamed)
 
-        def fix() -> tuple[Flow, Flow]:
-            entry = start
-            for _ in range(MAX_SWEEPS):
-                back = self.block(block, entry, emit=False).moved(around, rename(ends, arguments))
-                wider = entry.join(back)
-                if wider == entry:
-                    return entry, back
-                entry = wider
-            raise InternalError("insert-sync: a loop did not reach its fix point")
+    def surely_runs(self, loop: scf.ForOp) -> bool:
+        """Where the trip count is known."""
+        return (self.values.trips(loop).constant or 0) > 0
 
-        if loop not in self.drained:
-            self.drained[loop] = False
-            self.drained[loop] = self._drains_first(block, fix()[0])
-        entry, back = fix()
-        if emit:
-            self.block(block, entry, emit=True)
-        runs = (self.values.trips(loop).constant or 0) > 0
-        return (back if runs else entry).moved(leave, rename(arguments, loop.results))
+    @staticmethod
+    def _renamed(
+        loop: scf.ForOp, sources: Sequence[SSAValue], targets: Sequence[SSAValue]
+    ) -> Callable[[frozenset[SSAValue]], frozenset[SSAValue]]:
+        """Names of results that stay in flight: carried values take new ones, those of the body alone end."""
+
+        def rename(names: frozenset[SSAValue]) -> frozenset[SSAValue]:
+            moved = {t for s, t in zip(sources, targets, strict=True) if s in names}
+            return frozenset(moved | {n for n in names if not is_inside(n, loop)})
+
+        return rename
+
+    def plain(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
+        """The state after an operation, synchronisation before it included."""
+        match op:
+            case sync.CommitOp():
+                if state.is_open(op.queue.data):
+                    return state.newer_group(op.queue.data)
+                if emit:
+                    op.detach()
+                    op.erase()
+                return state
+            case sync.BarrierOp():
+                return state.meet()
+            case sync.WaitOp() | sync.FenceOp():
+                raise InternalError(f"insert-sync on a kernel that has {op.name} already")
+            case tile.ReduceOp():
+                return self._ready(op, state, emit=emit)
+            case _ if op.regions:
+                raise InternalError(f"insert-sync does not know the control flow of {op.name}")
+            case _:
+                return self._plain(op, state, emit=emit)
 
     def _drains_first(self, block: Block, entry: Flow) -> bool:
         """Whether an iteration first of all waits for all matrix instructions: then the wait belongs to the end of the last one.
@@ -164,32 +173,6 @@ class SyncFlow:
                 return False
         return False
 
-    def _motion(self, loop: scf.ForOp) -> tuple[LoopMotion, dict[object, Velocity]]:
-        if loop not in self.motions:
-            motion = LoopMotion(loop, self.values)
-            found: dict[object, set[Velocity]] = {}
-            for op in loop.body.walk():
-                for access in self.accesses.get(op, ()):
-                    for n, slot in enumerate(access.slots):
-                        found.setdefault((access.alloc, n), set()).add(motion.velocity(slot))
-            for phase in self._phases(loop):
-                for slot in phase.slots:
-                    found.setdefault((phase.alloc, 0), set()).add(motion.velocity(slot))
-            self.motions[loop] = motion, agreed(found)
-        return self.motions[loop]
-
-    def _phases(self, loop: scf.ForOp) -> list[SharedAccess]:
-        waits = [op for op in loop.body.walk() if isinstance(op, sync.WaitPhaseOp | sync.MbarrierExpectOp)]
-        return [self._phase(op, op.barrier, is_write=False) for op in waits]
-
-    @staticmethod
-    def _values_inside(loop: scf.ForOp) -> list[SSAValue]:
-        found: list[SSAValue] = [*loop.body.block.args]
-        for op in loop.body.walk():
-            found += op.results
-            found += [a for region in op.regions for block in region.blocks for a in block.args]
-        return found
-
     # --- operations
 
     def _plain(self, op: Operation, flow: Flow, *, emit: bool) -> Flow:
@@ -203,6 +186,12 @@ class SyncFlow:
         if isinstance(op, tile.CopyOp):  # every thread waits for its barrier before anything touches the destination
             return flow
         return flow.access(accesses, is_local=bool(accesses)) if accesses else flow
+
+    def _moving(self, op: Operation) -> Iterable[SharedAccess]:
+        """The accesses of an operation whose slots loops move, phases of barriers among them."""
+        yield from self.accesses.get(op, ())
+        if isinstance(op, sync.WaitPhaseOp | sync.MbarrierExpectOp):
+            yield self._phase(op, op.barrier, is_write=False)
 
     def _phase(self, op: Operation, barrier: SSAValue, *, is_write: bool) -> SharedAccess:
         """A phase of a transaction barrier as an access: the next may begin only when all have seen the last (an expect writes it)."""
