@@ -257,8 +257,8 @@ class CopyOp(IRDLOperation, HasEffects):
             raise VerifyException(f"tile.copy: unknown path '{self.path.data}'")
         if self.barrier is not None and self.path.data in COPY_QUEUES:
             raise VerifyException(f"tile.copy by '{self.path.data}' completes in a queue, it signals no barrier")
-        if self.multicast is not None and self.barrier is None:
-            raise VerifyException("tile.copy to several workgroups needs the barrier that it signals in each of them")
+        if self.multicast is not None and self.path.data != "bulk_tensor":
+            raise VerifyException(f"tile.copy by '{self.path.data}' fills the executing workgroup alone")
         _verify_tile_dims(ints(self.dims), memref_type(self.destination).get_shape(), rank)
 
     def effects(self) -> tuple[Effect, ...]:

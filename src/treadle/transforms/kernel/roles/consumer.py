@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from treadle.dialects import sync, tile
+from treadle.dialects import pipe, tile
 from treadle.errors import InternalError
-from treadle.ir.builtin import IndexType, IntegerAttr, i32
+from treadle.ir.builtin import IndexType, IntegerAttr, i64
 from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.transforms.kernel.roles.frame import Consumer, RoleFrame, clone
@@ -13,10 +13,6 @@ from treadle.transforms.kernel.roles.late_stores import LateStores
 from treadle.transforms.kernel.roles.parts import loop_first
 from treadle.transforms.kernel.roles.widths import TileWidth, decided, limit_columns
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
-
-MATRIX_QUEUE = "wgmma"
-Place = tuple[SSAValue, SSAValue]
-"""Where a role is in the ring: slot and phase."""
 
 
 @dataclass(slots=True)
@@ -38,23 +34,12 @@ class TileLoop:
         return [self.mapping.get(v, v) for v in (loop.lb, loop.ub, loop.step)]
 
     def step(
-        self,
-        index: IndexBuilder,
-        at: SSAValue,
-        carried: Sequence[SSAValue],
-        ring_place: Place,
-        pending: int,
-        under: Callable[[], None] = lambda: None,
+        self, index: IndexBuilder, at: SSAValue, carried: Sequence[SSAValue], slot: SSAValue, under: Callable[[], None] = lambda: None
     ) -> list[SSAValue]:
-        """Wait for a slot and issue its contractions; all but `pending` groups have been waited for when something reads their sums.
-
-        `under` writes what happens while they run. Returns what the next step starts from.
-        """
+        """The contractions of one slot; `under` writes what happens while they run. Returns what the next step starts from."""
         frame, old = self.frame, self.frame.parts.loop.body.block
-        slot, phase = ring_place
         inner: dict[SSAValue, SSAValue] = dict(self.mapping)
         inner.update(zip(old.args, (at, *carried), strict=True))
-        index.builder.insert(sync.WaitPhaseOp(index.insert(sync.MbarrierSlotOp(frame.ring.full, slot)), phase))
         own = {copy.destination for copy in frame.own}
         for buffer in frame.slots:
             inner[buffer] = frame.slot_of(index, buffer, slot, self.me.group, buffer in own)
@@ -65,31 +50,8 @@ class TileLoop:
             if self.columns and isinstance(op, tile.ContractOp):
                 limit_columns(inner[op.result], self.columns)
             if op is frame.parts.contracts[-1]:
-                index.builder.insert(sync.CommitOp(MATRIX_QUEUE))
                 under()
-                index.builder.insert(sync.WaitOp(MATRIX_QUEUE, pending))
-                if not pending:
-                    self.release(index, slot)
         return [inner.get(v, v) for v in _yielded(old)]
-
-    def release(self, index: IndexBuilder, slot: SSAValue) -> None:
-        """Hand a slot back to the producers that fill it."""
-        index.builder.insert(sync.ArriveOp(index.insert(sync.MbarrierSlotOp(self.frame.ring.empty, slot)), self.frame.peers))
-
-    def begin(self, index: IndexBuilder, parities: Sequence[SSAValue]) -> None:
-        """Wait for this consumer's turn.
-
-        Without it one could take a phase of the ring's barriers for its own that belongs to another's tile.
-        """
-        if self.frame.turn_barriers is not None and parities:
-            mine = index.insert(sync.MbarrierSlotOp(self.frame.turn_barriers, index.constant(self.me.turn)))
-            index.builder.insert(sync.WaitPhaseOp(mine, parities[0]))
-
-    def hand_over(self, index: IndexBuilder) -> None:
-        """The next turn may begin: this one has seen all of its slots full."""
-        if self.frame.turn_barriers is not None:
-            following = index.constant((self.me.turn + 1) % self.frame.choices.turns)
-            index.builder.insert(sync.ArriveOp(index.insert(sync.MbarrierSlotOp(self.frame.turn_barriers, following))))
 
 
 def consume(
@@ -98,18 +60,16 @@ def consume(
     known: Mapping[SSAValue, SSAValue],
     me: Consumer,
     place: SSAValue,
-    at: Place,
-    parities: Sequence[SSAValue],
-) -> Place:
-    """One tile of one consumer; `parities`: that of its turn's barrier, where there are turns. Returns the place in the ring behind it."""
+    slot: SSAValue,
+) -> SSAValue:
+    """One tile of one consumer. Returns the slot behind it."""
     tile_loop = TileLoop(frame, me, place, {**known, **me.scratch})
     for op in frame.parts.body:
         if op is frame.parts.loop:
-            tile_loop.begin(index, parities)
-            at = (_one_in_flight if _may_run_ahead(tile_loop, index) else _none_in_flight)(tile_loop, index, at)
+            slot = (_one_in_flight if _may_run_ahead(tile_loop, index) else _none_in_flight)(tile_loop, index, slot)
         else:
             clone(op, tile_loop.mapping, index, me.group, place)
-    return at
+    return slot
 
 
 def consume_late(
@@ -118,12 +78,12 @@ def consume_late(
     known: Mapping[SSAValue, SSAValue],
     me: Consumer,
     place: SSAValue,
-    at: Place,
+    slot: SSAValue,
     late: LateStores,
     before: Sequence[SSAValue],
     width: TileWidth,
-) -> tuple[Place, list[SSAValue]]:
-    """As `consume`, storing the boxes of the tile `before` under the first steps. Returns the ring's place and this tile's boxes.
+) -> tuple[SSAValue, list[SSAValue]]:
+    """As `consume`, storing the boxes of the tile `before` under the first steps. Returns the slot behind it and this tile's boxes.
 
     What the loop does not need comes after it: the matrix instructions do not wait for the place of their sums.
     """
@@ -132,12 +92,12 @@ def consume_late(
     for op in loop_first(frame.parts):
         if op is frame.parts.loop:
             theirs = {**known, **me.scratch, **dict(zip(late.values(), before, strict=True))}
-            at = _with_late_stores(tile_loop, index, at, late, theirs)
+            slot = _with_late_stores(tile_loop, index, slot, late, theirs)
         elif op in chosen:
             tile_loop.mapping[op.results[0]] = tile_loop.mapping.get(chosen[op], chosen[op])
         elif op not in late.late():
             clone(op, tile_loop.mapping, index, me.group, place)
-    return at, [tile_loop.mapping.get(v, v) for v in late.values()]
+    return slot, [tile_loop.mapping.get(v, v) for v in late.values()]
 
 
 def _yielded(block: Block) -> list[SSAValue]:
@@ -158,22 +118,25 @@ def _may_run_ahead(tile_loop: TileLoop, index: IndexBuilder) -> bool:
     return all(isinstance(user, scf.YieldOp) or (isinstance(user, tile.ContractOp) and user in contracts) for user in uses)
 
 
-def _none_in_flight(tile_loop: TileLoop, index: IndexBuilder, at: Place) -> Place:
-    """Each step waits for its own instructions and hands its slot back."""
-    frame, loop = tile_loop.frame, tile_loop.frame.parts.loop
-    old = loop.body.block
-    body = Block(arg_types=[IndexType(), *(a.type for a in old.args[1:]), IndexType(), i32])
-    slot, phase = body.args[-2:]
+def _none_in_flight(tile_loop: TileLoop, index: IndexBuilder, slot: SSAValue) -> SSAValue:
+    """Each step hands its slot back."""
+    low, _, _ = tile_loop.bounds()
+    initial = [tile_loop.mapping.get(v, v) for v in tile_loop.frame.parts.loop.iter_args]
+    return _steps(tile_loop, index, low, initial, slot).results[-1]
+
+
+def _steps(tile_loop: TileLoop, index: IndexBuilder, low: SSAValue, initial: Sequence[SSAValue], slot: SSAValue) -> scf.ForOp:
+    """The loop from `low` on; its results are the tile's."""
+    frame = tile_loop.frame
+    body = Block(arg_types=[IndexType(), *(v.type for v in initial), IndexType()])
     inside = builder_at_end(body, frame.symbols)
-    carried = tile_loop.step(inside, body.args[0], body.args[1:-2], (slot, phase), 0)
-    body.add_op(scf.YieldOp(*carried, *frame.ring.advance(inside, slot, phase)))
-    initial = [tile_loop.mapping.get(v, v) for v in loop.iter_args]
-    low, high, step = tile_loop.bounds()
-    new = scf.ForOp(low, high, step, [*initial, *at], body)
+    carried = tile_loop.step(inside, body.args[0], body.args[1:-1], body.args[-1])
+    body.add_op(scf.YieldOp(*carried, frame.ring.advance(inside, body.args[-1])))
+    _, high, step = tile_loop.bounds()
+    new = scf.ForOp(low, high, step, [*initial, slot], body)
     index.builder.insert(new)
-    tile_loop.hand_over(index)
-    tile_loop.mapping.update(zip(loop.results, new.results[:-2], strict=True))
-    return new.results[-2], new.results[-1]
+    tile_loop.mapping.update(zip(frame.parts.loop.results, new.results[:-1], strict=True))
+    return new
 
 
 def static_steps(index: IndexBuilder, bounds: Sequence[SSAValue]) -> int:
@@ -182,7 +145,9 @@ def static_steps(index: IndexBuilder, bounds: Sequence[SSAValue]) -> int:
     return 0 if low is None or high is None or not step else max(0, -(-(high - low) // step))
 
 
-def _with_late_stores(tile_loop: TileLoop, index: IndexBuilder, at: Place, late: LateStores, theirs: dict[SSAValue, SSAValue]) -> Place:
+def _with_late_stores(
+    tile_loop: TileLoop, index: IndexBuilder, first_slot: SSAValue, late: LateStores, theirs: dict[SSAValue, SSAValue]
+) -> SSAValue:
     """In each of the first steps, boxes of the tile before are stored while the step's instructions run.
 
     A counter that ends behind the last of them says which, rather than steps in front of the loop: the tools' time goes with the number of
@@ -192,8 +157,8 @@ def _with_late_stores(tile_loop: TileLoop, index: IndexBuilder, at: Place, late:
     low, high, step = tile_loop.bounds()
     carried = [tile_loop.mapping.get(v, v) for v in loop.iter_args]
     chunks = late.chunks(static_steps(index, (low, high, step)))
-    body = Block(arg_types=[IndexType(), *(v.type for v in carried), IndexType(), i32, IndexType()])
-    slot, phase, stored = body.args[-3:]
+    body = Block(arg_types=[IndexType(), *(v.type for v in carried), IndexType(), IndexType()])
+    slot, stored = body.args[-2:]
     inside = builder_at_end(body, frame.symbols)
 
     def under() -> None:
@@ -207,38 +172,21 @@ def _with_late_stores(tile_loop: TileLoop, index: IndexBuilder, at: Place, late:
             is_next = inside.insert(arith.CmpiOp(stored, inside.constant(number), "eq"))
             inside.builder.insert(scf.IfOp(is_next, [], [branch]))
 
-    inner = tile_loop.step(inside, body.args[0], body.args[1:-3], (slot, phase), 0, under)
+    inner = tile_loop.step(inside, body.args[0], body.args[1:-2], slot, under)
     following = inside.minimum(inside.add(stored, inside.constant(1)), inside.constant(len(chunks)))
-    body.add_op(scf.YieldOp(*inner, *frame.ring.advance(inside, slot, phase), following))
-    new = scf.ForOp(low, high, step, [*carried, *at, index.constant(0)], body)
+    body.add_op(scf.YieldOp(*inner, frame.ring.advance(inside, slot), following))
+    new = scf.ForOp(low, high, step, [*carried, first_slot, index.constant(0)], body)
     index.builder.insert(new)
-    tile_loop.mapping.update(zip(loop.results, new.results[:-3], strict=True))
-    return new.results[-3], new.results[-2]
+    tile_loop.mapping.update(zip(loop.results, new.results[:-2], strict=True))
+    return new.results[-2]
 
 
-def _one_in_flight(tile_loop: TileLoop, index: IndexBuilder, at: Place) -> Place:
-    """Each step waits for the instructions of the step before and hands that one's slot back; the first step stands before the loop."""
-    frame, loop = tile_loop.frame, tile_loop.frame.parts.loop
-    low, high, step = tile_loop.bounds()
-    initial = [tile_loop.mapping.get(v, v) for v in loop.iter_args]
-    # Nothing but this step is in flight yet: waiting for all but one group waits for nothing.
-    first = tile_loop.step(index, low, initial, at, 1)
-    following = frame.ring.advance(index, *at)
-    body = Block(arg_types=[IndexType(), *(v.type for v in first), IndexType(), i32, IndexType()])
-    slot, phase, before = body.args[-3:]
-    inside = builder_at_end(body, frame.symbols)
-    carried = tile_loop.step(inside, body.args[0], body.args[1:-3], (slot, phase), 1)
-    tile_loop.release(inside, before)
-    body.add_op(scf.YieldOp(*carried, *frame.ring.advance(inside, slot, phase), slot))
-    new = scf.ForOp(index.add(low, step), high, step, [*first, *following, at[0]], body)
-    index.builder.insert(new)
-    tile_loop.hand_over(index)
-    index.builder.insert(sync.WaitOp(MATRIX_QUEUE, 0))
-    tile_loop.release(index, new.results[-1])
-    tile_loop.mapping.update(zip(loop.results, new.results[:-3], strict=True))
-    return new.results[-3], new.results[-2]
-
-
-def flipped(index: IndexBuilder, parity: SSAValue) -> SSAValue:
-    """The other parity."""
-    return index.insert(arith.XOrIOp(parity, index.insert(arith.ConstantOp(IntegerAttr(1, i32)))))
+def _one_in_flight(tile_loop: TileLoop, index: IndexBuilder, slot: SSAValue) -> SSAValue:
+    """A step's instructions may still run when the next step's are issued; the first step stands before the loop."""
+    frame = tile_loop.frame
+    low, _, step = tile_loop.bounds()
+    initial = [tile_loop.mapping.get(v, v) for v in frame.parts.loop.iter_args]
+    first = tile_loop.step(index, low, initial, slot)
+    new = _steps(tile_loop, index, index.add(low, step), first, frame.ring.advance(index, slot))
+    new.attributes[pipe.STEPS_IN_FLIGHT] = IntegerAttr(1, i64)
+    return new.results[-1]

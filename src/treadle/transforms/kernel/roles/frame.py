@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from treadle.dialects import pipe, sync, tile
+from treadle.dialects import pipe, tile
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith
 from treadle.plan.mixed_widths import MixedWidths
@@ -46,8 +46,7 @@ class RoleFrame:
 
     `own`: copies whose buffer each group has for itself; `slots`: the multi-buffered allocation of each buffer of the original kernel;
     `scratch`: by turn, the allocation of each other shared buffer, one slot a group; `warps`: of one group, of `lanes` threads;
-    `symbols`: the kernel's index arguments. `turn_barriers`: barrier t completes a phase when the groups of turn t may begin a loop; None
-    with a single turn.
+    `symbols`: the kernel's index arguments.
     `shared`: copies of which each workgroup of a cluster makes its part, for all of them. `mixed`: where tiles of two widths lie.
     """
 
@@ -61,7 +60,6 @@ class RoleFrame:
     slots: Mapping[SSAValue, tile.AllocOp]
     scratch: tuple[Mapping[SSAValue, tile.AllocOp], ...]
     symbols: Mapping[str, SSAValue]
-    turn_barriers: SSAValue | None
     shared: frozenset[tile.CopyOp] = frozenset()
     mixed: MixedWidths | None = None
 
@@ -69,10 +67,6 @@ class RoleFrame:
         """The computing role of a turn, at the head of its region."""
         group = index.insert(pipe.GroupIdOp())
         return Consumer(turn, group, {old: _slot(index, new, [group]) for old, new in self.scratch[turn].items()})
-
-    def meet(self, turn: int) -> sync.NamedBarrierOp:
-        """A barrier of the warps of a group of a turn."""
-        return sync.NamedBarrierOp(1 + turn * self.groups, self.warps, per_group=self.groups > 1)
 
     @property
     def peers(self) -> tuple[int, ...] | None:

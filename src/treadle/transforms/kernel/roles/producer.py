@@ -2,21 +2,18 @@
 
 from collections.abc import Mapping
 
-from treadle.analysis.element_bytes import element_bytes
-from treadle.dialects import pipe, sync, tile
-from treadle.ir.builtin import IndexType, IntegerAttr, i32
+from treadle.dialects import pipe, tile
+from treadle.ir.builtin import IndexType
 from treadle.ir.core import Block, SSAValue
-from treadle.ir.dialects import arith, scf
+from treadle.ir.dialects import scf
 from treadle.ir.locations import give_location
 from treadle.transforms.kernel.roles.frame import RoleFrame, clone
 from treadle.transforms.kernel.roles.parts import is_index_math, part_axis
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 
-def produce(
-    frame: RoleFrame, index: IndexBuilder, known: Mapping[SSAValue, SSAValue], place: SSAValue, slot: SSAValue, phase: SSAValue
-) -> tuple[SSAValue, SSAValue]:
-    """Copies of one tile: wait until the slot is empty, announce the bytes, issue the copies of all groups. Returns the ring's place."""
+def produce(frame: RoleFrame, index: IndexBuilder, known: Mapping[SSAValue, SSAValue], place: SSAValue, slot: SSAValue) -> SSAValue:
+    """Copies of one tile, those of all groups. Returns the ring's next slot."""
     parts = frame.parts
     maps: list[dict[SSAValue, SSAValue]] = []
     groups = [index.constant(group) for group in range(frame.groups)]
@@ -29,24 +26,19 @@ def produce(
                 clone(op, mapping, index, group, place)
         maps.append(mapping)
     loop = parts.loop
-    body = Block(arg_types=[IndexType(), IndexType(), i32])
+    body = Block(arg_types=[IndexType(), IndexType()])
     _fill(frame, body, groups, maps, place)
     bounds = [maps[0].get(v, v) for v in (loop.lb, loop.ub, loop.step)]
-    new = scf.ForOp(bounds[0], bounds[1], bounds[2], [slot, phase], body)
+    new = scf.ForOp(bounds[0], bounds[1], bounds[2], [slot], body)
     index.builder.insert(new)
-    return new.results[0], new.results[1]
+    return new.results[0]
 
 
 def _fill(frame: RoleFrame, body: Block, groups: list[SSAValue], maps: list[dict[SSAValue, SSAValue]], place: SSAValue) -> None:
     """One step of the loop: one slot."""
-    ring, loop = frame.ring, frame.parts.loop
+    loop = frame.parts.loop
     inside = builder_at_end(body, frame.symbols)
-    at, slot, phase = body.args
-    turned = inside.insert(arith.XOrIOp(phase, inside.insert(arith.ConstantOp(IntegerAttr(1, i32)))))
-    inside.builder.insert(sync.WaitPhaseOp(inside.insert(sync.MbarrierSlotOp(ring.empty, slot)), turned))
-    full = inside.insert(sync.MbarrierSlotOp(ring.full, slot))
-    total = sum(_copied_bytes(copy) * (frame.groups if copy in frame.own else 1) for copy in frame.parts.copies)
-    inside.builder.insert(sync.MbarrierExpectOp(full, total))
+    at, slot = body.args
     for group, mapping in zip(groups, maps, strict=True):
         mapping[loop.body.block.args[0]] = at
         for op in loop.body.block.ops:
@@ -58,13 +50,12 @@ def _fill(frame: RoleFrame, body: Block, groups: list[SSAValue], maps: list[dict
                 peers = frame.peers if op in frame.shared else None
                 if peers is not None:
                     destination, offsets = _own_part(frame, inside, op, destination, offsets)
-                dims, path = tile.ints(op.dims), op.path.data
-                copy = tile.CopyOp(op.view, offsets, dims, destination, path=path, barrier=full, multicast=peers)
+                copy = tile.CopyOp(op.view, offsets, tile.ints(op.dims), destination, path=op.path.data, multicast=peers)
                 give_location(copy, op.location)
                 inside.builder.insert(copy)
             elif is_index_math(op):
                 clone(op, mapping, inside, group, place)
-    body.add_op(scf.YieldOp(*ring.advance(inside, slot, phase)))
+    body.add_op(scf.YieldOp(frame.ring.advance(inside, slot)))
 
 
 def _own_part(
@@ -77,11 +68,3 @@ def _own_part(
     step = tile.memref_type(copy.destination).get_shape()[axis] // count
     moved = index.add(offsets[along], index.multiply(rank, step))
     return index.insert(pipe.PartOp(destination, rank, axis, count)), [moved if d == along else o for d, o in enumerate(offsets)]
-
-
-def _copied_bytes(copy: tile.CopyOp) -> int:
-    kind = tile.memref_type(copy.destination)
-    total = element_bytes(kind.element_type)
-    for extent in kind.get_shape():
-        total *= extent
-    return total

@@ -1,18 +1,17 @@
-"""Rebuilding one kernel's body as roles: buffers and barriers in front, then each role's loop over tiles, or its one tile."""
+"""Rebuilding one kernel's body as roles: buffers in front, then each role's loop over tiles, or its one tile."""
 
 from collections.abc import Sequence
 
-from treadle.dialects import pipe, sync, tile
-from treadle.ir.builtin import IndexType, IntegerAttr, i32
+from treadle.dialects import pipe, tile
+from treadle.ir.builtin import IndexType, IntegerAttr
 from treadle.ir.core import Block, Region, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.machine import TargetSpec
 from treadle.plan.expr import Expr, as_expr, constant, minimum
 from treadle.transforms.kernel.kernel_ir import erase_if_unused, mixed_widths_of
-from treadle.transforms.kernel.roles.consumer import Place, consume, consume_late, flipped, static_steps
+from treadle.transforms.kernel.roles.consumer import consume, consume_late, static_steps
 from treadle.transforms.kernel.roles.frame import RoleChoices, RoleFrame, step_count
 from treadle.transforms.kernel.roles.late_stores import LateStores, late_stores
-from treadle.transforms.kernel.roles.local_order import BULK_STORES, order_local_accesses
 from treadle.transforms.kernel.roles.parts import Parts, depends_on_group, parts_of, shared_by_rows
 from treadle.transforms.kernel.roles.producer import produce
 from treadle.transforms.kernel.roles.ring import Ring, fitting_stages
@@ -34,9 +33,6 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, choices: RoleChoic
     for op in parts.fixed:
         block.add_op(op)
     frame = _frame(kernel, parts, spec, choices)
-    if choices.cluster > 1:
-        # Peers reach the barriers and the ring from here on; none may end while they still do.
-        block.add_op(sync.ClusterBarrierOp())
     regions = [_producer(frame, tiles), *(_consumer(frame, turn, tiles) for turn in range(choices.turns))]
     _add_roles(frame, block, regions)
     for op in top:
@@ -62,16 +58,12 @@ def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, choices: RoleC
     scratch = [{old: _stacked(block, old, groups) for old in _results(parts.scratch)} for _ in range(choices.turns)]
     owned = {copy.destination for copy in own}
     slots = {old: _stacked(block, old, *((fitting, groups) if old in owned else (fitting,))) for old in _results(parts.buffers)}
-    index = builder_at_end(block, symbols)
-    full = index.insert(sync.MbarrierAllocOp(1, fitting))
-    empty = index.insert(sync.MbarrierAllocOp(groups * choices.cluster, fitting))
-    turns = index.insert(sync.MbarrierAllocOp(groups, choices.turns)) if choices.turns > 1 else None
     warps = kernel.num_warps.value.data
     shared = shared_by_rows(parts) if choices.cluster > 1 else frozenset[tile.CopyOp]()
     return RoleFrame(
         choices,
         parts,
-        Ring(fitting, full, empty),
+        Ring(fitting),
         groups,
         warps,
         spec.subgroup_size,
@@ -79,7 +71,6 @@ def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, choices: RoleC
         slots,
         tuple(scratch),
         symbols,
-        turns,
         shared,
         mixed_widths_of(kernel),
     )
@@ -109,25 +100,20 @@ def _start_of_role(frame: RoleFrame, block: Block) -> tuple[IndexBuilder, dict[S
     return index, known
 
 
-def _ring_start(index: IndexBuilder) -> Place:
-    return index.constant(0), index.insert(arith.ConstantOp(IntegerAttr(0, i32)))
-
-
 def _producer(frame: RoleFrame, tiles: Expr) -> Region:
     """The loop over all tiles of the workgroup, with the ring's place carried along."""
     block = Block()
     index, known = _start_of_role(frame, block)
     first = index.insert(tile.ProgramIdOp(0))
     if not frame.choices.workgroups:
-        produce(frame, index, known, first, *_ring_start(index))
+        produce(frame, index, known, first, index.constant(0))
         block.add_op(pipe.EndRoleOp())
         return Region(block)
-    body = Block(arg_types=[IndexType(), IndexType(), i32])
-    place, slot, phase = body.args
-    slot, phase = produce(frame, builder_at_end(body, frame.symbols), known, place, slot, phase)
-    body.add_op(scf.YieldOp(slot, phase))
+    body = Block(arg_types=[IndexType(), IndexType()])
+    place, slot = body.args
+    body.add_op(scf.YieldOp(produce(frame, builder_at_end(body, frame.symbols), known, place, slot)))
     step = index.constant(frame.choices.workgroups)
-    index.builder.insert(scf.ForOp(first, index.expression(tiles), step, [*_ring_start(index)], body))
+    index.builder.insert(scf.ForOp(first, index.expression(tiles), step, [index.constant(0)], body))
     block.add_op(pipe.EndRoleOp())
     return Region(block)
 
@@ -138,10 +124,11 @@ def _consumer(frame: RoleFrame, turn: int, tiles: Expr) -> Region:
     index, known = _start_of_role(frame, block)
     me = frame.consumer(index, turn)
     first = index.insert(tile.ProgramIdOp(0))
-    start = _ring_start(index)
+    slot = index.constant(0)
     if not workgroups:
-        consume(frame, index, known, me, first, start, [])
-        return _end_of_consumer(frame, turn, block, block)
+        consume(frame, index, known, me, first, slot)
+        block.add_op(pipe.EndRoleOp())
+        return Region(block)
     late = late_stores(frame.parts, frame.warps * frame.lanes) if frame.choices.late else ""
     if isinstance(late, LateStores) and turns == 1 and static_steps(index, _bounds(frame, known)):
         return _late_consumer(frame, tiles, late)
@@ -149,20 +136,19 @@ def _consumer(frame: RoleFrame, turn: int, tiles: Expr) -> Region:
     if turns > 1:
         steps = step_count(index, _bounds(frame, known))
         for _ in range(turn):
-            start = frame.ring.skip(index, *start, steps)
+            slot = frame.ring.advance(index, slot, steps)
         first = index.add(first, index.constant(turn * workgroups))
-    body = Block(arg_types=[IndexType(), IndexType(), i32, *([i32] if turns > 1 else [])])
-    place, slot, phase, *parities = body.args
+    body = Block(arg_types=[IndexType(), IndexType()])
+    place, at = body.args
     inside = builder_at_end(body, frame.symbols)
-    at = consume(frame, inside, known, me, place, (slot, phase), parities)
+    at = consume(frame, inside, known, me, place, at)
     for _ in range(turns - 1):
-        at = frame.ring.skip(inside, *at, steps)
-    body.add_op(scf.YieldOp(*at, *(flipped(inside, parity) for parity in parities)))
-    # A fresh barrier has completed parity 1: the first turn begins at once.
-    parity_start = [index.insert(arith.ConstantOp(IntegerAttr(0 if turn else 1, i32)))] if turns > 1 else []
+        at = frame.ring.advance(inside, at, steps)
+    body.add_op(scf.YieldOp(at))
     step = index.constant(turns * workgroups)
-    index.builder.insert(scf.ForOp(first, index.expression(tiles), step, [*start, *parity_start], body))
-    return _end_of_consumer(frame, turn, block, body)
+    index.builder.insert(scf.ForOp(first, index.expression(tiles), step, [slot], body))
+    block.add_op(pipe.EndRoleOp())
+    return Region(block)
 
 
 def _bounds(frame: RoleFrame, known: dict[SSAValue, SSAValue]) -> list[SSAValue]:
@@ -178,13 +164,13 @@ def _late_consumer(frame: RoleFrame, tiles: Expr, late: LateStores) -> Region:
     block = Block()
     index, known = _start_of_role(frame, block)
     me = frame.consumer(index, 0)
-    carried = [*_ring_start(index), *late.start(index)]
+    carried = [index.constant(0), *late.start(index)]
     first, workgroups = index.insert(tile.ProgramIdOp(0)), frame.choices.workgroups
     for width, end in tile_widths(frame.mixed, tiles):
         body = Block(arg_types=[IndexType(), *(v.type for v in carried)])
-        place, slot, phase, *before = body.args
-        at, boxes = consume_late(frame, builder_at_end(body, frame.symbols), known, me, place, (slot, phase), late, before, width)
-        body.add_op(scf.YieldOp(*at, *boxes))
+        place, slot, *before = body.args
+        at, boxes = consume_late(frame, builder_at_end(body, frame.symbols), known, me, place, slot, late, before, width)
+        body.add_op(scf.YieldOp(at, *boxes))
         loop = scf.ForOp(first, index.expression(end), index.constant(workgroups), carried, body)
         index.builder.insert(loop)
         carried = list(loop.results)
@@ -192,17 +178,9 @@ def _late_consumer(frame: RoleFrame, tiles: Expr, late: LateStores) -> Region:
         reached = index.insert(arith.MaxSIOp(index.add(index.expression(end), index.constant(workgroups - 1)), first))
         rounds = index.divide(index.subtract(reached, first), index.constant(workgroups))
         first = index.add(first, index.multiply(rounds, workgroups))
-    left = {**known, **me.scratch, **dict(zip(late.values(), carried[2:], strict=True))}
+    left = {**known, **me.scratch, **dict(zip(late.values(), carried[1:], strict=True))}
     for box in late.boxes:
         late.emit(index, box, left)
-    return _end_of_consumer(frame, 0, block, block)
-
-
-def _end_of_consumer(frame: RoleFrame, turn: int, block: Block, body: Block) -> Region:
-    """The role's region: what orders the accesses of `body`, its one tile or all of a loop's, and the last stores waited for."""
-    order_local_accesses(body, lambda: frame.meet(turn))
-    if any(isinstance(op, tile.CopyOutOp) for op in body.walk()):
-        block.add_op(sync.WaitOp(BULK_STORES, 0))
     block.add_op(pipe.EndRoleOp())
     return Region(block)
 
@@ -211,7 +189,6 @@ def _add_roles(frame: RoleFrame, block: Block, regions: list[Region]) -> None:
     turns, (producer, consumer) = frame.choices.turns, frame.choices.registers
     names = ["consumer"] if turns == 1 else [f"consumer{turn}" for turn in range(turns)]
     warps, groups = [PRODUCER_WARPS, *[frame.warps] * turns], [1, *[frame.groups] * turns]
-    block.add_op(pipe.RolesOp(["producer", *names], warps, groups, regions, [producer, *[consumer] * turns]))
-    if frame.choices.cluster > 1:
-        block.add_op(sync.ClusterBarrierOp())
+    ping_pong = range(1, turns + 1) if turns > 1 else ()
+    block.add_op(pipe.RolesOp(["producer", *names], warps, groups, regions, [producer, *[consumer] * turns], ping_pong))
     block.add_op(tile.ReturnOp())

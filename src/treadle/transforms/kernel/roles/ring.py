@@ -1,11 +1,9 @@
-"""The ring of buffers between roles: its barriers, how its place goes on, how many slots fit."""
+"""The ring of buffers between roles: how its place goes on, how many slots fit."""
 
 from dataclasses import dataclass
 
-from treadle.dialects import tile
-from treadle.ir.builtin import IntegerAttr, i32
+from treadle.dialects import pipe, tile
 from treadle.ir.core import SSAValue
-from treadle.ir.dialects import arith
 from treadle.machine import TargetSpec
 from treadle.plan.role_tiles import ROLE_MARGIN_BYTES
 from treadle.transforms.kernel.allocate_shared import buffer_bytes
@@ -13,41 +11,15 @@ from treadle.transforms.kernel.roles.parts import Parts
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Ring:
-    """`stages` slots with their barriers; `slot` (index) and `phase` (i32) are carried by the loops of a role."""
+    """`stages` slots; the number of the next one (index) is carried by the loops of a role."""
 
     stages: int
-    full: SSAValue
-    empty: SSAValue
 
-    def advance(self, index: IndexBuilder, slot: SSAValue, phase: SSAValue) -> tuple[SSAValue, SSAValue]:
-        """Slot and phase of the next step: the phase turns where the slot wraps."""
-        following = index.add(slot, index.constant(1))
-        wraps = index.insert(arith.CmpiOp(following, index.constant(self.stages), "eq"))
-        return (
-            index.insert(arith.SelectOp(wraps, index.constant(0), following)),
-            index.insert(arith.SelectOp(wraps, _turned(index, phase), phase)),
-        )
-
-    def skip(self, index: IndexBuilder, slot: SSAValue, phase: SSAValue, steps: SSAValue) -> tuple[SSAValue, SSAValue]:
-        """Slot and phase after `steps` more steps: where a role goes on after tiles that others compute."""
-        known = index.static(steps)
-        if known is not None:
-            slots, turns = index.constant(known % self.stages), known // self.stages % 2
-            moved = index.add(slot, slots)
-            wraps = index.insert(arith.CmpiOp(moved, index.constant(self.stages), "uge"))
-            following = index.insert(arith.SelectOp(wraps, index.subtract(moved, index.constant(self.stages)), moved))
-            same, other = (phase, _turned(index, phase)) if not turns else (_turned(index, phase), phase)
-            return following, index.insert(arith.SelectOp(wraps, other, same))
-        total, stages = index.add(slot, steps), index.constant(self.stages)
-        turns_odd = index.remainder(index.divide(total, stages), index.constant(2))
-        is_odd = index.insert(arith.CmpiOp(turns_odd, index.constant(0), "ne"))
-        return index.remainder(total, stages), index.insert(arith.SelectOp(is_odd, _turned(index, phase), phase))
-
-
-def _turned(index: IndexBuilder, phase: SSAValue) -> SSAValue:
-    return index.insert(arith.XOrIOp(phase, index.insert(arith.ConstantOp(IntegerAttr(1, i32)))))
+    def advance(self, index: IndexBuilder, slot: SSAValue, steps: SSAValue | None = None) -> SSAValue:
+        """The slot of the next step, or behind so many."""
+        return index.insert(pipe.AdvanceOp(slot, index.constant(1) if steps is None else steps, self.stages))
 
 
 def fitting_stages(parts: Parts, groups: int, turns: int, own: frozenset[tile.CopyOp], wanted: int, spec: TargetSpec) -> int:

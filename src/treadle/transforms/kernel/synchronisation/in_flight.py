@@ -33,19 +33,21 @@ class Flow:
     """What is known before an operation.
 
     `issued`: operations in flight, with the number of newer groups. `unordered`: complete accesses that other agents may not know of.
-    `has_local`: local accesses may be on their way on machines that queue them.
+    `has_local`: local accesses may be on their way on machines that queue them. `owed`: operations behind which slots of rings are handed
+    back as soon as their reads are over.
     """
 
     issued: Mapping[Issued, int] = field(default_factory=dict[Issued, int])
     unordered: frozenset[SharedAccess] = frozenset()
     has_local: bool = False
+    owed: frozenset[Operation] = frozenset()
 
     def join(self, other: "Flow", count: Callable[[int, int], int] = min) -> "Flow":
         """What is known where two paths meet. `count`: which number of newer groups is kept where they differ."""
         merged = dict(self.issued)
         for item, newer in other.issued.items():
             merged[item] = count(newer, merged.get(item, newer))
-        return Flow(merged, self.unordered | other.unordered, self.has_local or other.has_local)
+        return Flow(merged, self.unordered | other.unordered, self.has_local or other.has_local, self.owed | other.owed)
 
     def issue(self, item: Issued, *, closed: bool) -> "Flow":
         """An operation enters its queue; `closed`: as a group of its own."""
@@ -73,6 +75,10 @@ class Flow:
             else:
                 left[item] = newer
         return replace(self, issued=left, unordered=frozenset(done))
+
+    def fenced(self) -> "Flow":
+        """What this agent wrote may be seen by the async proxy once it is ordered."""
+        return replace(self, unordered=frozenset(replace(access, is_async=True) for access in self.unordered))
 
     def meet(self) -> "Flow":
         """All agents met: what was complete is known to all."""

@@ -4,15 +4,15 @@ Joins at branches, fix points at back edges. Where an operation needs something,
 the same time, so that one wait and one barrier serve them all.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from treadle.analysis.shared_accesses import SharedAccess, shared_accesses
 from treadle.analysis.slot_motion import STILL, Motions
 from treadle.analysis.slot_values import SlotValues
 from treadle.analysis.slots import Congruence
 from treadle.analysis.structured_flow import StructuredFlow, is_inside, yielded
-from treadle.dialects import sync, tile
+from treadle.dialects import pipe, sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
@@ -20,6 +20,9 @@ from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import insert_before
 from treadle.transforms.kernel.synchronisation.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, needs
+from treadle.transforms.kernel.synchronisation.releases import Releases
+from treadle.transforms.kernel.synchronisation.ring_barriers import Release
+from treadle.transforms.kernel.synchronisation.teams import Team, Teams
 
 MOST_PENDING = {"wgmma": 7, "vmcnt": 63}
 """The largest count a wait can name, where the machine has a limit."""
@@ -41,6 +44,11 @@ def queue_of(op: Operation, spec: TargetSpec) -> str:
     return "bulk_store" if isinstance(op, tile.CopyOutOp) else ""
 
 
+def committed_queues(kernel: tile.KernelOp) -> frozenset[str]:
+    """The queues whose groups the kernel closes already."""
+    return frozenset(op.queue.data for op in kernel.walk() if isinstance(op, sync.CommitOp))
+
+
 @dataclass(slots=True)
 class Plan:
     """What a walk found: for each wait, the operation that its last needed group ends with, and where the wait stands."""
@@ -52,11 +60,24 @@ class SyncFlow(StructuredFlow[Flow]):
     """One walk over a kernel.
 
     Planning (`plan` given), every queued operation is a group of its own and nothing is inserted; else commits stand in the kernel, and
-    waits, fences and barriers are inserted where `emit` is set.
+    waits, fences and barriers are inserted where `emit` is set. Synchronisation that is there does what it does, and is completed where
+    that is not enough. `releases`: the slots of rings that are owed. `dispensable`: commits that may go where they close nothing.
     """
 
-    def __init__(self, kernel: tile.KernelOp, spec: TargetSpec, plan: Plan | None = None) -> None:
+    def __init__(
+        self,
+        kernel: tile.KernelOp,
+        spec: TargetSpec,
+        plan: Plan | None = None,
+        releases: Sequence[Release] = (),
+        dispensable: Set[Operation] = frozenset(),
+    ) -> None:
         self.spec, self.plan = spec, plan
+        self.dispensable = dispensable
+        self.committed = committed_queues(kernel) if plan is not None else frozenset[str]()
+        self.releases = Releases(releases)
+        self.team: Team | None = None
+        self.teams = Teams(kernel)
         self.values = SlotValues()
         self.position = {op: at for at, op in enumerate(kernel.walk())}
         self.accesses = {op: shared_accesses(op, self.values) for op in self.position}
@@ -66,6 +87,19 @@ class SyncFlow(StructuredFlow[Flow]):
         self.local_queue = next((q for q in LOCAL_QUEUES if q in spec.queues), "")
 
     # --- control flow
+
+    def operation(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
+        """The state after an operation; slots that it read last are owed from here on."""
+        after = super().operation(op, state, emit=emit)
+        return replace(after, owed=after.owed | {op}) if op in self.releases.behind else after
+
+    def roles(self, op: pipe.RolesOp, state: Flow, *, emit: bool) -> Flow:
+        """Each role starts from nothing and ends with nothing in flight: what is around it is ordered by start and end."""
+        for number in range(len(op.roles)):
+            self.team = self.teams.of(op, number)
+            self.role(op, number, Flow(), emit=emit)
+        self.team = None
+        return Flow()
 
     def join(self, one: Flow, other: Flow) -> Flow:
         """Both paths."""
@@ -82,6 +116,7 @@ class SyncFlow(StructuredFlow[Flow]):
     def terminator(self, op: scf.YieldOp, state: Flow, *, emit: bool) -> Flow:
         """An iteration whose next one would begin with draining the matrix queue ends with that; what a branch gives is complete."""
         loop = op.parent_op()
+        state = self._hand_back(op, state, emit=emit, forced=True) if state.owed else state
         if not isinstance(loop, scf.ForOp):
             return self._ready(op, state, emit=emit)
         if not self.drained.get(loop):
@@ -144,15 +179,23 @@ class SyncFlow(StructuredFlow[Flow]):
             case sync.CommitOp():
                 if state.is_open(op.queue.data):
                     return state.newer_group(op.queue.data)
-                if emit:
-                    op.detach()
-                    op.erase()
-                return state
-            case sync.BarrierOp():
-                return state.meet()
-            case sync.WaitOp() | sync.FenceOp():
-                raise InternalError(f"insert-sync on a kernel that has {op.name} already")
+                return state.newer_group(op.queue.data) if op not in self.dispensable else self._erased(op, state, emit=emit)
+            case sync.BarrierOp() if op.groups is None:
+                return self._met(op, state, emit=emit)
+            case sync.ClusterBarrierOp():
+                return self._met(op, state, emit=emit)
+            case sync.NamedBarrierOp() if self.team is not None and op.arrive is None and op.warps.value.data >= self.team.warps:
+                return self._met(op, state, emit=emit)
+            case sync.WaitOp():
+                state = self._ready(op, state, emit=emit).retire(op.queue.data, op.pending.value.data)
+                is_local = op.queue.data == self.local_queue and not op.pending.value.data
+                return replace(state, has_local=state.has_local and not is_local)
+            case sync.FenceOp():
+                return self._ready(op, state, emit=emit).fenced()
             case tile.ReduceOp():
+                return self._ready(op, state, emit=emit)
+            case pipe.EndRoleOp():
+                state = self._hand_back(op, state, emit=emit, forced=True) if state.owed else state
                 return self._ready(op, state, emit=emit)
             case _ if op.regions:
                 raise InternalError(f"insert-sync does not know the control flow of {op.name}")
@@ -182,7 +225,7 @@ class SyncFlow(StructuredFlow[Flow]):
             return flow.access((self._phase(op, op.barrier, is_write=False),), is_local=False)
         if queue := queue_of(op, self.spec):
             names = frozenset(op.results) if isinstance(op, tile.ContractOp) else frozenset[SSAValue]()
-            return flow.issue(Issued(op, queue, accesses, names), closed=self.plan is not None or queue in IMPLICIT)
+            return flow.issue(Issued(op, queue, accesses, names), closed=self._counts_alone(queue))
         if isinstance(op, tile.CopyOp):  # every thread waits for its barrier before anything touches the destination
             return flow
         return flow.access(accesses, is_local=bool(accesses)) if accesses else flow
@@ -192,6 +235,27 @@ class SyncFlow(StructuredFlow[Flow]):
         yield from self.accesses.get(op, ())
         if isinstance(op, sync.WaitPhaseOp | sync.MbarrierExpectOp):
             yield self._phase(op, op.barrier, is_write=False)
+
+    def _counts_alone(self, queue: str) -> bool:
+        """Whether every operation of a queue is a group of its own: always, or while it is planned where groups end."""
+        return queue in IMPLICIT or (self.plan is not None and queue not in self.committed)
+
+    def _met(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
+        """After a barrier that is there, with what it needs to publish all that was done before it."""
+        state = self._ready(op, state, emit=emit)
+        if emit and self.plan is None:
+            if self._crosses_proxies(op, state):
+                insert_before(op, sync.FenceOp("async_shared"))
+            if isinstance(op, sync.BarrierOp) and op.bare is not None and self.local_queue and state.has_local:
+                insert_before(op, sync.WaitOp(self.local_queue, 0))
+        return state.meet()
+
+    def _erased(self, op: sync.CommitOp, state: Flow, *, emit: bool) -> Flow:
+        """Without a commit that was planned and closes nothing."""
+        if emit:
+            op.detach()
+            op.erase()
+        return state
 
     def _phase(self, op: Operation, barrier: SSAValue, *, is_write: bool) -> SharedAccess:
         """A phase of a transaction barrier as an access: the next may begin only when all have seen the last (an expect writes it)."""
@@ -223,12 +287,14 @@ class SyncFlow(StructuredFlow[Flow]):
             return tuple(announced)
         if isinstance(op, tile.CopyOp) and op.barrier is not None:
             return ()
+        if isinstance(op, pipe.RolesOp):
+            return tuple(a for inner in op.walk() for a in self.accesses.get(inner, ()))
         if isinstance(op, scf.IfOp) and _only_copies(op):
             return tuple(a for inner in op.walk() if inner is not op for a in self._starting(inner))
         return self.accesses.get(op, ())
 
     def _wanted(self, op: Operation, flow: Flow) -> Needs:
-        if isinstance(op, tile.ReturnOp):
+        if isinstance(op, tile.ReturnOp | pipe.EndRoleOp):
             wanted = Needs()
             for item, newer in flow.issued.items():
                 wanted.require(item.queue, newer)
@@ -236,17 +302,35 @@ class SyncFlow(StructuredFlow[Flow]):
         reads = frozenset(op.operands)
         if queue_of(op, self.spec) == "wgmma":  # accumulators of one chain stay in the queue
             reads = frozenset(op.operands[:2])
+        if isinstance(op, scf.ForOp):  # what it carries is waited for where it is read
+            reads = frozenset(op.operands[:3])
         if isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.ForOp):
             return Needs()
         return needs(flow, self._starting(op), reads)
 
     def _ready(self, op: Operation, flow: Flow, *, emit: bool) -> Flow:
-        """Insert what `op` needs."""
+        """Insert what `op` needs, and hand back the slots whose reads are over then."""
         wanted = self._wanted(op, flow)
-        if not wanted:
-            return flow
-        self._add_following(op, flow, wanted)
-        return self._apply(op, flow, wanted, emit=emit)
+        if wanted:
+            self._add_following(op, flow, wanted)
+            flow = self._apply(op, flow, wanted, emit=emit)
+        return self._hand_back(op, flow, emit=emit) if flow.owed else flow
+
+    def _hand_back(self, op: Operation, flow: Flow, *, emit: bool, forced: bool = False) -> Flow:
+        """Arrive before `op` for the slots owed in its block whose reads are over; `forced`: they are waited for."""
+        for after in sorted(flow.owed, key=self.position.__getitem__):
+            if after.parent is not op.parent:
+                continue
+            for release in self.releases.behind[after]:
+                pending = Needs(needs(flow, self.releases.accesses(release, self.values), frozenset()).newer)
+                if op is release.barrier or (pending and not forced):
+                    break
+                flow = self._apply(op, flow, pending, emit=emit)
+                if emit and self.plan is None:
+                    insert_before(op, sync.ArriveOp(release.barrier.result, release.peers or None))
+            else:
+                flow = replace(flow, owed=flow.owed - {after})
+        return flow
 
     def _add_following(self, op: Operation, flow: Flow, wanted: Needs) -> None:
         """Add what operations behind `op` need anyway.
@@ -265,6 +349,8 @@ class SyncFlow(StructuredFlow[Flow]):
             if more:
                 if any(a.conflicts(b) for a in starting for b in between) or OPEN in more.newer.values():
                     return
+                if self.team is not None and more.newer:
+                    return  # beside other agents an earlier wait costs more than one more meeting of a few warps
                 joins = wanted.barrier and more.barrier and more.newer.keys() <= COPY_QUEUES and not is_later
                 if joins or (is_adjacent and starting and is_cheap(following)):
                     wanted.add(more)
@@ -279,7 +365,7 @@ class SyncFlow(StructuredFlow[Flow]):
     def _apply(self, op: Operation, flow: Flow, wanted: Needs, *, emit: bool) -> Flow:
         for queue in sorted(wanted.newer):
             newer = wanted.newer[queue]
-            if self.plan is not None and emit and queue not in IMPLICIT:
+            if self.plan is not None and emit and queue not in IMPLICIT and queue not in self.committed:
                 self.plan.ends += [(item.op, queue, op) for item, n in flow.issued.items() if item.queue == queue and n == newer]
             if newer == OPEN:
                 flow = flow.newer_group(queue)
@@ -299,6 +385,9 @@ class SyncFlow(StructuredFlow[Flow]):
     def _insert_barrier(self, op: Operation, flow: Flow) -> None:
         if self._crosses_proxies(op, flow):
             insert_before(op, sync.FenceOp("async_shared"))
+        if self.team is not None:
+            insert_before(op, self.teams.barrier(self.team))
+            return
         if self.local_queue and any(item.queue == "vmcnt" for item in flow.issued):
             # A flushing barrier would wait for the copies too; these may stay in flight.
             if flow.has_local:
