@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.role_plan import RolePlanAttr
 from treadle.dialects.tile import i64_array, ints, memref_type, shared_layout_of
 from treadle.dialects.tile_attributes import SharedLayoutAttr, SharedSpaceAttr, is_shared
 from treadle.ir.builtin import ArrayAttr, IndexType, IntegerAttr, MemRefType, StringAttr, i64
@@ -263,4 +264,4 @@ class PartOp(IRDLOperation, HasEffects):
         return ()
 
 
-PIPE = Dialect("pipe", [RolesOp, EndRoleOp, GroupIdOp, ClusterRankOp, SlotOp, PartOp, AdvanceOp], [])
+PIPE = Dialect("pipe", [RolesOp, EndRoleOp, GroupIdOp, ClusterRankOp, SlotOp, PartOp, AdvanceOp], [RolePlanAttr])

@@ -111,7 +111,7 @@ def _may_run_ahead(tile_loop: TileLoop, index: IndexBuilder) -> bool:
     """Whether a step's instructions may still run when the next step's are issued: wanted, a step is sure, and nothing else reads sums."""
     parts = tile_loop.frame.parts
     low, high, step = (index.static(v) for v in tile_loop.bounds())
-    if not tile_loop.frame.choices.pending or low is None or high is None or step is None or high <= low:
+    if not tile_loop.frame.plan.steps_in_flight or low is None or high is None or step is None or high <= low:
         return False
     contracts = set(parts.contracts)
     uses = [use.operation for contract in contracts for use in contract.result.uses]

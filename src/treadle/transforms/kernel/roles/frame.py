@@ -4,31 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.dialects import pipe, tile
+from treadle.dialects.role_plan import RolePlan
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.transforms.kernel.roles.parts import Parts
 from treadle.transforms.kernel.roles.ring import Ring
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
-
-
-@dataclass(frozen=True, slots=True)
-class RoleChoices:
-    """What the config asks of roles.
-
-    `stages`: slots of the ring at most. `turns`: how many sets of computing groups take tiles in turn, so that one's epilogue runs under
-    another's loop. `pending`: groups of matrix instructions left in flight when a slot is waited for (0 or 1). `registers`: of a thread of
-    the producer and of a computing group. `workgroups`: how many take all tiles in turn, 0 for one a tile.
-    `late`: a tile's boxes leave under the next one's first steps. `cluster`: workgroups that share the operand of their tiles' columns.
-    """
-
-    stages: int
-    turns: int
-    pending: int
-    registers: tuple[int, int]
-    workgroups: int
-    late: bool = False
-    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +24,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class RoleFrame:
-    """`groups` computing groups a tile around a ring, in each of `choices.turns` turns.
+    """`groups` consumer warpgroups a tile around a ring, in each of `plan.ping_pong` sets.
 
     `own`: copies whose buffer each group has for itself; `slots`: the multi-buffered allocation of each buffer of the original kernel;
     `scratch`: by turn, the allocation of each other shared buffer, one slot a group; `warps`: of one group, of `lanes` threads;
@@ -50,7 +32,7 @@ class RoleFrame:
     `shared`: copies of which each workgroup of a cluster makes its part, for all of them. `mixed`: where tiles of two widths lie.
     """
 
-    choices: RoleChoices
+    plan: RolePlan
     parts: Parts
     ring: Ring
     groups: int
@@ -71,7 +53,7 @@ class RoleFrame:
     @property
     def peers(self) -> tuple[int, ...] | None:
         """The workgroups of the cluster, None where there is one."""
-        return tuple(range(self.choices.cluster)) if self.choices.cluster > 1 else None
+        return tuple(range(self.plan.cluster)) if self.plan.cluster > 1 else None
 
     def slot_of(self, index: IndexBuilder, buffer: SSAValue, slot: SSAValue, group: SSAValue, own: bool) -> SSAValue:
         """The buffer of one slot (of one group where each has its own)."""

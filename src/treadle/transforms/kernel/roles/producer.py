@@ -62,7 +62,7 @@ def _own_part(
     frame: RoleFrame, index: IndexBuilder, copy: tile.CopyOp, destination: SSAValue, offsets: list[SSAValue]
 ) -> tuple[SSAValue, list[SSAValue]]:
     """This workgroup's part of a buffer that the cluster fills together, and where it comes from."""
-    axis, count = part_axis(copy), frame.choices.cluster
+    axis, count = part_axis(copy), frame.plan.cluster
     rank = index.insert(pipe.ClusterRankOp())
     along = tile.ints(copy.dims)[axis]
     step = tile.memref_type(copy.destination).get_shape()[axis] // count

@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 
 from treadle.dialects import pipe, tile
+from treadle.dialects.role_plan import RolePlan
+from treadle.errors import InternalError
 from treadle.ir.builtin import IndexType, IntegerAttr
 from treadle.ir.core import Block, Region, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.machine import TargetSpec
 from treadle.plan.expr import Expr, as_expr, constant, minimum
 from treadle.transforms.kernel.kernel_ir import erase_if_unused, mixed_widths_of
-from treadle.transforms.kernel.roles.consumer import consume, consume_late, static_steps
-from treadle.transforms.kernel.roles.frame import RoleChoices, RoleFrame, step_count
+from treadle.transforms.kernel.roles.consumer import consume, consume_late
+from treadle.transforms.kernel.roles.frame import RoleFrame, step_count
 from treadle.transforms.kernel.roles.late_stores import LateStores, late_stores
 from treadle.transforms.kernel.roles.parts import Parts, depends_on_group, parts_of, shared_by_rows
 from treadle.transforms.kernel.roles.producer import produce
-from treadle.transforms.kernel.roles.ring import Ring, fitting_stages
+from treadle.transforms.kernel.roles.ring import Ring
 from treadle.transforms.kernel.roles.widths import tile_widths
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
@@ -22,7 +24,7 @@ PRODUCER_WARPS = 4
 """A whole warpgroup, though one thread works: register reallocation is a warpgroup's."""
 
 
-def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, choices: RoleChoices) -> None:
+def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) -> None:
     """Replace a kernel's body."""
     tiles = as_expr(kernel.grid_text()[0])
     parts = parts_of(kernel)
@@ -32,36 +34,36 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, choices: RoleChoic
         op.detach()
     for op in parts.fixed:
         block.add_op(op)
-    frame = _frame(kernel, parts, spec, choices)
-    regions = [_producer(frame, tiles), *(_consumer(frame, turn, tiles) for turn in range(choices.turns))]
+    frame = _frame(kernel, parts, spec, plan)
+    regions = [_producer(frame, tiles), *(_consumer(frame, turn, tiles) for turn in range(plan.ping_pong))]
     _add_roles(frame, block, regions)
     for op in top:
         if op.parent is None:
             op.erase(safe_erase=False, drop_references=True)
     for op in reversed(parts.fixed):
         erase_if_unused(op)
-    kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + choices.turns * frame.groups * frame.warps, kernel.num_warps.type)
+    kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + plan.ping_pong * frame.groups * frame.warps, kernel.num_warps.type)
     kernel.properties.pop("groups", None)
-    if choices.cluster > 1:
-        kernel.properties["cluster"] = IntegerAttr(choices.cluster, kernel.num_warps.type)
-    kernel.set_grid([str(minimum(tiles, constant(choices.workgroups)) if choices.workgroups else tiles), "1", "1"])
+    if plan.cluster > 1:
+        kernel.properties["cluster"] = IntegerAttr(plan.cluster, kernel.num_warps.type)
+    kernel.set_grid([str(minimum(tiles, constant(plan.workgroups)) if plan.workgroups else tiles), "1", "1"])
 
 
-def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, choices: RoleChoices) -> RoleFrame:
+def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, plan: RolePlan) -> RoleFrame:
     """Allocate every group's scratch, the ring's buffers and the barriers."""
     block, groups = kernel.body.block, kernel.group_count()
     names = kernel.symbol_names()
     symbols: dict[str, SSAValue] = dict(zip(names, block.args[len(block.args) - len(names) :], strict=True))
     # Operands that every group reads have one buffer; those whose place depends on the group have one a group.
     own = frozenset(copy for copy in parts.copies if depends_on_group(copy))
-    fitting = max(1, fitting_stages(parts, groups, choices.turns, own, choices.stages, spec))
-    scratch = [{old: _stacked(block, old, groups) for old in _results(parts.scratch)} for _ in range(choices.turns)]
+    fitting = plan.num_stages
+    scratch = [{old: _stacked(block, old, groups) for old in _results(parts.scratch)} for _ in range(plan.ping_pong)]
     owned = {copy.destination for copy in own}
     slots = {old: _stacked(block, old, *((fitting, groups) if old in owned else (fitting,))) for old in _results(parts.buffers)}
     warps = kernel.num_warps.value.data
-    shared = shared_by_rows(parts) if choices.cluster > 1 else frozenset[tile.CopyOp]()
+    shared = shared_by_rows(parts) if plan.cluster > 1 else frozenset[tile.CopyOp]()
     return RoleFrame(
-        choices,
+        plan,
         parts,
         Ring(fitting),
         groups,
@@ -105,14 +107,14 @@ def _producer(frame: RoleFrame, tiles: Expr) -> Region:
     block = Block()
     index, known = _start_of_role(frame, block)
     first = index.insert(tile.ProgramIdOp(0))
-    if not frame.choices.workgroups:
+    if not frame.plan.workgroups:
         produce(frame, index, known, first, index.constant(0))
         block.add_op(pipe.EndRoleOp())
         return Region(block)
     body = Block(arg_types=[IndexType(), IndexType()])
     place, slot = body.args
     body.add_op(scf.YieldOp(produce(frame, builder_at_end(body, frame.symbols), known, place, slot)))
-    step = index.constant(frame.choices.workgroups)
+    step = index.constant(frame.plan.workgroups)
     index.builder.insert(scf.ForOp(first, index.expression(tiles), step, [index.constant(0)], body))
     block.add_op(pipe.EndRoleOp())
     return Region(block)
@@ -120,7 +122,7 @@ def _producer(frame: RoleFrame, tiles: Expr) -> Region:
 
 def _consumer(frame: RoleFrame, turn: int, tiles: Expr) -> Region:
     """The loop over the tiles of a turn, for each of its groups."""
-    block, turns, workgroups = Block(), frame.choices.turns, frame.choices.workgroups
+    block, turns, workgroups = Block(), frame.plan.ping_pong, frame.plan.workgroups
     index, known = _start_of_role(frame, block)
     me = frame.consumer(index, turn)
     first = index.insert(tile.ProgramIdOp(0))
@@ -129,8 +131,10 @@ def _consumer(frame: RoleFrame, turn: int, tiles: Expr) -> Region:
         consume(frame, index, known, me, first, slot)
         block.add_op(pipe.EndRoleOp())
         return Region(block)
-    late = late_stores(frame.parts, frame.warps * frame.lanes) if frame.choices.late else ""
-    if isinstance(late, LateStores) and turns == 1 and static_steps(index, _bounds(frame, known)):
+    if frame.plan.deferred_stores:
+        late = late_stores(frame.parts, frame.warps * frame.lanes)
+        if isinstance(late, str):
+            raise InternalError(f"the role plan defers stores, but {late}")
         return _late_consumer(frame, tiles, late)
     steps = index.constant(0)
     if turns > 1:
@@ -165,7 +169,7 @@ def _late_consumer(frame: RoleFrame, tiles: Expr, late: LateStores) -> Region:
     index, known = _start_of_role(frame, block)
     me = frame.consumer(index, 0)
     carried = [index.constant(0), *late.start(index)]
-    first, workgroups = index.insert(tile.ProgramIdOp(0)), frame.choices.workgroups
+    first, workgroups = index.insert(tile.ProgramIdOp(0)), frame.plan.workgroups
     for width, end in tile_widths(frame.mixed, tiles):
         body = Block(arg_types=[IndexType(), *(v.type for v in carried)])
         place, slot, *before = body.args
@@ -186,7 +190,7 @@ def _late_consumer(frame: RoleFrame, tiles: Expr, late: LateStores) -> Region:
 
 
 def _add_roles(frame: RoleFrame, block: Block, regions: list[Region]) -> None:
-    turns, (producer, consumer) = frame.choices.turns, frame.choices.registers
+    turns, producer, consumer = frame.plan.ping_pong, frame.plan.producer_registers, frame.plan.consumer_registers
     names = ["consumer"] if turns == 1 else [f"consumer{turn}" for turn in range(turns)]
     warps, groups = [PRODUCER_WARPS, *[frame.warps] * turns], [1, *[frame.groups] * turns]
     ping_pong = range(1, turns + 1) if turns > 1 else ()
