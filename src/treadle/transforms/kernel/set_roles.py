@@ -17,10 +17,13 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, config_int
 from treadle.transforms.kernel.roles.late_stores import late_refusal
+from treadle.transforms.kernel.roles.partition import is_chain, partition_refusal, partition_stages
 from treadle.transforms.kernel.roles.parts import cluster_refusal, depends_on_group, parts_of, refusal, turns_refusal
 from treadle.transforms.kernel.roles.ring import fitting_stages
 
 NAME = "set-roles"
+CHAINED = (("turns", "ping-pong"), ("late", "deferred stores"), ("cluster", "clusters"))
+"""What kernels of contractions that read each other's results do without, by key of the config."""
 
 
 def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[str]]:
@@ -43,11 +46,31 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     own = frozenset(copy for copy in parts.copies if depends_on_group(copy))
     stages = max(1, fitting_stages(parts, kernel.group_count(), ping_pong, own, wanted, spec))
     if stages < wanted:
-        cut.append(f"the ring has {stages} stages instead of {wanted}: shared memory holds no more beside the other buffers")
-    # Index arithmetic on sizes that only the runtime knows does not fit 40 registers.
-    producer, consumer = (56, 224) if kernel.symbol_names() else (40, 232)
+        cut.append(_cut_back(stages, wanted))
+    producer, consumer = _registers(kernel)
     in_flight = min(config_int(kernel, "pending", 0), 1)
     return RolePlan(stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster), cut
+
+
+def chain_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan | None, list[str]]:
+    """The roles of a kernel whose contractions read each other's results, and what of its config could not be had; None without room."""
+    wanted = config_int(kernel, "stages")
+    stages = partition_stages(kernel, 1, wanted, spec)
+    cut = [f"no {name}: contractions read each other's results" for key, name in CHAINED if config_int(kernel, key, 0) > (key != "late")]
+    if 0 < stages < wanted:
+        cut.append(_cut_back(stages, wanted))
+    producer, consumer = _registers(kernel)
+    workgroups = config_int(kernel, "workgroups", spec.compute_units)
+    return (RolePlan(stages, 1, 0, producer, consumer, workgroups) if stages else None), cut
+
+
+def _cut_back(stages: int, wanted: int) -> str:
+    return f"the ring has {stages} stages instead of {wanted}: shared memory holds no more beside the other buffers"
+
+
+def _registers(kernel: tile.KernelOp) -> tuple[int, int]:
+    """Of a thread of the producer and of a consumer: index arithmetic on sizes that only the runtime knows does not fit 40."""
+    return (56, 224) if kernel.symbol_names() else (40, 232)
 
 
 @register_pass
@@ -62,10 +85,15 @@ class SetRolesPass(KernelPass):
         if not config_int(kernel, "stages", 0) or "roles" in kernel.attributes:
             return
         subject, place = kernel.sym_name.data, location_of(kernel)
-        if (reason := refusal(kernel)) is not None:
-            remarks.emit("refusal", NAME, subject, reason, place)
+        reason, plan, cut = refusal(kernel), None, []
+        if reason is None:
+            plan, cut = role_plan(kernel, spec)
+        elif is_chain(kernel) and (reason := partition_refusal(kernel)) is None:
+            plan, cut = chain_plan(kernel, spec)
+            reason = "not one slot of its rings fits beside the other buffers" if plan is None else None
+        if plan is None:
+            remarks.emit("refusal", NAME, subject, reason or "", place)
             return
-        plan, cut = role_plan(kernel, spec)
         for text in cut:
             remarks.emit("refusal", NAME, subject, text, place)
         kernel.attributes["roles"] = RolePlanAttr(plan)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from treadle.dialects import pipe, tile
 from treadle.dialects.role_plan import RolePlan
-from treadle.ir.core import Operation, SSAValue
+from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.transforms.kernel.roles.parts import Parts
 from treadle.transforms.kernel.roles.ring import Ring
-from treadle.transforms.kernel.tiling.index_math import IndexBuilder
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class RoleFrame:
     def consumer(self, index: IndexBuilder, turn: int) -> Consumer:
         """The computing role of a turn, at the head of its region."""
         group = index.insert(pipe.GroupIdOp())
-        return Consumer(turn, group, {old: _slot(index, new, [group]) for old, new in self.scratch[turn].items()})
+        return Consumer(turn, group, {old: slot_of(index, new, [group]) for old, new in self.scratch[turn].items()})
 
     @property
     def peers(self) -> tuple[int, ...] | None:
@@ -57,11 +57,34 @@ class RoleFrame:
 
     def slot_of(self, index: IndexBuilder, buffer: SSAValue, slot: SSAValue, group: SSAValue, own: bool) -> SSAValue:
         """The buffer of one slot (of one group where each has its own)."""
-        return _slot(index, self.slots[buffer], [slot, group] if own else [slot])
+        return slot_of(index, self.slots[buffer], [slot, group] if own else [slot])
 
 
-def _slot(index: IndexBuilder, alloc: tile.AllocOp, indices: Sequence[SSAValue]) -> SSAValue:
+def slot_of(index: IndexBuilder, alloc: tile.AllocOp, indices: Sequence[SSAValue]) -> SSAValue:
+    """One slot of an allocation."""
     return index.insert(pipe.SlotOp(alloc.result, indices, tile.shared_layout_of(alloc.result).slot(len(indices))))
+
+
+def stacked(block: Block, buffer: SSAValue, *counts: int) -> tile.AllocOp:
+    """An allocation of that many of a buffer, by leading dimensions."""
+    layout = tile.shared_layout_of(buffer)
+    for count in reversed(counts):
+        layout = layout.stacked(count)
+    made = tile.AllocOp(tile.shared_buffer_type(layout.shape, tile.memref_type(buffer).element_type, layout))
+    block.add_op(made)
+    return made
+
+
+def start_of_role(
+    fixed: Sequence[Operation], symbols: Mapping[str, SSAValue], block: Block
+) -> tuple[IndexBuilder, dict[SSAValue, SSAValue]]:
+    """Scalars are born in the role that uses them: what lives across the roles' branch would hold registers in all of them."""
+    index = builder_at_end(block, symbols)
+    known: dict[SSAValue, SSAValue] = {}
+    for op in fixed:
+        if not isinstance(op, tile.ViewOp):
+            index.builder.insert(op.clone(known))
+    return index, known
 
 
 def clone(op: Operation, mapping: dict[SSAValue, SSAValue], index: IndexBuilder, group: SSAValue, place: SSAValue) -> None:

@@ -12,13 +12,14 @@ from treadle.machine import TargetSpec
 from treadle.plan.expr import Expr, as_expr, constant, minimum
 from treadle.transforms.kernel.kernel_ir import erase_if_unused, mixed_widths_of
 from treadle.transforms.kernel.roles.consumer import consume, consume_late
-from treadle.transforms.kernel.roles.frame import RoleFrame, step_count
+from treadle.transforms.kernel.roles.frame import RoleFrame, stacked, start_of_role, step_count
 from treadle.transforms.kernel.roles.late_stores import LateStores, late_stores
-from treadle.transforms.kernel.roles.parts import Parts, depends_on_group, parts_of, shared_by_rows
+from treadle.transforms.kernel.roles.partition import Partition
+from treadle.transforms.kernel.roles.parts import Parts, depends_on_group, parts_of, refusal, shared_by_rows
 from treadle.transforms.kernel.roles.producer import produce
 from treadle.transforms.kernel.roles.ring import Ring
 from treadle.transforms.kernel.roles.widths import tile_widths
-from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
+from treadle.transforms.kernel.tiling.index_math import builder_at_end
 
 PRODUCER_WARPS = 4
 """A whole warpgroup, though one thread works: register reallocation is a warpgroup's."""
@@ -27,39 +28,61 @@ PRODUCER_WARPS = 4
 def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) -> None:
     """Replace a kernel's body."""
     tiles = as_expr(kernel.grid_text()[0])
-    parts = parts_of(kernel)
-    block = kernel.body.block
+    block, groups, warps = kernel.body.block, kernel.group_count(), kernel.num_warps.value.data
+    general = Partition(kernel, plan, symbols_of(kernel)) if refusal(kernel) is not None else None
+    parts = parts_of(kernel) if general is None else None
+    fixed = list(parts.fixed) if parts is not None else general.fixed if general is not None else []
     top = list(block.ops)
     for op in top:
         op.detach()
-    for op in parts.fixed:
+    for op in fixed:
         block.add_op(op)
-    frame = _frame(kernel, parts, spec, plan)
-    regions = [_producer(frame, tiles), *(_consumer(frame, turn, tiles) for turn in range(plan.ping_pong))]
-    _add_roles(frame, block, regions)
+    if parts is not None:
+        frame = _frame(kernel, parts, spec, plan)
+        regions = [_producer(frame, tiles), *(_consumer(frame, turn, tiles) for turn in range(plan.ping_pong))]
+    else:
+        regions = _partitioned(general, block, tiles) if general is not None else []
+    _add_roles(plan, groups, warps, block, regions)
     for op in top:
         if op.parent is None:
             op.erase(safe_erase=False, drop_references=True)
-    for op in reversed(parts.fixed):
+    for op in reversed(fixed):
         erase_if_unused(op)
-    kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + plan.ping_pong * frame.groups * frame.warps, kernel.num_warps.type)
+    kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + plan.ping_pong * groups * warps, kernel.num_warps.type)
     kernel.properties.pop("groups", None)
     if plan.cluster > 1:
         kernel.properties["cluster"] = IntegerAttr(plan.cluster, kernel.num_warps.type)
     kernel.set_grid([str(minimum(tiles, constant(plan.workgroups)) if plan.workgroups else tiles), "1", "1"])
 
 
+def symbols_of(kernel: tile.KernelOp) -> dict[str, SSAValue]:
+    """The kernel's index arguments by name."""
+    names, arguments = kernel.symbol_names(), kernel.body.block.args
+    return dict(zip(names, arguments[len(arguments) - len(names) :], strict=True))
+
+
+def _partitioned(partition: Partition, block: Block, tiles: Expr) -> list[Region]:
+    """The regions of a kernel that is dealt out operation by operation."""
+    partition.allocate(block)
+    regions: list[Region] = []
+    for consumes in (False, True):
+        body = Block()
+        index, known = start_of_role(partition.fixed, partition.symbols, body)
+        end = index.expression(tiles) if partition.plan.workgroups else None
+        regions.append(partition.region(end, index, known, body, consumes=consumes))
+    return regions
+
+
 def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, plan: RolePlan) -> RoleFrame:
     """Allocate every group's scratch, the ring's buffers and the barriers."""
     block, groups = kernel.body.block, kernel.group_count()
-    names = kernel.symbol_names()
-    symbols: dict[str, SSAValue] = dict(zip(names, block.args[len(block.args) - len(names) :], strict=True))
+    symbols = symbols_of(kernel)
     # Operands that every group reads have one buffer; those whose place depends on the group have one a group.
     own = frozenset(copy for copy in parts.copies if depends_on_group(copy))
     fitting = plan.num_stages
-    scratch = [{old: _stacked(block, old, groups) for old in _results(parts.scratch)} for _ in range(plan.ping_pong)]
+    scratch = [{old: stacked(block, old, groups) for old in _results(parts.scratch)} for _ in range(plan.ping_pong)]
     owned = {copy.destination for copy in own}
-    slots = {old: _stacked(block, old, *((fitting, groups) if old in owned else (fitting,))) for old in _results(parts.buffers)}
+    slots = {old: stacked(block, old, *((fitting, groups) if old in owned else (fitting,))) for old in _results(parts.buffers)}
     warps = kernel.num_warps.value.data
     shared = shared_by_rows(parts) if plan.cluster > 1 else frozenset[tile.CopyOp]()
     return RoleFrame(
@@ -82,30 +105,10 @@ def _results(allocs: Sequence[tile.AllocOp]) -> list[SSAValue]:
     return [alloc.result for alloc in allocs]
 
 
-def _stacked(block: Block, buffer: SSAValue, *counts: int) -> tile.AllocOp:
-    """An allocation of that many of a buffer, by leading dimensions."""
-    layout = tile.shared_layout_of(buffer)
-    for count in reversed(counts):
-        layout = layout.stacked(count)
-    made = tile.AllocOp(tile.shared_buffer_type(layout.shape, tile.memref_type(buffer).element_type, layout))
-    block.add_op(made)
-    return made
-
-
-def _start_of_role(frame: RoleFrame, block: Block) -> tuple[IndexBuilder, dict[SSAValue, SSAValue]]:
-    """Scalars are born in the role that uses them: what lives across the roles' branch would hold registers in all of them."""
-    index = builder_at_end(block, frame.symbols)
-    known: dict[SSAValue, SSAValue] = {}
-    for op in frame.parts.fixed:
-        if not isinstance(op, tile.ViewOp):
-            index.builder.insert(op.clone(known))
-    return index, known
-
-
 def _producer(frame: RoleFrame, tiles: Expr) -> Region:
     """The loop over all tiles of the workgroup, with the ring's place carried along."""
     block = Block()
-    index, known = _start_of_role(frame, block)
+    index, known = start_of_role(frame.parts.fixed, frame.symbols, block)
     first = index.insert(tile.ProgramIdOp(0))
     if not frame.plan.workgroups:
         produce(frame, index, known, first, index.constant(0))
@@ -123,7 +126,7 @@ def _producer(frame: RoleFrame, tiles: Expr) -> Region:
 def _consumer(frame: RoleFrame, turn: int, tiles: Expr) -> Region:
     """The loop over the tiles of a turn, for each of its groups."""
     block, turns, workgroups = Block(), frame.plan.ping_pong, frame.plan.workgroups
-    index, known = _start_of_role(frame, block)
+    index, known = start_of_role(frame.parts.fixed, frame.symbols, block)
     me = frame.consumer(index, turn)
     first = index.insert(tile.ProgramIdOp(0))
     slot = index.constant(0)
@@ -166,7 +169,7 @@ def _late_consumer(frame: RoleFrame, tiles: Expr, late: LateStores) -> Region:
     Where tiles have two widths, those of each are a loop of their own.
     """
     block = Block()
-    index, known = _start_of_role(frame, block)
+    index, known = start_of_role(frame.parts.fixed, frame.symbols, block)
     me = frame.consumer(index, 0)
     carried = [index.constant(0), *late.start(index)]
     first, workgroups = index.insert(tile.ProgramIdOp(0)), frame.plan.workgroups
@@ -189,10 +192,10 @@ def _late_consumer(frame: RoleFrame, tiles: Expr, late: LateStores) -> Region:
     return Region(block)
 
 
-def _add_roles(frame: RoleFrame, block: Block, regions: list[Region]) -> None:
-    turns, producer, consumer = frame.plan.ping_pong, frame.plan.producer_registers, frame.plan.consumer_registers
+def _add_roles(plan: RolePlan, groups: int, warps: int, block: Block, regions: list[Region]) -> None:
+    turns, registers = plan.ping_pong, [plan.producer_registers, *[plan.consumer_registers] * plan.ping_pong]
     names = ["consumer"] if turns == 1 else [f"consumer{turn}" for turn in range(turns)]
-    warps, groups = [PRODUCER_WARPS, *[frame.warps] * turns], [1, *[frame.groups] * turns]
     ping_pong = range(1, turns + 1) if turns > 1 else ()
-    block.add_op(pipe.RolesOp(["producer", *names], warps, groups, regions, [producer, *[consumer] * turns], ping_pong))
+    counts = [PRODUCER_WARPS, *[warps] * turns], [1, *[groups] * turns]
+    block.add_op(pipe.RolesOp(["producer", *names], *counts, regions, registers, ping_pong))
     block.add_op(tile.ReturnOp())
