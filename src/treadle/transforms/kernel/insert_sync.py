@@ -24,8 +24,9 @@ from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
 from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
 from treadle.transforms.kernel.synchronisation.in_flight import Flow
+from treadle.transforms.kernel.synchronisation.operations import queue_of
 from treadle.transforms.kernel.synchronisation.ring_barriers import Release, insert_ring_barriers
-from treadle.transforms.kernel.synchronisation.sync_flow import Plan, SyncFlow, queue_of
+from treadle.transforms.kernel.synchronisation.sync_flow import Plan, SyncFlow
 
 
 def group_end(last: Operation, queue: str, wait: Operation, spec: TargetSpec) -> Operation:

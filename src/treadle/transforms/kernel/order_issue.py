@@ -22,7 +22,7 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps, tile_bytes
-from treadle.transforms.kernel.synchronisation.sync_flow import is_cheap, queue_of
+from treadle.transforms.kernel.synchronisation.operations import is_cheap, queue_of
 
 NAME = "order-issue"
 REGISTER_BYTES = 4

@@ -16,10 +16,9 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, config_int
+from treadle.transforms.kernel.roles.copy_rings import fitting_stages, is_chain, partition_refusal
 from treadle.transforms.kernel.roles.late_stores import late_refusal
-from treadle.transforms.kernel.roles.partition import is_chain, partition_refusal, partition_stages
-from treadle.transforms.kernel.roles.parts import cluster_refusal, depends_on_group, parts_of, refusal, turns_refusal
-from treadle.transforms.kernel.roles.ring import fitting_stages
+from treadle.transforms.kernel.roles.parts import cluster_refusal, refusal, turns_refusal
 
 NAME = "set-roles"
 CHAINED = (("turns", "ping-pong"), ("late", "deferred stores"), ("cluster", "clusters"))
@@ -42,9 +41,8 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     if deferred and (reason := late_refusal(kernel, ping_pong, workgroups, spec)) is not None:
         cut.append(f"no deferred stores: {reason}")
         deferred = 0
-    parts, wanted = parts_of(kernel), config_int(kernel, "stages")
-    own = frozenset(copy for copy in parts.copies if depends_on_group(copy))
-    stages = max(1, fitting_stages(parts, kernel.group_count(), ping_pong, own, wanted, spec))
+    wanted = config_int(kernel, "stages")
+    stages = max(1, fitting_stages(kernel, ping_pong, wanted, spec))
     if stages < wanted:
         cut.append(_cut_back(stages, wanted))
     producer, consumer = _registers(kernel)
@@ -55,7 +53,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
 def chain_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan | None, list[str]]:
     """The roles of a kernel whose contractions read each other's results, and what of its config could not be had; None without room."""
     wanted = config_int(kernel, "stages")
-    stages = partition_stages(kernel, 1, wanted, spec)
+    stages = fitting_stages(kernel, 1, wanted, spec)
     cut = [f"no {name}: contractions read each other's results" for key, name in CHAINED if config_int(kernel, key, 0) > (key != "late")]
     if 0 < stages < wanted:
         cut.append(_cut_back(stages, wanted))

@@ -1,63 +1,11 @@
-"""What the roles of one kernel share while they are written: its parts, its ring, the buffers, and how operations are copied."""
+"""How the pieces of roles are written: buffers, their slots, the head of a role, copies of operations, counts of steps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from treadle.dialects import pipe, tile
-from treadle.dialects.role_plan import RolePlan
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith
-from treadle.plan.mixed_widths import MixedWidths
-from treadle.transforms.kernel.roles.parts import Parts
-from treadle.transforms.kernel.roles.ring import Ring
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
-
-
-@dataclass(frozen=True, slots=True)
-class Consumer:
-    """One computing role, that of a turn, within its region: the executing group's number and its own copies of the scratch buffers."""
-
-    turn: int
-    group: SSAValue
-    scratch: Mapping[SSAValue, SSAValue]
-
-
-@dataclass(frozen=True, slots=True)
-class RoleFrame:
-    """`groups` consumer warpgroups a tile around a ring, in each of `plan.ping_pong` sets.
-
-    `own`: copies whose buffer each group has for itself; `slots`: the multi-buffered allocation of each buffer of the original kernel;
-    `scratch`: by turn, the allocation of each other shared buffer, one slot a group; `warps`: of one group, of `lanes` threads;
-    `symbols`: the kernel's index arguments.
-    `shared`: copies of which each workgroup of a cluster makes its part, for all of them. `mixed`: where tiles of two widths lie.
-    """
-
-    plan: RolePlan
-    parts: Parts
-    ring: Ring
-    groups: int
-    warps: int
-    lanes: int
-    own: frozenset[tile.CopyOp]
-    slots: Mapping[SSAValue, tile.AllocOp]
-    scratch: tuple[Mapping[SSAValue, tile.AllocOp], ...]
-    symbols: Mapping[str, SSAValue]
-    shared: frozenset[tile.CopyOp] = frozenset()
-    mixed: MixedWidths | None = None
-
-    def consumer(self, index: IndexBuilder, turn: int) -> Consumer:
-        """The computing role of a turn, at the head of its region."""
-        group = index.insert(pipe.GroupIdOp())
-        return Consumer(turn, group, {old: slot_of(index, new, [group]) for old, new in self.scratch[turn].items()})
-
-    @property
-    def peers(self) -> tuple[int, ...] | None:
-        """The workgroups of the cluster, None where there is one."""
-        return tuple(range(self.plan.cluster)) if self.plan.cluster > 1 else None
-
-    def slot_of(self, index: IndexBuilder, buffer: SSAValue, slot: SSAValue, group: SSAValue, own: bool) -> SSAValue:
-        """The buffer of one slot (of one group where each has its own)."""
-        return slot_of(index, self.slots[buffer], [slot, group] if own else [slot])
 
 
 def slot_of(index: IndexBuilder, alloc: tile.AllocOp, indices: Sequence[SSAValue]) -> SSAValue:
@@ -102,3 +50,9 @@ def step_count(index: IndexBuilder, bounds: Sequence[SSAValue]) -> SSAValue:
     low, high, step = bounds
     distance = index.subtract(index.insert(arith.MaxSIOp(high, low)) if index.static(high) is None else high, low)
     return index.divide(index.add(distance, index.subtract(step, index.constant(1))), step)
+
+
+def static_steps(index: IndexBuilder, bounds: Sequence[SSAValue]) -> int:
+    """How many steps a loop surely makes; 0 where that is not known."""
+    low, high, step = (index.static(v) for v in bounds)
+    return 0 if low is None or high is None or not step else max(0, -(-(high - low) // step))

@@ -5,108 +5,32 @@ same operations read, filled in the same block, share a ring. Both roles walk th
 execution of the block that fills it.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from treadle.dialects import pipe, tile
 from treadle.dialects.role_plan import RolePlan
-from treadle.errors import InternalError
-from treadle.ir.builtin import IndexType
+from treadle.ir.builtin import IndexType, IntegerAttr, i64
 from treadle.ir.core import Block, Operation, Region, SSAValue
 from treadle.ir.dialects import scf
 from treadle.ir.locations import give_location
-from treadle.machine import TargetSpec
-from treadle.plan.role_tiles import ROLE_MARGIN_BYTES
-from treadle.transforms.kernel.allocate_shared import buffer_bytes
-from treadle.transforms.kernel.kernel_ir import config_int, is_tile
-from treadle.transforms.kernel.roles.frame import clone, slot_of, stacked
-from treadle.transforms.kernel.roles.parts import depends_on_group, depends_on_workgroup, is_fixed, is_index_math
+from treadle.plan.expr import Expr
+from treadle.transforms.kernel.roles.copy_rings import CopyRing, block_lies_in, copy_rings
+from treadle.transforms.kernel.roles.frame import clone, slot_of, stacked, start_of_role, static_steps, step_count
+from treadle.transforms.kernel.roles.parts import depends_on_group, depends_on_workgroup, is_fixed, is_index_math, part_axis
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 Values = dict[SSAValue, SSAValue]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class CopyRing:
-    """Buffers that are filled together in `block` and read by the same operations."""
-
-    block: Block
-    copies: tuple[tile.CopyOp, ...]
-
-    @property
-    def is_in_loop(self) -> bool:
-        """Whether a loop fills it again and again."""
-        return isinstance(self.block.parent_op(), scf.ForOp)
-
-
 Slots = dict[CopyRing, SSAValue]
-
-
-def copy_rings(kernel: tile.KernelOp) -> list[CopyRing]:
-    """The rings of a kernel, in the order of their first copies."""
-    found: list[tuple[CopyRing, set[Operation]]] = []
-    for copy in [op for op in kernel.walk() if isinstance(op, tile.CopyOp)]:
-        if (block := copy.parent) is None:
-            continue
-        readers = {use.operation for use in copy.destination.uses} - {copy}
-        joined = [(ring, known) for ring, known in found if ring.block is block and known & readers]
-        copies = (*(one for ring, _ in joined for one in ring.copies), copy)
-        at = found.index(joined[0]) if joined else len(found)
-        found[at:at] = [(CopyRing(block, copies), readers.union(*(known for _, known in joined)))]
-        found = [entry for entry in found if entry not in joined]
-    return [ring for ring, _ in found]
-
-
-def partition_refusal(kernel: tile.KernelOp) -> str | None:
-    """Why a kernel cannot be dealt out to roles, None where it can."""
-    rings = copy_rings(kernel)
-    if not any(ring.is_in_loop for ring in rings):
-        return "no loop issues hardware copies"
-    filled = [copy.destination for ring in rings for copy in ring.copies]
-    for ring in rings:
-        if not isinstance(ring.block.parent_op(), scf.ForOp | tile.KernelOp):
-            return "a hardware copy stands under a condition"
-        for copy in ring.copies:
-            others = [use.operation for use in copy.destination.uses if use.operation is not copy]
-            if copy.path.data != "bulk_tensor" or filled.count(copy.destination) > 1:
-                return "a buffer is filled by several copies, or by the threads"
-            if not all(_lies_in(op, ring.block) and isinstance(op, tile.ContractOp | tile.LocalLoadOp) for op in others):
-                return "a copied buffer is used beyond the block that fills it"
-    for loop in _loops_with_copies(kernel.body.block):
-        if not all(is_tile(value) for value in loop.iter_args):
-            return "a loop with hardware copies carries scalars"
-    if not any(isinstance(op, tile.ContractOp) for op in kernel.walk()):
-        return "nothing is contracted"
-    return None
-
-
-def is_chain(kernel: tile.KernelOp) -> bool:
-    """Whether a contraction reads, through shared memory, what is computed from another's result."""
-    for contract in [op for op in kernel.walk() if isinstance(op, tile.ContractOp)]:
-        for buffer in (contract.a, contract.b):
-            writers = [use.operation for use in buffer.uses if isinstance(use.operation, tile.LocalStoreOp)]
-            if any(_computed_from_contraction(writer.value) for writer in writers):
-                return True
-    return False
-
-
-def partition_stages(kernel: tile.KernelOp, ping_pong: int, wanted: int, spec: TargetSpec) -> int:
-    """As many slots of the rings that loops fill as fit, at most `wanted`; 0 where not even one does."""
-    rings, groups = copy_rings(kernel), kernel.group_count()
-    of_loop = sum(_ring_bytes(ring, groups) for ring in rings if ring.is_in_loop)
-    once = sum(_ring_bytes(ring, groups) for ring in rings if not ring.is_in_loop) * _slots_outside(kernel, spec)
-    filled = {copy.destination for ring in rings for copy in ring.copies}
-    scratch = groups * ping_pong * sum(buffer_bytes(op) for op in kernel.walk() if isinstance(op, tile.AllocOp) and op.result not in filled)
-    return max(0, min(wanted, (spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES - scratch - once) // of_loop))
-
-
-def _slots_outside(kernel: tile.KernelOp, spec: TargetSpec) -> int:
-    """Slots of what is brought once a tile: two where workgroups take tiles in turn, for the next tile's is brought under this one."""
-    return 2 if config_int(kernel, "workgroups", spec.compute_units) else 1
+Maps = list[tuple[SSAValue, Values]]
+"""For each group that a role works for, its number and its values."""
 
 
 class Partition:
-    """Writes the regions of one kernel's roles. `fixed`, `body`: its operations outside of all loops, views and constants apart."""
+    """Writes the regions of one kernel's roles.
+
+    `fixed`, `body`: its operations outside of all loops, views and constants apart. `own`: copies whose place is another one for each
+    group, which has a buffer of its own then. `shared`: those of which each workgroup of a cluster makes its part, for all of them.
+    """
 
     def __init__(self, kernel: tile.KernelOp, plan: RolePlan, symbols: dict[str, SSAValue]) -> None:
         self.plan, self.groups, self.symbols = plan, kernel.group_count(), symbols
@@ -123,70 +47,98 @@ class Partition:
                 self.body.append(op)
             else:
                 self.fixed.append(op)
-        self.own = {copy for ring in self.rings for copy in ring.copies if depends_on_group(copy)}
+        copies = [copy for ring in self.rings for copy in ring.copies]
+        columns = {op.b for op in kernel.walk() if isinstance(op, tile.ContractOp)}
+        self.own = {copy for copy in copies if depends_on_group(copy)}
+        self.shared = {copy for copy in copies if plan.cluster > 1 and copy.destination in columns}
         self.slots: dict[SSAValue, tile.AllocOp] = {}
-        self.scratch: dict[SSAValue, tile.AllocOp] = {}
+        self.scratch: list[dict[SSAValue, tile.AllocOp]] = []
 
     def depth(self, ring: CopyRing) -> int:
         """How many slots a ring has."""
         return self.plan.num_stages if ring.is_in_loop else 2 if self.plan.workgroups else 1
 
     def allocate(self, block: Block) -> None:
-        """The buffers of all rings and of all groups."""
-        for ring in self.rings:
-            for copy in ring.copies:
-                counts = (self.depth(ring), self.groups) if copy in self.own else (self.depth(ring),)
-                self.slots[copy.destination] = stacked(block, copy.destination, *counts)
-        for alloc in self.allocs:
-            if alloc.result not in self.slots:
-                self.scratch[alloc.result] = stacked(block, alloc.result, self.groups)
+        """The buffers of all rings, and those of all groups beside them, for each set of ping-pong apart."""
+        filled = {copy.destination for ring in self.rings for copy in ring.copies}
+        others = [alloc.result for alloc in self.allocs if alloc.result not in filled]
+        self.scratch = [{old: stacked(block, old, self.groups) for old in others} for _ in range(self.plan.ping_pong)]
+        own = {copy.destination for copy in self.own}
+        depths = {copy.destination: self.depth(ring) for ring in self.rings for copy in ring.copies}
+        for old in [alloc.result for alloc in self.allocs if alloc.result in filled]:
+            counts = (depths[old], self.groups) if old in own else (depths[old],)
+            self.slots[old] = stacked(block, old, *counts)
 
-    def region(self, tiles: SSAValue | None, index: IndexBuilder, known: Values, block: Block, *, consumes: bool) -> Region:
-        """One role: its tile, or the loop over its tiles up to `tiles`."""
-        first = index.insert(tile.ProgramIdOp(0))
-        group = index.insert(pipe.GroupIdOp()) if consumes else index.constant(0)
-        if consumes:
-            known |= {old: slot_of(index, new, [group]) for old, new in self.scratch.items()}
-        start = [index.constant(0) for _ in self.rings]
-        if tiles is None:
-            # The number is one of this block, whatever constants are.
-            seeds = [
-                index.insert(pipe.AdvanceOp(slot, index.constant(0), self.depth(r))) for r, slot in zip(self.rings, start, strict=True)
-            ]
-            self._tile(index, known, first, group, dict(zip(self.rings, seeds, strict=True)), consumes=consumes)
-        else:
-            body = Block(arg_types=[IndexType()] * (1 + len(start)))
-            inside, slots = builder_at_end(body, self.symbols), Slots(zip(self.rings, body.args[1:], strict=True))
-            self._tile(inside, known, body.args[0], group, slots, consumes=consumes)
-            body.add_op(scf.YieldOp(*(slots[ring] for ring in self.rings)))
-            index.builder.insert(scf.ForOp(first, tiles, index.constant(self.plan.workgroups), start, body))
+    def start(self, block: Block, consumer: int | None) -> tuple[IndexBuilder, Values, SSAValue]:
+        """The head of a role: scalars, the group's number, and for a consumer (by its set) its scratch buffers."""
+        index, known = start_of_role(self.fixed, self.symbols, block)
+        if consumer is None:
+            return index, known, index.constant(0)
+        group = index.insert(pipe.GroupIdOp())
+        known |= {old: slot_of(index, new, [group]) for old, new in self.scratch[consumer].items()}
+        return index, known, group
+
+    def region(self, tiles: Expr, consumer: int | None = None) -> Region:
+        """One role: its tile, or the loop over its tiles; `consumer`: the set of consumers, None for the producer."""
+        block = Block()
+        index, known, group = self.start(block, consumer)
+        first, workgroups = index.insert(tile.ProgramIdOp(0)), self.plan.workgroups
+        sets, turn = (self.plan.ping_pong, consumer) if consumer is not None else (1, 0)
+        slots = {ring: index.constant(0) for ring in self.rings}
+        if not workgroups:
+            for ring in self.rings:  # a number of this block, whatever constants are
+                slots[ring] = index.insert(pipe.AdvanceOp(slots[ring], index.constant(0), self.depth(ring)))
+            self._tile(index, known, first, group, slots, consumes=consumer is not None)
+            block.add_op(pipe.EndRoleOp())
+            return Region(block)
+        steps = {ring: self._steps(index, ring, known) for ring in self.rings} if sets > 1 else {}
+        slots = {ring: self._skipped(index, ring, slot, steps, turn) for ring, slot in slots.items()}
+        body = Block(arg_types=[IndexType()] * (1 + len(slots)))
+        inside, here = builder_at_end(body, self.symbols), Slots(zip(self.rings, body.args[1:], strict=True))
+        self._tile(inside, known, body.args[0], group, here, consumes=consumer is not None)
+        body.add_op(scf.YieldOp(*(self._skipped(inside, ring, here[ring], steps, sets - 1) for ring in self.rings)))
+        begin, step = index.add(first, index.constant(turn * workgroups)), index.constant(sets * workgroups)
+        index.builder.insert(scf.ForOp(begin, index.expression(tiles), step, [slots[ring] for ring in self.rings], body))
         block.add_op(pipe.EndRoleOp())
         return Region(block)
 
+    def _steps(self, index: IndexBuilder, ring: CopyRing, known: Values) -> SSAValue:
+        """How many slots a tile takes."""
+        loop = ring.block.parent_op()
+        if not isinstance(loop, scf.ForOp):
+            return index.constant(1)
+        return step_count(index, [known.get(value, value) for value in (loop.lb, loop.ub, loop.step)])
+
+    def _skipped(self, index: IndexBuilder, ring: CopyRing, slot: SSAValue, steps: dict[CopyRing, SSAValue], tiles: int) -> SSAValue:
+        """The slot behind so many tiles of others."""
+        for _ in range(tiles):
+            slot = index.insert(pipe.AdvanceOp(slot, steps[ring], self.depth(ring)))
+        return slot
+
     def _tile(self, index: IndexBuilder, known: Values, place: SSAValue, group: SSAValue, slots: Slots, *, consumes: bool) -> None:
-        if consumes:
-            self._operations(self.body, [(group, dict(known))], index, place, slots, consumes=True)
-            return
-        groups = [index.constant(number) for number in range(self.groups)]
-        self._operations(self.body, [(number, dict(known)) for number in groups], index, place, slots, consumes=False)
+        groups = [group] if consumes else [index.constant(number) for number in range(self.groups)]
+        self._operations(self.body, [(number, dict(known)) for number in groups], index, place, slots, consumes=consumes)
+
+    def bind(self, ring: CopyRing, index: IndexBuilder, slot: SSAValue, group: SSAValue, mapping: Values) -> None:
+        """Let the buffers of a ring stand for those of a slot (of a group where each has its own)."""
+        for copy in ring.copies:
+            indices = [slot, group] if copy in self.own else [slot]
+            mapping[copy.destination] = slot_of(index, self.slots[copy.destination], indices)
 
     def _operations(
         self,
         ops: Sequence[Operation],
-        maps: list[tuple[SSAValue, Values]],
+        maps: Maps,
         index: IndexBuilder,
         place: SSAValue,
         slots: Slots,
         *,
         consumes: bool,
     ) -> None:
-        """The operations of a block that the role keeps; `maps`: for each group that it works for, its values."""
+        """The operations of a block that the role keeps; its rings are a slot further then."""
         here = [ring for ring in self.rings if any(copy in ops for copy in ring.copies)]
         for ring in here if consumes else ():
-            (group, mapping), *_ = maps
-            for copy in ring.copies:
-                indices = [slots[ring], group] if copy in self.own else [slots[ring]]
-                mapping[copy.destination] = slot_of(index, self.slots[copy.destination], indices)
+            self.bind(ring, index, slots[ring], *maps[0])
         for op in ops:
             if isinstance(op, tile.CopyOp):
                 if not consumes:
@@ -199,76 +151,62 @@ class Partition:
         for ring in here:
             slots[ring] = index.insert(pipe.AdvanceOp(slots[ring], index.constant(1), self.depth(ring)))
 
-    def _copy(self, op: tile.CopyOp, maps: list[tuple[SSAValue, Values]], index: IndexBuilder, slot: SSAValue) -> None:
+    def _copy(self, op: tile.CopyOp, maps: Maps, index: IndexBuilder, slot: SSAValue) -> None:
         for group, mapping in maps if op in self.own else maps[:1]:
             destination = slot_of(index, self.slots[op.destination], [slot, group] if op in self.own else [slot])
             offsets = [mapping.get(offset, offset) for offset in op.offsets]
-            made = tile.CopyOp(mapping.get(op.view, op.view), offsets, tile.ints(op.dims), destination, path=op.path.data)
+            ranks = tuple(range(self.plan.cluster)) if op in self.shared else None
+            if ranks is not None:
+                destination, offsets = _own_part(index, op, destination, offsets, self.plan.cluster)
+            made = tile.CopyOp(op.view, offsets, tile.ints(op.dims), destination, path=op.path.data, multicast=ranks)
             give_location(made, op.location)
             index.builder.insert(made)
 
-    def _loop(
-        self, op: scf.ForOp, maps: list[tuple[SSAValue, Values]], index: IndexBuilder, place: SSAValue, slots: Slots, *, consumes: bool
-    ) -> None:
+    def _loop(self, op: scf.ForOp, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots, *, consumes: bool) -> None:
         old, mapping = op.body.block, maps[0][1]
-        rings = [ring for ring in self.rings if _block_lies_in(ring.block, old)]
-        tiles = list(op.iter_args) if consumes else []
-        body = Block(arg_types=[IndexType(), *(value.type for value in tiles), *[IndexType()] * len(rings)])
-        inside, carried = builder_at_end(body, self.symbols), body.args[1 : 1 + len(tiles)]
-        inner = [(group, {**known, old.args[0]: body.args[0]}) for group, known in maps]
-        inner[0][1].update(zip(old.args[1:], carried, strict=False))
-        here = {**slots, **dict(zip(rings, body.args[1 + len(tiles) :], strict=True))}
-        self._operations(list(old.ops), inner, inside, place, here, consumes=consumes)
-        ends = old.last_op.operands if isinstance(old.last_op, scf.YieldOp) and consumes else ()
-        body.add_op(scf.YieldOp(*(inner[0][1].get(value, value) for value in ends), *(here[ring] for ring in rings)))
+        rings = [ring for ring in self.rings if block_lies_in(ring.block, old)]
         low, high, step = (mapping.get(value, value) for value in (op.lb, op.ub, op.step))
-        initial = [mapping.get(value, value) for value in tiles]
+        initial = [mapping.get(value, value) for value in op.iter_args] if consumes else []
+
+        def iteration(inside: IndexBuilder, at: SSAValue, carried: Sequence[SSAValue], here: Slots) -> list[SSAValue]:
+            inner = [(group, {**known, old.args[0]: at}) for group, known in maps]
+            inner[0][1].update(zip(old.args[1:], carried, strict=False))
+            self._operations(list(old.ops), inner, inside, place, here, consumes=consumes)
+            ends = old.last_op.operands if isinstance(old.last_op, scf.YieldOp) and consumes else ()
+            return [inner[0][1].get(value, value) for value in ends]
+
+        runs_ahead = consumes and self.plan.steps_in_flight > 0 and may_run_ahead(op) and static_steps(index, (low, high, step)) > 0
+        if runs_ahead:
+            initial, low = iteration(index, low, initial, slots), index.add(low, step)
+        body = Block(arg_types=[IndexType(), *(value.type for value in initial), *[IndexType()] * len(rings)])
+        here = {**slots, **Slots(zip(rings, body.args[1 + len(initial) :], strict=True))}
+        ends = iteration(builder_at_end(body, self.symbols), body.args[0], body.args[1 : 1 + len(initial)], here)
+        body.add_op(scf.YieldOp(*ends, *(here[ring] for ring in rings)))
         new = scf.ForOp(low, high, step, [*initial, *(slots[ring] for ring in rings)], body)
+        if runs_ahead:
+            new.attributes[pipe.STEPS_IN_FLIGHT] = IntegerAttr(1, i64)
         index.builder.insert(new)
         mapping.update(zip(op.results, new.results, strict=False))
-        slots.update(zip(rings, new.results[len(tiles) :], strict=True))
+        slots.update(zip(rings, new.results[len(initial) :], strict=True))
+
+
+def may_run_ahead(loop: scf.ForOp) -> bool:
+    """Whether nothing in a loop but the next step's contractions reads a step's accumulators."""
+    contracts = [op for op in loop.body.block.ops if isinstance(op, tile.ContractOp)]
+    uses = [use.operation for contract in contracts for use in contract.result.uses]
+    return all(isinstance(user, scf.YieldOp | tile.ContractOp) for user in uses)
 
 
 def _is_scalar(op: Operation) -> bool:
     return isinstance(op, tile.ProgramIdOp | pipe.GroupIdOp) or is_index_math(op)
 
 
-def _ring_bytes(ring: CopyRing, groups: int) -> int:
-    total = 0
-    for copy in ring.copies:
-        alloc = copy.destination.owner
-        if not isinstance(alloc, tile.AllocOp):
-            raise InternalError("a copy into a part of a buffer ahead of roles")
-        total += buffer_bytes(alloc) * (groups if depends_on_group(copy) else 1)
-    return total
-
-
-def _loops_with_copies(block: Block) -> Iterator[scf.ForOp]:
-    for op in block.ops:
-        if isinstance(op, scf.ForOp) and any(isinstance(inner, tile.CopyOp) for inner in op.walk()):
-            yield op
-            yield from _loops_with_copies(op.body.block)
-
-
-def _lies_in(op: Operation, block: Block) -> bool:
-    return op.parent is not None and _block_lies_in(op.parent, block)
-
-
-def _block_lies_in(inner: Block, block: Block) -> bool:
-    current: Block | None = inner
-    while current is not None and current is not block:
-        parent = current.parent_op()
-        current = parent.parent if parent is not None else None
-    return current is block
-
-
-def _computed_from_contraction(value: SSAValue) -> bool:
-    pending, seen = [value], set[SSAValue]()
-    while pending:
-        op = pending.pop().owner
-        if isinstance(op, tile.ContractOp):
-            return True
-        if isinstance(op, Operation):
-            pending += [operand for operand in op.operands if operand not in seen and is_tile(operand)]
-            seen.update(op.operands)
-    return False
+def _own_part(
+    index: IndexBuilder, copy: tile.CopyOp, destination: SSAValue, offsets: list[SSAValue], count: int
+) -> tuple[SSAValue, list[SSAValue]]:
+    """This workgroup's part of a buffer that the cluster fills together, and where it comes from."""
+    axis, rank = part_axis(copy), index.insert(pipe.ClusterRankOp())
+    along = tile.ints(copy.dims)[axis]
+    step = tile.memref_type(copy.destination).get_shape()[axis] // count
+    moved = index.add(offsets[along], index.multiply(rank, step))
+    return index.insert(pipe.PartOp(destination, rank, axis, count)), [moved if d == along else o for d, o in enumerate(offsets)]

@@ -10,38 +10,27 @@ from dataclasses import dataclass, field, replace
 from treadle.analysis.shared_accesses import SharedAccess, shared_accesses
 from treadle.analysis.slot_motion import STILL, Motions
 from treadle.analysis.slot_values import SlotValues
-from treadle.analysis.slots import Congruence
 from treadle.analysis.structured_flow import StructuredFlow, is_inside, yielded
 from treadle.dialects import pipe, sync, tile
-from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
-from treadle.ir.dialects import builtin, scf
+from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import insert_before
 from treadle.transforms.kernel.synchronisation.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, needs
+from treadle.transforms.kernel.synchronisation.operations import (
+    COPY_QUEUES,
+    LOCAL_QUEUES,
+    MOST_PENDING,
+    is_cheap,
+    loops_around,
+    only_copies,
+    phase_access,
+    queue_of,
+)
 from treadle.transforms.kernel.synchronisation.releases import Releases
 from treadle.transforms.kernel.synchronisation.ring_barriers import Release
 from treadle.transforms.kernel.synchronisation.teams import Team, Teams
-
-MOST_PENDING = {"wgmma": 7, "vmcnt": 63}
-"""The largest count a wait can name, where the machine has a limit."""
-COPY_QUEUES = frozenset({"cp_async", "vmcnt"})
-LOCAL_QUEUES = ("lgkmcnt", "dscnt")
-
-
-def is_queued(op: Operation) -> bool:
-    """Whether an operation is issued to the matrix queue of a machine that has one: a contraction of shared buffers."""
-    return isinstance(op, tile.ContractOp) and (is_shared(op.a.type) or is_shared(op.b.type))
-
-
-def queue_of(op: Operation, spec: TargetSpec) -> str:
-    """The queue that an operation is issued to, "" for none."""
-    if isinstance(op, tile.ContractOp):
-        return "wgmma" if spec.async_matrix and is_queued(op) else ""
-    if isinstance(op, tile.CopyOp):
-        return tile.COPY_QUEUES.get(op.path.data, "")
-    return "bulk_store" if isinstance(op, tile.CopyOutOp) else ""
 
 
 def committed_queues(kernel: tile.KernelOp) -> frozenset[str]:
@@ -222,7 +211,7 @@ class SyncFlow(StructuredFlow[Flow]):
         flow = self._ready(op, flow, emit=emit)
         accesses = self.accesses.get(op, ())
         if isinstance(op, sync.WaitPhaseOp):
-            return flow.access((self._phase(op, op.barrier, is_write=False),), is_local=False)
+            return flow.access((phase_access(op, op.barrier, self.values, is_write=False),), is_local=False)
         if queue := queue_of(op, self.spec):
             names = frozenset(op.results) if isinstance(op, tile.ContractOp) else frozenset[SSAValue]()
             return flow.issue(Issued(op, queue, accesses, names), closed=self._counts_alone(queue))
@@ -234,7 +223,7 @@ class SyncFlow(StructuredFlow[Flow]):
         """The accesses of an operation whose slots loops move, phases of barriers among them."""
         yield from self.accesses.get(op, ())
         if isinstance(op, sync.WaitPhaseOp | sync.MbarrierExpectOp):
-            yield self._phase(op, op.barrier, is_write=False)
+            yield phase_access(op, op.barrier, self.values, is_write=False)
 
     def _counts_alone(self, queue: str) -> bool:
         """Whether every operation of a queue is a group of its own: always, or while it is planned where groups end."""
@@ -257,28 +246,13 @@ class SyncFlow(StructuredFlow[Flow]):
             op.erase()
         return state
 
-    def _phase(self, op: Operation, barrier: SSAValue, *, is_write: bool) -> SharedAccess:
-        """A phase of a transaction barrier as an access: the next may begin only when all have seen the last (an expect writes it)."""
-        slots: tuple[Congruence, ...] = ()
-        extents: tuple[int, ...] = ()
-        owner = barrier.owner
-        if isinstance(owner, sync.MbarrierSlotOp):
-            alloc = owner.source.owner
-            if isinstance(alloc, sync.MbarrierAllocOp):
-                extents = (alloc.slot_count(),)
-                slots = (self.values.of(owner.index).within(extents[0]),)
-            owner = alloc
-        if not isinstance(owner, sync.MbarrierAllocOp):
-            raise InternalError(f"{op.name} on a barrier that is not allocated in the kernel")
-        return SharedAccess(owner, None, 0, (), (), is_write, True, slots, extents, is_elected=is_write)
-
     def _starting(self, op: Operation) -> tuple[SharedAccess, ...]:
         """The accesses that start with `op`: its own; those of the announced copies for an expect, none for such a copy.
 
         A conditional around nothing but copies starts them all: what orders them stands before it, the same on both paths.
         """
         if isinstance(op, sync.MbarrierExpectOp):
-            announced: list[SharedAccess] = [self._phase(op, op.barrier, is_write=True)]
+            announced: list[SharedAccess] = [phase_access(op, op.barrier, self.values, is_write=True)]
             copy = op.next_op
             while copy is not None:
                 if isinstance(copy, tile.CopyOp) and copy.barrier is op.barrier:
@@ -289,7 +263,7 @@ class SyncFlow(StructuredFlow[Flow]):
             return ()
         if isinstance(op, pipe.RolesOp):
             return tuple(a for inner in op.walk() for a in self.accesses.get(inner, ()))
-        if isinstance(op, scf.IfOp) and _only_copies(op):
+        if isinstance(op, scf.IfOp) and only_copies(op):
             return tuple(a for inner in op.walk() if inner is not op for a in self._starting(inner))
         return self.accesses.get(op, ())
 
@@ -400,30 +374,7 @@ class SyncFlow(StructuredFlow[Flow]):
         """Whether a barrier before `op` publishes generic writes to bytes that are accessed asynchronously from there on."""
         written = [access for access in flow.unordered if access.is_write and not access.is_async]
         for later, access in self.asynchronous:
-            if self.position[later] >= self.position[op] or _loops(later) & _loops(op):
+            if self.position[later] >= self.position[op] or loops_around(later) & loops_around(op):
                 if any(w.may_meet_in_time(access) for w in written):
                     return True
         return False
-
-
-def is_cheap(op: Operation) -> bool:
-    """Whether an operation takes no time worth overlapping: it issues, stores what is there, or computes an index."""
-    if isinstance(op, tile.LoadOp | tile.LocalLoadOp | tile.ContractOp | tile.StoreOp):
-        return False
-    return not op.regions and not any(isinstance(v.type, builtin.TensorType) for v in op.results)
-
-
-def _only_copies(op: scf.IfOp) -> bool:
-    inner = [o for o in op.walk() if o is not op]
-    copies = [o for o in inner if isinstance(o, tile.CopyOp | tile.CopyOutOp)]
-    return bool(copies) and all(not o.regions and (o in copies or is_cheap(o)) and not isinstance(o, tile.LocalStoreOp) for o in inner)
-
-
-def _loops(op: Operation) -> set[Operation]:
-    found: set[Operation] = set()
-    parent = op.parent_op()
-    while parent is not None:
-        if isinstance(parent, scf.ForOp):
-            found.add(parent)
-        parent = parent.parent_op()
-    return found
