@@ -50,15 +50,14 @@ class StructuredFlow(ABC, Generic[StateT]):
 
     def loop(self, loop: scf.ForOp, before: StateT, *, emit: bool) -> StateT:
         """The state behind a loop."""
-        entry, back = self.fix_point(loop, before)
+        entry, back = self.fix_point(loop, self.enter(loop, before))
         if emit:
             self.body(loop, entry, emit=True)
             self.emitted(loop)
         return self.leave(loop, back if self.surely_runs(loop) else entry)
 
-    def fix_point(self, loop: scf.ForOp, before: StateT) -> tuple[StateT, StateT]:
-        """The state before every iteration, and the part of it that comes around the back edge."""
-        entry = self.enter(loop, before)
+    def fix_point(self, loop: scf.ForOp, entry: StateT) -> tuple[StateT, StateT]:
+        """The state before every iteration from one on, and the part of it that comes around the back edge."""
         for _ in range(MAX_SWEEPS):
             back = self.around(loop, self.body(loop, entry, emit=False))
             wider = self.join(entry, back)

@@ -11,7 +11,7 @@ from that the commits are placed: a group ends where a wait of the same loop mus
 commits inserts waits with the largest count that is right, fences, barriers and arrivals at rings, at the last moment.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import cast
 
@@ -23,24 +23,24 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
 from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
-from treadle.transforms.kernel.synchronisation.in_flight import Flow
+from treadle.transforms.kernel.synchronisation.in_flight import Flow, Plan
 from treadle.transforms.kernel.synchronisation.operations import queue_of
 from treadle.transforms.kernel.synchronisation.ring_barriers import Release, insert_ring_barriers
-from treadle.transforms.kernel.synchronisation.sync_flow import Plan, SyncFlow
+from treadle.transforms.kernel.synchronisation.sync_flow import SyncFlow
 
 
-def group_end(last: Operation, queue: str, wait: Operation, spec: TargetSpec) -> Operation:
+def group_end(last: Operation, queue: str, wait: Operation, spec: TargetSpec, once: Set[Operation]) -> Operation:
     """Behind which operation the group that ends with `last` is closed, for a wait before `wait`.
 
     Outside the loops that the wait is not in: it does not have to tell their iterations apart. Outside branches, so that every path has
-    as many groups, unless more is issued there.
+    as many groups, unless more is issued there; not outside of those that are taken `once`: the group would be closed in every step.
     """
     around: set[Operation] = set()
     parent = wait.parent_op()
     while parent is not None:
         around.add(parent)
         parent = parent.parent_op()
-    while (home := cast(Operation, last.parent_op())) not in around:
+    while (home := cast(Operation, last.parent_op())) not in around and home not in once:
         if isinstance(home, scf.IfOp):
             following = last.next_op
             while following is not None:
@@ -58,7 +58,7 @@ def insert_commits(kernel: tile.KernelOp, spec: TargetSpec, releases: Sequence[R
     closed: set[tuple[Operation, str]] = set()
     commits: set[Operation] = set()
     for last, queue, wait in plan.ends:
-        end = group_end(last, queue, wait, spec)
+        end = group_end(last, queue, wait, spec, plan.once)
         if (end, queue) not in closed:
             closed.add((end, queue))
             commit = sync.CommitOp(queue)

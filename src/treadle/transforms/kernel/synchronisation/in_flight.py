@@ -98,6 +98,17 @@ class Flow:
 
 
 @dataclass(slots=True)
+class Plan:
+    """What a walk found: for each wait, the operation that its last needed group ends with, and where the wait stands.
+
+    `once`: branches of loops that are taken in one of the first steps.
+    """
+
+    ends: list[tuple[Operation, str, Operation]] = field(default_factory=list[tuple[Operation, str, Operation]])
+    once: set[Operation] = field(default_factory=set[Operation])
+
+
+@dataclass(slots=True)
 class Needs:
     """What an operation has to wait for: of each queue the newest operation, by the number of newer groups, and the other agents."""
 

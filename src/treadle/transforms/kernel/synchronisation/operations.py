@@ -30,6 +30,11 @@ def queue_of(op: Operation, spec: TargetSpec) -> str:
     return "bulk_store" if isinstance(op, tile.CopyOutOp) else ""
 
 
+def committed_queues(kernel: tile.KernelOp) -> frozenset[str]:
+    """The queues whose groups the kernel closes already."""
+    return frozenset(op.queue.data for op in kernel.walk() if isinstance(op, sync.CommitOp))
+
+
 def phase_access(op: Operation, barrier: SSAValue, values: SlotValues, *, is_write: bool) -> SharedAccess:
     """A phase of a transaction barrier as an access: the next may begin only when all have seen the last (an expect writes it)."""
     slots: tuple[Congruence, ...] = ()

@@ -5,7 +5,8 @@ the same time, so that one wait and one barrier serve them all.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import reduce
 
 from treadle.analysis.shared_accesses import SharedAccess, shared_accesses
 from treadle.analysis.slot_motion import STILL, Motions
@@ -17,11 +18,13 @@ from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import insert_before
-from treadle.transforms.kernel.synchronisation.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, needs
+from treadle.transforms.kernel.synchronisation.first_steps import first_steps
+from treadle.transforms.kernel.synchronisation.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, Plan, needs
 from treadle.transforms.kernel.synchronisation.operations import (
     COPY_QUEUES,
     LOCAL_QUEUES,
     MOST_PENDING,
+    committed_queues,
     is_cheap,
     loops_around,
     only_copies,
@@ -31,18 +34,6 @@ from treadle.transforms.kernel.synchronisation.operations import (
 from treadle.transforms.kernel.synchronisation.releases import Releases
 from treadle.transforms.kernel.synchronisation.ring_barriers import Release
 from treadle.transforms.kernel.synchronisation.teams import Team, Teams
-
-
-def committed_queues(kernel: tile.KernelOp) -> frozenset[str]:
-    """The queues whose groups the kernel closes already."""
-    return frozenset(op.queue.data for op in kernel.walk() if isinstance(op, sync.CommitOp))
-
-
-@dataclass(slots=True)
-class Plan:
-    """What a walk found: for each wait, the operation that its last needed group ends with, and where the wait stands."""
-
-    ends: list[tuple[Operation, str, Operation]] = field(default_factory=list[tuple[Operation, str, Operation]])
 
 
 class SyncFlow(StructuredFlow[Flow]):
@@ -73,6 +64,8 @@ class SyncFlow(StructuredFlow[Flow]):
         self.asynchronous = [(op, a) for op, found in self.accesses.items() for a in found if a.is_async]
         self.motions = Motions(self.values, self._moving)
         self.drained: dict[scf.ForOp, bool] = {}
+        self.taken: dict[Operation, bool] = {}
+        self.arrivals: dict[Operation, Flow] = {}
         self.local_queue = next((q for q in LOCAL_QUEUES if q in spec.queues), "")
 
     # --- control flow
@@ -120,8 +113,38 @@ class SyncFlow(StructuredFlow[Flow]):
         """The state behind a loop."""
         if loop not in self.drained:
             self.drained[loop] = False
-            self.drained[loop] = self._drains_first(loop.body.block, self.fix_point(loop, before)[0])
-        return super().loop(loop, before, emit=emit)
+            self.drained[loop] = self._drains_first(loop.body.block, self.fix_point(loop, self.enter(loop, before))[0])
+        steps = first_steps(loop, self.values)
+        return self._after_first_steps(loop, before, steps, emit=emit) if len(steps) > 1 else super().loop(loop, before, emit=emit)
+
+    def _after_first_steps(self, loop: scf.ForOp, before: Flow, steps: dict[Operation, int], *, emit: bool) -> Flow:
+        """The state behind a loop whose first steps have branches of their own: these are walked one after another, then all others."""
+        state = self.enter(loop, before)
+        if self.plan is not None:
+            self.plan.once |= steps.keys()
+        entries: list[Flow] = []
+        for number in range(len(steps)):
+            entries.append(state)
+            self.taken = {op: at == number for op, at in steps.items()}
+            state = self.around(loop, self.body(loop, state, emit=False))
+        self.taken = dict.fromkeys(steps, False)
+        entry, _ = self.fix_point(loop, state)
+        self.taken = {}
+        if emit:
+            self.body(loop, reduce(self.join, entries, entry), emit=True)
+        return self.leave(loop, entry)
+
+    def branch(self, op: scf.IfOp, state: Flow, *, emit: bool) -> Flow:
+        """The state behind a conditional; one of a first step alone is entered from that step's state."""
+        if self.taken.get(op) is False:
+            return state
+        if op in self.taken:
+            self.arrivals[op] = state
+            return self.block(op.true_region.block, state, emit=False)
+        if not emit or op not in self.arrivals:
+            return super().branch(op, state, emit=emit)
+        self.block(op.true_region.block, self.arrivals[op], emit=True)
+        return self.join_branches(op, [self.block(op.true_region.block, state, emit=False), state])
 
     def enter(self, loop: scf.ForOp, state: Flow) -> Flow:
         """Relative to what the loop moves."""
@@ -168,10 +191,13 @@ class SyncFlow(StructuredFlow[Flow]):
             case sync.CommitOp():
                 if state.is_open(op.queue.data):
                     return state.newer_group(op.queue.data)
-                return state.newer_group(op.queue.data) if op not in self.dispensable else self._erased(op, state, emit=emit)
-            case sync.BarrierOp() if op.groups is None:
-                return self._met(op, state, emit=emit)
-            case sync.ClusterBarrierOp():
+                if op not in self.dispensable:
+                    return state.newer_group(op.queue.data)
+                if emit:
+                    op.detach()
+                    op.erase()
+                return state
+            case sync.ClusterBarrierOp() | sync.BarrierOp() if not isinstance(op, sync.BarrierOp) or op.groups is None:
                 return self._met(op, state, emit=emit)
             case sync.NamedBarrierOp() if self.team is not None and op.arrive is None and op.warps.value.data >= self.team.warps:
                 return self._met(op, state, emit=emit)
@@ -235,16 +261,10 @@ class SyncFlow(StructuredFlow[Flow]):
         if emit and self.plan is None:
             if self._crosses_proxies(op, state):
                 insert_before(op, sync.FenceOp("async_shared"))
-            if isinstance(op, sync.BarrierOp) and op.bare is not None and self.local_queue and state.has_local:
+            is_bare = isinstance(op, sync.BarrierOp) and op.bare is not None
+            if is_bare and self.local_queue and state.has_local:
                 insert_before(op, sync.WaitOp(self.local_queue, 0))
         return state.meet()
-
-    def _erased(self, op: sync.CommitOp, state: Flow, *, emit: bool) -> Flow:
-        """Without a commit that was planned and closes nothing."""
-        if emit:
-            op.detach()
-            op.erase()
-        return state
 
     def _starting(self, op: Operation) -> tuple[SharedAccess, ...]:
         """The accesses that start with `op`: its own; those of the announced copies for an expect, none for such a copy.
