@@ -27,6 +27,7 @@ class LoopMotion:
         self._values = values
         self._numbers: dict[Atom, int] = {a: n for n, a in enumerate(loop.body.block.args)}
         self._back: dict[Atom, Congruence] = {}
+        self._around: dict[Congruence, Congruence] = {}
         self._leave: dict[Atom, Congruence] = {}
 
     def velocity(self, slot: Congruence) -> Velocity:
@@ -47,7 +48,9 @@ class LoopMotion:
 
     def around(self, slot: Congruence) -> Congruence:
         """A slot as it stood in an iteration, seen from the next."""
-        return slot.substitute(self._cached(self._back, self._seen_from_next))
+        if slot not in self._around:
+            self._around[slot] = slot.substitute(self._cached(self._back, self._seen_from_next))
+        return self._around[slot]
 
     def leave(self, slot: Congruence) -> Congruence:
         """A slot as it stood before an iteration that is not made, seen from behind the loop."""

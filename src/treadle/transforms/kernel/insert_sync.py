@@ -11,7 +11,7 @@ from that the commits are placed: a group ends where a wait of the same loop mus
 commits inserts waits with the largest count that is right, fences, barriers and arrivals at rings, at the last moment.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import cast
 
@@ -25,7 +25,7 @@ from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
 from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
 from treadle.transforms.kernel.synchronisation.in_flight import Flow, Plan
 from treadle.transforms.kernel.synchronisation.operations import queue_of
-from treadle.transforms.kernel.synchronisation.ring_barriers import Release, insert_ring_barriers
+from treadle.transforms.kernel.synchronisation.ring_barriers import insert_ring_barriers
 from treadle.transforms.kernel.synchronisation.sync_flow import SyncFlow
 
 
@@ -51,10 +51,8 @@ def group_end(last: Operation, queue: str, wait: Operation, spec: TargetSpec, on
     return last
 
 
-def insert_commits(kernel: tile.KernelOp, spec: TargetSpec, releases: Sequence[Release]) -> set[Operation]:
+def insert_commits(plan: Plan, spec: TargetSpec) -> set[Operation]:
     """Close the groups that waits need. Returns the commits."""
-    plan = Plan()
-    SyncFlow(kernel, spec, plan, releases).block(kernel.body.block, Flow(), emit=True)
     closed: set[tuple[Operation, str]] = set()
     commits: set[Operation] = set()
     for last, queue, wait in plan.ends:
@@ -83,5 +81,7 @@ class InsertSyncPass(KernelPass):
                 raise InternalError(f"{spec.name} has no copies by '{op.path.data}'")
         releases = insert_ring_barriers(kernel)
         insert_copy_barriers(kernel)
-        commits = insert_commits(kernel, spec, releases)
-        SyncFlow(kernel, spec, releases=releases, dispensable=commits).block(kernel.body.block, Flow(), emit=True)
+        plan = Plan()
+        walk = SyncFlow(kernel, spec, plan, releases)
+        walk.block(kernel.body.block, Flow(), emit=True)
+        walk.inserting(insert_commits(plan, spec)).block(kernel.body.block, Flow(), emit=True)

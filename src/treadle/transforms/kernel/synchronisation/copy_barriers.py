@@ -118,11 +118,11 @@ def _place_waits(kernel: tile.KernelOp, fills: list[Fill], values: SlotValues) -
 
 def insert_copy_barriers(kernel: tile.KernelOp) -> None:
     """Give every fill its expect and its wait."""
+    top = kernel.body.block.first_op
+    if top is None or not any(is_bulk_copy(op) for op in kernel.walk()):
+        return
     values = SlotValues()
     fills = _fills(kernel, values)
-    top = kernel.body.block.first_op
-    if not fills or top is None:
-        return
     waits = _place_waits(kernel, fills, values)
     barriers: dict[Ring, sync.MbarrierAllocOp] = {}
     for fill in fills:

@@ -58,6 +58,13 @@ def is_cheap(op: Operation) -> bool:
     return not op.regions and not any(isinstance(v.type, builtin.TensorType) for v in op.results)
 
 
+def is_idle(op: Operation) -> bool:
+    """Whether an operation computes scalars or names memory: it issues nothing, orders nothing and reads no register tile."""
+    if op.regions or not op.results or isinstance(op, tile.LoadOp | tile.LocalLoadOp | sync.MbarrierAllocOp):
+        return False
+    return not any(isinstance(value.type, builtin.TensorType) for value in op.operands)
+
+
 def only_copies(op: scf.IfOp) -> bool:
     """Whether a conditional holds nothing but copies and what they need."""
     inner = [o for o in op.walk() if o is not op]

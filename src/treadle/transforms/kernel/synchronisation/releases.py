@@ -14,16 +14,22 @@ class Releases:
 
     def __init__(self, releases: Sequence[Release]) -> None:
         self.behind: dict[Operation, list[Release]] = {}
+        self._accesses: dict[Release, tuple[SharedAccess, ...]] = {}
         for release in releases:
             self.behind.setdefault(release.after, []).append(release)
 
-    @staticmethod
-    def accesses(release: Release, values: SlotValues) -> tuple[SharedAccess, ...]:
+    def accesses(self, release: Release, values: SlotValues) -> tuple[SharedAccess, ...]:
         """What the next fill of the slot will do: write all of it."""
-        found: list[SharedAccess] = []
-        for alloc in release.buffers:
-            layout = tile.shared_layout_of(alloc.result)
-            slots, shape = layout.shape[0], layout.shape[1:]
-            slot = values.of(release.barrier.index).within(slots)
-            found.append(SharedAccess(alloc, None, 0, (0,) * len(shape), tuple(shape), True, True, (slot,), (slots,)))
-        return tuple(found)
+        if release not in self._accesses:
+            self._accesses[release] = _next_fill(release, values)
+        return self._accesses[release]
+
+
+def _next_fill(release: Release, values: SlotValues) -> tuple[SharedAccess, ...]:
+    found: list[SharedAccess] = []
+    for alloc in release.buffers:
+        layout = tile.shared_layout_of(alloc.result)
+        slots, shape = layout.shape[0], layout.shape[1:]
+        slot = values.of(release.barrier.index).within(slots)
+        found.append(SharedAccess(alloc, None, 0, (0,) * len(shape), tuple(shape), True, True, (slot,), (slots,)))
+    return tuple(found)

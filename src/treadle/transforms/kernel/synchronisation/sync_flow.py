@@ -4,14 +4,11 @@ Joins at branches, fix points at back edges. Where an operation needs something,
 the same time, so that one wait and one barrier serve them all.
 """
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from functools import reduce
 
-from treadle.analysis.shared_accesses import SharedAccess, shared_accesses
-from treadle.analysis.slot_motion import STILL, Motions
-from treadle.analysis.slot_values import SlotValues
-from treadle.analysis.structured_flow import StructuredFlow, is_inside, yielded
+from treadle.analysis.shared_accesses import SharedAccess
 from treadle.dialects import pipe, sync, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
@@ -20,12 +17,14 @@ from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import insert_before
 from treadle.transforms.kernel.synchronisation.first_steps import first_steps
 from treadle.transforms.kernel.synchronisation.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, Plan, needs
+from treadle.transforms.kernel.synchronisation.loop_edges import LoopEdges
 from treadle.transforms.kernel.synchronisation.operations import (
     COPY_QUEUES,
     LOCAL_QUEUES,
     MOST_PENDING,
     committed_queues,
     is_cheap,
+    is_idle,
     loops_around,
     only_copies,
     phase_access,
@@ -36,7 +35,7 @@ from treadle.transforms.kernel.synchronisation.ring_barriers import Release
 from treadle.transforms.kernel.synchronisation.teams import Team, Teams
 
 
-class SyncFlow(StructuredFlow[Flow]):
+class SyncFlow(LoopEdges):
     """One walk over a kernel.
 
     Planning (`plan` given), every queued operation is a group of its own and nothing is inserted; else commits stand in the kernel, and
@@ -58,17 +57,32 @@ class SyncFlow(StructuredFlow[Flow]):
         self.releases = Releases(releases)
         self.team: Team | None = None
         self.teams = Teams(kernel)
-        self.values = SlotValues()
+        super().__init__(kernel)
         self.position = {op: at for at, op in enumerate(kernel.walk())}
-        self.accesses = {op: shared_accesses(op, self.values) for op in self.position}
         self.asynchronous = [(op, a) for op, found in self.accesses.items() for a in found if a.is_async]
-        self.motions = Motions(self.values, self._moving)
         self.drained: dict[scf.ForOp, bool] = {}
+        self.fixed: dict[scf.ForOp, tuple[Flow, Flow, Flow]] = {}
+        self.steps: dict[Block, tuple[Operation, ...]] = {}
         self.taken: dict[Operation, bool] = {}
         self.arrivals: dict[Operation, Flow] = {}
         self.local_queue = next((q for q in LOCAL_QUEUES if q in spec.queues), "")
 
+    def inserting(self, commits: Set[Operation]) -> "SyncFlow":
+        """The same walk once more, behind planning: with the commits that were planned."""
+        self.plan, self.committed, self.dispensable = None, frozenset[str](), commits
+        for known in (self.drained, self.fixed, self.steps, self.arrivals):
+            known.clear()
+        return self
+
     # --- control flow
+
+    def block(self, block: Block, state: Flow, *, emit: bool) -> Flow:
+        """The state after a block; scalars and views neither change it nor need anything."""
+        if block not in self.steps:
+            self.steps[block] = tuple(op for op in block.ops if self.accesses.get(op) or not is_idle(op))
+        for op in self.steps[block]:
+            state = self.operation(op, state, emit=emit)
+        return state
 
     def operation(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
         """The state after an operation; slots that it read last are owed from here on."""
@@ -82,10 +96,6 @@ class SyncFlow(StructuredFlow[Flow]):
             self.role(op, number, Flow(), emit=emit)
         self.team = None
         return Flow()
-
-    def join(self, one: Flow, other: Flow) -> Flow:
-        """Both paths."""
-        return one.join(other)
 
     def before(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
         """What a loop or a conditional needs is waited for ahead of it."""
@@ -112,17 +122,28 @@ class SyncFlow(StructuredFlow[Flow]):
     def loop(self, loop: scf.ForOp, before: Flow, *, emit: bool) -> Flow:
         """The state behind a loop."""
         if loop not in self.drained:
+            # In a role the slots that are owed end each step.
             self.drained[loop] = False
-            self.drained[loop] = self._drains_first(loop.body.block, self.fix_point(loop, self.enter(loop, before))[0])
-        steps = first_steps(loop, self.values)
-        return self._after_first_steps(loop, before, steps, emit=emit) if len(steps) > 1 else super().loop(loop, before, emit=emit)
+            if self.team is None:
+                self.drained[loop] = self._drains_first(loop.body.block, self.fix_point(loop, self.enter(loop, before))[0])
+        if loop not in self.fixed or self.fixed[loop][0] != before:
+            self.fixed[loop] = before, *self._entries(loop, before)
+        _, joined, behind = self.fixed[loop]
+        if emit:
+            self.body(loop, joined, emit=True)
+        return self.leave(loop, behind)
 
-    def _after_first_steps(self, loop: scf.ForOp, before: Flow, steps: dict[Operation, int], *, emit: bool) -> Flow:
-        """The state behind a loop whose first steps have branches of their own: these are walked one after another, then all others."""
-        state = self.enter(loop, before)
+    def _entries(self, loop: scf.ForOp, before: Flow) -> tuple[Flow, Flow]:
+        """The states before all iterations, joined, and before one that is not made any more.
+
+        First steps that have branches of their own are walked one after another, then all others.
+        """
+        state, entries, steps = self.enter(loop, before), list[Flow](), first_steps(loop, self.values)
+        if len(steps) < 2:
+            entry, back = self.fix_point(loop, state)
+            return entry, back if self.surely_runs(loop) else entry
         if self.plan is not None:
             self.plan.once |= steps.keys()
-        entries: list[Flow] = []
         for number in range(len(steps)):
             entries.append(state)
             self.taken = {op: at == number for op, at in steps.items()}
@@ -130,9 +151,7 @@ class SyncFlow(StructuredFlow[Flow]):
         self.taken = dict.fromkeys(steps, False)
         entry, _ = self.fix_point(loop, state)
         self.taken = {}
-        if emit:
-            self.body(loop, reduce(self.join, entries, entry), emit=True)
-        return self.leave(loop, entry)
+        return reduce(self.join, entries, entry), entry
 
     def branch(self, op: scf.IfOp, state: Flow, *, emit: bool) -> Flow:
         """The state behind a conditional; one of a first step alone is entered from that step's state."""
@@ -145,45 +164,6 @@ class SyncFlow(StructuredFlow[Flow]):
             return super().branch(op, state, emit=emit)
         self.block(op.true_region.block, self.arrivals[op], emit=True)
         return self.join_branches(op, [self.block(op.true_region.block, state, emit=False), state])
-
-    def enter(self, loop: scf.ForOp, state: Flow) -> Flow:
-        """Relative to what the loop moves."""
-        motion, velocities = self.motions.of(loop)
-
-        def enter(access: SharedAccess) -> SharedAccess:
-            return access.moved(lambda n, slot: motion.enter(slot, velocities.get((access.alloc, n), STILL)))
-
-        return state.moved(enter, self._renamed(loop, tuple(loop.iter_args), tuple(loop.body.block.args[1:])))
-
-    def around(self, loop: scf.ForOp, state: Flow) -> Flow:
-        """One iteration back."""
-        motion, _ = self.motions.of(loop)
-        block = loop.body.block
-        return state.moved(
-            lambda a: a.moved(lambda _, slot: motion.around(slot)), self._renamed(loop, yielded(block), tuple(block.args[1:]))
-        )
-
-    def leave(self, loop: scf.ForOp, state: Flow) -> Flow:
-        """By the names of the loop's results."""
-        motion, _ = self.motions.of(loop)
-        renamed = self._renamed(loop, tuple(loop.body.block.args[1:]), tuple(loop.results))
-        return state.moved(lambda a: a.moved(lambda _, slot: motion.leave(slot)), renamed)
-
-    def surely_runs(self, loop: scf.ForOp) -> bool:
-        """Where the trip count is known."""
-        return (self.values.trips(loop).constant or 0) > 0
-
-    @staticmethod
-    def _renamed(
-        loop: scf.ForOp, sources: Sequence[SSAValue], targets: Sequence[SSAValue]
-    ) -> Callable[[frozenset[SSAValue]], frozenset[SSAValue]]:
-        """Names of results that stay in flight: carried values take new ones, those of the body alone end."""
-
-        def rename(names: frozenset[SSAValue]) -> frozenset[SSAValue]:
-            moved = {t for s, t in zip(sources, targets, strict=True) if s in names}
-            return frozenset(moved | {n for n in names if not is_inside(n, loop)})
-
-        return rename
 
     def plain(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
         """The state after an operation, synchronisation before it included."""
@@ -244,12 +224,6 @@ class SyncFlow(StructuredFlow[Flow]):
         if isinstance(op, tile.CopyOp):  # every thread waits for its barrier before anything touches the destination
             return flow
         return flow.access(accesses, is_local=bool(accesses)) if accesses else flow
-
-    def _moving(self, op: Operation) -> Iterable[SharedAccess]:
-        """The accesses of an operation whose slots loops move, phases of barriers among them."""
-        yield from self.accesses.get(op, ())
-        if isinstance(op, sync.WaitPhaseOp | sync.MbarrierExpectOp):
-            yield phase_access(op, op.barrier, self.values, is_write=False)
 
     def _counts_alone(self, queue: str) -> bool:
         """Whether every operation of a queue is a group of its own: always, or while it is planned where groups end."""
