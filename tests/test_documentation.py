@@ -3,6 +3,8 @@
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,4 +74,7 @@ def test_flags_exist(page: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     for verb in VERBS if named else ():
         assert invoke([verb, "--help"]) == 0
         known |= set(re.findall(r"--([a-z][a-z0-9-]+)", capsys.readouterr().out))
+    if "tests/fuzz" in page.read_text(encoding="utf-8"):
+        shown = subprocess.run([sys.executable, "tests/fuzz", "--help"], capture_output=True, text=True, check=True, cwd=ROOT)
+        known |= set(re.findall(r"--([a-z][a-z0-9-]+)", shown.stdout))
     assert named <= known, named - known

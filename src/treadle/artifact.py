@@ -33,7 +33,7 @@ ARG_BYTES: Final[Mapping[ArgKind, int]] = {"pointer": 8, "i32": 4, "i64": 8, "f3
 class Dim(Record):
     """Where a symbol's value comes from: the extent of `axis` of the input number `input`, or, for `axis` = -1 - k, its stride of axis k.
 
-    Strides are in elements.
+    Strides are in elements. Axis 0 of an input without dimensions is the number that it holds.
     """
 
     input: int
@@ -127,12 +127,16 @@ class Launch(Record):
 
 
 class Check(Record):
-    """`left relation right` must hold for the sizes of a call; `message` says what is wrong where it does not."""
+    """`left relation right` must hold for the sizes of a call; `message` says what is wrong where it does not.
+
+    `index_range`: what kernels with 32-bit indices need; the program compiled with `index_bits=64` does without.
+    """
 
     left: Size
     relation: Relation
     right: Size
     message: str = ""
+    index_range: bool = False
 
 
 class Manifest(Record):
@@ -153,6 +157,11 @@ class Manifest(Record):
     def kernel(self, name: str) -> Kernel:
         """The kernel of a name."""
         return next(k for k in self.kernels if k.name == name)
+
+    @property
+    def number_inputs(self) -> tuple[int, ...]:
+        """The inputs without dimensions whose numbers are sizes of the program: a launcher reads them on the host."""
+        return tuple(sorted({dim.input for dim in self.dims.values() if not self.inputs[dim.input].shape}))
 
     def to_json(self) -> str:
         """The text of manifest.json."""
@@ -185,7 +194,9 @@ def _plain(value: Any) -> Any:
             return record | ({"file": value.file} if value.file else {}) | ({"zero": True} if value.zero else {})
         case TensorMapValue():
             return {"tensor_map": _fields(value)}
-        case Dim() | TensorRecord() | KernelArg() | Kernel() | PointerValue() | ScalarValue() | Launch() | Check():
+        case Check():
+            return {name: plain for name, plain in _fields(value).items() if plain or name != "index_range"}
+        case Dim() | TensorRecord() | KernelArg() | Kernel() | PointerValue() | ScalarValue() | Launch():
             return _fields(value)
         case Mapping():
             return {str(k): _plain(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
@@ -210,7 +221,7 @@ def _manifest(r: Reader) -> Manifest:
     sized = r.with_symbols(dims)
     inputs = tuple(_tensor(t) for t in sized.items("inputs"))
     for name, d in dims.items():
-        if d.input >= len(inputs) or not -len(inputs[d.input].shape) <= d.axis < len(inputs[d.input].shape):
+        if d.input >= len(inputs) or not -len(inputs[d.input].shape) <= d.axis < max(len(inputs[d.input].shape), 1):
             raise r.at("dims").at(name).error("there is no such input axis")
     made = Manifest(
         format=version,
@@ -222,7 +233,13 @@ def _manifest(r: Reader) -> Manifest:
         outputs=tuple(_tensor(t) for t in sized.items("outputs")),
         buffers=tuple(_buffer(b) for b in sized.items("buffers")),
         checks=tuple(
-            Check(c.size("left"), c.choice("relation", get_args(Relation)), c.size("right"), c.text("message", ""))
+            Check(
+                c.size("left"),
+                c.choice("relation", get_args(Relation)),
+                c.size("right"),
+                c.text("message", ""),
+                c.flag("index_range", default=False),
+            )
             for c in sized.items("checks", optional=True)
         ),
         kernels=tuple(_kernel(k) for k in sized.items("kernels")),

@@ -53,6 +53,28 @@ class InternalError(Exception):
     """A state the compiler must never reach; carries the operation's text and location in its message."""
 
 
+class KernelRejected(TreadleError):
+    """The machine does not hold a kernel as it was tiled, or the code that the tools made of it breaks a rule of its audit: another
+    candidate of the same kernel may do.
+
+    Attributes: `kernel`, `reason`.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        reason: str,
+        location: SourceLocation | None = None,
+        *,
+        entry: Entry | None = None,
+        hint: str = "",
+        **fields: object,
+    ) -> None:
+        self.kernel, self.reason = kernel, reason
+        hint = hint or "choose a smaller tile (option `tile`)"
+        super().__init__(entry or CODE_REJECTED, location, kernel=kernel, reason=reason, hint=hint, **fields)
+
+
 def unreachable(what: str) -> NoReturn:
     """Raise `InternalError` for a case that earlier checks rule out."""
     raise InternalError(what)
@@ -63,22 +85,41 @@ UNKNOWN_OP = Entry(
     "TR102", "operation '{name}' is not known", "use an operation of the func, linalg, tensor, arith, math, scf or affine dialect"
 )
 WHICH_FUNCTION = Entry("TR104", "{problem} (functions: {names})", "name one of them with --function, or `function=`")
+RESOURCE = Entry(
+    "TR105",
+    "the data of dense_resource<{name}> cannot be read: {reason}",
+    "print the module with its resources (without --mlir-elide-resource-strings-if-larger), or write dense<..>",
+)
+NESTING = Entry(
+    "TR106",
+    "the text is nested too deep here: more than {limit} brackets or prefixes inside each other",
+    "write it with less nesting; a chain of operations needs none",
+)
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")
-ELEMENT_TYPE = Entry(
-    "TR203", "values of type {type} are not supported", "use f64, f32, f16, bf16, an 8-bit float, i1, i8, i16, i32, i64 or index"
-)
+ELEMENT_TYPE = Entry("TR203", "values of type {type} are not supported", "{instead}")
+TYPE_TOO_LARGE = Entry("TR204", "{type} takes {bytes} bytes, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array")
 UNSUPPORTED = Entry("TR301", "{what} cannot be compiled yet", "{hint}")
 NO_INITIAL_VALUE = Entry(
     "TR302",
-    "'{name}' reduces onto tensor.empty, whose contents are not specified",
+    "'{name}' {does} tensor.empty, whose contents are not specified",
     "initialise its outs with linalg.fill (0 for sums, -infinity for maxima), or pass a tensor",
+)
+INDEX_TOO_LARGE = Entry(
+    "TR303", "{what} of this operation reaches {value}, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array"
 )
 SHARED_MEMORY = Entry(
     "TR401",
     "kernel '{kernel}' needs {needed} bytes of shared memory; {target} has {available} for a workgroup",
     "choose a smaller tile (option `tile`) or another target",
+)
+SCHEDULE_FORM = Entry("TR416", "'{op}': {reason}", "{fix}")
+CODE_REJECTED = Entry("TR561", "the machine code of kernel '{kernel}' is rejected: {reason}", "{hint}")
+OPTION_REJECTED = Entry(
+    "TR562",
+    "kernel '{kernel}' cannot be compiled with {options}: {reason}",
+    "leave these options to the compiler, or choose smaller tiles and fewer stages",
 )
 TOOL_MISSING = Entry("TR551", "{tool} cannot be run: {reason}", "provide {install}")
 TOOL_FAILED = Entry(
@@ -89,6 +130,11 @@ NO_DATA_TYPE = Entry(
     "TR320", "values of type {type} cannot be computed on the CPU", "use f64, f32, f16, bf16, an 8-bit float, or i1, i8, i16, i32, i64"
 )
 NOT_EXECUTABLE = Entry("TR321", "operation '{name}' cannot be executed on the CPU: {reason}", "run without --check, or on another device")
+UNWRITTEN = Entry(
+    "TR322",
+    "'{name}' gives what is left in uninitialised memory, and the program goes on by it",
+    "initialise the tensor (linalg.fill) before it is read: the contents of tensor.empty are not specified",
+)
 NO_DEVICE = Entry("TR601", "device '{device}' cannot be used: {reason}", "{hint}")
 NO_DEVICE_FOR_TARGET = Entry(
     "TR602", "no device here runs programs for {target}: {reason}", "compile for a device of this machine (`treadle devices`)"
@@ -101,6 +147,9 @@ SHARED_TOO_LARGE = Entry(
     "TR605", "kernel '{kernel}' needs {needed} bytes of shared memory, {device} has {limit} a workgroup", "choose smaller tiles"
 )
 OUT_OF_MEMORY = Entry("TR606", "{device} has no {bytes} bytes of memory left", "free arrays or use smaller inputs")
+HOST_MEMORY = Entry(
+    "TR609", "{what} do not fit into this machine's memory: {reason}", "use smaller arrays (`run --input`), or a machine with more memory"
+)
 BAD_BINARY = Entry("TR607", "{device} does not load '{binary}': {reason}", "compile again for this device; a newer driver may be needed")
 BENCH_NEEDS = Entry(
     "TR611", "measuring needs {what}: {reason}", "install PyTorch for this machine's GPU; `treadle bench --list` works without"
@@ -145,9 +194,27 @@ OUTPUT_ARRAY = Entry(
     "`out` array {index} (for '{name}') {what}",
     "pass an array like the one that a call without `out` returns, in memory of its own",
 )
+ARGUMENT_NUMBER = Entry(
+    "TR735",
+    "argument {index} ('{name}') gives a size, and lies on {given}",
+    "pass a Python number, or a NumPy array of one integer",
+)
+INDEX_RANGE = Entry(
+    "TR732",
+    "'{function}' has 32-bit indices, which are too few for these sizes: {what} ({left} <= {right})",
+    "compile it with the option index_bits=64",
+)
+ARGUMENT_RANGE = Entry(
+    "TR733",
+    "kernel '{kernel}' takes {kind} where these sizes give {value}",
+    "pass smaller arrays, or compile with the option index_bits=64",
+)
+ARRAY_TOO_LARGE = Entry("TR734", "buffer '{name}' of '{function}' would take {bytes} bytes, beyond 2^63 - 1", "pass smaller arrays")
 USAGE = Entry("TR801", "{message}", "`treadle --help` and `treadle VERB --help` show what is accepted")
 INPUT_SPEC = Entry(
-    "TR802", "--input '{text}' is neither a shape nor a .npy file: {reason}", "write 64x32xf16, a scalar as f32, or the path of a .npy file"
+    "TR802",
+    "--input '{text}' is neither a shape, a number nor a .npy file: {reason}",
+    "write 64x32xf16, f32 for a random scalar, a number such as 2.5, or the path of a .npy file",
 )
 INPUT_COUNT = Entry(
     "TR803",
@@ -159,6 +226,9 @@ DYNAMIC_SIZE = Entry(
 )
 OUTPUT_NEEDED = Entry("TR805", "--emit {stage} does not print as text", "name where to write with -o")
 TARGET_HAS_NO_STAGE = Entry("TR806", "target '{target}' has no stage '{stage}'", "choose one of: {stages}")
+SIZE_NEEDED = Entry(
+    "TR807", "input {index} ('{name}') gives a size of the program", "give its number with --input, as in --input 64, and every other input"
+)
 UNKNOWN_PASS = Entry("TR811", "there is no pass '{name}'", "choose among: {known}")
 PASS_OPTION = Entry("TR812", "option '{option}' of pass '{name}': {reason}", "`treadle opt --list` shows every pass with its options")
 PASS_SYNTAX = Entry("TR813", "cannot read '{rest}' in the passes '{text}'", "write name{{option=value,...}},name,...")

@@ -41,6 +41,9 @@ class CompileOptions(Record):
     `raster`: rows of tiles walked together for reuse in the cache, 0 for the compiler's choice.
     `persistent`: whether as many workgroups as the machine holds take a contraction's tiles in turn ("always"), or each workgroup has one
     tile ("never"). "auto": kernels with roles are persistent.
+    `index_bits`: 32: sizes and strides that only the runtime knows are checked to fit 32-bit indices; 64: they may have any value, and what
+    depends on them indexes with 64 bits, without descriptor copies. Static sizes need no choice. A `Program` called on sizes beyond 32 bits
+    compiles and runs its own variant with 64.
     `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a).
 
     `tuned`: where all of these choices are the compiler's, use those that `treadle tune` measured for the same program and numerics on the
@@ -67,6 +70,7 @@ class CompileOptions(Record):
     narrow: int = 0
     persistent: Persistence = "auto"
     overlap_launches: bool = False
+    index_bits: int = 32
 
     tuned: bool = True
 
@@ -74,6 +78,8 @@ class CompileOptions(Record):
         for name, words in CHOICES.items():
             if (value := getattr(self, name)) not in words:
                 raise ValueError(f"{name} is {value!r}, not one of {', '.join(words)}")
+        if self.index_bits not in (32, 64):
+            raise ValueError(f"index_bits is {self.index_bits}, neither 32 nor 64")
 
     def key(self) -> str:
         """The options as stable text: `name=value` in declaration order, for cache keys and records.

@@ -1,6 +1,6 @@
 """The ordered passes, one function a level, a reason beside every pass, and `lower`, which runs them on a module."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from treadle import knobs
 from treadle.ir.core import Operation
@@ -21,23 +21,33 @@ from treadle.transforms.kernel.order_issue import OrderIssuePass
 from treadle.transforms.kernel.overlap_launches import OverlapLaunchesPass
 from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
+from treadle.transforms.kernel.set_candidate import SetCandidatePass
+from treadle.transforms.kernel.set_index_width import SetIndexWidthPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.set_pipeline import SetPipelinePass
 from treadle.transforms.kernel.set_precision import SetPrecisionPass
 from treadle.transforms.kernel.set_roles import SetRolesPass
+from treadle.transforms.kernel.set_size_bounds import SetSizeBoundsPass
 from treadle.transforms.kernel.set_small_tile_config import SetSmallTileConfigPass
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 from treadle.transforms.kernel.simplify_math import SimplifyMathPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
+from treadle.transforms.tensor.box_scalars import BoxScalarsPass
+from treadle.transforms.tensor.convert_conditionals import ConvertConditionalsPass
+from treadle.transforms.tensor.decompose_softmax import DecomposeSoftmaxPass
 from treadle.transforms.tensor.decompose_tensor_ops import DecomposeTensorOpsPass
+from treadle.transforms.tensor.expand_classifications import ExpandClassificationsPass
+from treadle.transforms.tensor.expand_extended_arithmetic import ExpandExtendedArithmeticPass
 from treadle.transforms.tensor.expand_f32_precision import ExpandF32PrecisionPass
 from treadle.transforms.tensor.fold_data_movement import FoldDataMovementPass
 from treadle.transforms.tensor.form_dispatches import FormDispatchesPass
 from treadle.transforms.tensor.generalize_named_ops import GeneralizeNamedOpsPass
+from treadle.transforms.tensor.inline_calls import InlineCallsPass
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
+from treadle.transforms.tensor.unroll_loops import UnrollLoopsPass
 
 LEVELS = ("tensor", "dispatch", "tile", "schedule")
 
@@ -56,7 +66,14 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     """
     expansion = () if spec is None or options is None else expansions(spec, options)
     return (
+        InlineCallsPass(),  # one function, so that nothing after it has to look through calls
+        UnrollLoopsPass(),  # before branches, which may hold loops and take one side for good in some iteration
+        BoxScalarsPass(),  # every argument is an array, and every scalar is computed from arrays and sizes
+        ConvertConditionalsPass(),  # straight code from here on; its selections are generalised with the other arithmetic
+        DecomposeSoftmaxPass(),  # the one named operation that is no single loop nest
         GeneralizeNamedOpsPass(),  # from here on every computation is a generic or a fill
+        ExpandClassificationsPass(),  # all operands are scalars now; nothing below knows these operations
+        ExpandExtendedArithmeticPass(),  # scalars of bodies by now; below, an operation of arith has one result
         DecomposeTensorOpsPass(),  # pad, concat and splat become fills and insertions, which kernels and the host know
         NormalizeGenericsPass(),  # one form of loops, scalars and outputs, so that nothing after it has to ask
         ResolveTensorDimsPass(),  # sizes must not look like dependences on the tensors they are read off
@@ -68,19 +85,24 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     )
 
 
-def tile_passes(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
-    """Dispatch level to tile level: each kernel becomes one workgroup's program."""
+def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[str, int] | None = None) -> tuple[ModulePass, ...]:
+    """Dispatch level to tile level: each kernel becomes one workgroup's program. `candidates`: of kernels that do not take their best."""
     m, n, k = (*options.tile, 0, 0, 0)[:3]
     warps_m, warps_n = (*options.warps, 0, 0)[:2]
     numerics = (options.f32_precision, options.fp8_accumulation)
     roles = (options.groups, options.ring, options.roles, options.turns, options.pending, options.raster, options.persistent)
     late = (options.late, options.cluster, options.narrow)
-    config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, *roles, *late)
+    config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, *roles, *late, pipelined=options.stages == 0)
     asked = (m, n, k, warps_m * max(warps_n, 1), options.ring, options.roles, options.cluster)
     small = SetSmallTileConfigPass(spec.name, *numerics, options.form, *asked)
+    # before anything looks at sizes: what may be large has no descriptor copies
+    any_size = (SetSizeBoundsPass(),) if options.index_bits == 64 else ()
     return (
+        *any_size,
+        *(SetCandidatePass(kernel, number) for kernel, number in (candidates or {}).items()),  # what tools have rejected is not tried again
         small,  # what is bound by reading one operand has forms of its own
         config,  # all choices in one place, before anything is rewritten
+        SetIndexWidthPass(),  # the extents of tiles are known, and no index is written yet
         ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
         CsePass(),  # index arithmetic is emitted where it is needed, not once
         DcePass(),  # views and offsets that nothing reads
@@ -147,17 +169,19 @@ def lower(
     until: str = "schedule",
     *,
     proven: bool = True,
+    candidates: Mapping[str, int] | None = None,
 ) -> None:
     """Take a tensor-level module to the level `until`, in place; `observe` sees the module at every level on the way.
 
     The module is verified at every level, or after every pass where the knob asks for it. `proven` False leaves `prove` to the caller.
+    `candidates`: of kernels that are not computed in the best way, the number of the one behind it.
     Raises `TreadleError` with the user's line for what cannot be compiled.
     """
     often = "each" if knobs.VERIFY_EACH_PASS.get() else "last"
     steps = {
         "tensor": (),
         "dispatch": tensor_passes(spec, options),
-        "tile": tile_passes(spec, options),
+        "tile": tile_passes(spec, options, candidates),
         "schedule": unproven_schedule_passes(options),
     }
     for level in LEVELS[: LEVELS.index(until) + 1]:

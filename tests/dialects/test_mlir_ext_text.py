@@ -9,9 +9,10 @@ import pytest
 
 import treadle.dialects  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from treadle.dialects.mlir_ext import ForallOp, GenericOp, MatmulOp, MaxOp, ReduceOp
+from treadle.dialects.mlir_ext.scalar_bodies import same_body
 from treadle.ir.builtin import DenseIntOrFPElementsAttr, IntegerType, is_tensor
 from treadle.ir.core import Operation
-from treadle.ir.dialects import arith
+from treadle.ir.dialects import arith, linalg
 from treadle.ir.text import parse_module, print_module
 
 SEEDS = Path(__file__).parents[1] / "seeds"
@@ -41,6 +42,30 @@ def test_iree_opt_accepts_what_we_print(tmp_path: Path) -> None:
     result = subprocess.run([tool, "--split-input-file", str(path)], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("func.func @") == path.read_text().count("func.func @")
+
+
+KNOWN_TO_MLIR = [
+    (name, text)
+    for name, text in PIECES
+    if name.startswith("constructs") and not any(word in text for word in ("_transpose_", "linalg.sub", "expand_shape %a [[0], [1, 2]] :"))
+]
+"""Pieces without names and forms that newer MLIR has dropped."""
+
+
+@pytest.mark.parametrize("flags", [(), ("--mlir-print-op-generic",)], ids=["custom", "generic"])
+@pytest.mark.parametrize(("name", "text"), KNOWN_TO_MLIR, ids=[name for name, _ in KNOWN_TO_MLIR])
+def test_what_mlir_prints_means_the_same(name: str, text: str, flags: tuple[str, ...]) -> None:
+    tool = shutil.which("iree-opt", path=str(Path(sys.executable).parent)) or shutil.which("iree-opt")
+    if tool is None:
+        pytest.skip("iree-opt is not installed")
+    result = subprocess.run([tool, *flags, "-"], input=text, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    ours, theirs = parse_module(text, f"{name}.mlir"), parse_module(result.stdout, "printed.mlir")
+    structured = linalg.abstract_ops.LinalgStructuredOperation
+    found = [[op for op in module.walk() if isinstance(op, structured)] for module in (ours, theirs)]
+    assert [(op.name, op.get_indexing_maps()) for op in found[0]] == [(op.name, op.get_indexing_maps()) for op in found[1]]
+    for one, other in zip(*found, strict=True):
+        assert same_body(one.body, other.body)
 
 
 def test_the_threads_split_loop() -> None:

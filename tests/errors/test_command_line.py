@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from treadle.runtime import host_memory
 from treadle.runtime.device import survey
 from treadle.tools.main import invoke
 
@@ -123,6 +124,28 @@ def test_an_array_of_objects_is_refused(fail: Fail) -> None:
 )
 def test_choices(fail: Fail, code: str, arguments: list[str]) -> None:
     fail(code, *arguments)
+
+
+HUGE = """
+func.func @f(%a: tensor<2147483647xf32>) -> tensor<2147483647xf32> {
+  %b = math.absf %a : tensor<2147483647xf32>
+  return %b : tensor<2147483647xf32>
+}
+"""
+
+
+def test_arrays_that_the_machine_does_not_hold(fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 3 << 30)
+    shown = fail("TR609", "run", "in.mlir", "--device", "sim", text=HUGE)
+    assert "2147483647xf32" in shown and "3.0 GiB free" in shown
+
+
+def test_an_allocation_that_fails(fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> None:
+        raise MemoryError("Unable to allocate 1.00 TiB")
+
+    monkeypatch.setattr("treadle.tools.run.make_inputs", none_left)
+    assert "1.00 TiB" in fail("TR609", "run", "in.mlir", "--device", "sim", text=HUGE)
 
 
 def test_two_functions_need_a_choice(fail: Fail) -> None:

@@ -9,7 +9,7 @@ from treadle.ir.text import parse_module
 from treadle.sim.memory import Pointer
 from treadle.sim.schedule.kernel import simulate
 from treadle.sim.tile_interpreter import TileKernel
-from treadle.verify.check import verify_kernel
+from treadle.verify.check import prove
 
 
 def kernel_of(module: Operation) -> tile.KernelOp:
@@ -20,7 +20,8 @@ def kernel_of(module: Operation) -> tile.KernelOp:
 def checked(source: Kernel, *, simulated: bool = True) -> list[str]:
     """The outline of a kernel after insert-sync, once prover and simulator have nothing to say and the values are right."""
     kernel = kernel_of(source.synchronised())
-    assert [str(f) for f in verify_kernel(kernel)] == []
+    verdict = prove(kernel)
+    assert verdict.is_proven, verdict.first_error("k")
     if simulated:
         rng = np.random.default_rng(7)
         a, b = (rng.integers(-2, 3, source.rows * 64).astype(np.float16) for _ in range(2))

@@ -1,5 +1,6 @@
 """The generator of random modules: determined by the seed, all different, all legal."""
 
+from generators.module_text import DTYPES, Extent
 from generators.modules import FAMILIES, random_module
 
 import treadle.dialects  # noqa: F401 # pyright: ignore[reportUnusedImport] - makes them known to the parser
@@ -33,10 +34,24 @@ def test_variety() -> None:
         "math.tanh",
         "arith.truncf",
         "i8",
+        "tensor<?x",
+        "linalg.conv_2d_nhwc_hwcf",
+        "linalg.broadcast",
+        "linalg.index",
+        "tensor.pad",
+        "tensor.concat",
+        "tensor.extract_slice",
+        "tensor.insert_slice",
+        "tensor.collapse_shape",
+        "tensor.expand_shape",
+        "arith.select",
+        "d1 + d2",
     ):
         assert word in texts, word
     shapes = [spec.shape for m in modules for spec in m.inputs]
     assert any(shape == () for shape in shapes)
     assert sum(1 in shape for shape in shapes) > 20
     assert sum(any(n > 1 and n % 2 for n in shape) for shape in shapes) > 100
-    assert {spec.element for m in modules for spec in m.inputs} == {"f32", "f16", "bf16", "i8", "i32"}
+    assert {spec.element for m in modules for spec in m.inputs} == set(DTYPES)
+    assert any(0 in shape for shape in shapes)
+    assert sum(isinstance(n, Extent) for shape in shapes for n in shape) > 20

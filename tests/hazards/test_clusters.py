@@ -8,7 +8,7 @@ from hazards.programs_cluster import MEET, exchanged, shared_operand
 
 from treadle.sim.schedule import simulate
 from treadle.sim.schedule.scheduler import Mode
-from treadle.verify.check import verify_kernel
+from treadle.verify.check import prove
 
 RIGHT = {
     "shared_operand": shared_operand(),
@@ -20,14 +20,14 @@ WAYS: tuple[tuple[Mode, int], ...] = (("late", 0), ("late", 3), ("random", 1), (
 
 
 def rules(text: str) -> set[str]:
-    return {finding.rule for finding in verify_kernel(kernel_of(text))}
+    return {finding.rule for finding in prove(kernel_of(text)).findings}
 
 
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize(("mode", "seed"), WAYS)
 def test_products_by_two_workgroups(name: str, mode: Mode, seed: int) -> None:
     kernel = kernel_of(RIGHT[name])
-    assert verify_kernel(kernel) == ()
+    assert prove(kernel).is_proven
     a, b, c = arrays_of(kernel)
     report = simulate(kernel, [a, b, c], mode=mode, seed=seed)
     assert report.ok, report
@@ -38,7 +38,7 @@ def test_products_by_two_workgroups(name: str, mode: Mode, seed: int) -> None:
 @pytest.mark.parametrize(("mode", "seed"), WAYS)
 def test_tiles_for_both(mode: Mode, seed: int) -> None:
     kernel = kernel_of(exchanged())
-    assert verify_kernel(kernel) == ()
+    assert prove(kernel).is_proven
     a, c = arrays_of(kernel)
     report = simulate(kernel, [a, c], mode=mode, seed=seed)
     assert report.ok, report

@@ -7,9 +7,10 @@ from hazards.programs_nvidia import groups_apart, ping_pong
 from hazards.schedules import alloc, constants, kernel, roles, view
 
 from treadle.dialects import sync
+from treadle.errors import TreadleError
 from treadle.ir.text import parse_module, print_module
-from treadle.verify.check import verify_kernel
-from treadle.verify.verify_schedule import explained_findings
+from treadle.verify.check import prove
+from treadle.verify.verify_schedule import explained_verdict
 
 BOTH, ALONE = "  sync.named_barrier 3 : i64 warps 2 : i64", "  sync.named_barrier 3 : i64 warps 1 : i64"
 
@@ -30,7 +31,7 @@ def meeting(left: list[str], right: list[str]) -> str:
 
 def objections(text: str) -> tuple[bool, bool]:
     made = kernel_of(text)
-    return bool(verify_kernel(made)), simulator_objects(made, ())
+    return not prove(made).is_proven, simulator_objects(made, ())
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,10 @@ def test_one_warp_more_or_less_than_the_partners(which: int, count: int) -> None
     parts = ping_pong().split("warps 8 : i64")
     assert len(parts) == 7
     text = "warps 8 : i64".join(parts[: which + 1]) + f"warps {count} : i64" + "warps 8 : i64".join(parts[which + 1 :])
+    if count > 8:
+        with pytest.raises(TreadleError, match=r"TR416.*warps 9 is not between 1 and 8"):
+            kernel_of(text)
+        text = text.replace("num_warps = 8", "num_warps = 9")
     assert objections(text) == (True, True)
 
 
@@ -73,8 +78,8 @@ def test_groups_at_barriers_of_their_own() -> None:
 
 def test_a_barrier_for_each_group_is_proposed() -> None:
     once = groups_apart().replace("per_group warps", "warps", 1)
-    mends = [found.mend for found in explained_findings(kernel_of(once))]
+    mends = [found.mend for found in explained_verdict(kernel_of(once)).findings]
     assert any("give each group a barrier of its own" in mend for mend in mends), mends
     missing = groups_apart().replace("  sync.named_barrier 3 : i64 per_group warps 4 : i64\n", "", 1)
-    mends = [found.mend for found in explained_findings(kernel_of(missing))]
+    mends = [found.mend for found in explained_verdict(kernel_of(missing)).findings]
     assert any("sync.named_barrier of the group's 4 warps" in mend for mend in mends), mends

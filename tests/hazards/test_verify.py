@@ -6,10 +6,10 @@ import pytest
 from hazards.kernels import kernel_of
 from hazards.programs import PROGRAMS, RACES, SWEEP, Schedule
 
-from treadle.verify.check import is_right, verify_kernel
+from treadle.verify.check import is_right, prove
 from treadle.verify.faults import faults
 from treadle.verify.lint import needed_sync_ops, sync_ops
-from treadle.verify.verify_schedule import explained_findings
+from treadle.verify.verify_schedule import explained_verdict
 
 MAX_SECONDS = 1.0
 
@@ -23,20 +23,20 @@ STRONG_ENOUGH = {"ping_pong": 1, "direct_ring": 1, "two_groups": 2}
 def test_nothing_is_said_against_a_right_schedule(schedule: Schedule) -> None:
     kernel = kernel_of(schedule.text, schedule.name)
     start = process_time()
-    found = verify_kernel(kernel)
+    verdict = prove(kernel)
     seconds = process_time() - start
-    assert not found, found[0].explain()
+    assert verdict.is_proven, verdict.first_error("k")
     assert seconds <= MAX_SECONDS
 
 
 @pytest.mark.parametrize(("stages", "ahead"), SWEEP)
 def test_rings_of_queued_copies(stages: int, ahead: int) -> None:
-    assert verify_kernel(kernel_of(SWEEP[stages, ahead])) == ()
+    assert prove(kernel_of(SWEEP[stages, ahead])).is_proven
 
 
 @pytest.mark.parametrize("schedule", RACES.values(), ids=RACES)
 def test_known_races_are_caught(schedule: Schedule) -> None:
-    found = explained_findings(kernel_of(schedule.text, schedule.name))
+    found = explained_verdict(kernel_of(schedule.text, schedule.name)).findings
     assert found
     assert found[0].rule in schedule.rules
     assert found[0].steps
@@ -74,14 +74,14 @@ def test_mends_of_phases(name: str, removed: str) -> None:
     """Whatever is taken away is proposed again, and nothing is left to object to then."""
     kernel = kernel_of(PROGRAMS[name].text, name)
     walked = list(kernel.walk())
-    mends = [explained_findings(f.kernel)[0].mend for f in faults(kernel, ("remove",)) if walked[f.index].name == removed]
+    mends = [explained_verdict(f.kernel).findings[0].mend for f in faults(kernel, ("remove",)) if walked[f.index].name == removed]
     assert mends
     assert all(PHASE_MENDS[name, removed] in mend and "another fault" not in mend for mend in mends), mends
 
 
 def test_mends_of_the_known_races() -> None:
     """What is proposed does mend (it was verified), and is what a person would have done."""
-    proposed = {name: explained_findings(kernel_of(s.text, name))[0].mend for name, s in RACES.items()}
+    proposed = {name: explained_verdict(kernel_of(s.text, name)).findings[0].mend for name, s in RACES.items()}
     assert "before scf.for" in proposed["iree_22468_prologue_without_barrier"]
     assert "add sync.barrier before tile.local_store" in proposed["iree_23435_read_without_barrier"]
     assert "move sync.arrive" in proposed["nvfuser_3561_release_before_wait"]

@@ -2,7 +2,9 @@
 
 import pytest
 
+from treadle.dialects.mlir_ext import NamedOp
 from treadle.errors import TreadleError
+from treadle.ir.core import Parser
 from treadle.ir.text import parse_module
 
 HEAD = "func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
@@ -34,7 +36,11 @@ def test_place_and_words(text: str, place: str, words: str) -> None:
     assert words in caught.value.message
 
 
-def test_an_operation_that_fails_without_words_is_named() -> None:
+def test_an_operation_that_fails_without_words_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(parser: Parser) -> None:
+        assert not parser.pos
+
+    monkeypatch.setattr(NamedOp, "parse", fail)
     text = """func.func @f(%x: tensor<1x9x9x3xf16>, %w: tensor<3x3x3x5xf16>, %o: tensor<1x7x7x5xf32>) -> tensor<1x7x7x5xf32> {
   %0 = linalg.conv_2d_nhwc_hwcf ins(%x, %w : tensor<1x9x9x3xf16>, tensor<3x3x3x5xf16>) outs(%o : tensor<1x7x7x5xf32>) -> tensor<1x7x7x5xf32>
   return %0 : tensor<1x7x7x5xf32>

@@ -10,23 +10,30 @@ import pytest
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
+class IreeRefusal(Exception):
+    """IREE does not compile a text."""
+
+
 class IreeFunctions:
-    """The functions of one text, compiled for this machine. Skips the test where IREE is not installed."""
+    """The functions of one text, compiled for this machine. Skips the test where IREE is not installed; raises `IreeRefusal`."""
 
     def __init__(self, text: str) -> None:
         compiler = pytest.importorskip("iree.compiler", reason="IREE is not installed (extra `test`)")
         self._rt: Any = pytest.importorskip("iree.runtime", reason="IREE is not installed (extra `test`)")
-        flags = ["--iree-llvmcpu-target-cpu=host"]
-        binary = compiler.compile_str(text, target_backends=["llvm-cpu"], extra_args=flags)
+        flags = ["--iree-llvmcpu-target-cpu=host", "--iree-input-demote-f64-to-f32=false", "--iree-input-demote-i64-to-i32=false"]
+        try:
+            binary = compiler.compile_str(text, target_backends=["llvm-cpu"], extra_args=flags)
+        except compiler.CompilerToolError as error:
+            raise IreeRefusal(str(error)) from error
         self._config = self._rt.Config("local-sync")
         context = self._rt.SystemContext(config=self._config)
         context.add_vm_module(self._rt.VmModule.copy_buffer(context.instance, binary))
         self._functions = context.modules.module
 
-    def __call__(self, name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """The one result of a function, in its storage type."""
+    def __call__(self, name: str, arguments: Sequence[np.ndarray | float]) -> np.ndarray:
+        """The one result of a function, in its storage type. Python numbers are scalar arguments."""
         rt = self._rt
-        result = self._functions[name](*[self._device_array(a) for a in arrays])
+        result = self._functions[name](*[self._device_array(a) if isinstance(a, np.ndarray) else a for a in arguments])
         view = result._buffer_view
         if view.element_type == rt.HalElementType.BFLOAT_16:
             return np.array(view.map().asarray(view.shape, np.dtype(np.uint16))).view(BF16)
@@ -38,8 +45,12 @@ class IreeFunctions:
             "float32": rt.HalElementType.FLOAT_32,
             "float16": rt.HalElementType.FLOAT_16,
             "bfloat16": rt.HalElementType.BFLOAT_16,
+            "float64": rt.HalElementType.FLOAT_64,
             "int8": rt.HalElementType.SINT_8,
+            "int16": rt.HalElementType.SINT_16,
             "int32": rt.HalElementType.SINT_32,
+            "int64": rt.HalElementType.SINT_64,
+            "bool": rt.HalElementType.BOOL_8,
         }
         kind = kinds[array.dtype.name]
         dense = np.array(array, order="C")

@@ -1,5 +1,7 @@
 """Paths and shared layouts of contraction operands."""
 
+from typing import Any
+
 import pytest
 
 from treadle.layout.access import bank_conflicts, vector_width
@@ -14,12 +16,19 @@ RULES = target_spec("sm_90a").bulk_tensor
 
 
 def facts(
-    *, pitch: int | None = 512, pitch_divisor: int = 1, size: int = 123, align: int = 16, extent: int = 128, rank: int = 2
+    *,
+    pitch: int | None = 512,
+    pitch_divisor: int = 1,
+    size: int | None = 123,
+    align: int = 16,
+    extent: int = 128,
+    rank: int = 2,
+    bits: int = 32,
 ) -> AccessFacts:
     rows = DimFacts(pitch, size, pitch_divisor if pitch is None else max(1, pitch & -pitch), 1, 1, extent)
     columns = DimFacts(1, 512, 1, 512, 64, 64)
     outer = tuple(DimFacts(1 << (20 + 2 * i), 3, 1 << (20 + 2 * i), 1, 1) for i in range(rank - 2))
-    return AccessFacts((*outer, rows, columns), 2, align)
+    return AccessFacts((*outer, rows, columns), 2, align, bits)
 
 
 @pytest.mark.parametrize(
@@ -34,16 +43,32 @@ def facts(
         ({"extent": 512}, "box extent 512"),
         ({"size": 0}, "empty"),
         ({"rank": 6}, "rank 6"),
+        ({"size": 1 << 31}, "size 2147483648 of dimension 0 is beyond 2147483647"),
+        ({"pitch": 1 << 39}, "pitch 1099511627776 bytes of dimension 0 is beyond"),
+        ({"size": None, "bits": 64}, "dynamic size of dimension 0 may be beyond"),
     ],
 )
-def test_refusals_name_the_broken_rule(change: dict[str, int], reason: str) -> None:
+def test_refusals_name_the_broken_rule(change: dict[str, Any], reason: str) -> None:
     assert RULES is not None
     found = bulk_refusal(facts(**change), change.get("rank", 2) - 1, RULES)
     assert found is not None and reason in found
 
 
-@pytest.mark.parametrize("change", [{}, {"pitch": 520}, {"pitch": None, "pitch_divisor": 8}, {"rank": 5}, {"align": 128}])
-def test_legal_boxes_are_not_refused(change: dict[str, int]) -> None:
+LEGAL: list[dict[str, Any]] = [
+    {},
+    {"pitch": 520},
+    {"pitch": None, "pitch_divisor": 8},
+    {"rank": 5},
+    {"align": 128},
+    {"size": (1 << 31) - 1},
+    {"size": None},
+    {"pitch": 1 << 38},
+    {"bits": 64},
+]
+
+
+@pytest.mark.parametrize("change", LEGAL)
+def test_legal_boxes_are_not_refused(change: dict[str, Any]) -> None:
     assert RULES is not None
     assert bulk_refusal(facts(**change), change.get("rank", 2) - 1, RULES) is None
 

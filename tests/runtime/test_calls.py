@@ -39,7 +39,7 @@ class Machine:
     def program(self, manifest: Manifest) -> Program:
         files = {"manifest.json": manifest.to_json().encode(), "remarks.json": REMARKS, **{k.binary: ELF for k in manifest.kernels}}
 
-        def specialise(layouts: Layouts) -> Program:
+        def specialise(layouts: Layouts | None, *, wide: bool) -> Program:
             self.variants.append(layouts)
             return self.program(manifest)
 

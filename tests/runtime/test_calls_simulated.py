@@ -30,6 +30,15 @@ def test_given_results_and_bound_calls(program: treadle.Program) -> None:
     np.testing.assert_array_equal(first, x + y)
 
 
+def test_a_read_only_result_is_refused(program: treadle.Program) -> None:
+    x, out = np.ones((M, K), np.float32), np.zeros((M, K), np.float32)
+    out.flags.writeable = False
+    with pytest.raises(TreadleError, match="read-only") as caught:
+        program(x, x, out=out)
+    assert caught.value.code == "TR731"
+    assert not out.any()
+
+
 def test_refused_results(program: treadle.Program) -> None:
     x = np.zeros((M, K), np.float32)
     for out, code in [([], "TR730"), (np.zeros((M, K)), "TR731"), (np.zeros((K, M), np.float32), "TR731"), (x.T.copy().T, "TR731")]:

@@ -160,7 +160,7 @@ def test_two_kinds_in_turn_are_looked_up_once(torch: Any, calls: Calls) -> None:
 def test_an_address_that_is_less_aligned(torch: Any, machine: Machine, calls: Calls) -> None:
     machine.variants.clear()
 
-    def specialise(layouts: Any) -> Program:
+    def specialise(layouts: Any, *, wide: bool) -> Program:
         machine.variants.append(layouts)
         return machine.program(vector_add_manifest("sm_90a"))  # takes what is aligned to 4 bytes
 

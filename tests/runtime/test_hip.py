@@ -124,6 +124,10 @@ def test_errors(fake: FakeHip, code_object: bytes) -> None:
         tall = replace(manifest, launches=(replace(manifest.launches[0], grid=(1, 65536, 1)), manifest.launches[1]))
         device.load(tall, {"k0.bin": code_object})(x, x)
     assert caught.value.code == "TR604"
+    with pytest.raises(TreadleError) as caught:  # 2^32 threads along an axis, in 2^24 workgroups of 256
+        long = replace(manifest, launches=(replace(manifest.launches[0], grid=(1 << 24, 1, 1)), manifest.launches[1]))
+        device.load(long, {"k0.bin": code_object})(x, x)
+    assert caught.value.code == "TR604"
 
 
 def test_arguments_must_lie_where_c_puts_them(fake: FakeHip, code_object: bytes) -> None:

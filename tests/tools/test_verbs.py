@@ -47,7 +47,18 @@ RECORD = {
     "seed": int,
     "seconds": {"compile": float, "run": float},
     "inputs": [{"name": str, "dtype": str, "shape": [int]}],
-    "outputs": [{"name": str, "dtype": str, "shape": [int], "relative_error": float, "worst": float, "allowed": float, "correct": bool}],
+    "outputs": [
+        {
+            "name": str,
+            "dtype": str,
+            "shape": [int],
+            "relative_error": float,
+            "worst": float,
+            "allowed": float,
+            "correct": bool,
+            "problem": str,
+        }
+    ],
     "kernels": [{"name": str, "symbol": str, "workgroup": [int], "shared_bytes": int}],
     "relative_error": float,
     "verdict": str,

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.ir.core import Operation, SSAValue
-from treadle.verify.check import verify_kernel
-from treadle.verify.conditions import Conditions
+from treadle.verify.check import prove
+from treadle.verify.linear_forms import LinearForms, add
 from treadle.verify.scalars import scalar_function
 
 ARGS = "%a: !tile.ptr<f16>, %c: !tile.ptr<f16>, %n: index"
@@ -46,40 +46,33 @@ def value_of(value: SSAValue, known: dict[SSAValue, int]) -> int:
     return function(*(value_of(v, known) for v in op.operands))
 
 
-COMPARISON = st.tuples(st.sampled_from(PREDICATES), SIDE, SIDE)
-
-
 @settings(deadline=None)
-@given(COMPARISON, COMPARISON)
-def test_equal_keys_mean_equal_values(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
-    made = kernel_of(program(*(f"  %x{i} = arith.cmpi {c[0]}, {c[1]}, {c[2]} : index" for i, c in enumerate((one, other)))))
-    first, second = (op.results[0] for op in made.walk() if op.name == "arith.cmpi")
+@given(st.tuples(st.sampled_from(PREDICATES), SIDE, SIDE))
+def test_linear_forms_are_the_values(one: tuple[str, str, str]) -> None:
+    made = kernel_of(program(f"  %x = arith.cmpi {one[0]}, {one[1]}, {one[2]} : index"))
+    (comparison,) = (op for op in made.walk() if op.name == "arith.cmpi")
     (block_id,) = (op.results[0] for op in made.walk() if op.name == "tile.program_id")
-    conditions = Conditions()
-    a, b = conditions.of(first), conditions.of(second)
-    if a.key == b.key:
-        for p in range(-3, 9):
-            for n in range(-3, 9):
-                known: dict[SSAValue, int] = {block_id: p, made.body.block.args[2]: n}
-                assert (value_of(first, known) ^ int(a.is_negated)) == (value_of(second, known) ^ int(b.is_negated))
+    forms = LinearForms()
+    terms, constant = add(forms.of(comparison.operands[0]), forms.of(comparison.operands[1]), -1)
+    for p in range(-3, 9):
+        for n in range(-3, 9):
+            known: dict[SSAValue, int] = {block_id: p, made.body.block.args[2]: n}
+            difference = sum(count * value_of(forms.value_of(atom), known) for atom, count in terms) + constant
+            assert difference == value_of(comparison.operands[0], known) - value_of(comparison.operands[1], known)
 
 
-def same(one: str, other: str) -> tuple[bool, bool]:
-    """Whether two conditions have one key, and whether they are opposite."""
+def same(one: str, other: str) -> bool:
+    """Whether two values are one expression."""
     made = kernel_of(program(f"  %x = {one}", f"  %y = {other}"))
-    *_, first, second = (op.results[0] for op in made.walk() if op.results and str(op.results[0].type) == "i1")
-    conditions = Conditions()
-    a, b = conditions.of(first), conditions.of(second)
-    return a.key == b.key, a.is_negated != b.is_negated
+    *_, first, second = (op.results[0] for op in made.walk() if op.results and str(op.results[0].type) == "index")
+    forms = LinearForms(structural=True)
+    return forms.of(first) == forms.of(second)
 
 
-def test_normal_forms() -> None:
-    assert same("arith.cmpi slt, %p, %n : index", "arith.cmpi sge, %p, %n : index") == (True, True)
-    assert same("arith.cmpi slt, %p, %n : index", "arith.cmpi sgt, %n, %p : index") == (True, False)
-    assert same("arith.cmpi slt, %p, %n : index", "arith.cmpi sle, %p1, %n : index") == (True, False)
-    assert same("arith.cmpi sle, %p, %n1 : index", "arith.cmpi sge, %p, %n : index") == (True, True)
-    assert same("arith.cmpi eq, %p, %n1 : index", "arith.cmpi ne, %p1, %n : index") == (True, True)
-    assert same("arith.cmpi slt, %p, %n : index", "arith.cmpi sle, %p, %n : index")[0] is False
+def test_equal_expressions_are_one() -> None:
+    assert same("arith.muli %p, %n : index", "arith.muli %p, %n : index")
+    assert not same("arith.muli %p, %n : index", "arith.muli %p, %n1 : index")
+    assert same("affine.apply affine_map<(d0)[s0] -> (d0 + 2 * s0)>(%n)[%p]", "arith.addi %n, %p2 : index")
 
 
 def twice(one: str, other: str) -> str:
@@ -98,18 +91,19 @@ def twice(one: str, other: str) -> str:
     )
 
 
+def verdict(one: str, other: str) -> str:
+    found = prove(kernel_of(twice(one, other)))
+    return found.status + "".join(sorted({f" {f.rule}" for f in found.findings}))
+
+
 def test_equal_conditions_go_equal_ways() -> None:
     """The tile is read only where it was written; a condition that is not the same reads what is not there."""
-
-    def found(one: str, other: str) -> set[str]:
-        return {f.rule for f in verify_kernel(kernel_of(twice(one, other)))}
-
     rare = "arith.cmpi eq, %p, %n : index"
-    assert found(rare, rare) == set()
-    assert found(rare, "arith.cmpi eq, %n, %p : index") == set()
-    assert found("arith.cmpi sgt, %pn, %n1 : index", "arith.cmpi sge, %p1, %c1 : index") == set()
-    assert found(rare, "arith.cmpi ne, %n, %p : index") == {"V8"}
-    assert found(rare, "arith.cmpi eq, %p1, %n : index") == {"V8"}
+    assert verdict(rare, rare) == "proven"
+    assert verdict(rare, "arith.cmpi eq, %n, %p : index") == "proven"
+    assert verdict("arith.cmpi sgt, %pn, %n1 : index", "arith.cmpi sge, %p1, %c1 : index") == "proven"
+    assert verdict(rare, "arith.cmpi ne, %n, %p : index") == "refuted V8"
+    assert verdict(rare, "arith.cmpi eq, %p1, %n : index") == "refuted V8"
 
 
 def test_conditions_that_nothing_decides() -> None:
@@ -118,5 +112,5 @@ def test_conditions_that_nothing_decides() -> None:
     text = twice(unknown, "arith.cmpi eq, %p, %n : index").replace(
         "%x = arith", "%f = arith.constant 1.0 : f32\n  %g = arith.constant 2.0 : f32\n  %x = arith"
     )
-    assert {f.rule for f in verify_kernel(kernel_of(text))} == {"V8"}
-    assert verify_kernel(kernel_of(text.replace("scf.if %y", "scf.if %x"))) == ()
+    assert {f.rule for f in prove(kernel_of(text)).findings} == {"V8"}
+    assert prove(kernel_of(text.replace("scf.if %y", "scf.if %x"))).is_proven

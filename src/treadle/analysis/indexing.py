@@ -21,7 +21,7 @@ from treadle.ir.core import (
     Operation,
     SSAValue,
 )
-from treadle.ir.dialects import arith, builtin, linalg
+from treadle.ir.dialects import arith, builtin, linalg, tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,11 @@ class StructuredOp:
         """The scalars the body computes, one an output."""
         last = self.body.last_op
         return tuple(last.operands) if last is not None else ()
+
+
+def gathered_tensors(op: Operation) -> tuple[SSAValue, ...]:
+    """The tensors that a structured operation reads at computed places."""
+    return tuple(dict.fromkeys(inner.tensor for inner in op.walk() if isinstance(inner, tensor.ExtractOp)))
 
 
 def tensor_of(value: SSAValue) -> builtin.TensorType[Attribute] | None:
@@ -232,6 +237,9 @@ _CHEAP_MATH = (
 )
 
 
+_EXPENSIVE = ("arith.divf", "arith.divsi", "arith.remsi", "tensor.extract")
+
+
 def classify(op: Operation) -> Computation | None:
     """What a structured operation computes; None for any other operation."""
     view = structured(op)
@@ -243,13 +251,13 @@ def classify(op: Operation) -> Computation | None:
 
 
 def body_cost(body: Block) -> tuple[int, int]:
-    """Operations of a scalar body that compute something, and how many of them are transcendental."""
+    """Operations of a scalar body that compute something, and how many of them are transcendental (gathers count as such)."""
     arithmetic = transcendental = 0
     for op in body.ops:
         if isinstance(op, arith.ConstantOp | linalg.ops.YieldOp | linalg.ops.IndexOp):
             continue
         arithmetic += 1
-        if (op.name.startswith("math.") and op.name not in _CHEAP_MATH) or op.name in ("arith.divf", "arith.divsi", "arith.remsi"):
+        if (op.name.startswith("math.") and op.name not in _CHEAP_MATH) or op.name in _EXPENSIVE:
             transcendental += 1
     return arithmetic, transcendental
 
@@ -261,7 +269,7 @@ def _classify_parallel(view: StructuredOp) -> Elementwise | Copy | Fill:
             return Copy(source.index)
     reads_tensor = any(isinstance(value.type, builtin.TensorType) for value in view.inputs)
     reads_tensor = reads_tensor or any(view.reads_output(index) for index in range(len(view.outputs)))
-    if not reads_tensor and not any(isinstance(op, linalg.ops.IndexOp) for op in view.body.ops):
+    if not reads_tensor and not any(isinstance(op, linalg.ops.IndexOp | tensor.ExtractOp) for op in view.body.ops):
         return Fill()
     return Elementwise(*body_cost(view.body))
 

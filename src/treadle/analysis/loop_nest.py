@@ -207,6 +207,11 @@ def _dim_sizes(root: StructuredOp, kernel: dispatch.KernelOp, symbols: dict[SSAV
     return tuple(s for s in sizes if s is not None)
 
 
+def iteration_sizes(view: StructuredOp, kernel: dispatch.KernelOp) -> tuple[Expr, ...]:
+    """Extent of each dimension that a generic of the kernel's body iterates over."""
+    return _dim_sizes(view, kernel, kernel_symbols(kernel))
+
+
 def _root_results(roots: Sequence[StructuredOp]) -> dict[SSAValue, Linears]:
     """Where each result of the roots lies along their dimensions."""
     return {

@@ -9,13 +9,13 @@ from itertools import pairwise
 
 from treadle import errors
 from treadle.analysis.index_arithmetic import affine_value, infer_affine, infer_arithmetic
-from treadle.analysis.indexing import is_linear, structured
+from treadle.analysis.indexing import gathered_tensors, is_linear, structured, tensor_of
 from treadle.analysis.sizes import Shapes, SizeCheck, groups_of, kept_axes, mixed, slice_parameters, tensor_sizes, unsupported
 from treadle.errors import TreadleError
-from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, AffineExpr, Block, Operation, SSAValue
+from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, AffineExpr, Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import affine, arith, builtin, func, tensor
 from treadle.ir.locations import location_of
-from treadle.plan.expr import Expr, constant, maximum, product
+from treadle.plan.expr import Expr, constant, maximum, minimum, product, symbol
 
 __all__ = [
     "ALIGN",
@@ -26,6 +26,7 @@ __all__ = [
     "SizeCheck",
     "groups_of",
     "infer_shapes",
+    "is_number_argument",
     "kept_axes",
     "mixed",
     "slice_parameters",
@@ -36,6 +37,8 @@ STRIDES = "treadle.strides"
 STRIDE_DIVISOR = "treadle.stride_divisor"
 ALIGN = "treadle.align"
 DEFAULT_ALIGN = 16
+LARGEST_NUMBER = 2**31 - 1
+"""What an argument that is a size or an index may be at most."""
 
 
 def infer_shapes(function: func.FuncOp) -> Shapes:
@@ -115,6 +118,8 @@ def _infer(op: Operation, shapes: Shapes) -> None:
                     errors.UNSUPPORTED, location_of(op), what="tensor.dim of this axis", hint="use a constant axis of the tensor"
                 )
             shapes.set_index(op.result, sizes[number])
+        case tensor.ExtractOp() if is_number_argument(op.tensor):
+            shapes.set_index(op.result, _argument_value(op, shapes))
         case tensor.EmptyOp():
             shapes.set_shape(op.tensor, mixed(tensor_sizes(op.tensor), op.dynamic_sizes, shapes, op))
         case tensor.SplatOp():
@@ -163,6 +168,28 @@ def _infer(op: Operation, shapes: Shapes) -> None:
             pass
 
 
+def is_number_argument(value: SSAValue) -> bool:
+    """Whether a tensor is an argument of the function that holds one integer: the host may read it as a size."""
+    if not isinstance(value, BlockArgument) or not isinstance(value.owner.parent_op(), func.FuncOp):
+        return False
+    type_ = tensor_of(value)
+    return type_ is not None and not type_.get_shape() and isinstance(type_.element_type, builtin.IntegerType | builtin.IndexType)
+
+
+def _argument_value(op: tensor.ExtractOp, shapes: Shapes) -> Expr:
+    """The number that an argument holds: a symbol, which must be a size."""
+    source = op.tensor
+    number = source.index if isinstance(source, BlockArgument) else -1
+    known = next((name for name, place in shapes.sources.items() if place == (number, 0)), None)
+    value = symbol(known) if known is not None else shapes.new_symbol((number, 0))
+    name = source.name_hint or f"arg{number}"
+    shapes.require_at_most(constant(0), value, f"argument {number} ('{name}') is used as a size or an index and must not be negative", op)
+    shapes.require_at_most(
+        value, constant(LARGEST_NUMBER), f"argument {number} ('{name}') is used as a size or an index and is too large", op
+    )
+    return value
+
+
 def _infer_structured(op: Operation, shapes: Shapes) -> None:
     view = structured(op)
     if view is None:
@@ -193,6 +220,11 @@ def _infer_structured(op: Operation, shapes: Shapes) -> None:
                     if not any(extents[d] == constant(0) for d in expr.used_dims()):  # an empty loop reads nothing
                         shapes.require_at_most(last + 1, size, f"operand {number} of {op.name} is read beyond its axis {axis}", op)
                         shapes.require_at_most(constant(0), first, f"operand {number} of {op.name} is read before its axis {axis}", op)
+    for table in gathered_tensors(op):
+        # An element is read only where there is one to compute.
+        wanted = minimum(constant(1), *extents.values())
+        for axis, size in enumerate(shapes.shape(table)):
+            shapes.require_at_most(wanted, size, f"axis {axis} of a tensor that {op.name} gathers from is empty", op)
     for result, output in zip(op.results, view.outputs, strict=True):
         shapes.set_shape(result, shapes.shape(output))
 

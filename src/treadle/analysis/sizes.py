@@ -26,7 +26,10 @@ class SizeCheck:
 
 @dataclass(slots=True)
 class Shapes:
-    """The sizes of one function. `sources[name]` says where a symbol is read: (input, axis), axis < 0 for the stride of axis -1-axis."""
+    """The sizes of one function. `sources[name]` says where a symbol is read: (input, axis), axis < 0 for the stride of axis -1-axis.
+
+    Axis 0 of an input without dimensions is its value.
+    """
 
     sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     _shapes: dict[SSAValue, tuple[Expr, ...]] = field(default_factory=dict[SSAValue, tuple[Expr, ...]])
@@ -128,11 +131,10 @@ def unsupported(op: Operation) -> TreadleError:
     """The error for an operation that no kernel and no host program can hold."""
     hints = {
         "scf.forall": "write the computation of the whole tensor with linalg operations; tiling is the compiler's choice",
-        "scf.for": "write the loop as a reduction with linalg.generic or linalg.reduce",
+        "scf.for": "give it constant bounds, or write it as a reduction with linalg.generic or linalg.reduce",
         "scf.if": "choose elementwise with arith.select inside linalg.generic",
-        "scf.while": "write the computation without a data-dependent loop",
-        "func.call": "inline the called function",
-        "tensor.extract": "use the element inside a linalg.generic, with constant indices",
+        "scf.while": "write it without a loop whose end depends on data: kernels are launched before that is known",
+        "tensor.extract": "take sizes and offsets from constants, tensor.dim and integer arguments, and use elements inside linalg.generic",
     }
     hint = hints.get(op.name, "express it with linalg.generic on tensors, tensor slices and reshapes")
     return TreadleError(errors.UNSUPPORTED, location_of(op), what=f"'{op.name}' on tensors, outside a kernel,", hint=hint)

@@ -45,7 +45,10 @@ class ReturnOp(IRDLOperation):
 
 @irdl_op_definition
 class ProgramOp(IRDLOperation):
-    """The host program of one function: straight-line buffers and launches. `dims` maps a symbol to `[input, axis]`."""
+    """The host program of one function: straight-line buffers and launches.
+
+    `dims` maps a symbol to `[input, axis]`: axis < 0 is the stride of axis -1 - axis, axis 0 of an input without dimensions is its value.
+    """
 
     name = "dispatch.program"
     sym_name = prop_def(builtin.StringAttr)
@@ -77,7 +80,7 @@ class ProgramOp(IRDLOperation):
             if not 0 <= index < len(inputs):
                 raise VerifyException(f"dims: {symbol} is read from input {index}, the program has {len(inputs)} inputs")
             rank = len(inputs[index].shape)
-            if not -rank <= axis < rank:
+            if not -rank <= axis < max(rank, 1):
                 raise VerifyException(f"dims: {symbol} is read from axis {axis} of input {index}, which has {rank} dimensions")
 
     def print(self, printer: Printer) -> None:
@@ -228,23 +231,28 @@ class LaunchOp(IRDLOperation):
 
 @irdl_op_definition
 class CheckOp(IRDLOperation):
-    """`left relation right` (`==` or `<=`, over the program's symbols) must hold at run time; `message` says what is wrong else."""
+    """`left relation right` (`==` or `<=`, over the program's symbols) must hold at run time; `message` says what is wrong else.
+
+    `index_range`: what the kernels' 32-bit indices need; the same program with 64-bit ones takes sizes for which it does not hold.
+    """
 
     name = "dispatch.check"
     left = prop_def(builtin.StringAttr)
     relation = prop_def(builtin.StringAttr)
     right = prop_def(builtin.StringAttr)
     message = opt_prop_def(builtin.StringAttr)
-    assembly_format = "$left $relation $right (`,` $message^)? attr-dict"
+    index_range = opt_prop_def(builtin.UnitAttr)
+    assembly_format = "$left $relation $right (`,` $message^)? (`index_range` $index_range^)? attr-dict"
     traits = traits_def(HasParent(ProgramOp))
 
-    def __init__(self, left: object, relation: str, right: object, message: str) -> None:
+    def __init__(self, left: object, relation: str, right: object, message: str, *, index_range: bool = False) -> None:
         super().__init__(
             properties={
                 "left": StringAttr(str(left)),
                 "relation": StringAttr(relation),
                 "right": StringAttr(str(right)),
                 "message": StringAttr(message),
+                "index_range": builtin.UnitAttr() if index_range else None,
             }
         )
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.limits import ancestors, number_in_kernel
 from treadle.dialects.role_plan import RolePlanAttr
 from treadle.dialects.tile import i64_array, ints, memref_type, shared_layout_of
 from treadle.dialects.tile_attributes import SharedLayoutAttr, SharedSpaceAttr, is_shared
@@ -27,6 +28,7 @@ from treadle.ir.core import (
     var_operand_def,
     var_region_def,
 )
+from treadle.ir.misuse import Misuse
 from treadle.layout.shared_layout import SharedLayout
 
 STEPS_IN_FLIGHT = "steps_in_flight"
@@ -95,6 +97,19 @@ class RolesOp(IRDLOperation, HasEffects):
             raise VerifyException("pipe.roles needs one name, warp count, group count and register count for each region")
         if any(w < 1 for w in self.role_warps()) or any(g < 1 for g in self.role_groups()):
             raise VerifyException("pipe.roles: a role has at least one group of at least one warp")
+        for region in self.roles:
+            if region.block.args or not isinstance(region.block.last_op, EndRoleOp):
+                raise VerifyException("pipe.roles: a role is a block without arguments that ends in pipe.end_role")
+        self._verify_place()
+
+    def _verify_place(self) -> None:
+        inside = next((around.name for around in ancestors(self) if around.name in ("scf.for", "scf.if", "pipe.roles")), None)
+        if inside is not None:
+            raise Misuse(f"it stands inside {inside}", "move it to the top level of the kernel; loops and branches go inside the roles")
+        needed = sum(w * g for w, g in zip(self.role_warps(), self.role_groups(), strict=True))
+        warps = number_in_kernel(self, "num_warps", 1)
+        if warps is not None and needed > warps:
+            raise Misuse(f"roles of {needed} warps in a kernel of {warps}", f"give the kernel {needed} warps, or the roles fewer")
 
     def effects(self) -> tuple[Effect, ...]:
         return ()
@@ -107,6 +122,10 @@ class EndRoleOp(IRDLOperation, HasEffects):
     name = "pipe.end_role"
     traits = traits_def(IsTerminator())
     assembly_format = "attr-dict"
+
+    def verify_(self) -> None:
+        if self.parent_op() is not None and not isinstance(self.parent_op(), RolesOp):
+            raise Misuse("it ends no role", "end a kernel with tile.return, a loop or branch with scf.yield")
 
     def effects(self) -> tuple[Effect, ...]:
         return ()
@@ -168,6 +187,8 @@ class SlotOp(IRDLOperation, HasEffects):
             raise VerifyException(f"pipe.slot of {source} with {len(self.indices)} indices cannot be {result}")
         if shared_layout_of(self.result).shape != tuple(result.get_shape()):
             raise VerifyException("pipe.slot: the layout covers another shape than the slot's")
+        if self.indices and shared_layout_of(self.source).slot(len(self.indices)) != shared_layout_of(self.result):
+            raise VerifyException("pipe.slot: the layout is not that of a slot of the source")
 
     def effects(self) -> tuple[Effect, ...]:
         return ()

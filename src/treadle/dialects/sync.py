@@ -6,6 +6,24 @@ Queues are named classes of groups that retire in order: "wgmma", "cp_async", "b
 from collections.abc import Sequence
 
 from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.limits import (
+    ANY_PENDING,
+    COMMITTED_QUEUES,
+    COUNTED_QUEUES,
+    FENCE_PROXIES,
+    MAX_ARRIVALS,
+    MAX_BYTES,
+    MAX_PENDING,
+    NAMED_BARRIERS,
+    SCHEDULING_CLASSES,
+    ancestors,
+    check_is_straight,
+    check_number,
+    check_one_of,
+    check_parity,
+    check_ranks,
+    number_in_kernel,
+)
 from treadle.dialects.tile_types import ints
 from treadle.ir.core import (
     Attribute,
@@ -15,7 +33,6 @@ from treadle.ir.core import (
     Pure,
     SSAValue,
     TypeAttribute,
-    VerifyException,
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
@@ -25,6 +42,7 @@ from treadle.ir.core import (
     traits_def,
 )
 from treadle.ir.dialects import builtin
+from treadle.ir.misuse import Misuse
 
 
 @irdl_attr_definition
@@ -59,6 +77,11 @@ class BarrierOp(_SyncOp):
         listed = None if groups is None else builtin.DenseArrayBase.from_list(builtin.i64, list(groups))
         super().__init__(properties={"bare": builtin.UnitAttr() if bare else None, "groups": listed})
 
+    def verify_(self) -> None:
+        groups = () if self.groups is None else ints(self.groups)
+        if self.groups is not None and (not groups or min(groups) < 0 or len(set(groups)) != len(groups)):
+            raise Misuse(f"groups {list(groups)}", "name the groups that execute the barrier, each once, numbered from 0")
+
 
 @irdl_op_definition
 class NamedBarrierOp(_SyncOp):
@@ -84,6 +107,13 @@ class NamedBarrierOp(_SyncOp):
             }
         )
 
+    def verify_(self) -> None:
+        check_number("barrier", self.id.value.data, NAMED_BARRIERS[0], NAMED_BARRIERS[-1], "0 is the workgroup's, sync.barrier")
+        warps = number_in_kernel(self, "num_warps", 1)
+        count = self.warps.value.data
+        most = count if warps is None else warps
+        check_number("the number of warps", count, 1, most, "count the warps of the kernel that meet here")
+
     def number(self, group: int) -> int:
         """The hardware barrier at which a group of the role meets."""
         return self.id.value.data + (group if self.per_group is not None else 0)
@@ -97,16 +127,16 @@ class ClusterBarrierOp(_SyncOp):
     assembly_format = "attr-dict"
 
     def verify_(self) -> None:
-        parent = self.parent_op()
-        while parent is not None:
-            if parent.name == "pipe.roles":
-                raise VerifyException("sync.cluster_barrier is met by all warps, so it stands outside pipe.roles")
-            parent = parent.parent_op()
+        if any(around.name == "pipe.roles" for around in ancestors(self)):
+            raise Misuse("it is met by all warps, so it stands outside pipe.roles", "move it in front of the roles or behind them")
 
 
 @irdl_op_definition
 class FenceOp(_SyncOp):
-    """Joins proxies for the executing thread: "async_shared" makes its generic writes to shared memory visible to the async proxy."""
+    """Joins proxies for the executing thread: its generic writes may be seen by the async proxy from then on.
+
+    "async_shared": those to shared memory; "async_global": those to global arrays.
+    """
 
     name = "sync.fence"
     proxy = prop_def(builtin.StringAttr)
@@ -114,6 +144,9 @@ class FenceOp(_SyncOp):
 
     def __init__(self, proxy: str) -> None:
         super().__init__(properties={"proxy": builtin.StringAttr(proxy)})
+
+    def verify_(self) -> None:
+        check_one_of("the proxy", self.proxy.data, FENCE_PROXIES)
 
 
 @irdl_op_definition
@@ -126,6 +159,11 @@ class CommitOp(_SyncOp):
 
     def __init__(self, queue: str) -> None:
         super().__init__(properties={"queue": builtin.StringAttr(queue)})
+
+    def verify_(self) -> None:
+        if self.queue.data in COUNTED_QUEUES:
+            raise Misuse(f"each operation of the queue '{self.queue.data}' is a group of its own", "remove the commit")
+        check_one_of("the queue", self.queue.data, COMMITTED_QUEUES)
 
 
 @irdl_op_definition
@@ -147,12 +185,21 @@ class WaitOp(_SyncOp):
             }
         )
 
+    def verify_(self) -> None:
+        queue = self.queue.data
+        check_one_of("the queue", queue, COMMITTED_QUEUES + COUNTED_QUEUES)
+        most = MAX_PENDING.get(queue, ANY_PENDING)
+        check_number(f"the number of groups of '{queue}' left pending", self.pending.value.data, 0, most, "0 waits for all of them")
+        if self.read is not None and queue != "bulk_store":
+            raise Misuse(f"operations of '{queue}' do not tell that they have read their sources", "wait without `read`")
+
 
 @irdl_op_definition
 class MbarrierAllocOp(_SyncOp):
     """Allocates and initialises transaction barriers whose phases complete after `arrivals` arrivals and all announced bytes.
 
-    `slots` of them (default one; more are picked with sync.mbarrier_slot). Ready for all threads and the async proxy afterwards.
+    `slots` of them (default one; more are picked with sync.mbarrier_slot). Ready for all threads and the async proxy afterwards. Stands in
+    no loop, branch or role: the barriers are the workgroup's, and initialised once.
     """
 
     name = "sync.mbarrier_alloc"
@@ -164,6 +211,11 @@ class MbarrierAllocOp(_SyncOp):
     def __init__(self, arrivals: int, slots: int | None = None) -> None:
         count = None if slots is None else builtin.IntegerAttr(slots, builtin.i64)
         super().__init__(properties={"arrivals": builtin.IntegerAttr(arrivals, builtin.i64), "slots": count}, result_types=[MbarrierType()])
+
+    def verify_(self) -> None:
+        check_number("the number of arrivals", self.arrivals.value.data, 1, MAX_ARRIVALS, "count the agents that arrive in a phase")
+        check_number("the number of slots", self.slot_count(), 1, MAX_ARRIVALS, "leave `slots` out for one barrier")
+        check_is_straight(self, "a transaction barrier is the workgroup's and initialised once")
 
     def slot_count(self) -> int:
         """How many barriers are allocated."""
@@ -184,6 +236,9 @@ class MbarrierSlotOp(_SyncOp):
     def __init__(self, source: SSAValue, index: SSAValue) -> None:
         super().__init__(operands=[source, index], result_types=[MbarrierType()])
 
+    def verify_(self) -> None:
+        check_known_barrier(self.source)
+
 
 @irdl_op_definition
 class ArriveOp(_SyncOp):
@@ -200,6 +255,11 @@ class ArriveOp(_SyncOp):
     def __init__(self, barrier: SSAValue, peers: Sequence[int] | None = None) -> None:
         listed = None if peers is None else builtin.DenseArrayBase.from_list(builtin.i64, list(peers))
         super().__init__(operands=[barrier], properties={"peers": listed})
+
+    def verify_(self) -> None:
+        check_single_barrier(self.barrier)
+        if self.peers is not None:
+            check_ranks(self, self.peer_ranks())
 
     def peer_ranks(self) -> tuple[int, ...]:
         """The workgroups where it arrives, by rank; empty: the executing one."""
@@ -218,6 +278,10 @@ class MbarrierExpectOp(_SyncOp):
     def __init__(self, barrier: SSAValue, byte_count: int) -> None:
         super().__init__(operands=[barrier], properties={"byte_count": builtin.IntegerAttr(byte_count, builtin.i64)})
 
+    def verify_(self) -> None:
+        check_single_barrier(self.barrier)
+        check_number("the number of bytes", self.byte_count.value.data, 1, MAX_BYTES, "sync.arrive announces none")
+
 
 @irdl_op_definition
 class WaitPhaseOp(_SyncOp):
@@ -231,6 +295,10 @@ class WaitPhaseOp(_SyncOp):
     def __init__(self, barrier: SSAValue, parity: SSAValue) -> None:
         super().__init__(operands=[barrier, parity])
 
+    def verify_(self) -> None:
+        check_single_barrier(self.barrier)
+        check_parity(self.parity)
+
 
 @irdl_op_definition
 class SchedFenceOp(_SyncOp):
@@ -242,6 +310,26 @@ class SchedFenceOp(_SyncOp):
 
     def __init__(self, classes: Sequence[str]) -> None:
         super().__init__(properties={"classes": builtin.ArrayAttr([builtin.StringAttr(c) for c in classes])})
+
+    def verify_(self) -> None:
+        for word in self.classes.data:
+            check_one_of("the class", word.data if isinstance(word, builtin.StringAttr) else str(word), SCHEDULING_CLASSES)
+
+
+def check_known_barrier(value: SSAValue) -> None:
+    """Which allocation a barrier belongs to can be told. Raises `Misuse`."""
+    if not isinstance(value.owner, MbarrierAllocOp | MbarrierSlotOp):
+        raise Misuse(
+            "the barrier is chosen by a branch or carried by a loop", "carry its slot's number, and pick it with sync.mbarrier_slot"
+        )
+
+
+def check_single_barrier(value: SSAValue) -> None:
+    """A value is one transaction barrier, and which one can be told: an allocation of one, or a slot. Raises `Misuse`."""
+    check_known_barrier(value)
+    owner = value.owner
+    if isinstance(owner, MbarrierAllocOp) and owner.slot_count() > 1:
+        raise Misuse(f"the barrier is an allocation of {owner.slot_count()}", "pick one with sync.mbarrier_slot")
 
 
 SYNC = Dialect(

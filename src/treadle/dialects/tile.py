@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.limits import check_number
 from treadle.dialects.tile_attributes import PointerType, SharedLayoutAttr, SharedSpaceAttr, TileLayoutAttr
 from treadle.dialects.tile_compute import (
     BroadcastOp,
@@ -24,6 +25,7 @@ from treadle.dialects.tile_memory import (
     AllocOp,
     CopyOp,
     CopyOutOp,
+    GatherOp,
     LoadOp,
     LocalLoadOp,
     LocalStoreOp,
@@ -51,7 +53,6 @@ from treadle.ir.core import (
     IsolatedFromAbove,
     IsTerminator,
     NoTerminator,
-    Operation,
     Pure,
     Region,
     SymbolOpInterface,
@@ -76,6 +77,7 @@ __all__ = [
     "ConvertLayoutOp",
     "CopyOp",
     "CopyOutOp",
+    "GatherOp",
     "IotaOp",
     "KernelOp",
     "LoadOp",
@@ -122,6 +124,7 @@ class KernelOp(IRDLOperation):
     groups = opt_prop_def(builtin.IntegerAttr)
     cluster = opt_prop_def(builtin.IntegerAttr)
     overlaps = opt_prop_def(builtin.UnitAttr)
+    index_bits = opt_prop_def(builtin.IntegerAttr)
     config = opt_prop_def(builtin.DictionaryAttr)
     body = region_def("single_block")
     traits = traits_def(IsolatedFromAbove(), SymbolOpInterface(), NoTerminator())
@@ -139,6 +142,7 @@ class KernelOp(IRDLOperation):
         output_count: int,
         groups: int = 1,
         cluster: int = 1,
+        index_bits: int = 32,
         config: builtin.DictionaryAttr | None = None,
     ) -> None:
         super().__init__(
@@ -152,6 +156,7 @@ class KernelOp(IRDLOperation):
                 "output_count": builtin.IntegerAttr(output_count, builtin.i64),
                 "groups": builtin.IntegerAttr(groups, builtin.i64) if groups != 1 else None,
                 "cluster": builtin.IntegerAttr(cluster, builtin.i64) if cluster != 1 else None,
+                "index_bits": builtin.IntegerAttr(index_bits, builtin.i64) if index_bits != 32 else None,
                 "config": config,
             },
             regions=[Region(body) if isinstance(body, Block) else body],
@@ -166,6 +171,10 @@ class KernelOp(IRDLOperation):
     def cluster_size(self) -> int:
         """Workgroups of a cluster; one where there are none."""
         return 1 if self.cluster is None else self.cluster.value.data
+
+    def index_width(self) -> int:
+        """Bits of the kernel's `index` values: 32, or 64 where set-index-width found that these may not be enough."""
+        return 32 if self.index_bits is None else self.index_bits.value.data
 
     def symbol_names(self) -> tuple[str, ...]:
         """Names of the trailing index arguments."""
@@ -191,18 +200,16 @@ class KernelOp(IRDLOperation):
             raise VerifyException("tile.kernel needs one arg_align entry for each pointer")
         if len(self.grid) != 3:
             raise VerifyException("tile.kernel needs three grid expressions")
+        if self.index_width() not in (32, 64):
+            raise VerifyException(f"tile.kernel has indices of 32 or 64 bits, not {self.index_width()}")
         for op in self.body.walk():
             if op.name.split(".")[0] in ("tile", "pipe", "sync") and not isinstance(op, HasEffects):
                 raise VerifyException(f"{op.name} does not state its effects")
-            self._verify_ranks(op)
-
-    def _verify_ranks(self, op: Operation) -> None:
-        listed = op.properties.get("multicast", op.properties.get("peers"))
-        if listed is None:
-            return
-        ranks, size = ints(listed), self.cluster_size()
-        if not ranks or len(set(ranks)) != len(ranks) or any(not 0 <= rank < size for rank in ranks):
-            raise VerifyException(f"{op.name}: workgroups {list(ranks)} of a cluster of {size}")
+        for name, value, low in (("num_warps", self.num_warps, 1), ("groups", self.groups, 1), ("cluster", self.cluster, 1)):
+            if value is not None and value.value.data < low:
+                raise VerifyException(f"tile.kernel: {name} = {value.value.data}")
+        if not 0 <= self.output_count.value.data <= len(pointers):
+            raise VerifyException(f"tile.kernel: {self.output_count.value.data} outputs among {len(pointers)} pointers")
 
 
 @irdl_op_definition
@@ -230,6 +237,9 @@ class ProgramIdOp(IRDLOperation, HasEffects):
     def __init__(self, axis: int) -> None:
         super().__init__(properties={"axis": builtin.IntegerAttr(axis, builtin.i64)}, result_types=[INDEX])
 
+    def verify_(self) -> None:
+        check_number("the grid's axis", self.axis.value.data, 0, 2, "0 is x, 1 is y, 2 is z")
+
     def effects(self) -> tuple[Effect, ...]:
         return ()
 
@@ -241,6 +251,7 @@ TILE = Dialect(
         ReturnOp,
         ProgramIdOp,
         ViewOp,
+        GatherOp,
         LoadOp,
         StoreOp,
         AllocOp,

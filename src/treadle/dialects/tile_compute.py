@@ -143,6 +143,8 @@ class ReduceOp(IRDLOperation, HasEffects):
 
     def verify_(self) -> None:
         axis = self.axis.value.data
+        if any(not 0 <= axis < len(tile_type(value).get_shape()) for value in self.inputs):
+            raise VerifyException(f"tile.reduce along dimension {axis}")
         for value, result in zip(self.inputs, self.results_, strict=True):
             expected = list(tile_type(value).get_shape())
             if self.groups() >= expected[axis] & -expected[axis] or self.groups() < 0:
@@ -234,6 +236,13 @@ class PermuteOp(_UnaryTileOp):
         result_type = tile_of(shape, source_type.element_type, layout.permute(tuple(order)) if layout is not None else None)
         super().__init__(operands=[source], properties={"order": i64_array(order)}, result_types=[result_type])
 
+    def verify_(self) -> None:
+        order, shape = ints(self.order), tile_type(self.source).get_shape()
+        if sorted(order) != list(range(len(shape))):
+            raise VerifyException(f"tile.permute: {list(order)} is no order of {len(shape)} dimensions")
+        if tuple(tile_type(self.result).get_shape()) != tuple(shape[d] for d in order):
+            raise VerifyException(f"tile.permute {list(order)} of {self.source.type} cannot be {self.result.type}")
+
 
 @irdl_op_definition
 class SliceOp(_UnaryTileOp):
@@ -282,8 +291,8 @@ class SplatOp(IRDLOperation, HasEffects):
 
     def verify_(self) -> None:
         element = tile_type(self.result).element_type
-        if self.scalar.type != element and not (isinstance(self.scalar.type, builtin.IndexType) and element == builtin.i32):
-            raise VerifyException("tile.splat: scalar and element types differ (an index may become i32)")
+        if self.scalar.type != element and not (isinstance(self.scalar.type, builtin.IndexType) and element in (builtin.i32, builtin.i64)):
+            raise VerifyException("tile.splat: scalar and element types differ (an index may become i32 or i64)")
 
     def effects(self) -> tuple[Effect, ...]:
         return ()
@@ -291,7 +300,7 @@ class SplatOp(IRDLOperation, HasEffects):
 
 @irdl_op_definition
 class IotaOp(IRDLOperation, HasEffects):
-    """A tile of i32 whose elements are their index along `axis` within the tile."""
+    """A tile of i32 or i64 whose elements are their index along `axis` within the tile."""
 
     name = "tile.iota"
     axis = prop_def(builtin.IntegerAttr)
@@ -301,6 +310,10 @@ class IotaOp(IRDLOperation, HasEffects):
 
     def __init__(self, axis: int, result_type: builtin.TensorType[Attribute]) -> None:
         super().__init__(properties={"axis": builtin.IntegerAttr(axis, builtin.i64)}, result_types=[result_type])
+
+    def verify_(self) -> None:
+        if not 0 <= self.axis.value.data < len(tile_type(self.result).get_shape()):
+            raise VerifyException(f"tile.iota along dimension {self.axis.value.data} of {self.result.type}")
 
     def effects(self) -> tuple[Effect, ...]:
         return ()

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from treadle.dialects.effects import Effect, HasEffects, Slice
+from treadle.dialects.limits import check_ranks
+from treadle.dialects.sync import MbarrierType, check_single_barrier
 from treadle.dialects.tile_attributes import PointerType, is_shared
 from treadle.dialects.tile_types import (
     COPY_QUEUES,
@@ -32,6 +34,12 @@ from treadle.ir.core import (
     var_operand_def,
 )
 from treadle.ir.dialects import builtin
+from treadle.ir.misuse import Misuse
+
+
+def _verify_vector(vector: builtin.IntegerAttr) -> None:
+    if vector.value.data < 1:
+        raise VerifyException(f"an access of {vector.value.data} elements at once")
 
 
 def _verify_tile_dims(dims: tuple[int, ...], tile_shape: Sequence[int], rank: int) -> None:
@@ -99,6 +107,11 @@ class ViewOp(IRDLOperation, HasEffects):
             raise VerifyException("tile.view needs one size operand for each dynamic size of its type")
         if sum(s is None for s in view_strides(self.result)) != len(self.strides):
             raise VerifyException("tile.view needs one stride operand for each dynamic stride of its type")
+        pointer = self.pointer.type
+        if isinstance(pointer, PointerType) and pointer.element_type != memref_type(self.result).element_type:
+            raise VerifyException("tile.view: element types of pointer and view differ")
+        if self.align.value.data < 1:
+            raise VerifyException(f"tile.view: an alignment of {self.align.value.data} bytes")
 
     def effects(self) -> tuple[Effect, ...]:
         return ()
@@ -145,9 +158,44 @@ class LoadOp(IRDLOperation, HasEffects):
         _verify_tile_dims(ints(self.dims), tile_type(self.result).get_shape(), rank)
         if memref_type(self.view).element_type != tile_type(self.result).element_type:
             raise VerifyException("tile.load: element types of view and tile differ")
+        _verify_vector(self.vector)
 
     def effects(self) -> tuple[Effect, ...]:
         return (Effect(self.view, "read", _view_slice(self.offsets, ints(self.dims), tile_type(self.result).get_shape()), "generic"),)
+
+
+@irdl_op_definition
+class GatherOp(IRDLOperation, HasEffects):
+    """Elements of a view at computed places: `indices` are tiles of integers as wide as an index, one a dimension of the view.
+
+    All are of the result's shape and layout.
+
+    An index outside means the nearest one inside: every access lies within the view, whose sizes are not zero.
+    """
+
+    name = "tile.gather"
+    view = operand_def(builtin.MemRefType)
+    indices = var_operand_def(builtin.TensorType)
+    result = result_def(builtin.TensorType)
+    assembly_format = "$view `[` $indices `]` attr-dict `:` type($view) `,` type($indices) `->` type($result)"
+
+    def __init__(self, view: SSAValue, indices: Sequence[SSAValue]) -> None:
+        first = tile_type(indices[0])
+        result = builtin.TensorType(memref_type(view).element_type, first.get_shape(), first.encoding)
+        super().__init__(operands=[view, list(indices)], result_types=[result])
+
+    def verify_(self) -> None:
+        rank, result = len(memref_type(self.view).get_shape()), tile_type(self.result)
+        if len(self.indices) != rank or not rank:
+            raise VerifyException(f"tile.gather needs {rank} index tiles (at least one), got {len(self.indices)}")
+        wide, narrow = (builtin.TensorType(kind, result.get_shape(), result.encoding) for kind in (builtin.i64, builtin.i32))
+        if any(value.type != self.indices[0].type or value.type not in (wide, narrow) for value in self.indices):
+            raise VerifyException(f"tile.gather: index tiles must all be {narrow}, or all {wide}")
+        if memref_type(self.view).element_type != result.element_type:
+            raise VerifyException("tile.gather: element types of view and tile differ")
+
+    def effects(self) -> tuple[Effect, ...]:
+        return (Effect(self.view, "read", None, "generic"),)
 
 
 @irdl_op_definition
@@ -175,6 +223,7 @@ class StoreOp(IRDLOperation, HasEffects):
         _verify_tile_dims(ints(self.dims), tile_type(self.value).get_shape(), rank)
         if memref_type(self.view).element_type != tile_type(self.value).element_type:
             raise VerifyException("tile.store: element types of view and tile differ")
+        _verify_vector(self.vector)
 
     def effects(self) -> tuple[Effect, ...]:
         return (Effect(self.view, "write", _view_slice(self.offsets, ints(self.dims), tile_type(self.value).get_shape()), "generic"),)
@@ -182,7 +231,10 @@ class StoreOp(IRDLOperation, HasEffects):
 
 @irdl_op_definition
 class AllocOp(IRDLOperation, HasEffects):
-    """A shared buffer of the workgroup, uninitialised, alive to the end of the kernel; `byte_offset` is set by allocate-shared."""
+    """A shared buffer of the workgroup, uninitialised, alive to the end of the kernel; `byte_offset` is set by allocate-shared.
+
+    One buffer however often the operation is executed: in a loop, what an iteration wrote is there in the next.
+    """
 
     name = "tile.alloc"
     byte_offset = opt_prop_def(builtin.IntegerAttr)
@@ -198,6 +250,8 @@ class AllocOp(IRDLOperation, HasEffects):
             raise VerifyException("tile.alloc must give a memref in #tile.shared")
         if shared_layout_of(self.result).shape != memref_type(self.result).get_shape():
             raise VerifyException("tile.alloc: the layout covers another shape than the buffer's")
+        if self.byte_offset is not None and self.byte_offset.value.data < 0:
+            raise Misuse(f"byte {self.byte_offset.value.data} of shared memory", "place the buffer at byte 0 or later")
 
     def effects(self) -> tuple[Effect, ...]:
         return ()
@@ -259,6 +313,14 @@ class CopyOp(IRDLOperation, HasEffects):
             raise VerifyException(f"tile.copy by '{self.path.data}' completes in a queue, it signals no barrier")
         if self.multicast is not None and self.path.data != "bulk_tensor":
             raise VerifyException(f"tile.copy by '{self.path.data}' fills the executing workgroup alone")
+        if memref_type(self.view).element_type != memref_type(self.destination).element_type:
+            raise VerifyException("tile.copy: element types of view and buffer differ")
+        if self.multicast is not None:
+            check_ranks(self, self.multicast_ranks())
+        if self.barrier is not None:
+            if not isinstance(self.barrier.type, MbarrierType):
+                raise VerifyException(f"tile.copy signals a !sync.mbarrier, not {self.barrier.type}")
+            check_single_barrier(self.barrier)
         _verify_tile_dims(ints(self.dims), memref_type(self.destination).get_shape(), rank)
 
     def effects(self) -> tuple[Effect, ...]:
@@ -315,6 +377,8 @@ class CopyOutOp(IRDLOperation, HasEffects):
             raise VerifyException("tile.copy_out reads shared buffers only")
         if self.path.data != "bulk_tensor":
             raise VerifyException(f"tile.copy_out: unknown path '{self.path.data}'")
+        if memref_type(self.view).element_type != memref_type(self.source).element_type:
+            raise VerifyException("tile.copy_out: element types of view and buffer differ")
         _verify_tile_dims(ints(self.dims), memref_type(self.source).get_shape(), rank)
 
     def effects(self) -> tuple[Effect, ...]:

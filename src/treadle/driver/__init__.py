@@ -5,6 +5,7 @@ A program that the cache holds is loaded without the IR framework and the passes
 
 import gc
 import hashlib
+import math
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from treadle.sim.reference import ReferenceResult
 
 __all__ = ["Program", "Trace", "compile", "target_of_device", "trace"]
+
+_REFERENCE_BYTES = 16
+"""A float64 value and the bound of its error, an element."""
 
 _TOOLS = ("xdsl-", "llvmlite-", "numpy-", "ml_dtypes-", "nvidia_cuda_nvcc-", "ziglang-")
 
@@ -76,8 +80,17 @@ def _program(
         texts=partial(_texts, source, target, options, function, layouts),
         reference=partial(_reference, source, options, function),
         device=partial(_device_of, target),
-        specialise=partial(_program, source, target, options, function),
+        specialise=partial(_variant, source, target, options, function),
     )
+
+
+def _variant(
+    source: Source, target: str, options: CompileOptions, function: str | None, layouts: "Layouts | None", *, wide: bool
+) -> Program:
+    """The program for other layouts of its arguments, and, where `wide`, for sizes beyond 32-bit indices."""
+    from dataclasses import replace
+
+    return _program(source, target, replace(options, index_bits=64) if wide else options, function, layouts)
 
 
 @contextmanager
@@ -168,8 +181,10 @@ def _texts(source: Source, target: str, options: CompileOptions, function: str |
 
 def _reference(source: Source, options: CompileOptions, function: str | None, arrays: "Sequence[Any]") -> "Sequence[ReferenceResult]":
     from treadle.frontends import mlir
+    from treadle.runtime.host_memory import require
     from treadle.sim.reference import evaluate_module
 
+    require(sum(math.prod(array.shape) for array in arrays) * _REFERENCE_BYTES, "the reference's arrays in float64")
     return evaluate_module(mlir.load(source.text + "\n", source.file, function), arrays, function, f32_precision=options.f32_precision)
 
 

@@ -9,6 +9,7 @@ from threading import Event
 
 from treadle.codegen.toolchain import stop_with
 from treadle.dialects.tile import KernelOp
+from treadle.errors import KernelRejected
 from treadle.targets.interface import CompiledKernel, EmittedKernel, TargetBackend
 
 _THREADS = 8  # they wait for processes
@@ -22,8 +23,16 @@ def emit_proven(kernels: Sequence[KernelOp], backend: TargetBackend, prove: Call
         prove()  # a fault of the schedule explains more than what the emitter says about it
 
 
-def compile_proven(kernels: Sequence[KernelOp], backend: TargetBackend, prove: Callable[[], None]) -> list[CompiledKernel]:
-    """Machine code of the kernels, audited. A kernel's tools run while the next is emitted, and while `prove` runs in this thread.
+def _outcome(task: Future[CompiledKernel]) -> CompiledKernel | KernelRejected:
+    try:
+        return task.result()
+    except KernelRejected as rejected:
+        return rejected
+
+
+def compile_proven(kernels: Sequence[KernelOp], backend: TargetBackend, prove: Callable[[], None]) -> list[CompiledKernel | KernelRejected]:
+    """Machine code of the kernels, audited, or why it is rejected. A kernel's tools run while the next is emitted, and while `prove` runs
+    in this thread.
 
     Raises what `prove` raises, else the error of the first kernel that cannot be emitted, else that of the first whose tools fail.
     """
@@ -38,7 +47,7 @@ def compile_proven(kernels: Sequence[KernelOp], backend: TargetBackend, prove: C
             prove()
             raise
         prove()
-        return [task.result() for task in tasks]
+        return [_outcome(task) for task in tasks]
     finally:
         stop.set()  # an error or an interrupt waits for no tool
         tools.shutdown(cancel_futures=True)

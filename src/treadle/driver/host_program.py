@@ -21,7 +21,7 @@ _BITS = {"index": 64}
 class Argument:
     """What a kernel wants in one place of its argument block; see `targets/interface.py` for the meaning of the fields."""
 
-    kind: Literal["pointer", "i32", "tensor_map"]
+    kind: Literal["pointer", "i32", "i64", "tensor_map"]
     arg: int
     offset: int
     tensor_map: Json = field(default_factory=dict[str, Any])
@@ -180,7 +180,8 @@ class HostProgram:
 
     def _check(self, op: dispatch.CheckOp) -> None:
         message = op.message.data if op.message else ""
-        self._checks.append({"left": size(op.left.data), "relation": op.relation.data, "right": size(op.right.data), "message": message})
+        check: Json = {"left": size(op.left.data), "relation": op.relation.data, "right": size(op.right.data), "message": message}
+        self._checks.append(check | ({"index_range": True} if op.index_range is not None else {}))
 
     def _launch(self, op: dispatch.LaunchOp) -> None:
         kernel = self._kernels[op.kernel.string_value()]
@@ -208,7 +209,7 @@ class HostProgram:
 
 
 def _launch_argument(argument: Argument, kernel: KernelRecord, pointers: Sequence[_Place], values: Mapping[str, Expr]) -> Json:
-    if argument.kind == "i32":
+    if argument.kind in ("i32", "i64"):
         return {"value": size(values[kernel.symbols[argument.arg - kernel.pointer_count]])}
     place = pointers[argument.arg]
     offset = size(place.offset + argument.byte_offset)

@@ -6,20 +6,23 @@ This module loads the IR framework and the passes; a start from the cache never 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, cast, get_args
 
 from treadle import pipelines
 from treadle.artifact import MANIFEST_FILE
 from treadle.dialects import dispatch, tile
+from treadle.driver.candidates import Candidates, RememberedCode
 from treadle.driver.generation import compile_proven, emit_proven
 from treadle.driver.host_program import Argument, HostProgram, Json, KernelRecord
 from treadle.driver.layouts import declare_layouts
 from treadle.driver.program import REMARKS_FILE
 from treadle.driver.sources import Source
-from treadle.errors import TARGET_HAS_NO_STAGE, InternalError, TreadleError
+from treadle.errors import TARGET_HAS_NO_STAGE, InternalError, KernelRejected, SourceLocation, TreadleError
 from treadle.frontends import mlir
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
+from treadle.ir.locations import location_of
 from treadle.ir.text import print_module
 from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
@@ -74,56 +77,93 @@ def lower(
     stages = SIMULATOR_STAGES if simulated else STAGES
     if until is not None and until not in stages:
         raise TreadleError(TARGET_HAS_NO_STAGE, target=target, stage=until, stages=", ".join(stages))
-    lowered = Lowered()
-
-    def observe(level: str, module: Operation) -> None:
-        if texts:
-            lowered.stages[level] = print_module(module)
-
+    run = _Run(target, spec, options, texts, until, instrument, Candidates(options))
     with collect_remarks() as log:
         if told:
             emit("decision", "tune", "program", told)
-        module = mlir.load(source.text + "\n", source.file, function)  # the line break says that it is text, not a path
-        if layouts is not None:
-            declare_layouts(mlir.entry(module, function), layouts)
-        last = "tile" if simulated else "schedule"
-        stop = until if until in pipelines.LEVELS else last
-        pipelines.lower(module, spec, options, observe, until=stop, proven=until in pipelines.LEVELS)
-        lowered.remarks = tuple(log.remarks)
-        if until in pipelines.LEVELS:
-            return lowered
-        if instrument is not None:
-            instrument(module)
-
-        def prove() -> None:
-            pipelines.prove(module, options)
-
-        kernels = _simulated(module, spec) if simulated else _generated(module, target, lowered, texts, until, prove)
-        lowered.remarks = tuple(log.remarks)
+        start = len(log.remarks)
+        while True:
+            module = mlir.load(source.text + "\n", source.file, function)  # the line break says that it is text, not a path
+            if layouts is not None:
+                declare_layouts(mlir.entry(module, function), layouts)
+            kernels, rejected = run.attempt(module)
+            if not rejected:
+                break
+            run.candidates.reject(rejected, _configs(module), log.remarks[start:], partial(_place_of, module))
+            log.remarks[start:] = run.candidates.refusals
+        run.lowered.remarks = tuple(log.remarks)
     if until is None:
-        _add_files(lowered, module, kernels, target)
-    return lowered
+        _add_files(run.lowered, module, kernels, target)
+    return run.lowered
+
+
+@dataclass(slots=True)
+class _Run:
+    """One compilation: what is asked for, and which candidate each kernel has come to."""
+
+    target: str
+    spec: TargetSpec
+    options: CompileOptions
+    texts: bool
+    until: Stage | None
+    instrument: Callable[[builtin.ModuleOp], None] | None
+    candidates: Candidates
+    lowered: Lowered = field(default_factory=Lowered)
+    backend: RememberedCode | None = None
+
+    def attempt(self, module: builtin.ModuleOp) -> tuple[list[_Kernel], list[KernelRejected]]:
+        """Take a module as far as it goes with the candidates as they are: its kernels where code was asked for, and the rejected ones."""
+        until, simulated = self.until, self.target == "sim"
+        stop = until if until in pipelines.LEVELS else "tile" if simulated else "schedule"
+        proven, candidates = until in pipelines.LEVELS, self.candidates.numbers
+        try:
+            pipelines.lower(module, self.spec, self.options, self._observe, until=stop, proven=proven, candidates=candidates)
+        except KernelRejected as rejected:
+            return [], [rejected]
+        if until in pipelines.LEVELS:
+            return [], []
+        if self.instrument is not None:
+            self.instrument(module)
+        return (_simulated(module, self.spec), []) if simulated else self._generate(module)
+
+    def _observe(self, level: str, module: Operation) -> None:
+        if self.texts:
+            self.lowered.stages[level] = print_module(module)
+
+    def _generate(self, module: builtin.ModuleOp) -> tuple[list[_Kernel], list[KernelRejected]]:
+        def prove() -> None:
+            pipelines.prove(module, self.options)
+
+        if self.backend is None:
+            self.backend = RememberedCode(registry.backend(self.target))
+        ops, stages = tile_kernels(module), self.lowered.stages
+        if self.until == "llvm":
+            emitted = emit_proven(ops, self.backend, prove)
+            if self.texts:
+                stages["llvm"] = _join(emitted, lambda kernel: kernel.llvm_text, ";")
+            return [], []
+        outcomes = compile_proven(ops, self.backend, prove)
+        if rejected := [outcome for outcome in outcomes if isinstance(outcome, KernelRejected)]:
+            return [], rejected
+        compiled = [outcome for outcome in outcomes if isinstance(outcome, CompiledKernel)]
+        if self.texts:
+            stages["llvm"] = _join([kernel.emitted for kernel in compiled], lambda kernel: kernel.llvm_text, ";")
+            stages["asm"] = _join([kernel.emitted for kernel in compiled], _assembly_of(compiled), "//")
+        return [_Kernel(op, kernel_record(op, kernel), kernel.binary) for op, kernel in zip(ops, compiled, strict=True)], []
+
+
+def _configs(module: builtin.ModuleOp) -> dict[str, str]:
+    """What has been decided about each kernel, as text."""
+    return {op.sym_name.data: str(op.config) for op in tile_kernels(module)}
+
+
+def _place_of(module: builtin.ModuleOp, kernel: str) -> SourceLocation | None:
+    return next((location_of(op) for op in tile_kernels(module) if op.sym_name.data == kernel), None)
 
 
 def tile_kernels(module: builtin.ModuleOp) -> list[tile.KernelOp]:
     """The kernels of a lowered module, in order."""
     return [op for op in module.body.block.ops if isinstance(op, tile.KernelOp)]
-
-
-def _generated(
-    module: builtin.ModuleOp, target: str, lowered: Lowered, texts: bool, until: Stage | None, prove: Callable[[], None]
-) -> list[_Kernel]:
-    backend = registry.backend(target)
-    ops = tile_kernels(module)
-    compiled = () if until == "llvm" else compile_proven(ops, backend, prove)
-    emitted = emit_proven(ops, backend, prove) if until == "llvm" else [kernel.emitted for kernel in compiled]
-    if texts:
-        lowered.stages["llvm"] = _join(emitted, lambda kernel: kernel.llvm_text, ";")
-    if until == "llvm":
-        return []
-    if texts:
-        lowered.stages["asm"] = _join(emitted, _assembly_of(compiled), "//")
-    return [_Kernel(op, kernel_record(op, kernel), kernel.binary) for op, kernel in zip(ops, compiled, strict=True)]
 
 
 def _assembly_of(compiled: Sequence[CompiledKernel]) -> Callable[[EmittedKernel], str]:
@@ -164,8 +204,8 @@ def _argument(param: Param, offset: int) -> Argument:
     match param:
         case PointerParam(arg):
             return Argument("pointer", arg, offset)
-        case IndexParam(arg):
-            return Argument("i32", arg, offset)
+        case IndexParam(arg, bits):
+            return Argument("i64" if bits == 64 else "i32", arg, offset)
         case TensorMapParam():
             described: Json = {
                 "dtype": param.dtype,
@@ -186,7 +226,7 @@ def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
     kernels: list[_Kernel] = []
     for op in tile_kernels(module):
         name, pointers = op.sym_name.data, _pointer_count(op)
-        count = len(op.body.block.args)
+        count, size = len(op.body.block.args), "i64" if op.index_width() == 64 else "i32"
         record = KernelRecord(
             name=name,
             symbol=name,
@@ -195,7 +235,7 @@ def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
             cluster=(1, 1, 1),
             shared_bytes=0,
             kernarg_bytes=8 * count,
-            arguments=tuple(Argument("pointer" if index < pointers else "i32", index, 8 * index) for index in range(count)),
+            arguments=tuple(Argument("pointer" if index < pointers else size, index, 8 * index) for index in range(count)),
             grid=op.grid_text(),
             symbols=op.symbol_names(),
             pointer_count=pointers,

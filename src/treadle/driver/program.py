@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from treadle import artifact
 from treadle.artifact import MANIFEST_FILE, Manifest
@@ -40,6 +40,12 @@ def _each(out: Any) -> "Sequence[Any]":
     return cast("Sequence[Any]", out) if isinstance(out, (tuple, list)) else (out,)
 
 
+class Specialise(Protocol):
+    """Compiles a variant of a program."""
+
+    def __call__(self, layouts: "Layouts | None", *, wide: bool) -> "Program": ...
+
+
 class Program:
     """One function, compiled for one target.
 
@@ -55,7 +61,7 @@ class Program:
         texts: "Callable[[], Lowered]",
         reference: "Callable[[Sequence[Any]], Sequence[ReferenceResult]]",
         device: "Callable[[], Device]",
-        specialise: "Callable[[Layouts], Program]",
+        specialise: "Specialise",
     ) -> None:
         self.target = target
         self.files: Mapping[str, bytes] = MappingProxyType(dict(files))
@@ -64,7 +70,7 @@ class Program:
         self._reference = reference
         self._open_device = device
         self._specialise = specialise
-        self._variants: dict[Layouts, Program] = {}
+        self._variants: dict[tuple[Layouts | None, bool], Program] = {}
 
     @property
     def name(self) -> str:
@@ -109,7 +115,8 @@ class Program:
         `out`: an array or a sequence of arrays to fill and return instead, laid out as results are and apart from the arguments.
 
         Arrays on the device are read where they are, whatever their strides and addresses: the first call with a class of layouts
-        compiles a variant for it (`variant_for`). Arrays of the host are copied to a GPU. A call whose kinds of arguments were seen before
+        compiles a variant for it, and so does the first one with sizes beyond 32-bit indices (`variant_for`).
+        Arrays of the host are copied to a GPU. A call whose kinds of arguments were seen before
         may be captured into a CUDA graph, if the arguments are PyTorch tensors or the results are given.
         Raises TreadleError for a wrong number, type, shape or device of arguments, strides that run backwards, or sizes that the
         program rules out.
@@ -155,7 +162,9 @@ class Program:
         return self._variant(views)._loaded.bind(views, None if out is None else _each(out))
 
     def variant_for(self, *arrays: Any) -> "Program":
-        """The program that a call on these arrays runs: this one where they are laid out as it declares, else the variant for them."""
+        """The program that a call on these arrays runs: this one where they are laid out as it declares and its indices are wide enough,
+        else the variant for them.
+        """
         return self._variant(self._views(arrays))
 
     def _views(self, arrays: "Sequence[Any]") -> "list[ArrayView]":
@@ -164,15 +173,18 @@ class Program:
         return views_of(self.manifest, arrays)
 
     def _variant(self, views: "Sequence[ArrayView]") -> "Program":
-        from treadle.runtime.arguments import layouts_of
+        from treadle.runtime.arguments import layouts_of, resolve
 
         loaded = self._loaded
         layouts = layouts_of(loaded.plan, views, loaded.place)
-        if layouts is None:
-            return self
-        found = self._variants.get(layouts)
+        found = self if layouts is None else self._specialised(layouts, wide=False)
+        is_beyond = resolve(found._loaded.plan, views, loaded.place[0]).beyond is not None
+        return self._specialised(layouts, wide=True) if is_beyond else found
+
+    def _specialised(self, layouts: "Layouts | None", *, wide: bool) -> "Program":
+        found = self._variants.get((layouts, wide))
         if found is None:
-            found = self._variants[layouts] = self._specialise(layouts)
+            found = self._variants[layouts, wide] = self._specialise(layouts, wide=wide)
         return found
 
     def reference(self, *arrays: Any) -> "Sequence[ReferenceResult]":

@@ -1,13 +1,27 @@
 """MLIR text as a program: one function on tensors, every operation of a dialect that the compiler knows."""
 
+from math import prod
 from pathlib import Path
 
 import treadle.dialects  # noqa: F401 # pyright: ignore[reportUnusedImport] - makes our dialects known to the parser
-from treadle.errors import ELEMENT_TYPE, READ_FILE, UNSUPPORTED, WHICH_FUNCTION, SourceLocation, TreadleError
-from treadle.ir.builtin import AnyFloat, IndexType, IntegerType, ModuleOp, StringAttr, SymbolRefAttr, TensorType, element_of, is_tensor
-from treadle.ir.core import Attribute
+from treadle.analysis.element_bytes import element_bytes
+from treadle.errors import ELEMENT_TYPE, READ_FILE, TYPE_TOO_LARGE, UNSUPPORTED, WHICH_FUNCTION, SourceLocation, TreadleError
+from treadle.ir.builtin import (
+    AnyFloat,
+    IndexType,
+    IntegerType,
+    ModuleOp,
+    StringAttr,
+    SymbolRefAttr,
+    TensorType,
+    element_of,
+    integer_width,
+    is_tensor,
+)
+from treadle.ir.core import DYNAMIC_INDEX, Attribute
 from treadle.ir.dialects import builtin, func
 from treadle.ir.text import location_of, parse_module
+from treadle.plan.index_range import WIDE_LIMIT
 
 TENSOR_LEVEL = ("func", "linalg", "tensor", "arith", "math", "scf", "affine")
 DEFAULT_FILE = "<text>"
@@ -20,8 +34,8 @@ def load(text_or_path: str | Path, file: str | None = None, function: str | None
     `function` picks the entry among several; the result then holds it and what it calls. The entry takes and returns
     tensors and scalars, and at least one argument or result is a tensor.
 
-    Raises `TreadleError`: TR101, TR102, TR201 for the text, TR203 for its element types, TR104 for the choice of function, TR301 for
-    what is outside the tensor level, TR901 for a file that cannot be read.
+    Raises `TreadleError`: TR101, TR102, TR201 for the text, TR203 and TR204 for its tensor types, TR104 for the choice of function, TR301
+    for what is outside the tensor level, TR901 for a file that cannot be read.
     """
     text, name = _read(text_or_path)
     module = parse_module(text, file or name)
@@ -129,11 +143,27 @@ _FLOATS = (
 _WIDTHS = (1, 8, 16, 32, 64)
 
 
+def _instead_of(kind: Attribute) -> str:
+    """What to use for an element type that is not supported."""
+    if isinstance(kind, builtin.ComplexType):
+        return "keep real and imaginary parts in tensors of their own: no machine computes with pairs"
+    if (integer_width(kind) or 8) < 8:
+        return "use i8, whole or with several values in it that shifts take apart: memory is addressed in bytes"
+    return "use f64, f32, f16, bf16, an 8-bit float, i1, i8, i16, i32, i64 or index"
+
+
 def _check_element_types(module: ModuleOp) -> None:
     for op in module.walk():
         arguments = [argument for region in op.regions for block in region.blocks for argument in block.args]
         for value in (*op.results, *arguments):
-            kind = element_of(value.type) if is_tensor(value.type) else value.type
-            is_integer = isinstance(kind, IntegerType) and kind.bitwidth in _WIDTHS
-            if not isinstance(kind, (*_FLOATS, IndexType)) and not is_integer:
-                raise TreadleError(ELEMENT_TYPE, location_of(op), type=f"{kind}")
+            kind: Attribute = element_of(value.type) if is_tensor(value.type) else value.type
+            if not isinstance(kind, (*_FLOATS, IndexType)) and integer_width(kind) not in _WIDTHS:
+                raise TreadleError(ELEMENT_TYPE, location_of(op), type=f"{kind}", instead=_instead_of(kind))
+            if is_tensor(value.type) and (size := _least_bytes(value.type)) > WIDE_LIMIT:
+                raise TreadleError(TYPE_TOO_LARGE, location_of(op), type=f"{value.type}", bytes=size)
+
+
+def _least_bytes(kind: TensorType[Attribute]) -> int:
+    """Bytes of a dense array of this type; sizes that are not known count as 1."""
+    extents = [extent for extent in kind.get_shape() if extent != DYNAMIC_INDEX]
+    return prod(extents) * element_bytes(kind.element_type)

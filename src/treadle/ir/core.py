@@ -25,7 +25,15 @@ from xdsl.ir import (
     TypeAttribute,
     Use,
 )
-from xdsl.ir.affine import AffineBinaryOpExpr, AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, AffineSymExpr
+from xdsl.ir.affine import (
+    AffineBinaryOpExpr,
+    AffineBinaryOpKind,
+    AffineConstantExpr,
+    AffineDimExpr,
+    AffineExpr,
+    AffineMap,
+    AffineSymExpr,
+)
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     AttrSizedResultSegments,
@@ -72,6 +80,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 __all__ = [
     "DYNAMIC_INDEX",
     "AffineBinaryOpExpr",
+    "AffineBinaryOpKind",
     "AffineConstantExpr",
     "AffineDimExpr",
     "AffineExpr",

@@ -2,19 +2,28 @@
 
 import re
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
-from typing import cast
+from math import prod
+from typing import Any, cast
 
+from xdsl.dialect_interfaces.op_asm import OpAsmDialectInterface
 from xdsl.ir import AttributeInvT
 from xdsl.parser.core import UnresolvedOperand
 
-from treadle.errors import PARSE, UNKNOWN_OP, VERIFY, SourceLocation, TreadleError
-from treadle.ir.builtin import AnyFloat, ComplexType, IndexType, IntegerType
+from treadle.errors import NESTING, PARSE, SCHEDULE_FORM, UNKNOWN_OP, UNSUPPORTED, VERIFY, SourceLocation, TreadleError
+from treadle.ir.builtin import AnyFloat, ComplexType, DenseIntOrFPElementsAttr, IndexType, IntegerType
+from treadle.ir.compact_splats import COMPACT_FROM
 from treadle.ir.context import Context, default_context
-from treadle.ir.core import Attribute, AttrParser, Operation, ParseError, Parser, Printer, SSAValue
+from treadle.ir.core import Attribute, AttrParser, IRDLOperation, Operation, ParseError, Parser, Printer, SSAValue, VerifyException
 from treadle.ir.dialects import builtin
+from treadle.ir.dominance import used_too_early
 from treadle.ir.locations import has_location, location_of, make_location, resolve_location
+from treadle.ir.misuse import misuse_in
+from treadle.ir.nesting import MAX_DEPTH, too_deep_at
+from treadle.ir.refused import advice_on
+from treadle.ir.resources import fill_resources
 
 __all__ = ["location_of", "parse_module", "print_module", "verify_module"]
 
@@ -38,6 +47,8 @@ _IS_MISSING = re.compile(r"expected|mismatch|out of range", re.IGNORECASE)
 
 _LOCATION_ALIAS = re.compile(r"^(#loc\w*)[ \t]*=[ \t]*(loc\(.*\))[ \t]*$", re.MULTILINE)
 
+_LOCATION_NAME = re.compile(r"#loc\w*")
+
 
 def _words(error: Exception) -> str:
     """The first line of a message (the others show the text) on one line."""
@@ -52,6 +63,19 @@ def _blank(match: re.Match[str]) -> str:
     return " " * len(match.group())
 
 
+_PROMISES = ("overflowFlags", "nonNeg", "isExact", "isDisjoint", "fastmath")
+"""Properties that only promise something about the operands, or permit more: an operation that has no such property may go without."""
+
+
+def _drop_promises(op: Operation) -> None:
+    given = [name for name in _PROMISES if name in op.properties]
+    if given and isinstance(op, IRDLOperation):
+        known = op.get_irdl_definition().properties
+        for name in given:
+            if name not in known:
+                del op.properties[name]
+
+
 class LocatingParser(Parser):
     """A parser that gives each operation the place of its name in the text, where the text has no `loc(...)` of its own."""
 
@@ -64,23 +88,25 @@ class LocatingParser(Parser):
         self._line_starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
         self._op_starts: list[int] = []
         self._first_uses: dict[str, int] = {}
+        self.resources: dict[str, str] = {}
 
     def _define_locations(self, pending: dict[str, str]) -> None:
         """Give every location alias its meaning; aliases may name each other in any order."""
-        while pending:
-            unresolved: dict[str, str] = {}
-            for name, text in pending.items():
-                parser = Parser(self.ctx, text)
-                parser.attribute_aliases.update(self.attribute_aliases)
-                try:
-                    location = parser.parse_optional_location()
-                except ParseError:
-                    unresolved[name] = text
-                    continue
-                self.attribute_aliases[name] = cast("Attribute", location)
-            if len(unresolved) == len(pending):
-                return  # a use of one of these is an error with the user's line
-            pending = unresolved
+        order, started = list(reversed(pending)), set[str]()
+        while order:
+            name = order[-1]
+            needed = [other for other in _LOCATION_NAME.findall(pending[name]) if other in pending and other not in started]
+            if name not in started and needed:
+                started.add(name)
+                order += needed
+                continue
+            started.add(order.pop())
+            if name in self.attribute_aliases:
+                continue
+            parser = Parser(self.ctx, pending[name])
+            parser.attribute_aliases = self.attribute_aliases
+            with suppress(ParseError, RecursionError):  # a use of this one is an error with the user's line
+                self.attribute_aliases[name] = cast("Attribute", parser.parse_optional_location())
 
     def place(self, position: int) -> SourceLocation:
         """File, line and column (from 1) of a character position."""
@@ -89,6 +115,8 @@ class LocatingParser(Parser):
 
     def error_of(self, error: Exception) -> TreadleError:
         """What a failure of the upstream parser means to the user: the place and the words are often its own, not the text's."""
+        if isinstance(error, RecursionError):  # prefixes such as `- - - d0` nest without brackets
+            return TreadleError(NESTING, self.place(self._current_token.span.start), limit=MAX_DEPTH)
         if not isinstance(error, ParseError):  # an operation refused what it was built from: all of it is at fault
             start = self._op_starts[-1] if self._op_starts else self._current_token.span.start
             name = _OPERATION_NAME.match(self._text, start)
@@ -124,19 +152,48 @@ class LocatingParser(Parser):
 
     def _get_op_by_name(self, name: str) -> type[Operation]:
         found = self.ctx.get_optional_op(name, dialect_stack=self._parser_state.dialect_stack)
+        if found is None and (advice := advice_on(name)) is not None:
+            raise TreadleError(UNSUPPORTED, self.place(self._op_starts[-1]), what=f"operation '{name}'", hint=advice)
         if found is None:
             raise TreadleError(UNKNOWN_OP, self.place(self._op_starts[-1]), name=name)
         return found
+
+    def _parse_dialect_resource_handle(self, dialect_name: str, interface: OpAsmDialectInterface) -> str:
+        # Upstream keeps the data in the dialect, which all modules share, and gives equal names of two modules new ones.
+        literal = self.parse_optional_str_literal()
+        return self.parse_identifier(" for resource handle") if literal is None else literal
+
+    def _parse_resource(self, dialect_name: str, interface: OpAsmDialectInterface) -> None:
+        key = self._parse_dialect_resource_handle(dialect_name, interface)
+        self.parse_punctuation(":")
+        self.resources[key] = self.parse_str_literal()
 
     def _parse_tensor_literal_element(self):
         is_hex = self._current_token.text[:2] in ("0x", "0X")
         element = super()._parse_tensor_literal_element()
         return HexElement(element.is_negative, element.value, element.span) if is_hex else element
 
+    def parse_dense_int_or_fp_elements_attr(self, type: Any) -> DenseIntOrFPElementsAttr:
+        """As upstream, which would write `dense<1.0>` out for every element of its type."""
+        start = self.pos
+        self.parse_punctuation("<", " in dense attribute")
+        if self._current_token.text[0] not in '[">':
+            value = self._parse_tensor_literal_element()
+            self.parse_punctuation(">", " in dense attribute")
+            if type is None:
+                self.parse_punctuation(":", " in dense attribute")
+                type = self._parse_dense_literal_type()
+            count = prod(type.get_shape())
+            values = [cast("float", value.to_type(self, type.element_type))] * (count if count < COMPACT_FROM else 1)
+            return DenseIntOrFPElementsAttr.from_list(type, values)
+        self._resume_from(start)
+        return super().parse_dense_int_or_fp_elements_attr(type)
+
     def parse_operation(self) -> Operation:
         self._op_starts.append(self._current_token.span.start)
         op = super().parse_operation()
         start = self._op_starts.pop()
+        _drop_promises(op)
         if resolve_location(op.location) is None:
             op.location = make_location(self.place(start))
         return op
@@ -146,10 +203,14 @@ def parse_module(text: str, file: str, ctx: Context | None = None) -> builtin.Mo
     """Parse and verify a module (a list of functions without `module { }` around it is one too).
 
     `file` is the name used in locations. Without `ctx` the text may use every dialect of the compiler.
-    Raises `TreadleError` with the user's line: TR101 bad syntax, TR102 unknown operation, TR201 an operation that does not verify.
+    Raises `TreadleError` with the user's line: TR101 bad syntax, TR102 unknown operation, TR201 an operation that does not verify,
+    TR416 one that stands where it cannot or names what no machine has.
     """
     if not _COMMENT.sub("", text).strip():
         raise TreadleError(PARSE, SourceLocation(file, 1, 1), message="the text holds no operations")
+    if (deep := too_deep_at(text)) is not None:
+        column = deep - text.rfind("\n", 0, deep)
+        raise TreadleError(NESTING, SourceLocation(file, text.count("\n", 0, deep) + 1, column), limit=MAX_DEPTH)
     try:
         parser = LocatingParser(ctx or default_context(), text, file)
     except ParseError as error:  # the first token is read at once
@@ -161,6 +222,7 @@ def parse_module(text: str, file: str, ctx: Context | None = None) -> builtin.Mo
         raise
     except Exception as error:  # The parsers of upstream operations fail in many ways on text they do not expect.
         raise parser.error_of(error) from error
+    fill_resources(module, parser.resources)
     if not has_location(module):
         module.location = make_location(SourceLocation(file, 1, 1))
     for op in module.walk():
@@ -176,26 +238,37 @@ def _reason(error: BaseException) -> str:
     return text.removeprefix("Operation does not verify: ").replace("\n", " ")
 
 
-def find_invalid(root: Operation) -> tuple[Operation, str] | None:
-    """The first operation that does not verify, innermost first, with the reason; None where all do."""
+def _first_invalid(root: Operation) -> tuple[Operation, BaseException] | None:
+    if (early := used_too_early(root)) is not None:  # first: verifiers follow values to their definitions
+        op, number = early
+        return op, VerifyException(f"operand {number} is used before it is defined")
     try:
         root.verify()
         return None
     except Exception as error:  # noqa: BLE001 - upstream verifiers also fail by assertion
-        whole = _reason(error)
+        whole = error
     for op in root.walk(region_first=True):
         try:
             op.verify(verify_nested_ops=False)
         except Exception as error:  # noqa: BLE001
-            return op, _reason(error)
+            return op, error
     return root, whole
 
 
+def find_invalid(root: Operation) -> tuple[Operation, str] | None:
+    """The first operation that does not verify, innermost first, with the reason; None where all do."""
+    found = _first_invalid(root)
+    return None if found is None else (found[0], _reason(found[1]))
+
+
 def verify_module(module: Operation) -> None:
-    """Verify an operation and everything in it; raises `TreadleError` TR201 at the line of the operation at fault."""
-    if (invalid := find_invalid(module)) is not None:
-        op, reason = invalid
-        raise TreadleError(VERIFY, location_of(op), message=f"'{op.name}': {reason}")
+    """Verify an operation and everything in it; raises `TreadleError` TR201 or TR416 at the line of the operation at fault."""
+    if (invalid := _first_invalid(module)) is None:
+        return
+    op, error = invalid
+    if (misuse := misuse_in(error)) is not None:
+        raise TreadleError(SCHEDULE_FORM, location_of(op), op=op.name, reason=misuse.reason, fix=misuse.fix)
+    raise TreadleError(VERIFY, location_of(op), message=f"'{op.name}': {_reason(error)}")
 
 
 def print_module(op: Operation, *, locations: bool = False) -> str:

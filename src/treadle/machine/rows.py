@@ -45,6 +45,8 @@ SM_90A = TargetSpec(
     queues=("wgmma", "cp_async", "bulk_store"),
     async_matrix=True,
     overlapping_launches=True,
+    named_barriers=15,
+    max_cluster=8,
 )
 
 
@@ -87,6 +89,8 @@ GFX942 = TargetSpec(
     ),
     queues=("vmcnt", "lgkmcnt"),
     max_warps_per_workgroup=16,
+    fma_registers=250,
+    wide_integer_registers=24,
 )
 
 GFX950 = TargetSpec(
@@ -116,6 +120,8 @@ GFX950 = TargetSpec(
     ),
     queues=("vmcnt", "lgkmcnt"),
     max_warps_per_workgroup=16,
+    fma_registers=250,
+    wide_integer_registers=24,
 )
 
 
@@ -147,6 +153,8 @@ GFX1100 = TargetSpec(
     banks=_RDNA_BANKS,
     matrix_instructions=(_wmma(11, "f16", "f32"), _wmma(11, "bf16", "f32"), _wmma(11, "i8", "i32")),
     queues=("vmcnt", "vscnt", "lgkmcnt"),
+    fma_registers=253,
+    wide_integer_registers=24,
 )
 
 GFX1201 = TargetSpec(
@@ -174,6 +182,8 @@ GFX1201 = TargetSpec(
         *(_wmma(12, a, "f32", b=b) for a in _FP8 for b in _FP8),
     ),
     queues=("loadcnt", "storecnt", "dscnt"),
+    fma_registers=253,
+    wide_integer_registers=24,
 )
 
 ROWS: tuple[TargetSpec, ...] = (SM_90A, GFX942, GFX950, GFX1100, GFX1201)

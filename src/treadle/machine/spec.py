@@ -34,13 +34,19 @@ class MatrixInstruction:
 
 @dataclass(frozen=True, slots=True)
 class BulkTensorCopy:
-    """Descriptor-driven copies of boxes between global and shared memory: alignment rules and limits."""
+    """Descriptor-driven copies of boxes between global and shared memory: alignment rules and limits.
+
+    `max_extent`: the longest dimension whose elements signed 32-bit coordinates reach. `max_pitch_bytes`: the largest distance of
+    neighbours.
+    """
 
     base_align_bytes: int
     pitch_align_bytes: int
     max_box_extent: int
     max_rank: int
     swizzle_bytes: tuple[int, ...]
+    max_extent: int = (1 << 31) - 1
+    max_pitch_bytes: int = (1 << 40) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,12 @@ class SharedBanks:
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """Facts of one architecture. Bytes, clocks and counts; bandwidth in GB/s; `vendor` is for humans, no pass may branch on it."""
+    """Facts of one architecture. Bytes, clocks and counts; bandwidth in GB/s; `vendor` is for humans, no pass may branch on it.
+
+    `named_barriers`: hardware barriers of a workgroup beside its own. `max_cluster`: workgroups that a cluster may have on every device.
+    `fma_registers`: of a thread that contractions without matrix instructions can fill before they spill. `wide_integer_registers`: of
+    them, what products of 64-bit integers take beside their operands.
+    """
 
     name: str
     vendor: str
@@ -80,6 +91,10 @@ class TargetSpec:
     max_warps_per_workgroup: int = 32
     fma_per_unit_per_clock: int = 128
     overlapping_launches: bool = False
+    named_barriers: int = 0
+    max_cluster: int = 1
+    fma_registers: int = 255
+    wide_integer_registers: int = 0
 
     def instructions_for(self, a_type: str, b_type: str, accumulator_type: str) -> tuple[MatrixInstruction, ...]:
         """Matrix instructions of exactly these types, best first."""

@@ -24,11 +24,15 @@ class DimFacts:
 
 @dataclass(frozen=True, slots=True)
 class AccessFacts:
-    """A tile access: the view's dimensions, bytes of an element, and the bytes that the address of element zero is aligned to."""
+    """A tile access: the view's dimensions, bytes of an element, and the bytes that the address of element zero is aligned to.
+
+    `index_bits`: how wide the kernel's indices are, which bounds sizes and strides that only the runtime knows.
+    """
 
     dims: tuple[DimFacts, ...]
     element_bytes: int
     base_align: int
+    index_bits: int = 32
 
 
 def contiguous_dim(strides: Sequence[int | None], dims: Sequence[int], shape: Sequence[int]) -> int | None:

@@ -12,9 +12,6 @@ from typing import Final, TypeAlias
 WIDEST_BYTES: Final = 16
 """No access and no descriptor copy gains from an alignment beyond this."""
 
-MAX_STRIDE: Final = (1 << 31) - 1
-"""Strides are passed to kernels as 32-bit numbers of elements."""
-
 
 @dataclass(frozen=True, slots=True)
 class ArgumentLayout:

@@ -187,13 +187,25 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
             late = stores_late(form, problem, spec)
             tile = replace(form, slots=slots, raster=raster(form, problem.shape, spec), late=late)
             narrower = (replace(tile, narrow=narrow) for narrow in narrow_widths(tile.n, problem.row.n_step))
-            found += [tile, *(each for each in narrower if mixed_tiles(each, problem.shape, spec) is not None)]
+            found += [tile, *(each for each in narrower if mixed_tiles(each, problem, spec) is not None)]
     return tuple(found)
 
 
-def mixed_tiles(tile: RoleTile, shape: ContractionShape, spec: TargetSpec) -> MixedWidths | None:
-    """Where the tile's two widths lie; None where results do not leave late or rounds are full, or its narrow width does not fill them."""
+def holds_boxes(columns: int, tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
+    """Whether every box that a wide tile's results leave in fits `columns`: it is moved there to end with a narrow tile."""
+    swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
+    widths = [box_widths(tile.n, result.element_bytes, swizzles) for result in problem.results]
+    return all(boxes is not None and boxes[0] <= columns for boxes in widths)
+
+
+def mixed_tiles(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> MixedWidths | None:
+    """Where the tile's two widths lie; None where results do not leave late, boxes do not fit the narrow width, rounds are full, or the
+    narrow width does not fill them.
+    """
+    shape = problem.shape
     if not tile.narrow or not tile.late or tile.cluster > 1 or shape.batch != 1 or shape.sums > 1 or shape.m is None or shape.n is None:
+        return None
+    if not holds_boxes(tile.narrow, tile, problem, spec):
         return None
     return mixed_widths(-(-shape.m // tile.rows), shape.n, tile.n, tile.narrow, spec.compute_units)
 
@@ -239,7 +251,7 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     tiles = _tiles(tile, shape)
     part, rounds = max(1, tiles / spec.compute_units), -(-tiles // spec.compute_units)
     busiest: float = rounds
-    mixed = mixed_tiles(tile, shape, spec)
+    mixed = mixed_tiles(tile, problem, spec)
     if mixed is not None:
         width = timed_columns(tile.n)
         part, busiest = mixed.columns / spec.compute_units / width, mixed.most_columns(spec.compute_units) / width

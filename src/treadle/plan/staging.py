@@ -28,6 +28,10 @@ def bulk_refusal(facts: AccessFacts, contiguous: int | None, rules: BulkTensorCo
     if any(dim.size == 0 for dim in facts.dims):
         return "the array is empty"
     for index, dim in enumerate(facts.dims):
+        if dim.size is None and facts.index_bits > 32:
+            return f"dynamic size of dimension {index} may be beyond {rules.max_extent}"
+        if dim.size is not None and dim.size > rules.max_extent:
+            return f"size {dim.size} of dimension {index} is beyond {rules.max_extent}"
         if index == contiguous:
             continue
         if dim.extent > rules.max_box_extent:
@@ -41,6 +45,8 @@ def bulk_refusal(facts: AccessFacts, contiguous: int | None, rules: BulkTensorCo
             return f"stride {dim.stride} of dimension {index} ({'broadcast' if dim.stride == 0 else 'backwards'})"
         elif (pitch := dim.stride * facts.element_bytes) % rules.pitch_align_bytes:
             return f"pitch {pitch} bytes is not a multiple of {rules.pitch_align_bytes}"
+        elif pitch > rules.max_pitch_bytes:
+            return f"pitch {pitch} bytes of dimension {index} is beyond {rules.max_pitch_bytes}"
     return _overlap(facts)
 
 

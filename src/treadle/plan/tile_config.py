@@ -4,7 +4,7 @@ Sizes are ints where they are static and None where only the runtime knows them.
 """
 
 from dataclasses import dataclass, replace
-from math import prod
+from math import isqrt, prod
 from typing import Literal
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
@@ -175,6 +175,46 @@ def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: Targe
     return rounds * (arithmetic + traffic)
 
 
+FMA_BESIDE = 30
+"""Registers of a contraction without matrix instructions beside sums and operands: addresses and counters."""
+FMA_UNKNOWN = 14
+"""More where the runtime knows how far n or k go: bounds and strides."""
+FMA_MATRIX = 16
+"""More where a matrix is read beside the operands: its elements under way."""
+
+
+def fma_registers(tile: ContractionTile, types: ContractionTypes, shape: ContractionShape, spec: TargetSpec, *, beside: bool) -> int:
+    """Registers that a thread needs where sums are in the vector units, by what tools gave for tiles of 128 x 128: sums, a step's operands
+    for them twice (read ahead), and the rest.
+    """
+    words = 2 if types.accumulator in ("f64", "i64") else 1
+    threads = tile.num_warps * spec.subgroup_size
+    sums = tile.m * tile.n * shape.sums // threads
+    operands = 4 * isqrt(sums) + shape.operand_rows(tile.m, tile.n) * tile.k // threads
+    more = FMA_UNKNOWN * (shape.n is None or shape.k is None) + FMA_MATRIX * beside
+    return words * (sums + operands) + FMA_BESIDE + more + spec.wide_integer_registers * (types.accumulator == "i64")
+
+
+def candidate_tiles(
+    types: ContractionTypes,
+    shape: ContractionShape,
+    spec: TargetSpec,
+    operand_bytes: int,
+    *,
+    through_registers: bool = False,
+    promoted: bool = False,
+    beside: bool = False,
+) -> tuple[ContractionTile, ...]:
+    """The tiles that are considered, large first. `beside`: a matrix is read besides the operands."""
+    instruction = None if types.instruction == "fma" else spec.instruction(types.instruction)
+    tiles = tiles_for(instruction, spec, operand_bytes, through_registers=through_registers, promoted=promoted)
+    found = narrowed(tiles, instruction, shape.sums)
+    if instruction is not None:
+        return found
+    fitting = tuple(tile for tile in found if fma_registers(tile, types, shape, spec, beside=beside) <= spec.fma_registers)
+    return fitting or found[-1:]
+
+
 def contraction_tile(
     types: ContractionTypes,
     shape: ContractionShape,
@@ -183,11 +223,11 @@ def contraction_tile(
     *,
     through_registers: bool = False,
     promoted: bool = False,
+    beside: bool = False,
 ) -> ContractionTile:
     """The candidate of least modelled cost."""
-    instruction = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    tiles = tiles_for(instruction, spec, operand_bytes, through_registers=through_registers, promoted=promoted)
-    candidates = narrowed(tiles, instruction, shape.sums)
+    how = {"through_registers": through_registers, "promoted": promoted, "beside": beside}
+    candidates = candidate_tiles(types, shape, spec, operand_bytes, **how)
     best = min(candidates, key=lambda tile: contraction_cost(tile, shape, spec))
     narrow = [t for t in candidates if shape.n is not None and t.n <= next_power_of_two(shape.n)]
     if narrow and best not in narrow:
@@ -235,6 +275,16 @@ def pointwise_tile(axes: tuple[AxisShape, ...], element_bytes: int, spec: Target
                 break
     threads = max(spec.subgroup_size, min(256, prod(tile) // 4))
     return tuple(tile), max(1, threads // spec.subgroup_size)
+
+
+def halved(tile: tuple[int, ...], times: int) -> tuple[int, ...]:
+    """The tile with its longest side halved so many times, down to one element."""
+    found = list(tile)
+    for _ in range(times):
+        if found:
+            longest = max(range(len(found)), key=lambda i: found[i])
+            found[longest] = max(1, found[longest] // 2)
+    return tuple(found)
 
 
 def reduction_tile(axes: tuple[AxisShape, ...], spec: TargetSpec, separable: bool) -> tuple[tuple[int, ...], int]:

@@ -1,14 +1,28 @@
 """The arguments of a call: views of the arrays, checks against the manifest, and the classes of layouts that need a variant."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from treadle import errors
 from treadle.artifact import Manifest, TensorRecord
 from treadle.errors import TreadleError
-from treadle.plan.argument_layout import MAX_STRIDE, WIDEST_BYTES, ArgumentLayout, Layouts, classify
+from treadle.plan.argument_layout import WIDEST_BYTES, ArgumentLayout, Layouts, classify
 from treadle.plan.invocation import Invocation, InvocationPlan
-from treadle.runtime.arrays import ArrayForm, ArrayView, HostArray, element, row_major, same_bits, view, view_of_numpy
+from treadle.runtime.arrays import (
+    ArrayForm,
+    ArrayView,
+    HostArray,
+    element,
+    is_float,
+    numpy_dtype,
+    row_major,
+    same_bits,
+    view,
+    view_of_numpy,
+)
+from treadle.runtime.torch_tensors import is_tensor
 
 
 def views_of(manifest: Manifest, arrays: Sequence[Any]) -> list[ArrayView]:
@@ -16,13 +30,55 @@ def views_of(manifest: Manifest, arrays: Sequence[Any]) -> list[ArrayView]:
     inputs = manifest.inputs
     if len(arrays) != len(inputs):
         raise TreadleError(errors.ARGUMENT_COUNT, function=manifest.function, expected=len(inputs), given=len(arrays))
-    return [view(array, record.name, index) for index, (array, record) in enumerate(zip(arrays, inputs, strict=True))]
+    return [
+        view(_number(array, index, record) if type(array) in _NUMBERS and not record.shape else array, record.name, index)
+        for index, (array, record) in enumerate(zip(arrays, inputs, strict=True))
+    ]
+
+
+_NUMBERS: Final[frozenset[type]] = frozenset((bool, int, float))
+
+
+def _number(value: float, index: int, record: TensorRecord) -> HostArray:
+    """A Python number as the input's element. Raises TR725 for one that the type does not hold (floats are rounded)."""
+    dtype = numpy_dtype(record.dtype)
+    with np.errstate(all="ignore"):
+        made: HostArray = np.asarray(value).astype(dtype)
+    if not is_float(dtype) and made != value:
+        raise TreadleError(
+            errors.ARGUMENT_DTYPE, index=index, name=record.name, given=f"{type(value).__name__} ({value!r})", expected=record.dtype
+        )
+    return made
+
+
+def _values(plan: InvocationPlan, views: Sequence[ArrayView]) -> dict[int, int]:
+    """What the inputs hold whose numbers are sizes of the program. Raises TR735 for one that does not lie on the host."""
+    found: dict[int, int] = {}
+    for index in plan.manifest.number_inputs:
+        host, record = views[index].host, plan.manifest.inputs[index]
+        if host is None:
+            raise TreadleError(errors.ARGUMENT_NUMBER, index=index, name=record.name, given=views[index].place)
+        if host.ndim == 0:
+            found[index] = int(host)
+        else:
+            given = len(views[index].shape)
+            shape = "x".join(map(str, views[index].shape))
+            raise TreadleError(errors.ARGUMENT_RANK, index=index, name=record.name, expected=0, given=given, shape=shape)
+    return found
 
 
 def resolve(plan: InvocationPlan, views: Sequence[ArrayView], kind: str) -> Invocation:
     """A call's numbers. Arrays that do not lie where the program runs (`kind`) are copied, so their strides are those of a dense copy."""
     strides = [v.strides if v.kind == kind else row_major(v.shape) for v in views]
-    return plan.resolve(tuple([v.shape for v in views]), strides)
+    shapes = tuple([v.shape for v in views])
+    return plan.resolve(shapes, strides, _values(plan, views) if plan.manifest.number_inputs else None)
+
+
+def check_index_range(function: str, invocation: Invocation) -> None:
+    """Raises TR732 where the kernels' 32-bit indices are too few for a call."""
+    if (beyond := invocation.beyond) is not None:
+        what, left, right = beyond
+        raise TreadleError(errors.INDEX_RANGE, function=function, what=what, left=left, right=right)
 
 
 def check_dtype(array: ArrayView, index: int, record: TensorRecord) -> None:
@@ -96,11 +152,18 @@ def _class_of(array: ArrayView, index: int, record: TensorRecord) -> ArgumentLay
     layout, array.strides = classify(array.shape, array.strides, array.address % WIDEST_BYTES, size)
     if min(array.strides, default=0) < 0:
         raise _wrong_strides(array, index, record, "none that is negative")
-    if max(array.strides, default=0) > MAX_STRIDE:
-        raise _wrong_strides(array, index, record, f"at most {MAX_STRIDE}")
     if array.address % size:
         raise TreadleError(errors.ARGUMENT_ALIGNMENT, index=index, name=record.name, align=size)
     return layout
+
+
+def _is_read_only(array: Any, given: ArrayView) -> bool:
+    if given.host is not None:
+        return not given.host.flags.writeable
+    if is_tensor(array) or hasattr(array, "form"):  # PyTorch has none that are, and Treadle makes none
+        return False
+    interface = getattr(array, "__cuda_array_interface__", None)
+    return interface is not None and bool(interface["data"][1])
 
 
 def given_outputs(manifest: Manifest, out: Sequence[Any], forms: Sequence[ArrayForm]) -> list[ArrayView]:
@@ -120,6 +183,8 @@ def given_outputs(manifest: Manifest, out: Sequence[Any], forms: Sequence[ArrayF
             what = f"has shape {list(given.shape)}, the result has {list(form.shape)}"
         elif not _has_strides(given, form.strides):
             what = f"has strides {list(given.strides)} (elements), the result has {list(form.strides)}"
+        elif _is_read_only(array, given):
+            what = "is read-only"
         elif form.kind != "cpu" and not _has_align(given, align):  # the simulator copies
             what = f"starts at an address that is not a multiple of {align}"
         else:

@@ -77,6 +77,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return element(name).numpy
 
 
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether a NumPy type, those of ml_dtypes included, is a floating-point type."""
+    return dtype.kind not in "biu"
+
+
 def same_bits(given: str, expected: str) -> bool:
     """Whether arrays of the one type serve as the other: signedness is the operation's business in MLIR (i8 takes int8 and uint8)."""
     if given == expected or {given, expected} == {"i64", "index"}:

@@ -18,7 +18,7 @@ from treadle.errors import TreadleError
 from treadle.plan.invocation import Invocation, InvocationPlan, ResolvedLaunch
 from treadle.runtime import elf
 from treadle.runtime.argument_block import ArgumentBlock, BlockTemplate
-from treadle.runtime.arguments import check_dtype, check_layout, check_place, given_outputs, resolve, views_of
+from treadle.runtime.arguments import check_dtype, check_index_range, check_layout, check_place, given_outputs, resolve, views_of
 from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype
 from treadle.runtime.bound_call import BoundCall, Enqueue
 from treadle.runtime.call_form import CallDriver, CallForm, PoolCalls, TensorCalls
@@ -31,10 +31,14 @@ _CACHED_FORMS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device allows: grid extents and bytes of shared memory of a workgroup (static and dynamic together)."""
+    """What a device allows: grid extents and bytes of shared memory of a workgroup (static and dynamic together).
+
+    `threads`: of a whole grid along an axis, where the hardware counts these; 0 where it does not.
+    """
 
     grid: tuple[int, int, int]
     shared_bytes: int
+    threads: int = 0
 
 
 class GpuDriver(CallDriver, Protocol):
@@ -155,6 +159,7 @@ class GpuProgram:
         driver, manifest = self.driver, self.manifest
         with self._lock:
             invocation = resolve(self.plan, views, driver.kind)
+            check_index_range(manifest.function, invocation)
             for i, (array, record) in enumerate(zip(views, manifest.inputs, strict=True)):
                 check_dtype(array, i, record)
                 if array.host is None:
@@ -203,9 +208,13 @@ class GpuProgram:
 
     def template(self, launch: ResolvedLaunch) -> BlockTemplate:
         """The arguments of a launch but for the addresses; raises TR604 for a grid that the device does not take."""
-        driver = self.driver
-        if any(extent > most for extent, most in zip(launch.grid, driver.limits.grid, strict=True)):
-            grid, limit = (" x ".join(map(str, sizes)) for sizes in (launch.grid, driver.limits.grid))
+        driver, limits = self.driver, self.driver.limits
+        most = limits.grid
+        if limits.threads:
+            x, y, z = (min(m, limits.threads // b) for m, b in zip(most, launch.kernel.block, strict=True))
+            most = (x, y, z)
+        if any(extent > limit for extent, limit in zip(launch.grid, most, strict=True)):
+            grid, limit = (" x ".join(map(str, sizes)) for sizes in (launch.grid, most))
             raise TreadleError(errors.GRID_TOO_LARGE, kernel=launch.kernel.name, grid=grid, device=driver.name, limit=limit)
         return BlockTemplate(driver, launch)
 

@@ -18,6 +18,8 @@ from treadle.runtime.gpu_program import GpuProgram, Limits
 from treadle.runtime.pool import Pool
 
 _HINT: Final = "run with AMD_SERIALIZE_KERNEL=3 to find the launch"
+_MOST_THREADS: Final = (1 << 32) - 1
+"""Along an axis: a dispatch packet counts a grid's threads, not its workgroups, in 32 bits."""
 _SCALARS: Final = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "f32": ctypes.c_float}
 
 
@@ -57,7 +59,7 @@ class HipDevice:
         self.name = properties.name.decode()
         self.target = properties.gcnArchName.decode().partition(":")[0]  # gfx942:sramecc+:xnack-
         x, y, z = (int(n) for n in properties.maxGridSize)
-        self.limits = Limits((x, y, z), int(properties.sharedMemPerBlock))
+        self.limits = Limits((x, y, z), int(properties.sharedMemPerBlock), threads=_MOST_THREADS)
         self.pool = Pool(self._allocate, self._release, self.synchronize)
         self._modules: list[Any] = []
 

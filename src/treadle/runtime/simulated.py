@@ -3,6 +3,7 @@
 The interpreter is above the IR framework and is loaded with the first program, so a GPU's user never pays for it.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
@@ -13,9 +14,10 @@ from treadle import errors
 from treadle.artifact import Manifest
 from treadle.errors import InternalError, TreadleError
 from treadle.plan.argument_layout import WIDEST_BYTES
-from treadle.plan.invocation import InvocationPlan, PointerArg, ResolvedLaunch, ScalarArg
-from treadle.runtime.arguments import check_dtype, check_layout, check_place, given_outputs, resolve, views_of
+from treadle.plan.invocation import Invocation, InvocationPlan, PointerArg, ResolvedLaunch, ScalarArg
+from treadle.runtime.arguments import check_dtype, check_index_range, check_layout, check_place, given_outputs, resolve, views_of
 from treadle.runtime.arrays import ArrayForm, ArrayView, HostArray, laid_out, numpy_dtype, row_major, strided
+from treadle.runtime.host_memory import require
 
 _INTERPRETER: Final = "treadle.sim.loading"
 _UNWRITTEN: Final = 0xFF
@@ -53,7 +55,7 @@ class SimulatedProgram:
         self._constants = {i: np.frombuffer(files[b.file], np.uint8) for i, b in enumerate(manifest.buffers) if b.file}
 
     def __call__(self, *arrays: Any) -> tuple[HostArray, ...]:
-        """Run; one NumPy array an output. Raises TR721..TR729 for wrong arguments."""
+        """Run; one NumPy array an output. Raises TR721..TR729 for wrong arguments, TR609 for too large ones."""
         return self.run(views_of(self.manifest, arrays))
 
     def form(self, views: Sequence[ArrayView], out: Sequence[Any] | None = None) -> None:
@@ -86,6 +88,8 @@ class SimulatedProgram:
     def _results(self, views: Sequence[ArrayView]) -> tuple[HostArray, ...]:
         m = self.manifest
         invocation = resolve(self.plan, views, self.place[0])
+        check_index_range(m.function, invocation)
+        require(sum(invocation.buffer_bytes) + _results_bytes(m, invocation), f"the buffers of '{m.function}'")
         memory = [np.full(size, 0 if b.zero else _UNWRITTEN, np.uint8) for b, size in zip(m.buffers, invocation.buffer_bytes, strict=True)]
         for index, contents in self._constants.items():
             memory[index][: contents.size] = contents
@@ -117,6 +121,11 @@ class SimulatedProgram:
         pointers = [(memory[a.buffer], starts[a.buffer] + a.byte_offset) for a in launch.args if isinstance(a, PointerArg)]
         symbols = [a.value for a in launch.args if isinstance(a, ScalarArg)]
         self._kernels[launch.kernel.name].launch(pointers, symbols, launch.grid)
+
+
+def _results_bytes(manifest: Manifest, invocation: Invocation) -> int:
+    shapes = zip(manifest.outputs, invocation.output_shapes, strict=True)
+    return sum(math.prod(shape) * numpy_dtype(record.dtype).itemsize for record, shape in shapes)
 
 
 def open_device() -> SimDevice:

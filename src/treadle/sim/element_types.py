@@ -75,16 +75,17 @@ class Precision:
     """How a floating-point type rounds.
 
     `unit`: largest relative error of one rounding (half the distance from 1 to the next number). `floor`: what tiny results may lose.
-    `largest`: finite maximum.
+    `largest`: finite maximum. `smallest_normal`: the smallest number of full precision.
     """
 
     unit: float
     floor: float
     largest: float
+    smallest_normal: float
 
 
 def _finfo(dtype: DType) -> Any:
-    info: Any = np.finfo if dtype.kind == "f" else ml_dtypes.finfo
+    info: Any = ml_dtypes.finfo  # knows NumPy's own types too, and 8-bit floats that NumPy counts among its own
     return info(dtype)
 
 
@@ -97,7 +98,7 @@ def precision_of(dtype: DType) -> Precision:
         info = _finfo(dtype)
         flushes = dtype.itemsize > 2 or dtype == np.dtype(ml_dtypes.bfloat16)
         floor = float(info.smallest_normal) if flushes else float(info.smallest_subnormal)
-        _PRECISION[dtype] = Precision(float(info.eps) / 2, floor, float(info.max))
+        _PRECISION[dtype] = Precision(float(info.eps) / 2, floor, float(info.max), float(info.smallest_normal))
     return _PRECISION[dtype]
 
 

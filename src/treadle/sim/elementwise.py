@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from treadle.dialects.mlir_ext.classification import IsFiniteOp, IsInfOp, IsNanOp, IsNormalOp
+from treadle.dialects.mlir_ext.shapes import BitcastOp
 from treadle.errors import NOT_EXECUTABLE, TreadleError
 from treadle.ir.core import Attribute, Operation
 from treadle.ir.dialects import arith, builtin, math
 from treadle.ir.locations import location_of
-from treadle.sim.element_types import Array, DType, element_type, is_float, storage_dtype, unsigned
+from treadle.sim.element_types import Array, DType, element_type, is_float, precision_of, storage_dtype, unsigned
 from treadle.sim.special_functions import erf
 
 Formats = Callable[[Attribute], DType]
@@ -173,7 +175,13 @@ _FLOAT: dict[type[Operation], Function] = {
     math.TruncOp: np.trunc,
 }
 
-INTEGER, FLOAT = by_name(_INTEGER), by_name(_FLOAT)
+_CLASS: dict[type[Operation], Function] = {
+    IsNanOp: np.isnan,
+    IsInfOp: np.isinf,
+    IsFiniteOp: np.isfinite,
+}
+
+INTEGER, FLOAT, CLASS = by_name(_INTEGER), by_name(_FLOAT), by_name(_CLASS)
 
 
 def _of_unsigned(function: Binary) -> Binary:
@@ -229,6 +237,11 @@ def _to_integer(x: Array, dtype: DType, *, as_unsigned: bool) -> Array:
     return np.asarray(exact).astype(limits.dtype).view(dtype)
 
 
+def _is_normal(element: Attribute) -> Unary:
+    smallest = precision_of(storage_dtype(element)).smallest_normal
+    return lambda x: np.isfinite(x) & (np.abs(np.asarray(x).astype(np.float64)) >= smallest)
+
+
 def _cast(op: Operation, formats: Formats) -> Unary | None:
     source, target = element_type(op.operands[0].type), element_type(op.results[0].type)
     dtype = formats(target)
@@ -255,7 +268,7 @@ def _cast(op: Operation, formats: Formats) -> Unary | None:
             return lambda x: _to_integer(x, dtype, as_unsigned=False)
         case arith.FPToUIOp():
             return lambda x: _to_integer(x, dtype, as_unsigned=True)
-        case arith.BitcastOp():
+        case arith.BitcastOp() | BitcastOp():
             stored, wanted = storage_dtype(source), storage_dtype(target)
             return lambda x: np.ascontiguousarray(np.asarray(x).astype(stored)).view(wanted).astype(dtype).reshape(np.shape(x))
         case _:
@@ -282,7 +295,7 @@ def attribute_value(value: Attribute, formats: Formats) -> Array:
     else:
         mask = (1 << (stored.itemsize * 8)) - 1
         exact = np.array([int(v) & mask for v in raw], dtype=f"u{stored.itemsize}").astype(stored)
-    return exact.reshape(shape).astype(formats(scalar))
+    return np.broadcast_to(exact.reshape(() if exact.size == 1 else shape), shape).astype(formats(scalar))
 
 
 def _in_format(function: Function, dtype: DType) -> Function:
@@ -311,7 +324,7 @@ def elementwise_function(op: Operation, formats: Formats) -> Function | None:
     if isinstance(op, arith.ConstantOp):
         value = constant_value(op, formats)
         return lambda: value
-    if not op.name.startswith(("arith.", "math.")):
+    if not op.name.startswith(("arith.", "math.")) and not isinstance(op, BitcastOp):
         return None
     if len(op.results) != 1:
         raise _not_executable(op, "it has several results")
@@ -320,6 +333,10 @@ def elementwise_function(op: Operation, formats: Formats) -> Function | None:
         return INTEGER[op.name]
     if op.name in FLOAT:
         return _in_format(FLOAT[op.name], dtype)
+    if op.name in CLASS:
+        return CLASS[op.name]
+    if isinstance(op, IsNormalOp):
+        return _is_normal(element_type(op.operand.type))
     if isinstance(op, math.FmaOp):
         return _fused_multiply_add(dtype)
     if isinstance(op, math.FPowIOp):

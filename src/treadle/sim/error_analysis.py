@@ -9,13 +9,15 @@ fast GPU versions are. Integers are exact; a decision taken on an inexact value 
 uncertain by an infinite bound.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
+from treadle.dialects.mlir_ext.shapes import BitcastOp
 from treadle.ir.core import Operation
 from treadle.ir.dialects import arith, math
 from treadle.sim.element_types import Array, Precision, element_type, is_float, precision_of, storage_dtype
@@ -29,18 +31,26 @@ COARSE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """A value of the reference and the bound on the error of a machine's version of it (None: exact). Both broadcast against each other."""
+    """A value of the reference, and what is known about it; all broadcast against each other.
+
+    `error`: the bound on the error of a machine's version of it (None: exact). `unwritten`: true where it is, or is computed from, the
+    contents of uninitialised memory, which are no values at all (None: nowhere).
+    """
 
     value: Array
     error: Array | None = None
+    unwritten: Array | None = None
 
     def map(self, function: Callable[[Array], Array]) -> "Tracked":
-        """Move both alike: a slice, a transposition, a reshape."""
-        return Tracked(function(self.value), None if self.error is None else function(self.error))
+        """Move all alike: a slice, a transposition, a reshape."""
+        error = None if self.error is None else function(self.error)
+        return Tracked(function(self.value), error, None if self.unwritten is None else function(self.unwritten))
 
     def spread(self) -> "Tracked":
-        """The error in the shape of the value."""
-        return Tracked(self.value, None if self.error is None else np.broadcast_to(self.error, np.shape(self.value)))
+        """Error and unwritten places in the shape of the value."""
+        shape = np.shape(self.value)
+        error = None if self.error is None else np.broadcast_to(self.error, shape)
+        return Tracked(self.value, error, None if self.unwritten is None else np.broadcast_to(self.unwritten, shape))
 
 
 def summation_error(unit: float, count: int, total: Array, spread: Array) -> Array:
@@ -110,7 +120,7 @@ def _function_error(op: Operation, x: Tracked, value: Array, p: Precision) -> An
 
 
 def _float_error(op: Operation, args: Sequence[Tracked], value: Array) -> Any:
-    if isinstance(op, arith.BitcastOp):
+    if isinstance(op, arith.BitcastOp | BitcastOp):
         return _uncertain(args)
     p = precision_of_type(op)
     values, errors = [a.value for a in args], [_error(a) for a in args]
@@ -166,6 +176,15 @@ def _select_error(args: Sequence[Tracked]) -> Any:
     return select(condition.error > 0, both, error)
 
 
+def selected(condition: Tracked, chosen: Tracked, other: Tracked) -> Tracked:
+    """One of two values, element by element."""
+    select: Any = np.where  # its overloads leave the result's type open
+    value = select(condition.value, chosen.value, other.value)
+    exact = condition.error is None and chosen.error is None and other.error is None
+    error = None if exact else _select_error((condition, chosen, other))
+    return Tracked(value, error, selected_unwritten(condition, chosen, other))
+
+
 def _integer_error(op: Operation, args: Sequence[Tracked]) -> Any:
     match op:
         case arith.SelectOp():
@@ -205,6 +224,33 @@ def _where_finite(error: Any, args: Sequence[Tracked], value: Array, largest: fl
         doubtful = doubtful | np.isinf(_error(arg))
     error = np.where(np.isinf(value), np.where(doubtful, np.inf, 0.0), error)
     return np.where(np.isfinite(value) & (np.abs(value) > largest), np.inf, error)
+
+
+def unwritten_of(op: Operation, args: Sequence[Tracked]) -> Array | None:
+    """Where an `arith` or `math` operation's result is computed from uninitialised memory; a selection depends on what it selects."""
+    if all(a.unwritten is None for a in args):
+        return None
+    if isinstance(op, arith.SelectOp):
+        return selected_unwritten(*args)
+    return any_unwritten(a.unwritten for a in args)
+
+
+def selected_unwritten(condition: Tracked, chosen: Tracked, other: Tracked) -> Array | None:
+    """Where the one of two values that is selected is unwritten, or the condition is."""
+    if condition.unwritten is None and chosen.unwritten is None and other.unwritten is None:
+        return None
+    select: Any = np.where  # its overloads leave the result's type open
+    return select(condition.value, _mask(chosen), _mask(other)) | _mask(condition)
+
+
+def _mask(tracked: Tracked) -> Array:
+    return np.zeros((), dtype=np.bool_) if tracked.unwritten is None else tracked.unwritten
+
+
+def any_unwritten(masks: Iterable[Array | None]) -> Array | None:
+    """Where any of several values is unwritten; None where none is."""
+    given = [mask for mask in masks if mask is not None]
+    return reduce(np.logical_or, given) if given else None
 
 
 def combined(*errors: Array | float | None) -> Array | None:

@@ -84,6 +84,9 @@ class SimProgram:
             array = arrays[number]
             if array.ndim != len(inputs[number].shape):
                 raise self._wrong_shape(inputs[number], array)
+            if not array.ndim:
+                found[symbol] = int(array)
+                continue
             found[symbol] = array.shape[axis] if axis >= 0 else array.strides[-1 - axis] // array.itemsize
         return found
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
+from treadle.dialects.mlir_ext.shapes import BitcastOp
 from treadle.dialects.mlir_ext.slices import ParallelInsertSliceOp
+from treadle.dialects.mlir_ext.softmax import SoftmaxOp
 from treadle.errors import NOT_EXECUTABLE, TreadleError
 from treadle.ir.core import AffineMap, Attribute, Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, func, linalg, scf, tensor
@@ -18,8 +20,10 @@ from treadle.ir.locations import location_of
 from treadle.options import Precision
 from treadle.sim.element_types import Array, element_type, is_float, reference_dtype, storage_dtype
 from treadle.sim.elementwise import Function, elementwise_function
-from treadle.sim.error_analysis import Tracked, operation_error
-from treadle.sim.slices import evaluate_tensor, index, insert
+from treadle.sim.error_analysis import Tracked, operation_error, precision_of_type, unwritten_of
+from treadle.sim.extended_arithmetic import EXTENDED
+from treadle.sim.slices import evaluate_tensor, index, insert, scalar
+from treadle.sim.softmax import softmax
 from treadle.sim.structured import loops_of, run_structured
 
 Structured = linalg.abstract_ops.LinalgStructuredOperation
@@ -31,12 +35,14 @@ class ReferenceResult:
 
     `value`: float64 (floats) or int64 (integers, i1 and index). `bound`: on the absolute error, None where it must be exact.
 
-    `element`: the declared element type.
+    `element`: the declared element type. `unwritten`: true where the program's text computes the element from uninitialised memory (the
+    contents of `tensor.empty`), so that there is no right value; None where that is nowhere.
     """
 
     value: Array
     bound: Array | None
     element: Attribute
+    unwritten: Array | None = None
 
 
 def function_named(module: builtin.ModuleOp, name: str | None) -> func.FuncOp:
@@ -73,9 +79,8 @@ def _converted(value: Array, scalar: Attribute) -> Array:
 def _result(tracked: Tracked, scalar: Attribute) -> ReferenceResult:
     tracked = tracked.spread()
     dtype = np.float64 if is_float(scalar) else np.int64
-    return ReferenceResult(
-        np.ascontiguousarray(tracked.value).astype(dtype, copy=False).reshape(np.shape(tracked.value)), tracked.error, scalar
-    )
+    value = np.ascontiguousarray(tracked.value).astype(dtype, copy=False).reshape(np.shape(tracked.value))
+    return ReferenceResult(value, tracked.error, scalar, tracked.unwritten)
 
 
 class _Evaluator:
@@ -103,21 +108,31 @@ class _Evaluator:
             self.values.update(zip(op.results, results, strict=True))
         return []
 
-    def apply(self, op: Operation, args: Sequence[Tracked]) -> Tracked:
-        """An `arith` or `math` operation on tracked values."""
+    def apply(self, op: Operation, args: Sequence[Tracked]) -> Sequence[Tracked]:
+        """The results of an `arith` or `math` operation on tracked values, or of a call of a function on such."""
+        if isinstance(op, func.CallOp):
+            return self.run_function(function_named(self.module, op.callee.string_value()), args)
+        if op.name in EXTENDED:
+            width = storage_dtype(element_type(op.operands[0].type)).itemsize * 8
+            found = EXTENDED[op.name](args[0].value, args[1].value, width)
+            return [Tracked(value, operation_error(op, args, value), unwritten_of(op, args)) for value in found]
         if op not in self.functions:
             self.functions[op] = elementwise_function(op, reference_dtype)
         function = self.functions[op]
         if function is None:
             raise TreadleError(NOT_EXECUTABLE, location_of(op), name=op.name, reason="it has no definition here")
         value = np.asarray(function(*(a.value for a in args)))
-        return Tracked(value, operation_error(op, args, value))
+        return [Tracked(value, operation_error(op, args, value), unwritten_of(op, args))]
 
     def evaluate(self, op: Operation) -> Iterable[Tracked]:
         """The results of one operation."""
         match op:
             case _ if op.name.startswith(("arith.", "math.")):
-                return [self.apply(op, [self.values[v] for v in op.operands])]
+                return self.apply(op, [self.values[v] for v in op.operands])
+            case BitcastOp():
+                return self.apply(op, [self.values[op.source]])
+            case SoftmaxOp():
+                return [softmax(self.values[op.input], op.axis, precision_of_type(op))]
             case Structured():
                 return self._structured(op)
             case _ if op.name.startswith("affine."):
@@ -125,7 +140,7 @@ class _Evaluator:
             case scf.ForOp():
                 return self._for(op)
             case scf.IfOp():
-                taken = op.true_region if bool(self.values[op.cond].value) else op.false_region
+                taken = op.true_region if bool(scalar(self.lookup, op.cond)) else op.false_region
                 return self.run_block(taken.block, []) if taken.blocks else []
             case scf.WhileOp():
                 return self._while(op)
@@ -148,12 +163,12 @@ class _Evaluator:
         reduction = [it.data != linalg.attrs.IteratorType.PARALLEL for it in op.get_iterator_types()]
         loops = loops_of(op, maps, reduction, [t.value.shape for t in operands])
         block = op.body.block
-        inside = {result for inner in block.ops for result in inner.results} | set(block.args)
-        outer = {v: self.values[v] for inner in block.ops for v in inner.operands if v not in inside}
+        inside = {result for inner in block.walk() for result in inner.results} | set(block.args)
+        outer = {v: self.values[v] for inner in block.walk() for v in inner.operands if v not in inside}
         return run_structured(op, block, loops, operands, outer, self.apply, f32_precision=self.f32_precision)
 
     def _affine(self, op: Operation) -> Tracked:
-        given = [int(self.values[v].value) for v in op.operands]
+        given = [index(self.lookup, v) for v in op.operands]
         attribute = op.properties.get("map")
         if not isinstance(attribute, builtin.AffineMapAttr) or op.name not in _AFFINE:
             raise TreadleError(NOT_EXECUTABLE, location_of(op), name=op.name, reason="the reference does not define it")
@@ -162,7 +177,7 @@ class _Evaluator:
         return Tracked(np.asarray(_AFFINE[op.name](results), dtype=np.int64))
 
     def _for(self, op: scf.ForOp) -> list[Tracked]:
-        start, stop, step = (int(self.values[v].value) for v in (op.lb, op.ub, op.step))
+        start, stop, step = (index(self.lookup, v) for v in (op.lb, op.ub, op.step))
         dtype = storage_dtype(op.lb.type)
         carried = [self.values[v] for v in op.iter_args]
         for i in range(start, stop, step):
@@ -171,11 +186,13 @@ class _Evaluator:
 
     def _while(self, op: scf.WhileOp) -> list[Tracked]:
         carried = [self.values[v] for v in op.operands]
-        while True:
-            condition, *carried = self.run_block(op.before_region.block, carried)
-            if not bool(condition.value):
+        terminator = op.before_region.block.last_op
+        while terminator is not None:
+            _, *carried = self.run_block(op.before_region.block, carried)
+            if not bool(scalar(self.lookup, terminator.operands[0])):
                 return carried
             carried = self.run_block(op.after_region.block, carried)
+        return carried
 
     def _forall(self, op: ForallOp) -> list[Tracked]:
         """`scf.forall`: iterations one after the other; each reads the initial outputs, the insertions go to the results."""

@@ -6,17 +6,30 @@ from typing import Any
 
 import numpy as np
 
+from treadle.dialects.mlir_ext.shapes import RankOp
+from treadle.errors import UNWRITTEN, TreadleError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin, tensor
+from treadle.ir.locations import location_of
 from treadle.sim.element_types import Array, poison, reference_dtype
 from treadle.sim.error_analysis import Tracked
 
 Lookup = Callable[[SSAValue], Tracked]
 
 
+def scalar(lookup: Lookup, value: SSAValue) -> Array:
+    """A value that decides what is executed or where; TR322 where it is the contents of uninitialised memory."""
+    found = lookup(value)
+    if found.unwritten is not None and bool(np.any(found.unwritten)):
+        owner = value.owner
+        name, place = (owner.name, location_of(owner)) if isinstance(owner, Operation) else ("an argument", None)
+        raise TreadleError(UNWRITTEN, place, name=name)
+    return found.value
+
+
 def index(lookup: Lookup, value: SSAValue | int) -> int:
     """The value of an index."""
-    return value if isinstance(value, int) else int(lookup(value).value)
+    return value if isinstance(value, int) else int(scalar(lookup, value))
 
 
 def indices(lookup: Lookup, values: Sequence[SSAValue | int]) -> tuple[int, ...]:
@@ -77,13 +90,16 @@ def insert(lookup: Lookup, op: Any, into: Tracked, *, in_place: bool = False) ->
     shape = into.value[window].shape
     value = into.value if in_place else into.value.copy()
     value[window] = source.value.reshape(shape)
-    if into.error is None and source.error is None:
-        return Tracked(value)
-    error = into.error
-    if error is None or not in_place:
-        error = np.array(np.broadcast_to(0.0 if error is None else error, value.shape))
-    error[window] = 0.0 if source.error is None else np.broadcast_to(source.error, source.value.shape).reshape(shape)
-    return Tracked(value, error)
+
+    def inserted(old: Array | None, new: Array | None, nothing: Any) -> Array | None:
+        if old is None and new is None:
+            return None
+        if old is None or not in_place:
+            old = np.array(np.broadcast_to(nothing if old is None else old, value.shape))
+        old[window] = nothing if new is None else np.broadcast_to(new, source.value.shape).reshape(shape)
+        return old
+
+    return Tracked(value, inserted(into.error, source.error, 0.0), inserted(into.unwritten, source.unwritten, False))
 
 
 def _reassociated(lookup: Lookup, op: Any) -> tuple[int, ...]:
@@ -108,15 +124,25 @@ def _pad(lookup: Lookup, op: tensor.PadOp) -> Tracked:
         out[window] = array
         return out
 
-    error = None if source.error is None else padded(source.error, 0.0 if filler.error is None else filler.error)
-    return Tracked(padded(source.value, filler.value), error)
+    def padded_like(inner: Array | None, fill: Array | None, nothing: Any) -> Array | None:
+        if inner is None and fill is None:
+            return None
+        whole = np.broadcast_to(np.asarray(nothing), source.value.shape) if inner is None else inner
+        return padded(whole, nothing if fill is None else fill)
+
+    errors, masks = (source.error, filler.error), (source.unwritten, filler.unwritten)
+    return Tracked(padded(source.value, filler.value), padded_like(*errors, 0.0), padded_like(*masks, False))
 
 
 def _joined(parts: Sequence[Tracked], join: Callable[[list[Array]], Array]) -> Tracked:
-    value = join([p.value for p in parts])
-    if all(p.error is None for p in parts):
-        return Tracked(value)
-    return Tracked(value, join([np.broadcast_to(0.0 if p.error is None else p.error, p.value.shape) for p in parts]))
+    def joined(given: Sequence[Array | None], nothing: Any) -> Array | None:
+        if all(one is None for one in given):
+            return None
+        shapes = [p.value.shape for p in parts]
+        return join([np.broadcast_to(nothing if g is None else g, shape) for g, shape in zip(given, shapes, strict=True)])
+
+    errors, masks = [p.error for p in parts], [p.unwritten for p in parts]
+    return Tracked(join([p.value for p in parts]), joined(errors, 0.0), joined(masks, False))
 
 
 def evaluate_tensor(op: Operation, lookup: Lookup) -> Tracked | None:
@@ -124,11 +150,14 @@ def evaluate_tensor(op: Operation, lookup: Lookup) -> Tracked | None:
     match op:
         case tensor.EmptyOp():
             sizes = indices(lookup, list(op.dynamic_sizes))
-            return Tracked(poison(runtime_shape(op.tensor, sizes), reference_dtype(op.tensor.type.get_element_type())))
+            contents = poison(runtime_shape(op.tensor, sizes), reference_dtype(op.tensor.type.get_element_type()))
+            return Tracked(contents, unwritten=np.ones((), dtype=np.bool_))
         case tensor.DimOp():
             return Tracked(np.asarray(lookup(op.source).value.shape[index(lookup, op.index)], dtype=np.int64))
         case tensor.CastOp():
             return lookup(op.source)
+        case RankOp():
+            return Tracked(np.asarray(lookup(op.source).value.ndim, dtype=np.int64))
         case tensor.ExtractSliceOp():
             return extract(lookup, op)
         case tensor.InsertSliceOp():
@@ -137,7 +166,7 @@ def evaluate_tensor(op: Operation, lookup: Lookup) -> Tracked | None:
             shape = _reassociated(lookup, op)
             return lookup(op.src).spread().map(lambda a: a.reshape(shape))
         case tensor.ReshapeOp():
-            wanted = tuple(int(n) for n in lookup(op.shape).value)
+            wanted = tuple(int(n) for n in scalar(lookup, op.shape))
             return lookup(op.source).spread().map(lambda a: a.reshape(wanted))
         case tensor.ConcatOp():
             axis = op.dim.value.data
@@ -152,7 +181,7 @@ def evaluate_tensor(op: Operation, lookup: Lookup) -> Tracked | None:
             return _joined([lookup(v) for v in op.elements], lambda parts: np.stack(parts).reshape(shape))
         case tensor.SplatOp():
             shape = runtime_shape(op.result, indices(lookup, list(op.dynamicSizes)))
-            return lookup(op.input).map(lambda a: np.broadcast_to(a, shape))
+            return lookup(op.input).spread().map(lambda a: np.broadcast_to(a, shape))
         case tensor.PadOp():
             return _pad(lookup, op)
         case _:
@@ -161,11 +190,15 @@ def evaluate_tensor(op: Operation, lookup: Lookup) -> Tracked | None:
 
 def _insert_element(lookup: Lookup, op: tensor.InsertOp) -> Tracked:
     place = indices(lookup, list(op.indices))
-    scalar, into = lookup(op.scalar), lookup(op.dest)
+    element, into = lookup(op.scalar), lookup(op.dest)
+
+    def placed(whole: Array | None, one: Array | None, nothing: Any) -> Array | None:
+        if whole is None and one is None:
+            return None
+        found = np.array(np.broadcast_to(nothing if whole is None else whole, into.value.shape))
+        found[place] = nothing if one is None else one
+        return found
+
     value = into.value.copy()
-    value[place] = scalar.value
-    if scalar.error is None and into.error is None:
-        return Tracked(value)
-    error = np.array(np.broadcast_to(0.0 if into.error is None else into.error, value.shape))
-    error[place] = 0.0 if scalar.error is None else scalar.error
-    return Tracked(value, error)
+    value[place] = element.value
+    return Tracked(value, placed(into.error, element.error, 0.0), placed(into.unwritten, element.unwritten, False))

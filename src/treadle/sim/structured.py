@@ -6,23 +6,25 @@ other combiner is executed step by step over the reduction loops, vectorised ove
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from treadle.errors import NOT_EXECUTABLE, TreadleError
+from treadle.ir.builtin import is_tensor
 from treadle.ir.core import AffineBinaryOpExpr, AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Block, Operation, SSAValue
-from treadle.ir.dialects import linalg
+from treadle.ir.dialects import linalg, scf, tensor
 from treadle.ir.locations import location_of
 from treadle.options import Precision
 from treadle.sim.element_types import Array
-from treadle.sim.error_analysis import Tracked, combined
+from treadle.sim.error_analysis import Tracked, any_unwritten, combined, selected
 from treadle.sim.reduction import Reduction, find_reduction
 
 IndexOp = linalg.ops.IndexOp
-Apply = Callable[[Operation, Sequence[Tracked]], Tracked]
+Apply = Callable[[Operation, Sequence[Tracked]], Sequence[Tracked]]
+"""The results of an operation of a body."""
 Environment = dict[SSAValue, Tracked]
 
 CHUNK_ELEMENTS = 1 << 23  # loop space evaluated at once where a reduction cannot be factored
@@ -113,19 +115,56 @@ def from_loop_space(op: Operation, array: Array, affine_map: AffineMap, loops: L
 
 def evaluate(value: SSAValue, environment: Environment, apply: Apply) -> Tracked:
     """The value of a body's SSA value, evaluating what it depends on and remembering it in `environment`."""
-    if value not in environment:
-        op = value.owner
-        if not isinstance(op, Operation):
+    pending = [value]  # not by recursion: bodies are as long as their authors want
+    while pending:
+        current = pending[-1]
+        op = current.owner
+        if current in environment:
+            pending.pop()
+        elif not isinstance(op, Operation):
             raise TreadleError(NOT_EXECUTABLE, name="linalg.generic", reason="its body uses a value of another block")
-        environment[value] = apply(op, [evaluate(v, environment, apply) for v in op.operands])
+        elif missing := [operand for operand in _needed(op) if operand not in environment]:
+            pending += reversed(missing)
+        elif isinstance(op, scf.IfOp):
+            number = next(at for at, result in enumerate(op.results) if result is current)
+            chosen, other = (environment[end.operands[number]] for end in _ends(op))
+            environment[current] = selected(environment[op.cond], chosen, other)
+        elif isinstance(op, tensor.ExtractOp):
+            source, *places = [environment[operand] for operand in op.operands]
+            environment[current] = gathered(source, places)
+        else:
+            environment.update(zip(op.results, apply(op, [environment[operand] for operand in op.operands]), strict=True))
     return environment[value]
+
+
+def _needed(op: Operation) -> list[SSAValue]:
+    """What an operation of a body is computed from; of a branch, both sides."""
+    return [*op.operands, *(value for end in _ends(op) for value in end.operands)]
+
+
+def _ends(op: Operation) -> list[Operation]:
+    """The ends of a branch's sides."""
+    ends = [side.block.last_op for side in (op.true_region, op.false_region)] if isinstance(op, scf.IfOp) else []
+    return [end for end in ends if end is not None]
+
+
+def gathered(table: Tracked, places: Sequence[Tracked]) -> Tracked:
+    """The elements of a tensor at computed places; a place outside means the nearest one inside, as kernels have it."""
+    if 0 in table.value.shape:
+        shape = np.broadcast_shapes(*(np.shape(place.value) for place in places))
+        return Tracked(np.zeros(shape, dtype=table.value.dtype))
+    inside = tuple(np.clip(place.value, 0, size - 1) for place, size in zip(places, table.value.shape, strict=True))
+    found = table.spread().map(lambda a: np.asarray(a[inside]))
+    doubtful = combined(*(place.error for place in places))
+    error = found.error if doubtful is None else combined(found.error, np.where(doubtful > 0, np.inf, 0.0))
+    return Tracked(found.value, error, any_unwritten([found.unwritten, *(place.unwritten for place in places)]))
 
 
 def _body_environment(block: Block, operands: Sequence[Tracked], loops: Loops, outer: Environment) -> Environment:
     environment = dict(outer)
     for argument, operand, affine_map in zip(block.args, operands, loops.maps, strict=True):
         environment[argument] = operand.spread().map(lambda a, m=affine_map: to_loop_space(a, m, loops.extents))
-    for op in block.ops:
+    for op in block.walk():
         if isinstance(op, IndexOp):
             environment[op.result] = Tracked(_indices(AffineExpr.dimension(op.dim.value.data), loops.extents))
     return environment
@@ -171,14 +210,14 @@ def run_structured(
 
 
 def _slice(environment: Environment, loops: Loops, where: dict[int, slice]) -> Environment:
-    """The environment of a part of the loops (values that do not depend on them stay whole)."""
+    """The environment of a part of the loops (values that do not depend on them, and tensors that are gathered from, stay whole)."""
 
     def cut(array: Array) -> Array:
         if array.ndim != loops.rank:
             return array
         return array[tuple(where[d] if d in where and array.shape[d] != 1 else slice(None) for d in range(loops.rank))]
 
-    return {value: tracked.spread().map(cut) for value, tracked in environment.items()}
+    return {value: tracked if is_tensor(value.type) else tracked.spread().map(cut) for value, tracked in environment.items()}
 
 
 def _chunks(loops: Loops, elements: int) -> Iterator[tuple[dict[int, slice], tuple[int, ...]]]:
@@ -197,16 +236,29 @@ def _reduce(reduction: Reduction, environment: Environment, loops: Loops, apply:
     given = {v: t for v, t in environment.items() if v is not reduction.accumulator}
     factors = reduction.factors
     elements = prod(loops.extents) if reduction.needs_loop_space(given, apply) else 1
+    masks: list[Array | None] = [initial.unwritten]
     if elements <= CHUNK_ELEMENTS:
-        total = reduction.total([evaluate(f, given, apply) for f in factors], loops.reduced, loops.extents)
+        terms = [evaluate(f, given, apply) for f in factors]
+        total = reduction.total(terms, loops.reduced, loops.extents)
+        masks.append(_unwritten(terms, loops))
     else:
         parts: list[Any] = []
         for where, extents in _chunks(loops, elements):
             local = _slice(given, loops, where)
-            parts.append(reduction.total([evaluate(f, local, apply) for f in factors], loops.reduced, extents))
+            terms = [evaluate(f, local, apply) for f in factors]
+            parts.append(reduction.total(terms, loops.reduced, extents))
+            masks.append(_unwritten(terms, loops))
         total = reduction.join(parts)
     count = prod(loops.extents[d] for d in loops.reduced)
-    return reduction.finish(total, initial, count)
+    return replace(reduction.finish(total, initial, count), unwritten=any_unwritten(masks))
+
+
+def _unwritten(terms: Sequence[Tracked], loops: Loops) -> Array | None:
+    """Where some term of the reduction is unwritten, in loop space without the reduction loops."""
+    mask = any_unwritten(term.unwritten for term in terms)
+    if mask is None or mask.ndim != loops.rank:  # a scalar
+        return mask
+    return np.asarray(mask.any(axis=loops.reduced, keepdims=True))
 
 
 def _sequential(
@@ -220,4 +272,4 @@ def _sequential(
         local = _slice(given, loops, {d: slice(i, i + 1) for d, i in zip(reduced, place, strict=True)})
         local.update(zip(accumulators, state, strict=True))
         state = [evaluate(value, local, apply) for value in yielded]
-    return [Tracked(np.broadcast_to(s.value, loops.shape(collapsed=True)), combined(s.error)) for s in state]
+    return [replace(s, value=np.broadcast_to(s.value, loops.shape(collapsed=True))) for s in state]

@@ -4,7 +4,7 @@ A kernel is compiled once into a list of closures over slots of a frame; what an
 matter to values, so that a kernel gives the same results before and after every pass of the kernel pipeline.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from treadle.ir.dialects import scf
 from treadle.plan import expr
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer
-from treadle.sim.values import is_index, operation_function
+from treadle.sim.values import check_symbols, is_index, operation_function
 
 Frame = list[Any]
 Step = Callable[[Frame], None]
@@ -54,6 +54,7 @@ class TileKernel:
 
     def __init__(self, kernel: tile.KernelOp) -> None:
         self.name = kernel.sym_name.data
+        self._kernel = kernel
         self.symbols = kernel.symbol_names()
         self._slots: dict[SSAValue, int] = {}
         self._next = 4  # slots 0..2: the workgroup's id; slot 3: the group's
@@ -70,26 +71,37 @@ class TileKernel:
         x, y, z = self._grid(*symbols)
         return x, y, z
 
-    def launch(self, pointers: Sequence[Pointer], symbols: Sequence[int], grid: Sequence[int] | None = None) -> None:
+    def launch(
+        self,
+        pointers: Sequence[Pointer],
+        symbols: Sequence[int],
+        grid: Sequence[int] | None = None,
+        places: Iterable[tuple[int, int, int]] | None = None,
+    ) -> None:
         """Run every workgroup of the grid (by default the kernel's own); outputs are written through their pointers.
 
+        `places`: run the workgroups with these ids (x, y, z) instead.
         Raises SimulationFault where the program breaks a promise of its IR.
         """
         if len(pointers) != self.pointer_count or len(symbols) != len(self.symbols):
             raise SimulationFault(f"kernel {self.name} takes {self.pointer_count} pointers and symbols {list(self.symbols)}")
+        check_symbols(self._kernel, symbols)
         template: Frame = [None] * self._next
         written = pointers[self.pointer_count - self._output_count :]
         known = [replace(p, constant=not any(np.may_share_memory(p.data, w.data) for w in written)) for p in pointers]
         for slot, value in zip(self._arguments, (*known, *(int(s) for s in symbols)), strict=True):
             template[slot] = value
-        x, y, z = grid if grid is not None else self.grid(symbols)
+        if places is None:
+            x, y, z = grid if grid is not None else self.grid(symbols)
+            places = ((place[2], place[1], place[0]) for place in np.ndindex(z, y, x))
         with np.errstate(all="ignore"):
-            for place in np.ndindex(z, y, x, self._groups):
-                frame = template.copy()
-                frame[0:3] = place[2::-1]
-                frame[3] = place[3]
-                for step in self._steps:
-                    step(frame)
+            for place in places:
+                for group in range(self._groups):
+                    frame = template.copy()
+                    frame[0:3] = place
+                    frame[3] = group
+                    for step in self._steps:
+                        step(frame)
 
     def _slot(self, value: SSAValue) -> int:
         if value not in self._slots:

@@ -21,8 +21,6 @@ from treadle.sim.elementwise import Binary, Function, Ternary, Unary, attribute_
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer, View, Window
 
-_INDEX_LIMIT = 1 << 31
-
 
 def _truncating_quotient(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
@@ -77,10 +75,32 @@ def is_index(value_type: Attribute) -> bool:
     return isinstance(value_type, builtin.IndexType)
 
 
-def _in_range(op: Operation, value: int) -> int:
-    if not -_INDEX_LIMIT <= value < _INDEX_LIMIT:
-        raise SimulationFault(f"{op.name} at {location_of(op)} gives the index {value}, which 32 bits do not hold")
-    return value
+def index_width_around(op: Operation) -> int:
+    """Bits of an `index` in the kernel around an operation; 64 outside of kernels."""
+    around = op.parent_op()
+    while around is not None and not isinstance(around, tile.KernelOp):
+        around = around.parent_op()
+    return around.index_width() if around is not None else 64
+
+
+def check_symbols(kernel: tile.KernelOp, symbols: Sequence[int]) -> None:
+    """Raise SimulationFault for an argument that the kernel's indices do not hold: a launch would cut it."""
+    limit = 1 << (kernel.index_width() - 1)
+    if any(not -limit <= s < limit for s in symbols):
+        raise SimulationFault(f"kernel {kernel.sym_name.data} takes indices of {kernel.index_width()} bits, given {list(symbols)}")
+
+
+def index_check(op: Operation) -> Callable[[int], int]:
+    """What an operation's index results pass through: a SimulationFault where the kernel's indices do not hold the value."""
+    bits = index_width_around(op)
+    limit = 1 << (bits - 1)
+
+    def check(value: int) -> int:
+        if not -limit <= value < limit:
+            raise SimulationFault(f"{op.name} at {location_of(op)} gives the index {value}, which {bits} bits do not hold")
+        return value
+
+    return check
 
 
 def _index_function(op: Operation) -> Function | None:
@@ -89,24 +109,25 @@ def _index_function(op: Operation) -> Function | None:
         return _INDEX_COMPARISONS[op.predicate.value.data]
     if op.name in ("arith.index_cast", "arith.index_castui"):
         if is_index(op.results[0].type):
-            return int
+            held = index_check(op)
+            return _one(lambda a: held(int(a)))
         dtype = storage_dtype(op.results[0].type)
         return _one(lambda a: np.asarray(a).astype(dtype))
     if not op.results or not is_index(op.results[0].type):
         return None
     if isinstance(op, arith.ConstantOp):
-        constant = int(attribute_value(op.value, storage_dtype))
+        constant = index_check(op)(int(attribute_value(op.value, storage_dtype)))
         return lambda: constant
     if isinstance(op, arith.SelectOp):
         return _three(lambda condition, a, b: a if condition else b)
     if op.name in _INDEX:
-        function = _INDEX[op.name]
-        return _two(lambda a, b: _in_range(op, function(a, b)))
+        function, in_range = _INDEX[op.name], index_check(op)
+        return _two(lambda a, b: in_range(function(a, b)))
     attribute = op.properties.get("map")
     if op.name in _AFFINE and isinstance(attribute, builtin.AffineMapAttr):
-        affine_map, choose = attribute.data, _AFFINE[op.name]
+        affine_map, choose, in_range = attribute.data, _AFFINE[op.name], index_check(op)
         dims = affine_map.num_dims
-        return lambda *args: _in_range(op, choose(affine_map.eval(args[:dims], args[dims:])))
+        return lambda *args: in_range(choose(affine_map.eval(args[:dims], args[dims:])))
     return None
 
 
@@ -196,7 +217,10 @@ def _contract(op: tile.ContractOp) -> Function:
 
 def _view(op: tile.ViewOp) -> Function:
     sizes, strides = op.size_values(), op.stride_values()
-    offset, align = op.offset.value.data, op.align.value.data
+    offset, align, in_range = op.offset.value.data, op.align.value.data, index_check(op)
+    for size in sizes:
+        if isinstance(size, int):
+            in_range(size)  # strides are 64 bits wide in addresses whatever an index is
 
     def run(pointer: Pointer, *dynamic: int) -> View:
         values = iter(dynamic)
@@ -212,6 +236,13 @@ def _load(op: tile.LoadOp) -> Function:
 
     def run(view: View, *offsets: int) -> Array:
         return window.read(view, offsets, other)
+
+    return run
+
+
+def _gather(_: tile.GatherOp) -> Function:
+    def run(view: View, *indices: Array) -> Array:
+        return view.array[tuple(np.clip(index, 0, size - 1) for index, size in zip(indices, view.sizes, strict=True))]
 
     return run
 
@@ -286,6 +317,8 @@ def _tile_function(op: Operation) -> Function | None:
             return _view(op)
         case tile.LoadOp():
             return _load(op)
+        case tile.GatherOp():
+            return _gather(op)
         case tile.StoreOp():
             return _store(op)
         case tile.AllocOp():

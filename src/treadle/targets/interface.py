@@ -18,9 +18,10 @@ class PointerParam:
 
 @dataclass(frozen=True, slots=True)
 class IndexParam:
-    """A 32-bit size: block argument `arg` of the kernel (an index argument)."""
+    """A size or stride of `bits` bits: block argument `arg` of the kernel (an index argument)."""
 
     arg: int
+    bits: int = 32
 
 
 @dataclass(frozen=True, slots=True)

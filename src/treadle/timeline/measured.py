@@ -64,7 +64,7 @@ def instrumented(
     files = make().files
     read = list(found)
 
-    def specialise(_: Any) -> NoReturn:
+    def specialise(layouts: Any, *, wide: bool) -> NoReturn:
         reason = "an instrumented program takes arrays as the function declares them"
         raise TreadleError(NO_TIMELINE, kernel=read[0].kernel, reason=reason, hint="make the arguments contiguous")
 

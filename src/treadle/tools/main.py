@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from treadle import __version__
-from treadle.errors import USAGE, TreadleError
+from treadle.errors import HOST_MEMORY, USAGE, TreadleError
 from treadle.tools.diagnostics import EXIT_USER_ERROR, report_internal_error, report_user_error
 
 VERBS = {
@@ -81,6 +81,9 @@ def invoke(arguments: list[str]) -> int:
     except (BrokenPipeError, SystemExit):  # the reader (head, less) has gone, of which typer makes an exit: not an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except MemoryError as error:
+        reason = str(error) or "an allocation failed"
+        return report_user_error(TreadleError(HOST_MEMORY, what="the program's arrays", reason=reason))
     except Exception as error:  # noqa: BLE001 - the last line before the user, who must not see a traceback
         return report_internal_error(error)
 

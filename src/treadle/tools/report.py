@@ -61,7 +61,7 @@ def results_table(outputs: Sequence[tuple[str, str]], comparisons: Sequence[Chec
         row = [name, kind]
         if comparisons:
             one = comparisons[number]
-            verdict = "[green]correct[/]" if one.ok else f"[bold red]WRONG[/] at {one.place}"
+            verdict = "[green]correct[/]" if one.ok else f"[bold red]WRONG[/] at {one.place}: {_plain(one.problem)}"
             row += [f"{one.relative_error:.2e}", f"{one.allowed:.1e}", f"{one.worst:.2f}", verdict]
         made.add_row(*row)
     return made

@@ -30,7 +30,8 @@ def run(
     function: Annotated[str | None, typer.Option(help="The function to run, where the file has several.")] = None,
     device: Annotated[Device, typer.Option(help="Where to run; auto takes a GPU where there is one, else the simulator.")] = "auto",
     inputs: Annotated[
-        list[str] | None, typer.Option("--input", metavar="64x32xf16|FILE.npy", help="One input, in order; random N(0,1) by default.")
+        list[str] | None,
+        typer.Option("--input", metavar="64x32xf16|NUMBER|FILE.npy", help="One input, in order; random N(0,1) by default."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")] = 0,
     check: Annotated[bool, typer.Option("--check", help="Compare with a float64 evaluation of the tensor-level program.")] = False,
@@ -51,7 +52,7 @@ def run(
     start = time.perf_counter()
     program = driver.compile(file, target=driver.target_of_device(device), options=options, function=function)
     compiled = time.perf_counter()
-    arrays = make_inputs(program.name, program.manifest.inputs, inputs or (), seed)
+    arrays = make_inputs(program.name, program.manifest.inputs, inputs or (), seed, program.manifest.number_inputs)
     made = time.perf_counter()
     scheduled = _scheduled(file, function, target, arrays, seed, options) if schedule else None
     results: tuple[Array, ...] = program(*arrays) if scheduled is None else scheduled.results
@@ -122,6 +123,7 @@ def record(
                 "worst": finite(one.worst),
                 "allowed": finite(one.allowed),
                 "correct": one.ok,
+                "problem": one.problem,
             }
         outputs.append(entry)
     return {

@@ -57,7 +57,12 @@ def timeline(
     if measured:
         stamps = InsertStampsPass(workgroups=workgroups, capacity=1 << (events + HEADER - 1).bit_length())
         found = measured_timelines(
-            source, options, function, stamps, device, lambda p: make_inputs(p.name, p.manifest.inputs, inputs or (), 0)
+            source,
+            options,
+            function,
+            stamps,
+            device,
+            lambda p: make_inputs(p.name, p.manifest.inputs, inputs or (), 0, p.manifest.number_inputs),
         )
     else:
         found = timelines(source, target, options, function, sizes, until)

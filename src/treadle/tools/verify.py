@@ -13,29 +13,38 @@ from treadle.ir.locations import location_of
 from treadle.ir.text import parse_module
 from treadle.tools.diagnostics import EXIT_WRONG_RESULT, render
 from treadle.verify.lint import superfluous_sync
-from treadle.verify.verify_schedule import explained_findings, schedule_kernels
+from treadle.verify.verify_schedule import explained_verdict, schedule_kernels
 
 
 def verify(
     file: Annotated[Path, typer.Argument(metavar="FILE.mlir", help="A module of schedule-level kernels.")],
     lint: Annotated[bool, typer.Option("--lint", help="Also name synchronisation that nothing needs.")] = False,
+    allow_unproven: Annotated[
+        bool, typer.Option("--allow-unproven", help="Status 0 also for kernels in which no fault was found but not everything is proven.")
+    ] = False,
+    stores: Annotated[
+        bool, typer.Option("--stores", help="Also hold stores to one array that is only written against one another, as far as known.")
+    ] = False,
 ) -> int:
-    """Prove the kernels of FILE.mlir free of races and deadlocks; status 1 where one is not."""
+    """Prove the kernels of FILE.mlir free of races and deadlocks; status 1 where one is refuted or not proven."""
     source = read_source(file)
     kernels = schedule_kernels(parse_module(source.text, source.file))
     if not kernels:
         raise TreadleError(USAGE, message=f"{file} holds no tile.kernel (`treadle compile --emit schedule` writes some)")
-    return max([_verify_one(kernel, lint) for kernel in kernels])
+    return max([_verify_one(kernel, lint, allow_unproven, stores) for kernel in kernels])
 
 
-def _verify_one(kernel: tile.KernelOp, lint: bool) -> int:
+def _verify_one(kernel: tile.KernelOp, lint: bool, allow_unproven: bool, stores: bool) -> int:
     name = kernel.sym_name.data
-    found = explained_findings(kernel)
-    for finding in found:
-        sys.stdout.write(render(finding.error(name)))
-    if found:
-        return EXIT_WRONG_RESULT
-    sys.stdout.write(f"{name}: every access is ordered, for every interleaving and trip count\n")
+    verdict = explained_verdict(kernel, stores=stores)
+    for found in (*verdict.findings, *verdict.undecided):
+        sys.stdout.write(render(found.error(name)))
+    if not verdict.is_proven:
+        sys.stdout.write(f"{name}: {verdict.status}\n")
+        return 0 if allow_unproven and not verdict.findings else EXIT_WRONG_RESULT
+    sys.stdout.write(f"{name}: proven: every access is ordered, for every interleaving, size, workgroup and trip count\n")
+    for assumed in verdict.assumptions:
+        sys.stdout.write(f"  assuming: {assumed}\n")
     if lint:
         for note in superfluous_sync(kernel):
             place = location_of(note.op)

@@ -1,5 +1,6 @@
 """Where agents meet: workgroup, named and cluster barriers, and the phases of mbarriers."""
 
+from treadle.dialects.limits import MAX_BYTES
 from treadle.verify.clocks import Agent, Clock, Components, join
 from treadle.verify.events import Event
 from treadle.verify.program import Program
@@ -189,6 +190,15 @@ class Barriers:
         barrier = self.barrier_of(agent, event)
         self._check_arrival(agent, event, barrier)
         self.phases[barrier].announced += event.number
+        if self.phases[barrier].announced > MAX_BYTES:
+            self.reports.report(
+                "V5",
+                f"{self.name(barrier)} is told of {self.phases[barrier].announced} bytes in a phase, which counts {MAX_BYTES}",
+                agent,
+                event,
+                memory=self.name(barrier),
+                missing="another barrier, or another phase, for some of the copies",
+            )
         self._count(agent, event, barrier, 1, agent.clock)
         return True
 
@@ -268,6 +278,8 @@ class Barriers:
         """Wait for the oldest phase that could let the strand pass."""
         barrier = self.barrier_of(agent, event)
         phases = self.phases[barrier]
+        if event.number not in (0, 1):
+            self._report_parity(agent, event, self.name(barrier))
         known = agent.at(self.components.passed + barrier)
         agent.target = known if (known + 1) % 2 == event.number % 2 else known + 1
         if phases.completed < agent.target:
@@ -275,6 +287,16 @@ class Barriers:
             return False
         self._pass(agent, event)
         return True
+
+    def _report_parity(self, agent: Agent, event: Event, name: str) -> None:
+        self.reports.report(
+            "V5",
+            f"{agent.strand.name} waits for parity {event.number} of {name}; there are 0 and 1",
+            agent,
+            event,
+            memory=name,
+            missing="a parity of 0 or 1 (`and` with 1 keeps the low bit)",
+        )
 
     def _pass(self, agent: Agent, event: Event) -> None:
         barrier, components = self.barrier_of(agent, event), self.components

@@ -1,32 +1,198 @@
-"""verify-schedule as functions: the faults of a kernel, and what they say to the user."""
+"""verify-schedule as functions: the verdict on a kernel.
+
+A run at some sizes and workgroup ids stands for a class of them; runs are made until the classes cover all that there are.
+"""
 
 from treadle.dialects import tile
-from treadle.errors import TreadleError
+from treadle.ir.core import Operation
+from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
+from treadle.verify.classes import Class, TooHard, Uncovered, UncoveredList, UncoveredSet
 from treadle.verify.engine import Engine
+from treadle.verify.events import Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
 from treadle.verify.program import Program
-from treadle.verify.trip_counts import traces
+from treadle.verify.scalars import scalar_function
+from treadle.verify.symbols import Form
+from treadle.verify.trace import Tracer
+from treadle.verify.trace_state import State, Undecided
+from treadle.verify.unknowns import Unknown
+from treadle.verify.verdict import Open, Verdict
 
 MAX_FINDINGS = 8
+MAX_COST = 300_000
+"""Steps and events of all runs together that a proof may take for each 100 operations of the kernel; about a second."""
+COST_OF_A_PIECE = 120
+MAX_CLASSES = 600
+MAX_SINGLE = 24
+"""So many classes of one length of a loop are run, of sizes without number: then there is no end of them."""
+FAR = 4099
+"""What is tried where the classes are too many: larger than what patterns of slots and parities take to come together."""
 _AFTER = {"V5": 1, "V8": 2}  # a race explains more than the stall or the unwritten bytes that come of it
+Executions = dict[int, dict[tuple[tuple[int, int, int], ...], None]]
 
 
-def verify_kernel(kernel: tile.KernelOp, spec: TargetSpec | None = None, *, max_findings: int = MAX_FINDINGS) -> tuple[Finding, ...]:
-    """The faults of a schedule-level kernel; empty where every order it needs is there, for every trip count.
+def prove(kernel: tile.KernelOp, spec: TargetSpec | None = None, *, max_findings: int = MAX_FINDINGS, stores: bool = False) -> Verdict:
+    """The verdict on a schedule-level kernel.
 
-    Stops after the first run that shows any, with at most `max_findings` of it. Raises `TreadleError` TR415 where the kernel's control
-    cannot be followed.
+    Stops after the first run that shows a fault, with at most `max_findings` of it. `stores`: those to one array that is only written are
+    held against one another as far as their places are known; what is left, or all without it, is an assumption.
     """
-    program = Program(kernel, spec)
-    if not has_shared_state(program):
+    program = Program(kernel, spec, stores=stores)
+    return Proof(program, max_findings).verdict() if has_shared_state(program) else Verdict(assumptions=assumptions_of(program))
+
+
+class Proof:
+    """The proof of one kernel. `trip_counts`: those of the runs, by the number of the loop."""
+
+    def __init__(self, program: Program, max_findings: int) -> None:
+        self.program, self.max_findings = program, max_findings
+        self.geometry = Geometry(program)
+        self.classes = self.cost = 0
+        self.trip_counts: list[dict[int, int]] = []
+        self._undecided: dict[object, Open] = {}
+        self._runs: dict[tuple[tuple[int, ...], ...], Executions] = {}
+
+    def verdict(self) -> Verdict:
+        """Run classes until none is left."""
+        findings: tuple[Finding, ...] = ()
+        try:
+            self.tracer = Tracer(self.program)
+            findings = self._run_classes()
+        except Undecided as stopped:
+            self._leave_open(stopped.op, stopped.reason)
+        except TooHard:
+            self._leave_open(self.program.kernel, "its sizes and workgroups fall into classes that take too long to tell apart")
+        return Verdict(findings, tuple(self._undecided.values()), self.classes, assumptions_of(self.program, self.geometry))
+
+    def _leave_open(self, op: object, reason: str) -> None:
+        self._undecided.setdefault(op, Open(op, reason))
+
+    def _run_classes(self) -> tuple[Finding, ...]:
+        unknowns = self.tracer.unknowns
+        listed = unknowns.listed()
+        uncovered: Uncovered = UncoveredSet(unknowns.names(), unknowns.domain()) if listed is None else UncoveredList(listed)
+        single = 0
+        limit = MAX_COST * max(1, len(self.program.ops) // 100)
+        for values in uncovered:
+            self.classes += 1
+            trace = self.tracer.run(values)
+            self.trip_counts.append(trace.trip_counts)
+            executions, findings = self._run(trace)
+            if findings:
+                return self._refuted(findings, values)
+            if self._undecided:
+                return ()
+            covered = finished(self.tracer.state, executions)
+            if not covered.holds(values):
+                self._leave_open(self.program.kernel, "the class of a run does not hold the run itself")
+                return ()
+            uncovered.remove(covered)
+            single += listed is None and not covered.loops.isdisjoint(self.tracer.state.loop_of.values())
+            cost = self.cost + self.tracer.state.cost + COST_OF_A_PIECE * uncovered.cost
+            if cost > limit or single > MAX_SINGLE or self.classes > MAX_CLASSES:
+                return self._give_up(uncovered)
         return ()
-    geometry = Geometry(program)
-    for trace in traces(program):
-        if found := Engine(program, trace, geometry, max_findings).run():
-            return tuple(sorted(found, key=lambda f: _AFTER.get(f.rule, 0)))
-    return ()
+
+    def _run(self, trace: Trace) -> tuple[Executions, tuple[Finding, ...]]:
+        known = self._runs.get(trace.roots)
+        if known is not None:
+            return known, ()
+        engine = Engine(self.program, trace, self.geometry, self.max_findings)
+        findings = engine.run()
+        self.cost += engine.cost
+        for op, reason in engine.reports.undecided.items():
+            self._leave_open(op, reason)
+        self._runs[trace.roots] = engine.executions
+        return engine.executions, tuple(sorted(findings, key=lambda f: _AFTER.get(f.rule, 0)))
+
+    def _refuted(self, findings: tuple[Finding, ...], values: tuple[int, ...]) -> tuple[Finding, ...]:
+        """The findings with their sizes; none where those cannot be, because a value was taken to be free that is not."""
+        unknowns = self.tracer.unknowns.all
+        known = {v: value * u.factor for u, value in zip(unknowns, values, strict=True) for v in u.values}
+        for unknown in unknowns:
+            if unknown.computes is not None and not _agrees(unknown, known):
+                self._leave_open(unknown.computes, "what it computes is taken to be any number, and not all are proven")
+                return ()
+        where = tuple((unknown.name, value * unknown.factor) for unknown, value in zip(unknowns, values, strict=True))
+        return tuple(found.at(where) for found in findings)
+
+    def _give_up(self, uncovered: Uncovered) -> tuple[Finding, ...]:
+        """The classes are too many. Larger values may still show a fault."""
+        state = self.tracer.state
+        blame = dict(state.blame)
+        if (values := uncovered.far(FAR)) is not None:
+            _, findings = self._run(self.tracer.run(values))
+            if findings:
+                return self._refuted(findings, values)
+        blamed = next(iter(blame.values()), None)
+        reason = "what it decides in a loop is another thing for every length of that loop"
+        if blamed is None:
+            blamed, reason = self.program.kernel, f"its sizes and workgroups fall into more than {self.classes} classes"
+        self._leave_open(blamed, reason)
+        return ()
+
+
+def finished(state: State, executions: Executions) -> Class:
+    """The class of a run: what it decided, and the lengths of loops, each as here or longer by rounds that were seen to repeat."""
+    found = state.covered
+    fixed = {node for node, loop in state.loop_of.items() if loop in found.loops}
+    pumps = _usable(state, executions, fixed)
+    for (node, stretch), forms in state.facts.items():
+        for form in forms:
+            for rounds in executions.get(node, ()):  # a node that nobody ran lies beyond the end of a loop
+                used = tuple([(pump, each) for pump, at, each in rounds if at == stretch and pump in pumps])
+                found.pumped(Form(*form), used)
+    first = 1 + max(pumps, default=0)
+    for at, (loop, form, period) in enumerate(state.silent):
+        found.pumped(form, () if loop in found.loops else ((first + at, period),))
+    return found
+
+
+def _usable(state: State, executions: Executions, fixed: set[int]) -> set[int]:
+    """Pumps that lengthen loops of variable length alone, as few as will do."""
+    facts = state.facts
+    bad = {
+        pump
+        for node, all_rounds in executions.items()
+        for rounds in all_rounds
+        for pump, stretch, _ in rounds
+        if node in fixed or (node, stretch) not in facts
+    }
+    found: set[int] = set()
+    for all_rounds in executions.values():
+        for rounds in all_rounds:
+            for stretch in {at for _, at, _ in rounds}:
+                usable = [(each, pump) for pump, at, each in rounds if at == stretch and pump not in bad]
+                if usable and not any(pump in found for _, pump in usable):
+                    found.add(min(usable)[1])
+    return found
+
+
+def _agrees(unknown: Unknown, known: dict[object, int]) -> bool:
+    """Whether a value that was taken to be free is what its operation computes; False where that is not known."""
+    op = unknown.computes
+    function = None if op is None else scalar_function(op)
+    if op is None or function is None:
+        return False
+    operands = [known.get(v) for v in op.operands]
+    return None not in operands and function(*operands) == known[unknown.values[0]]
+
+
+def assumptions_of(program: Program, geometry: Geometry | None = None) -> tuple[str, ...]:
+    """What a proof takes for granted about global arrays."""
+    untracked = program.only_written - program.tracked_pointers
+    names = sorted(f"%{pointer.name_hint}" if pointer.name_hint else "an array" for pointer in untracked)
+    found = [f"stores to {name}, which is only written, go to different elements" for name in names]
+    if geometry is not None:
+        found += [f"{_named(op)}: {what}" for op, what in geometry.arrays.assumed.items()]
+    return tuple(dict.fromkeys(found))
+
+
+def _named(op: Operation) -> str:
+    at = location_of(op)
+    return f"{op.name} ({at})" if at else op.name
 
 
 def has_shared_state(program: Program) -> bool:
@@ -36,9 +202,6 @@ def has_shared_state(program: Program) -> bool:
     return any(op.name.startswith("sync.") and op.name != "sync.sched_fence" for op in program.ops)
 
 
-def is_right(kernel: tile.KernelOp, spec: TargetSpec | None = None) -> bool:
-    """Whether a kernel verifies; one that cannot be followed does not."""
-    try:
-        return not verify_kernel(kernel, spec, max_findings=1)
-    except TreadleError:
-        return False
+def is_right(kernel: tile.KernelOp, spec: TargetSpec | None = None, *, stores: bool = False) -> bool:
+    """Whether a kernel is proven; `stores` as for `prove`."""
+    return prove(kernel, spec, max_findings=1, stores=stores).is_proven

@@ -20,7 +20,7 @@ class Components:
     def __init__(self, program: Program) -> None:
         count = len(program.strands)
         barriers = program.cluster * len(program.mbarriers)
-        self.mbarrier = self.passed = 2 * count
+        self.mbarrier = self.passed = 3 * count
         self.size = self.mbarrier + barriers
         if program.cluster > 1:
             self.passed = self.size
@@ -30,9 +30,9 @@ class Components:
         self._meetings: dict[tuple[int, str], int] = {}
         self.strand_count = count
 
-    def fence(self, strand: int) -> int:
-        """The time of the last fence of a strand; the strand's own time is the component of its number."""
-        return self.strand_count + strand
+    def fence(self, strand: int, *, is_global: bool = False) -> int:
+        """The time of the last fence of a strand for shared or global memory; the strand's own time is the component of its number."""
+        return (2 if is_global else 1) * self.strand_count + strand
 
     def queue(self, strand: int, name: str) -> int:
         """Groups of a strand's queue known to be retired."""
@@ -73,31 +73,49 @@ def join(clock: Clock, other: Clock) -> None:
 
 
 class Record:
-    """An access that later ones may have to be ordered after; complete for those who know the token."""
+    """An access that later ones may have to be ordered after; complete for those who know the token.
 
-    __slots__ = ("access", "agent", "component", "done", "event", "iteration", "value")
+    `vector`: of an access to a global array, the iterations of all loops it was made in, outermost first.
+    """
+
+    __slots__ = ("access", "agent", "component", "done", "event", "iteration", "value", "vector")
 
     def __init__(self, agent: "Agent", event: Event, access: Access, component: int, value: int, iteration: int, done: int = -1) -> None:
         self.agent, self.event, self.access = agent, event, access
         self.component, self.value, self.iteration, self.done = component, value, iteration, done
+        self.vector: tuple[int, ...] = ()
 
     def sort_key(self) -> tuple[int, int, int]:
         """A number for the record that does not depend on time."""
         return self.agent.strand.number, self.event.op_index, id(self.access)
 
 
+class Flight:
+    """A register tile that a queued operation writes: ready for those who know the token. All names of the tile share it.
+
+    `taken`: the operation that took the tile over as its accumulator while it was under way; nobody else may use it then.
+    """
+
+    __slots__ = ("component", "event", "taken", "value")
+
+    def __init__(self, component: int, value: int, event: Event) -> None:
+        self.component, self.value, self.event = component, value, event
+        self.taken: Event | None = None
+
+
 class Frame:
     """Where a strand stands in a row of nodes.
 
     In a loop: its node, the segment, how many rounds of the segment are `left` (this one included), the iteration of the round, and the
-    iteration of the loop (`number`).
+    iteration of the loop (`number`). `pumps`: what was seen to repeat in it: (number of the pump, stretch, iterations of a round).
     """
 
-    __slots__ = ("items", "iteration", "left", "loop", "number", "position", "segment")
+    __slots__ = ("items", "iteration", "left", "loop", "number", "position", "pumps", "segment")
 
     def __init__(self, items: tuple[int, ...], loop: int = -1, segment: int = -1, left: int = 0, number: int = -1) -> None:
         self.items, self.position, self.iteration = items, 0, 0
         self.loop, self.segment, self.left, self.number = loop, segment, left, number
+        self.pumps: list[tuple[int, int, int]] = []
 
 
 class Agent:
@@ -110,7 +128,7 @@ class Agent:
         self.strand, self.number, self.clock = strand, strand.number, clock
         self.frames: list[Frame] = []
         self.closed: dict[str, int] = {}
-        self.registers: dict[int, tuple[int, int, Event]] = {}
+        self.registers: dict[int, Flight] = {}
         self.retired: dict[str, list[tuple[int, int]]] = {}
         self.blocked, self.target = "", 0
         self.waiting: Event | None = None
@@ -138,9 +156,9 @@ class Agent:
         """Where it stands and what it waits for, in numbers that do not grow with time; ages above `oldest` count as that."""
         place = tuple([(f.loop, f.segment, f.iteration, f.position) for f in self.frames])
         tiles = [
-            (register, event.op_index, min(self.closed.get(event.queue, 0) - value, oldest))
-            for register, (component, value, event) in self.registers.items()
-            if self.at(component) < value
+            (register, f.event.op_index, min(self.closed.get(f.event.queue, 0) - f.value, oldest), f.taken.op_index if f.taken else -1)
+            for register, f in self.registers.items()
+            if f.taken is not None or self.at(f.component) < f.value
         ]
         return place, self.blocked, phases_left, tuple(sorted(tiles)), self.is_done
 

@@ -48,17 +48,6 @@ class References:
         return found
 
 
-def addresses(view: tile.ViewOp, spans: list[tuple[int, int]]) -> tuple[int, int]:
-    """First and last (exclusive) address in elements of a box of a view, as far as they are known."""
-    low = high = view.offset.value.data
-    for (first, last), stride in zip(spans, view.stride_values(), strict=True):
-        if not isinstance(stride, int):
-            return (-(1 << 62), 1 << 62)
-        ends = (first * stride, (last - 1) * stride)
-        low, high = low + min(ends), high + max(ends)
-    return (low, high + 1)
-
-
 KINDS: dict[str, Kind] = {
     "sync.commit": "commit",
     "sync.wait": "wait",
@@ -125,19 +114,14 @@ def copied_bytes(op: tile.CopyOp) -> int:
 
 
 def part_of(op: Operation, effect: Effect, region: Region) -> Part | None:
-    """How the threads of a team share an access."""
-    kind: object = None
+    """How the threads of a team share an access to shared memory."""
     match op:
         case tile.LocalLoadOp():
             layout = tile.layout_of(op.result)
         case tile.LocalStoreOp():
             layout = tile.layout_of(op.value)
-        case tile.LoadOp():
-            layout, kind = tile.layout_of(op.result), tile.ints(op.dims)
-        case tile.StoreOp():
-            layout, kind = tile.layout_of(op.value), tile.ints(op.dims)
         case tile.CopyOp() if effect.slice is not None and effect.slice.own_part:
             return Part(None, (), (op.path.data, op.destination.type, op.view.type, tile.ints(op.dims), op.view))
         case _:
             return None
-    return Part(layout, tuple(low for low, _ in region.box), kind) if layout is not None else None
+    return Part(layout, tuple(low for low, _ in region.box)) if layout is not None else None

@@ -8,19 +8,26 @@ than the oldest phase that would let it pass. So one run finds the races of all 
 from collections.abc import Callable
 
 from treadle.verify.barriers import Barriers
-from treadle.verify.clocks import Agent, Clock, Components, Frame, Record, join, reached
+from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, join, reached
 from treadle.verify.events import COMMITTED_QUEUES, Access, Event, LoopNode, RolesNode, Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
+from treadle.verify.global_memory import GlobalMemory
 from treadle.verify.memory import Memory
 from treadle.verify.program import Program
 from treadle.verify.repetition import Repetitions
 from treadle.verify.reports import Reports, Stop
 from treadle.verify.workgroups import Cluster, Workgroup
 
+FENCES = ("async_shared", "async_global")
+
 
 class Engine:
-    """One run of a program over one trace."""
+    """One run of a program over one trace.
+
+    `executions`: for each node of a loop what repeated each time that somebody ran it: (pump, stretch, iterations of a round). `cost`: nodes
+    looked at.
+    """
 
     def __init__(self, program: Program, trace: Trace, geometry: Geometry, max_findings: int) -> None:
         self.program = program
@@ -36,8 +43,11 @@ class Engine:
             self.workgroups.append(Workgroup(rank, memory, main, roles))
             for agent in main:
                 agent.frames = [Frame(root)]
-        self.cluster = Cluster(self.workgroups, self.components, self.reports)
+        self.arrays = GlobalMemory(program, geometry.arrays, agents, self.components, self.reports)
+        self.cluster = Cluster(self.workgroups, self.arrays, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
+        self.executions: dict[int, dict[tuple[tuple[int, int, int], ...], None]] = {}
+        self.cost = 0
         # Each does one event; False where the strand has to wait and try it again.
         self._actions: dict[str, Callable[[Agent, Event], bool]] = {
             "access": self._access,
@@ -56,8 +66,9 @@ class Engine:
 
     def run(self) -> list[Finding]:
         """All findings, in the order found."""
-        repetitions = Repetitions(self.nodes, self.program.depth, self.cluster, self.barriers, self.components)
+        repetitions = Repetitions(self.nodes, self.program.most_pending, self.cluster, self.barriers, self.components)
         try:
+            self.arrays.check_grid()
             while True:
                 if not self._round():
                     ended = [self._end_of_roles(workgroup) for workgroup in self.workgroups]
@@ -91,9 +102,10 @@ class Engine:
             frame = frames[-1]
             if frame.position >= len(frame.items):
                 if frame.loop < 0 or not self._next_iteration(frame):
-                    frames.pop()
+                    self._leave(frames.pop())
                     continue
                 return
+            self.cost += 1
             node = nodes[frame.items[frame.position]]
             if isinstance(node, Event):
                 if (is_elected or not node.is_elected) and not actions[node.kind](agent, node):
@@ -108,6 +120,10 @@ class Engine:
             elif not self._meet_for_roles(agent, node):
                 return
         agent.is_done = True
+
+    def _leave(self, frame: Frame) -> None:
+        if frame.loop >= 0:
+            self.executions.setdefault(frame.loop, {})[tuple(sorted(set(frame.pumps)))] = None
 
     def _next_iteration(self, frame: Frame) -> bool:
         node = self.nodes[frame.loop]
@@ -132,11 +148,12 @@ class Engine:
     def _meet_for_roles(self, agent: Agent, node: RolesNode) -> bool:
         """Roles start when all warps have come to them."""
         agent.blocked = "roles"
+        self.components.flush(agent)
         workgroup = self.cluster.workgroup(agent)
         if any(other.blocked != "roles" for other in workgroup.main):
             return False
         known = workgroup.known()
-        workgroup.active = workgroup.roles
+        workgroup.active = [other for other in workgroup.roles if other.strand.roles == node.op_index]
         for other in workgroup.active:
             other.clock = list(known)
             other.frames = [Frame(node.traces[other.strand.trace])]
@@ -149,6 +166,7 @@ class Engine:
             return False
         known: Clock = []
         for agent in workgroup.active:
+            self.components.flush(agent)
             join(known, agent.clock)
         workgroup.active = workgroup.main
         for agent in workgroup.active:
@@ -164,9 +182,7 @@ class Engine:
         for register in event.uses:
             self._use(agent, event, register)
         for register in event.chained:
-            token = agent.registers.get(register)
-            if token is not None and token[2].queue != event.queue:
-                self._use(agent, event, register)
+            self._chain(agent, event, register)
         queue = event.queue
         if queue and queue not in COMMITTED_QUEUES:
             agent.closed[queue] = agent.closed.get(queue, 0) + 1
@@ -175,17 +191,23 @@ class Engine:
             if rank != agent.strand.rank:
                 self.cluster.reach(agent, event, rank)
         for access in event.accesses:
-            for rank in ranks if access.is_write else ranks[:1]:
-                self.workgroups[rank].memory.check(agent, event, access)
+            for memory, _ in self._touched(access, ranks):
+                memory.check(agent, event, access)
         for access in event.accesses:
-            for rank in ranks if access.is_write else ranks[:1]:
-                self.workgroups[rank].memory.add(self._record(agent, event, access, now, rank))
+            for memory, rank in self._touched(access, ranks):
+                memory.add(self._record(agent, event, access, now, rank))
         for register in event.defines:
-            agent.registers[register] = (self.components.queue(agent.number, queue), agent.closed.get(queue, 0) + 1, event)
+            agent.registers[register] = Flight(self.components.queue(agent.number, queue), agent.closed.get(queue, 0) + 1, event)
         if event.barrier >= 0:
             for rank in ranks:
                 self.barriers.deliver(agent, event, rank)
         return True
+
+    def _touched(self, access: Access, ranks: tuple[int, ...]) -> list[tuple[Memory | GlobalMemory, int]]:
+        """The memories that an access touches, with the workgroups by whose barriers it is known to be over."""
+        if access.effect is not None:
+            return [(self.arrays, rank) for rank in ranks]
+        return [(self.workgroups[rank].memory, rank) for rank in (ranks if access.is_write else ranks[:1])]
 
     def _record(self, agent: Agent, event: Event, access: Access, now: int, rank: int) -> Record:
         queue = access.queue
@@ -204,21 +226,32 @@ class Engine:
         name = "bulk_store read" if queue == "bulk_store" and not access.is_write else queue
         return Record(agent, event, access, self.components.queue(agent.number, name), value, iteration)
 
-    def _use(self, agent: Agent, event: Event, register: int) -> None:
-        token = agent.registers.get(register)
-        if token is None or reached(agent.clock, token[0], token[1]):
+    def _chain(self, agent: Agent, event: Event, register: int) -> None:
+        """The next operation of a queue takes over a tile that the one before may still be writing; it is then nobody else's."""
+        flight = agent.registers.get(register)
+        if flight is None:
             return
-        first, second = self.reports.place(agent, token[2]), self.reports.place(agent, event)
-        self.reports.report(
-            "V1",
-            f"the result of {first.op.name} is used while it may not be there yet",
-            agent,
-            event,
-            first=first,
-            memory=f"register tile of {token[2].queue}",
-            missing=f'a wait of "{token[2].queue}" that retires the group of the first, before the second',
-            steps=(first.describe() + ": issued", second.describe() + ": reads the tile; the group may still be at work"),
-        )
+        is_ready = reached(agent.clock, flight.component, flight.value)
+        if flight.taken is None and not is_ready and flight.event.queue == event.queue:
+            flight.taken = event
+        else:
+            self._use(agent, event, register)
+
+    def _use(self, agent: Agent, event: Event, register: int) -> None:
+        flight = agent.registers.get(register)
+        if flight is None or (flight.taken is None and reached(agent.clock, flight.component, flight.value)):
+            return
+        first, second = self.reports.place(agent, flight.event), self.reports.place(agent, event)
+        queue = flight.event.queue
+        message = f"the result of {first.op.name} is used while it may not be there yet"
+        missing = f'a wait of "{queue}" that retires the group of the first, before the second'
+        steps = (first.describe() + ": issued", second.describe() + ": reads the tile; the group may still be at work")
+        if flight.taken is not None:
+            first = self.reports.place(agent, flight.taken)
+            message = f"the result of {flight.event.op.name} is used though {first.op.name} has taken it over as its accumulator"
+            missing = f'a wait of "{queue}" between the result and the operation that adds to it, or an accumulator of its own'
+            steps = (first.describe() + ": adds to the tile where it is", second.describe() + ": finds other numbers there")
+        self.reports.report("V1", message, agent, event, first=first, memory=f"register tile of {queue}", missing=missing, steps=steps)
 
     def _move(self, agent: Agent, event: Event) -> bool:
         registers = agent.registers
@@ -249,8 +282,8 @@ class Engine:
         return True
 
     def _fence(self, agent: Agent, event: Event) -> bool:
-        if event.queue == "async_shared":
-            agent.put(self.components.fence(agent.number), agent.tick())
+        if event.queue in FENCES:
+            agent.put(self.components.fence(agent.number, is_global=event.queue == "async_global"), agent.tick())
         return True
 
     def _barrier(self, agent: Agent, event: Event) -> bool:

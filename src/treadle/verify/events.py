@@ -7,6 +7,7 @@ with its count, so that a checker can leave out whole repetitions once its own s
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from treadle.dialects.effects import Effect
 from treadle.ir.core import Operation
 from treadle.verify.regions import Part, Region
 
@@ -16,13 +17,25 @@ COMMITTED_QUEUES = ("wgmma", "cp_async", "bulk_store")
 
 
 class Access:
-    """One access of an event. `queue`: "" for program order, "mbarrier", or the queue whose wait retires it."""
+    """One access of an event. `queue`: "" for program order, "mbarrier", or the queue whose wait retires it.
 
-    __slots__ = ("in_local_order", "is_async", "is_write", "part", "queue", "region")
+    `effect`: of an access to a global array, the effect that it is (the region is then the whole array).
+    """
 
-    def __init__(self, region: Region, is_write: bool, is_async: bool, queue: str, part: Part | None, in_local_order: bool) -> None:
+    __slots__ = ("effect", "in_local_order", "is_async", "is_write", "part", "queue", "region")
+
+    def __init__(
+        self,
+        region: Region,
+        is_write: bool,
+        is_async: bool,
+        queue: str,
+        part: Part | None,
+        in_local_order: bool,
+        effect: Effect | None = None,
+    ) -> None:
         self.region, self.is_write, self.is_async = region, is_write, is_async
-        self.queue, self.part, self.in_local_order = queue, part, in_local_order
+        self.queue, self.part, self.in_local_order, self.effect = queue, part, in_local_order, effect
 
 
 class Event:
@@ -30,7 +43,7 @@ class Event:
 
     `uses`, `defines`, `chained`: register values that a queue may still write (by number). `barrier`: number of the mbarrier.
     `number`: pending groups, parity, warps or bytes. `elected`: only the elected warp does it. `ranks`: the workgroups that it reaches,
-    where it names them.
+    where it names them. `is_perhaps`: it may or may not happen.
     """
 
     def __init__(
@@ -51,17 +64,32 @@ class Event:
         self.kind, self.op, self.op_index, self.accesses = kind, op, op_index, accesses
         self.uses, self.chained, self.defines, self.moves = uses, chained, defines, moves
         self.queue, self.number, self.barrier, self.is_elected = queue, number, barrier, is_elected
-        self.is_read_wait = self.is_bare = self.is_arrive = False
+        self.is_read_wait = self.is_bare = self.is_arrive = self.is_perhaps = False
         self.groups: tuple[int, ...] | None = None
         self.ranks: tuple[int, ...] = ()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it only accesses memory, in the order of the program."""
+        return self.kind == "access" and self.barrier < 0 and not self.defines and not any(access.queue for access in self.accesses)
+
+    def perhaps(self) -> "Event":
+        """The same as one that may or may not happen."""
+        found = Event(self.kind, self.op, self.op_index, self.accesses, self.uses, self.chained)
+        found.is_perhaps = True
+        return found
+
 
 class Segment(NamedTuple):
-    """Iterations that are done `repeats` times; `first` is the number of the first one."""
+    """Iterations that are done `repeats` times; `first` is the number of the first one.
+
+    `stretch`: the stretch between turning points of the loop that it is in, where it would go on repeating if that were longer; else -1.
+    """
 
     iterations: tuple[tuple[int, ...], ...]
     repeats: int
     first: int
+    stretch: int = -1
 
 
 class LoopNode:
@@ -99,10 +127,13 @@ MAX_TAIL = 24
 _CHUNK = 256  # so many iterations are compared at once
 
 
-def compress(iterations: Sequence[tuple[int, ...]]) -> tuple[Segment, ...]:
-    """The iterations as segments: one long repeated stretch, if there is one, with what comes before and after it."""
+def compress(iterations: Sequence[tuple[int, ...]], at: int = 0) -> tuple[Segment, ...]:
+    """The iterations as segments: one long repeated stretch, if there is one, with what comes before and after it.
+
+    `at` is the number of the first one.
+    """
     total = len(iterations)
-    whole = (Segment(tuple(iterations), 1, 0),) if total else ()
+    whole = (Segment(tuple(iterations), 1, at),) if total else ()
     if total < MIN_ITERATIONS:
         return whole
     middle = total // 2
@@ -128,9 +159,9 @@ def compress(iterations: Sequence[tuple[int, ...]]) -> tuple[Segment, ...]:
     if count < 3:
         return whole
     high = low + count * period
-    found = [Segment(tuple(iterations[low : low + period]), count, low)]
+    found = [Segment(tuple(iterations[low : low + period]), count, at + low)]
     if low:
-        found.insert(0, Segment(tuple(iterations[:low]), 1, 0))
+        found.insert(0, Segment(tuple(iterations[:low]), 1, at))
     if high < total:
-        found.append(Segment(tuple(iterations[high:]), 1, high))
+        found.append(Segment(tuple(iterations[high:]), 1, at + high))
     return tuple(found)

@@ -16,7 +16,9 @@ SCHEDULE_STUCK = Entry("TR412", "kernel '{kernel}': {message}", "{mend}")
 SCHEDULE_FENCE = Entry("TR413", "kernel '{kernel}': {message}", "{mend}")
 SCHEDULE_UNWRITTEN = Entry("TR414", "kernel '{kernel}': {message}", "{mend}")
 NOT_VERIFIABLE = Entry(
-    "TR415", "the schedule cannot be verified at '{op}': {reason}", "compute it from constants, loop numbers, sizes and workgroup ids"
+    "TR415",
+    "kernel '{kernel}' is not proven, because of '{op}': {reason}",
+    "compute it from constants, loop numbers, sizes and workgroup ids, by sums, multiples, quotients and remainders of constants",
 )
 
 _ENTRIES: dict[str, Entry] = {"V4": SCHEDULE_FENCE, "V5": SCHEDULE_STUCK, "V8": SCHEDULE_UNWRITTEN}
@@ -46,7 +48,7 @@ class Finding(Record):
     """One fault. `first` is the earlier operation where there are two, `second` the one that is not ordered after it.
 
     `missing`: the order that is not there. `steps`: an interleaving that goes wrong. `trip_counts`: iterations of each loop (by the loop's
-    number in the kernel) in the run that shows it.
+    number in the kernel) in the run that shows it; `where`: its sizes and workgroup, by name.
     """
 
     rule: Rule
@@ -58,6 +60,12 @@ class Finding(Record):
     steps: tuple[str, ...] = ()
     trip_counts: tuple[tuple[int, int], ...] = ()
     mend: str = ""
+    where: tuple[tuple[str, int], ...] = ()
+
+    def at(self, where: tuple[tuple[str, int], ...]) -> "Finding":
+        """The same, with its sizes and workgroup."""
+        kept = {name: getattr(self, name) for name in self.record_names}
+        return Finding(**{**kept, "where": where})
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -69,6 +77,8 @@ class Finding(Record):
         lines = [f"{self.rule}: {self.message}"]
         if self.missing:
             lines.append(f"  missing order: {self.missing}")
+        if self.where:
+            lines.append("  where: " + ", ".join(f"{name} = {value}" for name, value in self.where))
         if self.trip_counts:
             lines.append("  trip counts: " + ", ".join(f"{count}" for _, count in self.trip_counts))
         lines += [f"  {at}. {step}" for at, step in enumerate(self.steps, 1)]
@@ -85,8 +95,3 @@ class Finding(Record):
             or "order the two operations: a wait by whoever issued the first, then a barrier or an arrival that the second follows"
         )
         return TreadleError(_ENTRIES.get(self.rule, SCHEDULE_RACE), self.second.location, kernel=kernel, message=message, mend=mend)
-
-
-def unverifiable(op: Operation, reason: str) -> TreadleError:
-    """The error for a schedule that cannot be followed."""
-    return TreadleError(NOT_VERIFIABLE, location_of(op), op=op.name, reason=reason)

@@ -1,34 +1,33 @@
 """What memory an operation touches: its effects as regions of buffers and arrays, equal ones shared."""
 
-from collections.abc import Callable
-
 from treadle.dialects import tile
 from treadle.dialects.effects import Effect
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
-from treadle.verify.decode import BufferRef, addresses, part_of
+from treadle.verify.decode import BufferRef, part_of
 from treadle.verify.events import Access
 from treadle.verify.program import Program
 from treadle.verify.regions import Box, Region
 
-EVERYWHERE = (-(1 << 62), 1 << 62)
-
 
 class Footprints:
-    """The regions of a program so far. `value_of` gives the value of an index in the run at hand."""
+    """The regions of a program so far. Accesses to global arrays are those of their operations: `global_arrays.py` knows where they are."""
 
-    def __init__(self, program: Program, value_of: Callable[[SSAValue], object]) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self._value_of = value_of
         self._regions: dict[object, Region] = {}
+        self._arrays: dict[SSAValue, Region] = {}
+        self._global: dict[tuple[Operation, Effect], Access] = {}
 
     def access(self, op: Operation, effect: Effect, place: object) -> Access:
         """An effect on shared memory at `place`, or on a global array."""
         queue = "mbarrier" if effect.completion == "mbarrier" else effect.queue
+        if not isinstance(place, BufferRef):
+            return self._of_array(op, effect, queue)
         is_local = isinstance(op, tile.LocalLoadOp | tile.LocalStoreOp)
         if is_local and self.program.local_queue:
             queue = self.program.local_queue
-        region = self._shared(effect, place) if isinstance(place, BufferRef) else self._global(effect)
+        region = self._shared(effect, place)
         return Access(region, effect.access == "write", effect.proxy == "async", queue, part_of(op, effect, region), is_local)
 
     def _shared(self, effect: Effect, place: BufferRef) -> Region:
@@ -44,18 +43,13 @@ class Footprints:
             self._regions[key] = Region(buffer, box, slots)
         return self._regions[key]
 
-    def _global(self, effect: Effect) -> Region:
-        view = effect.resource.owner
-        if not isinstance(view, tile.ViewOp) or effect.slice is None:
-            raise InternalError("an access to a global array without a view")
-        offsets = [o if isinstance(o, int) else self._value_of(o) for o in effect.slice.offsets]
-        is_single = view.pointer in self.program.single_view
-        if any(not isinstance(o, int) for o in offsets):
-            box: Box = (EVERYWHERE,) * (len(offsets) if is_single else 1)
-        else:
-            spans = [(o, o + e) for o, e in zip(offsets, effect.slice.extents, strict=True) if isinstance(o, int)]
-            box = tuple(spans) if is_single else (addresses(view, spans),)
-        key = (view.pointer, box)
-        if key not in self._regions:
-            self._regions[key] = Region(view.pointer, box)
-        return self._regions[key]
+    def _of_array(self, op: Operation, effect: Effect, queue: str) -> Access:
+        found = self._global.get((op, effect))
+        if found is None:
+            view = effect.resource.owner
+            if not isinstance(view, tile.ViewOp):
+                raise InternalError("an access to a global array without a view")
+            region = self._arrays.setdefault(view.pointer, Region(view.pointer, ()))
+            found = Access(region, effect.access == "write", effect.proxy == "async", queue, None, False, effect)
+            self._global[op, effect] = found
+        return found

@@ -3,6 +3,7 @@
 from treadle.ir.core import SSAValue
 from treadle.verify.clocks import Agent
 from treadle.verify.events import Access
+from treadle.verify.global_arrays import GlobalArrays
 from treadle.verify.program import Program
 from treadle.verify.regions import Buffer, Overlaps, Owners
 
@@ -13,6 +14,7 @@ class Geometry:
     """The geometry of a program's buffers and accesses."""
 
     def __init__(self, program: Program) -> None:
+        self.arrays = GlobalArrays(program)
         self.overlaps = Overlaps()
         self.owners = Owners()
         buffers = list(program.buffers.values())

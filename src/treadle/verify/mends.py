@@ -16,7 +16,7 @@ from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of, set_location
 from treadle.machine import TargetSpec
-from treadle.verify.check import verify_kernel
+from treadle.verify.check import prove
 from treadle.verify.faults import changed, faults, flip_parity, matters, set_pending
 from treadle.verify.findings import Finding
 from treadle.verify.phase_mends import announced_bytes, proposals
@@ -35,23 +35,28 @@ class Mend:
     kernel: tile.KernelOp
 
 
-def with_mend(kernel: tile.KernelOp, finding: Finding, spec: TargetSpec | None = None) -> Finding:
+def with_mend(kernel: tile.KernelOp, finding: Finding, spec: TargetSpec | None = None, *, stores: bool = False) -> Finding:
     """The finding with the smallest change that mends it, where one was found."""
     start, partial = perf_counter(), ""
     for tries, mend in enumerate(_candidates(kernel, finding)):
         if tries >= MAX_TRIES or perf_counter() - start > MAX_SECONDS:
             break
         try:
-            left = verify_kernel(mend.kernel, spec)
+            verdict = prove(mend.kernel, spec, stores=stores)
         except TreadleError:
             continue
-        if not left:
+        left = verdict.findings
+        if verdict.is_proven:
             return replace(finding, mend=mend.text)
         shifted = {(f.rule, type(f.second.op), None if f.first is None else type(f.first.op)) for f in left}
         first = None if finding.first is None else type(finding.first.op)
         if not partial and (finding.rule, type(finding.second.op), first) not in shifted and all(f.rule != "V5" for f in left):
             partial = f"{mend.text} (another fault is left then)"
     return replace(finding, mend=partial)
+
+
+def _proxy(finding: Finding) -> str:
+    return "async_global" if finding.memory.endswith("(global)") else "async_shared"
 
 
 def _name(op: Operation) -> str:
@@ -83,8 +88,8 @@ def _candidates(kernel: tile.KernelOp, finding: Finding) -> Iterator[Mend]:
         return Mend(text, changed(kernel, index, change))
 
     if finding.rule == "V4" and first is not None:
-        text = f'add sync.fence "async_shared" after {_name(ops[first])}'
-        yield made(text, first, _insert(lambda: [sync.FenceOp("async_shared")], after=True))
+        text = f'add sync.fence "{_proxy(finding)}" after {_name(ops[first])}'
+        yield made(text, first, _insert(lambda: [sync.FenceOp(_proxy(finding))], after=True))
     if finding.rule == "V5":
         yield from _announced(kernel, ops)
     queue = _queue_of(ops[first]) if first is not None else _queue_of(ops[second])
@@ -114,7 +119,7 @@ def _candidates(kernel: tile.KernelOp, finding: Finding) -> Iterator[Mend]:
         if first is not None:
             text = f"add a commit and {wait} after {_name(ops[first])}"
             yield made(text, first, _insert(lambda: [sync.CommitOp(queue), sync.WaitOp(queue, 0)], after=True))
-    yield from _barriers(kernel, ops, first, second, queue)
+    yield from _barriers(kernel, ops, first, second, queue, _proxy(finding))
     yield from _more_slots(kernel, ops)
 
 
@@ -163,7 +168,7 @@ def _groups_of(op: Operation) -> int:
     return 1 if roles is None else roles.role_groups()[_number_of_role(roles, op)]
 
 
-def _barriers(kernel: tile.KernelOp, ops: list[Operation], first: int | None, second: int, queue: str) -> Iterator[Mend]:
+def _barriers(kernel: tile.KernelOp, ops: list[Operation], first: int | None, second: int, queue: str, proxy: str) -> Iterator[Mend]:
     roles = _role_of(ops[second])
     if roles is None:
         make, what = (lambda: cast(Operation, sync.BarrierOp())), "sync.barrier"
@@ -183,8 +188,8 @@ def _barriers(kernel: tile.KernelOp, ops: list[Operation], first: int | None, se
         text = f'add sync.wait "{queue}" pending 0 and {what} before {_name(ops[second])}'
         yield Mend(text, changed(kernel, second, _insert(lambda: [sync.WaitOp(queue, 0), make()])))
     if first is not None:
-        text = f'add sync.fence "async_shared" and {what} after {_name(ops[first])}'
-        yield Mend(text, changed(kernel, first, _insert(lambda: [sync.FenceOp("async_shared"), make()], after=True)))
+        text = f'add sync.fence "{proxy}" and {what} after {_name(ops[first])}'
+        yield Mend(text, changed(kernel, first, _insert(lambda: [sync.FenceOp(proxy), make()], after=True)))
 
 
 def _nearest_first(ops: list[Operation], first: int | None, second: int) -> list[int]:

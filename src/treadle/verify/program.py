@@ -4,19 +4,22 @@ Register tiles are tokens here; scalars matter where a slot, a parity, a loop bo
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar, cast
 
 from treadle.dialects import pipe, sync, tile
+from treadle.dialects.agents import roles_of, split_of
 from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.tile_attributes import PointerType, is_shared
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec, target_spec
 from treadle.records import Record
 from treadle.verify.regions import Buffer
+from treadle.verify.structure import check_structure
 
 LOCAL_QUEUES = ("lgkmcnt", "dscnt")
-GLOBAL_OPS = (tile.LoadOp, tile.StoreOp, tile.CopyOp, tile.CopyOutOp)
 _DECIDED = (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp)
 Op = TypeVar("Op", bound=Operation)
 
@@ -24,7 +27,8 @@ Op = TypeVar("Op", bound=Operation)
 class Strand(Record):
     """Warps that stand for some of a team: `warps` of them. `trace`: which trace of `pipe.roles` it runs (-1: the kernel's own).
 
-    `rank`: its workgroup within the cluster. Teams are numbered through the cluster.
+    `roles`: which `pipe.roles`, as the number of the operation in the kernel. `rank`: its workgroup within the cluster. Teams are numbered
+    through the cluster.
     """
 
     number: int
@@ -36,6 +40,7 @@ class Strand(Record):
     trace: int = -1
     counts_alone: bool = False
     rank: int = 0
+    roles: int = -1
 
 
 class Mbarriers:
@@ -75,12 +80,16 @@ def is_async_queue(effect: Effect) -> bool:
 
 
 class Program:
-    """A kernel with what is fixed about it."""
+    """A kernel with what is fixed about it. Raises TR416 where it has no meaning or no machine to run it (`structure.py`).
 
-    def __init__(self, kernel: tile.KernelOp, spec: TargetSpec | None = None) -> None:
+    `stores`: stores to arrays that are only written are held against one another too.
+    """
+
+    def __init__(self, kernel: tile.KernelOp, spec: TargetSpec | None = None, *, stores: bool = False) -> None:
         self.kernel = kernel
         self.spec = spec or target_spec(kernel.target.data)
         self.ops: list[Operation] = list(kernel.body.walk())
+        check_structure(kernel, self.spec, self.ops)
         self.index: dict[Operation, int] = {op: at for at, op in enumerate(self.ops)}
         self._effects: dict[Operation, tuple[Effect, ...]] = {op: op.effects() for op in self.ops if isinstance(op, HasEffects)}
         self._by_kind: dict[type[Operation], list[Operation]] = {}
@@ -94,11 +103,11 @@ class Program:
         for rank in range(self.cluster):
             self._add_strands(strands, rank)
         self.strands = tuple(strands)
-        self.tracked_pointers = self._tracked_pointers()
-        self.single_view = self._single_views()
+        self.tracked_pointers, self.only_written = self._tracked_pointers(stores)
         self.registers = self._registers()
         self.deciding = self._deciding()
         self.unknowns = self._unknowns()
+        self.most_pending = self._most_pending()
         self.depth = self._depth()
 
     def effects(self, op: Operation) -> tuple[Effect, ...]:
@@ -117,65 +126,41 @@ class Program:
         roles = self.all(pipe.RolesOp)
         outside = [op for op in self.ops if not _inside_role(op)] if roles else self.ops
         warps = self.kernel.num_warps.value.data
-        barriers = [op for op in self.all(sync.BarrierOp) if not _inside_role(op)]
-        named = [group for op in barriers if op.groups is not None for group in tile.ints(op.groups)]
-        groups = min(max(2, *named, max(named) + 1), warps) if named else 1
+        groups = split_of(self.kernel)
         for group in range(groups):
             name = "" if groups == 1 else ("leading " if group == 0 else "trailing " if groups == 2 else f"group {group} ")
-            self._add_team(found, name, rank, team, group, warps // groups, outside, elected=group == 0, alone=True)
-        for role in roles[:1]:
-            number = 0
-            for name, count, each, region in zip(role.role_names(), role.role_groups(), role.role_warps(), role.roles, strict=True):
-                inside = list(region.walk())
-                size = each if any(self._is_done_by_all(op) for op in inside) else 1
-                for group in range(count):
-                    label = f"{name} {group} " if count > 1 else f"{name} "
-                    self._add_team(found, label, rank, team + number + 1, group, size, inside, elected=True, alone=False, trace=number)
-                    number += 1
+            strand = Strand(0, name, team, group, warps // groups, group == 0, counts_alone=True, rank=rank)
+            self._add_team(found, strand, outside)
+        for op in roles:
+            self._add_roles(found, op, rank)
 
-    def _add_team(
-        self,
-        found: list[Strand],
-        label: str,
-        rank: int,
-        team: int,
-        group: int,
-        warps: int,
-        ops: Sequence[Operation],
-        *,
-        elected: bool,
-        alone: bool,
-        trace: int = -1,
-    ) -> None:
-        wanted = min(warps, 3 if any(is_elected(op) for op in ops) else 2)
+    def _add_roles(self, found: list[Strand], op: pipe.RolesOp, rank: int) -> None:
+        trace = 0
+        for role in roles_of(op):
+            inside = list(role.operations())
+            for group in range(role.groups):
+                label = f"{role.name} {group} " if role.groups > 1 else f"{role.name} "
+                team = found[-1].team + 1
+                strand = Strand(0, label, team, group, role.executing_warps, True, trace, rank=rank, roles=self.index[op])
+                self._add_team(found, strand, inside)
+                trace += 1
+
+    def _add_team(self, found: list[Strand], whole: Strand, ops: Sequence[Operation]) -> None:
+        """The strands that stand for a team's warps, which `whole` would be as one; its name is the start of theirs."""
+        wanted = min(whole.warps, 3 if any(is_elected(op) for op in ops) else 2)
         for at in range(wanted):
-            stands_for = 1 if at + 1 < wanted else warps - wanted + 1
-            name = f"{label}warp {'abc'[at]}" if wanted > 1 else label.strip() or "warp a"
-            name = f"workgroup {rank} {name}" if self.cluster > 1 else name
-            found.append(Strand(len(found), name, team, group, stands_for, elected and at == 0, trace, alone, rank))
-
-    def _is_done_by_all(self, op: Operation) -> bool:
-        """Whether all warps of a group have a part in an operation: what it does is not one thread's."""
-        return not is_elected(op) and any(is_shared(e.resource.type) or is_async_queue(e) for e in self.effects(op))
+            stands_for = 1 if at + 1 < wanted else whole.warps - wanted + 1
+            name = f"{whole.name}warp {'abc'[at]}" if wanted > 1 else whole.name.strip() or "warp a"
+            name = f"workgroup {whole.rank} {name}" if self.cluster > 1 else name
+            elected = whole.is_elected and at == 0
+            found.append(replace(whole, number=len(found), name=name, warps=stands_for, is_elected=elected))
 
     # --- memory
 
-    def _tracked_pointers(self) -> frozenset[SSAValue]:
-        """Global arrays that are read and written. (Stores to an array that is only written are taken to be to different elements.)"""
-        readers: set[SSAValue] = set()
-        writers: set[SSAValue] = set()
-        for effects in self._effects.values():
-            for effect in effects:
-                if isinstance(effect.resource.owner, tile.ViewOp):
-                    (writers if effect.access == "write" else readers).add(effect.resource.owner.pointer)
-        return frozenset(readers & writers)
-
-    def _single_views(self) -> frozenset[SSAValue]:
-        views: dict[SSAValue, int] = {}
-        for op in self.all(tile.ViewOp):
-            if any(use.operation.name != "tile.view" for use in op.result.uses):
-                views[op.pointer] = views.get(op.pointer, 0) + 1
-        return frozenset(p for p, count in views.items() if count == 1)
+    def _tracked_pointers(self, stores: bool) -> tuple[frozenset[SSAValue], frozenset[SSAValue]]:
+        """Global arrays whose accesses are held against one another, those that are only written if `stores`; and the latter."""
+        readers, writers = accessed_pointers(self.kernel)
+        return writers if stores else readers & writers, writers - readers
 
     # --- values
 
@@ -211,14 +196,10 @@ class Program:
             roots.append(op.cond)
         for op in self.ops:
             roots += [v for v in op.operands if is_shared(v.type) or isinstance(v.type, sync.MbarrierType)]
-        for kind in GLOBAL_OPS if self.tracked_pointers else ():
-            for op in self.all(kind):
-                if pointer_of(op.view) in self.tracked_pointers:
-                    roots += op.offsets
         return roots
 
     def _deciding(self) -> frozenset[SSAValue]:
-        """Values that slots, parities, bounds, branches and tracked offsets are computed from."""
+        """Values that slots, parities, bounds and branches are computed from."""
         found: set[SSAValue] = set()
         work = self._roots()
         while work:
@@ -242,12 +223,20 @@ class Program:
             return (unknown,)
         return tuple(op.result for op in self.all(tile.ProgramIdOp) if op.axis == owner.axis)
 
+    @staticmethod
+    def name_of(value: SSAValue) -> str:
+        """What messages call an index value."""
+        return f"%{value.name_hint}" if value.name_hint else f"%{value.index}" if isinstance(value, BlockArgument) else "a value"
+
     def _depth(self) -> int:
         """The largest number of slots or pending groups anywhere: how long a pipeline takes to fill."""
-        found = [1, *(op.slot_count() for op in self.all(sync.MbarrierAllocOp))]
+        found = [1, self.most_pending + 1, *(op.slot_count() for op in self.all(sync.MbarrierAllocOp))]
         found += [max(tile.memref_type(op.source).get_shape()[: len(op.indices)], default=1) for op in self.all(pipe.SlotOp)]
-        found += [op.pending.value.data + 1 for op in self.all(sync.WaitOp)]
         return max(found)
+
+    def _most_pending(self) -> int:
+        """The most groups that any wait leaves in flight."""
+        return max([op.pending.value.data for op in self.all(sync.WaitOp)], default=0)
 
 
 def is_first_axis(unknown: SSAValue) -> bool:

@@ -10,13 +10,14 @@ States are taken whenever the first strand that still repeats a stretch begins i
 from collections.abc import Iterator
 
 from treadle.verify.barriers import Barriers
-from treadle.verify.clocks import Agent, Clock, Components
+from treadle.verify.clocks import Agent, Clock, Components, Record
 from treadle.verify.events import LoopNode, Node
-from treadle.verify.memory import fence_token, needs_fence
+from treadle.verify.orders import fence_token, needs_fence
 from treadle.verify.workgroups import Cluster
 
 State = tuple[object, ...]
-MAX_STATES = 512
+MAX_STATES = 4096
+OLDEST_PHASE = 3  # older phases are known to whoever knows any that may still be learnt of
 
 
 class _Knowledge:
@@ -30,18 +31,19 @@ class _Knowledge:
         return tuple([known >= value for known in self._columns[component]])
 
     def lags(self, component: int, now: int) -> tuple[int, ...]:
-        """How far the clocks are behind `now` in a component, large distances by their parity."""
-        return tuple([lag if (lag := now - known) < 4 else 4 + lag % 2 for known in self._columns[component]])
+        """How far the clocks are behind `now` in a component, large distances by their parity: who is two behind can only be overtaken."""
+        return tuple([lag if (lag := now - known) < 2 else 2 + lag % 2 for known in self._columns[component]])
 
 
 class Repetitions:
-    """The states of a run so far. `depth`: how long a pipeline takes to fill."""
+    """The states of a run so far. `pending`: the most groups that any wait leaves in flight."""
 
-    def __init__(self, nodes: list[Node], depth: int, cluster: Cluster, barriers: Barriers, components: Components) -> None:
+    def __init__(self, nodes: list[Node], pending: int, cluster: Cluster, barriers: Barriers, components: Components) -> None:
         self.nodes, self.cluster, self.barriers, self.components = nodes, cluster, barriers, components
         self.seen: dict[State, tuple[tuple[int, ...], ...]] = {}
-        self.oldest = depth + 2
+        self.oldest = pending + 2
         self._turn: tuple[int, int, int, int] = (-1, -1, -1, -1)
+        self._pumps: dict[tuple[tuple[int, int, int, int], ...], int] = {}
 
     def look(self) -> None:
         """Called between rounds: leave out what repeats."""
@@ -70,15 +72,31 @@ class Repetitions:
             depth, step = moved[0]
             rounds = min(rounds, (new[depth] - 1) // step)
             jumps.append((agent, depth, step))
-        if not jumps or not rounds:
+        if not jumps:
+            return False
+        self._note_pump(jumps)
+        if not rounds:
             return False
         for agent, depth, step in jumps:
             frame = agent.frames[depth]
             frame.left -= rounds * step
             node = self.nodes[frame.loop]
             if isinstance(node, LoopNode):
-                frame.number += rounds * step * len(node.segments[frame.segment].iterations)
+                iterations = rounds * step * len(node.segments[frame.segment].iterations)
+                self.cluster.arrays.leave_out(agent, depth, iterations)
+                frame.number += iterations
         return True
+
+    def _note_pump(self, jumps: list[tuple[Agent, int, int]]) -> None:
+        """Remember that all these loops could go on by whole rounds together: a run over longer ones would come by this state again."""
+        frames = [(agent.frames[depth], agent.number, step) for agent, depth, step in jumps]
+        key = tuple([(number, frame.loop, frame.segment, step) for frame, number, step in frames])
+        pump = self._pumps.setdefault(key, len(self._pumps))
+        for frame, _, step in frames:
+            node = self.nodes[frame.loop]
+            if isinstance(node, LoopNode):
+                segment = node.segments[frame.segment]
+                frame.pumps.append((pump, segment.stretch, step * len(segment.iterations)))
 
     # --- states
 
@@ -112,23 +130,28 @@ class Repetitions:
 
     def _records(self, knowledge: _Knowledge) -> Iterator[tuple[object, ...]]:
         """Every access in flight or to be ordered after: whose it is, its age, who knows of it and of its fence."""
-        oldest, base = self.oldest, self.components.mbarrier
         for workgroup in self.cluster.workgroups:
             for record in workgroup.memory.records():
-                component, value = record.component, record.value
-                queue = record.access.queue
-                if not queue:
-                    age = 0
-                elif queue == "mbarrier":
-                    age = self.barriers.phases[component - base].completed - value
-                    age = age if age < oldest else oldest + age % 2
-                else:
-                    age = min(record.agent.closed.get(queue, 0) - value, oldest)
-                fenced: tuple[bool, ...] = ()
-                if needs_fence(record.access):
-                    token = fence_token(self.components, record)
-                    fenced = knowledge.of(*token) if token is not None else ()
-                yield workgroup.rank, *record.sort_key(), age, knowledge.of(component, value), fenced
+                yield workgroup.rank, *self._record(record, knowledge)
+        for record in self.cluster.arrays.records():
+            yield -1, *self._record(record, knowledge), self.cluster.arrays.age(record)
+
+    def _record(self, record: Record, knowledge: _Knowledge) -> tuple[object, ...]:
+        oldest, base = self.oldest, self.components.mbarrier
+        component, value = record.component, record.value
+        queue = record.access.queue
+        if not queue:
+            age = 0
+        elif queue == "mbarrier":
+            age = self.barriers.phases[component - base].completed - value
+            age = age if age < OLDEST_PHASE else OLDEST_PHASE + age % 2
+        else:
+            age = min(record.agent.closed.get(queue, 0) - value, oldest)
+        fenced: tuple[bool, ...] = ()
+        if needs_fence(record.access):
+            token = fence_token(self.components, record)
+            fenced = knowledge.of(*token) if token is not None else ()
+        return *record.sort_key(), age, knowledge.of(component, value), fenced
 
 
 def _turn(agent: Agent) -> tuple[int, int, int, int] | None:

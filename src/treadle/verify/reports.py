@@ -2,6 +2,7 @@
 
 import contextlib
 
+from treadle.ir.core import Operation
 from treadle.verify.clocks import Agent
 from treadle.verify.events import Event
 from treadle.verify.findings import Finding, Place, Rule
@@ -14,11 +15,19 @@ class Stop(Exception):
 
 
 class Reports:
-    """What a run has found so far, each pair of operations once. `trip_counts`: iterations of each loop in the run."""
+    """What a run has found so far, each pair of operations once. `trip_counts`: iterations of each loop in the run.
+
+    `undecided`: what the run could neither prove nor refute, with the operation that is to blame; the kernel is then not proven.
+    """
 
     def __init__(self, trip_counts: dict[int, int], max_findings: int) -> None:
         self.trip_counts, self.max_findings = trip_counts, max_findings
         self.found: dict[tuple[str, int, int], Finding] = {}
+        self.undecided: dict[Operation, str] = {}
+
+    def undecide(self, op: Operation, reason: str) -> None:
+        """Note that the proof does not cover what `op` does; the first reason of an operation is kept."""
+        self.undecided.setdefault(op, reason)
 
     def place(self, agent: Agent, event: Event, iteration: int | None = None) -> Place:
         """A dynamic operation as reports show it."""
@@ -39,7 +48,10 @@ class Reports:
     ) -> None:
         """Keep a finding; raises `Stop` when there are enough."""
         trips = tuple(sorted(self.trip_counts.items()))
-        found = Finding(rule, message, self.place(agent, event, iteration), first, memory, missing, steps[:MAX_STEPS_OF_A_REPORT], trips)
+        self.keep(Finding(rule, message, self.place(agent, event, iteration), first, memory, missing, steps[:MAX_STEPS_OF_A_REPORT], trips))
+
+    def keep(self, found: Finding) -> None:
+        """Keep a finding; raises `Stop` when there are enough."""
         self.found.setdefault(found.key, found)
         if len(self.found) >= self.max_findings:
             raise Stop

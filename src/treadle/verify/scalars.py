@@ -1,12 +1,15 @@
 """Index and integer arithmetic of schedules, on Python integers. A value nobody knows is None and makes its users None."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from treadle.ir.core import Attribute, Operation
+from treadle.dialects.tile import KernelOp
+from treadle.ir.core import AffineMap, Attribute, Operation
 from treadle.ir.dialects import builtin
 
 Scalar = int | None
 Function = Callable[..., int]
+INDEX_BITS = 32
+"""Numbers of so many bits are taken not to overflow."""
 
 
 def _signed(value: int, bits: int) -> int:
@@ -14,8 +17,18 @@ def _signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-def width_of(value_type: Attribute) -> int:
-    """Bits of an integer or index type; 0 for anything else."""
+def index_width_around(op: Operation) -> int:
+    """Bits of an `index` in the kernel around an operation; 32 where there is none."""
+    around = op.parent_op()
+    while around is not None and not isinstance(around, KernelOp):
+        around = around.parent_op()
+    return around.index_width() if around is not None else 32
+
+
+def width_of(value_type: Attribute, op: Operation | None = None) -> int:
+    """Bits of an integer or index type; 0 for anything else. `op`: whose kernel says how wide an index is (32 bits without)."""
+    if op is not None and isinstance(value_type, builtin.IndexType):
+        return index_width_around(op)
     if isinstance(value_type, builtin.IntegerType):
         return int(value_type.width.data)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
     return 32 if isinstance(value_type, builtin.IndexType) else 0
@@ -103,7 +116,7 @@ def _comparison(op: Operation) -> Function:
     predicate = op.properties["predicate"]
     which = int(predicate.value.data) if isinstance(predicate, builtin.IntegerAttr) else 0
     compare = _COMPARISONS[which if which < 6 else which - 4]
-    mask = (1 << (width_of(op.operands[0].type) or 64)) - 1
+    mask = (1 << (width_of(op.operands[0].type, op) or 64)) - 1
 
     def signed(a: int, b: int) -> int:
         return int(compare(a, b))
@@ -115,13 +128,16 @@ def _comparison(op: Operation) -> Function:
 
 
 def _cast(op: Operation, bits: int) -> Function:
-    mask = (1 << (width_of(op.operands[0].type) or 64)) - 1
+    own = width_of(op.operands[0].type, op) or 64
+    mask = (1 << own) - 1
     is_unsigned = op.name in ("arith.extui", "arith.index_castui")
 
     def convert(a: int) -> int:
         if is_unsigned:
             return a & mask
-        return a & 1 if bits == 1 else _signed(a, bits)
+        if bits == 1:
+            return a & 1
+        return -(a & 1) if own == 1 else _signed(a, bits)  # a true i1 is -1 to whom its bit is the sign
 
     return convert
 
@@ -130,9 +146,44 @@ def _select(condition: int, one: int, other: int) -> int:
     return one if condition else other
 
 
+def affine_map_of(op: Operation) -> AffineMap | None:
+    """The map of `affine.apply`, `affine.min` or `affine.max`; None for other operations."""
+    attribute = op.properties.get("map")
+    return attribute.data if isinstance(attribute, builtin.AffineMapAttr) and op.name.startswith("affine.") else None
+
+
+def _affine(op: Operation) -> Function | None:
+    affine_map = affine_map_of(op)
+    if affine_map is None:
+        return None
+    dims = affine_map.num_dims
+    pick: Callable[[list[int]], int] = min if op.name == "affine.min" else max if op.name == "affine.max" else lambda values: values[0]
+
+    def apply(*operands: int) -> int:
+        return pick(list(affine_map.eval(operands[:dims], operands[dims:])))
+
+    return apply
+
+
+def known_result(op: Operation, values: Sequence[Scalar]) -> Scalar:
+    """The result where some operands are not known but do not matter; else None."""
+    match op.name:
+        case "arith.select":
+            condition, one, other = values
+            return (one if condition else other) if condition is not None else one if one == other else None
+        case "arith.andi" | "arith.muli" if 0 in values:
+            return 0
+        case "arith.ori" if 1 in values and width_of(op.results[0].type) == 1:
+            return 1
+        case _:
+            return None
+
+
 def scalar_function(op: Operation) -> Function | None:
     """What a scalar operation computes from its operands; None where this is not known."""
-    bits = width_of(op.results[0].type) if op.results else 0
+    bits = width_of(op.results[0].type, op) if op.results else 0
+    if op.name in ("affine.apply", "affine.min", "affine.max"):
+        return _affine(op)
     if op.name in _BINARY and bits:
         return _arithmetic(op.name, bits)
     if op.name == "arith.cmpi":

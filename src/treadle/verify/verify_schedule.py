@@ -1,4 +1,4 @@
-"""verify-schedule: proves that a kernel's accesses are ordered, for every interleaving and every trip count.
+"""verify-schedule: proves that a kernel's accesses are ordered, for every interleaving, every size, every workgroup and every trip count.
 
 Level: schedule. Reads: everything that is there; effects, loops, index arithmetic, synchronisation, the machine's queues. Writes: nothing.
 Leaves alone: the module; kernels without shared memory, barriers and queued operations have nothing to prove.
@@ -13,8 +13,8 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, ModulePass, register_pass
 from treadle.machine import target_spec
 from treadle.remarks import emit
-from treadle.verify.check import verify_kernel
-from treadle.verify.findings import Finding
+from treadle.verify.check import prove
+from treadle.verify.verdict import Verdict
 
 
 def schedule_kernels(module: Operation) -> tuple[tile.KernelOp, ...]:
@@ -22,21 +22,26 @@ def schedule_kernels(module: Operation) -> tuple[tile.KernelOp, ...]:
     return tuple(op for op in module.walk() if isinstance(op, tile.KernelOp))
 
 
-def explained_findings(kernel: tile.KernelOp, *, mend: bool = True) -> tuple[Finding, ...]:
-    """The faults of a kernel, the first one with the smallest change that mends it."""
+def explained_verdict(kernel: tile.KernelOp, *, mend: bool = True, stores: bool = False) -> Verdict:
+    """The verdict on a kernel, the first of its faults with the smallest change that mends it; `stores` as for `prove`."""
     spec = target_spec(kernel.target.data)
-    found = verify_kernel(kernel, spec)
-    if found and mend:
-        from treadle.verify.mends import with_mend  # right programs, which are nearly all, need none of it
+    verdict = prove(kernel, spec, stores=stores)
+    if not verdict.findings or not mend:
+        return verdict
+    from treadle.verify.mends import with_mend  # right programs, which are nearly all, need none of it
 
-        return (with_mend(kernel, found[0], spec), *found[1:])
-    return found
+    first, *others = verdict.findings
+    return Verdict((with_mend(kernel, first, spec, stores=stores), *others), verdict.undecided, verdict.classes, verdict.assumptions)
 
 
 @register_pass
 @dataclass(frozen=True)
 class VerifySchedulePass(ModulePass):
-    """Raises TR411-TR415 for the first fault of any kernel. `lint`: also remarks on synchronisation that nothing needs (slower)."""
+    """Raises TR411-TR414 and TR416 for the first fault of any kernel, TR415 where one is not proven.
+
+    `lint`: also remarks on synchronisation that nothing needs (slower). Stores to arrays that are only written are taken to go to different
+    elements: the passes before see to that.
+    """
 
     name = "verify-schedule"
     lint: bool = False
@@ -45,8 +50,8 @@ class VerifySchedulePass(ModulePass):
         """Verify every kernel; the module stays as it is."""
         for kernel in schedule_kernels(module):
             name = kernel.sym_name.data
-            if found := explained_findings(kernel):
-                raise found[0].error(name)
+            if (error := explained_verdict(kernel).first_error(name)) is not None:
+                raise error
             if self.lint:
                 from treadle.verify.lint import superfluous_sync
 

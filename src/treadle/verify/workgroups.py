@@ -2,6 +2,7 @@
 
 from treadle.verify.clocks import Agent, Clock, Components, join, reached
 from treadle.verify.events import Event
+from treadle.verify.global_memory import GlobalMemory
 from treadle.verify.memory import Memory
 from treadle.verify.reports import Reports
 
@@ -34,10 +35,10 @@ class Workgroup:
 
 
 class Cluster:
-    """The workgroups of a run, by rank."""
+    """The workgroups of a run, by rank, and the global arrays that they share."""
 
-    def __init__(self, workgroups: list[Workgroup], components: Components, reports: Reports) -> None:
-        self.workgroups, self.components, self.reports = workgroups, components, reports
+    def __init__(self, workgroups: list[Workgroup], arrays: GlobalMemory, components: Components, reports: Reports) -> None:
+        self.workgroups, self.arrays, self.components, self.reports = workgroups, arrays, components, reports
 
     @property
     def active(self) -> list[Agent]:
@@ -56,6 +57,7 @@ class Cluster:
         if len(self.workgroups) > 1:
             clocks = clocks + [other.clock for other in self.active if other.strand.rank != rank]
         self.workgroups[rank].memory.forget_ordered(clocks)
+        self.arrays.forget_ordered(clocks)
 
     def allocate(self, agent: Agent, event: Event) -> bool:
         """A strand's mbarriers are there."""

@@ -18,9 +18,12 @@ class Written:
         self.geometry = geometry
         self._regions: dict[Home, dict[Region, Overlays]] = {}
 
-    def note(self, agent: Agent, access: Access) -> None:
-        """A write."""
+    def note(self, agent: Agent, access: Access, *, is_sure: bool = True) -> None:
+        """A write. One that is not sure to happen only takes away what others wrote to the same bytes through other buffers."""
         region, overlaps = access.region, self.geometry.overlaps
+        if not is_sure:
+            self._overlay(agent, access)
+            return
         written = self._regions.setdefault(region.buffer, {})
         overlays = written.get(region)
         if overlays is None:
@@ -29,6 +32,10 @@ class Written:
             written[region] = {}
         elif overlays:
             written[region] = {} if access.part is None else {known: None for known in overlays if known[0] is not agent}
+        self._overlay(agent, access)
+
+    def _overlay(self, agent: Agent, access: Access) -> None:
+        region, overlaps = access.region, self.geometry.overlaps
         for home in self.geometry.neighbours(region.buffer):
             if home is not region.buffer and (others := self._regions.get(home)):
                 for other in [r for r in others if overlaps(r, region)]:

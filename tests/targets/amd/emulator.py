@@ -37,6 +37,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -243,6 +244,20 @@ class EmulatedKernel:
 
     def launch(self, pointers: Sequence[Pointer], values: Sequence[int]) -> None:
         """Run on the pointers' memory. Raises AssertionError where the kernel writes outside an allocation."""
+        kernel = self.kernel
+        guarded = {id(pointer.data): _guarded(pointer.data) for pointer in pointers}
+        addresses = [guarded[id(p.data)][0].ctypes.data + p.offset * p.data.itemsize for p in pointers]
+        x, y, z = self.grid(values)
+        self.run(addresses, values, [(i, j, k) for k in range(z) for j in range(y) for i in range(x)])
+        for pointer in pointers:
+            inner, store = guarded[id(pointer.data)]
+            start = inner.ctypes.data - store.ctypes.data
+            outside = np.concatenate([store[:start], store[start + inner.size :]])
+            assert (outside == GUARD).all(), f"{kernel.symbol} writes outside an array"
+            pointer.data[...] = np.frombuffer(inner.tobytes(), pointer.data.dtype)
+
+    def run(self, addresses: Sequence[int], values: Sequence[int], places: Sequence[tuple[int, int, int]]) -> None:
+        """Run the workgroups with these ids (x, y, z) on memory at these addresses, which nothing guards."""
         emulator = load()
         kernel = self.kernel
         if why := refusal(kernel):
@@ -255,25 +270,23 @@ class EmulatedKernel:
         (rsrc2,) = struct.unpack_from("<I", record, 52)
         rsrc2 |= -(-shared // SHARED_GRANULE) << 15  # the launcher's part of the descriptor
         block = np.zeros(kernel.facts.param_bytes + 8, np.uint8)
-        guarded = {id(pointer.data): _guarded(pointer.data) for pointer in pointers}
         for param, offset in zip(kernel.emitted.params, kernel.facts.param_offsets, strict=True):
             if isinstance(param, PointerParam):
-                pointer = pointers[param.arg]
-                address = guarded[id(pointer.data)][0].ctypes.data + pointer.offset * pointer.data.itemsize
-                block[offset : offset + 8] = np.frombuffer(struct.pack("<Q", address), np.uint8)
+                packed = struct.pack("<Q", addresses[param.arg])
             elif isinstance(param, IndexParam):
-                block[offset : offset + 4] = np.frombuffer(struct.pack("<i", values[param.arg - len(pointers)]), np.uint8)
+                packed = struct.pack("<i" if param.bits == 32 else "<q", values[param.arg - len(addresses)])
             else:
                 raise TypeError(f"parameter {param}")
-        with wave_order(emulator, self.order), scalar_stores("v_mfma_i32" in kernel.assembly):
+            block[offset : offset + len(packed)] = np.frombuffer(packed, np.uint8)
+
+        # The emulator walks a whole grid: it gets the ids of the workgroups in place of the grid's.
+        def product(*_: object) -> list[tuple[int, ...]]:
+            return [place[::-1] for place in places]
+
+        chosen = types.SimpleNamespace(product=product)
+        with wave_order(emulator, self.order), scalar_stores("v_mfma_i32" in kernel.assembly), patch.object(emulator, "itertools", chosen):
             architecture = ARCHITECTURES[kernel.emitted.cpu]
-            emulator.run_asm(descriptor + entry, 0, *self.grid(values), *kernel.emitted.block, block.ctypes.data, rsrc2, 0, architecture)
-        for pointer in pointers:
-            inner, store = guarded[id(pointer.data)]
-            start = inner.ctypes.data - store.ctypes.data
-            outside = np.concatenate([store[:start], store[start + inner.size :]])
-            assert (outside == GUARD).all(), f"{kernel.symbol} writes outside an array"
-            pointer.data[...] = np.frombuffer(inner.tobytes(), pointer.data.dtype)
+            emulator.run_asm(descriptor + entry, 0, 1, 1, 1, *kernel.emitted.block, block.ctypes.data, rsrc2, 0, architecture)
 
 
 class EmulatedProgram(SimProgram):

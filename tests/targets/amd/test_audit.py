@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from targets.amd import emulator, programs
 
-from treadle.errors import InternalError
+from treadle.errors import InternalError, KernelRejected
 from treadle.frontends.mlir import load
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
@@ -181,6 +181,10 @@ def test_accumulator_copies_count_in_loops_only() -> None:
     assert not accumulator_copies(_counters(copy))
     found = accumulator_copies(_counters(copy, ".L1:", copy, "\ts_cbranch_scc1 .L1", copy))
     assert [(v.rule, v.line) for v in found] == [("A2", 4)]
+    store = "\tglobal_store_dword v[0:1], v0, off"
+    inner = [".L2:", copy, "\ts_cbranch_scc1 .L2"]
+    around = accumulator_copies(_counters(".L1:", "\ts_nop 0", *inner, copy, store, "\ts_cbranch_scc1 .L1"))
+    assert [v.line for v in around] == [5], "a loop over tiles reads the sums of each"
     assert [v.line for v in scratch_accesses(_listing("\tscratch_store_dword off, v0, s32"))] == [2]
 
 
@@ -213,7 +217,7 @@ def test_a_large_tile_has_a_clean_loop(large: CompiledKernel) -> None:
 
 
 def _refused(kernel: CompiledKernel, text: str) -> str:
-    with pytest.raises(InternalError) as caught:
+    with pytest.raises(KernelRejected) as caught:
         audit(kernel.emitted, text, read_metadata(kernel.assembly, kernel.symbol))
     return str(caught.value)
 
@@ -225,11 +229,11 @@ def test_the_audit_refuses_what_is_wrong(large: CompiledKernel) -> None:
     lines = text.splitlines()
     waits = ("s_waitcnt", "s_wait_dscnt", "s_wait_loadcnt_dscnt")
     bare = "\n".join("" if line.strip().startswith(waits) else line for line in lines)
-    pattern = rf"kernel {large.symbol}, rule A4, line \d+ .*from tile.local_\w+ at <text>:\d.*from sync.barrier at <text>:\d"
+    pattern = rf"kernel '{large.symbol}' is rejected: rule A4, line \d+ .*from tile.local_\w+ at <text>:\d.*from sync.barrier at <text>:\d"
     assert re.search(pattern, _refused(large, bare))
     at = next(i for i, line in enumerate(lines) if line.strip().startswith(("v_mfma", "v_wmma")))
     assert "rule A2" in _refused(large, "\n".join([*lines[:at], "\tscratch_load_dword v0, off, s32", *lines[at:]]))
-    with pytest.raises(InternalError, match="rule A2"):
+    with pytest.raises(KernelRejected, match="rule A2"):
         audit(emitted, text, replace(metadata, private_bytes=16))
     assert "rule A1" in _refused(large, text.replace("v_mfma", "v_other").replace("v_wmma", "v_other"))
 

@@ -11,7 +11,7 @@ from transforms.role_kernels import kernel_of
 
 from treadle.codegen.toolchain import KernelResources
 from treadle.dialects.tile import CopyOp, KernelOp
-from treadle.errors import InternalError
+from treadle.errors import InternalError, KernelRejected
 from treadle.ir.dialects import builtin
 from treadle.layout.fragments import tile_fragment, wgmma_accumulator
 from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
@@ -204,6 +204,7 @@ def test_accumulators_are_cut_into_wide_instructions() -> None:
 def test_parameter_offsets_follow_the_abi() -> None:
     tensor_map = TensorMapParam(0, "bf16", ("1", "1"), ("2",), (64, 64), "128B")
     assert param_offsets([PointerParam(0), IndexParam(1), IndexParam(2), tensor_map, PointerParam(3)]) == ((0, 8, 12, 64, 192), 200)
+    assert param_offsets([IndexParam(0), IndexParam(1, 64), IndexParam(2)]) == ((0, 8, 16), 20)
 
 
 # --- the audit sees what it must
@@ -217,18 +218,18 @@ def test_audit_refuses_bad_machine_code() -> None:
     emitted = replace(wide_matmul().emitted, expected=ExpectedFacts(4, 2, True))
     good = {"HGMMA": 4, "UTMALDG": 2}
     audit(emitted, _resources(), (), good)
-    with pytest.raises(InternalError, match=r"wgmma_matmul.*adds a fence"):
+    with pytest.raises(KernelRejected, match=r"wgmma_matmul.*adds a fence"):
         audit(emitted, _resources(), ("(C7519) warpgroup.arrive is injected in around line 284 by compiler",), good)
-    with pytest.raises(InternalError, match=r"wgmma_matmul.*serialises"):
+    with pytest.raises(KernelRejected, match=r"wgmma_matmul.*serialises"):
         audit(emitted, _resources(), ("(C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized",), good)
     for bad in (_resources(spill_store_bytes=4), _resources(stack_bytes=16)):
-        with pytest.raises(InternalError, match="registers do not hold"):
+        with pytest.raises(KernelRejected, match="registers do not hold"):
             audit(emitted, bad, (), good)
-    with pytest.raises(InternalError, match="local accesses"):
+    with pytest.raises(KernelRejected, match="local accesses"):
         audit(emitted, _resources(), (), {**good, "LDL": 1})
-    with pytest.raises(InternalError, match="3 matrix instructions"):
+    with pytest.raises(KernelRejected, match="3 matrix instructions"):
         audit(emitted, _resources(), (), {**good, "HGMMA": 3})
-    with pytest.raises(InternalError, match="1 tensor copies"):
+    with pytest.raises(KernelRejected, match="1 tensor copies"):
         audit(emitted, _resources(), (), {**good, "UTMALDG": 1})
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from treadle.codegen.toolchain import KernelResources
-from treadle.errors import InternalError
+from treadle.errors import KernelRejected
 from treadle.targets.interface import EmittedKernel, ExpectedFacts
 from treadle.targets.nvidia.audit import audit, instruction_counts
 from treadle.targets.nvidia.sass import in_flight, loops, parse, slow_in_loops, touched_accumulators
@@ -61,7 +61,8 @@ def test_good_code_passes() -> None:
 )
 def test_an_accumulator_touched_in_flight(where: str, text: str) -> None:
     with pytest.raises(
-        InternalError, match=r"kernel k: .* touches an accumulator in flight \(from (tile.contract at x.mlir:3:1|sync.wait)\)"
+        KernelRejected,
+        match=r"kernel 'k' is rejected: .* touches an accumulator in flight \(from (tile.contract at x.mlir:3:1|sync.wait)\)",
     ):
         judge(code(**{where: text}))
 
@@ -90,22 +91,22 @@ def test_slow_instructions_of_main_loops() -> None:
     ):
         assert bool(slow_in_loops(parse(code(between=text)))) == found
     assert not slow_in_loops(parse(code(behind="R2UR UR4, R0")))
-    with pytest.raises(InternalError, match="R2UR among the matrix instructions of a main loop"):
+    with pytest.raises(KernelRejected, match="R2UR among the matrix instructions of a main loop"):
         judge(code(between="R2UR UR4, R0"))
 
 
 def test_waits_other_than_written() -> None:
-    with pytest.raises(InternalError, match="1 waits for matrix instructions, 2 emitted"):
+    with pytest.raises(KernelRejected, match="1 waits for matrix instructions, 2 emitted"):
         judge(code(), waits=2)
-    with pytest.raises(InternalError, match="1 waits for matrix instructions, 0 emitted"):
+    with pytest.raises(KernelRejected, match="1 waits for matrix instructions, 0 emitted"):
         judge(code(), waits=0)
 
 
 def test_remarks_about_a_line_name_the_operation() -> None:
     ptx = "x\n\t.loc\t1 2 0\n wgmma\n\t.loc\t1 3 0\n wait"
     for remark, words in (("(C7514) something in line 3", "tile.contract"), ("(C7519) warpgroup.arrive in around line 5", "sync.wait")):
-        with pytest.raises(InternalError, match=words):
+        with pytest.raises(KernelRejected, match=words):
             audit(emitted(), RESOURCES, (remark,), {"HGMMA": 2}, parse(code()), ptx)
     spilled = replace(RESOURCES, spill_store_bytes=8)
-    with pytest.raises(InternalError, match=r"8 bytes stored.*\(from sync.wait\)"):
+    with pytest.raises(KernelRejected, match=r"8 bytes stored.*\(from sync.wait\)"):
         audit(emitted(), spilled, (), {"HGMMA": 2}, parse(code(behind="STL [R1], R2")))

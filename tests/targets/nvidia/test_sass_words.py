@@ -11,7 +11,7 @@ from treadle import driver
 from treadle.bench import families
 from treadle.codegen.toolchain import KernelResources, assemble_ptx
 from treadle.dialects.tile import KernelOp
-from treadle.errors import InternalError
+from treadle.errors import KernelRejected
 from treadle.ir.dialects import builtin
 from treadle.options import CompileOptions
 from treadle.targets.interface import CompiledKernel
@@ -79,7 +79,7 @@ def test_clean_code_is_not_disassembled(monkeypatch: pytest.MonkeyPatch) -> None
 def test_findings_and_unknown_codes_are_disassembled(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = compiled(KERNELS["wgmma"]())
     more = replace(kernel.emitted, expected=replace(kernel.emitted.expected, matrix_instructions=1000))
-    with pytest.raises(InternalError, match="1000 emitted"):
+    with pytest.raises(KernelRejected, match="1000 emitted"):
         audit.audited_counts(more, RESOURCES, (), kernel.binary, "")
     at = kernel.binary.index((0x79C5).to_bytes(2, "little"))
     changed = bytearray(kernel.binary)

@@ -16,7 +16,7 @@ from treadle.ir.text import parse_module
 from treadle.remarks import collect_remarks
 from treadle.sim.schedule import simulate
 from treadle.sim.schedule.scheduler import Mode
-from treadle.verify.check import is_right, verify_kernel
+from treadle.verify.check import is_right, prove
 
 WAYS: tuple[tuple[Mode, int], ...] = (("late", 0), ("random", 1))
 CASES = [(64, 64, 1, 2, 0), (128, 192, 1, 2, 0), (192, 320, 1, 3, 1), (192, 128, 2, 2, 0), (320, 192, 2, 3, 1)]
@@ -43,7 +43,7 @@ def expected(arrays: Sequence[np.ndarray]) -> np.ndarray:
 @pytest.mark.parametrize(("rows", "length", "groups", "stages", "workgroups"), CASES)
 def test_attention_is_proven_and_right(rows: int, length: int, groups: int, stages: int, workgroups: int) -> None:
     kernel = scheduled(rows, length, groups, stages, workgroups)
-    assert verify_kernel(kernel) == ()
+    assert prove(kernel).is_proven
     rng = np.random.default_rng(rows)
     arrays = [rng.standard_normal((n, 64)).astype(np.float16) for n in (rows, length, length)]
     want = expected(arrays)

@@ -2,8 +2,10 @@
 
 import re
 
+import numpy as np
 import pytest
 
+import treadle
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module, print_module
 from treadle.pipelines import tensor_passes
@@ -160,3 +162,24 @@ def test_locations_survive_to_the_tile_level(target: str) -> None:
     contract = next(op for op in module.walk() if isinstance(op, tile.ContractOp))
     found = location_of(contract)
     assert found is not None and (found.file, found.line) == ("test.mlir", 6)
+
+
+def test_long_bodies() -> None:
+    """A chain of operations is as long as its author wants; what evaluates it does not call itself for each."""
+    count = 1200
+    steps = "\n".join(f"    %x{n + 1} = arith.addf %x{n}, %one : f32" for n in range(count))
+    text = f"""func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {{
+  %one = arith.constant 1.0 : f32
+  %e = tensor.empty() : tensor<4xf32>
+  %r = linalg.generic {{indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}}
+      ins(%a : tensor<4xf32>) outs(%e : tensor<4xf32>) {{
+  ^bb0(%x0: f32, %o: f32):
+{steps}
+    linalg.yield %x{count} : f32
+  }} -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}}"""
+    program = treadle.compile(text, target="sim")
+    arrays = [np.zeros(4, np.float32)]
+    assert (program(*arrays)[0] == count).all()
+    assert (program.reference(*arrays)[0].value == count).all()

@@ -19,7 +19,7 @@ from treadle.transforms.kernel.order_issue import OrderIssuePass
 from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, request_attribute
 from treadle.transforms.kernel.set_pipeline import SetPipelinePass
-from treadle.verify.check import verify_kernel
+from treadle.verify.check import prove
 
 OPS = ("tile.load", "tile.copy", "tile.local", "tile.contract", "arith.addf", "scf.if")
 MFMA = kernel_texts.matmul(130, 136, 520, target="gfx942", instruction="mfma_16x16x16_f32_f16", tile=(64, 64, 32), warps=(2, 2), out="f16")
@@ -174,7 +174,7 @@ def test_schedules_are_proven(name: str) -> None:
     module = scheduled(text, request)
     assert steady(module)
     for kernel in find(module, tile.KernelOp):
-        assert verify_kernel(kernel, target_spec(kernel.target.data)) == ()
+        assert prove(kernel, target_spec(kernel.target.data)).is_proven
 
 
 def test_synchronisation_of_the_steady_state() -> None:

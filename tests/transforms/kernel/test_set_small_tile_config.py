@@ -77,6 +77,16 @@ def test_streamed_along_rows(m: int, n: int, k: int) -> None:
     assert_right(work, module, 1)
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 300, 4), (6, 131, 9), (3, 77, 3), (2, 513, 2)])
+@pytest.mark.parametrize(("target", "many"), [("sm_90a", 128), ("gfx942", 256), ("gfx1100", 128)])
+def test_steps_of_one_element(m: int, n: int, k: int, target: str, many: int) -> None:
+    """Where the large operand is not contiguous along k and k is short, a step takes one element of it."""
+    work = workload(m, n, k, "f32", kn=True)
+    module, said = lowered(work.text, target, CompileOptions(form="streaming", tile=(m, many, 1), warps=(4, 1)))
+    assert f"{many}x1, " in said
+    assert_right(work, module, 1)
+
+
 @pytest.mark.parametrize(("m", "n", "k"), [(100, 1, 96), (65, 3, 136)])
 def test_streamed_with_few_columns(m: int, n: int, k: int) -> None:
     work = workload(m, n, k)

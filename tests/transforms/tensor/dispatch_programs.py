@@ -116,7 +116,8 @@ def check_contract(kernel: dispatch.KernelOp) -> None:
         for inner in view.body.walk():
             for operand in inner.operands:
                 inside = operand.owner is view.body or (isinstance(operand.owner, Operation) and operand.owner.parent_block() is view.body)
-                assert inside or isinstance(operand.type, builtin.IndexType)
+                gathered = isinstance(inner, tensor.ExtractOp) and operand is inner.tensor and operand in kernel.body.block.args
+                assert inside or gathered or isinstance(operand.type, builtin.IndexType)
     last = kernel.body.block.last_op
     assert isinstance(last, dispatch.YieldOp)
     assert len(set(last.values)) == len(last.values)

@@ -6,18 +6,8 @@ and slices, reshapes and shapes that are checked. Where upstream has a class of 
 """
 
 from treadle.dialects.mlir_ext.affine_max import MaxOp
-from treadle.dialects.mlir_ext.contractions import (
-    CONTRACTIONS,
-    BatchMatmulOp,
-    BatchMatvecOp,
-    BatchReduceMatmulOp,
-    BatchVecmatOp,
-    ContractionMixin,
-    DotOp,
-    MatmulOp,
-    MatvecOp,
-    VecmatOp,
-)
+from treadle.dialects.mlir_ext.classification import ClassificationOp, IsFiniteOp, IsInfOp, IsNanOp, IsNormalOp
+from treadle.dialects.mlir_ext.contractions import NAMED_OPERATIONS, BatchMatmulOp, MatmulOp
 from treadle.dialects.mlir_ext.dialects import MLIR_EXT
 from treadle.dialects.mlir_ext.fill import CopyOp, FillOp
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
@@ -31,25 +21,25 @@ from treadle.dialects.mlir_ext.linalg_base import (
 )
 from treadle.dialects.mlir_ext.loops import loop_extents, verify_structured
 from treadle.dialects.mlir_ext.mapping import BlockMappingAttr, MappingAttr, ThreadMappingAttr, WarpMappingAttr
+from treadle.dialects.mlir_ext.named import NamedOp
 from treadle.dialects.mlir_ext.reshapes import CollapseShapeOp, ExpandShapeOp, reassociation_groups
-from treadle.dialects.mlir_ext.shapes import CastOp, EmptyOp, PadOp
+from treadle.dialects.mlir_ext.shapes import BitcastOp, CastOp, EmptyOp, PadOp, RankOp
 from treadle.dialects.mlir_ext.slices import ExtractSliceOp, InsertSliceOp, ParallelInsertSliceOp, dropped_dimensions
+from treadle.dialects.mlir_ext.softmax import SoftmaxOp
 from treadle.dialects.mlir_ext.structured import BroadcastOp, GenericOp, MapOp, ReduceOp, TransposeOp
+from treadle.dialects.mlir_ext.type_fn import TypeFnAttr
 
 __all__ = [
-    "CONTRACTIONS",
     "MLIR_EXT",
+    "NAMED_OPERATIONS",
     "BatchMatmulOp",
-    "BatchMatvecOp",
-    "BatchReduceMatmulOp",
-    "BatchVecmatOp",
+    "BitcastOp",
     "BlockMappingAttr",
     "BroadcastOp",
     "CastOp",
+    "ClassificationOp",
     "CollapseShapeOp",
-    "ContractionMixin",
     "CopyOp",
-    "DotOp",
     "EmptyOp",
     "ExpandShapeOp",
     "ExtractSliceOp",
@@ -58,20 +48,26 @@ __all__ = [
     "GenericOp",
     "InParallelOp",
     "InsertSliceOp",
+    "IsFiniteOp",
+    "IsInfOp",
+    "IsNanOp",
+    "IsNormalOp",
     "IteratorType",
     "IteratorTypeAttr",
     "LinalgStructuredOperation",
     "MapOp",
     "MappingAttr",
     "MatmulOp",
-    "MatvecOp",
     "MaxOp",
+    "NamedOp",
     "PadOp",
     "ParallelInsertSliceOp",
+    "RankOp",
     "ReduceOp",
+    "SoftmaxOp",
     "ThreadMappingAttr",
     "TransposeOp",
-    "VecmatOp",
+    "TypeFnAttr",
     "WarpMappingAttr",
     "YieldOp",
     "cast_scalar",

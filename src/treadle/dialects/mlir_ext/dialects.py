@@ -1,23 +1,28 @@
 """The upstream dialects with our operations added and our stricter ones in place of upstream's."""
 
 from treadle.dialects.mlir_ext.affine_max import MaxOp
-from treadle.dialects.mlir_ext.contractions import CONTRACTIONS
+from treadle.dialects.mlir_ext.classification import CLASSIFICATIONS
+from treadle.dialects.mlir_ext.contractions import NAMED_OPERATIONS
+from treadle.dialects.mlir_ext.elementwise import ElementwiseKindAttr
 from treadle.dialects.mlir_ext.fill import CopyOp, FillOp
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
 from treadle.dialects.mlir_ext.mapping import GPU
 from treadle.dialects.mlir_ext.reshapes import CollapseShapeOp, ExpandShapeOp
-from treadle.dialects.mlir_ext.shapes import CastOp, EmptyOp, PadOp
+from treadle.dialects.mlir_ext.shapes import BitcastOp, CastOp, EmptyOp, PadOp, RankOp
 from treadle.dialects.mlir_ext.slices import ExtractSliceOp, InsertSliceOp, ParallelInsertSliceOp
+from treadle.dialects.mlir_ext.softmax import SoftmaxOp
 from treadle.dialects.mlir_ext.structured import STRUCTURED
 from treadle.dialects.mlir_ext.synonyms import SYNONYMS
+from treadle.dialects.mlir_ext.type_fn import TypeFnAttr
 from treadle.ir.core import Dialect
-from treadle.ir.dialects import affine, linalg, scf, tensor
+from treadle.ir.dialects import affine, linalg, math, scf, tensor
 from treadle.ir.extend import extend
 
 SCF = extend(scf.Scf, [ForallOp, InParallelOp])
 TENSOR = extend(
     tensor.Tensor,
     [
+        BitcastOp,
         CastOp,
         CollapseShapeOp,
         EmptyOp,
@@ -26,9 +31,11 @@ TENSOR = extend(
         InsertSliceOp,
         PadOp,
         ParallelInsertSliceOp,
+        RankOp,
     ],
 )
+MATH = extend(math.Math, CLASSIFICATIONS)
 AFFINE = extend(affine.Affine, [MaxOp])
-LINALG = extend(linalg.Linalg, [*CONTRACTIONS, *STRUCTURED, CopyOp, FillOp, *SYNONYMS])
+LINALG = extend(linalg.Linalg, [*NAMED_OPERATIONS, *STRUCTURED, CopyOp, FillOp, SoftmaxOp, *SYNONYMS], [ElementwiseKindAttr, TypeFnAttr])
 
-MLIR_EXT: tuple[Dialect, ...] = (SCF, TENSOR, AFFINE, LINALG, GPU)
+MLIR_EXT: tuple[Dialect, ...] = (SCF, TENSOR, MATH, AFFINE, LINALG, GPU)

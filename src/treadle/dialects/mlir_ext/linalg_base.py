@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
-from treadle.ir.builtin import AnyFloat, MemRefType, is_integer
+from treadle.ir.builtin import AffineMapAttr, AnyFloat, ArrayAttr, MemRefType, f32, is_array_of, is_integer
 from treadle.ir.core import Attribute, Block, EffectInstance, MemoryEffect, Operation, Parser, Printer, SSAValue, VerifyException
 from treadle.ir.dialects import arith, linalg
 from treadle.ir.elementwise import element_of
@@ -67,24 +68,74 @@ def print_result_types(printer: Printer, types: Sequence[Attribute]) -> None:
         printer.print_list(types, printer.print_attribute)
 
 
+@dataclass(slots=True)
+class NamedText:
+    """The parts of a named operation's text: `maps` is the attribute `indexing_maps`, `attributes` all others."""
+
+    inputs: Sequence[SSAValue]
+    outputs: Sequence[SSAValue]
+    results: Sequence[Attribute]
+    attributes: dict[str, Attribute]
+    maps: ArrayAttr[AffineMapAttr] | None
+
+
+def parse_attributes(parser: Parser) -> dict[str, Attribute]:
+    """Parse `<{..}>`, `{..}` and `attrs = {..}`, any of them or none, in this order."""
+    found: dict[str, Attribute] = dict(parser.parse_optional_properties_dict())
+    found |= parser.parse_optional_attr_dict()
+    if parser.parse_optional_keyword("attrs"):
+        parser.parse_punctuation("=")
+        found |= parser.parse_optional_attr_dict()
+    return found
+
+
+def parse_named(parser: Parser) -> NamedText:
+    """Parse `indexing_maps = [..] <{..}> {..} ins(..) outs(..) {..} -> ..`, of which all but `outs` may be missing.
+
+    Attributes may stand before or behind the operands. The segment sizes of the operands, which MLIR prints among properties, are left out.
+    """
+    start = parser.pos
+    attributes = parse_attributes(parser)
+    if parser.parse_optional_keyword("indexing_maps"):
+        parser.parse_punctuation("=")
+        attributes["indexing_maps"] = parser.parse_attribute()
+        attributes |= parse_attributes(parser)
+    inputs = parse_operand_group(parser, "ins")
+    outputs = parse_operand_group(parser, "outs")
+    attributes |= parse_attributes(parser)
+    results = parse_result_types(parser)
+    attributes.pop("operandSegmentSizes", None)
+    maps = attributes.pop("indexing_maps", None)
+    if maps is not None and not is_array_of(maps, AffineMapAttr):
+        parser.raise_error("indexing_maps must be an array of affine maps", start, parser.pos)
+    return NamedText(inputs, outputs, results, attributes, maps)
+
+
 def element_type(value: SSAValue) -> Attribute:
     """The element type of a tensor or memref value, the type itself for a scalar."""
     return element_of(value.type)
 
 
-def cast_scalar(block: Block, value: SSAValue, target: Attribute) -> SSAValue:
-    """Append to `block` what turns `value` into `target` (integers are signed, as linalg's default) and return the result."""
+def cast_scalar(block: Block, value: SSAValue, target: Attribute, *, unsigned: bool = False) -> SSAValue:
+    """Append to `block` what turns `value` into `target` and return the result; integers are signed unless `unsigned`.
+
+    Raises `VerifyException` for types that are neither floats nor integers.
+    """
     source = value.type
     if source == target:
         return value
+    op: Operation
+    if isinstance(source, AnyFloat) and isinstance(target, AnyFloat) and source.bitwidth == target.bitwidth:
+        return cast_scalar(block, cast_scalar(block, value, f32), target)  # one rounding: f32 holds both
     if isinstance(source, AnyFloat) and isinstance(target, AnyFloat):
         op = arith.ExtFOp(value, target) if source.bitwidth < target.bitwidth else arith.TruncFOp(value, target)
     elif is_integer(source) and is_integer(target):
-        op = arith.ExtSIOp(value, target) if source.width.data < target.width.data else arith.TruncIOp(value, target)
+        extend = arith.ExtUIOp if unsigned else arith.ExtSIOp
+        op = extend(value, target) if source.width.data < target.width.data else arith.TruncIOp(value, target)
     elif is_integer(source) and isinstance(target, AnyFloat):
-        op = arith.SIToFPOp(value, target)
+        op = (arith.UIToFPOp if unsigned else arith.SIToFPOp)(value, target)
     elif isinstance(source, AnyFloat) and is_integer(target):
-        op = arith.FPToSIOp(value, target)
+        op = (arith.FPToUIOp if unsigned else arith.FPToSIOp)(value, target)
     else:
         raise VerifyException(f"cannot convert {source} to {target}")
     block.add_op(op)

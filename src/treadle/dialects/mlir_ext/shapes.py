@@ -1,9 +1,23 @@
-"""`tensor.empty`, `tensor.cast` and `tensor.pad` with the checks that upstream leaves out."""
+"""`tensor.empty`, `tensor.cast` and `tensor.pad` with the checks that upstream leaves out; `tensor.bitcast` and `rank`, which it lacks."""
 
 from typing import Self, cast
 
-from treadle.ir.builtin import TensorType, is_tensor
-from treadle.ir.core import DYNAMIC_INDEX, Parser, Printer, VerifyException
+from treadle.ir.builtin import AnyFloat, IndexType, IntegerType, TensorType, element_of, is_tensor
+from treadle.ir.core import (
+    DYNAMIC_INDEX,
+    Attribute,
+    IRDLOperation,
+    Operation,
+    Parser,
+    Printer,
+    Pure,
+    SSAValue,
+    VerifyException,
+    irdl_op_definition,
+    operand_def,
+    result_def,
+    traits_def,
+)
 from treadle.ir.dialects import tensor
 
 
@@ -51,3 +65,39 @@ class PadOp(tensor.PadOp):
         for dimension, (extent, low, high, padded) in enumerate(extents):
             if DYNAMIC_INDEX not in (extent, low, high, padded) and extent + low + high != padded:
                 raise VerifyException(f"dimension {dimension} of the result is {padded}, expected {low} + {extent} + {high}")
+
+
+@irdl_op_definition
+class BitcastOp(IRDLOperation):
+    """The same bits as elements of another type of the same width."""
+
+    name = "tensor.bitcast"
+    source = operand_def(TensorType)
+    dest = result_def(TensorType)
+    traits = traits_def(Pure())
+    assembly_format = "$source attr-dict `:` type($source) `to` type($dest)"
+
+    def __init__(self, source: SSAValue | Operation, result_type: Attribute) -> None:
+        super().__init__(operands=[source], result_types=[result_type])
+
+    def verify_(self) -> None:
+        source, result = self.source.type, self.dest.type
+        if not is_tensor(source) or not is_tensor(result) or source.get_shape() != result.get_shape():
+            raise VerifyException(f"operand {source} and result {result} must have the same shape")
+        widths = [kind.bitwidth if isinstance(kind, AnyFloat | IntegerType) else 0 for kind in (element_of(source), element_of(result))]
+        if 0 in widths or widths[0] != widths[1]:
+            raise VerifyException(f"elements of {source} and {result} must have the same number of bits")
+
+
+@irdl_op_definition
+class RankOp(IRDLOperation):
+    """The number of dimensions."""
+
+    name = "tensor.rank"
+    source = operand_def(TensorType)
+    result = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "$source attr-dict `:` type($source)"
+
+    def __init__(self, source: SSAValue | Operation) -> None:
+        super().__init__(operands=[source], result_types=[IndexType()])

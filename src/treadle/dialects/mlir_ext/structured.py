@@ -4,7 +4,8 @@ Upstream's `generic` loses multiple results, its `reduce` takes one operand of o
 attributes. Here all are `LinalgStructuredOperation`s with `inputs`, `outputs`, `res`, `body`, indexing maps and iterator types.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar, Self
 
 from treadle.dialects.mlir_ext.linalg_base import (
@@ -19,7 +20,7 @@ from treadle.dialects.mlir_ext.linalg_base import (
     print_operand_group,
 )
 from treadle.dialects.mlir_ext.loops import verify_structured
-from treadle.ir.builtin import AffineMapAttr, ArrayAttr, DenseArrayBase, ShapedType, StringAttr, i64, is_array_of, tensor_types
+from treadle.ir.builtin import AffineMapAttr, ArrayAttr, DenseArrayBase, ShapedType, StringAttr, i32, i64, is_array_of, tensor_types
 from treadle.ir.core import (
     AffineExpr,
     AffineMap,
@@ -59,6 +60,10 @@ def _verify_body(op: LinalgStructuredOperation, arguments: Sequence[SSAValue]) -
     results = [element_type(value) for value in op.outputs]
     if not isinstance(yielded, YieldOp) or [value.type for value in yielded.operands] != results:
         raise VerifyException(f"body must yield ({', '.join(map(str, results))})")
+    loops = op.get_indexing_maps().data[0].data.num_dims
+    for inner in op.body.block.ops:
+        if isinstance(inner, linalg.ops.IndexOp) and not 0 <= inner.dim.value.data < loops:
+            raise VerifyException(f"linalg.index {inner.dim.value.data} names none of the {loops} loops")
 
 
 class GenericOp(linalg.ops.GenericOp):
@@ -117,6 +122,35 @@ class _RegionOp(LinalgStructuredOperation):
 
     traits = traits_def(TensorEffects())
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
+
+    @classmethod
+    def output_count(cls, operands: int) -> int:
+        """How many of so many operands are outputs, in the generic form of MLIR, which does not say."""
+        return operands // 2
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        operands: Sequence[SSAValue] = (),
+        result_types: Sequence[Attribute] = (),
+        properties: Mapping[str, Attribute] = MappingProxyType({}),
+        attributes: Mapping[str, Attribute] = MappingProxyType({}),
+        location: Attribute | None = None,
+        successors: Sequence[Block] = (),
+        regions: Sequence[Region] = (),
+    ) -> Self:
+        outputs = cls.output_count(len(operands))
+        segments = DenseArrayBase.from_list(i32, [len(operands) - outputs, outputs])
+        return super().create(
+            operands=operands,
+            result_types=result_types,
+            properties={"operandSegmentSizes": segments, **properties},
+            attributes=attributes,
+            location=location,  # pyright: ignore[reportArgumentType] - upstream's type of locations is not among ours
+            successors=successors,
+            regions=regions,
+        )
 
     def _print_operands(self, printer: Printer) -> None:
         print_operand_group(printer, "ins", self.inputs)
@@ -241,6 +275,10 @@ class MapOp(_RegionOp):
     """`linalg.map`: an elementwise body over inputs and output of one shape; the body takes the inputs' elements and then the output's."""
 
     name = "linalg.map"
+
+    @classmethod
+    def output_count(cls, operands: int) -> int:
+        return min(operands, 1)
 
     def __init__(self, inputs: Sequence[SSAValue | Operation], output: SSAValue | Operation, body: Region) -> None:
         ins, out = [SSAValue.get(value) for value in inputs], SSAValue.get(output)

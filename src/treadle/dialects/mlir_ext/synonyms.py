@@ -4,42 +4,28 @@
 maps; `linalg.contract` becomes a `linalg.generic` with a multiply-accumulate body. Nothing behind the parser ever sees these names.
 """
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar, cast
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from treadle.dialects.mlir_ext.contractions import BatchMatmulOp, ContractionMixin, MatmulOp, contraction_body, projection_maps
-from treadle.dialects.mlir_ext.linalg_base import (
-    IteratorTypeAttr,
-    YieldOp,
-    element_type,
-    parse_operand_group,
-    parse_result_types,
-)
+from treadle.dialects.mlir_ext.contractions import BatchMatmulOp, MatmulOp, projection_maps
+from treadle.dialects.mlir_ext.elementwise import ELEMENTWISE
+from treadle.dialects.mlir_ext.linalg_base import IteratorTypeAttr, parse_named
+from treadle.dialects.mlir_ext.named import Maps, NamedOp
+from treadle.dialects.mlir_ext.scalar_bodies import multiply_add, same_body, scalar_body
 from treadle.dialects.mlir_ext.structured import GenericOp
-from treadle.ir.builtin import AffineMapAttr, AnyFloat, ArrayAttr, FloatAttr, ShapedType, is_array_of, tensor_types
-from treadle.ir.core import AffineDimExpr, Attribute, Block, Operation, Parser, Region, SSAValue, VerifyException
-from treadle.ir.dialects import arith, math
-
-Builder = Callable[..., Operation]
-
-
-class Synonym(Operation):
-    """An operation that exists in text only; `parse` returns what stands for it."""
-
-    def verify_(self) -> None:
-        raise VerifyException(f"the generic form of {self.name} is not read; write its custom form")
+from treadle.dialects.mlir_ext.synonym import Synonym
+from treadle.dialects.mlir_ext.type_fn import is_unsigned
+from treadle.ir.builtin import AffineMapAttr, is_array_of, tensor_types
+from treadle.ir.core import AffineDimExpr, AffineMap, Attribute, Operation, Parser, Region, SSAValue, VerifyException
 
 
-def _build_matmul(parser: Parser, kind: type[ContractionMixin], maps: ArrayAttr[AffineMapAttr]) -> Operation:
+def _build_matmul(parser: Parser, kind: type[NamedOp], maps: Maps) -> Operation:
     start = parser.pos
-    attributes = parser.parse_optional_attr_dict()
-    inputs = parse_operand_group(parser, "ins")
-    outputs = parse_operand_group(parser, "outs")
-    results = parse_result_types(parser)
-    if list(results) != tensor_types([value.type for value in outputs]):
+    text = parse_named(parser)
+    if list(text.results) != tensor_types([value.type for value in text.outputs]):
         parser.raise_error("result types must be the types of outs", start, parser.pos)
     try:
-        return kind(inputs, outputs, maps, attributes)
+        return kind(text.inputs, text.outputs, maps, text.attributes)
     except VerifyException as error:
         parser.raise_error(str(error), start, parser.pos)
 
@@ -84,6 +70,12 @@ class BatchMatmulTransposeBOp(Synonym):
         return _build_matmul(parser, BatchMatmulOp, projection_maps(4, (0, 1, 3), (0, 2, 3), (0, 1, 2)))
 
 
+def _iterators(output_map: AffineMap) -> list[IteratorTypeAttr]:
+    """Loops that the output's map names are parallel."""
+    kept = {expr.position for expr in output_map.results if isinstance(expr, AffineDimExpr)}
+    return [IteratorTypeAttr.parallel() if d in kept else IteratorTypeAttr.reduction() for d in range(output_map.num_dims)]
+
+
 class ContractOp(Synonym):
     """`linalg.contract`: a contraction whose loops the indexing maps name."""
 
@@ -92,114 +84,42 @@ class ContractOp(Synonym):
     @classmethod
     def parse(cls, parser: Parser) -> Operation:  # pyright: ignore[reportIncompatibleMethodOverride]
         start = parser.pos
-        parser.parse_keyword("indexing_maps")
-        parser.parse_punctuation("=")
-        maps = parser.parse_attribute()
-        attributes = parser.parse_optional_attr_dict()
-        inputs = parse_operand_group(parser, "ins")
-        outputs = parse_operand_group(parser, "outs")
-        results = parse_result_types(parser)
-        if not is_array_of(maps, AffineMapAttr) or len(maps) != 3:
+        text = parse_named(parser)
+        if text.maps is None or len(text.maps) != 3:
             parser.raise_error("indexing_maps must be three affine maps", start, parser.pos)
-        output_map = maps.data[2].data
-        kept = {expr.position for expr in output_map.results if isinstance(expr, AffineDimExpr)}
-        kinds = [IteratorTypeAttr.parallel() if d in kept else IteratorTypeAttr.reduction() for d in range(output_map.num_dims)]
+        if len(text.inputs) != 2:
+            parser.raise_error("expected two inputs", start, parser.pos)
+        kinds = _iterators(text.maps.data[2].data)
+        cast = text.attributes.pop("cast", None)
         try:
-            body = contraction_body(inputs, outputs)
+            body = scalar_body(multiply_add, text.inputs, text.outputs, unsigned=is_unsigned(cast))
         except VerifyException as error:
             parser.raise_error(str(error), start, parser.pos)
-        op = GenericOp(inputs, outputs, body, maps, kinds, results)
-        op.attributes |= attributes
+        op = GenericOp(text.inputs, text.outputs, body, text.maps, kinds, text.results)
+        op.attributes |= text.attributes
         return op
-
-
-class ElementwiseOp(Synonym):
-    """A named elementwise op; `FLOAT` and `INTEGER` build the scalar operation from the elements."""
-
-    FLOAT: ClassVar[Builder | None]
-    INTEGER: ClassVar[Builder | None]
-    ARITY: ClassVar[int]
 
     @classmethod
-    def parse(cls, parser: Parser) -> Operation:  # pyright: ignore[reportIncompatibleMethodOverride]
-        start = parser.pos
-        attributes = parser.parse_optional_attr_dict()
-        inputs = parse_operand_group(parser, "ins")
-        outputs = parse_operand_group(parser, "outs")
-        results = parse_result_types(parser)
-        if len(inputs) != cls.ARITY or len(outputs) != 1:
-            parser.raise_error(f"expected {cls.ARITY} input(s) and one output", start, parser.pos)
-        elements = [element_type(value) for value in (*inputs, *outputs)]
-        builder = cls.FLOAT if isinstance(elements[-1], AnyFloat) else cls.INTEGER
-        if builder is None or len(set(elements[-cls.ARITY - 1 + (cls.ARITY == 3) :])) != 1:
-            parser.raise_error(f"{cls.name} does not take elements {', '.join(map(str, elements))}", start, parser.pos)
-        rank = len(outputs[0].type.get_shape()) if isinstance(outputs[0].type, ShapedType) else 0
-        op = GenericOp(
-            inputs,
-            outputs,
-            _scalar_body(builder, elements),
-            [projection_maps(rank, range(rank)).data[0]] * len(elements),
-            [IteratorTypeAttr.parallel()] * rank,
-            results,
-        )
-        op.attributes |= attributes
+    def create(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls,
+        *,
+        operands: Sequence[SSAValue] = (),
+        result_types: Sequence[Attribute] = (),
+        properties: Mapping[str, Attribute] = MappingProxyType({}),
+        attributes: Mapping[str, Attribute] = MappingProxyType({}),
+        regions: Sequence[Region] = (),
+        **_: object,
+    ) -> Operation:
+        """What stands for the generic form, whose text has the body."""
+        maps = properties.get("indexing_maps")
+        if not is_array_of(maps, AffineMapAttr) or len(operands) != 3 or len(maps) != 3 or len(regions) != 1:
+            raise VerifyException("expected three operands, three indexing maps and a body")
+        body = scalar_body(multiply_add, operands[:2], operands[2:], unsigned=is_unsigned(properties.get("cast")))
+        if not same_body(regions[0], body):
+            raise VerifyException("the body is not the operation's own; write it as linalg.generic")
+        op = GenericOp(operands[:2], operands[2:], body, maps, _iterators(maps.data[2].data), list(result_types))
+        op.attributes |= dict(attributes)
         return op
-
-
-def _scalar_body(builder: Builder, elements: Sequence[Attribute]) -> Region:
-    block = Block(arg_types=elements)
-    result: SSAValue | None = None
-    op = builder(*block.args[:-1])
-    pending = [operand.owner for operand in op.operands if isinstance(operand.owner, Operation)]
-    block.add_ops([*pending, op])
-    result = op.results[0]
-    block.add_op(YieldOp(result))
-    return Region(block)
-
-
-def _square(value: SSAValue) -> Operation:
-    return arith.MulfOp(value, value)
-
-
-def _reciprocal(value: SSAValue) -> Operation:
-    kind = cast(AnyFloat, value.type)
-    return arith.DivfOp(arith.ConstantOp(FloatAttr(1.0, kind)), value)
-
-
-_ELEMENTWISE: dict[str, tuple[int, Builder | None, Builder | None]] = {
-    "add": (2, arith.AddfOp, arith.AddiOp),
-    "sub": (2, arith.SubfOp, arith.SubiOp),
-    "mul": (2, arith.MulfOp, arith.MuliOp),
-    "div": (2, arith.DivfOp, arith.DivSIOp),
-    "div_unsigned": (2, None, arith.DivUIOp),
-    "max": (2, arith.MaximumfOp, arith.MaxSIOp),
-    "min": (2, arith.MinimumfOp, arith.MinSIOp),
-    "powf": (2, math.PowFOp, None),
-    "exp": (1, math.ExpOp, None),
-    "log": (1, math.LogOp, None),
-    "abs": (1, math.AbsFOp, None),
-    "ceil": (1, math.CeilOp, None),
-    "floor": (1, math.FloorOp, None),
-    "negf": (1, arith.NegfOp, None),
-    "reciprocal": (1, _reciprocal, None),
-    "round": (1, math.RoundOp, None),
-    "sqrt": (1, math.SqrtOp, None),
-    "rsqrt": (1, math.RsqrtOp, None),
-    "square": (1, _square, None),
-    "tanh": (1, math.TanhOp, None),
-    "erf": (1, math.ErfOp, None),
-    "select": (3, arith.SelectOp, arith.SelectOp),
-}
-
-
-def _synonym(name: str, arity: int, on_float: Builder | None, on_integer: Builder | None) -> type[ElementwiseOp]:
-    fields = {
-        "name": f"linalg.{name}",
-        "ARITY": arity,
-        "FLOAT": staticmethod(on_float) if on_float else None,
-        "INTEGER": staticmethod(on_integer) if on_integer else None,
-    }
-    return type(f"Linalg_{name}", (ElementwiseOp,), fields)
 
 
 SYNONYMS: tuple[type[Operation], ...] = (
@@ -208,5 +128,5 @@ SYNONYMS: tuple[type[Operation], ...] = (
     BatchMatmulTransposeAOp,
     BatchMatmulTransposeBOp,
     ContractOp,
-    *(_synonym(name, *entry) for name, entry in _ELEMENTWISE.items()),
+    *ELEMENTWISE,
 )

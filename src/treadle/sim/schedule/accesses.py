@@ -23,8 +23,8 @@ Places = Any
 class Access:
     """One access: complete for those whose clock has reached `time` at `component`.
 
-    `issued`: program-order time of its agent. `in_order`: an access of the local pipe, which keeps the order of its own agent's accesses.
-    `repeats`: a write whose values other such writes of its agent may write too, in any order.
+    `settled`: time in its agent's program order from which on it is complete for that agent. `in_order`: an access of the local pipe, which
+    keeps the order of its own agent's accesses. `repeats`: a write whose values other such writes of its agent may write too, in any order.
     """
 
     op: Operation
@@ -32,7 +32,7 @@ class Access:
     agent_name: str
     component: Component
     time: int
-    issued: int
+    settled: int
     is_write: bool
     is_async: bool = False
     in_order: bool = False
@@ -44,9 +44,9 @@ class Access:
             return True
         return self.agent == later.agent and ((self.in_order and later.in_order) or (self.repeats and later.repeats))
 
-    def is_fenced(self, clock: Clock) -> bool:
-        """Whether a fence of its agent followed it and is known to `clock`."""
-        return clock.get(("fence", self.agent), 0) >= self.issued
+    def is_fenced(self, clock: Clock, fence: str) -> bool:
+        """Whether a fence (of that component) of its agent followed its completion and is known to `clock`."""
+        return clock.get((fence, self.agent), 0) >= self.settled
 
     @property
     def party(self) -> Party:
@@ -64,10 +64,10 @@ def _distinct(ids: Array) -> Sequence[int]:
 
 
 class Shadow:
-    """The last accesses to each place of a memory, as numbers of accesses (-1: none)."""
+    """The last accesses to each place of a memory, as numbers of accesses (-1: none). `fence`: the component of fences that serve it."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, size: int, fence: str = "fence") -> None:
+        self._size, self.fence = size, fence
         self.writes = np.full(size, -1, dtype=np.int32)
         self._reads: dict[Component, Array] = {}
 
@@ -104,7 +104,7 @@ class Accesses:
             earlier = self._all[earlier_number]
             if not earlier.happened_before(clock, access):
                 self.findings.race("order", earlier.party, access.party, where())
-            if access.is_async and earlier.is_write and not earlier.is_async and not earlier.is_fenced(clock):
+            if access.is_async and earlier.is_write and not earlier.is_async and not earlier.is_fenced(clock, shadow.fence):
                 self.findings.race("proxy", earlier.party, access.party, where())
                 unfenced.append(earlier_number)
         return np.isin(before, unfenced) if before is not None and unfenced else None

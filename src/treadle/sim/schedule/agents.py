@@ -183,6 +183,9 @@ class Agent:
         operation = value.operation
         if operation is None:
             return value.value
+        if value.taken is not None:
+            text = f"the result of {operation.op.name}, which another operation has taken over"
+            self.world.findings.race("result", Party(value.taken, self.name, "write"), Party(op, self.name, "read"), text)
         if value.queue.name in LOCAL_QUEUES:
             value.queue.land_through(operation)
             return value.value
@@ -219,7 +222,10 @@ class Agent:
             return Access(op, self.number, self.name, ("order", self.number), now, now, write, is_async)
         part = queue.read_component if read_queue else queue.component
         local = queue.name in LOCAL_QUEUES
-        return Access(op, self.number, self.name, part, queue.next_group, now, write, is_async, in_order=local)
+        found = Access(op, self.number, self.name, part, queue.next_group, now if local else NEVER, write, is_async, in_order=local)
+        if not local:
+            queue.settles(found)
+        return found
 
     def enter(self, shadow: Shadow, places: Places, access: Access, where: Callable[[], str]) -> Array | None:
         """Check and record an access; flags of writes that it cannot see for want of a fence."""
@@ -255,9 +261,9 @@ class Agent:
                 self.world.findings.poison_read(Party(op, self.name, "read"), count, shared_text(buffer, region))
         return memory.read(buffer, region, (empty, hidden))
 
-    def fence(self) -> None:
-        """Its generic writes so far may be seen by the async proxy."""
-        self.clock["fence", self.number] = self.tick()
+    def fence(self, component: str) -> None:
+        """Its generic writes so far to the memory that the component is of may be seen by the async proxy."""
+        self.clock[component, self.number] = self.tick()
 
 
 def shared_text(buffer: Buffer, region: Region) -> str:

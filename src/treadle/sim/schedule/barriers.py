@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from treadle.dialects.limits import MAX_BYTES
 from treadle.ir.core import Operation
 from treadle.sim.schedule.clocks import Clock, Component, join
 from treadle.sim.schedule.queues import AsyncOperation, Wait
@@ -87,7 +88,7 @@ class Mbarrier:
         self.completed = 0
         self.signalling: list[AsyncOperation] = []
         self._arrivals = self._missing = arrivals
-        self._bytes = 0
+        self._bytes = self._announced = 0
         self._clock: Clock = {}
         self._done: Clock = {}
         self._waits: dict[int, list[tuple[Component, int]]] = {}
@@ -99,6 +100,9 @@ class Mbarrier:
         join(self._clock, clock)
         self._missing -= 1
         self._bytes += byte_count
+        self._announced += byte_count
+        if self._announced > MAX_BYTES:
+            return f"{self._announced} bytes announced in a phase, which counts {MAX_BYTES}"
         return self._check()
 
     def landed(self, byte_count: int) -> str:
@@ -116,7 +120,7 @@ class Mbarrier:
         overtaken = any(self._clock.get(c, 0) < time for c, time in self._waits.pop(self.completed, ()))
         early = bool(self.signalling)
         self.completed += 1
-        self._missing = self._arrivals
+        self._missing, self._announced = self._arrivals, 0
         self._clock[self.component] = self.completed
         self._done = dict(self._clock)
         if early:

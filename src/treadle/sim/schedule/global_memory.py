@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from treadle.dialects import tile
-from treadle.ir.core import SSAValue
 from treadle.sim.element_types import Array
 from treadle.sim.memory import Pointer, View, Window
 from treadle.sim.schedule.accesses import Shadow
@@ -17,7 +15,7 @@ class GlobalArray:
 
     def __init__(self, data: Array) -> None:
         self.data = data
-        self.shadow = Shadow(data.size)
+        self.shadow = Shadow(data.size, "global fence")
         self.indices = np.arange(data.size, dtype=np.int64)
         self._repeated = np.zeros(data.size, dtype=bool)
 
@@ -51,11 +49,13 @@ class GlobalView:
         found = found.reshape(-1) if mask is None else found[mask]
         return found[found >= 0]
 
-
-def written_pointers(kernel: tile.KernelOp) -> frozenset[SSAValue]:
-    """The pointers that a kernel writes through."""
-    stored = [op.view for op in kernel.walk() if isinstance(op, tile.StoreOp | tile.CopyOutOp)]
-    return frozenset(v.owner.pointer for v in stored if isinstance(v.owner, tile.ViewOp))
+    def gathered_places(self, indices: Sequence[Array], mask: Array | None) -> Array:
+        """Indices into the allocation of the elements at computed places (those in `mask`), each the nearest inside the view."""
+        if self._indices is None:
+            return np.empty(0, dtype=np.int64)
+        inside = tuple(np.clip(index, 0, size - 1) for index, size in zip(indices, self.view.sizes, strict=True))
+        found = self._indices.array[inside]
+        return found.reshape(-1) if mask is None else found[mask]
 
 
 def watch(pointers: Sequence[Pointer], written: Sequence[bool]) -> tuple[list[Pointer], dict[int, GlobalArray]]:

@@ -5,7 +5,9 @@ from itertools import islice
 
 import numpy as np
 
-from treadle.dialects import sync, tile
+from treadle.dialects import tile
+from treadle.dialects.agents import split_of
+from treadle.dialects.global_arrays import accessed_pointers
 from treadle.machine import target_spec
 from treadle.plan import expr
 from treadle.sim.element_types import Array
@@ -15,32 +17,34 @@ from treadle.sim.schedule.agents import Agent, Frame, Team, Workgroup, World
 from treadle.sim.schedule.barriers import Meeting
 from treadle.sim.schedule.clocks import Clock, join
 from treadle.sim.schedule.code import Compiler, execute
-from treadle.sim.schedule.global_memory import watch, written_pointers
+from treadle.sim.schedule.global_memory import watch
 from treadle.sim.schedule.operations import memory_steps
 from treadle.sim.schedule.report import Findings, Party, Report
 from treadle.sim.schedule.roles import run_roles
 from treadle.sim.schedule.scheduler import Mode, Scheduler
 from treadle.sim.schedule.shared import SharedPlan
+from treadle.sim.values import check_symbols
 
 
 class ScheduledKernel:
     """A schedule-level `tile.kernel` ready to run; `symbols` and `grid` as in the tile interpreter."""
 
     def __init__(self, kernel: tile.KernelOp) -> None:
+        self._kernel = kernel
         self.name = kernel.sym_name.data
         self.symbols = kernel.symbol_names()
         self.output_count = int(kernel.output_count.value.data)
         self._spec = target_spec(kernel.target.data)
         self._warps = int(kernel.num_warps.value.data)
         self._cluster = kernel.cluster_size()
-        self._splits = _splits(kernel)
+        self._splits = split_of(kernel)
         self._plan = SharedPlan(kernel)
         compiler = Compiler(memory_steps(self._plan, self._spec), run_roles)
         arguments = kernel.body.block.args
         self._arguments = compiler.slots.each(arguments)
         self._code = compiler.block(kernel.body.block)
         self._frame_size = compiler.slots.count
-        written = written_pointers(kernel)
+        _, written = accessed_pointers(kernel)
         self._written = [a in written for a in arguments[: len(arguments) - len(self.symbols)]]
         self._grid = expr.compile_tuple([expr.parse(text) for text in kernel.grid_text()], self.symbols)
 
@@ -66,6 +70,7 @@ class ScheduledKernel:
         """
         if len(pointers) != len(self._written) or len(symbols) != len(self.symbols):
             raise SimulationFault(f"kernel {self.name} takes {len(self._written)} pointers and symbols {list(self.symbols)}")
+        check_symbols(self._kernel, symbols)
         known, watched = watch(pointers, self._written)
         world = World(self._spec, self._warps, watched, findings, interleave=mode == "random")
         template: Frame = [None] * self._frame_size
@@ -99,12 +104,6 @@ class ScheduledKernel:
             agent.coroutine = execute(self._code, agent)
             workgroup.agents.append(agent)
         return workgroup
-
-
-def _splits(kernel: tile.KernelOp) -> int:
-    """Into how many parts conditional barriers outside roles split the warps."""
-    listed = [g for op in kernel.walk() if isinstance(op, sync.BarrierOp) and op.groups is not None for g in tile.ints(op.groups)]
-    return max(2, max(listed) + 1) if listed else 1
 
 
 def _end(workgroup: Workgroup, findings: Findings) -> None:

@@ -17,7 +17,7 @@ from treadle.sim.schedule.agents import Agent, Frame
 from treadle.sim.schedule.code import Slots, Step, resolver
 from treadle.sim.schedule.copies import copy_out_step, copy_step
 from treadle.sim.schedule.global_memory import GlobalView, window_of
-from treadle.sim.schedule.queues import PendingTile
+from treadle.sim.schedule.queues import PendingTile, Queue
 from treadle.sim.schedule.shared import Buffer, PerMask, SharedPlan, slot_offset, value_name, whole_region
 from treadle.sim.schedule.synchronisation import sync_step
 from treadle.sim.values import operation_function
@@ -60,6 +60,28 @@ def load_step(op: tile.LoadOp, slots: Slots) -> Step:
             places = view.places(window, offsets, mask)
             agent.enter(view.watched.shadow, places, agent.access(op, write=False), lambda: f"global array {view.name}")
         frame[out] = value
+
+    return Step(op, act=run)
+
+
+def gather_step(op: tile.GatherOp, slots: Slots) -> Step:
+    """A load at computed places: each agent its part."""
+    view_at, indices_at, out = slots.of(op.view), slots.each(op.indices), slots.of(op.result)
+    gather = operation_function(op)
+    layout = tile.layout_of(op.result)
+    nothing = poison((1,), storage_dtype(tile.tile_type(op.result).element_type))[0]
+    resolvers = [resolver(value, op) for value in op.indices]
+
+    def run(agent: Agent) -> None:
+        frame = agent.frame
+        view: GlobalView = frame[view_at]
+        indices = [resolve(agent, frame[at]) for at, resolve in zip(indices_at, resolvers, strict=True)]
+        mask = agent.part(layout)
+        value: Array = gather(view.view, *indices)
+        if view.watched is not None:
+            places = view.gathered_places(indices, mask)
+            agent.enter(view.watched.shadow, places, agent.access(op, write=False), lambda: f"global array {view.name}")
+        frame[out] = value if mask is None else np.where(mask, value, nothing)
 
     return Step(op, act=run)
 
@@ -210,8 +232,7 @@ def contract_step(op: tile.ContractOp, slots: Slots, spec: TargetSpec) -> Step:
             agent.frame[out] = multiply(a(), b(), stored if resolve is None else resolve(agent, stored))
             return
         queue = agent.queue("wgmma")
-        chained = isinstance(stored, PendingTile) and stored.queue is queue
-        accumulator = stored if chained or resolve is None else resolve(agent, stored)
+        accumulator = stored if resolve is None else _accumulator(agent, op, stored, queue, resolve)
         result = PendingTile(queue)
 
         def land(operands: Sequence[Array]) -> None:
@@ -223,6 +244,15 @@ def contract_step(op: tile.ContractOp, slots: Slots, spec: TargetSpec) -> Step:
     return Step(op, act=run)
 
 
+def _accumulator(agent: Agent, op: Operation, stored: Any, queue: Queue, resolve: Callable[[Agent, Any], Array]) -> Any:
+    """What a matrix instruction adds to: a tile that one before it in the queue is still writing it takes over, nobody else has it then."""
+    is_pending = isinstance(stored, PendingTile) and stored.queue is queue and not stored.is_retired
+    if not is_pending or stored.taken is not None:
+        return resolve(agent, stored)
+    stored.taken = op
+    return stored
+
+
 def memory_steps(plan: SharedPlan, spec: TargetSpec) -> Callable[[Operation, Slots], Step | None]:
     """The operations that this package executes itself; None for those that only compute."""
 
@@ -230,6 +260,7 @@ def memory_steps(plan: SharedPlan, spec: TargetSpec) -> Callable[[Operation, Slo
         simple: dict[type[Any], Callable[[Any, Slots], Step]] = {
             tile.ViewOp: view_step,
             tile.LoadOp: load_step,
+            tile.GatherOp: gather_step,
             tile.StoreOp: store_step,
             pipe.SlotOp: slot_step,
             pipe.PartOp: part_step,

@@ -1,7 +1,7 @@
 """Asynchronous operations, the queues that retire them in groups, and what an agent waits for."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from treadle.ir.core import Operation
 from treadle.sim.schedule.clocks import Clock, Component
@@ -43,6 +43,12 @@ class AsyncOperation:
             self._value = None
 
 
+class Settled(Protocol):
+    """What is complete for its agent from a time in its program order on."""
+
+    settled: int
+
+
 class Queue:
     """The operations an agent issued to one class, in groups.
 
@@ -56,6 +62,7 @@ class Queue:
         self.committed = self.retired = self.read = 0
         self.operations: list[AsyncOperation] = []
         self._unknown: list[AsyncOperation] = []
+        self._unsettled: list[tuple[int, Settled]] = []
 
     @property
     def next_group(self) -> int:
@@ -69,6 +76,10 @@ class Queue:
         self._unknown.append(operation)
         if self.name in AUTOMATIC_QUEUES:
             self.committed += 1
+
+    def settles(self, access: "Settled") -> None:
+        """An access of the next group: it is complete for its agent once a wait retires the group."""
+        self._unsettled.append((self.next_group, access))
 
     def unfinished(self, last: int, *, read: bool = False) -> list[AsyncOperation]:
         """Operations up to group `last` that have not taken effect (`read`: not read their sources), oldest first."""
@@ -97,6 +108,10 @@ class Queue:
             self.retired = max(self.retired, last)
             clock[self.component] = max(clock.get(self.component, 0), last)
             self._unknown = [o for o in self._unknown if o.group > last]
+            for group, access in self._unsettled:
+                if group <= last:
+                    access.settled = clock.get(("order", self.component[1]), 0) + 1  # the agent's next step
+            self._unsettled = [pair for pair in self._unsettled if pair[0] > last]
 
 
 class Wait:
@@ -154,13 +169,17 @@ class QueueWait(Wait):
 
 
 class PendingTile:
-    """The result of an operation that has not been waited for; it stands for its value in the frames of agents."""
+    """The result of an operation that has not been waited for; it stands for its value in the frames of agents.
 
-    __slots__ = ("operation", "queue", "value")
+    `taken`: the operation that took it over as its accumulator while it was under way.
+    """
+
+    __slots__ = ("operation", "queue", "taken", "value")
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.operation: AsyncOperation | None = None
+        self.taken: Operation | None = None
         self.value: Any = None
 
     @property

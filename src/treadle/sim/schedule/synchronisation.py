@@ -67,11 +67,11 @@ def _cluster(op: sync.ClusterBarrierOp, _: Slots) -> Step:
 
 
 def _fence(op: sync.FenceOp, _: Slots) -> Step:
-    shared = op.proxy.data == "async_shared"
+    component = {"async_shared": "fence", "async_global": "global fence"}.get(op.proxy.data)
 
     def run(agent: Agent) -> None:
-        if shared:
-            agent.fence()
+        if component is not None:
+            agent.fence(component)
 
     return Step(op, act=run)
 
@@ -161,7 +161,10 @@ def _wait_phase(op: sync.WaitPhaseOp, slots: Slots) -> Step:
     barrier, parity = slots.of(op.barrier), slots.of(op.parity)
 
     def run(agent: Agent) -> Wait:
-        return PhaseWait(op, agent, _one(agent.frame[barrier]), int(agent.frame[parity]) & 1)
+        found, wanted = _one(agent.frame[barrier]), int(agent.frame[parity])
+        if wanted not in (0, 1):
+            agent.world.findings.misuse(op, agent.name, f"waits for parity {wanted} of {found.name}; there are 0 and 1")
+        return PhaseWait(op, agent, found, wanted & 1)
 
     return Step(op, act=run)
 

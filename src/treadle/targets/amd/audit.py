@@ -7,7 +7,7 @@ contractions also A2: no scratch, no spills, no copies of accumulators in loops,
 
 from math import prod
 
-from treadle.errors import InternalError
+from treadle.errors import KernelRejected
 from treadle.machine import target_spec
 from treadle.targets.amd import rules
 from treadle.targets.amd.assembly import Listing, parse
@@ -37,20 +37,21 @@ def violations(listing: Listing, emitted: EmittedKernel) -> list[Violation]:
 
 
 def audit(emitted: EmittedKernel, assembly: str, metadata: KernelMetadata) -> dict[str, int]:
-    """Counts by mnemonic of a kernel that breaks no rule; raises InternalError for one that does."""
+    """Counts by mnemonic of a kernel that breaks no rule; raises KernelRejected for one that does."""
     name, expected = emitted.symbol, emitted.expected
     listing = parse(assembly, name, expected.sources)
     if expected.contraction and (metadata.private_bytes or metadata.vector_spills):
-        raise InternalError(
-            f"kernel {name}, rule A2: registers do not hold the tile ({metadata.vector_registers} registers, "
-            f"{metadata.vector_spills} spilled, {metadata.private_bytes} bytes of scratch)"
+        raise KernelRejected(
+            name,
+            f"rule A2: registers do not hold the tile ({metadata.vector_registers} registers, "
+            f"{metadata.vector_spills} spilled, {metadata.private_bytes} bytes of scratch)",
         )
     found = violations(listing, emitted)
     if found:
         first = found[0]
         more = f" ({len(found)} in all)" if len(found) > 1 else ""
-        raise InternalError(f"kernel {name}, rule {first.rule}, line {first.line} of the assembly: {first.text}{more}")
+        raise KernelRejected(name, f"rule {first.rule}, line {first.line} of the assembly: {first.text}{more}")
     matrix = len(Counters(listing, own_store_counter=True).at("matrix"))
     if matrix < expected.matrix_instructions:
-        raise InternalError(f"kernel {name}: {matrix} matrix instructions in the assembly, {expected.matrix_instructions} emitted")
+        raise KernelRejected(name, f"{matrix} matrix instructions in the assembly, {expected.matrix_instructions} emitted")
     return listing.counts()

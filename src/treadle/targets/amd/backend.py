@@ -40,7 +40,7 @@ class AmdBackend:
         return emit_kernel(kernel, AmdHooks(self.spec, kernel))
 
     def assemble(self, emitted: EmittedKernel) -> CompiledKernel:
-        """LLVM text to an audited code object. Raises InternalError when the audit fails, TreadleError from the tools."""
+        """LLVM text to an audited code object. Raises KernelRejected when the audit fails, TreadleError from the tools."""
         return self.assemble_many([emitted])[0]
 
     def assemble_many(self, emitted: Sequence[EmittedKernel]) -> list[CompiledKernel]:

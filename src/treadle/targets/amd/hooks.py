@@ -1,6 +1,7 @@
 """AMD's part of a kernel: ids, lanes, barriers, matrix instructions, accumulators as whole vectors.
 
-Barriers wait for shared memory only: a workgroup fence would also wait for loads from global memory on RDNA, which ends every prefetch.
+Barriers wait for shared memory only: a workgroup fence would also wait for loads from global memory on RDNA, which ends every prefetch. In
+kernels that read what they write they order global memory too.
 The machine scheduler does not see that matrix instructions belong to a phase, so scheduling barriers stand on both sides.
 """
 
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 from math import gcd
 
 from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, i32, i64, key_value, zero
+from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.tile import ContractOp, KernelOp, LoadOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
@@ -123,11 +125,14 @@ class AmdHooks(SimtHooks):
     triple = "amdgcn-amd-amdhsa"
     calling_convention = "amdgpu_kernel"
     names_lines = True
+    widens_late = True
 
     def __init__(self, spec: TargetSpec, kernel: KernelOp) -> None:
         super().__init__(spec)
         self.cpu = spec.name
         self._axes = {op.axis.value.data for op in kernel.body.walk() if isinstance(op, ProgramIdOp)}
+        read, written = accessed_pointers(kernel)
+        self._orders_global = bool(read & written)
         self._promotes = kernel.config is not None and "promoted" in kernel.config.data
         self._accumulators: dict[TileLayout, MatrixInstruction] = {}
         for op in kernel.body.walk():
@@ -193,8 +198,10 @@ class AmdHooks(SimtHooks):
     # --- order
 
     def barrier(self, b: Builder, threads: int = 0) -> None:
-        node = b.module.metadata('!{!"amdgpu-synchronize-as", !"local"}')
-        metadata = f"!mmra {node}"
+        metadata = ""
+        if not self._orders_global:
+            node = b.module.metadata('!{!"amdgpu-synchronize-as", !"local"}')
+            metadata = f"!mmra {node}"
         self.sched_fence(b, ())
         b.fence("release", "workgroup", metadata)
         self._wait_for_local(b)
@@ -212,6 +219,9 @@ class AmdHooks(SimtHooks):
         else:
             counts = _LOCAL_DONE_GFX11 if self.spec.name.startswith("gfx11") else _LOCAL_DONE
             b.intrinsic("llvm.amdgcn.s.waitcnt", "void", [i32(counts)])
+
+    def arrived(self, b: Builder, value: Value) -> Value:
+        return b.asm("", "=v,0", [value], value.type)
 
     def sched_fence(self, b: Builder, classes: Sequence[str]) -> None:
         mask = 0

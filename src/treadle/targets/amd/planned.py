@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from treadle.analysis.structured_flow import StructuredFlow, yielded
 from treadle.dialects import stamp
 from treadle.dialects.sync import BarrierOp, NamedBarrierOp, WaitOp
-from treadle.dialects.tile import COPY_QUEUES, ContractOp, CopyOp, KernelOp, LoadOp, LocalLoadOp, LocalStoreOp, StoreOp
+from treadle.dialects.tile import COPY_QUEUES, ContractOp, CopyOp, GatherOp, KernelOp, LoadOp, LocalLoadOp, LocalStoreOp, StoreOp
 from treadle.ir.core import Operation, Region, SSAValue
 from treadle.ir.dialects import scf
 from treadle.targets.interface import SchedulePoint
@@ -22,6 +22,7 @@ _KINDS: dict[type[Operation], str] = {
     ContractOp: "matrix",
     CopyOp: "copy",
     LoadOp: "load",
+    GatherOp: "load",
     StoreOp: "store",
     LocalLoadOp: "local_load",
     LocalStoreOp: "local_store",

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from treadle.codegen.toolchain import KernelResources, disassemble_cubin
-from treadle.errors import InternalError
+from treadle.errors import KernelRejected
 from treadle.targets.interface import EmittedKernel
 from treadle.targets.nvidia.sass import MATRIX, Code, parse, slow_in_loops, touched_accumulators
 from treadle.targets.nvidia.sass_words import decode
@@ -44,7 +44,7 @@ def audited_counts(emitted: EmittedKernel, resources: KernelResources, warnings:
         counts = dict(Counter(word.mnemonic for word in words))
         try:
             audit(emitted, resources, warnings, counts, words, ptx)
-        except InternalError:  # the disassembly knows the operations' lines, and exactly which registers are touched
+        except KernelRejected:  # the disassembly knows the operations' lines, and exactly which registers are touched
             pass
         else:
             return counts
@@ -62,7 +62,7 @@ def audit(
     code: Sequence[Code] = (),
     ptx: str = "",
 ) -> None:
-    """Raise InternalError, naming the kernel and where it can the operation, for:
+    """Raise KernelRejected, naming the kernel and where it can the operation, for:
 
     serialised matrix instructions (ptxas' C75xx), spills and local memory of contractions, missing instructions, other waits than those
     of the IR, accumulators touched in flight, and slow instructions within groups of a main loop.
@@ -73,22 +73,21 @@ def audit(
         line = _line_of_remark(bad[0], ptx) or next((one.line for one in code if one.is_matrix), 0)
         # C7519 is no serialisation, but a second wgmma.fence: registers were set between ours and the instruction.
         what = "adds a fence to" if "C7519" in bad[0] else "serialises"
-        raise InternalError(f"kernel {name}: ptxas {what} matrix instructions{_origin(emitted, line)}: {bad[0]}")
+        raise KernelRejected(name, f"ptxas {what} matrix instructions{_origin(emitted, line)}: {bad[0]}")
     spilled = resources.spill_store_bytes + resources.spill_load_bytes + resources.stack_bytes
     local = counts.get("LDL", 0) + counts.get("STL", 0)
     if expected.contraction and (spilled or local):
         culprit = next((one for one in code if one.mnemonic in ("LDL", "STL")), None)
-        raise InternalError(
-            f"kernel {name}: registers do not hold the tile ({resources.registers} registers, {resources.spill_store_bytes} bytes stored, "
-            f"{resources.spill_load_bytes} loaded, {resources.stack_bytes} of stack, {local} local accesses){_origin(emitted, culprit)}"
+        raise KernelRejected(
+            name,
+            f"registers do not hold the tile ({resources.registers} registers, {resources.spill_store_bytes} bytes stored, "
+            f"{resources.spill_load_bytes} loaded, {resources.stack_bytes} of stack, {local} local accesses){_origin(emitted, culprit)}",
         )
     _audit_counts(emitted, code, counts)
     for one in touched_accumulators(code):
-        raise InternalError(
-            f"kernel {name}: {one.mnemonic}{one.suffix}{one.operands} touches an accumulator in flight{_origin(emitted, one)}"
-        )
+        raise KernelRejected(name, f"{one.mnemonic}{one.suffix}{one.operands} touches an accumulator in flight{_origin(emitted, one)}")
     for one in slow_in_loops(code):
-        raise InternalError(f"kernel {name}: {one.mnemonic} among the matrix instructions of a main loop{_origin(emitted, one)}")
+        raise KernelRejected(name, f"{one.mnemonic} among the matrix instructions of a main loop{_origin(emitted, one)}")
 
 
 def _audit_counts(emitted: EmittedKernel, code: Sequence[Code], counts: dict[str, int]) -> None:
@@ -105,9 +104,9 @@ def _audit_counts(emitted: EmittedKernel, code: Sequence[Code], counts: dict[str
     )
     for words, found, count in wanted:
         if found < count:
-            raise InternalError(f"kernel {name}: {found} {words} in the machine code, {count} emitted")
+            raise KernelRejected(name, f"{found} {words} in the machine code, {count} emitted")
     waits = [one for one in code if one.pending is not None]
     is_copied = matrix > expected.matrix_instructions
     if code and (len(waits) < expected.matrix_waits or (len(waits) > expected.matrix_waits and not is_copied)):
         where = _origin(emitted, waits[-1] if waits else None)
-        raise InternalError(f"kernel {name}: {len(waits)} waits for matrix instructions, {expected.matrix_waits} emitted{where}")
+        raise KernelRejected(name, f"{len(waits)} waits for matrix instructions, {expected.matrix_waits} emitted{where}")

@@ -21,7 +21,9 @@ def param_offsets(params: Sequence[Param]) -> tuple[tuple[int, ...], int]:
     """Byte offset of each parameter in the argument block, and its size: natural alignment, tensor maps 128 bytes on 64."""
     at, offsets = 0, list[int]()
     for param in params:
-        size, align = (128, 64) if isinstance(param, TensorMapParam) else (4, 4) if isinstance(param, IndexParam) else (8, 8)
+        size, align = (
+            (128, 64) if isinstance(param, TensorMapParam) else (4, 4) if isinstance(param, IndexParam) and param.bits == 32 else (8, 8)
+        )
         at = -(-at // align) * align
         offsets.append(at)
         at += size
@@ -39,7 +41,7 @@ class NvidiaBackend:
         return emit_kernel(kernel, NvidiaHooks(self.spec))
 
     def assemble(self, emitted: EmittedKernel) -> CompiledKernel:
-        """LLVM text to an audited cubin; `assembly` is PTX. Raises InternalError when the audit fails, TreadleError from the tools."""
+        """LLVM text to an audited cubin; `assembly` is PTX. Raises KernelRejected when the audit fails, TreadleError from the tools."""
         ptx = emit_assembly(emitted.llvm_text, triple=emitted.triple, cpu=emitted.cpu, features=emitted.features, opt_level=OPT_LEVEL)
         done = assemble_ptx(ptx, self.spec.name)
         resources = next((k for k in done.kernels if k.name == emitted.symbol), None)

@@ -1,29 +1,35 @@
 """What reaches other workgroups of a cluster: arrivals, and the form of copies that fill several of them."""
 
 from treadle.codegen.llvm_text import I32, Value
+from treadle.dialects.agents import role_of
 from treadle.dialects.sync import ArriveOp
 from treadle.dialects.tile import CopyOp, KernelOp, LocalLoadOp, LocalStoreOp
 from treadle.errors import InternalError
 from treadle.ir.core import Operation
 from treadle.targets.nvidia.tf32 import allocation
-from treadle.targets.simt.agents import role_of
 from treadle.targets.simt.context import KernelContext
 
 CLUSTER_BARRIER = "barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;"
 
 
 def arrive_at_peers(ctx: KernelContext, op: ArriveOp, address: Value, number: str) -> None:
-    """One lane arrives at each peer. No release to the cluster, which would drain all memory in every step: matrix instructions that read a
-    slot are over when their group is retired, and the agent may have no accesses of its own to it (docs/schedule.md, Clusters).
+    """One lane arrives at each peer.
+
+    A release to the cluster would drain all memory in every step. It is there only where the agent has accesses of its own to the slots:
+    matrix instructions that read one are over when their group is retired (docs/schedule.md, Clusters).
     """
     peers = op.peer_ranks()
-    if peers != tuple(range(len(peers))) or len(peers) > ctx.lanes:
+    if max(peers) >= ctx.lanes:
         raise InternalError(f"sync.arrive at the workgroups {list(peers)}")
-    if _accesses_filled_slots(ctx.kernel, op):
-        raise InternalError("sync.arrive in other workgroups by an agent that accesses the slots itself")
+    is_reader = _accesses_filled_slots(ctx.kernel, op)
+    together, order = ("bar.warp.sync -1;\n", ".release.cluster") if is_reader else ("", "")
+    chosen = f"setp.lt.u32 p, $1, {len(peers)};"
+    if peers != tuple(range(len(peers))):
+        mask = sum(1 << peer for peer in peers)
+        chosen = f"shr.u32 there, {mask}, $1;\nand.b32 there, there, 1;\nsetp.ne.u32 p, there, 0;"
     text = (
-        f"{{ .reg .pred p;\n.reg .b32 there;\nsetp.lt.u32 p, $1, {len(peers)};\n"
-        f"@p mapa.shared::cluster.u32 there, $0, $1;\n@p mbarrier.arrive.shared::cluster.b64 _, [there]{number}; }}"
+        f"{{ .reg .pred p;\n.reg .b32 there;\n{together}{chosen}\n"
+        f"@p mapa.shared::cluster.u32 there, $0, $1;\n@p mbarrier.arrive{order}.shared::cluster.b64 _, [there]{number}; }}"
     )
     ctx.b.asm(text, "r,r,~{memory}", [ctx.b.ptrtoint(address, I32), ctx.lane])
 

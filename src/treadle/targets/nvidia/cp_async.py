@@ -53,8 +53,9 @@ def _bytes(ctx: KernelContext, access: Access, unit: int, coordinates: tuple[int
     whole = i32(width)
     if unit in access.coordinates:
         at = access.coordinate(unit, coordinates[access.dims.index(unit)])
-        left = b.mul(b.sub(access.view.sizes[unit], at), i32(size))
-        whole = b.select(b.icmp("slt", left, i32(width)), left, i32(width))
+        left = b.mul(b.sub(access.view.sizes[unit], at), ctx.index_constant(size))
+        most = ctx.index_constant(width)
+        whole = b.resize(b.select(b.icmp("slt", left, most), left, most), I32)
     return b.select(predicate, whole, i32(0)) if predicate.number != 1 else whole
 
 

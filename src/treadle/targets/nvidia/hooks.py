@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from treadle.codegen.llvm_text import F32, I32, PTR, Builder, Parameter, Value, i32, key_value
+from treadle.dialects.agents import Role, arrival_unit, role_of
 from treadle.dialects.pipe import PartOp, SlotOp
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp, NamedBarrierOp
 from treadle.dialects.tile import COPY_QUEUES, AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
@@ -21,7 +22,6 @@ from treadle.targets.nvidia.stores import check_stores
 from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
 from treadle.targets.nvidia.tf32 import allocation, rounded, tf32_buffers
 from treadle.targets.nvidia.wgmma import emit_wait, emit_wgmma
-from treadle.targets.simt.agents import Role, arrival_unit, role_of
 from treadle.targets.simt.context import Buffer, KernelContext
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.roles import moved_by
@@ -40,6 +40,7 @@ _APPROXIMATE = {
     "reciprocal.flush": "rcp.approx.ftz.f32",
     "divide.approximate": "div.full.f32",
 }
+_PROXY_FENCES = {"async_shared": "shared::cta", "async_global": "global"}
 _REGISTER_STEP, _FEWEST_REGISTERS, _MOST_REGISTERS = 8, 24, 256
 WARPGROUP = 4
 
@@ -207,9 +208,9 @@ class NvidiaHooks(SimtHooks):
             ctx.b.asm(f"setmaxnreg.{'inc' if role.registers > before else 'dec'}.sync.aligned.u32 {role.registers};", MEMORY)
 
     def fence(self, b: Builder, proxy: str) -> None:
-        if proxy != "async_shared":
+        if proxy not in _PROXY_FENCES:
             super().fence(b, proxy)
-        b.asm("fence.proxy.async.shared::cta;", MEMORY)
+        b.asm(f"fence.proxy.async.{_PROXY_FENCES[proxy]};", MEMORY)
 
     def commit(self, b: Builder, queue: str) -> None:
         if queue == STORE_QUEUE:
@@ -318,7 +319,7 @@ class NvidiaHooks(SimtHooks):
         plan, name = self._copies[op]
         moved_by(ctx, buffer, 1024 if plan.map.swizzle != "none" else 128)  # slots keep the boxes aligned
         source = todo.operand(ctx.parameters[name])
-        starts = [ctx.scalar(op.offsets[dim]) for dim in plan.view_dims]
+        starts = [ctx.small_index(op.offsets[dim]) for dim in plan.view_dims]
         base = b.ptrtoint(buffer.address, I32)
         found: list[tuple[str, str, str]] = []
         for box in plan.boxes:

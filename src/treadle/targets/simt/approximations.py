@@ -11,6 +11,7 @@ from treadle.codegen.llvm_text import F32, Builder, Value, floating
 from treadle.dialects.precision import FULL, NARROW
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.polynomials import ERF, LOG_ERFC, TANH, polynomial
+from treadle.targets.simt.sign_bits import copy_sign
 
 _LOG2E = math.log2(math.e)
 _LOG2E_LOW = _LOG2E - 1.44269502162933349609375  # what the nearest f32 lacks
@@ -59,7 +60,7 @@ def tanh(b: Builder, hooks: SimtHooks, x: Value, bits: int) -> Value | None:
     large = _fma(b, inverse, _f(-2.0), _f(1.0))
     square = b.fmul(x, x, "")
     small = _fma(b, b.fmul(x, square, ""), polynomial(b, square, TANH), x)
-    return b.math("llvm.copysign", [b.select(b.fcmp("olt", size, _f(0.6)), small, large), x], "")
+    return copy_sign(b, b.select(b.fcmp("olt", size, _f(0.6)), small, large), x)
 
 
 def erf(b: Builder, hooks: SimtHooks, x: Value, bits: int) -> Value | None:
@@ -71,7 +72,7 @@ def erf(b: Builder, hooks: SimtHooks, x: Value, bits: int) -> Value | None:
     if tail is None:
         return None
     small = b.fmul(x, polynomial(b, b.fmul(x, x, ""), ERF), "")
-    large = b.math("llvm.copysign", [b.fsub(_f(1.0), tail, ""), x], "")
+    large = copy_sign(b, b.fsub(_f(1.0), tail, ""), x)
     return b.select(b.fcmp("olt", size, _f(1.0)), small, large)
 
 

@@ -39,4 +39,7 @@ def emit_constant(ctx: KernelContext, op: arith.ConstantOp) -> None:
         constant = scalar_constant(value.get_element_type(), first)
         ctx.bind(op.result, [constant] * ctx.layout(op.result).num_registers)
         return
+    if isinstance(value, builtin.IntegerAttr) and isinstance(value.type, builtin.IndexType):
+        ctx.bind(op.result, ctx.index_constant(value.value.data))
+        return
     ctx.bind(op.result, attribute_constant(value))

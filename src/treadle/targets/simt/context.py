@@ -4,7 +4,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from treadle.codegen.llvm_text import Builder, Module, Value, i32, vector_shape
+from treadle.codegen.llvm_text import I32, I64, Builder, Module, Value, i32, integer, vector_shape
+from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.sync import MbarrierType
 from treadle.dialects.tile import KernelOp, ViewOp, layout_of, tile_type
 from treadle.errors import InternalError
@@ -19,7 +20,7 @@ from treadle.targets.simt.ranges import Ranges
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A global array: the address of its element zero, sizes (i32) and strides (i64, in elements) as values."""
+    """A global array: the address of its element zero, sizes (as wide as an index) and strides (i64, in elements) as values."""
 
     op: ViewOp
     pointer: Value
@@ -56,9 +57,15 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A tile in vectors of consecutive registers. It is taken apart where it is used, so that nothing needs its elements before."""
+    """A tile in vectors of registers. It is taken apart where it is used, so that nothing needs its elements before.
+
+    `kind`: the type that the vectors have their elements in; "" for their own. `order`: for each register its place among the vectors'
+    elements; empty where registers follow one another.
+    """
 
     vectors: tuple[Value, ...]
+    kind: str = ""
+    order: tuple[int, ...] = ()
 
 
 Bound = Value | list[Value] | Gathered | View | Buffer
@@ -70,6 +77,7 @@ class KernelContext:
     `thread`, `lane`, `warp` are i32 values and `warps` their number; within a role they count within the executing group, and `group` is
     its number. `shared` is the base of shared memory. `retired`: the tiles that the wait being emitted makes ready. `accumulate`: for a
     loop's accumulator that starts as zero, whether a trip adds to it (i1) or begins it. `lines`: of the line table, by emitted operation.
+    `index_type`: what an `index` is.
     """
 
     thread: Value
@@ -81,11 +89,13 @@ class KernelContext:
 
     def __init__(self, kernel: KernelOp, hooks: SimtHooks, module: Module, builder: Builder) -> None:
         self.kernel = kernel
+        _, self.written = accessed_pointers(kernel)
         self.hooks = hooks
         self.module = module
         self.b = builder
         self.warps: int = kernel.num_warps.value.data
         self.lanes = hooks.spec.subgroup_size
+        self.index_type = I64 if kernel.index_width() == 64 else I32
         self.counts = Counts()
         self.ranges = Ranges(kernel)
         self.in_flight = analyse(kernel)
@@ -123,14 +133,40 @@ class KernelContext:
             raise InternalError(f"expected a scalar, got {value.type}")
         return bound
 
+    def index_constant(self, value: int) -> Value:
+        """A constant as wide as an index."""
+        return integer(self.index_type, value)
+
+    def as_index(self, value: Value) -> Value:
+        """A signed i32 as wide as an index."""
+        return self.b.sext(value, self.index_type)
+
+    def small_index(self, value: SSAValue) -> Value:
+        """An index that is known to fit 32 bits, as i32: a slot, a coordinate within what a descriptor reaches."""
+        return self.b.resize(self.scalar(value), I32)
+
     def tile(self, value: SSAValue | Operation) -> list[Value]:
         """The registers of a tile, in the order of its layout."""
         bound = self._get(SSAValue.get(value))
         if isinstance(bound, Gathered):
-            return [element for vector in bound.vectors for element in self.unpack(vector)]
+            vectors = bound.vectors
+            if bound.kind:
+                vectors = [self.b.bitcast(self.hooks.arrived(self.b, vector), bound.kind) for vector in vectors]
+            elements = [element for vector in vectors for element in self.unpack(vector)]
+            return [elements[place] for place in bound.order] if bound.order else elements
         if not isinstance(bound, list):
             raise InternalError(f"expected a register tile, got {SSAValue.get(value).type}")
         return bound
+
+    def words_of(self, value: SSAValue) -> tuple[Value, ...]:
+        """The words that hold a tile of narrower elements, in the order of its registers; none where it is held otherwise."""
+        bound = self._get(value)
+        return bound.vectors if isinstance(bound, Gathered) and bound.kind and not bound.order else ()
+
+    def is_in_words(self, value: SSAValue) -> bool:
+        """Whether a tile's elements are narrower than the words that it is held in."""
+        bound = self._get(value)
+        return isinstance(bound, Gathered) and bool(bound.kind)
 
     def view(self, value: SSAValue) -> View:
         """A global view."""

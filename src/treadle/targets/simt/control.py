@@ -1,13 +1,16 @@
 """Structured control flow: `scf.for`, `scf.if`, with tiles carried as one value a register."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from treadle.codegen.llvm_text import Value, poison, zero
+from treadle.codegen.llvm_text import I8, Value, poison, vector, zero
 from treadle.dialects.tile import ContractOp
 from treadle.errors import InternalError
 from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.targets.simt.context import Gathered, KernelContext
+from treadle.targets.simt.small_floats import is_widened
+from treadle.targets.simt.types import WORD_BYTES, in_words
 
 EmitBlock = Callable[[Block], None]
 
@@ -34,30 +37,48 @@ def _begins_as_zero(ctx: KernelContext, argument: SSAValue, start: SSAValue, blo
     return isinstance(user, ContractOp) and uses[0].index == 2 and user.parent is block and ctx.hooks.can_start_sums(user)
 
 
-def _grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequence[int], start: bool = False) -> list[Value]:
+class Group(NamedTuple):
+    """How a loop carries a tile: `size` registers as one vector; `in_words`: a vector of bytes as words."""
+
+    size: int
+    in_words: bool = False
+
+
+def _group_of(ctx: KernelContext, argument: SSAValue) -> Group:
+    """How a loop carries the tile of a block argument: 8-bit floats that are loaded ahead stay in words until they are widened."""
+    size = ctx.hooks.carried_group(argument)
+    return Group(size, size % WORD_BYTES == 0 and ctx.hooks.widens_late and is_widened(argument))
+
+
+def _grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequence[Group], start: bool = False) -> list[Value]:
     """`ctx.flatten` with the registers of tiles in vectors of `groups`."""
     found: list[Value] = []
     for value, group in zip(values, groups, strict=True):
+        if group.in_words and (held := ctx.words_of(value)) and held[0].type == in_words(vector(group.size, I8)):
+            found += held
+            continue
         flat = ctx.flatten([value])
-        if group == 1:
+        if group.size == 1:
             found += flat
             continue
-        for at in range(0, len(flat), group):
-            registers = flat[at : at + group]
-            found.append(ctx.hooks.carried_start(ctx, value, registers) if start else ctx.pack(registers))
+        for at in range(0, len(flat), group.size):
+            registers = flat[at : at + group.size]
+            packed = ctx.hooks.carried_start(ctx, value, registers) if start else ctx.pack(registers)
+            found.append(ctx.b.bitcast(packed, in_words(packed.type)) if group.in_words else packed)
     return found
 
 
-def _bind_grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequence[int], carried: Sequence[Value]) -> None:
+def _bind_grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequence[Group], carried: Sequence[Value]) -> None:
     """The opposite of `_grouped`."""
     left = iter(carried)
     for value, group in zip(values, groups, strict=True):
         if not isinstance(value.type, builtin.TensorType):
             ctx.bind_flat([value], [next(left)])
             continue
-        count = ctx.layout(value).num_registers // group
+        count = ctx.layout(value).num_registers // group.size
         flat = [next(left) for _ in range(count)]
-        ctx.bind(value, Gathered(tuple(flat)) if group > 1 else flat)
+        kind = vector(group.size, I8) if group.in_words else ""
+        ctx.bind(value, Gathered(tuple(flat), kind) if group.size > 1 else flat)
 
 
 def emit_for(ctx: KernelContext, op: scf.ForOp, emit_block: EmitBlock) -> None:
@@ -66,15 +87,15 @@ def emit_for(ctx: KernelContext, op: scf.ForOp, emit_block: EmitBlock) -> None:
     block = op.body.block
     lower, upper = ranges.of(op.lb), ranges.of(op.ub)
     arguments, starts = list(block.args), list(op.iter_args)
-    groups = [ctx.hooks.carried_group(argument) for argument in arguments[1:]]
+    groups = [_group_of(ctx, argument) for argument in arguments[1:]]
     renewed = list(ctx.in_flight.renewed.get(op, ()))
     carried = _grouped(ctx, starts, groups, start=True) + ctx.flatten(renewed)
     skipped = list(carried)  # what a loop without a trip gives
     begun: list[SSAValue] = []
     at = 0
     for argument, start, group in zip(arguments[1:], starts, groups, strict=True):
-        count = len(ctx.flatten([start])) // group
-        if group == 1 and _begins_as_zero(ctx, argument, start, block):
+        count = len(ctx.flatten([start])) // group.size
+        if group.size == 1 and _begins_as_zero(ctx, argument, start, block):
             begun.append(argument)
             carried[at : at + count] = [poison(value.type) for value in carried[at : at + count]]
         at += count

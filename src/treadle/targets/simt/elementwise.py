@@ -9,9 +9,10 @@ from treadle.errors import UNSUPPORTED, InternalError, TreadleError
 from treadle.ir.core import Attribute, Operation
 from treadle.ir.dialects import arith, builtin, math
 from treadle.ir.locations import location_of
-from treadle.targets.simt import approximations, inverse_functions, math_functions
+from treadle.targets.simt import approximations, double_functions, inverse_functions, math_functions
 from treadle.targets.simt.casts import convert_floats, element_of
 from treadle.targets.simt.context import KernelContext
+from treadle.targets.simt.sign_bits import copy_sign
 from treadle.targets.simt.types import is_float_type, register_type, type_name
 
 IntegerFunction = Callable[[Builder, Sequence[Value]], Value]
@@ -99,7 +100,7 @@ FLOAT: dict[str, IntegerFunction] = {
     "math.ceil": lambda b, args: b.math("llvm.ceil", args),
     "math.trunc": lambda b, args: b.math("llvm.trunc", args),
     "math.roundeven": lambda b, args: b.math("llvm.rint", args),
-    "math.copysign": lambda b, args: b.math("llvm.copysign", args),
+    "math.copysign": lambda b, args: copy_sign(b, *args),
     "math.fma": lambda b, args: b.math("llvm.fma", args),
     "math.sqrt": lambda b, args: b.math("llvm.sqrt", args, ""),
 }
@@ -145,7 +146,7 @@ def _float(ctx: KernelContext, op: Operation, element: Attribute) -> IntegerFunc
         if direct is not None and native:
             return _cheap(ctx, op, args) or ctx.hooks.math(b, name, args) or direct(b, args)
         if direct is None and register_type(element) == F64:
-            found = math_functions.emit_f64(b, name.removeprefix("math."), args)
+            found = double_functions.emit(b, name.removeprefix("math."), args)
             if found is None:
                 raise no_code(op, ctx.hooks.spec.name)
             return found

@@ -19,7 +19,7 @@ from treadle.targets.interface import ExpectedFacts, Param
 from treadle.targets.simt.types import element_bytes
 
 if TYPE_CHECKING:
-    from treadle.targets.simt.agents import Role
+    from treadle.dialects.agents import Role
     from treadle.targets.simt.context import KernelContext
 
 
@@ -40,6 +40,9 @@ class SimtHooks(ABC):
 
     names_lines: bool = False
     """Whether instructions carry the number of the operation they come from, for the audit of the machine code."""
+
+    widens_late: bool = False
+    """Whether 8-bit floats that are loaded ahead stay in whole words until they are widened: the compiler would wait for them before."""
 
     def __init__(self, spec: TargetSpec) -> None:
         self.spec = spec
@@ -164,6 +167,11 @@ class SimtHooks(ABC):
     def wait_read(self, ctx: "KernelContext", queue: str, pending: int) -> None:
         """`sync.wait .. read`: the sources of the groups have been read. A full wait does for that."""
         self.wait(ctx, queue, pending)
+
+    def arrived(self, b: Builder, value: Value) -> Value:
+        """A loaded value, of which nothing is computed ahead of this place."""
+        _ = b
+        return value
 
     def sched_fence(self, b: Builder, classes: Sequence[str]) -> None:
         """`sync.sched_fence`; nothing where the machine's assembler schedules by itself."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from treadle.codegen.llvm_text import F32, I32, Builder, Value, floating, i32
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.math_functions import Function, exp, expm1, log, log1p
+from treadle.targets.simt.sign_bits import copy_sign
 
 # (atan(x) - x) / x^3 for x in [0, 1] and (asin(x) - x) / x^3 for x in [0, 1/2], in x^2.
 _ATAN = (
@@ -41,10 +42,6 @@ def _abs(b: Builder, x: Value) -> Value:
     return b.math("llvm.fabs", [x], "")
 
 
-def _signed_as(b: Builder, x: Value, sign: Value) -> Value:
-    return b.math("llvm.copysign", [x, sign], "")
-
-
 def _root(b: Builder, x: Value) -> Value:
     return b.math("llvm.sqrt", [x], "")
 
@@ -69,7 +66,7 @@ def atan(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     size = _abs(b, x)
     is_steep = b.fcmp("ogt", size, _f(1.0))
     angle = _odd(b, b.select(is_steep, b.fdiv(_f(1.0), size, ""), size), _ATAN)
-    return _signed_as(b, b.select(is_steep, _less(b, 1, angle), angle), x)
+    return copy_sign(b, b.select(is_steep, _less(b, 1, angle), angle), x)
 
 
 def atan2(b: Builder, y: Value, x: Value) -> Value:
@@ -85,7 +82,7 @@ def atan2(b: Builder, y: Value, x: Value) -> Value:
     angle = _odd(b, quotient, _ATAN)
     angle = b.select(is_steep, _less(b, 1, angle), angle)
     angle = b.select(b.icmp("slt", b.bitcast(x, I32), i32(0)), _less(b, 2, angle), angle)
-    return b.select(b.fcmp("uno", x, y), b.fadd(x, y, ""), _signed_as(b, angle, y))
+    return b.select(b.fcmp("uno", x, y), b.fadd(x, y, ""), copy_sign(b, angle, y))
 
 
 def asin(b: Builder, hooks: SimtHooks, x: Value) -> Value:
@@ -95,7 +92,7 @@ def asin(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     is_large = b.fcmp("ogt", size, _f(0.5))
     half = _root(b, b.fmul(b.fsub(_f(1.0), size, ""), _f(0.5), ""))
     angle = _odd(b, b.select(is_large, half, size), _ASIN)
-    return _signed_as(b, b.select(is_large, _less(b, 1, b.fmul(angle, _f(2.0), "")), angle), x)
+    return copy_sign(b, b.select(is_large, _less(b, 1, b.fmul(angle, _f(2.0), "")), angle), x)
 
 
 def acos(b: Builder, hooks: SimtHooks, x: Value) -> Value:
@@ -121,7 +118,7 @@ def sinh(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     size = _abs(b, x)
     less = expm1(b, hooks, size)
     small = b.fmul(_f(0.5), b.fadd(less, b.fdiv(less, b.fadd(less, _f(1.0), ""), ""), ""), "")
-    return _signed_as(b, b.select(b.fcmp("ogt", size, _f(20.0)), _large_exp(b, hooks, size), small), x)
+    return copy_sign(b, b.select(b.fcmp("ogt", size, _f(20.0)), _large_exp(b, hooks, size), small), x)
 
 
 def cosh(b: Builder, hooks: SimtHooks, x: Value) -> Value:
@@ -140,7 +137,7 @@ def asinh(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     small = log1p(b, hooks, b.fadd(size, more, ""))
     large = b.fadd(log(b, hooks, size), _f(_LN2), "")
     result = b.select(b.fcmp("ogt", size, _f(2.0**14)), large, small)
-    return _signed_as(b, b.select(b.fcmp("olt", size, _f(2.0**-12)), size, result), x)
+    return copy_sign(b, b.select(b.fcmp("olt", size, _f(2.0**-12)), size, result), x)
 
 
 def acosh(b: Builder, hooks: SimtHooks, x: Value) -> Value:
@@ -156,7 +153,7 @@ def atanh(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     size = _abs(b, x)
     quotient = b.fdiv(b.fmul(size, _f(2.0), ""), b.fsub(_f(1.0), size, ""), "")
     result = b.fmul(log1p(b, hooks, quotient), _f(0.5), "")
-    return _signed_as(b, b.select(b.fcmp("olt", size, _f(2.0**-12)), size, result), x)
+    return copy_sign(b, b.select(b.fcmp("olt", size, _f(2.0**-12)), size, result), x)
 
 
 def cbrt(b: Builder, hooks: SimtHooks, x: Value) -> Value:
@@ -170,7 +167,7 @@ def cbrt(b: Builder, hooks: SimtHooks, x: Value) -> Value:
         guess = _fma(b, b.fsub(b.fdiv(scaled, b.fmul(guess, guess, ""), ""), guess, ""), _f(1 / 3), guess)
     result = b.select(tiny, b.fmul(guess, _f(2.0**-16), ""), guess)
     plain = b.or_(b.fcmp("oeq", x, _f(0.0)), b.fcmp("ueq", size, _f(math.inf)))
-    return b.select(plain, x, _signed_as(b, result, x))
+    return b.select(plain, x, copy_sign(b, result, x))
 
 
 UNARY: dict[str, Function] = {

@@ -3,21 +3,23 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from treadle.codegen.llvm_text import FALSE, I32, Builder, Module, Parameter, i32, pointer
+from treadle.codegen.llvm_text import FALSE, Builder, Module, Parameter, i32, pointer
 from treadle.dialects import pipe, sync, tile
+from treadle.dialects.agents import arrival_unit, arriving_warps, barrier_of, role_of, split_of
+from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import arith, scf
 from treadle.ir.locations import location_of
 from treadle.targets.interface import EmittedKernel, IndexParam, Param, PointerParam
-from treadle.targets.simt.agents import arrival_unit, arriving_warps, barrier_of, role_of
 from treadle.targets.simt.casts import CASTS, emit_cast
 from treadle.targets.simt.constants import emit_constant
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.contract import emit_fma
 from treadle.targets.simt.control import emit_for, emit_if
 from treadle.targets.simt.elementwise import ELEMENTWISE, emit_elementwise, no_code
+from treadle.targets.simt.gather import emit_gather
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.in_flight import QUEUE as MATRIX_QUEUE
 from treadle.targets.simt.memory import emit_load, emit_store, emit_view
@@ -93,15 +95,18 @@ class KernelEmitter:
         aligns = iter(tile.ints(self.kernel.arg_align))
         inputs = len(tile.ints(self.kernel.arg_align)) - self.kernel.output_count.value.data
         found: list[Parameter] = []
+        _, written = accessed_pointers(self.kernel)
         for index, argument in enumerate(self.kernel.body.block.args):
             if isinstance(argument.type, PointerType):
                 # Inputs may alias each other and outputs alias nothing, so all are noalias in LLVM's sense.
-                words = f"noalias {'readonly' if index < inputs else ''} align {next(aligns)}".replace("  ", " ")
+                is_constant = index < inputs and argument not in written
+                words = f"noalias {'readonly' if is_constant else ''} align {next(aligns)}".replace("  ", " ")
                 found.append(Parameter(pointer(self.hooks.global_space), f"p{index}", words))
                 self.params.append(PointerParam(index))
             else:
-                found.append(Parameter(I32, f"s{index}"))
-                self.params.append(IndexParam(index))
+                bits = self.kernel.index_width()
+                found.append(Parameter(f"i{bits}", f"s{index}"))
+                self.params.append(IndexParam(index, bits))
         for param, parameter in self.hooks.extra_parameters(self.kernel):
             self.params.append(param)
             found.append(parameter)
@@ -170,6 +175,8 @@ class KernelEmitter:
             emit_view(self.ctx, op)
         elif isinstance(op, tile.LoadOp):
             emit_load(self.ctx, op)
+        elif isinstance(op, tile.GatherOp):
+            emit_gather(self.ctx, op)
         elif isinstance(op, tile.StoreOp):
             emit_store(self.ctx, op)
         elif isinstance(op, tile.LocalLoadOp):
@@ -189,11 +196,11 @@ class KernelEmitter:
         """What makes tiles from tiles."""
         ctx = self.ctx
         if isinstance(op, tile.ProgramIdOp):
-            ctx.bind(op.result, self.hooks.program_id(ctx.b, op.axis.value.data))
+            ctx.bind(op.result, ctx.as_index(self.hooks.program_id(ctx.b, op.axis.value.data)))
         elif isinstance(op, pipe.GroupIdOp):
-            ctx.bind(op.result, ctx.group)
+            ctx.bind(op.result, ctx.as_index(ctx.group))
         elif isinstance(op, pipe.ClusterRankOp):
-            ctx.bind(op.result, self.hooks.cluster_rank(ctx.b))
+            ctx.bind(op.result, ctx.as_index(self.hooks.cluster_rank(ctx.b)))
         elif isinstance(op, tile.ContractOp):
             if op.instruction.data == "fma":
                 emit_fma(ctx, op)
@@ -244,18 +251,20 @@ class KernelEmitter:
             hooks.sched_fence(ctx.b, [str(c).strip('"') for c in op.classes])
 
     def _barrier(self, op: sync.BarrierOp) -> None:
-        """A meeting of the workgroup. With `groups`, only these groups of the role execute it: the hardware counts arrivals anywhere."""
+        """A meeting of the workgroup. With `groups`, only these of the role, or of the kernel's warps, execute it: the hardware counts
+        arrivals anywhere.
+        """
         ctx = self.ctx
         meet = self.hooks.barrier if op.bare is None else self.hooks.bare_barrier
-        threads = ctx.kernel.num_warps.value.data * ctx.lanes if role_of(op) is not None else 0
+        in_role, split = role_of(op) is not None, split_of(self.kernel)
+        threads = ctx.kernel.num_warps.value.data * ctx.lanes if in_role or split > 1 else 0
         if op.groups is None:
             meet(ctx.b, threads)
             return
-        if not threads:
-            raise InternalError("sync.barrier of some groups outside roles, where there are none")
+        group = ctx.group if in_role else ctx.b.udiv(ctx.warp, i32(ctx.warps // split))
         condition = FALSE
-        for group in tile.ints(op.groups):
-            condition = ctx.b.or_(condition, ctx.b.icmp("eq", ctx.group, i32(group)))
+        for number in tile.ints(op.groups):
+            condition = ctx.b.or_(condition, ctx.b.icmp("eq", group, i32(number)))
         with ctx.b.when(condition):
             meet(ctx.b, threads)
 
@@ -282,7 +291,7 @@ class KernelEmitter:
 
 Handler = Callable[[KernelEmitter, Operation], None]
 _TILES = ("program_id", "contract", "reduce", "splat", "iota", "broadcast", "permute", "slice", "convert_layout")
-_MEMORY = ("view", "load", "store", "local_load", "local_store", "copy", "copy_out")
+_MEMORY = ("view", "load", "gather", "store", "local_load", "local_store", "copy", "copy_out")
 _ORDER = (
     "barrier",
     "named_barrier",

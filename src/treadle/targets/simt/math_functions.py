@@ -13,6 +13,7 @@ from treadle.errors import InternalError
 from treadle.targets.simt import approximations
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.polynomials import COS, ERF, EXP2, EXPM1, LOG, LOG_ERFC, SIN, TANH, polynomial
+from treadle.targets.simt.sign_bits import copy_sign
 
 _INF = math.inf
 _LOG2E = 1.4426950408889634
@@ -45,10 +46,6 @@ def _clamp(b: Builder, x: Value, low: float, high: float) -> Value:
 
 def _abs(b: Builder, x: Value) -> Value:
     return b.math("llvm.fabs", [x], "")
-
-
-def _copysign(b: Builder, x: Value, sign: Value) -> Value:
-    return b.math("llvm.copysign", [x, sign], "")
 
 
 def _round(b: Builder, x: Value) -> tuple[Value, Value]:
@@ -166,7 +163,7 @@ def tanh(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     small = _fma(b, b.fmul(x, square, ""), polynomial(b, square, TANH), x)
     grown = exp(b, hooks, b.fmul(size, _f(2.0), ""))
     large = b.fsub(_f(1.0), b.fdiv(_f(2.0), b.fadd(grown, _f(1.0), ""), ""), "")
-    return _copysign(b, b.select(b.fcmp("olt", size, _f(0.6)), small, large), x)
+    return copy_sign(b, b.select(b.fcmp("olt", size, _f(0.6)), small, large), x)
 
 
 def erf(b: Builder, hooks: SimtHooks, x: Value) -> Value:
@@ -175,7 +172,7 @@ def erf(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     small = b.fmul(x, polynomial(b, b.fmul(x, x, ""), ERF), "")
     limited = b.select(b.fcmp("ogt", size, _f(4.0)), _f(4.0), size)
     large = b.fsub(_f(1.0), exp(b, hooks, polynomial(b, limited, LOG_ERFC)), "")
-    return b.select(b.fcmp("olt", size, _f(1.0)), small, _copysign(b, large, x))
+    return b.select(b.fcmp("olt", size, _f(1.0)), small, copy_sign(b, large, x))
 
 
 def sqrt(b: Builder, hooks: SimtHooks, x: Value) -> Value:
@@ -258,9 +255,9 @@ def round_away(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     """Nearest integer, halves away from zero."""
     _ = hooks
     whole = b.math("llvm.trunc", [x], "")
-    step = _copysign(b, _f(1.0), x)
+    step = copy_sign(b, _f(1.0), x)
     is_up = b.fcmp("oge", _abs(b, b.fsub(x, whole, "")), _f(0.5))
-    return _copysign(b, b.select(is_up, b.fadd(whole, step, ""), whole), x)
+    return copy_sign(b, b.select(is_up, b.fadd(whole, step, ""), whole), x)
 
 
 Function = Callable[[Builder, SimtHooks, Value], Value]
@@ -295,10 +292,3 @@ def emit(b: Builder, hooks: SimtHooks, name: str, args: Sequence[Value], bits: i
     if name not in _UNARY:
         raise InternalError(f"math.{name} has no code")
     return approximations.emit(b, hooks, name, args[0], bits, may_flush=may_flush) or _UNARY[name](b, hooks, args[0])
-
-
-def emit_f64(b: Builder, name: str, args: Sequence[Value]) -> Value | None:
-    """A function of f64, or None where there is none."""
-    if name == "rsqrt":
-        return b.fdiv(_d(1.0), b.math("llvm.sqrt", args, ""), "")
-    return None

@@ -16,9 +16,10 @@ from treadle.ir.dialects import builtin, scf
 from treadle.layout.access import CoordinateGroup, GlobalPlan, global_access, global_vector_width
 from treadle.layout.tile_layout import TileLayout
 from treadle.targets.simt.constants import attribute_constant
-from treadle.targets.simt.context import KernelContext, View
+from treadle.targets.simt.context import Gathered, KernelContext, View
+from treadle.targets.simt.small_floats import is_widened
 from treadle.targets.simt.threads import holds_first_copy, thread_coordinates
-from treadle.targets.simt.types import element_bytes, memory_type
+from treadle.targets.simt.types import WORD_BYTES, element_bytes, in_words, memory_type
 
 MAX_VECTOR_BYTES = 16
 
@@ -27,12 +28,12 @@ def emit_view(ctx: KernelContext, op: ViewOp) -> None:
     """Bind a view: nothing is computed but the pointer with its static offset."""
     b = ctx.b
     element = memref_type(op.result).element_type
-    sizes = tuple(i32(s) if isinstance(s, int) else ctx.scalar(s) for s in op.size_values())
+    sizes = tuple(ctx.index_constant(s) if isinstance(s, int) else ctx.scalar(s) for s in op.size_values())
     strides = tuple(i64(s) if isinstance(s, int) else b.sext(ctx.scalar(s), I64) for s in op.stride_values())
     pointer = b.gep(ctx.scalar(op.pointer), i64(op.offset.value.data), memory_type(element))
     inputs = sum(str(a.type).startswith("!tile.ptr") for a in ctx.kernel.body.block.args) - ctx.kernel.output_count.value.data
     argument = op.pointer
-    read_only = getattr(argument, "index", inputs) < inputs
+    read_only = getattr(argument, "index", inputs) < inputs and argument not in ctx.written
     ctx.bind(op.result, View(op, pointer, element, sizes, strides, read_only))
 
 
@@ -55,8 +56,8 @@ class Access:
         """The index along a checked dimension of the access whose constant is `constant`."""
         b, axis = self.ctx.b, self.dims.index(dim)
         if self.plan.is_disjoint:
-            return b.add(self.coordinates[dim], i32(constant))
-        return b.add(self.ctx.scalar(self.offsets[dim]), b.xor(self.parts[axis], i32(constant)))
+            return b.add(self.coordinates[dim], self.ctx.index_constant(constant))
+        return b.add(self.ctx.scalar(self.offsets[dim]), self.ctx.as_index(b.xor(self.parts[axis], i32(constant))))
 
     def predicate(self, group: CoordinateGroup) -> Value:
         """i1: the group lies within the view."""
@@ -122,7 +123,7 @@ def global_accesses(
         if ctx.ranges.inside(offset, extent, view.sizes[dim].number):
             continue
         if axis >= 0:
-            coordinates[dim] = b.add(ctx.scalar(offset), parts[axis])
+            coordinates[dim] = b.add(ctx.scalar(offset), ctx.as_index(parts[axis]))
         else:
             always = b.and_(always, b.icmp("ult", ctx.scalar(offset), view.sizes[dim]))
     return Access(ctx, view, offsets, dims, layout, plan, base, coordinates, always, parts)
@@ -146,20 +147,38 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
         scalar = b.zext(scalar, memory_type(view.element)) if is_bool else scalar
         other = Value(kind, f"splat ({scalar.typed})") if count > 1 else scalar
     align = element_bytes(view.element) * count
-    loaded: dict[tuple[int, ...], list[Value]] = {}
+    is_ahead = count % WORD_BYTES == 0 and ctx.hooks.widens_late and is_loaded_ahead(op)
+    if is_ahead:  # elements of one byte each
+        other = b.bitcast(other, in_words(kind))
+    loaded: dict[tuple[int, ...], Value] = {}
     registers: list[Value | None] = [None] * layout.num_registers
     # Addresses and predicates first, so that the loads themselves stand together.
     todo = {group.coordinates: (access.address(group), access.predicate(group)) for group in access.plan.groups}
     for coordinates, (address, condition) in todo.items():
         if condition.number == 0:
-            loaded[coordinates] = ctx.unpack(other)
+            loaded[coordinates] = other
             continue
         predicate = None if condition.number == 1 else condition
-        loaded[coordinates] = ctx.unpack(ctx.hooks.load_global(b, address, kind, align, predicate, other, view.read_only))
+        loaded[coordinates] = ctx.hooks.load_global(b, address, other.type, align, predicate, other, view.read_only)
+    if is_ahead:
+        places = {coordinates: count * at for at, coordinates in enumerate(loaded)}
+        at = {register: places[g.coordinates] + i for g in access.plan.groups for i, register in enumerate(g.registers)}
+        order = tuple(at[register] for register in range(layout.num_registers))
+        ctx.bind(op.result, Gathered(tuple(loaded.values()), kind, () if order == tuple(range(count * len(loaded))) else order))
+        return
+    taken = {coordinates: ctx.unpack(value) for coordinates, value in loaded.items()}
     for group in access.plan.groups:
-        for register, value in zip(group.registers, loaded[group.coordinates], strict=True):
+        for register, value in zip(group.registers, taken[group.coordinates], strict=True):
             registers[register] = b.trunc(value, "i1") if is_bool else value
     ctx.bind(op.result, _complete(registers))
+
+
+def is_loaded_ahead(op: LoadOp) -> bool:
+    """Whether a load of 8-bit floats runs ahead of where they are widened in a pipelined loop: taking its vectors apart any earlier waits
+    for it.
+    """
+    loop = op.parent_op()
+    return isinstance(loop, scf.ForOp) and "pipelined" in loop.attributes and is_widened(op.result)
 
 
 def _complete(registers: Sequence[Value | None]) -> list[Value]:

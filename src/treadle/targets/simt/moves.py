@@ -6,7 +6,7 @@ from treadle.codegen.llvm_text import TRUE, Builder, Value, i32
 from treadle.dialects.tile import BroadcastOp, ConvertLayoutOp, IotaOp, PermuteOp, ReduceOp, SliceOp, SplatOp, ints, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Region
-from treadle.ir.dialects import arith
+from treadle.ir.dialects import arith, builtin
 from treadle.layout.bits import pack, set_bits
 from treadle.layout.conversion import RegisterChoice, ShuffleRound, convert
 from treadle.layout.grouping import group_index
@@ -18,11 +18,15 @@ from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.elementwise import emit_elementwise
 from treadle.targets.simt.lanes import through_lanes
 from treadle.targets.simt.threads import linear, thread_coordinates
+from treadle.targets.simt.types import register_type
 
 
 def emit_splat(ctx: KernelContext, op: SplatOp) -> None:
-    """One scalar in every register."""
-    ctx.bind(op.result, [ctx.scalar(op.scalar)] * ctx.layout(op.result).num_registers)
+    """One scalar in every register; an index as an integer of the element's width."""
+    scalar = ctx.scalar(op.scalar)
+    if isinstance(op.scalar.type, builtin.IndexType):
+        scalar = ctx.b.resize(scalar, register_type(tile_type(op.result).element_type))
+    ctx.bind(op.result, [scalar] * ctx.layout(op.result).num_registers)
 
 
 def emit_iota(ctx: KernelContext, op: IotaOp) -> None:
@@ -33,8 +37,10 @@ def emit_iota(ctx: KernelContext, op: IotaOp) -> None:
     for basis in layout.lane + layout.warp:
         taken |= basis[axis]
 
+    kind = register_type(tile_type(op.result).element_type)
+
     def element(at: int) -> Value:
-        return b.xor(part, i32(at)) if at & taken else b.add(part, i32(at))
+        return b.sext(b.xor(part, i32(at)) if at & taken else b.add(part, i32(at)), kind)
 
     ctx.bind(op.result, [element(coordinates[axis]) for _, coordinates in layout.registers()])
 

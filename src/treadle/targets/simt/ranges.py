@@ -6,14 +6,12 @@ Read off the operations that compute an index; nothing is remembered between cal
 from dataclasses import dataclass
 from math import gcd
 
+from treadle.dialects.agents import role_of
 from treadle.dialects.pipe import GroupIdOp
 from treadle.dialects.tile import KernelOp, ProgramIdOp
 from treadle.ir.core import BlockArgument, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan import expr
-from treadle.targets.simt.agents import role_of
-
-LIMIT = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +30,6 @@ class Range:
 
 # Predicates of arith.cmpi: slt, sle, sgt, sge are 2 to 5, the unsigned ones 6 to 9.
 _BELOW, _AT_MOST, _SWAPPED = (2, 4, 6, 8), (3, 5, 7, 9), (4, 5, 8, 9)
-UNKNOWN = Range(-LIMIT - 1, LIMIT)
 
 
 def constant_of(value: SSAValue) -> int | None:
@@ -47,14 +44,16 @@ class Ranges:
 
     def __init__(self, kernel: KernelOp) -> None:
         self.kernel = kernel
+        self.limit = (1 << (kernel.index_width() - 1)) - 1
+        self.unknown = Range(-self.limit - 1, self.limit)
         self.grid = [expr.parse(text).as_int() for text in kernel.grid_text()]
         self._known: dict[SSAValue, Range] = {}
 
     def of(self, value: SSAValue) -> Range:
         """The range of an index value."""
         if value not in self._known:
-            self._known[value] = UNKNOWN  # for cycles
-            self._known[value] = _clip(self._compute(value))
+            self._known[value] = self.unknown  # for cycles
+            self._known[value] = self._clip(self._compute(value))
         return self._known[value]
 
     def may_repeat(self, loop: scf.ForOp) -> bool:
@@ -91,7 +90,7 @@ class Ranges:
         op = value.owner
         if isinstance(op, ProgramIdOp):
             extent = self.grid[op.axis.value.data]
-            return Range(0, LIMIT if extent is None else max(extent - 1, 0))
+            return Range(0, self.limit if extent is None else max(extent - 1, 0))
         if isinstance(op, GroupIdOp):
             role = role_of(op)
             return Range(0, role.groups - 1 if role is not None else 0)
@@ -100,24 +99,23 @@ class Ranges:
         if isinstance(op, arith.AddiOp | arith.SubiOp | arith.MuliOp | arith.MinSIOp | arith.MaxSIOp):
             return _binary(op, self.of(op.lhs), self.of(op.rhs))
         if isinstance(op, arith.DivSIOp | arith.DivUIOp | arith.FloorDivSIOp | arith.RemSIOp | arith.RemUIOp):
-            return _divide(op, self.of(op.lhs), self.of(op.rhs))
-        return UNKNOWN
+            return _divide(op, self.of(op.lhs), self.of(op.rhs)) or self.unknown
+        return self.unknown
 
     def _argument(self, value: BlockArgument) -> Range:
         owner = value.block.parent_op()
         if owner is self.kernel:
-            return Range(0, LIMIT)  # a size
+            return Range(0, self.limit)  # a size
         if isinstance(owner, scf.ForOp) and value.index == 0:
             low, high, step = self.of(owner.lb), self.of(owner.ub), self.of(owner.step)
             if step.low < 1:
-                return UNKNOWN
+                return self.unknown
             return Range(low.low, max(high.high - 1, low.low), gcd(low.multiple, step.multiple))
-        return UNKNOWN
+        return self.unknown
 
-
-def _clip(found: Range) -> Range:
-    # Beyond 32 bits arithmetic wraps and nothing is known.
-    return UNKNOWN if found.low < -LIMIT - 1 or found.high > LIMIT else found
+    def _clip(self, found: Range) -> Range:
+        # Beyond its bits arithmetic wraps and nothing is known.
+        return self.unknown if found.low < -self.limit - 1 or found.high > self.limit else found
 
 
 def _binary(op: object, a: Range, b: Range) -> Range:
@@ -133,9 +131,9 @@ def _binary(op: object, a: Range, b: Range) -> Range:
     return Range(max(a.low, b.low), max(a.high, b.high), gcd(a.multiple, b.multiple))
 
 
-def _divide(op: object, a: Range, b: Range) -> Range:
+def _divide(op: object, a: Range, b: Range) -> Range | None:
     if a.low < 0 or b.low < 1:
-        return UNKNOWN
+        return None
     if isinstance(op, arith.RemSIOp | arith.RemUIOp):
         return Range(0, min(a.high, b.high - 1), gcd(a.multiple, b.multiple) if b.low == b.high else 1)
     exact = b.low == b.high and a.multiple % b.low == 0

@@ -3,17 +3,19 @@
 from math import prod
 
 from treadle.codegen.llvm_text import I32, Value, i32
+from treadle.dialects.agents import Role, check_barriers, roles_of
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.pipe import PartOp, RolesOp, SlotOp
-from treadle.dialects.sync import MbarrierSlotOp
+from treadle.dialects.sync import ArriveOp, MbarrierExpectOp, MbarrierSlotOp, NamedBarrierOp, WaitPhaseOp
 from treadle.dialects.tile import shared_layout_of
 from treadle.errors import InternalError
 from treadle.ir.core import Operation
 from treadle.layout.bits import log2_exact
-from treadle.targets.simt.agents import Role, check_barriers, roles_of
 from treadle.targets.simt.context import Buffer, KernelContext
 from treadle.targets.simt.control import EmitBlock
 from treadle.targets.simt.types import element_bytes
+
+_AT_BARRIERS = (ArriveOp, MbarrierExpectOp, NamedBarrierOp, WaitPhaseOp)
 
 
 def emit_roles(ctx: KernelContext, op: RolesOp, emit_block: EmitBlock) -> None:
@@ -21,10 +23,10 @@ def emit_roles(ctx: KernelContext, op: RolesOp, emit_block: EmitBlock) -> None:
     roles = roles_of(op)
     check_barriers(op)
     ctx.hooks.check_roles(ctx, roles)
-    if any(_touches_memory(earlier) for earlier in _before(op)):
+    if any(_matters(earlier) for earlier in _before(op)):
         ctx.hooks.barrier(ctx.b)
     _branch(ctx, list(roles), emit_block)
-    if any(_touches_memory(later) for later in _after(op)):
+    if any(_matters(later) for later in _after(op) if not isinstance(later, RolesOp)):
         ctx.hooks.barrier(ctx.b)
 
 
@@ -62,8 +64,9 @@ def _role(ctx: KernelContext, role: Role, emit_block: EmitBlock) -> None:
         emit_block(role.region.block)
 
 
-def _touches_memory(op: Operation) -> bool:
-    return any(isinstance(inner, HasEffects) and bool(inner.effects()) for inner in op.walk())
+def _matters(op: Operation) -> bool:
+    """Whether others may have to be ordered with an operation: it touches memory, or arrives or waits at a barrier of some of the warps."""
+    return any(isinstance(inner, _AT_BARRIERS) or (isinstance(inner, HasEffects) and bool(inner.effects())) for inner in op.walk())
 
 
 def _before(op: Operation) -> list[Operation]:
@@ -90,7 +93,7 @@ def emit_slot(ctx: KernelContext, op: SlotOp) -> None:
         raise InternalError(f"pipe.slot of {source.layout.to_lists()} has the layout {shared_layout_of(op.result).to_lists()}")
     steps = [stride * element_bytes(source.element) for stride in source.layout.repeat_strides()[:count]]
     at, terms, address = source.byte_offset, list(source.terms), source.address
-    for index, step in zip((ctx.scalar(index) for index in op.indices), steps, strict=True):
+    for index, step in zip((ctx.small_index(index) for index in op.indices), steps, strict=True):
         address = ctx.b.gep(address, ctx.b.mul(index, i32(step)), flags="")
         if index.number is None:
             terms.append((index, step))
@@ -103,7 +106,7 @@ def emit_part(ctx: KernelContext, op: PartOp) -> None:
     """A buffer moved by its parts' distance."""
     source, layout = ctx.buffer(op.source), shared_layout_of(op.result)
     step = prod(layout.shape) * element_bytes(source.element)
-    index = ctx.scalar(op.index)
+    index = ctx.small_index(op.index)
     address = ctx.b.gep(source.address, ctx.b.mul(index, i32(step)), flags="")
     terms = source.terms if index.number is not None else (*source.terms, (index, step))
     at = source.byte_offset + (index.number or 0) * step
@@ -113,7 +116,7 @@ def emit_part(ctx: KernelContext, op: PartOp) -> None:
 def emit_barrier_slot(ctx: KernelContext, op: MbarrierSlotOp) -> None:
     """One of several transaction barriers, which lie one after the other."""
     step = ctx.hooks.mbarrier_bytes()
-    ctx.bind(op.result, ctx.b.gep(ctx.scalar(op.source), ctx.b.mul(ctx.scalar(op.index), i32(step)), flags=""))
+    ctx.bind(op.result, ctx.b.gep(ctx.scalar(op.source), ctx.b.mul(ctx.small_index(op.index), i32(step)), flags=""))
 
 
 def moved_by(ctx: KernelContext, buffer: Buffer, unit: int) -> Value:

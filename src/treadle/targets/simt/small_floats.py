@@ -9,7 +9,11 @@ from functools import lru_cache
 from math import floor, log2
 
 from treadle.codegen.llvm_text import F16, F32, I8, I16, I32, Builder, Value, constant, floating, i32, integer
+from treadle.dialects.tile import tile_type
 from treadle.errors import InternalError
+from treadle.ir.core import SSAValue
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.targets.simt.types import is_fp8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,21 @@ def small_float(name: str) -> SmallFloat:
     if name not in FORMATS:
         raise InternalError(f"no 8-bit float {name}")
     return FORMATS[name]
+
+
+def is_widened(value: SSAValue) -> bool:
+    """Whether a value is a tile of 8-bit floats that are made wider, in this trip of its loop or in a later one."""
+    if not isinstance(value.type, builtin.TensorType) or not is_fp8(tile_type(value).element_type):
+        return False
+    for use in value.uses:
+        loop = use.operation.parent_op()
+        if isinstance(use.operation, arith.ExtFOp):
+            return True
+        if isinstance(use.operation, scf.YieldOp) and isinstance(loop, scf.ForOp):
+            carried = loop.body.block.args[1 + use.index]
+            if carried is not value and is_widened(carried):
+                return True
+    return False
 
 
 @lru_cache(maxsize=256)

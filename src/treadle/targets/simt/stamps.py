@@ -4,9 +4,9 @@ The cursor is an i32: the word for the next event, or -1 where nothing is writte
 """
 
 from treadle.codegen.llvm_text import I64, Value, i32, i64
+from treadle.dialects.agents import role_of
 from treadle.dialects.stamp import CLOCK_BITS, HEADER, BeginOp, EndOp, EventOp
 from treadle.ir.core import Operation, SSAValue
-from treadle.targets.simt.agents import role_of
 from treadle.targets.simt.context import KernelContext
 
 _NOWHERE = -1
@@ -21,7 +21,7 @@ def _store(ctx: KernelContext, records: SSAValue, word: Value, value: Value, con
 def _place(ctx: KernelContext, op: "BeginOp | EndOp") -> tuple[Value, Value]:
     """The executing agent's first word, and whether this thread writes its records."""
     b = ctx.b
-    workgroup, limit = ctx.scalar(op.workgroup), i32(op.workgroups.value.data)
+    workgroup, limit = ctx.small_index(op.workgroup), i32(op.workgroups.value.data)
     in_role = role_of(op) is not None
     agent = b.add(ctx.group if in_role else ctx.warp, i32(op.first.value.data))
     word = b.mul(b.add(b.mul(workgroup, i32(op.agents.value.data)), agent), i32(op.capacity.value.data))

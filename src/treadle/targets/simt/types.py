@@ -1,10 +1,12 @@
 """MLIR element types as LLVM types: in registers and in memory."""
 
-from treadle.codegen.llvm_text import BF16, F16, F32, F64, I8, I32, bit_width
+from treadle.codegen.llvm_text import BF16, F16, F32, F64, I8, I32, bit_width, vector
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin
 
+WORD_BYTES = 4
+I32_BITS = 8 * WORD_BYTES
 _FLOATS = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64, "tf32": F32}
 
 
@@ -41,6 +43,12 @@ def memory_type(element: Attribute) -> str:
     """The LLVM type of one element in memory; booleans take a byte."""
     kind = register_type(element)
     return I8 if kind == "i1" else kind
+
+
+def in_words(kind: str) -> str:
+    """The type of whole words that hold a vector of bytes."""
+    count = bit_width(kind) // I32_BITS
+    return vector(count, I32) if count > 1 else I32
 
 
 def element_bytes(element: Attribute) -> int:

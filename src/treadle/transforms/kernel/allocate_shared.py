@@ -12,7 +12,7 @@ from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.liveness import buffer_intervals
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import HasEffects
-from treadle.errors import SHARED_MEMORY, TreadleError
+from treadle.errors import SHARED_MEMORY, KernelRejected
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
@@ -94,13 +94,16 @@ class AllocateSharedPass(KernelPass):
         offsets, total = pack_buffers(demands)
         barriers = barrier_bytes(kernel)
         if total + barriers > spec.shared_bytes_per_workgroup:
-            raise TreadleError(
-                SHARED_MEMORY,
+            needed, available = total + barriers, spec.shared_bytes_per_workgroup
+            reason = f"it needs {needed} bytes of shared memory, {available} are there"
+            raise KernelRejected(
+                kernel.sym_name.data,
+                reason,
                 location_of(kernel),
-                kernel=kernel.sym_name.data,
-                needed=total + barriers,
+                entry=SHARED_MEMORY,
+                needed=needed,
                 target=spec.name,
-                available=spec.shared_bytes_per_workgroup,
+                available=available,
             )
         for alloc, offset in zip(allocs, offsets, strict=True):
             alloc.byte_offset = builtin.IntegerAttr(offset, builtin.i64)

@@ -1,14 +1,13 @@
 """Turn each dispatched kernel into one workgroup's program on tiles.
 
-Level: dispatch -> tile. Reads: `dispatch.kernel` with its `config`. Writes: a `tile.kernel` of the same name in its place: loads,
-elementwise arithmetic, contractions, reductions and stores on register tiles without layouts, sequential.
+Level: dispatch -> tile. Reads: `dispatch.kernel` with its `config` and `index_bits`. Writes: a `tile.kernel` of the same name in its
+place: loads, elementwise arithmetic, contractions, reductions and stores on register tiles without layouts, sequential.
 Leaves alone: `dispatch.program` and everything that is no `dispatch.kernel`.
 """
 
 from dataclasses import dataclass
 
 from treadle.analysis.indexing import Contraction
-from treadle.analysis.loop_nest import loop_nest, split_axis
 from treadle.dialects import dispatch, tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import array_ints, attr_number, is_tensor
@@ -18,6 +17,7 @@ from treadle.ir.locations import give_location
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
+from treadle.transforms.kernel.tiling.configured_nest import config_number, config_of, configured_nest
 from treadle.transforms.kernel.tiling.contraction import ContractionPlan, build_contraction
 from treadle.transforms.kernel.tiling.elementwise import build_elementwise
 from treadle.transforms.kernel.tiling.reduction import build_reduction
@@ -31,13 +31,6 @@ _TYPES: dict[str, Attribute] = {
     "f64": builtin.f64,
     **{f"i{w}": builtin.IntegerType(w) for w in (1, 8, 16, 32, 64)},
 }
-
-
-def _number(config: builtin.DictionaryAttr, key: str) -> int:
-    value = attr_number(config.data[key])
-    if not isinstance(value, int):
-        raise InternalError(f"config entry {key} is {config.data[key]}")
-    return value
 
 
 def _text(config: builtin.DictionaryAttr, key: str) -> str:
@@ -56,42 +49,38 @@ def _type(name: str, kernel: dispatch.KernelOp) -> Attribute:
 
 def _stream_plan(config: builtin.DictionaryAttr, kernel: dispatch.KernelOp) -> StreamPlan:
     return StreamPlan(
-        (_number(config, "m_axis"), _number(config, "n_axis"), _number(config, "k_axis")),
-        (_number(config, "tile_m"), _number(config, "tile_n"), _number(config, "tile_k")),
-        _number(config, "ahead"),
+        (config_number(config, "m_axis"), config_number(config, "n_axis"), config_number(config, "k_axis")),
+        (config_number(config, "tile_m"), config_number(config, "tile_n"), config_number(config, "tile_k")),
+        config_number(config, "ahead"),
         _type(_text(config, "accumulator_type"), kernel),
-        _number(config, "large"),
-        _number(config, "small"),
+        config_number(config, "large"),
+        config_number(config, "small"),
     )
 
 
 def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
     """The tile kernel of a dispatched kernel whose `config` is set."""
-    config = kernel.attributes.get("config")
-    if not isinstance(config, builtin.DictionaryAttr):
-        raise InternalError(f"kernel {kernel.sym_name.data} has no config; run set-tile-config first")
-    nest = loop_nest(kernel)
-    if "split_axis" in config.data:
-        nest = split_axis(nest, _number(config, "split_axis"), _number(config, "split_step"))
-    builder = KernelBuilder(nest)
+    config, nest = config_of(kernel), configured_nest(kernel)
+    bits = attr_number(kernel.attributes["index_bits"]) if "index_bits" in kernel.attributes else 32
+    builder = KernelBuilder(nest, builtin.i64 if bits == 64 else builtin.i32)
     form = _text(config, "form") if "form" in config.data else ""
-    groups = _number(config, "groups") if "groups" in config.data else 1
+    groups = config_number(config, "groups") if "groups" in config.data else 1
     if isinstance(nest.computation, Contraction) and form == "streaming":
         grid = build_streaming(builder, nest.computation, _stream_plan(config, kernel))
     elif isinstance(nest.computation, Contraction):
         kind = nest.computation.swapped() if form == "swapped" else nest.computation
         plan = ContractionPlan(
-            (_number(config, "m_axis"), _number(config, "n_axis"), _number(config, "k_axis")),
-            (_number(config, "tile_m"), _number(config, "tile_n"), _number(config, "tile_k")),
+            (config_number(config, "m_axis"), config_number(config, "n_axis"), config_number(config, "k_axis")),
+            (config_number(config, "tile_m"), config_number(config, "tile_n"), config_number(config, "tile_k")),
             _type(_text(config, "a_type"), kernel),
             _type(_text(config, "b_type"), kernel),
             _type(_text(config, "accumulator_type"), kernel),
             _text(config, "instruction"),
-            _number(config, "group"),
+            config_number(config, "group"),
             groups,
             "stages" in config.data,
             "promoted" in config.data,
-            0 if "stages" in config.data else _number(config, "workgroups") if "workgroups" in config.data else 0,
+            0 if "stages" in config.data else config_number(config, "workgroups") if "workgroups" in config.data else 0,
             MixedWidths.of(array_ints(config.data["blocks"])) if "blocks" in config.data else None,
         )
         grid = build_contraction(builder, kind, plan)
@@ -104,11 +93,12 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
         builder.block,
         symbols=dispatch.texts(kernel.symbols),
         grid=[str(g) for g in grid],
-        num_warps=_number(config, "num_warps"),
+        num_warps=config_number(config, "num_warps"),
         target=target,
         arg_align=[*array_ints(kernel.arg_align), *array_ints(kernel.result_align)],
         output_count=len(kernel.function_type.outputs),
         groups=groups,
+        index_bits=int(bits or 32),
         config=config,
     )
     give_location(result, builder.location)

@@ -137,4 +137,6 @@ def access_facts(view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int
                 extent,
             )
         )
-    return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data)
+    kernel = op.parent_op()
+    bits = kernel.index_width() if isinstance(kernel, tile.KernelOp) else 32
+    return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data, bits)

@@ -1,7 +1,8 @@
 """set-small-tile-config: how contractions with one side of at most 64 are computed, which are bound by reading the large operand once.
 
-Level: dispatch. Reads: the kernel's loop nest, the TargetSpec, the options. Writes: the attribute `config` on `dispatch.kernel`, with
-`form` "streaming", "swapped" (operands exchanged) or "narrow". Leaves alone: kernels with a config, all others (set-tile-config decides).
+Level: dispatch. Reads: the kernel's loop nest, its `candidate` (see set-candidate), the TargetSpec, the options. Writes: the attribute
+`config` on `dispatch.kernel`, with `form` "streaming", "swapped" (operands exchanged) or "narrow"; where none of these is left, the
+`candidate` of set-tile-config. Leaves alone: kernels with a config, all others (set-tile-config decides).
 
 The choice itself is `plan/small_m.py`.
 """
@@ -36,6 +37,7 @@ from treadle.plan.small_m import (
     swapped_tile,
 )
 from treadle.plan.tile_config import ContractionTypes, contraction_types, promotes
+from treadle.transforms.kernel.set_candidate import ask_for_candidate, candidate_of
 from treadle.transforms.kernel.set_tile_config import main_axis, role_refusal, static
 
 NAME = "set-small-tile-config"
@@ -140,9 +142,12 @@ def _int(value: int) -> builtin.IntegerAttr[builtin.IntegerType]:
     return builtin.IntegerAttr(value, builtin.i64)
 
 
-def _streaming(sides: Sides, shape: SmallShape, types: ContractionTypes, wish: Wish, spec: TargetSpec) -> Choice:
+def _streaming(sides: Sides, shape: SmallShape, types: ContractionTypes, wish: Wish, spec: TargetSpec) -> Choice | None:
+    """None where no workgroup's side fits the large operand."""
     asked = wish.tile if sides.few_role == "m" else (wish.tile[1], wish.tile[0], wish.tile[2])
-    tile = stream_tiles(shape, spec)[0]
+    tile = next(iter(stream_tiles(shape, spec)), None)
+    if tile is None:
+        return None
     if any(asked) or wish.warps or wish.ahead:
         tile = StreamTile(shape.few, asked[1] or tile.many, asked[2] or tile.k, wish.ahead or tile.ahead, wish.warps or tile.warps)
     m, n = (tile.few, tile.many) if sides.few_role == "m" else (tile.many, tile.few)
@@ -209,6 +214,31 @@ def _swapped(sides: Sides, shape: SmallShape, types: ContractionTypes, wish: Wis
     return Choice(config, text, swapped_clocks(tile, shape, spec))
 
 
+def _with_axes(
+    form: Choice,
+    nest: LoopNest,
+    sides: Sides,
+    shape: SmallShape,
+    types: ContractionTypes,
+    axes: Mapping[str, int],
+    names: tuple[str, str],
+    spec: TargetSpec,
+) -> tuple[dict[str, Attribute], str]:
+    """A form's whole config, and the words for it. `names`: element types of the operands."""
+    is_swapped = form.config["form"] == builtin.StringAttr("swapped")
+    placed = {**axes, "m": axes["n"], "n": axes["m"]} if is_swapped else axes
+    config = {
+        **form.config,
+        **{f"{role}_axis": _int(axis) for role, axis in placed.items()},
+        "small_shape": builtin.DenseArrayBase.from_list(builtin.i64, [-1 if v is None else int(v) for v in astuple(shape)]),
+    }
+    extents = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
+    return config, (
+        f"contraction {extents}, operands {names[0]} and {names[1]}, sums in {types.accumulator}: {form.text}; "
+        f"{form.clocks / spec.clock_mhz:.1f} us modelled"
+    )
+
+
 @register_pass
 @dataclass(frozen=True)
 class SetSmallTileConfigPass(Pass):
@@ -238,51 +268,43 @@ class SetSmallTileConfigPass(Pass):
             if not isinstance(op, dispatch.KernelOp) or "config" in op.attributes:
                 continue
             nest = loop_nest(op)
-            if isinstance(nest.computation, Contraction) and (found := self._decide(nest, nest.computation, wish, spec)) is not None:
-                config, text = found
+            if not isinstance(nest.computation, Contraction):
+                continue
+            number, found = candidate_of(op), self._decide(nest, nest.computation, wish, spec)
+            if found and (number < len(found) or wish.form != "auto"):
+                config, text = found[min(number, len(found) - 1)]
                 op.attributes["config"] = builtin.DictionaryAttr(config)
                 remarks.emit("decision", self.name, op.sym_name.data, text, location_of(nest.root.op))
+            elif number and found:
+                ask_for_candidate(op, number - len(found))
 
-    def _decide(self, nest: LoopNest, kind: Contraction, wish: Wish, spec: TargetSpec) -> tuple[dict[str, Attribute], str] | None:
-        """The config of a contraction with a small side, and why; None where ordinary tiles serve."""
+    def _decide(self, nest: LoopNest, kind: Contraction, wish: Wish, spec: TargetSpec) -> list[tuple[dict[str, Attribute], str]]:
+        """The configs of a contraction with a small side, and why, the best first; none where ordinary tiles serve."""
         axes = {role: main_axis(nest, role) for role in ("m", "n", "k")}
         sizes = {role: static(nest.axes[i].size) if i >= 0 else 1 for role, i in axes.items()}
         sides = sides_of(kind, axes, sizes)
         if sides is None or kind.scales or "treadle.f32_parts" in nest.root.op.attributes:
-            return None
+            return []
         names = [str(element_of(v.type)) for v in (*nest.root.inputs, nest.root.op.results[0])]
         casts = (kind.lhs_cast, kind.rhs_cast)
         types = contraction_types(spec, names[kind.lhs], names[kind.rhs], names[-1], casts, self.f32_precision == "tf32")
         shape = small_shape(nest, sides, types, sizes, spec)
         if shape is None:
-            return None
+            return []
         if wish.form == "auto" and (shape.many or LEAST_BYTES) * (shape.k or 1) * shape.large_bytes * shape.batch < LEAST_BYTES:
-            return None
-        found = self._form(nest, kind, sides, shape, types, wish, spec)
-        if found is None:
-            return None
-        is_swapped = found.config["form"] == builtin.StringAttr("swapped")
-        placed = {**axes, "m": axes["n"], "n": axes["m"]} if is_swapped else axes
-        config = {
-            **found.config,
-            **{f"{role}_axis": _int(axis) for role, axis in placed.items()},
-            "small_shape": builtin.DenseArrayBase.from_list(builtin.i64, [-1 if v is None else int(v) for v in astuple(shape)]),
-        }
-        extents = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
-        return config, (
-            f"contraction {extents}, operands {names[kind.lhs]} and {names[kind.rhs]}, sums in {types.accumulator}: {found.text}; "
-            f"{found.clocks / spec.clock_mhz:.1f} us modelled"
-        )
+            return []
+        forms = self._forms(nest, kind, sides, shape, types, wish, spec)
+        return [_with_axes(form, nest, sides, shape, types, axes, (names[kind.lhs], names[kind.rhs]), spec) for form in forms]
 
-    def _form(
+    def _forms(
         self, nest: LoopNest, kind: Contraction, sides: Sides, shape: SmallShape, types: ContractionTypes, wish: Wish, spec: TargetSpec
-    ) -> Choice | None:
-        """The faster form of those that are possible (or the one that is asked for)."""
+    ) -> list[Choice]:
+        """The forms that are possible, the faster first (or the one that is asked for)."""
         swapped: Choice | None = None
         if wish.form != "streaming" and self.roles and sides.few_axis >= 0 and role_refusal(nest, kind, types, spec) is None:
             promoted = promotes(spec, types.instruction, self.fp8_accumulation == "promoted" and types.a.startswith("f8"))
             swapped = _swapped(sides, shape, types, wish, spec, promoted=promoted)
         if wish.form == "swapped" or (wish.form == "auto" and stream_refusal(shape, spec) is not None):
-            return swapped
+            return [] if swapped is None else [swapped]
         streamed = _streaming(sides, shape, types, wish, spec)
-        return streamed if swapped is None or streamed.clocks <= swapped.clocks else swapped
+        return sorted((form for form in (streamed, swapped) if form is not None), key=lambda form: form.clocks)

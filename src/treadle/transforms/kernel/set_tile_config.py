@@ -1,6 +1,7 @@
 """Choose how each kernel is tiled: tile extents, warps, matrix instruction.
 
-Level: dispatch. Reads: the kernel's loop nest, the TargetSpec, the options below. Writes: the attribute `config` on `dispatch.kernel`.
+Level: dispatch. Reads: the kernel's loop nest, its `candidate` (see set-candidate), the TargetSpec, the options below. Writes: the
+attribute `config` on `dispatch.kernel`.
 Leaves alone: kernels that have a `config` already.
 """
 
@@ -20,7 +21,8 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, TargetSpec
 from treadle.plan.expr import Expr, constant
-from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, may_cluster, mixed_tiles, role_tile
+from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, may_cluster, mixed_tiles
+from treadle.plan.tile_candidates import TileProblem, nth_candidate
 from treadle.plan.tile_config import (
     AxisShape,
     ContractionShape,
@@ -28,11 +30,14 @@ from treadle.plan.tile_config import (
     ContractionTypes,
     contraction_tile,
     contraction_types,
+    halved,
     pointwise_tile,
     promotes,
     reduction_tile,
     resident_workgroups,
 )
+from treadle.transforms.kernel.set_candidate import candidate_of
+from treadle.transforms.kernel.set_size_bounds import ANY_SIZE
 
 NAME = "set-tile-config"
 
@@ -117,6 +122,8 @@ def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCop
     if access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
         return f"its base is not aligned to {rules.base_align_bytes} bytes"
     unit: set[str] = set()
+    if (reason := beyond_descriptors(nest, access, rules)) is not None:
+        return reason
     for number, axis in enumerate(nest.axes):
         stride = nest.stride_along(access, axis)
         if stride == constant(0):
@@ -131,11 +138,29 @@ def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCop
     return None
 
 
+def beyond_descriptors(nest: LoopNest, access: Access, rules: BulkTensorCopy) -> str | None:
+    """Which size or pitch of an array no descriptor holds, None where all fit: runtime ones do where they are checked to fit 32 bits."""
+    size = element_bytes(access.element)
+    for axis in nest.axes:
+        stride, extent = nest.stride_along(access, axis), static(axis.size)
+        if stride == constant(0):
+            continue
+        if (extent is None and ANY_SIZE in nest.kernel.attributes) or (extent or 0) > rules.max_extent:
+            return f"an extent of {axis.size} may be beyond {rules.max_extent}"
+        if stride.as_int() is None and ANY_SIZE in nest.kernel.attributes:
+            return f"a pitch of {stride} elements may be beyond {rules.max_pitch_bytes} bytes"
+        if (stride.as_int() or 0) * size > rules.max_pitch_bytes:
+            return f"a pitch of {stride} elements is beyond {rules.max_pitch_bytes} bytes"
+    return None
+
+
 def result_shape(nest: LoopNest, access: Access, spec: TargetSpec) -> ResultShape:
     """How a result can leave: in bulk where its rows lie along n and every row and pitch keeps the rules of descriptor copies."""
     size = element_bytes(access.element)
     rules, row_axis = spec.bulk_tensor, main_axis(nest, "n")
     if rules is None or row_axis < 0 or access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
+        return ResultShape(size, False)
+    if beyond_descriptors(nest, access, rules) is not None:
         return ResultShape(size, False)
     for number, axis in enumerate(nest.axes):
         stride = nest.stride_along(access, axis)
@@ -232,7 +257,7 @@ def shared_operand(nest: LoopNest, kind: Contraction) -> Literal["a", "b"]:
 
 
 def _contraction_config(
-    nest: LoopNest, kind: Contraction, spec: TargetSpec, options: "SetTileConfigPass"
+    nest: LoopNest, kind: Contraction, spec: TargetSpec, options: "SetTileConfigPass", candidate: int
 ) -> tuple[dict[str, Attribute], str]:
     root = nest.root
     names = [str(element_of(v.type)) for v in (*root.inputs, root.op.results[0])]
@@ -252,29 +277,37 @@ def _contraction_config(
     refused = role_refusal(nest, kind, types, spec)
     # Runtime sizes cost registers as threads' copies do: the same bounds and addresses. So do further results, held beside the first.
     crowded = refused is not None or bool(dispatch.texts(nest.kernel.symbols)) or sum(a.is_result for a in nest.accesses) > 1
-    tile = contraction_tile(types, shape, spec, size_of_operand, through_registers=crowded, promoted=promoted)
     roles, why = options.asked_roles(), ""
     if options.tile_m:
+        tile = contraction_tile(types, shape, spec, size_of_operand, through_registers=crowded, promoted=promoted)
         warps_m, warps_n = options.warps_m or tile.warps_m, options.warps_n or tile.warps_n
         tile = ContractionTile(options.tile_m, options.tile_n or tile.n, options.tile_k or tile.k, warps_m, warps_n, options.raster or 8)
-    elif options.roles:
-        why = refused or ""
-        problem = None if why else role_problem(nest, kind, spec.instruction(types.instruction), shape, size_of_operand, spec, promoted)
-        chosen = None if problem is None else role_tile(problem, spec)
-        if chosen is not None:
+        is_sequential = candidate > 0 and options.pipelined
+    else:
+        why, problem = (refused or "") if options.roles else "", None
+        if options.roles and refused is None:
+            problem = role_problem(nest, kind, spec.instruction(types.instruction), shape, size_of_operand, spec, promoted)
+        tiles = TileProblem(
+            types, shape, size_of_operand, problem, crowded, promoted, any(reads_whole_tile(nest, a) for a in nest.accesses)
+        )
+        found, is_sequential = nth_candidate(tiles, spec, candidate, pipelined=options.pipelined)
+        tile, types = found.tile, found.types
+        promoted = promoted and (bool(kind.scales) or types.instruction != "fma")
+        if found.roles is not None:
             # The model saw the columns of one block of them only.
             several = sum(axis.role == "n" for axis in nest.axes) > 1
-            tile = ContractionTile(chosen.m, chosen.n, chosen.k, chosen.warps, 1, options.raster or (8 if several else chosen.raster))
-            roles = replace(chosen, late=options.late or chosen.late, cluster=max(options.cluster, chosen.cluster))
+            tile = replace(tile, group=options.raster or (8 if several else tile.group))
+            roles = replace(found.roles, late=options.late or found.roles.late, cluster=max(options.cluster, found.roles.cluster))
     mixed, why_mixed = None, ""
     if roles.narrow:
         row = None if refused else spec.instruction(types.instruction)
-        late = row is not None and role_problem(nest, kind, row, shape, size_of_operand, spec, promoted).may_be_late
-        if not late or not roles.slots or options.persistent == "never" or min(axes["m"], axes["n"]) < 0:
+        problem = None if row is None else role_problem(nest, kind, row, shape, size_of_operand, spec, promoted)
+        if problem is None or not problem.may_be_late or not roles.slots or options.persistent == "never" or min(axes["m"], axes["n"]) < 0:
             why_mixed = "workgroups do not take tiles in turn whose results leave in boxes"
         else:
-            mixed = mixed_tiles(replace(roles, m=tile.m, n=tile.n), shape, spec)
-            why_mixed = "" if mixed is not None else "results do not leave late, or such tiles do not fill the last round"
+            mixed = mixed_tiles(replace(roles, m=tile.m, n=tile.n), problem, spec)
+            if mixed is None:
+                why_mixed = "results do not leave late, their boxes are wider, or such tiles do not fill the last round"
     config: dict[str, Attribute] = {
         "kind": builtin.StringAttr("contraction"),
         "instruction": builtin.StringAttr(types.instruction),
@@ -297,6 +330,8 @@ def _contraction_config(
         **({"cluster": _int(roles.cluster)} if roles.slots and may_cluster(roles, tile.group, shape) else {}),
         **({"blocks": builtin.DenseArrayBase.from_list(builtin.i64, mixed.numbers())} if mixed is not None else {}),
         **({"promoted": _int(1)} if promoted else {}),
+        **({"sequential": _int(1)} if is_sequential else {}),
+        **({"drained": _int(1)} if candidate and not roles.slots and spec.async_matrix else {}),
         **_workgroups(options.persistent, tile, shape, spec, has_roles=roles.slots > 0),
     }
     extents = "x".join(str(nest.axes[i].size) if i >= 0 else "1" for i in axes.values())
@@ -314,7 +349,7 @@ def _contraction_config(
     )
 
 
-def _axis_config(nest: LoopNest, spec: TargetSpec) -> tuple[dict[str, Attribute], str]:
+def _axis_config(nest: LoopNest, spec: TargetSpec, candidate: int) -> tuple[dict[str, Attribute], str]:
     shapes = tuple(axis_shape(nest, axis) for axis in nest.axes)
     if nest.kind == "elementwise":
         largest = max((element_bytes(a.element) for a in nest.accesses), default=4)
@@ -323,6 +358,7 @@ def _axis_config(nest: LoopNest, spec: TargetSpec) -> tuple[dict[str, Attribute]
         kind = nest.computation
         separable = (isinstance(kind, Reduction) and all(kind.combiners)) or isinstance(kind, Contraction)
         tile, num_warps = reduction_tile(shapes, spec, separable) if shapes else ((), 1)
+    tile = halved(tile, candidate)
     config: dict[str, Attribute] = {
         "kind": builtin.StringAttr(nest.kind),
         "tile": builtin.DenseArrayBase.from_list(builtin.i64, list(tile)),
@@ -340,6 +376,7 @@ class SetTileConfigPass(Pass):
     `groups`: groups of warps in a workgroup, each with a tile of its own; `ring`: slots between copying and computing roles (0: no
     roles); `turns`, `pending`, `late`, `cluster`, `narrow`: see `RoleTile`. `roles`: form roles wherever the rules allow. `raster`: rows
     of tiles walked together.
+    `pipelined`: set-pipeline will decide about the kernel's loops; candidates behind the best then go without (`sequential`).
     `persistent`: whether workgroups take tiles in turn ("always", "never"; "auto": those with roles do).
     """
 
@@ -362,6 +399,7 @@ class SetTileConfigPass(Pass):
     late: bool = False
     cluster: int = 1
     narrow: int = 0
+    pipelined: bool = False
 
     def asked_roles(self) -> RoleTile:
         """The roles that the options ask for where they name a tile; no slots: none."""
@@ -376,8 +414,8 @@ class SetTileConfigPass(Pass):
                 continue
             nest = loop_nest(op)
             if isinstance(nest.computation, Contraction):
-                config, text = _contraction_config(nest, nest.computation, spec, self)
+                config, text = _contraction_config(nest, nest.computation, spec, self, candidate_of(op))
             else:
-                config, text = _axis_config(nest, spec)
+                config, text = _axis_config(nest, spec, candidate_of(op))
             op.attributes["config"] = builtin.DictionaryAttr(config)
             remarks.emit("decision", self.name, op.sym_name.data, text, location_of(nest.root.op))

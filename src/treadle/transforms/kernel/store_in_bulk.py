@@ -93,6 +93,9 @@ class Boxes:
             offsets, along = list(op.offsets), tile.ints(op.dims)[1]
             offsets[along] = self._insert(arith.AddiOp(offsets[along], self.shift(at, width)))
             return self._insert(tile.LoadOp(op.view, offsets, tile.ints(op.dims), part, vector=op.vector.value.data, other=op.other))
+        if isinstance(op, tile.LocalLoadOp) and self.moved(at, width) == at:
+            row, column = tile.ints(op.offsets)
+            return self._insert(tile.LocalLoadOp(op.source, (row, column + at), part))
         if isinstance(op, tile.BroadcastOp):
             return self._insert(tile.BroadcastOp(self.of(op.source, at, width), part))
         if isinstance(op, Operation) and is_elementwise(op):

@@ -1,7 +1,8 @@
-"""decompose-tensor-ops: pad, concat, splat and from_elements become fills and slice insertions; casts before generics disappear.
+"""decompose-tensor-ops: pad, concat and splat become fills and slice insertions; single elements become generics; casts disappear.
 
-Level: tensor. Reads: `tensor.pad` of one value, `tensor.concat`, `tensor.splat`, `tensor.from_elements` of one element, `tensor.cast`.
-Writes: `tensor.empty`, `linalg.fill`, `tensor.insert_slice`, index arithmetic.
+Level: tensor. Reads: `tensor.pad` of one value, `tensor.concat`, `tensor.splat`, `tensor.from_elements`, `tensor.insert`, `tensor.rank`,
+`tensor.cast` before generics.
+Writes: `tensor.empty`, `linalg.fill`, `tensor.insert_slice`, index arithmetic, and the generics of `single_elements.py`.
 Leaves alone: everything else (what it cannot decompose is refused by form-dispatches).
 """
 
@@ -10,11 +11,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import structured
+from treadle.dialects.mlir_ext.shapes import RankOp
 from treadle.ir.context import Context
 from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import functions, insert_before, tensor_type
+from treadle.transforms.tensor.generics import functions, insert_before, replace, tensor_type
+from treadle.transforms.tensor.single_elements import collected_elements, inserted_element
 
 Size = SSAValue | int
 
@@ -144,6 +147,12 @@ def decompose_tensor_ops(module: builtin.ModuleOp) -> None:
                     empty = tensor.EmptyOp([], tensor_type(op.result))
                     insert_before(op, empty)
                     _finish(op, _fill(op.elements[0], empty.tensor, op))
+                case tensor.FromElementsOp():
+                    replace(op, collected_elements(op))
+                case tensor.InsertOp():
+                    replace(op, inserted_element(op))
+                case RankOp():
+                    _finish(op, _index(tensor_type(op.source).get_num_dims(), op))
                 case tensor.CastOp():
                     # The loops of the reader still require the sizes to agree, so nothing is lost.
                     op.dest.replace_uses_with_if(op.source, lambda use: structured(use.operation) is not None and _is_input(use))

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from treadle import errors
 from treadle.analysis.indexing import is_linear, is_projection, map_dims, tensor_of
-from treadle.analysis.shapes import unsupported
+from treadle.analysis.shapes import is_number_argument, unsupported
 from treadle.dialects import dispatch
 from treadle.errors import InternalError, TreadleError
 from treadle.ir.context import Context
@@ -54,6 +54,8 @@ def check_supported(function: func.FuncOp) -> None:
             hint="write one straight block",
         )
     for op in function.body.block.ops:
+        if isinstance(op, tensor.ExtractOp) and is_number_argument(op.tensor):
+            continue  # the host reads it
         if op.name not in HOST_OPERATIONS and op.name.split(".")[0] not in ("arith", "math", "affine"):
             raise unsupported(op)
         if (
@@ -80,8 +82,10 @@ def _check_generic(op: linalg.ops.GenericOp) -> None:
                 what=f"'linalg.{origin_of(op)}' with the result map {map_}",
                 hint="let each parallel loop be one axis of every result, and reductions none",
             )
-    if not view.is_parallel and any(isinstance(value.owner, tensor.EmptyOp) for value in view.outputs):
-        raise TreadleError(errors.NO_INITIAL_VALUE, location_of(op), name=f"linalg.{origin_of(op)}")
+    read = [argument for value, argument in zip(op.operands, op.body.block.args, strict=True) if isinstance(value.owner, tensor.EmptyOp)]
+    if any(argument.uses or (not view.is_parallel and argument.index >= len(op.inputs)) for argument in read):
+        does = "reads" if view.is_parallel else "reduces onto"
+        raise TreadleError(errors.NO_INITIAL_VALUE, location_of(op), name=f"linalg.{origin_of(op)}", does=does)
     for map_ in view.input_maps:
         if not all(is_linear(expr) for expr in map_.results):
             raise TreadleError(
@@ -99,12 +103,13 @@ def _check_generic(op: linalg.ops.GenericOp) -> None:
                 hint="use i32 or i64 elements, and arith.index_cast in the body",
             )
     for inner in view.body.walk():
-        if inner.name.split(".")[0] not in ("arith", "math") and not isinstance(inner, linalg.ops.YieldOp | linalg.ops.IndexOp):
+        known = isinstance(inner, linalg.ops.YieldOp | linalg.ops.IndexOp | tensor.ExtractOp)
+        if inner.name.split(".")[0] not in ("arith", "math") and not known:
             raise TreadleError(
                 errors.UNSUPPORTED,
                 location_of(inner),
                 what=f"'{inner.name}' inside linalg.generic",
-                hint="use arith, math and linalg.index there",
+                hint="use arith, math, linalg.index and tensor.extract there",
             )
     for value in captured(op):
         if not isinstance(value.type, builtin.TensorType | builtin.IndexType):

@@ -1,6 +1,6 @@
 """generalize-named-ops: every named linalg operation, and arithmetic on whole tensors, becomes `linalg.generic`.
 
-Level: tensor. Reads: named linalg operations on tensors, `arith` and `math` operations whose result is a tensor.
+Level: tensor. Reads: named linalg operations on tensors, `arith` and `math` operations whose result is a tensor, `tensor.bitcast`.
 Writes: `linalg.generic` with the attribute `treadle.origin` naming the operation it was.
 Leaves alone: `linalg.fill` (an initial value that kernels keep as such), constants, generics, operations on memrefs.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from treadle.analysis.indexing import structured
+from treadle.dialects.mlir_ext.shapes import BitcastOp
 from treadle.ir.context import Context
 from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg
@@ -20,24 +21,33 @@ def _element(type_: Attribute) -> Attribute:
     return cast(builtin.TensorType[Attribute], type_).element_type if isinstance(type_, builtin.TensorType) else type_
 
 
+def _scalar_operation(op: Operation) -> type[Operation]:
+    return arith.BitcastOp if isinstance(op, BitcastOp) else type(op)
+
+
 def generalize_arithmetic(op: Operation) -> None:
-    """An `arith` or `math` operation on tensors of one shape as a generic around the scalar operation."""
+    """An operation on tensors of one shape, element by element, as a generic around the scalar operation."""
     first = next(value for value in op.operands if isinstance(value.type, builtin.TensorType))
-    result = op.results[0].type
-    empty = empty_like(first, op, _element(result))
-    block = Block(arg_types=[*(_element(value.type) for value in op.operands), _element(result)])
-    scalar = type(op).create(
+    elements = [_element(result.type) for result in op.results]
+    outputs = [empty_like(first, op, element) for element in elements]
+    block = Block(arg_types=[*(_element(value.type) for value in op.operands), *elements])
+    scalar = _scalar_operation(op).create(
         operands=list(block.args[: len(op.operands)]),
-        result_types=[_element(result)],
+        result_types=elements,
         properties=dict(op.properties),
         attributes=dict(op.attributes),
     )
-    block.add_ops([scalar, linalg.ops.YieldOp(scalar.results[0])])
+    block.add_ops([scalar, linalg.ops.YieldOp(*scalar.results)])
+    result = op.results[0].type
     rank = result.get_num_dims() if isinstance(result, builtin.TensorType) else 0
     identity, scalar_map = AffineMap.identity(rank), AffineMap(rank, 0, ())
     maps = [identity if isinstance(value.type, builtin.TensorType) else scalar_map for value in op.operands]
     inputs: list[SSAValue] = list(op.operands)
-    replace(op, build_generic(inputs, [empty], [*maps, identity], ["parallel"] * rank, Region(block), op))
+    replace(op, build_generic(inputs, outputs, [*maps, *(identity for _ in outputs)], ["parallel"] * rank, Region(block), op))
+
+
+def _is_elementwise(op: Operation) -> bool:
+    return op.name.split(".")[0] in ("arith", "math") or isinstance(op, BitcastOp)
 
 
 def generalize_named_ops(module: builtin.ModuleOp) -> None:
@@ -49,7 +59,7 @@ def generalize_named_ops(module: builtin.ModuleOp) -> None:
             if (view := structured(op)) is not None:
                 maps = (*view.input_maps, *view.output_maps)
                 replace(op, build_generic(view.inputs, view.outputs, maps, view.iterators, clone_body(view), op))
-            elif op.name.split(".")[0] in ("arith", "math") and isinstance(op.results[0].type, builtin.TensorType):
+            elif _is_elementwise(op) and isinstance(op.results[0].type, builtin.TensorType):
                 generalize_arithmetic(op)
 
 

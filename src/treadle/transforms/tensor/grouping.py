@@ -17,12 +17,13 @@ from treadle.analysis.indexing import (
     StructuredOp,
     body_cost,
     classify,
+    gathered_tensors,
     is_permutation,
     is_projection,
     tensor_of,
 )
 from treadle.ir.core import AffineMap, Block, Operation, SSAValue
-from treadle.ir.dialects import builtin, linalg
+from treadle.ir.dialects import builtin, linalg, tensor
 from treadle.transforms.tensor.generics import view_of
 from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, consumer_loops, defining, line_of, say
 from treadle.transforms.tensor.siblings import join_siblings
@@ -97,6 +98,8 @@ def _consumer_refusal(grouping: Grouping, group: Group, op: linalg.ops.GenericOp
     for _, map_ in reads:
         if not is_permutation(map_):
             return f"it reads the result through {map_}, so it needs more than the tile at hand"
+    if any(defining(value) in group.members for value in gathered_tensors(op)):
+        return "it gathers from the result, so it needs more than the tile at hand"
     if consumer_loops(view, group.axes) is None:
         return "it reads results at two places, so it needs more than the tile at hand"
     if closes_cycle(grouping, group, op, consumer=True):
@@ -203,8 +206,10 @@ def _producer_refusal(grouping: Grouping, group: Group, read: Read, op: linalg.o
     view = view_of(op)
     if any(output != AffineMap.identity(view.rank) for output in view.output_maps) or not is_projection(read.map_):
         return f"it is read through {read.map_}"
-    if any(defining(value) in group.members for value, _ in view.operands()):
+    if any(defining(value) in group.members for value in (*(value for value, _ in view.operands()), *gathered_tensors(op))):
         return "it is computed from this kernel's own result"
+    if _is_gathered(op):
+        return "another operation gathers from it"
     broadcast = len(read.map_.results) < read.map_.num_dims and not read.initial
     if (reason := _producer_cost_refusal(op, broadcast)) is not None:
         return reason
@@ -213,6 +218,10 @@ def _producer_refusal(grouping: Grouping, group: Group, read: Read, op: linalg.o
     if closes_cycle(grouping, group, op, consumer=False):
         return "it depends on this kernel's results through another one"
     return None
+
+
+def _is_gathered(op: Operation) -> bool:
+    return any(isinstance(use.operation, tensor.ExtractOp) for result in op.results for use in result.uses)
 
 
 def _recompute_refusal(op: linalg.ops.GenericOp) -> str | None:

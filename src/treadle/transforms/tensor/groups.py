@@ -82,6 +82,13 @@ class Grouping:
     absorbed: set[Operation] = field(default_factory=set[Operation])
     """Producers that live only inside groups."""
     said: set[tuple[Operation, Operation]] = field(default_factory=set[tuple[Operation, Operation]])
+    _sources: dict[Operation, list[Operation]] = field(default_factory=dict[Operation, "list[Operation]"])
+
+    def sources(self, op: Operation) -> list[Operation]:
+        """The operations outside `op` whose results it reads; kept, since every question about cycles asks again."""
+        if op not in self._sources:
+            self._sources[op] = [owner for value in captured(op) if (owner := defining(value)) is not None]
+        return self._sources[op]
 
     def free(self, op: Operation) -> bool:
         """Whether no group has taken the operation."""
@@ -145,7 +152,7 @@ def closes_cycle(grouping: Grouping, group: Group, added: Operation, *, consumer
     """
     inside: set[Operation] = {*group.members, *group.producers, added}
     results: set[Operation] = {*group.members, added} if consumer else {*group.members}
-    pending = [owner for op in inside for value in captured(op) if (owner := defining(value)) is not None and owner not in inside]
+    pending = [owner for op in inside for owner in grouping.sources(op) if owner not in inside]
     seen: set[Operation] = set()
     while pending:
         op = pending.pop()
@@ -157,5 +164,5 @@ def closes_cycle(grouping: Grouping, group: Group, added: Operation, *, consumer
         other = grouping.owner.get(op)
         sources = [op] if other is None or other is group else other.operations()
         for source in sources:
-            pending.extend(owner for value in captured(source) if (owner := defining(value)) is not None and owner not in sources)
+            pending.extend(owner for owner in grouping.sources(source) if owner not in sources)
     return False

@@ -3,9 +3,10 @@
 Level: tensor. Reads: `linalg.generic`, `linalg.fill` and the scalars they use.
 Writes: generics in which
  - loops are ordered: dimensions of the first result, then reductions in their order;
- - scalars (constants, splat constants, fills that are read, elements extracted at constant indices) live in the body or are tensor
-   operands: a body captures values of type `index` only;
+ - scalars (constants, splat constants, fills that are read, single elements of tensors) live in the body or are tensor operands
+   (`sink_scalars.py`): besides tensors that it gathers from, a body captures only values of type `index` that the host knows;
  - the `outs` of all-parallel generics are `tensor.empty` and never read (what was read became an input);
+ - what is read through a map that divides is gathered (`affine_reads.py`);
  - unused and repeated inputs are gone;
  - no loop is known to be empty: such a generic has given way to its initial values;
 and a fill that is not the initial value of a reduction becomes a generic without inputs.
@@ -17,14 +18,14 @@ from typing import ClassVar
 
 from treadle.analysis.indexing import StructuredOp, is_projection, map_dims, structured
 from treadle.ir.context import Context
-from treadle.ir.core import AffineDimExpr, AffineMap, Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from treadle.ir.core import AffineDimExpr, AffineMap, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
 from treadle.ir.passes import ModulePass, register_pass
+from treadle.transforms.tensor.affine_reads import gather_divided_reads
+from treadle.transforms.tensor.drafts import Draft, draft_of
 from treadle.transforms.tensor.generics import (
     build_generic,
-    clone_body,
-    constant_map,
     empty_like,
     erase_dead,
     functions,
@@ -36,6 +37,7 @@ from treadle.transforms.tensor.generics import (
     tensor_type,
     view_of,
 )
+from treadle.transforms.tensor.sink_scalars import depends_on_data, sink_scalars
 
 
 def splat_constant(value: SSAValue) -> builtin.IntegerAttr | builtin.FloatAttr | None:
@@ -63,50 +65,6 @@ def uniform_scalar(value: SSAValue, anchor: Operation) -> SSAValue | None:
     return None
 
 
-@dataclass(slots=True)
-class Draft:
-    """A generic under change: inputs with their maps and the body's arguments for them."""
-
-    op: linalg.ops.GenericOp
-    inputs: list[SSAValue]
-    maps: list[AffineMap]
-    outputs: list[SSAValue]
-    output_maps: list[AffineMap]
-    body: Region
-    changed: bool = False
-
-    @property
-    def block(self) -> Block:
-        """The body."""
-        return self.body.block
-
-    def drop_input(self, index: int, value: SSAValue) -> None:
-        """Let `value` stand for input `index` in the body and remove the input."""
-        argument = self.block.args[index]
-        argument.replace_all_uses_with(value)
-        self.block.erase_arg(argument)
-        del self.inputs[index], self.maps[index]
-        self.changed = True
-
-    def add_input(self, value: SSAValue, map_: AffineMap, element: Attribute) -> BlockArgument:
-        """Append an input; returns the body's argument for it."""
-        argument = self.block.insert_arg(element, len(self.inputs))
-        self.inputs.append(value)
-        self.maps.append(map_)
-        self.changed = True
-        return argument
-
-    def finish(self, iterators: tuple[str, ...]) -> None:
-        """Put the changed generic in place of the old one."""
-        new = build_generic(self.inputs, self.outputs, (*self.maps, *self.output_maps), iterators, self.body, self.op)
-        replace(self.op, new)
-
-
-def _draft(view: StructuredOp, op: linalg.ops.GenericOp) -> Draft:
-    body = clone_body(view)
-    return Draft(op, list(view.inputs), list(view.input_maps), list(view.outputs), list(view.output_maps), body)
-
-
 def _fold_uniform_inputs(draft: Draft) -> None:
     for index in range(len(draft.inputs) - 1, -1, -1):
         others = [map_ for i, map_ in enumerate(draft.maps) if i != index]
@@ -124,61 +82,6 @@ def _merge_repeated_inputs(draft: Draft) -> None:
             if draft.inputs[earlier] is draft.inputs[index] and draft.maps[earlier] == draft.maps[index]:
                 draft.drop_input(index, draft.block.args[earlier])
                 break
-
-
-def _constant_indices(op: tensor.ExtractOp) -> list[int] | None:
-    found: list[int] = []
-    for value in op.indices:
-        owner = value.owner
-        if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, builtin.IntegerAttr):
-            return None
-        found.append(int(owner.value.value.data))
-    return found
-
-
-def _sink_scalars(draft: Draft, rank: int) -> None:
-    """Copy the operations that compute captured scalars into the body, up to index values; extracted elements become inputs."""
-    moved: dict[SSAValue, SSAValue] = {}
-    first = draft.block.first_op
-    pending = [operand for op in draft.block.walk() for operand in op.operands if _is_captured(operand, draft.block)]
-    for value in pending:
-        _sink(value, draft, rank, moved, first)
-    for op in draft.block.walk():
-        for index, operand in enumerate(op.operands):
-            if operand in moved and moved[operand] is not operand:
-                op.operands[index] = moved[operand]
-                draft.changed = True
-
-
-def _is_captured(value: SSAValue, block: Block) -> bool:
-    owner = value.owner
-    holder = owner if isinstance(owner, Block) else owner.parent_block()
-    while holder is not None:
-        if holder is block:
-            return False
-        holder = holder.parent_block()
-    return not isinstance(value.type, builtin.IndexType) or isinstance(owner, arith.ConstantOp)
-
-
-def _sink(value: SSAValue, draft: Draft, rank: int, moved: dict[SSAValue, SSAValue], before: Operation | None) -> SSAValue:
-    if value in moved:
-        return moved[value]
-    owner = value.owner
-    moved[value] = value
-    if isinstance(owner, tensor.ExtractOp) and (indices := _constant_indices(owner)) is not None:
-        moved[value] = draft.add_input(owner.tensor, constant_map(rank, indices), value.type)
-    elif isinstance(owner, Operation) and owner.name.split(".")[0] in ("arith", "math") and not owner.regions:
-        if isinstance(value.type, builtin.IndexType) and not isinstance(owner, arith.ConstantOp):
-            return value
-        mapping = {operand: _sink(operand, draft, rank, moved, before) for operand in owner.operands}
-        copy = owner.clone(value_mapper=mapping)
-        if before is None:
-            draft.block.add_op(copy)
-        else:
-            draft.block.insert_op_before(copy, before)
-        for old, new in zip(owner.results, copy.results, strict=True):
-            moved[old] = new
-    return moved[value]
 
 
 def _free_outputs(draft: Draft) -> None:
@@ -218,12 +121,13 @@ def normalize(op: linalg.ops.GenericOp) -> None:
         for result, initial in zip(op.results, view.outputs, strict=True):
             result.replace_all_uses_with(initial)
         return
-    draft = _draft(view, op)
-    _sink_scalars(draft, view.rank)
+    draft = draft_of(view, op)
+    gather_divided_reads(draft)
+    sink_scalars(draft, view.rank)
     if view.is_parallel:
         _free_outputs(draft)
     _fold_uniform_inputs(draft)
-    _sink_scalars(draft, view.rank)
+    sink_scalars(draft, view.rank)
     _merge_repeated_inputs(draft)
     iterators = view.iterators
     order = _ordered_loops(view)
@@ -258,7 +162,10 @@ def fill_as_generic(op: linalg.ops.FillOp) -> linalg.ops.GenericOp:
 
 def _is_initial_value(operation: Operation, index: int) -> bool:
     view = structured(operation)
-    return view is not None and not view.is_parallel and index >= len(view.inputs)
+    if view is None or view.is_parallel or index < len(view.inputs):
+        return False
+    owner = operation.operands[index].owner
+    return not isinstance(owner, linalg.ops.FillOp) or not depends_on_data(owner.inputs[0])
 
 
 def _convert_filled(op: linalg.ops.FillOp) -> None:

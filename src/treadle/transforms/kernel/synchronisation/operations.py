@@ -1,5 +1,6 @@
 """What insert-sync goes by in single operations: the queues they are issued to, what is cheap, phases as accesses."""
 
+from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.shared_accesses import SharedAccess
 from treadle.analysis.slot_values import SlotValues
 from treadle.analysis.slots import Congruence
@@ -7,8 +8,9 @@ from treadle.dialects import sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import builtin, scf
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.machine import TargetSpec
+from treadle.transforms.kernel.kernel_ir import is_tile
 
 MOST_PENDING = {"wgmma": 7, "vmcnt": 63}
 """The largest count a wait can name, where the machine has a limit."""
@@ -56,6 +58,11 @@ def is_cheap(op: Operation) -> bool:
     if isinstance(op, tile.LoadOp | tile.LocalLoadOp | tile.ContractOp | tile.StoreOp):
         return False
     return not op.regions and not any(isinstance(v.type, builtin.TensorType) for v in op.results)
+
+
+def widens_small_float(op: Operation) -> bool:
+    """Whether an operation makes wider floats of a tile of 8-bit floats, which takes several instructions an element."""
+    return isinstance(op, arith.ExtFOp) and is_tile(op.operands[0]) and element_bytes(tile.tile_type(op.operands[0]).element_type) == 1
 
 
 def is_idle(op: Operation) -> bool:

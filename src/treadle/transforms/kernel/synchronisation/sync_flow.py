@@ -14,7 +14,8 @@ from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
-from treadle.transforms.kernel.kernel_ir import insert_before
+from treadle.transforms.kernel.kernel_ir import config_int, insert_before
+from treadle.transforms.kernel.synchronisation.accumulators import is_used_beside
 from treadle.transforms.kernel.synchronisation.first_steps import first_steps
 from treadle.transforms.kernel.synchronisation.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, Plan, needs
 from treadle.transforms.kernel.synchronisation.loop_edges import LoopEdges
@@ -29,6 +30,7 @@ from treadle.transforms.kernel.synchronisation.operations import (
     only_copies,
     phase_access,
     queue_of,
+    widens_small_float,
 )
 from treadle.transforms.kernel.synchronisation.releases import Releases
 from treadle.transforms.kernel.synchronisation.ring_barriers import Release
@@ -61,6 +63,7 @@ class SyncFlow(LoopEdges):
         self.position = {op: at for at, op in enumerate(kernel.walk())}
         self.asynchronous = [(op, a) for op, found in self.accesses.items() for a in found if a.is_async]
         self.drained: dict[scf.ForOp, bool] = {}
+        self.drains_all = bool(config_int(kernel, "drained", 0))
         self.fixed: dict[scf.ForOp, tuple[Flow, Flow, Flow]] = {}
         self.steps: dict[Block, tuple[Operation, ...]] = {}
         self.taken: dict[Operation, bool] = {}
@@ -123,8 +126,8 @@ class SyncFlow(LoopEdges):
         """The state behind a loop."""
         if loop not in self.drained:
             # In a role the slots that are owed end each step.
-            self.drained[loop] = False
-            if self.team is None:
+            self.drained[loop] = self.drains_all
+            if self.team is None and not self.drains_all:
                 self.drained[loop] = self._drains_first(loop.body.block, self.fix_point(loop, self.enter(loop, before))[0])
         if loop not in self.fixed or self.fixed[loop][0] != before:
             self.fixed[loop] = before, *self._entries(loop, before)
@@ -201,13 +204,14 @@ class SyncFlow(LoopEdges):
         """Whether an iteration first of all waits for all matrix instructions: then the wait belongs to the end of the last one.
 
         Loads of the threads in front of it could overlap them, but loads under conditions are branches, and an assembler that meets
-        accumulators in flight at a branch may give up on them (ptxas C7515) and serialise the whole loop.
+        accumulators in flight at a branch may give up on them (ptxas C7515) and serialise the whole loop. The same goes for the long code
+        of 8-bit floats that are widened on the way in (C7514).
         """
         for op in block.ops:
             wanted = self._wanted(op, entry)
             if wanted.newer.get("wgmma") in (0, OPEN):
                 return True
-            if wanted or not (is_cheap(op) or isinstance(op, tile.LoadOp)):
+            if wanted or not (is_cheap(op) or isinstance(op, tile.LoadOp) or widens_small_float(op)):
                 return False
         return False
 
@@ -268,8 +272,8 @@ class SyncFlow(LoopEdges):
                 wanted.require(item.queue, newer)
             return wanted
         reads = frozenset(op.operands)
-        if queue_of(op, self.spec) == "wgmma":  # accumulators of one chain stay in the queue
-            reads = frozenset(op.operands[:2])
+        if queue_of(op, self.spec) == "wgmma" and not is_used_beside(op.operands[2], op):
+            reads = frozenset(op.operands[:2])  # accumulators of one chain stay in the queue
         if isinstance(op, scf.ForOp):  # what it carries is waited for where it is read
             reads = frozenset(op.operands[:3])
         if isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.ForOp):

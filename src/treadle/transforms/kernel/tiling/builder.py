@@ -42,7 +42,7 @@ class KernelBuilder:
     that are computed already (the root's results, then consumers').
     """
 
-    def __init__(self, nest: LoopNest) -> None:
+    def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
         self.nest = nest
         kernel = nest.kernel
         self.kernel = kernel
@@ -55,7 +55,7 @@ class KernelBuilder:
         self.outputs = self.block.args[len(arguments) : len(types)]
         self.location = nest.root.op.location
         builder = Builder(InsertPoint.at_end(self.block))
-        self.index = IndexBuilder(builder, dict(zip(names, self.block.args[len(types) :], strict=True)))
+        self.index = IndexBuilder(builder, dict(zip(names, self.block.args[len(types) :], strict=True)), index_element)
         self.symbol_of = kernel_symbols(kernel)
         self.offset: dict[int, SSAValue] = {UNIT: self.index.constant(0)}
         self.known: dict[SSAValue, Value] = {}
@@ -119,7 +119,7 @@ class KernelBuilder:
         return self._scalars[value]
 
     def _splat(self, scalar: SSAValue) -> SSAValue:
-        element = stored_type(scalar.type)
+        element = stored_type(scalar.type, self.index)
         return self.index.insert(tile.SplatOp(scalar, builtin.TensorType(element, [1] * self._rank)))
 
     _rank = 1
@@ -156,25 +156,42 @@ class KernelBuilder:
     def view(self, pointer: BlockArgument, align: int, strides: dict[int, Expr], offset: Expr, axes: Sequence[int]) -> SSAValue:
         """The view of an array along the given merged axes (made once, at the kernel's top)."""
         key = (pointer, tuple(axes), tuple(sorted((a, str(s)) for a, s in strides.items())), str(offset))
-        if key in self._views:
-            return self._views[key]
-        place = self.index.builder.insertion_point
-        self.index.builder.insertion_point = InsertPoint.after(self._view_anchor)
-        before = set(self.block.ops)
-        sizes = [self._sized(self.axis_size(a)) for a in axes]
-        steps = [self._sized(strides.get(a, constant(0))) for a in axes]
         element = cast(PointerType, pointer.type).element_type
         static_offset = offset.as_int()
         if static_offset is None:
             raise InternalError("a constant index along a dimension of dynamic stride")
         if static_offset:
             align = _gcd_power(align, abs(static_offset) * element_bytes(element))
-        value = self.index.insert(tile.ViewOp(pointer, sizes, steps, offset=static_offset, align=align))
+        steps = [strides.get(a, constant(0)) for a in axes]
+        return self._view_at_top(key, pointer, [self.axis_size(a) for a in axes], steps, static_offset, align)
+
+    def _view_at_top(
+        self, key: object, pointer: BlockArgument, sizes: Sequence[Expr], strides: Sequence[Expr], offset: int, align: int
+    ) -> SSAValue:
+        """The view that `key` names, made at the kernel's top where it is new."""
+        if key in self._views:
+            return self._views[key]
+        place = self.index.builder.insertion_point
+        self.index.builder.insertion_point = InsertPoint.after(self._view_anchor)
+        before = set(self.block.ops)
+        known = [self._sized(size) for size in sizes], [self._sized(stride) for stride in strides]
+        value = self.index.insert(tile.ViewOp(pointer, *known, offset=offset, align=align))
         added = [op for op in self.block.ops if op not in before]
         self._view_anchor = added[-1]
         self.index.builder.insertion_point = place
         self._views[key] = value
         return value
+
+    def gather(self, source: SSAValue, indices: Sequence[SSAValue]) -> SSAValue:
+        """A tile of the elements of a tensor argument at index tiles of one shape, one a dimension of the argument."""
+        if not isinstance(source, BlockArgument) or not self.is_argument(source):
+            raise InternalError("a gather from what is no argument of the kernel")
+        number = source.index
+        shape = [as_expr(t) for t in dispatch.text_lists(self.kernel.arg_shapes)[number]]
+        strides = self._strides(self.kernel.arg_strides, number)
+        align = array_ints(self.kernel.arg_align)[number]
+        view = self._view_at_top(("gather", number), self.inputs[number], shape, strides, 0, align)
+        return self.index.insert(tile.GatherOp(view, indices))
 
     def _view_axes(self, strides: dict[int, Expr], frame: Frame) -> tuple[list[int], list[int]]:
         """View axes (frame axes first, then the others the array depends on) and, for each tile dimension, its view dimension."""
@@ -215,30 +232,29 @@ class KernelBuilder:
     def evaluator(self, frame: Frame, dims: Linears = ()) -> BodyEvaluator:
         """Evaluates bodies of a generic whose iteration dimensions are `dims`, on tiles of `frame`."""
         self._rank = len(frame.axes)
-        return BodyEvaluator(self.index, len(frame.axes), self.scalar_of, lambda d: self._index_tile(dims[d], frame))
+        return BodyEvaluator(self.index, len(frame.axes), self.scalar_of, lambda d: self._index_tile(dims[d], frame), self.gather)
 
     def _index_tile(self, position: Linear, frame: Frame) -> Value:
-        """The value of a linear form of the root's dimensions over a tile, as i32."""
-        rank = len(frame.axes)
+        """The value of a linear form of the root's dimensions over a tile, as an integer as wide as an index."""
+        rank, element = len(frame.axes), self.index.element
         base = self.index.constant(position.offset)
         for number, axis in enumerate(self.nest.axes):
             if factor := position.coefficients[axis.dims[-1]] * axis.factor:
                 base = self.index.add(base, self.index.multiply(self.offset[number], factor))
-        total = self.index.insert(tile.SplatOp(base, builtin.TensorType(builtin.i32, [1] * rank)))
+        total = self.index.insert(tile.SplatOp(base, builtin.TensorType(element, [1] * rank)))
         for j, (axis_number, extent) in enumerate(zip(frame.axes, frame.extents, strict=True)):
             axis = self.nest.axes[axis_number]
             factor = 0 if axis_number == UNIT else position.coefficients[axis.dims[-1]] * axis.factor
             if not factor or extent == 1:
                 continue
             shape = [extent if i == j else 1 for i in range(rank)]
-            steps = self.index.insert(tile.IotaOp(j, builtin.TensorType(builtin.i32, shape)))
+            steps = self.index.insert(tile.IotaOp(j, builtin.TensorType(element, shape)))
             if factor != 1:
                 steps = self.index.insert(
-                    arith.MuliOp(steps, self.index.insert(dense(builtin.IntegerAttr(factor, builtin.i32), builtin.i32, shape)))
+                    arith.MuliOp(steps, self.index.insert(dense(builtin.IntegerAttr(factor, element), element, shape)))
                 )
             whole = [max(a, b) for a, b in zip(tile.tile_type(total).get_shape(), shape, strict=True)]
-            evaluate = BodyEvaluator(self.index, rank, self.scalar_of, lambda _: Constant(builtin.IntegerAttr(0, builtin.i32), builtin.i32))
-            left, right = (evaluate.materialize(Tile(v), whole) for v in (total, steps))
+            left, right = (self.evaluator(frame).materialize(Tile(v), whole) for v in (total, steps))
             total = self.index.insert(arith.AddiOp(left, right))
         return Tile(total)
 

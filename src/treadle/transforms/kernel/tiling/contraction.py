@@ -178,5 +178,5 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, plan: ContractionPlan)
             add = arith.AddiOp if is_integer(acc_type) else arith.AddfOp
             total = index.insert(add.create(operands=[started, total], result_types=[total.type]))
         result = root.op.results[0]
-        kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type)))
+        kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type), kernel.index))
     kernel.finish_consumers(c_frame)

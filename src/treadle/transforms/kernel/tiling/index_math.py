@@ -12,12 +12,13 @@ INDEX = builtin.IndexType()
 class IndexBuilder:
     """Emits index arithmetic at a movable insertion point; folds what is static.
 
-    `symbols`: the kernel's index arguments by name.
+    `symbols`: the kernel's index arguments by name. `element`: the integer type of indices that are elements of tiles, as wide as an index.
     """
 
-    def __init__(self, builder: Builder, symbols: Mapping[str, SSAValue]) -> None:
+    def __init__(self, builder: Builder, symbols: Mapping[str, SSAValue], element: builtin.IntegerType = builtin.i32) -> None:
         self.builder = builder
         self.symbols = symbols
+        self.element = element
 
     def insert(self, op: Operation) -> SSAValue:
         """Insert an operation of one result and return that."""

@@ -18,6 +18,7 @@ from treadle.ir.dialects import arith, builtin
 from treadle.plan.expr import Expr
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.elementwise import frame_of, grid_of, place_tiles
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.scalars import Constant, Tile, Value, convert, dense, stored_type
 
@@ -79,6 +80,8 @@ def mask_tail(kernel: KernelBuilder, value: SSAValue, frame: Frame, axes: Sequen
             continue
         unit = [extent if i == j else 1 for i in range(len(shape))]
         room = index.subtract(index.expression(size), kernel.offset[axis])
+        if index.element != builtin.i32:  # the elements' type need only tell what is within the tile
+            room = index.minimum(room, index.constant(extent))
         steps = index.insert(tile.IotaOp(j, builtin.TensorType(builtin.i32, unit)))
         limit = index.insert(tile.SplatOp(room, builtin.TensorType(builtin.i32, unit)))
         inside = index.insert(arith.CmpiOp(steps, limit, "slt"))
@@ -106,7 +109,7 @@ def _separable(
             raise InternalError("a separable reduction yields an argument")
         templates.append(scalar.owner)
     outputs = [element_of(v.type) for v in root.op.results]
-    types = [accumulator_type(c, stored_type(t)) for c, t in zip(combiners, outputs, strict=True)]
+    types = [accumulator_type(c, stored_type(t, index)) for c, t in zip(combiners, outputs, strict=True)]
     neutral = [identity_of(c, t) for c, t in zip(combiners, types, strict=True)]
     initial = [index.insert(dense(n, t, frame.extents)) for n, t in zip(neutral, types, strict=True)]
     direct = [_direct_input(root, e) for e in elements]
@@ -114,7 +117,7 @@ def _separable(
     others: dict[int, Attribute] = {}
     for i, combiner, scalar in zip(direct, combiners, elements, strict=True):
         if i is not None and direct.count(i) == 1:
-            others[i] = identity_of(combiner, stored_type(scalar.type))
+            others[i] = identity_of(combiner, stored_type(scalar.type, index))
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
         dims = identity(root.rank)
@@ -144,10 +147,10 @@ def _separable(
         kept = frame.with_unit(reduced)
         evaluator = kernel.evaluator(kept)
         start = kernel.value(out, compose(map_, identity(root.rank), root.rank), kept)
-        if not (isinstance(start, Constant) and _is_identity(start, combiner)):
+        if not (isinstance(start, Constant) and _is_identity(start, combiner, index)):
             started = evaluator.materialize(convert(evaluator, start, element), kept.extents)
             value = _joined(kernel, template, started, value)
-        results.append(convert(evaluator, Tile(value), stored_type(output)))
+        results.append(convert(evaluator, Tile(value), stored_type(output, index)))
     return results
 
 
@@ -158,8 +161,8 @@ def _masked_by_load(kernel: KernelBuilder, number: int, frame: Frame, reduced: S
     return kernel.is_argument(root.inputs[number]) and all(a in masked for a in frame.axes if a in reduced)
 
 
-def _is_identity(start: Constant, combiner: str) -> bool:
-    wanted = identity_of(combiner, stored_type(start.element))
+def _is_identity(start: Constant, combiner: str, index: IndexBuilder) -> bool:
+    wanted = identity_of(combiner, stored_type(start.element, index))
     return attr_number(start.value) == attr_number(wanted)
 
 

@@ -7,7 +7,7 @@ from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import attr_number, integer_width, number_attr, splat
 from treadle.ir.core import Attribute, BlockArgument, Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, linalg
+from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 
@@ -39,9 +39,9 @@ class Tile:
 Value = Constant | Tile
 
 
-def stored_type(element: Attribute) -> Attribute:
-    """Index elements are 32-bit integers inside tiles."""
-    return builtin.i32 if isinstance(element, builtin.IndexType) else element
+def stored_type(element: Attribute, index: IndexBuilder) -> Attribute:
+    """Index elements are integers inside tiles, as wide as the kernel's indices."""
+    return index.element if isinstance(element, builtin.IndexType) else element
 
 
 def dense(value: Attribute, element: Attribute, shape: Sequence[int]) -> arith.ConstantOp:
@@ -56,7 +56,7 @@ class BodyEvaluator:
     """Evaluates scalars of generic bodies on tiles of one frame.
 
     `rank`: dimensions of the frame. `scalar_of` gives the tile-level value of a scalar of the kernel's top level; `index_of` the tile of a
-    `linalg.index` dimension.
+    `linalg.index` dimension; `gather` the tile of a kernel argument's elements at index tiles of one shape.
     """
 
     def __init__(
@@ -65,26 +65,31 @@ class BodyEvaluator:
         rank: int,
         scalar_of: Callable[[SSAValue], Value],
         index_of: Callable[[int], Value],
+        gather: Callable[[SSAValue, Sequence[SSAValue]], SSAValue],
     ) -> None:
         self.index = index
         self.rank = rank
         self.scalar_of = scalar_of
         self.index_of = index_of
+        self.gather = gather
 
     def materialize(self, value: Value, shape: Sequence[int]) -> SSAValue:
         """The value as a tile of exactly `shape`."""
         if isinstance(value, Constant):
-            return self.index.insert(dense(value.value, stored_type(value.element), shape))
+            return self.index.insert(dense(value.value, stored_type(value.element, self.index), shape))
         if value.shape == tuple(shape):
             return value.value
         return self.index.insert(tile.BroadcastOp(value.value, builtin.TensorType(value.element, list(shape))))
 
+    def _common_shape(self, values: Sequence[Value]) -> tuple[int, ...]:
+        shapes = [v.shape for v in values if isinstance(v, Tile)]
+        return tuple(max(extents) for extents in zip(*shapes, strict=True)) if shapes else (1,) * self.rank
+
     def apply(self, op: Operation, operands: Sequence[Value]) -> Value:
         """One elementwise operation."""
-        shapes = [v.shape for v in operands if isinstance(v, Tile)]
-        shape = tuple(max(extents) for extents in zip(*shapes, strict=True)) if shapes else (1,) * self.rank
+        shape = self._common_shape(operands)
         values = [self.materialize(v, shape) for v in operands]
-        element = stored_type(op.results[0].type)
+        element = stored_type(op.results[0].type, self.index)
         if isinstance(op, arith.IndexCastOp):
             return self._cast_index(values[0], element, shape)
         result_type = builtin.TensorType(element, list(shape))
@@ -101,31 +106,48 @@ class BodyEvaluator:
 
     def evaluate(self, scalar: SSAValue, arguments: dict[SSAValue, Value]) -> Value:
         """A scalar of a body, given the values of the body's arguments; remembers what it computes in `arguments`."""
-        if scalar in arguments:
-            return arguments[scalar]
-        op = scalar.owner
-        if isinstance(scalar, BlockArgument) or not isinstance(op, Operation):
-            result = self.scalar_of(scalar)
-        elif isinstance(op, arith.ConstantOp):
-            result = Constant(op.value, op.result.type)
-        elif isinstance(op, linalg.ops.IndexOp):
-            result = self.index_of(op.dim.value.data)
-        elif not any(isinstance(parent, linalg.ops.GenericOp) for parent in _parents(op)):
-            result = self.scalar_of(scalar)
-        else:
-            result = self.apply(op, [self.evaluate(operand, arguments) for operand in op.operands])
-        arguments[scalar] = result
-        return result
+        pending = [scalar]  # not by recursion: bodies are as long as their authors want
+        while pending:
+            current = pending[-1]
+            op = current.owner
+            if current in arguments:
+                pending.pop()
+            elif not _is_computed(current) or not isinstance(op, Operation):
+                arguments[current] = self._leaf(current)
+            elif missing := [operand for operand in _computed_from(op) if operand not in arguments]:
+                pending += reversed(missing)
+            elif isinstance(op, tensor.ExtractOp):
+                places = [arguments[operand] for operand in op.indices]
+                shape = self._common_shape(places)
+                arguments[current] = Tile(self.gather(op.tensor, [self.materialize(place, shape) for place in places]))
+            else:
+                arguments[current] = self.apply(op, [arguments[operand] for operand in op.operands])
+        return arguments[scalar]
+
+    def _leaf(self, scalar: SSAValue) -> Value:
+        if isinstance(op := scalar.owner, arith.ConstantOp):
+            return Constant(op.value, op.result.type)
+        if isinstance(op, linalg.ops.IndexOp):
+            return self.index_of(op.dim.value.data)
+        return self.scalar_of(scalar)
 
 
-def _parents(op: Operation) -> list[Operation]:
-    parent = op.parent_op()
-    return [] if parent is None else [parent]
+def _computed_from(op: Operation) -> Sequence[SSAValue]:
+    """The scalars that an operation of a body needs."""
+    return op.indices if isinstance(op, tensor.ExtractOp) else op.operands
+
+
+def _is_computed(scalar: SSAValue) -> bool:
+    """Whether an operation of the body makes it from other scalars."""
+    op = scalar.owner
+    if isinstance(scalar, BlockArgument) or not isinstance(op, Operation) or isinstance(op, arith.ConstantOp | linalg.ops.IndexOp):
+        return False
+    return isinstance(op.parent_op(), linalg.ops.GenericOp)
 
 
 def convert(evaluator: BodyEvaluator, value: Value, target: Attribute, *, unsigned: bool = False) -> Value:
     """A value in another element type: floats widen or round, integers extend (with sign unless `unsigned`) or wrap."""
-    source = stored_type(value.element)
+    source = stored_type(value.element, evaluator.index)
     if source == target:
         return value
     if isinstance(value, Constant):

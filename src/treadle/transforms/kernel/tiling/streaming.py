@@ -17,7 +17,7 @@ from treadle.ir.core import Attribute, Block, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan.expr import Expr, constant
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
-from treadle.transforms.kernel.tiling.elementwise import frame_of, grid_of, place_tiles
+from treadle.transforms.kernel.tiling.elementwise import grid_of, place_tiles
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.reduction import mask_tail
 from treadle.transforms.kernel.tiling.scalars import Constant, Tile, convert, dense, stored_type
@@ -125,6 +125,8 @@ class _Stream:
 
     def joined(self, sums: SSAValue) -> SSAValue:
         """The sums of all threads along k."""
+        if self.k_extent == 1:
+            return sums
         element = self.plan.accumulator_type
         block = Block(arg_types=[element, element])
         total = self.add.create(operands=list(block.args), result_types=[element])
@@ -143,7 +145,7 @@ class _Stream:
             started = evaluator.materialize(convert(evaluator, initial, self.plan.accumulator_type), kept.extents)
             total = kernel.index.insert(self.add.create(operands=[started, total], result_types=[total.type]))
         result = root.op.results[0]
-        kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type)))
+        kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type), kernel.index))
 
 
 def build_streaming(kernel: KernelBuilder, kind: Contraction, plan: StreamPlan) -> tuple[Expr, Expr, Expr]:
@@ -157,7 +159,8 @@ def build_streaming(kernel: KernelBuilder, kind: Contraction, plan: StreamPlan) 
     parallel = [i for i, axis in enumerate(nest.axes) if not axis.is_reduction]
     place_tiles(kernel, parallel, [extents[i] for i in parallel])
     tiled = [a for a in (m_axis, n_axis) if a != UNIT and extents[a] > 1]
-    frame = frame_of((*tiled, k_axis), [*(extents[a] for a in tiled), extents[k_axis]])
+    # The frame has k whatever its extent: a step of one element too is added up along it, and a place along k is where tiles start.
+    frame = Frame((*tiled, k_axis), (*(extents[a] for a in tiled), plan.extents[2]))
     stream = _Stream(kernel, kind, plan, frame)
     outer = [(i, 1) for i, axis in enumerate(nest.axes) if axis.is_reduction and i != k_axis]
     starts = [index.insert(dense(number_attr(0, plan.accumulator_type), plan.accumulator_type, frame.extents)) for _ in nest.roots]

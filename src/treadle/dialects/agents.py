@@ -1,6 +1,7 @@
 """Who executes an operation: the workgroup's warps, or one group of a role; and how many hardware arrivals one of the model's is.
 
-Pure functions over the IR; `roles.py` emits what they say.
+The one definition of an issuing role, for the verifier, the simulator and the emitters (docs/schedule.md, "Agents"). Pure functions over
+the IR.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from treadle.dialects.tile import KernelOp, ints
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, Region, SSAValue
 
-# One thread can issue all of these, so a role of nothing else needs one warp of a group.
+# One thread can do all of these for its group, so a role of nothing else needs one warp of a group.
 _ISSUED = frozenset(
     {
         "tile.copy",
@@ -26,7 +27,9 @@ _ISSUED = frozenset(
         "sync.wait",
         "sync.mbarrier_slot",
         "pipe.slot",
+        "pipe.part",
         "pipe.group_id",
+        "pipe.cluster_rank",
         "pipe.end_role",
         "stamp.begin",
         "stamp.event",
@@ -63,7 +66,7 @@ class Role:
 
     @property
     def is_issuing(self) -> bool:
-        """Whether the role only issues copies and hands over barriers: one warp of a group does that."""
+        """Whether the role only issues bulk copies and hands over transaction barriers: one warp of a group does that."""
         return all(_is_issued(op) for op in self.operations())
 
     @property
@@ -109,6 +112,12 @@ def role_of(op: Operation) -> Role | None:
     return None
 
 
+def split_of(kernel: KernelOp) -> int:
+    """Into how many equal groups conditional barriers outside roles split the warps: 0 leads, 1 trails, and so on; 1 without any."""
+    listed = [op.groups for op in kernel.body.walk() if isinstance(op, BarrierOp) and op.groups is not None and role_of(op) is None]
+    return max(2, *(max(ints(groups)) + 1 for groups in listed)) if listed else 1
+
+
 def check_barriers(op: RolesOp) -> None:
     """A barrier of the whole workgroup within roles must be met by every role: a subset would wait forever (InternalError)."""
     meets = {role.name: any(isinstance(inner, BarrierOp) for inner in role.operations()) for role in roles_of(op)}
@@ -127,12 +136,15 @@ def barrier_of(value: SSAValue) -> MbarrierAllocOp:
     return op
 
 
-def _arrives(value: SSAValue) -> Iterator[ArriveOp]:
-    for use in value.uses:
-        if isinstance(use.operation, ArriveOp):
-            yield use.operation
-        elif isinstance(use.operation, MbarrierSlotOp):
-            yield from _arrives(use.operation.result)
+def arrivals_at(barrier: MbarrierAllocOp) -> Iterator[ArriveOp]:
+    """The operations that arrive at a barrier or at one of its slots."""
+    values: list[SSAValue] = [barrier.result]
+    while values:
+        for use in values.pop().uses:
+            if isinstance(use.operation, ArriveOp):
+                yield use.operation
+            elif isinstance(use.operation, MbarrierSlotOp):
+                values.append(use.operation.result)
 
 
 def arriving_warps(op: ArriveOp) -> int:
@@ -142,8 +154,11 @@ def arriving_warps(op: ArriveOp) -> int:
 
 
 def arrival_unit(barrier: MbarrierAllocOp) -> int:
-    """Hardware arrivals that stand for one arrival of an agent: the most warps an agent arrives with."""
-    counts = {arriving_warps(op) for op in _arrives(barrier.result)} or {1}
+    """Hardware arrivals that stand for one arrival of an agent: the most warps an agent arrives with.
+
+    Raises InternalError where another agent's warps do not divide it.
+    """
+    counts = {arriving_warps(op) for op in arrivals_at(barrier)} or {1}
     unit = max(counts)
     if any(unit % count for count in counts):
         raise InternalError(f"agents of {sorted(counts)} warps arrive at one barrier")

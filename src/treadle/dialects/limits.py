@@ -1,0 +1,85 @@
+"""What the operations of `sync` and `pipe` may say on any machine, as checks that their verifiers share. All raise `Misuse` (TR416)."""
+
+from collections.abc import Iterator, Sequence
+
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import arith, builtin
+from treadle.ir.misuse import Misuse
+
+COMMITTED_QUEUES = ("wgmma", "cp_async", "bulk_store")
+"""Queues whose groups `sync.commit` closes."""
+COUNTED_QUEUES = ("vmcnt", "vscnt", "lgkmcnt", "loadcnt", "storecnt", "dscnt")
+"""Queues in which each operation is a group of its own."""
+MAX_ARRIVALS = MAX_BYTES = (1 << 20) - 1
+"""Arrivals and bytes that a phase of a transaction barrier counts (PTX ISA, "mbarrier": pending counts and tx-count)."""
+MAX_PENDING = {"wgmma": 7}
+ANY_PENDING = 63
+"""Groups that a wait may leave pending: 3 bits of wgmma.wait_group, 6 bits of the widest counter."""
+NAMED_BARRIERS = range(1, 16)
+"""Numbers of named barriers; 0 is the workgroup's."""
+FENCE_PROXIES = ("async_shared", "async_global")
+SCHEDULING_CLASSES = (
+    "alu",
+    "vector_alu",
+    "scalar_alu",
+    "matrix",
+    "global",
+    "global_load",
+    "global_store",
+    "shared",
+    "shared_load",
+    "shared_store",
+    "transcendental",
+)
+
+
+def ancestors(op: Operation) -> Iterator[Operation]:
+    """The operations around one, innermost first."""
+    parent = op.parent_op()
+    while parent is not None:
+        yield parent
+        parent = parent.parent_op()
+
+
+def number_in_kernel(op: Operation, name: str, default: int) -> int | None:
+    """An integer property of the kernel around an operation; None where there is no kernel yet."""
+    kernel = next((around for around in ancestors(op) if around.name == "tile.kernel"), None)
+    if kernel is None:
+        return None
+    value = kernel.properties.get(name)
+    return value.value.data if isinstance(value, builtin.IntegerAttr) else default
+
+
+def check_number(what: str, value: int, low: int, high: int, fix: str) -> None:
+    """`value` lies between `low` and `high`, both included."""
+    if not low <= value <= high:
+        raise Misuse(f"{what} {value} is not between {low} and {high}", fix)
+
+
+def check_one_of(what: str, value: str, known: Sequence[str]) -> None:
+    """`value` is one of the words known."""
+    if value not in known:
+        raise Misuse(f"{what} '{value}' is not known", f"name one of {', '.join(known)}")
+
+
+def check_is_straight(op: Operation, what: str) -> None:
+    """The operation stands in the kernel's own block: in no loop, branch or role."""
+    inside = next((around.name for around in ancestors(op) if around.name in ("scf.for", "scf.if", "scf.while", "pipe.roles")), None)
+    if inside is not None:
+        raise Misuse(f"it stands inside {inside}, but {what}", "move it to the top level of the kernel, in front")
+
+
+def check_ranks(op: Operation, ranks: Sequence[int]) -> None:
+    """Workgroups that an operation names, each once, are of the kernel's cluster."""
+    size = number_in_kernel(op, "cluster", 1)
+    if size is None:
+        return
+    if not ranks or len(set(ranks)) != len(ranks) or any(not 0 <= rank < size for rank in ranks):
+        raise Misuse(f"workgroups {list(ranks)} of a cluster of {size}", f"name different numbers from 0 to {size - 1}")
+
+
+def check_parity(value: SSAValue) -> None:
+    """A constant parity is 0 or 1. (What is computed is followed by verify-schedule.)"""
+    owner = value.owner
+    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, builtin.IntegerAttr):
+        check_number("the parity", owner.value.value.data, 0, 1, "wait for parity 0 or 1: phases alternate, the first one's is 0")

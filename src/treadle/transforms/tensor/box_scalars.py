@@ -1,0 +1,74 @@
+"""box-scalars: arguments and results that are scalars become tensors of one element without dimensions.
+
+Level: tensor, after inline-calls. Reads: functions. Writes: their signatures; `tensor.extract` where an argument begins,
+`tensor.from_elements` where a result ends (of i64 for an index). So kernels and the host know arrays only; sizes that an integer argument
+gives are read by the host (`analysis/shapes.py`).
+Leaves alone: functions on tensors alone.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from treadle.errors import InternalError
+from treadle.ir.context import Context
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, func, tensor
+from treadle.ir.locations import set_location
+from treadle.ir.passes import ModulePass, register_pass
+from treadle.ir.retype import retype
+from treadle.transforms.tensor.generics import functions, insert_before
+
+
+def _is_boxed(value: SSAValue) -> bool:
+    return isinstance(value.type, builtin.TensorType)
+
+
+def _box_argument(function: func.FuncOp, argument: SSAValue) -> None:
+    hint, kind = argument.name_hint, argument.type
+    boxed = retype(argument, builtin.TensorType(kind, []))
+    boxed.name_hint = hint
+    block = function.body.block
+    first = block.first_op
+    if first is None:
+        raise InternalError("a function without an end")
+    extract = tensor.ExtractOp(boxed, [], kind)
+    set_location(extract, function)
+    block.insert_op_before(extract, first)
+    boxed.replace_uses_with_if(extract.result, lambda use: use.operation is not extract)
+
+
+def _box_results(last: func.ReturnOp) -> None:
+    for number, value in enumerate(last.operands):
+        if not _is_boxed(value):
+            if isinstance(value.type, builtin.IndexType):
+                wide = arith.IndexCastOp(value, builtin.i64)
+                insert_before(last, wide)
+                value = wide.results[0]
+            whole = tensor.FromElementsOp(value, result_type=builtin.TensorType(value.type, []))
+            insert_before(last, whole)
+            last.operands[number] = whole.result
+
+
+def box_scalars(module: builtin.ModuleOp) -> None:
+    """Box in the functions of `module` that consist of one block."""
+    for function in functions(module):
+        last: Operation | None = function.body.blocks[0].last_op
+        if len(function.body.blocks) != 1 or not isinstance(last, func.ReturnOp):
+            continue
+        for argument in list(function.body.block.args):
+            if not _is_boxed(argument):
+                _box_argument(function, argument)
+        _box_results(last)
+        types = [argument.type for argument in function.body.block.args], [value.type for value in last.operands]
+        function.properties["function_type"] = builtin.FunctionType.from_lists(*types)
+
+
+@register_pass
+@dataclass(frozen=True)
+class BoxScalarsPass(ModulePass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "box-scalars"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        box_scalars(op)

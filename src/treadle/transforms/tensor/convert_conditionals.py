@@ -1,0 +1,68 @@
+"""convert-conditionals: `scf.if` becomes its two sides, one after the other, and a selection of their results.
+
+Level: tensor, after inline-calls. Reads: `scf.if` in functions and in bodies of generics. Writes: `arith.select` with a scalar condition.
+Both sides are values without effects, so that computing the one not taken changes nothing; what both sides require of sizes is checked.
+Leaves alone: everything else, other control flow included (form-dispatches refuses it).
+Refuses with TR301 sides that hold anything with an effect or a loop.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from treadle import errors
+from treadle.errors import TreadleError
+from treadle.ir.context import Context
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.ir.locations import location_of
+from treadle.ir.passes import ModulePass, register_pass
+from treadle.transforms.tensor.generics import functions, insert_before
+from treadle.transforms.tensor.inline_calls import copy_block
+
+PURE_DIALECTS = ("arith", "math", "affine", "tensor", "linalg")
+
+
+def _check_pure(conditional: scf.IfOp) -> None:
+    for op in conditional.walk():
+        if op is not conditional and op.name.split(".")[0] not in PURE_DIALECTS and not isinstance(op, scf.YieldOp):
+            hint = "let both sides be tensor operations without loops, so that both can be computed and one selected"
+            raise TreadleError(errors.UNSUPPORTED, location_of(op), what=f"'{op.name}' in a side of scf.if", hint=hint)
+
+
+def convert_conditional(conditional: scf.IfOp) -> None:
+    """Put both sides and the selections in place of `conditional`, whose sides hold no other one."""
+    _check_pure(conditional)
+    block = conditional.parent_block()
+    if block is None:
+        raise errors.InternalError("scf.if outside a block")
+    if conditional.results:
+        mapping: dict[SSAValue, SSAValue] = {}
+        taken, other = (copy_block(side.block, mapping, conditional) for side in (conditional.true_region, conditional.false_region))
+        for result, left, right in zip(conditional.results, taken, other, strict=True):
+            select = arith.SelectOp(conditional.cond, left, right)
+            insert_before(conditional, select)
+            select.result.name_hint = result.name_hint
+            result.replace_all_uses_with(select.result)
+    block.erase_op(conditional)
+
+
+def _conditionals(root: Operation) -> list[scf.IfOp]:
+    return [op for op in root.walk(region_first=True) if isinstance(op, scf.IfOp)]
+
+
+def convert_conditionals(module: builtin.ModuleOp) -> None:
+    """Convert in the functions of `module`, inner ones first."""
+    for function in functions(module):
+        for conditional in _conditionals(function):
+            convert_conditional(conditional)
+
+
+@register_pass
+@dataclass(frozen=True)
+class ConvertConditionalsPass(ModulePass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "convert-conditionals"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        convert_conditionals(op)

@@ -1,0 +1,82 @@
+"""expand-classifications: `math.isnan`, `isinf`, `isfinite` and `isnormal` become comparisons.
+
+Level: tensor, after generalize-named-ops, so that operands are scalars. Reads: these operations.
+Writes: `arith.cmpf` and what it compares; floats narrower than 32 bits are widened first, which is exact and has infinities in every type.
+Leaves alone: everything else.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from treadle.dialects.mlir_ext.classification import ClassificationOp, IsFiniteOp, IsInfOp, IsNanOp, IsNormalOp
+from treadle.errors import InternalError
+from treadle.ir.builtin import AnyFloat, FloatAttr, f32
+from treadle.ir.context import Context
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, math
+from treadle.ir.passes import ModulePass, register_pass
+from treadle.transforms.tensor.generics import functions, insert_before, replace
+
+SMALLEST_NORMAL_EXPONENT = {
+    "f64": -1022,
+    "f32": -126,
+    "bf16": -126,
+    "f16": -14,
+    "f8E5M2": -14,
+    "f8E4M3FN": -6,
+    "f8E5M2FNUZ": -15,
+    "f8E4M3FNUZ": -7,
+}
+"""The power of two that is the smallest normal number of each float type."""
+
+
+def _insert(anchor: Operation, op: Operation) -> SSAValue:
+    insert_before(anchor, op)
+    return op.results[0]
+
+
+def expand(op: ClassificationOp) -> None:
+    """Put the comparison in place of `op`."""
+    kind = op.operand.type
+    if not isinstance(kind, AnyFloat):
+        raise InternalError(f"{op.name} of {kind}")
+    wide = kind if kind.bitwidth >= f32.bitwidth else f32
+    value = op.operand if wide == kind else _insert(op, arith.ExtFOp(op.operand, wide))
+
+    def number(of: float) -> SSAValue:
+        return _insert(op, arith.ConstantOp(FloatAttr(of, wide)))
+
+    if isinstance(op, IsNanOp):
+        replace(op, arith.CmpfOp(value, value, "uno"))
+        return
+    size = _insert(op, math.AbsFOp(value))
+    match op:
+        case IsInfOp():
+            replace(op, arith.CmpfOp(size, number(float("inf")), "oeq"))
+        case IsFiniteOp():
+            replace(op, arith.CmpfOp(size, number(float("inf")), "olt"))
+        case IsNormalOp():
+            finite = _insert(op, arith.CmpfOp(size, number(float("inf")), "olt"))
+            large = _insert(op, arith.CmpfOp(size, number(2.0 ** SMALLEST_NORMAL_EXPONENT[str(kind)]), "oge"))
+            replace(op, arith.AndIOp(finite, large))
+        case _:
+            raise InternalError(f"no comparison stands for {op.name}")
+
+
+def expand_classifications(module: builtin.ModuleOp) -> None:
+    """Expand in the functions of `module`."""
+    for function in functions(module):
+        for op in list(function.walk()):
+            if isinstance(op, ClassificationOp):
+                expand(op)
+
+
+@register_pass
+@dataclass(frozen=True)
+class ExpandClassificationsPass(ModulePass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "expand-classifications"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        expand_classifications(op)

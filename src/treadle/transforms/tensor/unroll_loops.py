@@ -1,0 +1,83 @@
+"""unroll-loops: every `scf.for` of a constant number of iterations becomes these iterations.
+
+Level: tensor, after inline-calls. Reads: `scf.for` with constant bounds and step, in functions and in bodies of generics.
+Writes: copies of its body, each with the number of its iteration.
+Leaves alone: loops whose bounds are not constant (form-dispatches refuses them).
+Refuses with TR301 loops of more than `MOST_OPERATIONS` operations in all iterations.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from treadle import errors
+from treadle.errors import TreadleError
+from treadle.ir.builtin import is_integer
+from treadle.ir.context import Context
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.ir.locations import location_of
+from treadle.ir.passes import ModulePass, register_pass
+from treadle.transforms.tensor.generics import functions, insert_before
+from treadle.transforms.tensor.inline_calls import copy_block
+
+MOST_OPERATIONS = 2000
+
+
+def _constant(value: SSAValue) -> int | None:
+    owner = value.owner
+    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, builtin.IntegerAttr):
+        return int(owner.value.value.data)
+    return None
+
+
+def iterations(loop: scf.ForOp) -> range | None:
+    """The numbers of the iterations, None where they are not constant."""
+    low, high, step = (_constant(value) for value in (loop.lb, loop.ub, loop.step))
+    return range(low, high, step) if low is not None and high is not None and step is not None and step > 0 else None
+
+
+def unroll(loop: scf.ForOp, numbers: range) -> None:
+    """Put the iterations in place of `loop`."""
+    size = len(numbers) * sum(1 for _ in loop.body.walk())
+    if size > MOST_OPERATIONS:
+        hint = "write the loop as a reduction with linalg.generic or linalg.reduce"
+        what = f"scf.for of {len(numbers)} iterations ({size} operations when written out, more than {MOST_OPERATIONS})"
+        raise TreadleError(errors.UNSUPPORTED, location_of(loop), what=what, hint=hint)
+    block = loop.body.block
+    kind = loop.lb.type if is_integer(loop.lb.type) else builtin.IndexType()
+    carried: list[SSAValue] = list(loop.iter_args)
+    for number in numbers:
+        place = arith.ConstantOp(builtin.IntegerAttr(number, kind))
+        insert_before(loop, place)
+        carried = copy_block(block, dict(zip(block.args, (place.result, *carried), strict=True)), loop)
+    for result, value in zip(loop.results, carried, strict=True):
+        result.replace_all_uses_with(value)
+    holder = loop.parent_block()
+    if holder is not None:
+        holder.erase_op(loop)
+
+
+def _next_loop(root: Operation) -> tuple[scf.ForOp, range] | None:
+    """The first loop of constant iterations, outer ones first: their numbers may be the bounds of inner ones."""
+    for op in root.walk():
+        if isinstance(op, scf.ForOp) and (numbers := iterations(op)) is not None:
+            return op, numbers
+    return None
+
+
+def unroll_loops(module: builtin.ModuleOp) -> None:
+    """Unroll in the functions of `module`."""
+    for function in functions(module):
+        while (found := _next_loop(function)) is not None:
+            unroll(*found)
+
+
+@register_pass
+@dataclass(frozen=True)
+class UnrollLoopsPass(ModulePass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "unroll-loops"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        unroll_loops(op)

@@ -1,0 +1,191 @@
+"""Classes of sizes and workgroups: all values of the unknowns for which a run goes as one that was looked at.
+
+Every decision of a run says for which values it falls the same way. Loops may be longer than in the run by whole rounds after which the
+run's state was seen to repeat: `Pump`s. A class is the conjunction.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from treadle.verify.symbols import Atoms, Form, Terms
+
+if TYPE_CHECKING:
+    from treadle.verify.integer_sets import Set
+
+MAX_OPERATIONS = 300_000
+"""What one question to the integer sets may cost, in their own count."""
+Key = tuple[Terms, int]
+Equation = tuple[Key, tuple[tuple[int, int], ...]]
+"""A form that is the sum of (pump, iterations of one of its rounds), each pump with its own count of rounds."""
+
+
+class Class:
+    """One class, as constraints on forms. `loops`: the loops whose length has to be that of the run."""
+
+    def __init__(self, atoms: Atoms) -> None:
+        self.atoms = atoms
+        self.loops: set[int] = set()
+        self._not_negative: dict[Key, None] = {}
+        self._equations: dict[Equation, None] = {}
+
+    def not_negative(self, form: Form) -> None:
+        """The form is zero or more."""
+        self.loops |= form.loops
+        if form.terms:
+            self._not_negative[form.key] = None
+
+    def zero(self, form: Form) -> None:
+        """The form is zero."""
+        self.loops |= form.loops
+        self.pumped(form, ())
+
+    def sign(self, form: Form, value: int) -> None:
+        """The form has the sign that its value has here."""
+        if value > 0:
+            self.not_negative(Form(form.terms, form.constant - 1, form.loops))
+        elif value < 0:
+            self.not_negative(Form(tuple([(a, -c) for a, c in form.terms]), -form.constant - 1, form.loops))
+        else:
+            self.zero(form)
+
+    def pumped(self, form: Form, rounds: tuple[tuple[int, int], ...]) -> None:
+        """The form is a sum of whole rounds: so many iterations each, as often as the pump of that number is used."""
+        if form.terms or rounds:
+            self._equations[form.key, rounds] = None
+
+    def meet(self, other: "Class") -> None:
+        """Both classes' constraints; their pumps are different ones."""
+        self.loops |= other.loops
+        self._not_negative |= other._not_negative
+        first = 1 + max([pump for _, rounds in self._equations for pump, _ in rounds], default=-1)
+        for form, rounds in other._equations:
+            self._equations[form, tuple((first + pump, each) for pump, each in rounds)] = None
+
+    # --- members
+
+    def holds(self, values: Sequence[int]) -> bool:
+        """Whether these values of the unknowns belong to the class."""
+        value = self.atoms.value
+        if any(value(terms, constant, values) < 0 for terms, constant in self._not_negative):
+            return False
+        sums = [(value(*form, values), rounds) for form, rounds in self._equations]
+        return all(total == 0 for total, rounds in sums if not rounds) and _solvable([s for s in sums if s[1]], {})
+
+    def text(self, names: Sequence[str]) -> str:
+        """The class as a condition in the notation of integer sets."""
+        text = self.atoms.text
+        parts = [f"{text(*form, names)} >= 0" for form in self._not_negative]
+        pumps: dict[int, None] = {}
+        for form, rounds in self._equations:
+            total = " + ".join(f"{each} * k{pump}" for pump, each in rounds) or "0"
+            parts.append(f"{text(*form, names)} = {total}")
+            pumps |= dict.fromkeys(pump for pump, _ in rounds)
+        if not pumps:
+            return " and ".join(parts) or "true"
+        bounds = "".join(f" and k{pump} >= 0" for pump in pumps)
+        return f"(exists {', '.join(f'k{pump}' for pump in pumps)} : {' and '.join(parts)}{bounds})"
+
+
+def _solvable(sums: list[tuple[int, tuple[tuple[int, int], ...]]], known: Mapping[int, int]) -> bool:
+    """Whether there are counts of rounds for all sums at once."""
+    for total, rounds in sums:
+        left = total - sum(known[pump] * each for pump, each in rounds if pump in known)
+        open_rounds = [(pump, each) for pump, each in rounds if pump not in known]
+        if left < 0 or (left and not open_rounds):
+            return False
+        if open_rounds:
+            pump, each = open_rounds[0]
+            counts = [left // each] if len(open_rounds) == 1 else range(left // each + 1)
+            if len(open_rounds) == 1 and left % each:
+                return False
+            return any(_solvable(sums, {**known, pump: count}) for count in counts)
+    return True
+
+
+class Uncovered(Protocol):
+    """The values of the unknowns that no class holds yet. `cost`: pieces of the set looked at so far."""
+
+    cost: int
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        """One after the other, as long as there are any."""
+        ...
+
+    def far(self, least: int) -> tuple[int, ...] | None:
+        """Values of which each is at least so much; None where there are none."""
+        ...
+
+    def remove(self, covered: Class) -> None:
+        """Leave out the members of a class."""
+        ...
+
+
+class UncoveredList:
+    """A short list of all of them, each looked at."""
+
+    def __init__(self, values: Sequence[tuple[int, ...]]) -> None:
+        self._values = list(values)
+        self.cost = 0
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        while self._values:
+            yield self._values[0]
+
+    def far(self, least: int) -> tuple[int, ...] | None:
+        """Values of which each is at least so much; None where there are none."""
+        return next((v for v in self._values if min(v) >= least), None)
+
+    def remove(self, covered: Class) -> None:
+        """Leave out the members of a class."""
+        self._values = [v for v in self._values if not covered.holds(v)]
+
+
+class TooHard(Exception):
+    """Integer sets became too complicated."""
+
+
+class UncoveredSet:
+    """A set of any size, by integer sets. Raises `TooHard`."""
+
+    def __init__(self, names: Sequence[str], domain: str) -> None:
+        from treadle.verify import integer_sets  # loading the library takes longer than most proofs
+
+        self._names, self._sets = names, integer_sets
+        self.cost = 0
+        with self._bounded():
+            self._left = self._of(domain)
+
+    def _of(self, condition: str) -> "Set":
+        return self._sets.integer_set(f"{{ [{', '.join(self._names)}] : {condition} }}")
+
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        try:
+            with self._sets.bounded(MAX_OPERATIONS):
+                yield
+        except self._sets.TooHard as error:
+            raise TooHard from error
+
+    def _first(self, found: "Set") -> tuple[int, ...] | None:
+        point = self._sets.point_of(found.lexmin())
+        return None if point is None else tuple(point[name] for name in self._names)
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        while True:
+            with self._bounded():
+                found = self._first(self._left)
+            if found is None:
+                return
+            yield found
+
+    def far(self, least: int) -> tuple[int, ...] | None:
+        """Values of which each is at least so much; None where there are none."""
+        with self._bounded():
+            return self._first(self._left.intersect(self._of(" and ".join(f"{name} >= {least}" for name in self._names))))
+
+    def remove(self, covered: Class) -> None:
+        """Leave out the members of a class."""
+        with self._bounded():
+            self._left = self._left.subtract(self._of(covered.text(self._names))).coalesce()
+            self.cost += self._left.n_basic_set()

@@ -1,0 +1,130 @@
+"""How exactly each value has to be known: fully, or only modulo a number, because slots and parities are all that is made of it.
+
+With that a loop's state is small: a counter of tiles that only picks slots of a ring of three with a parity is one of six states.
+"""
+
+from math import gcd, lcm
+
+from treadle.dialects import pipe, sync, tile
+from treadle.dialects.tile_attributes import is_shared
+from treadle.ir.core import BlockArgument, Operation, SSAValue
+from treadle.ir.dialects import scf
+from treadle.verify.program import Program, yielded
+from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
+from treadle.verify.turning_points import TurningPoints
+
+FULL = 0
+MAX_MODULUS = 1 << 20
+
+
+def demands(program: Program, points: TurningPoints) -> dict[SSAValue, int]:
+    """The modulus to which each deciding value matters; FULL: its exact value. Comparisons that turning points cover ask for nothing."""
+    return _Demands(program, points).found
+
+
+def reduced(value: object, modulus: int) -> object:
+    """What matters of a value."""
+    return value % modulus if modulus and isinstance(value, int) and value >= 0 else value
+
+
+class _Demands:
+    def __init__(self, program: Program, points: TurningPoints) -> None:
+        self.points = points
+        self.found: dict[SSAValue, int] = {}
+        self._work: list[SSAValue] = []
+        for value in _roots(program):
+            self._ask(value, FULL)
+        for turns in points.exempt.values():
+            for turn in turns:
+                for value, _ in turn.rest:
+                    self._ask(value, FULL)
+        for value, modulus in points.residues.values():
+            self._ask(value, modulus)
+        while self._work:
+            self._pass_on(self._work.pop())
+
+    def _ask(self, value: SSAValue, modulus: int) -> None:
+        before = self.found.get(value)
+        now = modulus if before is None else FULL if FULL in (before, modulus) else lcm(before, modulus)
+        now = now if now <= MAX_MODULUS else FULL
+        if now != before:
+            self.found[value] = now
+            self._work.append(value)
+
+    def _pass_on(self, value: SSAValue) -> None:
+        modulus, owner = self.found[value], value.owner
+        if isinstance(value, BlockArgument):
+            loop = value.block.parent_op()
+            if isinstance(loop, scf.ForOp):
+                self._ask_of_loop(loop, value.index - 1, modulus)
+        elif isinstance(owner, scf.ForOp):
+            self._ask_of_loop(owner, owner.results.index(value), modulus)
+        elif isinstance(owner, scf.IfOp):
+            self._ask(owner.cond, FULL)
+            for region in owner.regions:
+                end = region.block.last_op if region.blocks else None
+                if end is not None:
+                    self._ask(end.operands[owner.results.index(value)], modulus)
+        elif isinstance(owner, Operation) and not owner.regions and owner not in self.points.exempt:
+            for operand, wanted in zip(owner.operands, _operand_moduli(owner, modulus), strict=True):
+                self._ask(operand, wanted)
+
+    def _ask_of_loop(self, loop: scf.ForOp, at: int, modulus: int) -> None:
+        if at < 0:
+            self._ask(loop.lb, modulus)
+            self._ask(loop.step, modulus)
+            return
+        self._ask(loop.body.block.args[at + 1], modulus)
+        self._ask(loop.iter_args[at], modulus)
+        self._ask(yielded(loop)[at], modulus)
+
+
+def _roots(program: Program) -> list[SSAValue]:
+    """Values that must be known exactly: bounds, branches, slots, parities."""
+    found: list[SSAValue] = []
+    for kind in (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp):
+        for op in program.all(kind):
+            found += op.operands
+    for op in program.all(scf.ForOp):
+        found += [op.lb, op.ub, op.step]
+    found += [op.cond for op in program.all(scf.IfOp)]
+    for op in program.ops:
+        found += [v for v in op.operands if is_shared(v.type) or isinstance(v.type, sync.MbarrierType)]
+    return [v for v in found if not isinstance(v.owner, tile.AllocOp)]
+
+
+def _constant(value: SSAValue) -> int | None:
+    owner = value.owner
+    return constant_value(owner) if isinstance(owner, Operation) and owner.name == "arith.constant" else None
+
+
+def _operand_moduli(op: Operation, modulus: int) -> tuple[int, ...]:
+    """To which moduli the operands of an operation matter, whose result matters to `modulus`."""
+    full = (FULL,) * len(op.operands)
+    second = _constant(op.operands[1]) if len(op.operands) > 1 else None
+    match op.name:
+        case "arith.select":
+            return (FULL, modulus, modulus)
+        case "arith.addi" | "arith.subi":
+            return (modulus, modulus)
+        case "arith.index_cast" | "arith.index_castui" | "arith.extui":
+            return (modulus,)
+        case "arith.trunci" | "arith.extsi":
+            bits = min(width_of(v.type) for v in (op.operands[0], op.results[0]))
+            return (modulus if bits >= INDEX_BITS else 1 << bits,)
+        case "arith.muli":
+            first = _constant(op.operands[0])
+            factor = second if second is not None else first
+            return (modulus // gcd(modulus, factor),) * 2 if factor and modulus else (modulus, modulus)
+        case "arith.remui" if second and second > 0:
+            return (second, FULL)
+        case "arith.divui" if second and second > 0 and modulus:
+            return (second * modulus, FULL)
+        case "arith.shrui" if second is not None and second >= 0 and modulus:
+            return (modulus << second, FULL)
+        case "arith.andi" if second is not None and second >= 0:
+            return (1 << second.bit_length(), FULL)
+        case "arith.xori" | "arith.ori" | "arith.andi" if modulus and modulus & (modulus - 1) == 0:
+            return (modulus, modulus)
+        case _:
+            return full

@@ -1,0 +1,231 @@
+"""Global arrays while a run goes on: whether what may meet is ordered. Workgroups of a cluster share them; no run holds any others."""
+
+from collections.abc import Iterator
+from itertools import count
+
+from treadle.dialects import pipe, tile
+from treadle.dialects.agents import roles_of
+from treadle.ir.core import Operation, Region, SSAValue
+from treadle.verify.clocks import Agent, Clock, Components, Record
+from treadle.verify.events import Access, Event
+from treadle.verify.findings import Finding, Place
+from treadle.verify.global_accesses import GlobalAccess
+from treadle.verify.global_arrays import FARTHEST, Distance, GlobalArrays, Kind, Meeting
+from treadle.verify.orders import is_fenced, is_ordered, is_over, needs_fence
+from treadle.verify.program import Program
+from treadle.verify.races import report_fence, report_race
+from treadle.verify.reports import Reports
+
+Vector = tuple[int, ...]
+"""Numbers of the iterations of the loops that an agent is in, outermost first."""
+
+
+class GlobalMemory:
+    """The accesses of a run to tracked arrays that later ones have to be held against."""
+
+    def __init__(self, program: Program, arrays: GlobalArrays, agents: list[Agent], components: Components, reports: Reports) -> None:
+        self.arrays, self.agents, self.components, self.reports = arrays, agents, components, reports
+        self._records: dict[SSAValue, list[Record]] = {pointer: [] for pointer in program.tracked_pointers}
+        self._last: dict[int, tuple[GlobalAccess, Vector]] = {}
+        self._kinds: tuple[Kind, ...] = ("strand", "team", "workgroup", *(("cluster",) if program.cluster > 1 else ()))
+        self._traces = _traces(program)
+        self._only_written = program.only_written
+        self._has_async = {access.pointer for access in arrays.read() if isinstance(access.op, tile.CopyOp | tile.CopyOutOp)}
+        self._known_partners: dict[GlobalAccess, tuple[tuple[GlobalAccess, Meeting], ...]] = {}
+
+    # --- checks
+
+    def check_grid(self) -> None:
+        """Accesses of workgroups that nothing orders: those of different clusters."""
+        for one, other in self.arrays.pairs():
+            met = self.arrays.meeting(one, other, "grid")
+            if met is None:
+                continue
+            witness = self.arrays.witness(one, other, "grid")
+            if witness is None:
+                self._leave_open(other, f"{one.op.name} of another workgroup may touch the same elements: {met.doubt}")
+            else:
+                self.reports.keep(_of_two_workgroups(one, other, witness))
+
+    def _leave_open(self, access: GlobalAccess, reason: str) -> None:
+        """Say that something is not known; of an array that is only written it is assumed to be right."""
+        if access.pointer in self._only_written:
+            self.arrays.assumed[access.op] = "it writes other elements than all other stores to its array"
+        else:
+            self.reports.undecide(access.op, reason)
+
+    def check(self, agent: Agent, event: Event, access: Access) -> None:
+        """Report everything the access is not ordered after."""
+        static, vector = self.arrays.of(event.op, access.effect), vector_of(agent)
+        for record in self._records[static.pointer]:
+            earlier = record.access
+            if not (access.is_write or earlier.is_write):
+                continue
+            ordered = is_ordered(record, agent, access)
+            if ordered and not (access.is_async and needs_fence(earlier) and not is_fenced(self.components, record, agent.clock)):
+                continue
+            if record.agent is agent and _repeats(record.event.op) and _repeats(event.op):
+                continue
+            kind = kind_of(record.agent, agent)
+            met = self.arrays.meeting(self._static(record), static, kind)
+            if met is not None:
+                self._compare(record, agent, event, access, met, kind, _distance(met, record.vector, vector), ordered)
+
+    def _compare(
+        self, record: Record, agent: Agent, event: Event, access: Access, met: Meeting, kind: Kind, distance: Distance, ordered: bool
+    ) -> None:
+        one, other = self._static(record), self.arrays.of(event.op, access.effect)
+        if not met.holds(distance):
+            return
+        shown = tuple(None if span is None else d for span, d in zip(met.spans, distance, strict=True))
+        if met.is_bounded and not self.arrays.meets_at(one, other, kind, shown):
+            return
+        witness = self.arrays.witness(one, other, kind, distance)
+        if witness is None:
+            missing = "a fence" if ordered else "an order"
+            why = met.doubt or "they meet in other iterations than those of the run"
+            self._leave_open(other, f"it may need {missing} after {record.event.op.name} of another iteration or agent: {why}")
+        elif ordered:
+            report_fence(self.reports, record, agent, event, access, witness=tuple(witness))
+        else:
+            report_race(self.reports, record, agent, event, access, witness=tuple(witness))
+
+    # --- records
+
+    def add(self, record: Record) -> None:
+        """Keep an access, where others may meet it; those that it makes superfluous go."""
+        static = self._static(record)
+        record.vector = vector_of(record.agent)
+        self._last[record.agent.number] = (static, record.vector)
+        if not self._partners(static):
+            return
+        records = self._records[static.pointer]
+        self._records[static.pointer] = [old for old in records if not self._is_superfluous(old, record)]
+        self._records[static.pointer].append(record)
+
+    def _static(self, record: Record) -> GlobalAccess:
+        return self.arrays.of(record.event.op, record.access.effect)
+
+    def _partners(self, static: GlobalAccess) -> tuple[tuple[GlobalAccess, Meeting], ...]:
+        """What may meet an access out of order: by other agents; by its own where one of the two is asynchronous."""
+        found = self._known_partners.get(static)
+        if found is None:
+            kinds = self._kinds if static.pointer in self._has_async else self._kinds[1:]
+            found = self._known_partners[static] = self.arrays.partners(static, kinds)
+        return found
+
+    def _is_superfluous(self, old: Record, new: Record) -> bool:
+        """Whether what has to come after `old` has to come after `new`, by the same agent and operation, or is past."""
+        if old.agent is not new.agent or old.access is not new.access or not is_ordered(old, new.agent, new.access):
+            return False
+        if old.vector == new.vector:
+            return True
+        return all(not met.is_bounded or self._is_past(old, other, met) for other, met in self._partners(self._static(old)))
+
+    def _is_past(self, record: Record, other: GlobalAccess, met: Meeting) -> bool:
+        """Whether nobody will execute `other` at a distance at which it meets the record."""
+        return all(self._has_passed(agent, record, other, met) for agent in self.agents if self._may_execute(agent, other))
+
+    def _may_execute(self, agent: Agent, access: GlobalAccess) -> bool:
+        strand = agent.strand
+        return strand.trace < 0 if access.role is None else (strand.roles, strand.trace) in self._traces[access.role]
+
+    def _has_passed(self, agent: Agent, record: Record, other: GlobalAccess, met: Meeting) -> bool:
+        if agent.number not in self._last:
+            return False
+        last, vector = self._last[agent.number]
+        for level, span in enumerate(met.spans):
+            if span is None or level >= len(last.loops) or last.loops[level] is not other.loops[level]:
+                return False
+            ahead = vector[level] - record.vector[level]
+            if ahead != span[1]:
+                return ahead > span[1]
+        return False
+
+    def forget_ordered(self, clocks: list[Clock]) -> None:
+        """Drop what everybody knows to be over."""
+        for pointer, records in self._records.items():
+            fences = pointer in self._has_async
+            self._records[pointer] = [r for r in records if not is_over(self.components, r, clocks, fences=fences)]
+
+    def records(self) -> Iterator[Record]:
+        """All that are kept."""
+        return (record for records in self._records.values() for record in records)
+
+    # --- repetition
+
+    def age(self, record: Record) -> tuple[object, ...]:
+        """By how many iterations each agent that may still meet a record is ahead of it."""
+        if not any(met.is_bounded for _, met in self._partners(self._static(record))):
+            return ()
+        farthest = FARTHEST + 1
+        found: list[object] = []
+        for agent in self.agents:
+            if (last := self._last.get(agent.number)) is not None:
+                ahead = tuple(min(now - then, farthest) for now, then in zip(last[1], record.vector, strict=False))
+                found.append((agent.number, last[0].index, ahead))
+        return tuple(found)
+
+    def leave_out(self, agent: Agent, depth: int, iterations: int) -> None:
+        """An agent's frame at a depth goes on by so many iterations as if they had been run."""
+        level = sum(1 for frame in agent.frames[:depth] if frame.loop >= 0)
+        now = vector_of(agent)
+
+        def moved(vector: Vector) -> Vector:
+            if len(vector) <= level or vector[:level] != now[:level]:
+                return vector
+            return (*vector[:level], vector[level] + iterations, *vector[level + 1 :])
+
+        for record in self.records():
+            if record.agent is agent:
+                record.vector = moved(record.vector)
+        if agent.number in self._last:
+            last, vector = self._last[agent.number]
+            self._last[agent.number] = (last, moved(vector))
+
+
+def vector_of(agent: Agent) -> Vector:
+    """Where a strand stands in its loops."""
+    return tuple([frame.number for frame in agent.frames if frame.loop >= 0])
+
+
+def kind_of(one: Agent, other: Agent) -> Kind:
+    """What two agents of a cluster are to each other."""
+    if one is other:
+        return "strand"
+    if one.strand.rank != other.strand.rank:
+        return "cluster"
+    return "team" if one.strand.team == other.strand.team else "workgroup"
+
+
+def _distance(met: Meeting, before: Vector, now: Vector) -> Distance:
+    return tuple(now[level] - before[level] for level in range(len(met.spans)))
+
+
+def _traces(program: Program) -> dict[Region, list[tuple[int, int]]]:
+    """By which strands each role is run: the number of `pipe.roles`, and the trace."""
+    found: dict[Region, list[tuple[int, int]]] = {}
+    for op in program.all(pipe.RolesOp):
+        traces = count()
+        for role in roles_of(op):
+            found[role.region] = [(program.index[op], next(traces)) for _ in range(role.groups)]
+    return found
+
+
+def _repeats(op: Operation) -> bool:
+    return isinstance(op, tile.CopyOutOp) and op.repeats is not None
+
+
+def _of_two_workgroups(one: GlobalAccess, other: GlobalAccess, witness: list[str]) -> Finding:
+    verb = "overwrites" if other.is_write else "reads"
+    does = "writes" if one.is_write else "reads"
+    where = f"%{one.pointer.name_hint or 'array'} (global)"
+    return Finding(
+        "V3",
+        f"{other.op.name} {verb} elements of {where} that {one.op.name} of another workgroup {does}; nothing orders the two",
+        Place(other.op, other.index, "a workgroup"),
+        Place(one.op, one.index, "another workgroup"),
+        where,
+        "an order between workgroups: none is there within a launch, so each element has to be one workgroup's alone",
+        tuple(witness),
+    )

@@ -1,0 +1,214 @@
+"""What a schedule-level kernel may not look like, whatever its values: shapes that the model gives no meaning, or that no code exists for.
+
+Operations refuse by themselves what they can tell alone (`dialects/limits.py`); here stands what takes the kernel's roles or its machine.
+Both raise TR416. (docs/schedule.md, "Form")
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from treadle.dialects import pipe, sync, tile
+from treadle.dialects.agents import arrivals_at, arriving_warps, role_of, roles_of, split_of
+from treadle.dialects.limits import MAX_ARRIVALS, NAMED_BARRIERS, ancestors
+from treadle.dialects.tile_attributes import is_shared
+from treadle.errors import SCHEDULE_FORM, TreadleError
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import builtin
+from treadle.ir.locations import location_of
+from treadle.ir.misuse import Misuse
+from treadle.machine import TargetSpec
+from treadle.plan import expr
+from treadle.verify.regions import element_bytes
+
+_MEMORY = (tile.AllocOp, tile.ViewOp, pipe.SlotOp, pipe.PartOp)
+_MBARRIER_BYTES = 8
+
+
+def check_structure(kernel: tile.KernelOp, spec: TargetSpec, ops: Sequence[Operation]) -> None:
+    """Raises TR416 for the first operation of a kernel (`ops`: all in it, in order) that has no meaning there or no machine to run it."""
+    for op in (kernel, *ops):
+        check = _CHECKS.get(type(op))
+        try:
+            if check is not None:
+                check(op, spec)
+            _check_operands(op)
+        except Misuse as misuse:
+            raise TreadleError(SCHEDULE_FORM, location_of(op), op=op.name, reason=misuse.reason, fix=misuse.fix) from misuse
+
+
+# --- the kernel
+
+
+def _kernel(op: tile.KernelOp, spec: TargetSpec) -> None:
+    warps, cluster = op.num_warps.value.data, op.cluster_size()
+    most = min(spec.max_warps_per_workgroup, spec.max_threads_per_workgroup // spec.subgroup_size)
+    if warps > most:
+        raise Misuse(f"{warps} warps; a workgroup of {spec.name} has at most {most}", "use fewer warps and more workgroups")
+    if op.group_count() != 1:
+        raise Misuse(f"{op.group_count()} groups of warps without roles", "write the groups as a role of pipe.roles")
+    if cluster > spec.max_cluster:
+        raise Misuse(f"clusters of {cluster}; {spec.name} has clusters of at most {spec.max_cluster}", "use a smaller cluster")
+    columns = expr.parse(op.grid_text()[0]).as_int()
+    if columns is not None and columns % cluster:
+        raise Misuse(f"clusters of {cluster} in a grid of {columns} along its first axis", "make the grid a multiple of the cluster")
+    needed = _shared_bytes(op)
+    if needed > spec.shared_bytes_per_workgroup:
+        text = f"{needed} bytes of shared memory; {spec.name} has {spec.shared_bytes_per_workgroup} for a workgroup"
+        raise Misuse(text, "use smaller tiles or fewer slots")
+    if warps % (groups := split_of(op)):
+        raise Misuse(f"{warps} warps, which sync.barrier splits into {groups} groups", "use a multiple of the groups")
+
+
+def _shared_bytes(kernel: tile.KernelOp) -> int:
+    """Bytes of the buffers and barriers, as if none had to be aligned."""
+    end = free = 0
+    for op in kernel.walk():
+        if isinstance(op, tile.AllocOp):
+            size = tile.shared_layout_of(op.result).size * element_bytes(tile.memref_type(op.result).element_type)
+            if op.byte_offset is None:
+                free += size
+            else:
+                end = max(end, op.byte_offset.value.data + size)
+        elif isinstance(op, sync.MbarrierAllocOp):
+            free += op.slot_count() * _MBARRIER_BYTES
+    return end + free
+
+
+# --- roles
+
+
+def _roles(op: pipe.RolesOp, spec: TargetSpec) -> None:
+    kernel = op.parent_op()
+    if not isinstance(kernel, tile.KernelOp):
+        raise Misuse("it stands outside a kernel's own block", "move it to the top level of a kernel")
+    roles = roles_of(op)
+    others = [other for other in kernel.body.block.ops if isinstance(other, pipe.RolesOp) and other is not op]
+    if others and any(role.registers for role in roles):
+        raise Misuse("registers move between roles once in a kernel that has several pipe.roles", "leave `registers` 0")
+    meeting = [role for role in roles if any(isinstance(inner, sync.BarrierOp) for inner in role.operations())]
+    if not meeting:
+        return
+    fix = "let the warps that meet use sync.named_barrier"
+    absent = [role.name for role in roles if role not in meeting]
+    if absent:
+        raise Misuse(f"sync.barrier in some roles only: the warps of {', '.join(absent)} never arrive", fix)
+    idle = kernel.num_warps.value.data - roles[-1].end_warp
+    if idle:
+        raise Misuse(f"sync.barrier in roles, of which {idle} of the kernel's warps have none: they never arrive", fix)
+
+
+def _barrier(op: sync.BarrierOp, spec: TargetSpec) -> None:
+    role = role_of(op)
+    if op.groups is None or role is None:
+        return
+    if max(tile.ints(op.groups)) >= role.groups:
+        raise Misuse(f"groups {list(tile.ints(op.groups))} of role '{role.name}', which has {role.groups}", "number them from 0")
+
+
+def _named_barrier(op: sync.NamedBarrierOp, spec: TargetSpec) -> None:
+    if not spec.named_barriers:
+        raise Misuse(f"{spec.name} has no named barriers", "use sync.barrier")
+    role = role_of(op)
+    last = op.number(role.groups - 1 if role is not None else 0)
+    if last > NAMED_BARRIERS[-1]:
+        raise Misuse(f"the last group meets at barrier {last} of {NAMED_BARRIERS[-1]}", "choose a smaller `id`")
+
+
+# --- transaction barriers
+
+
+def _allocation(op: sync.MbarrierAllocOp, spec: TargetSpec) -> None:
+    if spec.bulk_tensor is None:
+        raise Misuse(f"{spec.name} has no transaction barriers", "order the agents by sync.barrier")
+    counts = sorted({arriving_warps(arrive) for arrive in arrivals_at(op)}) or [1]
+    if any(counts[-1] % count for count in counts):
+        text = f"agents of {' and '.join(map(str, counts))} warps arrive at it"
+        raise Misuse(text, "let agents arrive whose numbers of warps divide the largest of them")
+    if op.arrivals.value.data * counts[-1] > MAX_ARRIVALS:
+        raise Misuse(f"{op.arrivals.value.data} arrivals of {counts[-1]} warps", f"a phase counts at most {MAX_ARRIVALS} of warps")
+
+
+# --- what the machine has
+
+
+def _queue(op: sync.CommitOp | sync.WaitOp, spec: TargetSpec) -> None:
+    if op.queue.data not in spec.queues:
+        raise Misuse(f"{spec.name} has no queue '{op.queue.data}'", f"its queues are {', '.join(spec.queues)}")
+
+
+def _copy(op: tile.CopyOp, spec: TargetSpec) -> None:
+    path = op.path.data
+    queue = tile.COPY_QUEUES.get(path)
+    if (spec.bulk_tensor is None) if queue is None else queue not in spec.queues:
+        raise Misuse(f"{spec.name} has no copies by '{path}'", "use tile.load and tile.local_store, or a path of the machine")
+    if queue is None and op.barrier is None:
+        raise Misuse("a bulk copy that signals no barrier is never known to be complete", "add `signals`, and an expect of its bytes")
+
+
+def _copy_out(op: tile.CopyOutOp, spec: TargetSpec) -> None:
+    if spec.bulk_tensor is None:
+        raise Misuse(f"{spec.name} has no copies by '{op.path.data}'", "use tile.local_load and tile.store")
+
+
+def _contract(op: tile.ContractOp, spec: TargetSpec) -> None:
+    name = op.instruction.data
+    row = next((row for row in spec.matrix_instructions if row.name == name), None)
+    if row is None and name != "fma":
+        raise Misuse(f"{spec.name} has no instruction '{name}'", 'name one of the machine\'s, or "fma"')
+    if any(is_shared(value.type) for value in (op.a, op.b)) and (row is None or row.operands != "shared"):
+        raise Misuse(f"'{name}' does not read its operands from shared memory", "load them by tile.local_load")
+
+
+def _fence(op: sync.FenceOp, spec: TargetSpec) -> None:
+    if spec.bulk_tensor is None:
+        raise Misuse(f"{spec.name} has no proxy '{op.proxy.data}'", "remove the fence")
+
+
+def _check_operands(op: Operation) -> None:
+    for value in op.operands:
+        if isinstance(value.type, builtin.MemRefType):
+            if not isinstance(value.owner, _MEMORY):
+                fix = "carry the number of a slot instead, and pick it with pipe.slot"
+                raise Misuse("the memory it names is chosen by a branch or carried by a loop", fix)
+        elif isinstance(value.type, builtin.TensorType):
+            _check_tile(op, value)
+
+
+def _check_tile(op: Operation, value: SSAValue) -> None:
+    """A register tile is spread over the warps of a team; others hold it only where it is the same in all of them."""
+    owner = value.owner
+    if not isinstance(owner, Operation) or (outer := _role_around(op)) is None or _role_around(owner) is outer:
+        return
+    if not _is_uniform(value):
+        text = "the register tile is spread over the warps outside the role"
+        raise Misuse(text, "load or compute it in the role, or pass it through a shared buffer")
+
+
+def _role_around(op: Operation) -> pipe.RolesOp | None:
+    return next((around for around in ancestors(op) if isinstance(around, pipe.RolesOp)), None)
+
+
+def _is_uniform(value: SSAValue) -> bool:
+    """Whether every thread holds the same in each register of a tile."""
+    owner = value.owner
+    if isinstance(owner, tile.SplatOp) or not isinstance(owner, Operation):
+        return isinstance(owner, tile.SplatOp)
+    if owner.name == "arith.constant":
+        return True
+    is_elementwise = owner.name.startswith(("arith.", "math.")) or isinstance(owner, tile.BroadcastOp | tile.ConvertLayoutOp)
+    return is_elementwise and all(_is_uniform(v) for v in owner.operands if isinstance(v.type, builtin.TensorType))
+
+
+_CHECKS: dict[type[Operation], Callable[[Any, TargetSpec], None]] = {
+    tile.KernelOp: _kernel,
+    pipe.RolesOp: _roles,
+    sync.BarrierOp: _barrier,
+    sync.NamedBarrierOp: _named_barrier,
+    sync.MbarrierAllocOp: _allocation,
+    sync.CommitOp: _queue,
+    sync.WaitOp: _queue,
+    sync.FenceOp: _fence,
+    tile.ContractOp: _contract,
+    tile.CopyOp: _copy,
+    tile.CopyOutOp: _copy_out,
+}

@@ -1,0 +1,277 @@
+"""Loops of a run: stretches between turning points, each followed until the loop's state comes back, and how long they may be besides.
+
+Within a stretch an iteration is decided by the loop's state: carried values, as far as they matter, and the number of the iteration modulo
+what slots and parities are made of it. Once the state comes back, the rest of the stretch repeats, however long it is.
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from treadle.errors import InternalError
+from treadle.ir.core import SSAValue
+from treadle.ir.dialects import scf
+from treadle.verify.demand import FULL, reduced
+from treadle.verify.events import LoopNode, Segment, compress
+from treadle.verify.symbols import Form, Symbol, combined, of, scaled, shifted
+from treadle.verify.trace_state import State, Step, Undecided
+from treadle.verify.turning_points import LoopFacts
+
+MAX_ITERATIONS = 1 << 18
+MAX_BEYOND = 2048  # iterations that a loop is followed beyond its end
+HandOver = Callable[[], None]
+Position = tuple[int, Form]
+"""The number of an iteration in the run, and its form."""
+
+
+class LoopSteps:
+    """One loop.
+
+    `hand_overs`: of carried values at the start, after an iteration, the same without an event, and at the end. `asked`: to which modulus
+    values matter.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        op: scf.ForOp,
+        facts: LoopFacts,
+        body: list[Step],
+        hand_overs: tuple[HandOver, ...],
+        asked: Mapping[SSAValue, int],
+    ) -> None:
+        self.state, self.op, self.facts, self.body = state, op, facts, body
+        self.index = state.program.index[op]
+        self.enter, self.turn, self.quiet_turn, self.leave = hand_overs
+        self.demands = {state.place(value): asked[value] for value in op.body.block.args if asked.get(value, 1) != 1}
+        block = op.body.block
+        self.number = state.place(block.args[0])
+        self.counters = [(state.place(block.args[at + 1]), state.place(op.iter_args[at]), step) for at, step in facts.steps.items()]
+        self.bounds = tuple(state.place(v) for v in (op.lb, op.ub, op.step))
+        self.turns = [([(state.place(v), factor) for v, factor in turn.rest], turn) for turn in facts.turns]
+        growing = (block.args[0], *(block.args[at + 1] for at, each in facts.steps.items() if each))
+        self.never_repeats = any(asked.get(value) == FULL for value in growing)
+        self.has_results = any(result in asked and at not in facts.steps for at, result in enumerate(op.results))
+        if block.last_op is None:
+            raise InternalError("scf.for without scf.yield")
+
+    def run(self) -> None:
+        """Follow the loop."""
+        state = self.state
+        lower, upper, step = [state.env[at] for at in self.bounds]
+        if not isinstance(lower, int) or not isinstance(upper, int) or not isinstance(step, int) or step <= 0:
+            raise Undecided(self.op, "its bounds depend on values that are not known before the kernel runs")
+        if state.symbols[self.bounds[2]] is not None:
+            state.fix(self.bounds[2], self.op)
+        span = combined(of(state.symbols[self.bounds[1]], upper), of(state.symbols[self.bounds[0]], lower), -1)
+        count = max(0, -((lower - upper) // step))
+        state.trips[self.index] = max(count, state.trips.get(self.index, 0))
+        self.enter()
+        starts = [(at, state.env[source], state.symbols[source], each) for at, source, each in self.counters]
+        length = Form((), 0)
+        if not count:
+            state.not_negative(scaled(span, -1), self.op)
+        else:
+            length = state.atoms.ceiling(span, step)
+            self._iterate(count, length, starts, step)
+        for at, value, symbol, each in starts:
+            is_known = symbol is not None or (length.terms and isinstance(value, int))
+            end = combined(of(symbol, value), scaled(length, each)) if is_known else None  # type: ignore[arg-type]
+            state.put(at, value + each * count if isinstance(value, int) else None, end)
+        self.leave()
+
+    def _iterate(self, count: int, length: Form, starts: list[tuple[int, object, Symbol, int]], step: int) -> None:
+        state, outer = self.state, self.state.out
+        positions = self._positions(count, length)
+        is_open = any(form.terms for _, form in positions)
+        lower, lower_symbol = state.env[self.bounds[0]], state.symbols[self.bounds[0]]
+        loops = frozenset((self.index,)) if is_open else frozenset[int]()
+        varies = [(at, value, symbol, each) for at, value, symbol, each in starts]
+        varies.append((self.number, lower, lower_symbol, step))
+
+        def begin(at: int) -> None:
+            for place, value, symbol, each in varies:
+                if not isinstance(value, int):
+                    state.put(place, None)
+                    continue
+                form = None
+                if is_open or symbol is not None:
+                    base = of(symbol, value)
+                    form = Form(base.terms, base.constant + each * at, base.loops | loops)
+                state.put(place, value + each * at, form)
+
+        segments: list[Segment] = []
+        lengths: list[Form] = []
+        for (first, low), (last, high) in pairwise(positions):
+            length = shifted(combined(high, low, -1), first - last)
+            state.depends(length, self.op)
+            segments += self._stretch(first, last, len(lengths), begin, is_open=bool(length.terms), is_last=last == count)
+            lengths.append(length)
+        state.out = outer
+        if not any(ids for segment in segments for ids in segment.iterations):
+            self._note_silent(segments, lengths)
+            return
+        kept = tuple(segments)
+        node = state.node((self.index, kept), lambda: LoopNode(kept))
+        for stretch, form in enumerate(lengths):
+            if form.terms:
+                state.facts.setdefault((node, stretch), {})[form.key] = None
+        state.out.append(node)
+        state.loop_of[node] = self.index
+
+    def _note_silent(self, segments: list[Segment], lengths: list[Form]) -> None:
+        """Iterations that nobody sees: a stretch that repeats may be longer by any number of its rounds."""
+        for stretch, form in enumerate(lengths):
+            period = next((len(s.iterations) for s in segments if s.stretch == stretch), 0)
+            if form.terms and period:
+                self.state.silent.append((self.index, form, period))
+            elif form.terms:
+                self.state.zero(form, self.op)
+
+    # --- turning points
+
+    def _positions(self, count: int, length: Form) -> list[Position]:
+        """Where stretches begin and end, each relative to the start of the loop. What the order of the points is, the class shares."""
+        state = self.state
+        found: dict[int, list[Form]] = {0: [Form((), 0)], count: [length]}
+        for rest, turn in self.turns:
+            value, form = self._at_start(rest, turn.constant)
+            each = turn.per_iteration
+            for limit in turn.limits:
+                if not each:
+                    side = shifted(form, -limit) if value >= limit else shifted(scaled(form, -1), limit - 1)
+                    self._note(side)
+                    continue
+                # upwards from `limit` where the form grows, downwards from `-limit` where it falls
+                distance, left = (limit - value, shifted(scaled(form, -1), limit)) if each > 0 else (value + limit, shifted(form, limit))
+                self._add_position(found, count, length, -(-distance // abs(each)), state.atoms.ceiling(left, abs(each)))
+        return [(at, self._same(found[at])) for at in sorted(found)]
+
+    def _at_start(self, rest: list[tuple[int, int]], constant: int) -> Position:
+        """The value and the form of a comparison at iteration 0."""
+        state, value, form = self.state, constant, Form((), constant)
+        for at, factor in rest:
+            number = state.env[at]
+            if not isinstance(number, int):
+                raise Undecided(self.op, "a comparison of it depends on values that are not known before the kernel runs")
+            value += factor * number
+            form = combined(form, of(state.symbols[at], number), factor)
+        return value, form
+
+    def _add_position(self, found: dict[int, list[Form]], count: int, length: Form, at: int, form: Form) -> None:
+        if at <= 0:
+            self._note(scaled(form, -1))
+        elif at >= count:
+            self._note(combined(form, length, -1))
+        else:
+            found.setdefault(at, []).append(form)
+
+    def _note(self, form: Form) -> None:
+        if form.terms or form.loops:
+            self.state.not_negative(form, self.op)
+
+    def _same(self, forms: list[Form]) -> Form:
+        for other in forms[1:]:
+            if other.terms or forms[0].terms or other.loops:
+                self.state.zero(combined(other, forms[0], -1), self.op)
+        return forms[0]
+
+    # --- one stretch
+
+    def _stretch(self, first: int, last: int, stretch: int, begin: Callable[[int], None], *, is_open: bool, is_last: bool) -> list[Segment]:
+        """Iterations `first` to `last`: once the state has come back, whole rounds of it, and the rest.
+
+        One of variable length is followed beyond its end, as if it were longer, to see in which rounds it would go on.
+        """
+        state, ids = self.state, list[tuple[int, ...]]()
+        seen: dict[tuple[object, ...], tuple[int, list[tuple[Form, int, int]]]] = {}
+        at = before = first
+        kept = None
+        while True:
+            if at - first > MAX_ITERATIONS:
+                raise Undecided(self.op, f"{last - first} iterations without repetition are too many to follow")
+            if at == last:
+                if not is_open or last == first or self.never_repeats:
+                    return list(compress(ids, first))
+                kept = state.values()
+            if at >= last and at - last > MAX_BEYOND:
+                break
+            begin(at)
+            key, forms = self._key()
+            before, known = seen.setdefault(key, (at, forms))
+            if before != at:
+                for form in (*known, *forms):
+                    state.congruent(*form)
+                break
+            try:
+                ids.append(self._once(self.turn))
+            except Undecided:
+                if kept is None:
+                    raise
+                break
+            at += 1
+        if kept is not None:
+            state.restore(kept)
+        if before == at:
+            return list(compress(ids[: last - first], first))
+        return self._repeated(ids, _Run(first, last, before, at, stretch), begin, is_short=is_last and not self.has_results)
+
+    def _once(self, turn: HandOver) -> tuple[int, ...]:
+        """One iteration, and what it hands to the next."""
+        state = self.state
+        state.out = []
+        state.cost += len(self.body)
+        for step in self.body:
+            step()
+        turn()
+        return tuple(state.out)
+
+    def _repeated(self, ids: list[tuple[int, ...]], run: "_Run", begin: Callable[[int], None], *, is_short: bool) -> list[Segment]:
+        """Segments of a stretch that repeats. `is_short`: nobody sees the state it ends with, so that a round is over when the events repeat."""
+        first, last, start, period = run.first, run.last, run.before, run.at - run.before
+        if run.at <= last:
+            for number in range(last - (last - run.at) % period, last):  # the values that the loop ends with
+                begin(number)
+                self._once(self.quiet_turn)
+        if is_short:
+            start, period = _shortest(ids, start - first, period)
+            start += first
+        rounds, tail = divmod(max(0, last - start), period)
+        if not rounds:
+            return list(compress(ids[: last - first], first))
+        block = tuple(ids[start - first : start - first + period])
+        found = list(compress(ids[: start - first], first))
+        found.append(Segment(block, rounds, start, run.stretch))
+        if tail:
+            found.append(Segment(block[:tail], 1, last - tail))
+        return found
+
+    def _key(self) -> tuple[tuple[object, ...], list[tuple[Form, int, int]]]:
+        """The state of the loop, and the forms that it is made of, as far as they matter."""
+        env, symbols = self.state.env, self.state.symbols
+        key = tuple([reduced(env[at], modulus) for at, modulus in self.demands.items()])
+        forms: list[tuple[Form, int, int]] = []
+        for at, modulus in self.demands.items():
+            value, symbol = env[at], symbols[at]
+            if symbol is not None and symbol.terms and isinstance(value, int):
+                forms.append((symbol, value, modulus if modulus != FULL and value >= 0 else 0))
+        return key, forms
+
+
+class _Run(NamedTuple):
+    """A stretch from `first` to `last` whose state at `at` is that at `before`."""
+
+    first: int
+    last: int
+    before: int
+    at: int
+    stretch: int
+
+
+def _shortest(ids: list[tuple[int, ...]], start: int, period: int) -> tuple[int, int]:
+    """The shortest period of what repeats from `start` on, and where that begins."""
+    block = ids[start : start + period]
+    shortest = next(p for p in range(1, period + 1) if period % p == 0 and block == block[:p] * (period // p))
+    while start and ids[start - 1] == ids[start - 1 + shortest]:
+        start -= 1
+    return start, shortest

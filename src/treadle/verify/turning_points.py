@@ -1,0 +1,202 @@
+"""Which comparisons turn once as a loop goes on: those of a form that is affine in the number of the iteration.
+
+Where they turn is known when the loop begins, so that between two such points all iterations decide alike, and the loop's state (slots,
+parities, ..) alone says what an iteration does.
+"""
+
+from math import lcm
+
+from treadle.dialects import pipe, sync
+from treadle.ir.core import BlockArgument, Operation, SSAValue
+from treadle.ir.dialects import builtin, scf
+from treadle.records import Record
+from treadle.verify.linear_forms import Linear, LinearForms, add
+from treadle.verify.piecewise import Piece, Pieces, difference, pieces
+from treadle.verify.program import Program, yielded
+from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
+
+_SIGNED_LAST = 5
+_CHAIN = frozenset(
+    f"arith.{name}"
+    for name in (
+        *("addi", "subi", "muli", "minsi", "maxsi", "select", "index_cast", "index_castui"),
+        *("divui", "divsi", "floordivsi", "shrui", "shrsi", "remui", "remsi"),
+    )
+)
+
+
+class Turn(Record):
+    """A form that decides something in a loop.
+
+    `per_iteration`: how much it grows. `rest`: values with factors, and a constant, that make up the form of iteration 0. `limits`: where
+    it turns: from a limit on upwards where it grows, from minus a limit on downwards where it falls; one that does neither is on one side.
+    """
+
+    per_iteration: int
+    rest: tuple[tuple[SSAValue, int], ...]
+    constant: int
+    limits: tuple[int, ...]
+
+
+class LoopFacts(Record):
+    """What is fixed about a loop: carried values that grow by a constant (by position), and its turning points."""
+
+    steps: dict[int, int]
+    turns: tuple[Turn, ...]
+
+
+class TurningPoints:
+    """The loops of a program.
+
+    `exempt`: comparisons that turning points cover. `silent`: arithmetic of theirs alone. `residues`: values of which only the residue for
+    a modulus matters there, by the operation that takes it.
+    """
+
+    def __init__(self, program: Program, forms: LinearForms) -> None:
+        self.program, self.forms = program, forms
+        self.exempt: dict[Operation, tuple[Turn, ...]] = {}
+        self.silent: set[Operation] = set()
+        self.residues: dict[Operation, tuple[SSAValue, int]] = {}
+        self._loops: dict[Operation, LoopFacts] = {}
+        self._home: dict[SSAValue, scf.ForOp] = {}
+        self._steps: dict[Operation, dict[int, int]] = {op: self._counters(op) for op in program.all(scf.ForOp)}
+        turns: dict[Operation, list[Turn]] = {op: [] for op in self._steps}
+        for loop, steps in self._steps.items():
+            block = loop.body.block
+            self._home[block.args[0]] = loop
+            self._home |= {block.args[at + 1]: loop for at in steps}
+        for op in program.ops:
+            if op.name == "arith.cmpi" and op.results[0] in program.deciding and (found := self._turns(op)):
+                loop, made = found
+                self.exempt[op] = made
+                turns[loop] += made
+        for loop, steps in self._steps.items():
+            self._loops[loop] = LoopFacts(steps, tuple(dict.fromkeys(turns[loop])))
+        self._add_silent()
+
+    def of(self, loop: Operation) -> LoopFacts:
+        """The facts of a loop."""
+        return self._loops[loop]
+
+    def _counters(self, loop: scf.ForOp) -> dict[int, int]:
+        """Carried values that each iteration changes by the same constant."""
+        found: dict[int, int] = {}
+        for at, (argument, end) in enumerate(zip(loop.body.block.args[1:], yielded(loop), strict=True)):
+            if width_of(argument.type) >= INDEX_BITS:
+                change = add(self.forms.of(end), self.forms.of(argument), -1)
+                if not change[0] and (change[1] or end is argument):
+                    found[at] = change[1]
+        return found
+
+    def _turns(self, op: Operation) -> tuple[scf.ForOp, tuple[Turn, ...]] | None:
+        predicate = op.properties["predicate"]
+        which = int(predicate.value.data) if isinstance(predicate, builtin.IntegerAttr) else 0
+        left, right = op.operands
+        compared = [(difference(self.forms, left, right), (0, 1))]
+        if which > _SIGNED_LAST:  # numbers below zero are large ones then
+            compared += [(pieces(self.forms, left), (0,)), (pieces(self.forms, right), (0,))]
+        wanted: list[tuple[Piece, tuple[int, ...]]] = []
+        residues: dict[SSAValue, int] = {}
+        for found, limits in compared:
+            if found is None or not self._collect(found, limits, wanted, residues):
+                return None
+        loops = [loop for piece, _ in wanted if (loop := self._innermost(piece.form)) is not None]
+        if not loops:
+            return None
+        loop = max(loops, key=_depth)
+        turns = [self._turn(loop, piece, limits) for piece, limits in wanted]
+        if any(turn is None for turn in turns):
+            return None
+        self._note_residues(op, residues)
+        return loop, tuple(dict.fromkeys(turn for turn in turns if turn is not None))
+
+    def _collect(
+        self, found: Pieces, limits: tuple[int, ...], wanted: list[tuple[Piece, tuple[int, ...]]], residues: dict[SSAValue, int]
+    ) -> bool:
+        """The pieces that decide about a value, those of which it takes residues, too: they must stay zero or more."""
+        wanted += [(piece, limits) for piece in found.all] + [(piece, (0, 1)) for piece in found.pivots]
+        for value, modulus in found.residues:
+            inner = pieces(self.forms, value)
+            if inner is None:
+                return False
+            residues[value] = lcm(residues.get(value, 1), modulus)
+            wanted += [(piece, (0,)) for piece in inner.all]
+        return True
+
+    def _note_residues(self, op: Operation, residues: dict[SSAValue, int]) -> None:
+        work = list(op.operands)
+        while work:
+            user = work.pop().owner
+            if isinstance(user, Operation) and user.name in _CHAIN:
+                if (value := user.operands[0]) in residues and ("div" in user.name or "rem" in user.name or "shr" in user.name):
+                    self.residues[user] = (value, residues[value])
+                work += user.operands
+
+    def _add_silent(self) -> None:
+        """Arithmetic in loops of which nothing but such comparisons is made."""
+        for op in reversed(self.program.ops):
+            if op.name in _CHAIN and op.results[0] in self.program.deciding and _in_loop(op):
+                users = [use.operation for use in op.results[0].uses]
+                if users and all(user in self.exempt or user in self.silent or self._is_idle(user) for user in users):
+                    self.silent.add(op)
+
+    def _is_idle(self, op: Operation) -> bool:
+        """Whether nothing depends on an operation's results, nor on itself."""
+        decides = isinstance(op, scf.ForOp | scf.IfOp | scf.YieldOp | pipe.SlotOp | pipe.PartOp | sync.MbarrierSlotOp | sync.WaitPhaseOp)
+        return not decides and not any(result in self.program.deciding for result in op.results)
+
+    def _innermost(self, form: Linear) -> scf.ForOp | None:
+        loops = [self._home[value] for atom, _ in form[0] if (value := self.forms.value_of(atom)) in self._home]
+        return max(loops, key=_depth, default=None)
+
+    def _turn(self, loop: scf.ForOp, piece: Piece, limits: tuple[int, ...]) -> Turn | None:
+        """Where a piece reaches a limit: `form + r` with every r that it may have, or a quotient."""
+        grows, rest = 0, list[tuple[SSAValue, int]]()
+        step = loop.step.owner
+        for atom, factor in piece.form[0]:
+            value = self.forms.value_of(atom)
+            if self._home.get(value) is not loop:
+                if not _is_outside(value, loop):
+                    return None
+                rest.append((value, factor))
+            elif isinstance(value, BlockArgument) and value.index:
+                grows += factor * self._steps[loop][value.index - 1]
+                rest.append((loop.iter_args[value.index - 1], factor))
+            else:
+                known = constant_value(step) if isinstance(step, Operation) and step.name == "arith.constant" else None
+                if known is None:
+                    return None
+                grows += factor * known
+                rest.append((loop.lb, factor))
+        sign = -1 if grows < 0 else 1
+        if piece.source is not None:  # floor(f / d) <= -limit where f <= -d * limit + d - 1
+            reached = {piece.divisor * limit + (1 - piece.divisor if grows < 0 else 0) for limit in limits}
+            return Turn(grows, tuple(rest), piece.form[1], tuple(sorted(reached)))
+        reached = {piece.divisor * limit - sign * r for limit in limits for r in range(piece.low, piece.high + 1)}
+        return Turn(grows, tuple(rest), piece.form[1], tuple(sorted(reached)))
+
+
+def _depth(loop: Operation) -> int:
+    depth, parent = 0, loop.parent_op()
+    while parent is not None:
+        depth, parent = depth + 1, parent.parent_op()
+    return depth
+
+
+def _is_outside(value: SSAValue, loop: Operation) -> bool:
+    """Whether a value is there before the loop begins."""
+    at = value.block.parent_op() if isinstance(value, BlockArgument) else value.owner
+    while isinstance(at, Operation):
+        if at is loop:
+            return False
+        at = at.parent_op()
+    return True
+
+
+def _in_loop(op: Operation) -> bool:
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, scf.ForOp):
+            return True
+        parent = parent.parent_op()
+    return False

@@ -1,0 +1,233 @@
+"""What nobody knows before a kernel runs and something depends on, and which values it may have together.
+
+Sizes and workgroup ids; and results of arithmetic that is no affine form of these (products of two sizes, loaded numbers), which are taken
+to be free: any value they might have. Equal expressions are one unknown.
+"""
+
+from collections.abc import Iterator
+
+from treadle.dialects import tile
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import builtin, scf
+from treadle.plan.expr import Expr
+from treadle.plan.expr import parse as parse_expr
+from treadle.records import Record
+from treadle.verify.linear_forms import LinearForms
+from treadle.verify.program import Program, is_first_axis, sources_of
+from treadle.verify.scalars import constant_value, scalar_function, width_of
+from treadle.verify.turning_points import TurningPoints
+
+MAX_WORKGROUPS = (1 << 31) - 1
+MAX_LISTED = 4096
+_BY_CONSTANTS = frozenset(
+    "arith." + name
+    for name in ["muli", "remui", "remsi", "divui", "divsi", "floordivsi", "ceildivsi", "ceildivui", "shli", "shrsi", "shrui"]
+)
+
+
+class Unknown(Record):
+    """One unknown: the values that are it, what messages call it, the least and the greatest value.
+
+    `computes`: the operation whose result is taken to be free although it follows from the others.
+    """
+
+    values: tuple[SSAValue, ...]
+    name: str
+    low: int
+    high: int
+    factor: int = 1
+    computes: Operation | None = None
+
+
+class Unknowns:
+    """The unknowns of a program, in order. `varies`: values that depend on them, or on a loop whose length does."""
+
+    def __init__(self, program: Program, points: TurningPoints) -> None:
+        self.program = program
+        self._largest_index = (1 << program.kernel.index_width() - 1) - 1
+        self.all: list[Unknown] = [self._given(value) for value in program.unknowns]
+        loaded = [op.results[0] for op in self._scalars() if _is_loaded(op)]
+        self.varies = self._closure([*(value for unknown in self.all for value in unknown.values), *loaded], points)
+        self._add_free()
+
+    def _scalars(self) -> Iterator[Operation]:
+        """Operations outside loops whose result decides something."""
+        for op in self.program.ops:
+            if len(op.results) == 1 and not op.regions and op.results[0] in self.program.deciding and width_of(op.results[0].type):
+                if not _in_loop(op):
+                    yield op
+
+    def _closure(self, seeds: list[SSAValue], points: TurningPoints) -> set[SSAValue]:
+        users: dict[SSAValue, list[SSAValue]] = {}
+        for value in self.program.deciding:
+            for source in sources_of(value):
+                users.setdefault(source, []).append(value)
+        for loop in self.program.all(scf.ForOp):
+            number = loop.body.block.args[0]
+            for source in (loop.ub, *(value for turn in points.of(loop).turns for value, _ in turn.rest)):
+                users.setdefault(source, []).append(number)
+        found: set[SSAValue] = set()
+        while seeds:
+            value = seeds.pop()
+            if value not in found:
+                found.add(value)
+                seeds += users.get(value, [])
+        return found
+
+    def _given(self, value: SSAValue) -> Unknown:
+        program = self.program
+        values = program.same_as(value)
+        if not isinstance(value.owner, tile.ProgramIdOp):
+            width = width_of(value.type)
+            is_size = isinstance(value.type, builtin.IndexType)
+            low = 0 if is_size or width == 1 else -(1 << width - 1)
+            high = self._largest_index if is_size else 1 if width == 1 else (1 << width - 1) - 1
+            return Unknown(values, program.name_of(value), low, high)
+        axis = value.owner.axis.value.data
+        factor = program.cluster if is_first_axis(value) else 1
+        return Unknown(values, f"workgroup id {axis}", 0, MAX_WORKGROUPS // factor, factor)
+
+    # --- results that are taken to be free
+
+    def _add_free(self) -> None:
+        forms = LinearForms(structural=True)
+        found: dict[object, list[SSAValue]] = {}
+        for op in self._scalars():
+            if _is_loaded(op) or self._is_product(op):
+                found.setdefault(forms.of(op.results[0]), []).append(op.results[0])
+        for values in found.values():
+            op = values[0].owner
+            width = width_of(values[0].type, op if isinstance(op, Operation) else None)
+            low = 0 if width == 1 or self._is_positive(values[0]) else -(1 << width - 1)
+            high = self._largest_index if isinstance(values[0].type, builtin.IndexType) else 1 if width == 1 else (1 << width - 1) - 1
+            computes = op if isinstance(op, Operation) and not _is_loaded(op) else None
+            self.all.append(Unknown(tuple(values), self.program.name_of(values[0]), low, high, 1, computes))
+
+    def _is_product(self, op: Operation) -> bool:
+        """Whether a result that varies is no form of the operands: a product of two that vary, a quotient by one."""
+        if op.name not in _BY_CONSTANTS:
+            return False
+        varying = [operand in self.varies for operand in op.operands]
+        return all(varying) or (varying[1] and op.name != "arith.muli")
+
+    def _is_positive(self, value: SSAValue) -> bool:
+        """Whether a value is zero or more for all sizes, as far as signs tell."""
+        owner = value.owner
+        if not isinstance(owner, Operation):
+            return any(value in unknown.values and unknown.low >= 0 for unknown in self.all)
+        if owner.name == "arith.constant":
+            return (constant_value(owner) or 0) >= 0
+        if isinstance(owner, tile.ProgramIdOp):
+            return True
+        names = ("addi", "muli", "divui", "divsi", "remui", "ceildivui", "ceildivsi", "floordivsi", "minsi", "maxsi", "index_cast")
+        return owner.name in {"arith." + name for name in names} and all(self._is_positive(v) for v in owner.operands)
+
+    # --- their domain
+
+    def names(self) -> list[str]:
+        """A name for each in the notation of integer sets."""
+        return [f"u{at}" for at in range(len(self.all))]
+
+    def listed(self) -> list[tuple[int, ...]] | None:
+        """All values that they have together, where these are few: workgroup ids of a grid that is known."""
+        limits: list[int] = []
+        total = 1
+        for unknown in self.all:
+            count = self._grid_limit(unknown)
+            if count is None:
+                return None
+            limits.append(count)
+            total *= count
+        if total > MAX_LISTED:
+            return None
+        points: list[tuple[int, ...]] = [()]
+        for limit in limits:
+            points = [(*point, value) for point in points for value in range(limit)]
+        return points
+
+    def _grid_limit(self, unknown: Unknown) -> int | None:
+        axis = self._axis(unknown)
+        value = None if axis is None else parse_expr(self.program.kernel.grid.data[axis].data).as_int()
+        return None if value is None else value // unknown.factor
+
+    @staticmethod
+    def _axis(unknown: Unknown) -> int | None:
+        owner = unknown.values[0].owner
+        return owner.axis.value.data if isinstance(owner, tile.ProgramIdOp) else None
+
+    def domain(self) -> str:
+        """The values that they may have together, as a condition in the notation of integer sets."""
+        names = self.names()
+        parts = [f"{u.low} <= {name} <= {u.high}" for name, u in zip(names, self.all, strict=True)]
+        symbols, extra = self._symbols(), dict[str, str]()
+        ids = {self._axis(unknown): at for at, unknown in enumerate(self.all)}
+        for axis, extent in enumerate(parse_expr(text.data) for text in self.program.kernel.grid):
+            at = ids.get(axis)
+            text = _text(extent, symbols, extra)
+            if text is None:
+                parts += [f"{known} >= 1" for factor in _factors(extent) if (known := _text(factor, symbols, extra)) is not None]
+            elif at is None:
+                parts.append(f"{text} >= 1")
+            else:
+                parts.append(f"{self.all[at].factor} * {names[at]} + {self.all[at].factor} <= {text}")
+        if not extra:
+            return " and ".join(parts)
+        parts += [f"0 <= {name} <= {self._largest_index}" for name in extra.values()]
+        return f"(exists {', '.join(extra.values())} : {' and '.join(parts)})"
+
+    def _symbols(self) -> dict[str, str]:
+        kernel = self.program.kernel
+        known = {value: name for unknown, name in zip(self.all, self.names(), strict=True) for value in unknown.values}
+        arguments = kernel.body.block.args
+        symbols = [symbol.data for symbol in kernel.symbols]
+        return {
+            symbol: known[argument]
+            for symbol, argument in zip(symbols, arguments[len(arguments) - len(symbols) :], strict=True)
+            if argument in known
+        }
+
+
+def _is_loaded(op: Operation) -> bool:
+    """Whether nothing is known about a result: it is no arithmetic that the checker can do."""
+    is_given = isinstance(op, tile.ProgramIdOp) or op.name.startswith(("pipe.", "sync."))
+    return not is_given and op.name != "arith.constant" and scalar_function(op) is None
+
+
+def _factors(extent: Expr) -> list[Expr]:
+    """The factors of a product: each is one or more where the product is."""
+    if len(extent.terms) != 1 or extent.terms[0][1] <= 0:
+        return []
+    return [Expr({(atom,): 1}) for atom in extent.terms[0][0]]
+
+
+def _text(expr: Expr, symbols: dict[str, str], extra: dict[str, str]) -> str | None:
+    """A size expression in the notation of integer sets; None where it has products of symbols. `extra`: symbols that are no unknowns."""
+    parts: list[str] = []
+    for factors, count in expr.terms:
+        if len(factors) > 1:
+            return None
+        if not factors:
+            parts.append(str(count))
+            continue
+        (atom,) = factors
+        if atom.kind == "symbol":
+            name = symbols.get(atom.name) or extra.setdefault(atom.name, f"e{len(extra)}")
+        else:
+            inner = [_text(argument, symbols, extra) for argument in atom.args]
+            if any(text is None for text in inner):
+                return None
+            left, right = inner[0], inner[1]
+            if atom.kind in ("//", "%") and not atom.args[1].is_constant:
+                return None
+            name = {"//": f"floor(({left}) / {right})", "%": f"(({left}) mod {right})"}.get(atom.kind, f"{atom.kind}({left}, {right})")
+        parts.append(name if count == 1 else f"{count} * {name}")
+    return " + ".join(parts) or "0"
+
+
+def _in_loop(op: Operation) -> bool:
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, scf.ForOp):
+            return True
+        parent = parent.parent_op()
+    return False

@@ -1,0 +1,99 @@
+"""A rejected candidate is followed by the next, with a remark; without one left there is an error that names what was asked for."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+from generators.contractions import ContractionCase
+
+from treadle.driver.candidates import NAME, chosen_options
+from treadle.driver.lowering import lower
+from treadle.driver.sources import Source
+from treadle.errors import KernelRejected, TreadleError
+from treadle.options import CompileOptions
+from treadle.targets import registry
+from treadle.targets.interface import CompiledKernel, EmittedKernel
+from treadle.targets.nvidia.backend import NvidiaBackend
+
+CASE = ContractionCase(2000, 2048, 512, "bf16", "nt", "bf16", "residual")
+
+
+class Fussy(NvidiaBackend):
+    """A backend that rejects the code of its first kernels."""
+
+    rejects: ClassVar[int] = 0
+    seen: ClassVar[list[EmittedKernel]] = []
+
+    def assemble(self, emitted: EmittedKernel) -> CompiledKernel:
+        """Reject, or make code."""
+        type(self).seen.append(emitted)
+        if len(self.seen) <= self.rejects:
+            raise KernelRejected(emitted.symbol, "registers do not hold the tile (999 registers)")
+        return super().assemble(emitted)
+
+
+@pytest.fixture
+def fussy(monkeypatch: pytest.MonkeyPatch) -> type[Fussy]:
+    real = registry.backend("sm_90a")
+
+    def backend(target: str) -> Fussy:
+        assert target == "sm_90a"
+        return Fussy(real.spec)
+
+    monkeypatch.setattr(registry, "backend", backend)
+    monkeypatch.setattr(Fussy, "seen", [])
+    return Fussy
+
+
+def compiled(options: CompileOptions | None = None) -> list[str]:
+    """The remarks about candidates."""
+    found = lower(Source(CASE.text, "case.mlir"), "sm_90a", options or CompileOptions(tuned=False), None)
+    assert found.files
+    return [remark.text for remark in found.remarks if remark.pass_name == NAME]
+
+
+def test_the_best_is_taken_where_nothing_objects(fussy: type[Fussy]) -> None:
+    assert not compiled()
+    assert len(fussy.seen) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_rejected_candidates_are_followed_by_the_next(fussy: type[Fussy], count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fussy, "rejects", count)
+    remarks = compiled()
+    assert len(remarks) == count and len({emitted.llvm_text for emitted in fussy.seen}) == count + 1
+    for number, text in enumerate(remarks):
+        assert text.startswith(f"candidate {number} (contraction 2000x2048x512")
+        assert "registers do not hold the tile (999 registers)" in text and text.endswith(f"candidate {number + 1} is next")
+
+
+def test_without_a_candidate_left_it_is_an_error(fussy: type[Fussy], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fussy, "rejects", 99)
+    with pytest.raises(TreadleError) as caught:
+        compiled()
+    error = caught.value
+    assert error.code == "TR561" and error.location is not None and error.location.file == "case.mlir"
+    assert "candidates were tried" in error.message
+    assert 3 <= len(fussy.seen) <= 8
+
+
+def test_an_option_that_cannot_be_had_is_named(fussy: type[Fussy], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fussy, "rejects", 99)
+    with pytest.raises(TreadleError) as caught:
+        compiled(CompileOptions(tuned=False, tile=(64, 64, 64), roles=False))
+    assert caught.value.code == "TR562"
+    assert "tile=64,64,64, roles=False" in caught.value.message
+    assert len(fussy.seen) <= 2, "no other tile is taken: this one with its waits elsewhere is all there is"
+
+
+def test_tiles_that_shared_memory_does_not_hold() -> None:
+    case, options = replace(CASE, target="gfx1100"), CompileOptions(tuned=False, tile=(256, 256, 128), warps=(4, 4))
+    with pytest.raises(TreadleError, match="tile=256,256,128") as caught:
+        lower(Source(case.text, "case.mlir"), "gfx1100", options, None)
+    assert caught.value.code == "TR562" and "shared memory" in caught.value.message
+
+
+def test_options_that_choose() -> None:
+    assert chosen_options(CompileOptions()) == ()
+    assert chosen_options(replace(CompileOptions(), f32_precision="tf32", verify=False)) == ()
+    assert chosen_options(CompileOptions(stages=3, persistent="always", tile=(32, 32))) == ("tile=32,32", "stages=3", "persistent=always")
