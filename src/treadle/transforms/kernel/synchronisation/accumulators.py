@@ -1,11 +1,16 @@
 """Accumulators that matrix instructions take over: which of them something else still uses."""
 
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
-from treadle.ir.dialects import scf
+from treadle.ir.dialects import arith, scf
 
 
 def is_used_beside(value: SSAValue, chain: Operation) -> bool:
-    """Whether something that may come after `chain` uses a tile that it takes over as its accumulator, under whatever name."""
+    """Whether something that may come after `chain` uses a tile that it takes over as its accumulator, under whatever name.
+
+    Constants are never in flight.
+    """
+    if isinstance(value.owner, arith.ConstantOp):
+        return False
     later = [use for use in value.uses if not _is_over(use.operation, chain)]
     if len(later) > 1 or _is_repeated(value, chain):
         return True

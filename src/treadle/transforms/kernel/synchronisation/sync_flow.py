@@ -274,8 +274,8 @@ class SyncFlow(LoopEdges):
         reads = frozenset(op.operands)
         if queue_of(op, self.spec) == "wgmma" and not is_used_beside(op.operands[2], op):
             reads = frozenset(op.operands[:2])  # accumulators of one chain stay in the queue
-        if isinstance(op, scf.ForOp):  # what it carries is waited for where it is read
-            reads = frozenset(op.operands[:3])
+        if isinstance(op, scf.ForOp):  # what it alone carries is waited for where it is read
+            reads = frozenset((*op.operands[:3], *(value for value in op.iter_args if is_used_beside(value, op))))
         if isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.ForOp):
             return Needs()
         return needs(flow, self._starting(op), reads)
