@@ -13,9 +13,11 @@ from treadle.plan.f32_split import SPLITS
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
+from treadle.transforms.kernel.form_roles import FormRolesPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
 from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
+from treadle.transforms.kernel.order_issue import OrderIssuePass
 from treadle.transforms.kernel.overlap_launches import OverlapLaunchesPass
 from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
@@ -24,11 +26,11 @@ from treadle.transforms.kernel.set_index_width import SetIndexWidthPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.set_pipeline import SetPipelinePass
 from treadle.transforms.kernel.set_precision import SetPrecisionPass
+from treadle.transforms.kernel.set_roles import SetRolesPass
 from treadle.transforms.kernel.set_size_bounds import SetSizeBoundsPass
 from treadle.transforms.kernel.set_small_tile_config import SetSmallTileConfigPass
 from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 from treadle.transforms.kernel.simplify_math import SimplifyMathPass
-from treadle.transforms.kernel.specialize_warps import SpecializeWarpsPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
 from treadle.transforms.tensor.box_scalars import BoxScalarsPass
@@ -146,11 +148,13 @@ def unproven_schedule_passes(options: CompileOptions | None = None) -> tuple[Mod
         LowerReductionsPass(),  # what crosses warps goes through shared buffers, visible to insert-sync
         LowerLayoutConversionsPass(),  # the same for conversions, reductions' own included
         StoreInBulkPass(),  # before roles exist: it sees each store once
-        SpecializeWarpsPass(),  # roles need final layouts; whatever it clones and drops is cleaned up next
+        SetRolesPass(),  # final layouts and boxes say what fits and what can be deferred
+        FormRolesPass(),  # whatever it clones and drops is cleaned up next
         CsePass(),  # layouts make equal constants and loads distinct values; join those that agreed
         DcePass(),  # what only the old forms used
         *pipelining_passes(1 if options is None else options.stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
+        OrderIssuePass(),  # what moves ahead of what, while moving needs no care for barriers
         InsertSyncPass(),  # sees every access there will be
         # what it adds stands before the whole body
         *((OverlapLaunchesPass(),) if options is not None and options.overlap_launches else ()),

@@ -29,7 +29,9 @@ def text_of(*lines: str, cluster: str = "cluster = 2 : i64, ") -> str:
 
 
 def test_round_trip() -> None:
-    text = text_of("  sync.arrive %b peers array<i64: 1, 0>", "  sync.arrive %b", "  sync.cluster_barrier")
+    text = text_of(
+        "  %n = pipe.advance %r by %r of 3 : i64", "  sync.arrive %b peers array<i64: 1, 0>", "  sync.arrive %b", "  sync.cluster_barrier"
+    )
     module = parse_module(text, "x.mlir")
     printed = print_module(module)
     assert print_module(parse_module(printed, "x.mlir")) == printed
@@ -49,15 +51,20 @@ def test_round_trip() -> None:
         text_of("  sync.arrive %b peers array<i64: 1, 1>"),
         text_of("  sync.arrive %b peers array<i64>"),
         text_of(cluster=""),
-        text_of().replace(" signals %b : !sync.mbarrier", ""),
+        text_of().replace(" signals %b : !sync.mbarrier", "").replace('"bulk_tensor"', '"cp_async"'),
         text_of().replace("of 2 : i64", "of 4 : i64"),
         text_of().replace("along 0 : i64", "along 1 : i64"),
+        text_of("  %n = pipe.advance %r by %r of 0 : i64"),
+        text_of(
+            '  "pipe.roles"() <{names = ["x"], warps = array<i64: 4>, groups = array<i64: 1>, registers = array<i64: 0>, '
+            "ping_pong = array<i64: 1>}> ({\n  pipe.end_role\n}) : () -> ()"
+        ),
         text_of(
             '  "pipe.roles"() <{names = ["x"], warps = array<i64: 4>, groups = array<i64: 1>, registers = array<i64: 0>}> '
             "({\n  sync.cluster_barrier\n  pipe.end_role\n}) : () -> ()"
         ),
     ],
-    ids=["rank", "twice", "none", "no cluster", "no barrier", "part shape", "part axis", "in a role"],
+    ids=["rank", "twice", "none", "no cluster", "queued", "part shape", "part axis", "no slot", "no such role", "in a role"],
 )
 def test_refusals(text: str) -> None:
     with pytest.raises((VerifyException, TreadleError)):

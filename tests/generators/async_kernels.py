@@ -18,6 +18,7 @@ from treadle.layout.fragments import tile_fragment, wgmma_accumulator
 from treadle.layout.shared_layout import row_major, swizzled
 from treadle.layout.tile_layout import blocked
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
+from treadle.transforms.kernel.order_issue import OrderIssuePass
 
 MMA = "wgmma_m64k16_f32_f16_f16"
 SIDE = 64
@@ -129,7 +130,7 @@ class Kernel:
     def synchronised(self, *before: Pass) -> builtin.ModuleOp:
         """The module after insert-sync, and passes before it."""
         module = parse_module(self.text(), "test")
-        run_passes(module, [*before, InsertSyncPass()])
+        run_passes(module, [*before, OrderIssuePass(), InsertSyncPass()])
         return module
 
 

@@ -11,6 +11,7 @@ from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
 from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
+from treadle.transforms.kernel.order_issue import OrderIssuePass
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
@@ -25,6 +26,7 @@ ORDER: tuple[type[Pass], ...] = (
     LowerReductionsPass,
     LowerLayoutConversionsPass,
     AllocateSharedPass,
+    OrderIssuePass,
     InsertSyncPass,
 )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
+from generators.attention import attention
 from hazards.kernels import kernel_of
 from hazards.programs import PROGRAMS
 from transforms.role_kernels import kernel_of as kernel_of_roles
@@ -59,6 +60,11 @@ def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
             kernel.properties["config"] = builtin.DictionaryAttr({**kernel.config.data, **numbers})
         run_passes(module, pipelines.unproven_schedule_passes(options))
         yield f"matmul_{name}_{target}", next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    for groups, workgroups in ((1, 0), (2, 1)):
+        text = attention(128 * groups, 192, groups=groups, config=f", stages = 2 : i64, workgroups = {workgroups} : i64")
+        module = parse_module(text, "attention.mlir")
+        run_passes(module, pipelines.unproven_schedule_passes())
+        yield f"attention_{groups}_sm_90a", next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     late = CompileOptions(tile=(64, 128, 64), warps=(4, 1), groups=1, ring=2, late=True)
     yield "matmul_late_sm_90a", kernel_of_roles(64, 352, 128, late, late=1)
     yield "matmul_two_widths_sm_90a", mixed_kernel(64, 592, 128, 96, 2, late)

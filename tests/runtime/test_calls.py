@@ -40,6 +40,7 @@ class Machine:
         files = {"manifest.json": manifest.to_json().encode(), "remarks.json": REMARKS, **{k.binary: ELF for k in manifest.kernels}}
 
         def specialise(layouts: Layouts | None, *, wide: bool) -> Program:
+            assert layouts is not None
             self.variants.append(layouts)
             return self.program(manifest)
 

@@ -1,4 +1,4 @@
-"""From a view of shared memory to its allocation: `pipe.slot` followed to `tile.alloc`."""
+"""From a view of shared memory to its allocation: `pipe.slot` and `pipe.part` followed to `tile.alloc`."""
 
 from dataclasses import dataclass
 
@@ -20,9 +20,9 @@ class BufferView:
 
 
 def buffer_view(value: SSAValue) -> BufferView | None:
-    """What a value of shared memory stands for; None for anything else (views of global memory, tiles)."""
+    """What a value of shared memory stands for (a part for the whole); None for anything else (views of global memory, tiles)."""
     indices: tuple[SSAValue, ...] = ()
-    while isinstance(owner := value.owner, pipe.SlotOp):
-        indices = (*owner.indices, *indices)
+    while isinstance(owner := value.owner, pipe.SlotOp | pipe.PartOp):
+        indices = (*owner.indices, *indices) if isinstance(owner, pipe.SlotOp) else indices
         value = owner.source
     return BufferView(owner, indices) if isinstance(owner, tile.AllocOp) else None

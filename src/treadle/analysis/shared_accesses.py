@@ -57,6 +57,8 @@ class SharedAccess:
 
     def meets_slot(self, other: "SharedAccess") -> str:
         """Whether both name the same slot of one buffer: "never", "always" or "maybe"; a whole buffer is all its slots."""
+        if self.slots == other.slots and all(0 < slot.bound <= slot.modulus for slot in self.slots):
+            return "always"
         found = [same(a, b, extent) for a, b, extent in zip(self.slots, other.slots, self.slot_extents, strict=False)]
         if "never" in found:
             return "never"

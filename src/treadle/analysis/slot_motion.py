@@ -5,10 +5,12 @@ Entering a loop, a form may be written relative to what the loop moves (all of i
 changes nothing about their truth, only whether they agree with those of the loop's own accesses after a few iterations.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from treadle.analysis.shared_accesses import SharedAccess
 from treadle.analysis.slot_values import SlotValues, Trip, is_inside
 from treadle.analysis.slots import UNKNOWN, Atom, Congruence, Linear, atom, congruence, exactly
+from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
 
 Velocity = frozenset[tuple[Atom, int]]
@@ -25,6 +27,7 @@ class LoopMotion:
         self._values = values
         self._numbers: dict[Atom, int] = {a: n for n, a in enumerate(loop.body.block.args)}
         self._back: dict[Atom, Congruence] = {}
+        self._around: dict[Congruence, Congruence] = {}
         self._leave: dict[Atom, Congruence] = {}
 
     def velocity(self, slot: Congruence) -> Velocity:
@@ -45,7 +48,9 @@ class LoopMotion:
 
     def around(self, slot: Congruence) -> Congruence:
         """A slot as it stood in an iteration, seen from the next."""
-        return slot.substitute(self._cached(self._back, self._seen_from_next))
+        if slot not in self._around:
+            self._around[slot] = slot.substitute(self._cached(self._back, self._seen_from_next))
+        return self._around[slot]
 
     def leave(self, slot: Congruence) -> Congruence:
         """A slot as it stood before an iteration that is not made, seen from behind the loop."""
@@ -82,3 +87,23 @@ class LoopMotion:
 def agreed(velocities: Mapping[object, set[Velocity]]) -> dict[object, Velocity]:
     """For each key the one velocity that all its slots have, those that stand still left out."""
     return {key: next(iter(moving)) for key, found in velocities.items() if len(moving := found - {STILL}) == 1}
+
+
+class Motions:
+    """The edges of each loop of a kernel, with the velocity of each buffer's slots in it: `accesses` gives those of an operation."""
+
+    def __init__(self, values: SlotValues, accesses: Callable[[Operation], Iterable[SharedAccess]]) -> None:
+        self._values, self._accesses = values, accesses
+        self._known: dict[Operation, tuple[LoopMotion, dict[object, Velocity]]] = {}
+
+    def of(self, loop: scf.ForOp) -> tuple[LoopMotion, dict[object, Velocity]]:
+        """The edges of a loop; the velocity by buffer and dimension."""
+        if loop not in self._known:
+            motion = LoopMotion(loop, self._values)
+            found: dict[object, set[Velocity]] = {}
+            for op in loop.body.walk():
+                for access in self._accesses(op):
+                    for n, slot in enumerate(access.slots):
+                        found.setdefault((access.alloc, n), set()).add(motion.velocity(slot))
+            self._known[loop] = motion, agreed(found)
+        return self._known[loop]

@@ -11,7 +11,8 @@ from math import gcd
 from typing import cast
 
 from treadle.analysis.slots import UNKNOWN, Atom, Congruence, Linear, Quotient, atom, congruence, exactly
-from treadle.ir.core import Block, BlockArgument, Operation, OpResult, SSAValue
+from treadle.analysis.structured_flow import yielded
+from treadle.ir.core import BlockArgument, Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 
 
@@ -27,11 +28,6 @@ class Trips:
     """How many iterations a loop makes."""
 
     loop: Operation
-
-
-def yielded(block: Block) -> tuple[SSAValue, ...]:
-    """What the terminator of a region of scf gives."""
-    return tuple(block.last_op.operands) if isinstance(block.last_op, scf.YieldOp) else ()
 
 
 class SlotValues:
@@ -151,7 +147,7 @@ class SlotValues:
             if test.predicate.value.data == 1:
                 one, other = other, one
             zero = self.of(test.lhs) - self.of(test.rhs)
-            found = [(one + zero.scaled(sign)).either(other) for sign in (1, -1)] if not zero.modulus else []
+            found = [(one + zero.scaled(sign)).either(other) for sign in (1, -1)]
             if exact := [f for f in found if f.modulus != 1]:
                 return exact[0]
         return one.either(other)
@@ -233,13 +229,15 @@ def _rotation(
     entries: list[Congruence],
     trip: Trip,
 ) -> Congruence | None:
-    """The carried value as entry + c * trip, where its cycle of carried values allows it.
+    """The carried value as entry + c * trip, where the carried values that it goes on from allow it.
 
-    x_j(t + 1) = x_k(t) + C_j is solved by x_j(t) = I_j + c t where I_k + C_j - I_j = c for all j of the cycle, here modulo what
-    the differences leave.
+    x_j(t + 1) = x_k(t) + C_j is solved by x_j(t) = I_j + c t where I_k + C_j - I_j = c for all j on the way from x, and around the cycle
+    that it ends in, here modulo what the differences leave.
     """
     modulus, speed, at = 0, None, number
-    for _ in links:
+    seen: set[int] = set()
+    while at not in seen:
+        seen.add(at)
         following = links[at]
         if following is None:
             return None
@@ -251,9 +249,7 @@ def _rotation(
         speed = change.constant if speed is None else speed
         modulus = gcd(modulus, change.constant - speed)
         at = following
-        if at == number:
-            break
-    if at != number or speed is None or modulus == 1:
+    if speed is None or modulus == 1:
         return None
     found = exactly(atom(trip) * speed) + entries[number]
     return congruence(found.form, gcd(found.modulus, modulus))

@@ -118,6 +118,8 @@ class Congruence:
 
     def within(self, extent: int) -> "Congruence":
         """The same as an index into `extent` slots: a valid one is less, so that it is determined by its residue."""
+        if self.modulus and 0 < self.bound <= extent:
+            return self
         return congruence(self.form, self.modulus or extent, min(self.bound or extent, extent))
 
     def substitute(self, change: Callable[[Atom], "Congruence"]) -> "Congruence":
@@ -139,7 +141,7 @@ def _splits(form: Linear, divisor: int) -> bool:
 
 def congruence(form: Linear, modulus: int, bound: int = 0) -> Congruence:
     """In canonical form: constant and coefficients reduced."""
-    if modulus:
+    if modulus and not (0 <= form.constant < modulus and all(0 < c < modulus for _, c in form.terms)):
         form = _linear(form.constant % modulus, ((a, c % modulus) for a, c in form.terms))
     return Congruence(form, modulus, bound)
 

@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from treadle.dialects.effects import Effect, HasEffects
 from treadle.dialects.limits import ancestors, number_in_kernel
+from treadle.dialects.role_plan import RolePlanAttr
 from treadle.dialects.tile import i64_array, ints, memref_type, shared_layout_of
 from treadle.dialects.tile_attributes import SharedLayoutAttr, SharedSpaceAttr, is_shared
 from treadle.ir.builtin import ArrayAttr, IndexType, IntegerAttr, MemRefType, StringAttr, i64
@@ -20,6 +21,7 @@ from treadle.ir.core import (
     VerifyException,
     irdl_op_definition,
     operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
     traits_def,
@@ -29,14 +31,17 @@ from treadle.ir.core import (
 from treadle.ir.misuse import Misuse
 from treadle.layout.shared_layout import SharedLayout
 
+STEPS_IN_FLIGHT = "steps_in_flight"
+"""Attribute of a loop within a role: so many steps' matrix instructions (0 or 1) may still run when the next step's are issued."""
+
 
 @irdl_op_definition
 class RolesOp(IRDLOperation, HasEffects):
     """Splits the workgroup's warps into roles that run their regions at the same time; the op is complete when all have ended.
 
     `names[i]`, `warps[i]` (of one group), `groups[i]`, `registers[i]` (a thread; 0: leave as they are) belong to region i. Warps are
-    dealt out in
-    order. Each region is one block without arguments, ended by `pipe.end_role`.
+    dealt out in order. Each region is one block without arguments, ended by `pipe.end_role`. `ping_pong`: these roles, by number, take what
+    they read of the rings that they share in turn: each what the ones before it leave.
     """
 
     name = "pipe.roles"
@@ -44,6 +49,7 @@ class RolesOp(IRDLOperation, HasEffects):
     warps = prop_def(Attribute)
     groups = prop_def(Attribute)
     registers = prop_def(Attribute)
+    ping_pong = opt_prop_def(Attribute)
     roles = var_region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -54,9 +60,11 @@ class RolesOp(IRDLOperation, HasEffects):
         groups: Sequence[int],
         roles: Sequence[Region],
         registers: Sequence[int] | None = None,
+        ping_pong: Sequence[int] = (),
     ) -> None:
         super().__init__(
             properties={
+                "ping_pong": i64_array(ping_pong) if ping_pong else None,
                 "names": ArrayAttr([StringAttr(n) for n in names]),
                 "warps": i64_array(warps),
                 "groups": i64_array(groups),
@@ -77,8 +85,14 @@ class RolesOp(IRDLOperation, HasEffects):
         """Groups of each role."""
         return ints(self.groups)
 
+    def alternating(self) -> tuple[int, ...]:
+        """The numbers of the roles that take turns; none where all read everything."""
+        return () if self.ping_pong is None else ints(self.ping_pong)
+
     def verify_(self) -> None:
         count = len(self.roles)
+        if len(set(self.alternating())) != len(self.alternating()) or any(not 0 <= n < count for n in self.alternating()):
+            raise VerifyException(f"pipe.roles: ping_pong lists numbers of its {count} roles, each once")
         if not count or any(len(x) != count for x in (self.role_names(), self.role_warps(), self.role_groups(), ints(self.registers))):
             raise VerifyException("pipe.roles needs one name, warp count, group count and register count for each region")
         if any(w < 1 for w in self.role_warps()) or any(g < 1 for g in self.role_groups()):
@@ -180,6 +194,33 @@ class SlotOp(IRDLOperation, HasEffects):
         return ()
 
 
+@irdl_op_definition
+class AdvanceOp(IRDLOperation, HasEffects):
+    """The slot of a ring of `slots` slots that is used `steps` uses after `slot`.
+
+    A ring's slots are used in turn: whoever fills or reads it carries the number of the slot from 0 on. insert-sync writes the arithmetic,
+    and beside it the parity of the rounds, which the phases of the ring's barriers follow.
+    """
+
+    name = "pipe.advance"
+    slot = operand_def(IndexType)
+    steps = operand_def(IndexType)
+    slots = prop_def(IntegerAttr)
+    result = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "$slot `by` $steps `of` $slots attr-dict"
+
+    def __init__(self, slot: SSAValue, steps: SSAValue, slots: int) -> None:
+        super().__init__(operands=[slot, steps], properties={"slots": IntegerAttr(slots, i64)}, result_types=[IndexType()])
+
+    def verify_(self) -> None:
+        if self.slots.value.data < 1:
+            raise VerifyException("pipe.advance: a ring has at least one slot")
+
+    def effects(self) -> tuple[Effect, ...]:
+        return ()
+
+
 @lru_cache(maxsize=256)
 def part_layout(layout: SharedLayout, axis: int, count: int) -> SharedLayout | None:
     """The layout of one of `count` equal parts along a dimension, where they follow one another in memory as wholes; else None."""
@@ -244,4 +285,4 @@ class PartOp(IRDLOperation, HasEffects):
         return ()
 
 
-PIPE = Dialect("pipe", [RolesOp, EndRoleOp, GroupIdOp, ClusterRankOp, SlotOp, PartOp], [])
+PIPE = Dialect("pipe", [RolesOp, EndRoleOp, GroupIdOp, ClusterRankOp, SlotOp, PartOp, AdvanceOp], [RolePlanAttr])

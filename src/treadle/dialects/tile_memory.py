@@ -311,8 +311,8 @@ class CopyOp(IRDLOperation, HasEffects):
             raise VerifyException(f"tile.copy: unknown path '{self.path.data}'")
         if self.barrier is not None and self.path.data in COPY_QUEUES:
             raise VerifyException(f"tile.copy by '{self.path.data}' completes in a queue, it signals no barrier")
-        if self.multicast is not None and self.barrier is None:
-            raise VerifyException("tile.copy to several workgroups needs the barrier that it signals in each of them")
+        if self.multicast is not None and self.path.data != "bulk_tensor":
+            raise VerifyException(f"tile.copy by '{self.path.data}' fills the executing workgroup alone")
         if memref_type(self.view).element_type != memref_type(self.destination).element_type:
             raise VerifyException("tile.copy: element types of view and buffer differ")
         if self.multicast is not None:

@@ -11,6 +11,7 @@ from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
+from treadle.transforms.kernel.order_issue import OrderIssuePass
 
 OPS = ("sync.", "tile.copy", "tile.local", "tile.contract", "tile.store")
 LAYOUT = "#tile.shared_layout<offset = [[0, 1], [0, 2], [0, 4], [0, 8], [0, 16], [1, 0], [2, 0], [4, 0]], repeat = [1, 1]>"
@@ -137,7 +138,7 @@ def straight(body: str, *, packed: bool = False) -> list[str]:
     )
     text = kernel_texts.kernel("k", "%a: !tile.ptr<f32>", header + body, warps=4, target="gfx942", pointers=1)
     module = parse_module(text, "test")
-    run_passes(module, [*([AllocateSharedPass()] if packed else []), InsertSyncPass()])
+    run_passes(module, [*([AllocateSharedPass()] if packed else []), OrderIssuePass(), InsertSyncPass()])
     return [name.removeprefix("tile.local_").removeprefix("sync.") for name in skeleton(module, "sync.", "tile.local")]
 
 

@@ -4,13 +4,20 @@ Every program is also proven by the verifier and executed by the simulator of sc
 Names in brackets are the cases of other compilers that a test rebuilds (NVIDIA Fuser: numbers of its pull requests and test names).
 """
 
+import random
+
 import pytest
-from generators.async_checks import checked
+from generators.async_checks import checked, kernel_of
 from generators.async_kernels import ACCUMULATOR, START, Kernel, branch, count, end, lines, loop, operands, outline
 from generators.random_async import random_kernel
 
+from treadle.dialects import sync
 from treadle.errors import InternalError
+from treadle.ir.core import Operation
+from treadle.ir.passes import run_passes
 from treadle.remarks import collect_remarks
+from treadle.transforms.kernel.insert_sync import InsertSyncPass
+from treadle.verify.check import prove
 
 STEPS = 12
 
@@ -310,11 +317,27 @@ def test_direct_copies_are_counted_one_by_one(slots: int, ahead: int, pending: i
 # --- refusals
 
 
-def test_synchronisation_there_already_is_an_internal_error() -> None:
-    k = operands()
-    k.add('sync.wait "wgmma" pending 0 : i64')
-    with pytest.raises(InternalError, match=r"sync\.wait already"):
-        k.synchronised()
+def synchronising(kernel: Operation) -> list[Operation]:
+    """What somebody may have written, or left out: waits, commits, barriers and fences."""
+    return [op for op in kernel.walk() if isinstance(op, sync.WaitOp | sync.CommitOp | sync.BarrierOp | sync.FenceOp)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_synchronisation_that_is_there_is_kept_and_completed(seed: int) -> None:
+    module = random_kernel(seed).synchronised()
+    complete = outline(module)
+    run_passes(module, [InsertSyncPass()])
+    assert outline(module) == complete, "nothing is missing"
+    rng = random.Random(seed)
+    for _ in range(3):
+        written = synchronising(module)
+        for op in rng.sample(written, rng.randint(min(1, len(written)), len(written))):
+            op.detach()
+            op.erase()
+        left = len(synchronising(module))
+        run_passes(module, [InsertSyncPass()])
+        assert prove(kernel_of(module)).is_proven
+        assert len(synchronising(module)) >= left
 
 
 def test_copies_that_a_machine_does_not_have() -> None:
@@ -323,15 +346,6 @@ def test_copies_that_a_machine_does_not_have() -> None:
     k.copy("%p", path="cp_async")
     with pytest.raises(InternalError, match="no copies by 'cp_async'"):
         k.synchronised()
-
-
-def test_roles_are_left_alone() -> None:
-    k = operands()
-    k.add('"pipe.roles"() <{names = ["one"], warps = array<i64: 4>, groups = array<i64: 1>, registers = array<i64: 0>}> ({')
-    k.add("pipe.end_role\n}) : () -> ()")
-    with collect_remarks() as log:
-        found = outline(k.synchronised())
-    assert found == ["copy", "copy"] and "roles" in log.remarks[0].text
 
 
 # --- local accesses

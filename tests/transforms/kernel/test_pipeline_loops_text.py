@@ -15,6 +15,7 @@ from treadle.plan.stages import Mode, Request, Tail
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
+from treadle.transforms.kernel.order_issue import OrderIssuePass
 from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, request_attribute
 from treadle.transforms.kernel.set_pipeline import SetPipelinePass
@@ -152,7 +153,7 @@ def test_copies_under_a_condition_and_copies_before_the_loop() -> None:
 
 def scheduled(text: str, *passes: SetPipelinePass) -> builtin.ModuleOp:
     module = lowered(text, LowerLayoutConversionsPass)
-    run_passes(module, [*passes, PipelineLoopsPass(), CsePass(), DcePass(), AllocateSharedPass(), InsertSyncPass()])
+    run_passes(module, [*passes, PipelineLoopsPass(), CsePass(), DcePass(), AllocateSharedPass(), OrderIssuePass(), InsertSyncPass()])
     return module
 
 

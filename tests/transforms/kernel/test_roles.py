@@ -6,7 +6,7 @@ import pytest
 from transforms.role_kernels import kernel_of, mixed_kernel
 
 from treadle.dialects import pipe, sync, tile
-from treadle.ir.core import Block
+from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.options import CompileOptions
 from treadle.sim.schedule import Report, simulate
@@ -61,16 +61,53 @@ def test_late_boxes_of_several_widths(columns: int) -> None:
     check(kernel, 200, 136, 128)
 
 
-def test_late_stores_stand_between_matrix_instructions_and_their_wait() -> None:
-    options = CompileOptions(tile=(64, 128, 64), warps=(4, 1), groups=2, ring=3)
-    kernel = kernel_of(512, 512, 256, options, late=1)
-    for op in kernel.walk():
-        if isinstance(op, sync.WaitOp) and op.queue.data == "wgmma":
-            before = [earlier.name for earlier in list(op.parent.ops)[: list(op.parent.ops).index(op)]] if op.parent else []
-            if "tile.copy_out" in before:
-                assert before[-1] == "sync.commit" and "tile.contract" in before
-    loops = [op for op in kernel.walk() if op.name == "scf.for"]
-    assert any(sum(isinstance(inner, tile.CopyOutOp) for inner in loop.walk()) == 2 for loop in loops)
+@pytest.mark.parametrize(("columns", "steps"), [(96, 4), (160, 4), (160, 1), (256, 4), (256, 2)])
+def test_deferred_stores_run_under_matrix_instructions(columns: int, steps: int) -> None:
+    """The boxes of the tile before stand between a step's instructions and the wait for them, each in one step alone."""
+    options = CompileOptions(tile=(64, columns, 64), warps=(4, 1), groups=2, ring=2)
+    kernel = kernel_of(256, 3 * columns, 64 * steps, options, late=1)
+    loop = next(op.parent_op() for op in kernel.walk() if isinstance(op, tile.ContractOp))
+    assert isinstance(loop, scf.ForOp)
+    names = [op.name for op in loop.body.block.ops if op.name in ("tile.contract", "sync.commit", "scf.if", "sync.wait", "sync.arrive")]
+    branches = names.count("scf.if")
+    assert branches == max(1, min(-(-len(boxes(loop)) // 2), steps))
+    assert names == ["tile.contract", "sync.commit", *["scf.if"] * branches, "sync.wait", "sync.arrive"]
+
+
+def boxes(loop: scf.ForOp) -> list[tile.CopyOutOp]:
+    return [op for op in loop.walk() if isinstance(op, tile.CopyOutOp)]
+
+
+@pytest.mark.parametrize("columns", [96, 160])
+def test_a_box_waits_for_its_own_buffer_alone(columns: int) -> None:
+    """Which branches ran before is known: no wait in the loop is for a store that was sent in the step before."""
+    options = CompileOptions(tile=(64, columns, 64), warps=(4, 1), groups=1, ring=2)
+    kernel = kernel_of(192, 2 * columns, 256, options, late=1)
+    loop = next(op.parent_op() for op in kernel.walk() if isinstance(op, tile.ContractOp))
+    assert isinstance(loop, scf.ForOp)
+    sent = [alloc_of(op.source) for op in boxes(loop)]
+    waits = [op.pending.value.data for op in loop.walk() if isinstance(op, sync.WaitOp) and op.queue.data == "bulk_store"]
+    commits = [op for op in loop.body.block.ops if isinstance(op, sync.CommitOp) and op.queue.data == "bulk_store"]
+    assert commits == [], "a group is closed in the step that sends it"
+    in_flight, expected = list[tuple[object, ...]](), list[int]()
+    for _ in range(3):
+        expected.clear()
+        for box in sent:
+            if box in in_flight:
+                expected.append(in_flight.index(box))
+                in_flight = in_flight[: in_flight.index(box)]
+            in_flight.insert(0, box)
+    assert waits == expected
+
+
+def alloc_of(buffer: SSAValue) -> tuple[object, ...]:
+    """The allocation and the numbers of its slots, where they are constants."""
+    op = buffer.owner
+    assert isinstance(op, pipe.SlotOp)
+    inner = op.source.owner
+    source = inner.source if isinstance(inner, pipe.SlotOp) else op.source
+    values = [index.owner.value for index in op.indices if isinstance(index.owner, arith.ConstantOp)]
+    return (source, *map(str, values))
 
 
 def test_a_turn_barrier_is_needed() -> None:

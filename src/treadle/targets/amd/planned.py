@@ -7,12 +7,11 @@ it counts if it is under way on all of them. A direct copy is under way until a 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from treadle.analysis.structured_flow import StructuredFlow, yielded
 from treadle.dialects import stamp
-from treadle.dialects.pipe import RolesOp
 from treadle.dialects.sync import BarrierOp, NamedBarrierOp, WaitOp
 from treadle.dialects.tile import COPY_QUEUES, ContractOp, CopyOp, GatherOp, KernelOp, LoadOp, LocalLoadOp, LocalStoreOp, StoreOp
-from treadle.errors import InternalError
-from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.core import Operation, Region, SSAValue
 from treadle.ir.dialects import scf
 from treadle.targets.interface import SchedulePoint
 from treadle.targets.simt.ranges import Ranges
@@ -31,7 +30,6 @@ _KINDS: dict[type[Operation], str] = {
     stamp.EventOp: "store",
     stamp.EndOp: "store",
 }
-_MAX_SWEEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,34 +54,19 @@ class _State:
         return _State({v: lines for v, lines in self.loads.items() if v not in set(op.operands)}, self.copies)
 
 
-class _Walk:
+class _Walk(StructuredFlow[_State]):
     def __init__(self, lines: Mapping[Operation, int], ranges: Ranges) -> None:
         self.lines, self.ranges = lines, ranges
         self.points: dict[Operation, SchedulePoint] = {}
 
-    def block(self, block: Block, state: _State, loops: tuple[int, ...]) -> _State:
-        for op in block.ops:
-            if op in self.lines:
-                state = self.operation(op, state, loops)
-        return state
+    def join(self, one: _State, other: _State) -> _State:
+        return one.join(other)
 
-    def operation(self, op: Operation, state: _State, loops: tuple[int, ...]) -> _State:
-        match op:
-            case scf.ForOp():
-                return self._loop(op, state, loops)
-            case scf.IfOp():
-                return self._branches(op, state, loops)
-            case RolesOp():
-                ends = [self.block(region.block, state, loops) for region in op.roles]
-                for end in ends[1:]:
-                    ends[0] = ends[0].join(end)
-                return ends[0]
-            case scf.YieldOp():
-                return state
-            case _:
-                return self._simple(op, state.used(op), loops)
+    def operation(self, op: Operation, state: _State, *, emit: bool) -> _State:
+        return super().operation(op, state, emit=emit) if op in self.lines else state
 
-    def _simple(self, op: Operation, state: _State, loops: tuple[int, ...]) -> _State:
+    def plain(self, op: Operation, state: _State, *, emit: bool) -> _State:
+        state = state.used(op)
         kind, line = _KINDS.get(type(op)), self.lines[op]
         if isinstance(op, LoadOp):
             state = _State({**state.loads, op.result: frozenset({line})}, state.copies)
@@ -92,9 +75,9 @@ class _Walk:
         elif isinstance(op, WaitOp) and op.queue.data == COPY_QUEUES["direct"]:
             left = op.pending.value.data
             state = _State(state.loads, {other: age for other, age in state.copies.items() if age < left})
-        if kind is not None and not (isinstance(op, ContractOp) and op.instruction.data == "fma"):
+        if emit and kind is not None and not (isinstance(op, ContractOp) and op.instruction.data == "fma"):
             ahead = frozenset[int]().union(*state.loads.values()) if self._is_pipelined(op) else ()
-            self.points[op] = SchedulePoint(line, kind, loops, tuple(sorted(ahead)), tuple(sorted(state.copies)))
+            self.points[op] = SchedulePoint(line, kind, self._loops(op), tuple(sorted(ahead)), tuple(sorted(state.copies)))
         return state
 
     @staticmethod
@@ -104,38 +87,40 @@ class _Walk:
             parent = parent.parent_op()
         return parent is not None and "pipelined" in parent.attributes
 
-    def _loop(self, op: scf.ForOp, state: _State, loops: tuple[int, ...]) -> _State:
-        block = op.body.block
-        arguments, starts, ends = list(block.args[1:]), list(op.iter_args), _yielded(block)
-        entry = state.renamed(starts, arguments)
-        inner = (*loops, self.lines[op]) if self.ranges.may_repeat(op) else loops
-        top = entry
-        for _ in range(_MAX_SWEEPS):
-            after = self.block(block, top, inner)
-            joined = top.join(after.renamed(ends, arguments))
-            if joined == top:
-                return state.renamed(starts, list(op.results)).join(after.renamed(ends, list(op.results)))
-            top = joined
-        raise InternalError("the loads under way around a loop do not settle")
+    def _loops(self, op: Operation) -> tuple[int, ...]:
+        """The lines of the loops around an operation that may repeat, the innermost last."""
+        found: list[int] = []
+        parent = op.parent_op()
+        while parent is not None:
+            if isinstance(parent, scf.ForOp) and self.ranges.may_repeat(parent):
+                found.insert(0, self.lines[parent])
+            parent = parent.parent_op()
+        return tuple(found)
 
-    def _branches(self, op: scf.IfOp, state: _State, loops: tuple[int, ...]) -> _State:
-        ends: list[_State] = []
-        for region in (op.true_region, op.false_region):
-            if not region.blocks:
-                ends.append(state)
-            elif any(inner in self.lines for inner in region.block.ops):  # the emitter leaves out what never runs
-                after = self.block(region.block, state, loops)
-                ends.append(after.renamed(_yielded(region.block), list(op.results)) if op.results else after)
-        return ends[0].join(ends[-1]) if ends else state
+    def enter(self, loop: scf.ForOp, state: _State) -> _State:
+        return state.renamed(tuple(loop.iter_args), loop.body.block.args[1:])
 
+    def around(self, loop: scf.ForOp, state: _State) -> _State:
+        return state.renamed(yielded(loop.body.block), loop.body.block.args[1:])
 
-def _yielded(block: Block) -> list[SSAValue]:
-    last = block.last_op
-    return list(last.operands) if isinstance(last, scf.YieldOp) else []
+    def leave(self, loop: scf.ForOp, state: _State) -> _State:
+        return state.renamed(loop.body.block.args[1:], loop.results)
+
+    def branch(self, op: scf.IfOp, state: _State, *, emit: bool) -> _State:
+        """Branches that never run are not emitted."""
+        ends = [
+            self.leave_branch(op, region, self.block(region.block, state, emit=emit)) if region.blocks else state
+            for region in op.regions
+            if not region.blocks or any(inner in self.lines for inner in region.block.ops)
+        ]
+        return self.join(ends[0], ends[-1]) if ends else state
+
+    def leave_branch(self, op: scf.IfOp, region: Region, state: _State) -> _State:
+        return state.renamed(yielded(region.block), op.results) if op.results else state
 
 
 def schedule_points(kernel: KernelOp, lines: Mapping[Operation, int], ranges: Ranges) -> tuple[SchedulePoint, ...]:
     """The operations of a kernel that access memory, meet or multiply, in order; `lines`: the number of each emitted operation."""
     walk = _Walk(lines, ranges)
-    walk.block(kernel.body.block, _State(), ())
+    walk.block(kernel.body.block, _State(), emit=True)
     return tuple(sorted(walk.points.values(), key=lambda point: point.line))

@@ -13,6 +13,7 @@ from treadle.analysis.liveness import buffer_intervals
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import HasEffects
 from treadle.errors import SHARED_MEMORY, KernelRejected
+from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
@@ -46,14 +47,26 @@ def has_descriptor_access(alloc: tile.AllocOp) -> bool:
 
 
 def barrier_bytes(kernel: tile.KernelOp) -> int:
-    """Bytes behind the buffers for transaction barriers: those there are, and one for each slot that bulk copies without any fill."""
+    """Bytes behind the buffers for transaction barriers: those there are, and what insert-sync may make for slots that bulk copies fill.
+
+    One a slot; in roles two, and one for each role that takes turns.
+    """
     allocated = sum(op.slot_count() for op in kernel.body.walk() if isinstance(op, sync.MbarrierAllocOp))
     filled: dict[tile.AllocOp, int] = {}
     for op in kernel.body.walk():
+        if isinstance(op, pipe.RolesOp):
+            allocated += len(op.alternating())
         if isinstance(op, tile.CopyOp) and op.path.data == "bulk_tensor" and op.barrier is None:
             if (view := buffer_view(op.destination)) is not None:
-                filled[view.alloc] = prod(view.slot_extents)
+                filled[view.alloc] = prod(view.slot_extents) * (2 if _is_in_role(op) else 1)
     return MBARRIER_BYTES * (allocated + sum(filled.values()))
+
+
+def _is_in_role(op: Operation) -> bool:
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, pipe.RolesOp):
+        parent = parent.parent_op()
+    return parent is not None
 
 
 @register_pass

@@ -19,7 +19,7 @@ from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.plan.expr import parse
 from treadle.transforms.kernel.kernel_ir import insert_before, kernels
-from treadle.transforms.kernel.phase_parity import with_iteration_argument
+from treadle.transforms.kernel.synchronisation.phase_parity import with_iteration_argument
 
 DEFAULT_WORKGROUPS, DEFAULT_CAPACITY = 4, 4096
 _SILENT = ("tile.splat", "tile.iota", "tile.broadcast", "tile.permute", "tile.slice", "tile.view")

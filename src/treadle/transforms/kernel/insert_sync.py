@@ -1,48 +1,46 @@
 """insert-sync: makes a sequential kernel right on a machine where threads, copies and matrix instructions overlap.
 
 Level: tile to schedule. Reads: effects of all operations on shared memory, slots (`pipe.slot`), byte offsets of buffers, the machine's
-queues. Writes: `sync.*`, the barrier operand of tile.copy, phases carried by loops and branches; moves independent matrix instructions up
-and bulk stores down (see issue_order.py). Leaves alone: kernels that use no shared memory; kernels with `pipe.roles`, whose hand-overs
-specialize-warps makes; global memory, which one kernel never both writes and reads.
+queues; synchronisation that is there. Writes: `sync.*`, the barrier operand of tile.copy, phases carried by loops and branches, the
+arithmetic of `pipe.advance`. Leaves alone: kernels that use no shared memory; synchronisation that is there, which it completes; global
+memory, which one kernel never both writes and reads.
 
-1. Bulk copies get transaction barriers (copy_barriers.py). 2. A walk with every queued operation as a group of its own finds what has to
-be waited for where (sync_flow.py); from that the commits are placed: a group ends where a wait of the same loop must tell it from the next.
-3. A walk over the kernel with its commits inserts waits with the largest count that is right, fences and barriers, at the last moment.
+1. Rings between roles get full and empty barriers (`synchronisation/ring_barriers.py`). 2. Other bulk copies get transaction barriers
+(`copy_barriers.py`). 3. A walk with every queued operation as a group of its own finds what has to be waited for where (`sync_flow.py`);
+from that the commits are placed: a group ends where a wait of the same loop must tell it from the next. 4. A walk over the kernel with its
+commits inserts waits with the largest count that is right, fences, barriers and arrivals at rings, at the last moment.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import cast
 
-from treadle.analysis.in_flight import Flow
-from treadle.dialects import pipe, sync, tile
+from treadle.dialects import sync, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
-from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
-from treadle.remarks import emit
-from treadle.transforms.kernel.copy_barriers import insert_copy_barriers
-from treadle.transforms.kernel.issue_order import batch_stores, issue_early
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
-from treadle.transforms.kernel.sync_flow import Plan, SyncFlow, queue_of
+from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
+from treadle.transforms.kernel.synchronisation.in_flight import Flow, Plan
+from treadle.transforms.kernel.synchronisation.operations import queue_of
+from treadle.transforms.kernel.synchronisation.ring_barriers import insert_ring_barriers
+from treadle.transforms.kernel.synchronisation.sync_flow import SyncFlow
 
-ALLOWED = (sync.SchedFenceOp, sync.BarrierOp)
-"""Synchronisation that a kernel may have already."""
 
-
-def group_end(last: Operation, queue: str, wait: Operation, spec: TargetSpec) -> Operation:
+def group_end(last: Operation, queue: str, wait: Operation, spec: TargetSpec, once: Set[Operation]) -> Operation:
     """Behind which operation the group that ends with `last` is closed, for a wait before `wait`.
 
     Outside the loops that the wait is not in: it does not have to tell their iterations apart. Outside branches, so that every path has
-    as many groups, unless more is issued there.
+    as many groups, unless more is issued there; not outside of those that are taken `once`: the group would be closed in every step.
     """
     around: set[Operation] = set()
     parent = wait.parent_op()
     while parent is not None:
         around.add(parent)
         parent = parent.parent_op()
-    while (home := cast(Operation, last.parent_op())) not in around:
+    while (home := cast(Operation, last.parent_op())) not in around and home not in once:
         if isinstance(home, scf.IfOp):
             following = last.next_op
             while following is not None:
@@ -53,16 +51,18 @@ def group_end(last: Operation, queue: str, wait: Operation, spec: TargetSpec) ->
     return last
 
 
-def insert_commits(kernel: tile.KernelOp, spec: TargetSpec) -> None:
-    """Close the groups that waits need."""
-    plan = Plan()
-    SyncFlow(kernel, spec, plan).block(kernel.body.block, Flow(), emit=True)
+def insert_commits(plan: Plan, spec: TargetSpec) -> set[Operation]:
+    """Close the groups that waits need. Returns the commits."""
     closed: set[tuple[Operation, str]] = set()
+    commits: set[Operation] = set()
     for last, queue, wait in plan.ends:
-        end = group_end(last, queue, wait, spec)
+        end = group_end(last, queue, wait, spec, plan.once)
         if (end, queue) not in closed:
             closed.add((end, queue))
-            insert_after(end, sync.CommitOp(queue))
+            commit = sync.CommitOp(queue)
+            insert_after(end, commit)
+            commits.add(commit)
+    return commits
 
 
 @register_pass
@@ -75,19 +75,13 @@ class InsertSyncPass(KernelPass):
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Synchronise one kernel."""
         for op in kernel.walk():
-            if isinstance(op, pipe.RolesOp):
-                text = "left alone: roles hand over to each other by themselves"
-                emit("note", self.name, kernel.sym_name.data, text, location_of(op))
-                return
-        for op in kernel.walk():
-            if op.name.startswith("sync.") and not isinstance(op, ALLOWED):
-                raise InternalError(f"insert-sync on a kernel that has {op.name} already")
             if isinstance(op, tile.CopyOp | tile.CopyOutOp) and op.path.data == "bulk_tensor" and spec.bulk_tensor is None:
                 raise InternalError(f"{spec.name} has no descriptor copies")
             if isinstance(op, tile.CopyOp) and (queue := tile.COPY_QUEUES.get(op.path.data)) and queue not in spec.queues:
                 raise InternalError(f"{spec.name} has no copies by '{op.path.data}'")
-        issue_early(kernel, spec)
-        batch_stores(kernel, spec)
+        releases = insert_ring_barriers(kernel)
         insert_copy_barriers(kernel)
-        insert_commits(kernel, spec)
-        SyncFlow(kernel, spec).block(kernel.body.block, Flow(), emit=True)
+        plan = Plan()
+        walk = SyncFlow(kernel, spec, plan, releases)
+        walk.block(kernel.body.block, Flow(), emit=True)
+        walk.inserting(insert_commits(plan, spec)).block(kernel.body.block, Flow(), emit=True)

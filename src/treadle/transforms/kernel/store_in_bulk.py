@@ -238,7 +238,7 @@ def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxTy
 @register_pass
 @dataclass(frozen=True)
 class StoreInBulkPass(KernelPass):
-    """Works on kernels that specialize-warps will take (`stages` in their config)."""
+    """Works on kernels that set-roles will be asked about (`stages` in their config)."""
 
     name = NAME
 

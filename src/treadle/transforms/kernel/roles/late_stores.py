@@ -111,13 +111,16 @@ def late_stores(parts: Parts, threads: int) -> LateStores | str:
 
 
 def late_refusal(kernel: tile.KernelOp, turns: int, workgroups: int, spec: TargetSpec) -> str | None:
-    """Why results of a kernel that specialize-warps takes cannot leave late, None where they can."""
+    """Why results of a kernel that roles are formed of cannot leave late, None where they can."""
     if turns > 1 or not workgroups:
         return "each workgroup has one tile" if not workgroups else "groups take tiles in turn"
     parts = parts_of(kernel)
     bounds = (parts.loop.lb.owner, parts.loop.ub.owner, parts.loop.step.owner)
     if not all(isinstance(op, arith.ConstantOp) for op in bounds):
         return "the number of steps is not known"
+    low, high = (op.value.value.data for op in bounds[:2] if isinstance(op, arith.ConstantOp) and isinstance(op.value, builtin.IntegerAttr))
+    if low >= high:
+        return "there are no steps"
     found = late_stores(parts, kernel.num_warps.value.data * spec.subgroup_size)
     return found if isinstance(found, str) else None
 

@@ -27,7 +27,8 @@ class Parts:
     scratch: tuple[tile.AllocOp, ...]
 
 
-def _depends_on_workgroup(op: Operation, dependent: set[Operation]) -> bool:
+def depends_on_workgroup(op: Operation, dependent: set[Operation]) -> bool:
+    """Whether an operation depends on the workgroup or the group, or on one of those that do."""
     if isinstance(op, tile.ProgramIdOp | pipe.GroupIdOp):
         return True
     owners = [v.owner for inner in op.walk() for v in inner.operands]
@@ -63,7 +64,7 @@ def parts_of(kernel: tile.KernelOp) -> Parts:
             allocs.append(op)
         elif isinstance(op, tile.ReturnOp):
             continue
-        elif isinstance(op, scf.ForOp) or _depends_on_workgroup(op, dependent) or not _is_fixed(op):
+        elif isinstance(op, scf.ForOp) or depends_on_workgroup(op, dependent) or not is_fixed(op):
             dependent.add(op)
             body.append(op)
         else:
@@ -98,7 +99,7 @@ def is_index_math(op: Operation) -> bool:
     return all(isinstance(r.type, IndexType) or r.type in (i1, i32) for r in op.results) and bool(op.results) and not op.regions
 
 
-def _is_fixed(op: Operation) -> bool:
+def is_fixed(op: Operation) -> bool:
     """Whether an operation may stay in front of the roles: scalars and views (a register tile belongs to one group)."""
     return isinstance(op, tile.ViewOp) or (op.name.startswith("arith.") and not any(is_tile(r) for r in op.results))
 

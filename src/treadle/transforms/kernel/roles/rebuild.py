@@ -1,217 +1,71 @@
-"""Rebuilding one kernel's body as roles: buffers and barriers in front, then each role's loop over tiles, or its one tile."""
+"""Rebuilding one kernel's body as roles: buffers in front, then each role's loop over tiles, or its one tile."""
 
-from collections.abc import Sequence
-
-from treadle.dialects import pipe, sync, tile
-from treadle.ir.builtin import IndexType, IntegerAttr, i32
+from treadle.dialects import pipe, tile
+from treadle.dialects.role_plan import RolePlan
+from treadle.errors import InternalError
+from treadle.ir.builtin import IntegerAttr
 from treadle.ir.core import Block, Region, SSAValue
-from treadle.ir.dialects import arith, scf
 from treadle.machine import TargetSpec
-from treadle.plan.expr import Expr, as_expr, constant, minimum
+from treadle.plan.expr import as_expr, constant, minimum
 from treadle.transforms.kernel.kernel_ir import erase_if_unused, mixed_widths_of
-from treadle.transforms.kernel.roles.consumer import Place, consume, consume_late, flipped, static_steps
-from treadle.transforms.kernel.roles.frame import RoleChoices, RoleFrame, step_count
+from treadle.transforms.kernel.roles.deferred_consumer import deferred_consumer
 from treadle.transforms.kernel.roles.late_stores import LateStores, late_stores
-from treadle.transforms.kernel.roles.local_order import BULK_STORES, order_local_accesses
-from treadle.transforms.kernel.roles.parts import Parts, depends_on_group, parts_of, shared_by_rows
-from treadle.transforms.kernel.roles.producer import produce
-from treadle.transforms.kernel.roles.ring import Ring, fitting_stages
-from treadle.transforms.kernel.roles.widths import tile_widths
-from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
+from treadle.transforms.kernel.roles.partition import Partition
+from treadle.transforms.kernel.roles.parts import Parts, parts_of
 
 PRODUCER_WARPS = 4
 """A whole warpgroup, though one thread works: register reallocation is a warpgroup's."""
 
 
-def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, choices: RoleChoices) -> None:
+def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) -> None:
     """Replace a kernel's body."""
     tiles = as_expr(kernel.grid_text()[0])
-    parts = parts_of(kernel)
-    block = kernel.body.block
+    block, groups, warps = kernel.body.block, kernel.group_count(), kernel.num_warps.value.data
+    partition = Partition(kernel, plan, _symbols(kernel))
+    deferred = _deferred(kernel, warps * spec.subgroup_size) if plan.deferred_stores else None
     top = list(block.ops)
     for op in top:
         op.detach()
-    for op in parts.fixed:
+    for op in partition.fixed:
         block.add_op(op)
-    frame = _frame(kernel, parts, spec, choices)
-    if choices.cluster > 1:
-        # Peers reach the barriers and the ring from here on; none may end while they still do.
-        block.add_op(sync.ClusterBarrierOp())
-    regions = [_producer(frame, tiles), *(_consumer(frame, turn, tiles) for turn in range(choices.turns))]
-    _add_roles(frame, block, regions)
+    partition.allocate(block)
+    regions = [partition.region(tiles)]
+    if deferred is None:
+        regions += [partition.region(tiles, turn) for turn in range(plan.ping_pong)]
+    else:
+        regions.append(deferred_consumer(partition, *deferred, mixed_widths_of(kernel), tiles))
+    _add_roles(plan, groups, warps, block, regions)
     for op in top:
         if op.parent is None:
             op.erase(safe_erase=False, drop_references=True)
-    for op in reversed(parts.fixed):
+    for op in reversed(partition.fixed):
         erase_if_unused(op)
-    kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + choices.turns * frame.groups * frame.warps, kernel.num_warps.type)
+    kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + plan.ping_pong * groups * warps, kernel.num_warps.type)
     kernel.properties.pop("groups", None)
-    if choices.cluster > 1:
-        kernel.properties["cluster"] = IntegerAttr(choices.cluster, kernel.num_warps.type)
-    kernel.set_grid([str(minimum(tiles, constant(choices.workgroups)) if choices.workgroups else tiles), "1", "1"])
+    if plan.cluster > 1:
+        kernel.properties["cluster"] = IntegerAttr(plan.cluster, kernel.num_warps.type)
+    kernel.set_grid([str(minimum(tiles, constant(plan.workgroups)) if plan.workgroups else tiles), "1", "1"])
 
 
-def _frame(kernel: tile.KernelOp, parts: Parts, spec: TargetSpec, choices: RoleChoices) -> RoleFrame:
-    """Allocate every group's scratch, the ring's buffers and the barriers."""
-    block, groups = kernel.body.block, kernel.group_count()
-    names = kernel.symbol_names()
-    symbols: dict[str, SSAValue] = dict(zip(names, block.args[len(block.args) - len(names) :], strict=True))
-    # Operands that every group reads have one buffer; those whose place depends on the group have one a group.
-    own = frozenset(copy for copy in parts.copies if depends_on_group(copy))
-    fitting = max(1, fitting_stages(parts, groups, choices.turns, own, choices.stages, spec))
-    scratch = [{old: _stacked(block, old, groups) for old in _results(parts.scratch)} for _ in range(choices.turns)]
-    owned = {copy.destination for copy in own}
-    slots = {old: _stacked(block, old, *((fitting, groups) if old in owned else (fitting,))) for old in _results(parts.buffers)}
-    index = builder_at_end(block, symbols)
-    full = index.insert(sync.MbarrierAllocOp(1, fitting))
-    empty = index.insert(sync.MbarrierAllocOp(groups * choices.cluster, fitting))
-    turns = index.insert(sync.MbarrierAllocOp(groups, choices.turns)) if choices.turns > 1 else None
-    warps = kernel.num_warps.value.data
-    shared = shared_by_rows(parts) if choices.cluster > 1 else frozenset[tile.CopyOp]()
-    return RoleFrame(
-        choices,
-        parts,
-        Ring(fitting, full, empty),
-        groups,
-        warps,
-        spec.subgroup_size,
-        own,
-        slots,
-        tuple(scratch),
-        symbols,
-        turns,
-        shared,
-        mixed_widths_of(kernel),
-    )
+def _symbols(kernel: tile.KernelOp) -> dict[str, SSAValue]:
+    """The kernel's index arguments by name."""
+    names, arguments = kernel.symbol_names(), kernel.body.block.args
+    return dict(zip(names, arguments[len(arguments) - len(names) :], strict=True))
 
 
-def _results(allocs: Sequence[tile.AllocOp]) -> list[SSAValue]:
-    return [alloc.result for alloc in allocs]
+def _deferred(kernel: tile.KernelOp, threads: int) -> tuple[Parts, LateStores]:
+    """The pieces of a kernel whose stores are deferred."""
+    parts = parts_of(kernel)
+    late = late_stores(parts, threads)
+    if isinstance(late, str):
+        raise InternalError(f"the role plan defers stores, but {late}")
+    return parts, late
 
 
-def _stacked(block: Block, buffer: SSAValue, *counts: int) -> tile.AllocOp:
-    """An allocation of that many of a buffer, by leading dimensions."""
-    layout = tile.shared_layout_of(buffer)
-    for count in reversed(counts):
-        layout = layout.stacked(count)
-    made = tile.AllocOp(tile.shared_buffer_type(layout.shape, tile.memref_type(buffer).element_type, layout))
-    block.add_op(made)
-    return made
-
-
-def _start_of_role(frame: RoleFrame, block: Block) -> tuple[IndexBuilder, dict[SSAValue, SSAValue]]:
-    """Scalars are born in the role that uses them: what lives across the roles' branch would hold registers in all of them."""
-    index = builder_at_end(block, frame.symbols)
-    known: dict[SSAValue, SSAValue] = {}
-    for op in frame.parts.fixed:
-        if not isinstance(op, tile.ViewOp):
-            index.builder.insert(op.clone(known))
-    return index, known
-
-
-def _ring_start(index: IndexBuilder) -> Place:
-    return index.constant(0), index.insert(arith.ConstantOp(IntegerAttr(0, i32)))
-
-
-def _producer(frame: RoleFrame, tiles: Expr) -> Region:
-    """The loop over all tiles of the workgroup, with the ring's place carried along."""
-    block = Block()
-    index, known = _start_of_role(frame, block)
-    first = index.insert(tile.ProgramIdOp(0))
-    if not frame.choices.workgroups:
-        produce(frame, index, known, first, *_ring_start(index))
-        block.add_op(pipe.EndRoleOp())
-        return Region(block)
-    body = Block(arg_types=[IndexType(), IndexType(), i32])
-    place, slot, phase = body.args
-    slot, phase = produce(frame, builder_at_end(body, frame.symbols), known, place, slot, phase)
-    body.add_op(scf.YieldOp(slot, phase))
-    step = index.constant(frame.choices.workgroups)
-    index.builder.insert(scf.ForOp(first, index.expression(tiles), step, [*_ring_start(index)], body))
-    block.add_op(pipe.EndRoleOp())
-    return Region(block)
-
-
-def _consumer(frame: RoleFrame, turn: int, tiles: Expr) -> Region:
-    """The loop over the tiles of a turn, for each of its groups."""
-    block, turns, workgroups = Block(), frame.choices.turns, frame.choices.workgroups
-    index, known = _start_of_role(frame, block)
-    me = frame.consumer(index, turn)
-    first = index.insert(tile.ProgramIdOp(0))
-    start = _ring_start(index)
-    if not workgroups:
-        consume(frame, index, known, me, first, start, [])
-        return _end_of_consumer(frame, turn, block, block)
-    late = late_stores(frame.parts, frame.warps * frame.lanes) if frame.choices.late else ""
-    if isinstance(late, LateStores) and turns == 1 and static_steps(index, _bounds(frame, known)):
-        return _late_consumer(frame, tiles, late)
-    steps = index.constant(0)
-    if turns > 1:
-        steps = step_count(index, _bounds(frame, known))
-        for _ in range(turn):
-            start = frame.ring.skip(index, *start, steps)
-        first = index.add(first, index.constant(turn * workgroups))
-    body = Block(arg_types=[IndexType(), IndexType(), i32, *([i32] if turns > 1 else [])])
-    place, slot, phase, *parities = body.args
-    inside = builder_at_end(body, frame.symbols)
-    at = consume(frame, inside, known, me, place, (slot, phase), parities)
-    for _ in range(turns - 1):
-        at = frame.ring.skip(inside, *at, steps)
-    body.add_op(scf.YieldOp(*at, *(flipped(inside, parity) for parity in parities)))
-    # A fresh barrier has completed parity 1: the first turn begins at once.
-    parity_start = [index.insert(arith.ConstantOp(IntegerAttr(0 if turn else 1, i32)))] if turns > 1 else []
-    step = index.constant(turns * workgroups)
-    index.builder.insert(scf.ForOp(first, index.expression(tiles), step, [*start, *parity_start], body))
-    return _end_of_consumer(frame, turn, block, body)
-
-
-def _bounds(frame: RoleFrame, known: dict[SSAValue, SSAValue]) -> list[SSAValue]:
-    loop = frame.parts.loop
-    return [known.get(v, v) for v in (loop.lb, loop.ub, loop.step)]
-
-
-def _late_consumer(frame: RoleFrame, tiles: Expr, late: LateStores) -> Region:
-    """A consumer whose tiles leave under the next one's first steps; the last one's boxes leave at the end.
-
-    Where tiles have two widths, those of each are a loop of their own.
-    """
-    block = Block()
-    index, known = _start_of_role(frame, block)
-    me = frame.consumer(index, 0)
-    carried = [*_ring_start(index), *late.start(index)]
-    first, workgroups = index.insert(tile.ProgramIdOp(0)), frame.choices.workgroups
-    for width, end in tile_widths(frame.mixed, tiles):
-        body = Block(arg_types=[IndexType(), *(v.type for v in carried)])
-        place, slot, phase, *before = body.args
-        at, boxes = consume_late(frame, builder_at_end(body, frame.symbols), known, me, place, (slot, phase), late, before, width)
-        body.add_op(scf.YieldOp(*at, *boxes))
-        loop = scf.ForOp(first, index.expression(end), index.constant(workgroups), carried, body)
-        index.builder.insert(loop)
-        carried = list(loop.results)
-        # The first of this workgroup's tiles that is not below the loop's end.
-        reached = index.insert(arith.MaxSIOp(index.add(index.expression(end), index.constant(workgroups - 1)), first))
-        rounds = index.divide(index.subtract(reached, first), index.constant(workgroups))
-        first = index.add(first, index.multiply(rounds, workgroups))
-    left = {**known, **me.scratch, **dict(zip(late.values(), carried[2:], strict=True))}
-    for box in late.boxes:
-        late.emit(index, box, left)
-    return _end_of_consumer(frame, 0, block, block)
-
-
-def _end_of_consumer(frame: RoleFrame, turn: int, block: Block, body: Block) -> Region:
-    """The role's region: what orders the accesses of `body`, its one tile or all of a loop's, and the last stores waited for."""
-    order_local_accesses(body, lambda: frame.meet(turn))
-    if any(isinstance(op, tile.CopyOutOp) for op in body.walk()):
-        block.add_op(sync.WaitOp(BULK_STORES, 0))
-    block.add_op(pipe.EndRoleOp())
-    return Region(block)
-
-
-def _add_roles(frame: RoleFrame, block: Block, regions: list[Region]) -> None:
-    turns, (producer, consumer) = frame.choices.turns, frame.choices.registers
+def _add_roles(plan: RolePlan, groups: int, warps: int, block: Block, regions: list[Region]) -> None:
+    turns, registers = plan.ping_pong, [plan.producer_registers, *[plan.consumer_registers] * plan.ping_pong]
     names = ["consumer"] if turns == 1 else [f"consumer{turn}" for turn in range(turns)]
-    warps, groups = [PRODUCER_WARPS, *[frame.warps] * turns], [1, *[frame.groups] * turns]
-    block.add_op(pipe.RolesOp(["producer", *names], warps, groups, regions, [producer, *[consumer] * turns]))
-    if frame.choices.cluster > 1:
-        block.add_op(sync.ClusterBarrierOp())
+    ping_pong = range(1, turns + 1) if turns > 1 else ()
+    counts = [PRODUCER_WARPS, *[warps] * turns], [1, *[groups] * turns]
+    block.add_op(pipe.RolesOp(["producer", *names], *counts, regions, registers, ping_pong))
     block.add_op(tile.ReturnOp())

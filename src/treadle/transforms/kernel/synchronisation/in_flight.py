@@ -33,19 +33,21 @@ class Flow:
     """What is known before an operation.
 
     `issued`: operations in flight, with the number of newer groups. `unordered`: complete accesses that other agents may not know of.
-    `has_local`: local accesses may be on their way on machines that queue them.
+    `has_local`: local accesses may be on their way on machines that queue them. `owed`: operations behind which slots of rings are handed
+    back as soon as their reads are over.
     """
 
     issued: Mapping[Issued, int] = field(default_factory=dict[Issued, int])
     unordered: frozenset[SharedAccess] = frozenset()
     has_local: bool = False
+    owed: frozenset[Operation] = frozenset()
 
     def join(self, other: "Flow", count: Callable[[int, int], int] = min) -> "Flow":
         """What is known where two paths meet. `count`: which number of newer groups is kept where they differ."""
         merged = dict(self.issued)
         for item, newer in other.issued.items():
             merged[item] = count(newer, merged.get(item, newer))
-        return Flow(merged, self.unordered | other.unordered, self.has_local or other.has_local)
+        return Flow(merged, self.unordered | other.unordered, self.has_local or other.has_local, self.owed | other.owed)
 
     def issue(self, item: Issued, *, closed: bool) -> "Flow":
         """An operation enters its queue; `closed`: as a group of its own."""
@@ -74,6 +76,10 @@ class Flow:
                 left[item] = newer
         return replace(self, issued=left, unordered=frozenset(done))
 
+    def fenced(self) -> "Flow":
+        """What this agent wrote may be seen by the async proxy once it is ordered."""
+        return replace(self, unordered=frozenset(replace(access, is_async=True) for access in self.unordered))
+
     def meet(self) -> "Flow":
         """All agents met: what was complete is known to all."""
         return replace(self, unordered=frozenset(), has_local=False)
@@ -89,6 +95,17 @@ class Flow:
             there = replace(item, accesses=tuple(map(slots, item.accesses)), names=names(item.names))
             issued[there] = min(newer, issued.get(there, newer))
         return replace(self, issued=issued, unordered=frozenset(map(slots, self.unordered)))
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a walk found: for each wait, the operation that its last needed group ends with, and where the wait stands.
+
+    `once`: branches of loops that are taken in one of the first steps.
+    """
+
+    ends: list[tuple[Operation, str, Operation]] = field(default_factory=list[tuple[Operation, str, Operation]])
+    once: set[Operation] = field(default_factory=set[Operation])
 
 
 @dataclass(slots=True)

@@ -1,4 +1,7 @@
-"""The order in which asynchronous operations are issued.
+"""order-issue: the order in which asynchronous operations are issued.
+
+Level: tile. Reads: effects on shared memory, the machine's queues and registers. Writes: operations of one block in another order.
+Leaves alone: kernels with `pipe.roles` (form-roles has put each operation where it belongs); what another order would change.
 
 Matrix instructions: an independent one moves up to where the last was issued.
 D1 = a b; f(D1); D2 = c d; g(D2) becomes D1 = a b; D2 = c d; f(D1); g(D2): insert-sync then waits for the first group alone before f, which
@@ -7,17 +10,21 @@ overlaps the second. Both accumulators are alive together then, so it is done on
 Bulk stores: one moves down behind the local stores of the next, so that one fence, one barrier and one group serve both.
 """
 
+from dataclasses import dataclass
+
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.shared_accesses import shared_accesses
 from treadle.analysis.slot_values import SlotValues
-from treadle.dialects import tile
+from treadle.dialects import pipe, tile
 from treadle.ir.core import Block, Operation
 from treadle.ir.locations import location_of
+from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import num_warps, tile_bytes
-from treadle.transforms.kernel.sync_flow import is_cheap, queue_of
+from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps, tile_bytes
+from treadle.transforms.kernel.synchronisation.operations import is_cheap, queue_of
 
+NAME = "order-issue"
 REGISTER_BYTES = 4
 SPARE_REGISTERS = 64
 """Left for addresses and epilogues."""
@@ -71,14 +78,14 @@ def _move_up(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec, value
     total = accumulator_registers(op, kernel, spec) + accumulator_registers(previous, kernel, spec)
     subject, place = kernel.sym_name.data, location_of(op)
     if total > spec.max_registers_per_thread - SPARE_REGISTERS:
-        emit("refusal", "insert-sync", subject, f"not issued early: both accumulators take {total} registers of a thread", place)
+        emit("refusal", NAME, subject, f"not issued early: both accumulators take {total} registers of a thread", place)
         return
     anchor: Operation = previous
     for item in moving:
         item.detach()
         block.insert_op_after(item, anchor)
         anchor = item
-    emit("decision", "insert-sync", subject, "issued before the results of the instruction ahead of it are used", place)
+    emit("decision", NAME, subject, "issued before the results of the instruction ahead of it are used", place)
 
 
 def batch_stores(kernel: tile.KernelOp, spec: TargetSpec) -> None:
@@ -108,3 +115,18 @@ def _is_free(op: Operation) -> bool:
     if isinstance(op, tile.LoadOp | tile.StoreOp | tile.CopyOp | tile.CopyOutOp):
         return False
     return op.name.startswith(("arith.", "pipe.slot", "tile.splat", "tile.view"))
+
+
+@register_pass
+@dataclass(frozen=True)
+class OrderIssuePass(KernelPass):
+    """Reorders what is issued in kernels whose warps all run the same code."""
+
+    name = NAME
+
+    def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
+        """Reorder one kernel."""
+        if any(isinstance(op, pipe.RolesOp) for op in kernel.walk()):
+            return
+        issue_early(kernel, spec)
+        batch_stores(kernel, spec)

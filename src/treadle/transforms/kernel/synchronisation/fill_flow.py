@@ -7,21 +7,20 @@ behind the loop.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 from treadle.analysis.buffers import buffer_view
 from treadle.analysis.shared_accesses import SharedAccess
-from treadle.analysis.slot_motion import STILL, LoopMotion, Velocity, agreed
+from treadle.analysis.slot_motion import STILL, Motions
 from treadle.analysis.slot_values import SlotValues
 from treadle.analysis.slots import Congruence, Linear, exactly
+from treadle.analysis.structured_flow import StructuredFlow
 from treadle.dialects import tile
-from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, scf
-from treadle.transforms.kernel.phase_parity import PhaseWait
+from treadle.transforms.kernel.synchronisation.phase_parity import PhaseWait
 
-MAX_SWEEPS = 200
 FURTHEST = 32
 """How many iterations ahead a known trip count is made use of: more than a pipeline is deep."""
 Guard = Linear | None
@@ -75,32 +74,28 @@ def is_bulk_copy(op: Operation) -> bool:
     return isinstance(op, tile.CopyOp) and op.path.data == "bulk_tensor" and op.barrier is None
 
 
-@dataclass(slots=True)
-class FillFlow:
+class FillFlow(StructuredFlow[State]):
     """The data flow of fillings; `waits` are found where `emit` is set."""
 
-    values: SlotValues
-    starts: dict[Operation, Fill]
-    ends: dict[Operation, Fill]
-    accesses: dict[Operation, tuple[SharedAccess, ...]]
-    waits: list[PhaseWait[Ring]] = field(default_factory=list[PhaseWait[Ring]])
-    refused: set[Ring] = field(default_factory=set[Ring])
-    motions: dict[Operation, tuple[LoopMotion, dict[object, Velocity]]] = field(
-        default_factory=dict[Operation, tuple[LoopMotion, dict[object, Velocity]]]
-    )
-    facts: list[Linear] = field(default_factory=list[Linear])
+    def __init__(
+        self,
+        values: SlotValues,
+        starts: dict[Operation, Fill],
+        ends: dict[Operation, Fill],
+        accesses: dict[Operation, tuple[SharedAccess, ...]],
+    ) -> None:
+        self.values, self.starts, self.ends, self.accesses = values, starts, ends, accesses
+        self.waits: list[PhaseWait[Ring]] = []
+        self.refused: set[Ring] = set()
+        self.motions = Motions(values, lambda op: accesses.get(op, ()))
+        self.facts: list[Linear] = []
 
-    def block(self, block: Block, state: State, *, emit: bool) -> State:
-        """The state after a block."""
-        for op in tuple(block.ops):
-            state = self._operation(op, state, emit=emit)
-        return state
+    def join(self, one: State, other: State) -> State:
+        """What is possible on either path."""
+        return _join(one, other)
 
-    def _operation(self, op: Operation, state: State, *, emit: bool) -> State:
-        if isinstance(op, scf.ForOp):
-            return self._loop(op, state, emit=emit)
-        if isinstance(op, scf.IfOp):
-            return self._branch(op, state, emit=emit)
+    def plain(self, op: Operation, state: State, *, emit: bool) -> State:
+        """The state after an operation, with the waits before it."""
         if isinstance(op, tile.ReturnOp):
             return self._end(op, state, emit=emit)
         if (fill := self.starts.get(op)) is not None:
@@ -117,7 +112,8 @@ class FillFlow:
             state = {f: DONE if f.fill is fill else s for f, s in state.items()}
         return state
 
-    def _branch(self, op: scf.IfOp, state: State, *, emit: bool) -> State:
+    def branch(self, op: scf.IfOp, state: State, *, emit: bool) -> State:
+        """Under a condition that is known of, and under its contrary."""
         guard = self._guard(op.cond)
         taken = self._under(guard, op.true_region.block, state, emit=emit)
         other = _without(guard, state)
@@ -162,47 +158,47 @@ class FillFlow:
         found = self.values.of(upper) - self.values.of(lower)
         return None if found.modulus else found.form
 
-    def _loop(self, loop: scf.ForOp, before: State, *, emit: bool) -> State:
-        block = loop.body.block
-        motion, velocities = self._motion(loop)
-        fact = self._difference(loop.ub, block.args[0])
-        first = self._difference(loop.ub, loop.lb)
-        speed = motion.velocity(exactly(fact)) if fact is not None else STILL
+    # --- the edges of loops
 
-        def moved(
-            state: State, slots: Callable[[SharedAccess, int, Congruence], Congruence], guards: Callable[[Congruence], Congruence]
-        ) -> State:
-            def guard(g: Linear) -> Guard:
-                there = guards(exactly(g))
-                return None if there.modulus else there.form
+    def _fact(self, loop: scf.ForOp) -> tuple[Guard, Guard]:
+        """What holds in every iteration of a loop, and in its first."""
+        return self._difference(loop.ub, loop.body.block.args[0]), self._difference(loop.ub, loop.lb)
 
-            def access(a: SharedAccess) -> SharedAccess:
-                return a.moved(lambda n, slot: slots(a, n, slot))
+    def body(self, loop: scf.ForOp, state: State, *, emit: bool) -> State:
+        """One iteration, which is made because it is below the bound."""
+        fact, _ = self._fact(loop)
+        end = self._under(fact, loop.body.block, self._weakened(state, fact), emit=emit)
+        here: frozenset[Linear] = frozenset() if fact is None else frozenset({fact})
+        return _merged((replace(f, since=f.since | here), s) for f, s in end.items())
 
-            return _merged((f.moved(access, guard), s) for f, s in state.items())
+    def enter(self, loop: scf.ForOp, state: State) -> State:
+        """Relative to what the loop moves, with what is known of how far it goes."""
+        motion, velocities = self.motions.of(loop)
+        fact, first = self._fact(loop)
+        speed = STILL if fact is None else motion.velocity(exactly(fact))
 
         def relative(guard: Congruence) -> Congruence:
             is_of_loop = first is not None and (guard.form - first).is_constant
             return motion.enter(guard, speed) if is_of_loop else guard
 
-        here: frozenset[Linear] = frozenset() if fact is None else frozenset({fact})
-        start = _merged((replace(f, since=f.since | self._known_trips(loop, first)), s) for f, s in before.items())
-        entry = moved(start, lambda a, n, s: motion.enter(s, velocities.get((a.alloc, n), STILL)), relative)
-        back = entry
-        for _ in range(MAX_SWEEPS):
-            end = self._under(fact, block, self._weakened(entry, fact), emit=False)
-            end = _merged((replace(f, since=f.since | here), s) for f, s in end.items())
-            back = moved(end, lambda a, n, s: motion.around(s), motion.around)
-            wider = _join(entry, back)
-            if wider == entry:
-                break
-            entry = wider
-        else:
-            raise InternalError("bulk copies in a loop did not reach their fix point")
-        if emit:
-            self._under(fact, block, self._weakened(entry, fact), emit=True)
-        runs = (self.values.trips(loop).constant or 0) > 0
-        return moved(_without(fact, back if runs else entry), lambda a, n, s: motion.leave(s), motion.leave)
+        known = self._known_trips(loop, first)
+        start = _merged((replace(f, since=f.since | known), s) for f, s in state.items())
+        return _moved(start, lambda a, n, s: motion.enter(s, velocities.get((a.alloc, n), STILL)), relative)
+
+    def around(self, loop: scf.ForOp, state: State) -> State:
+        """One iteration back."""
+        motion, _ = self.motions.of(loop)
+        return _moved(state, lambda a, n, s: motion.around(s), motion.around)
+
+    def leave(self, loop: scf.ForOp, state: State) -> State:
+        """What is possible where the next iteration is not below the bound."""
+        motion, _ = self.motions.of(loop)
+        fact, _ = self._fact(loop)
+        return _moved(_without(fact, state), lambda a, n, s: motion.leave(s), motion.leave)
+
+    def surely_runs(self, loop: scf.ForOp) -> bool:
+        """Where the trip count is known."""
+        return (self.values.trips(loop).constant or 0) > 0
 
     @staticmethod
     def _weakened(state: State, fact: Guard) -> State:
@@ -220,17 +216,6 @@ class FillFlow:
         if trips and step:
             known.add(first - Linear(step * min(trips - 1, FURTHEST)))
         return frozenset(known)
-
-    def _motion(self, loop: scf.ForOp) -> tuple[LoopMotion, dict[object, Velocity]]:
-        if loop not in self.motions:
-            motion = LoopMotion(loop, self.values)
-            found: dict[object, set[Velocity]] = {}
-            for op in loop.body.walk():
-                for access in self.accesses.get(op, ()):
-                    for n, slot in enumerate(access.slots):
-                        found.setdefault((access.alloc, n), set()).add(motion.velocity(slot))
-            self.motions[loop] = motion, agreed(found)
-        return self.motions[loop]
 
     def _use(
         self, op: Operation, accesses: tuple[SharedAccess, ...], indices: tuple[SSAValue, ...] | None, state: State, *, emit: bool
@@ -283,6 +268,19 @@ def never_filled(fills: Iterable[Fill], accesses: Mapping[Operation, tuple[Share
             slots = tuple(exactly(Linear(n)).within(e) for n, e in zip(numbers, writes[0].slot_extents, strict=True))
             state[Filling(empty, tuple(replace(a, slots=slots) for a in writes))] = DONE
     return state
+
+
+def _moved(state: State, slots: Callable[[SharedAccess, int, Congruence], Congruence], guards: Callable[[Congruence], Congruence]) -> State:
+    """Seen from behind an edge of a loop."""
+
+    def guard(g: Linear) -> Guard:
+        there = guards(exactly(g))
+        return None if there.modulus else there.form
+
+    def access(a: SharedAccess) -> SharedAccess:
+        return a.moved(lambda n, slot: slots(a, n, slot))
+
+    return _merged((f.moved(access, guard), s) for f, s in state.items())
 
 
 def _without(guard: Guard, state: State) -> State:

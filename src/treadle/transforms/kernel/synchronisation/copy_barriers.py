@@ -17,9 +17,9 @@ from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of
 from treadle.remarks import emit as remark
-from treadle.transforms.kernel.fill_flow import Fill, FillFlow, Ring, is_bulk_copy, never_filled
 from treadle.transforms.kernel.kernel_ir import insert_before
-from treadle.transforms.kernel.phase_parity import PhaseWait, insert_phase_waits
+from treadle.transforms.kernel.synchronisation.fill_flow import Fill, FillFlow, Ring, is_bulk_copy, never_filled
+from treadle.transforms.kernel.synchronisation.phase_parity import PhaseWait, insert_phase_waits
 
 MAX_SLOTS = 32
 """Phases are kept as bits of an i32."""
@@ -118,11 +118,11 @@ def _place_waits(kernel: tile.KernelOp, fills: list[Fill], values: SlotValues) -
 
 def insert_copy_barriers(kernel: tile.KernelOp) -> None:
     """Give every fill its expect and its wait."""
+    top = kernel.body.block.first_op
+    if top is None or not any(is_bulk_copy(op) for op in kernel.walk()):
+        return
     values = SlotValues()
     fills = _fills(kernel, values)
-    top = kernel.body.block.first_op
-    if not fills or top is None:
-        return
     waits = _place_waits(kernel, fills, values)
     barriers: dict[Ring, sync.MbarrierAllocOp] = {}
     for fill in fills:

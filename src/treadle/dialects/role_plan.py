@@ -1,0 +1,54 @@
+"""What set-roles decides and form-roles does, as one attribute of a kernel: `#pipe.role_plan<..>`."""
+
+from typing import NamedTuple
+
+from treadle.ir.core import AttrParser, Data, Printer, irdl_attr_definition
+
+
+class RolePlan(NamedTuple):
+    """Roles of a kernel: one producer issues the bulk copies, consumers do the rest.
+
+    `num_stages`: slots of the rings that loops fill. `ping_pong`: how many sets of consumer warpgroups take tiles in turn, so that one's
+    epilogue runs under another's main loop. `steps_in_flight`: groups of matrix instructions left in flight when a slot is waited for (0
+    or 1). `producer_registers`, `consumer_registers`: of a thread. `workgroups`: how many take all tiles in turn, 0 for one a tile.
+    `deferred_stores`: 1 where a tile's boxes are stored under the main loop of the next. `cluster`: workgroups that share the operand of
+    their tiles' columns.
+    """
+
+    num_stages: int
+    ping_pong: int = 1
+    steps_in_flight: int = 0
+    producer_registers: int = 40
+    consumer_registers: int = 232
+    workgroups: int = 0
+    deferred_stores: int = 0
+    cluster: int = 1
+
+
+@irdl_attr_definition
+class RolePlanAttr(Data[RolePlan]):
+    """`#pipe.role_plan<num_stages = 4, workgroups = 132>`: fields that have their default are left out."""
+
+    name = "pipe.role_plan"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> RolePlan:
+        found: dict[str, int] = {}
+
+        def field() -> None:
+            name = parser.parse_identifier()
+            if name not in RolePlan._fields or name in found:
+                parser.raise_error(f"a role plan has each of {', '.join(RolePlan._fields)} at most once")
+            parser.parse_punctuation("=")
+            found[name] = parser.parse_integer(allow_boolean=False, allow_negative=False)
+
+        with parser.in_angle_brackets():
+            parser.parse_comma_separated_list(AttrParser.Delimiter.NONE, field)
+        if not found.get("num_stages"):
+            parser.raise_error("a role plan has at least one stage (num_stages)")
+        return RolePlan(**found)
+
+    def print_parameter(self, printer: Printer) -> None:
+        defaults = RolePlan._field_defaults
+        shown = [f"{name} = {value}" for name, value in self.data._asdict().items() if defaults.get(name) != value]
+        printer.print_string(f"<{', '.join(shown)}>")

@@ -1,0 +1,212 @@
+"""Roles for a kernel of any loops: its operations dealt out by what they do, each ring's slots stepped where its buffers are filled.
+
+The producer keeps the bulk copies, the loops around them and the arithmetic they need; the consumers keep everything else. Buffers that the
+same operations read, filled in the same block, share a ring. Both roles walk the same blocks, so both step a ring's slot once for each
+execution of the block that fills it.
+"""
+
+from collections.abc import Sequence
+
+from treadle.dialects import pipe, tile
+from treadle.dialects.role_plan import RolePlan
+from treadle.ir.builtin import IndexType, IntegerAttr, i64
+from treadle.ir.core import Block, Operation, Region, SSAValue
+from treadle.ir.dialects import scf
+from treadle.ir.locations import give_location
+from treadle.plan.expr import Expr
+from treadle.transforms.kernel.roles.copy_rings import CopyRing, block_lies_in, copy_rings
+from treadle.transforms.kernel.roles.frame import clone, slot_of, stacked, start_of_role, static_steps, step_count
+from treadle.transforms.kernel.roles.parts import depends_on_group, depends_on_workgroup, is_fixed, is_index_math, part_axis
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
+
+Values = dict[SSAValue, SSAValue]
+Slots = dict[CopyRing, SSAValue]
+Maps = list[tuple[SSAValue, Values]]
+"""For each group that a role works for, its number and its values."""
+
+
+class Partition:
+    """Writes the regions of one kernel's roles.
+
+    `fixed`, `body`: its operations outside of all loops, views and constants apart. `own`: copies whose place is another one for each
+    group, which has a buffer of its own then. `shared`: those of which each workgroup of a cluster makes its part, for all of them.
+    """
+
+    def __init__(self, kernel: tile.KernelOp, plan: RolePlan, symbols: dict[str, SSAValue]) -> None:
+        self.plan, self.groups, self.symbols = plan, kernel.group_count(), symbols
+        self.rings = copy_rings(kernel)
+        self.fixed: list[Operation] = []
+        self.body: list[Operation] = []
+        self.allocs: list[tile.AllocOp] = []
+        dependent: set[Operation] = set()
+        for op in kernel.body.block.ops:
+            if isinstance(op, tile.AllocOp):
+                self.allocs.append(op)
+            elif isinstance(op, scf.ForOp) or depends_on_workgroup(op, dependent) or not is_fixed(op):
+                dependent.add(op)
+                self.body.append(op)
+            else:
+                self.fixed.append(op)
+        copies = [copy for ring in self.rings for copy in ring.copies]
+        columns = {op.b for op in kernel.walk() if isinstance(op, tile.ContractOp)}
+        self.own = {copy for copy in copies if depends_on_group(copy)}
+        self.shared = {copy for copy in copies if plan.cluster > 1 and copy.destination in columns}
+        self.slots: dict[SSAValue, tile.AllocOp] = {}
+        self.scratch: list[dict[SSAValue, tile.AllocOp]] = []
+
+    def depth(self, ring: CopyRing) -> int:
+        """How many slots a ring has."""
+        return self.plan.num_stages if ring.is_in_loop else 2 if self.plan.workgroups else 1
+
+    def allocate(self, block: Block) -> None:
+        """The buffers of all rings, and those of all groups beside them, for each set of ping-pong apart."""
+        filled = {copy.destination for ring in self.rings for copy in ring.copies}
+        others = [alloc.result for alloc in self.allocs if alloc.result not in filled]
+        self.scratch = [{old: stacked(block, old, self.groups) for old in others} for _ in range(self.plan.ping_pong)]
+        own = {copy.destination for copy in self.own}
+        depths = {copy.destination: self.depth(ring) for ring in self.rings for copy in ring.copies}
+        for old in [alloc.result for alloc in self.allocs if alloc.result in filled]:
+            counts = (depths[old], self.groups) if old in own else (depths[old],)
+            self.slots[old] = stacked(block, old, *counts)
+
+    def start(self, block: Block, consumer: int | None) -> tuple[IndexBuilder, Values, SSAValue]:
+        """The head of a role: scalars, the group's number, and for a consumer (by its set) its scratch buffers."""
+        index, known = start_of_role(self.fixed, self.symbols, block)
+        if consumer is None:
+            return index, known, index.constant(0)
+        group = index.insert(pipe.GroupIdOp())
+        known |= {old: slot_of(index, new, [group]) for old, new in self.scratch[consumer].items()}
+        return index, known, group
+
+    def region(self, tiles: Expr, consumer: int | None = None) -> Region:
+        """One role: its tile, or the loop over its tiles; `consumer`: the set of consumers, None for the producer."""
+        block = Block()
+        index, known, group = self.start(block, consumer)
+        first, workgroups = index.insert(tile.ProgramIdOp(0)), self.plan.workgroups
+        sets, turn = (self.plan.ping_pong, consumer) if consumer is not None else (1, 0)
+        slots = {ring: index.constant(0) for ring in self.rings}
+        if not workgroups:
+            for ring in self.rings:  # a number of this block, whatever constants are
+                slots[ring] = index.insert(pipe.AdvanceOp(slots[ring], index.constant(0), self.depth(ring)))
+            self._tile(index, known, first, group, slots, consumes=consumer is not None)
+            block.add_op(pipe.EndRoleOp())
+            return Region(block)
+        steps = {ring: self._steps(index, ring, known) for ring in self.rings} if sets > 1 else {}
+        slots = {ring: self._skipped(index, ring, slot, steps, turn) for ring, slot in slots.items()}
+        body = Block(arg_types=[IndexType()] * (1 + len(slots)))
+        inside, here = builder_at_end(body, self.symbols), Slots(zip(self.rings, body.args[1:], strict=True))
+        self._tile(inside, known, body.args[0], group, here, consumes=consumer is not None)
+        body.add_op(scf.YieldOp(*(self._skipped(inside, ring, here[ring], steps, sets - 1) for ring in self.rings)))
+        begin, step = index.add(first, index.constant(turn * workgroups)), index.constant(sets * workgroups)
+        index.builder.insert(scf.ForOp(begin, index.expression(tiles), step, [slots[ring] for ring in self.rings], body))
+        block.add_op(pipe.EndRoleOp())
+        return Region(block)
+
+    def _steps(self, index: IndexBuilder, ring: CopyRing, known: Values) -> SSAValue:
+        """How many slots a tile takes."""
+        loop = ring.block.parent_op()
+        if not isinstance(loop, scf.ForOp):
+            return index.constant(1)
+        return step_count(index, [known.get(value, value) for value in (loop.lb, loop.ub, loop.step)])
+
+    def _skipped(self, index: IndexBuilder, ring: CopyRing, slot: SSAValue, steps: dict[CopyRing, SSAValue], tiles: int) -> SSAValue:
+        """The slot behind so many tiles of others."""
+        for _ in range(tiles):
+            slot = index.insert(pipe.AdvanceOp(slot, steps[ring], self.depth(ring)))
+        return slot
+
+    def _tile(self, index: IndexBuilder, known: Values, place: SSAValue, group: SSAValue, slots: Slots, *, consumes: bool) -> None:
+        groups = [group] if consumes else [index.constant(number) for number in range(self.groups)]
+        self._operations(self.body, [(number, dict(known)) for number in groups], index, place, slots, consumes=consumes)
+
+    def bind(self, ring: CopyRing, index: IndexBuilder, slot: SSAValue, group: SSAValue, mapping: Values) -> None:
+        """Let the buffers of a ring stand for those of a slot (of a group where each has its own)."""
+        for copy in ring.copies:
+            indices = [slot, group] if copy in self.own else [slot]
+            mapping[copy.destination] = slot_of(index, self.slots[copy.destination], indices)
+
+    def _operations(
+        self,
+        ops: Sequence[Operation],
+        maps: Maps,
+        index: IndexBuilder,
+        place: SSAValue,
+        slots: Slots,
+        *,
+        consumes: bool,
+    ) -> None:
+        """The operations of a block that the role keeps; its rings are a slot further then."""
+        here = [ring for ring in self.rings if any(copy in ops for copy in ring.copies)]
+        for ring in here if consumes else ():
+            self.bind(ring, index, slots[ring], *maps[0])
+        for op in ops:
+            if isinstance(op, tile.CopyOp):
+                if not consumes:
+                    self._copy(op, maps, index, slots[next(ring for ring in here if op in ring.copies)])
+            elif isinstance(op, scf.ForOp) and any(isinstance(inner, tile.CopyOp) for inner in op.walk()):
+                self._loop(op, maps, index, place, slots, consumes=consumes)
+            elif not isinstance(op, scf.YieldOp | tile.ReturnOp) and (consumes or _is_scalar(op)):
+                for group, mapping in maps:
+                    clone(op, mapping, index, group, place)
+        for ring in here:
+            slots[ring] = index.insert(pipe.AdvanceOp(slots[ring], index.constant(1), self.depth(ring)))
+
+    def _copy(self, op: tile.CopyOp, maps: Maps, index: IndexBuilder, slot: SSAValue) -> None:
+        for group, mapping in maps if op in self.own else maps[:1]:
+            destination = slot_of(index, self.slots[op.destination], [slot, group] if op in self.own else [slot])
+            offsets = [mapping.get(offset, offset) for offset in op.offsets]
+            ranks = tuple(range(self.plan.cluster)) if op in self.shared else None
+            if ranks is not None:
+                destination, offsets = _own_part(index, op, destination, offsets, self.plan.cluster)
+            made = tile.CopyOp(op.view, offsets, tile.ints(op.dims), destination, path=op.path.data, multicast=ranks)
+            give_location(made, op.location)
+            index.builder.insert(made)
+
+    def _loop(self, op: scf.ForOp, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots, *, consumes: bool) -> None:
+        old, mapping = op.body.block, maps[0][1]
+        rings = [ring for ring in self.rings if block_lies_in(ring.block, old)]
+        low, high, step = (mapping.get(value, value) for value in (op.lb, op.ub, op.step))
+        initial = [mapping.get(value, value) for value in op.iter_args] if consumes else []
+
+        def iteration(inside: IndexBuilder, at: SSAValue, carried: Sequence[SSAValue], here: Slots) -> list[SSAValue]:
+            inner = [(group, {**known, old.args[0]: at}) for group, known in maps]
+            inner[0][1].update(zip(old.args[1:], carried, strict=False))
+            self._operations(list(old.ops), inner, inside, place, here, consumes=consumes)
+            ends = old.last_op.operands if isinstance(old.last_op, scf.YieldOp) and consumes else ()
+            return [inner[0][1].get(value, value) for value in ends]
+
+        runs_ahead = consumes and self.plan.steps_in_flight > 0 and may_run_ahead(op) and static_steps(index, (low, high, step)) > 0
+        if runs_ahead:
+            initial, low = iteration(index, low, initial, slots), index.add(low, step)
+        body = Block(arg_types=[IndexType(), *(value.type for value in initial), *[IndexType()] * len(rings)])
+        here = {**slots, **Slots(zip(rings, body.args[1 + len(initial) :], strict=True))}
+        ends = iteration(builder_at_end(body, self.symbols), body.args[0], body.args[1 : 1 + len(initial)], here)
+        body.add_op(scf.YieldOp(*ends, *(here[ring] for ring in rings)))
+        new = scf.ForOp(low, high, step, [*initial, *(slots[ring] for ring in rings)], body)
+        if runs_ahead:
+            new.attributes[pipe.STEPS_IN_FLIGHT] = IntegerAttr(1, i64)
+        index.builder.insert(new)
+        mapping.update(zip(op.results, new.results, strict=False))
+        slots.update(zip(rings, new.results[len(initial) :], strict=True))
+
+
+def may_run_ahead(loop: scf.ForOp) -> bool:
+    """Whether nothing in a loop but the next step's contractions reads a step's accumulators."""
+    contracts = [op for op in loop.body.block.ops if isinstance(op, tile.ContractOp)]
+    uses = [use.operation for contract in contracts for use in contract.result.uses]
+    return all(isinstance(user, scf.YieldOp | tile.ContractOp) for user in uses)
+
+
+def _is_scalar(op: Operation) -> bool:
+    return isinstance(op, tile.ProgramIdOp | pipe.GroupIdOp) or is_index_math(op)
+
+
+def _own_part(
+    index: IndexBuilder, copy: tile.CopyOp, destination: SSAValue, offsets: list[SSAValue], count: int
+) -> tuple[SSAValue, list[SSAValue]]:
+    """This workgroup's part of a buffer that the cluster fills together, and where it comes from."""
+    axis, rank = part_axis(copy), index.insert(pipe.ClusterRankOp())
+    along = tile.ints(copy.dims)[axis]
+    step = tile.memref_type(copy.destination).get_shape()[axis] // count
+    moved = index.add(offsets[along], index.multiply(rank, step))
+    return index.insert(pipe.PartOp(destination, rank, axis, count)), [moved if d == along else o for d, o in enumerate(offsets)]

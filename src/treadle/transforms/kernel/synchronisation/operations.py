@@ -1,0 +1,90 @@
+"""What insert-sync goes by in single operations: the queues they are issued to, what is cheap, phases as accesses."""
+
+from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.shared_accesses import SharedAccess
+from treadle.analysis.slot_values import SlotValues
+from treadle.analysis.slots import Congruence
+from treadle.dialects import sync, tile
+from treadle.dialects.tile_attributes import is_shared
+from treadle.errors import InternalError
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.machine import TargetSpec
+from treadle.transforms.kernel.kernel_ir import is_tile
+
+MOST_PENDING = {"wgmma": 7, "vmcnt": 63}
+"""The largest count a wait can name, where the machine has a limit."""
+COPY_QUEUES = frozenset({"cp_async", "vmcnt"})
+LOCAL_QUEUES = ("lgkmcnt", "dscnt")
+
+
+def is_queued(op: Operation) -> bool:
+    """Whether an operation is issued to the matrix queue of a machine that has one: a contraction of shared buffers."""
+    return isinstance(op, tile.ContractOp) and (is_shared(op.a.type) or is_shared(op.b.type))
+
+
+def queue_of(op: Operation, spec: TargetSpec) -> str:
+    """The queue that an operation is issued to, "" for none."""
+    if isinstance(op, tile.ContractOp):
+        return "wgmma" if spec.async_matrix and is_queued(op) else ""
+    if isinstance(op, tile.CopyOp):
+        return tile.COPY_QUEUES.get(op.path.data, "")
+    return "bulk_store" if isinstance(op, tile.CopyOutOp) else ""
+
+
+def committed_queues(kernel: tile.KernelOp) -> frozenset[str]:
+    """The queues whose groups the kernel closes already."""
+    return frozenset(op.queue.data for op in kernel.walk() if isinstance(op, sync.CommitOp))
+
+
+def phase_access(op: Operation, barrier: SSAValue, values: SlotValues, *, is_write: bool) -> SharedAccess:
+    """A phase of a transaction barrier as an access: the next may begin only when all have seen the last (an expect writes it)."""
+    slots: tuple[Congruence, ...] = ()
+    extents: tuple[int, ...] = ()
+    owner = barrier.owner
+    if isinstance(owner, sync.MbarrierSlotOp):
+        alloc = owner.source.owner
+        if isinstance(alloc, sync.MbarrierAllocOp):
+            extents = (alloc.slot_count(),)
+            slots = (values.of(owner.index).within(extents[0]),)
+        owner = alloc
+    if not isinstance(owner, sync.MbarrierAllocOp):
+        raise InternalError(f"{op.name} on a barrier that is not allocated in the kernel")
+    return SharedAccess(owner, None, 0, (), (), is_write, True, slots, extents, is_elected=is_write)
+
+
+def is_cheap(op: Operation) -> bool:
+    """Whether an operation takes no time worth overlapping: it issues, stores what is there, or computes an index."""
+    if isinstance(op, tile.LoadOp | tile.LocalLoadOp | tile.ContractOp | tile.StoreOp):
+        return False
+    return not op.regions and not any(isinstance(v.type, builtin.TensorType) for v in op.results)
+
+
+def widens_small_float(op: Operation) -> bool:
+    """Whether an operation makes wider floats of a tile of 8-bit floats, which takes several instructions an element."""
+    return isinstance(op, arith.ExtFOp) and is_tile(op.operands[0]) and element_bytes(tile.tile_type(op.operands[0]).element_type) == 1
+
+
+def is_idle(op: Operation) -> bool:
+    """Whether an operation computes scalars or names memory: it issues nothing, orders nothing and reads no register tile."""
+    if op.regions or not op.results or isinstance(op, tile.LoadOp | tile.LocalLoadOp | sync.MbarrierAllocOp):
+        return False
+    return not any(isinstance(value.type, builtin.TensorType) for value in op.operands)
+
+
+def only_copies(op: scf.IfOp) -> bool:
+    """Whether a conditional holds nothing but copies and what they need."""
+    inner = [o for o in op.walk() if o is not op]
+    copies = [o for o in inner if isinstance(o, tile.CopyOp | tile.CopyOutOp)]
+    return bool(copies) and all(not o.regions and (o in copies or is_cheap(o)) and not isinstance(o, tile.LocalStoreOp) for o in inner)
+
+
+def loops_around(op: Operation) -> set[Operation]:
+    """The loops that an operation lies in."""
+    found: set[Operation] = set()
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, scf.ForOp):
+            found.add(parent)
+        parent = parent.parent_op()
+    return found

@@ -1,0 +1,201 @@
+"""Full and empty barriers of the rings that roles hand over: waits, announced bytes, turns of ping-pong roles; who owes which slot back.
+
+Who fills a slot waits until the readers of the round before have handed it back, announces the bytes, and lets the copies signal. Who
+reads it waits for that, and owes the slot from its last access on: where its reads are known to be over, the walk of `sync_flow.py`
+hands it back.
+"""
+
+from dataclasses import dataclass
+
+from treadle.analysis.element_bytes import element_bytes
+from treadle.dialects import pipe, sync, tile
+from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
+from treadle.transforms.kernel.synchronisation.hand_overs import HandOver, Visit, hand_overs
+from treadle.transforms.kernel.synchronisation.ring_places import RingPlaces, flipped
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A slot that is handed back at `barrier` once the reads of `buffers` up to `after` are over, in `after`'s block."""
+
+    after: Operation
+    barrier: sync.MbarrierSlotOp
+    buffers: tuple[tile.AllocOp, ...]
+    peers: tuple[int, ...]
+
+
+def insert_ring_barriers(kernel: tile.KernelOp) -> list[Release]:
+    """Synchronise what roles hand over, but for handing slots back. Raises TR301 for what cannot be handed over."""
+    releases: list[Release] = []
+    places = RingPlaces()
+    for roles in [op for op in kernel.walk() if isinstance(op, pipe.RolesOp)]:
+        rings = hand_overs(roles)
+        stretches = {role: _stretch([v.block for ring in rings for v in ring.reads if v.role == role]) for role in roles.alternating()}
+        for ring in rings:
+            releases += _RingBarriers(roles, ring, places).insert()
+        _order_turns(roles, rings, stretches, places)
+        if any(ring.ranks() for ring in rings):
+            _meet_peers(roles)
+    places.expand(kernel)
+    for op in kernel.walk():
+        op.attributes.pop(pipe.STEPS_IN_FLIGHT, None)
+    return [Release(places.current(one.after), one.barrier, one.buffers, one.peers) for one in releases]
+
+
+@dataclass(slots=True)
+class _RingBarriers:
+    """Writes the barriers of one ring."""
+
+    roles: pipe.RolesOp
+    ring: HandOver
+    places: RingPlaces
+
+    def insert(self) -> list[Release]:
+        """Insert them. Returns who owes which slot."""
+        full = sync.MbarrierAllocOp(1, self.ring.slots)
+        empty = sync.MbarrierAllocOp(self.ring.arrivals(self.roles), self.ring.slots)
+        insert_before(self.roles, full, empty)
+        for fill in self.ring.fills:
+            self._fill(fill, full.result, empty.result)
+        releases: list[Release] = []
+        for visit in self.ring.reads:
+            parity = self.places.parity(visit.slot, self.ring.slots, visit.first)
+            first = self.places.current(visit.first)
+            barrier = sync.MbarrierSlotOp(full.result, visit.slot)
+            insert_before(first, barrier, sync.WaitPhaseOp(barrier.result, parity))
+            releases += self._owed(visit, empty.result)
+        return releases
+
+    def _fill(self, fill: Visit, full: SSAValue, empty: SSAValue) -> None:
+        parity = self.places.parity(fill.slot, self.ring.slots, fill.first)
+        first = self.places.current(fill.first)
+        free = sync.MbarrierSlotOp(empty, fill.slot)
+        insert_before(first, free)
+        turned = flipped(IndexBuilder(Builder(InsertPoint.before(first)), {}), parity)
+        filled = sync.MbarrierSlotOp(full, fill.slot)
+        total = sum(landing_bytes(copy) for copy in fill.copies)
+        insert_before(first, sync.WaitPhaseOp(free.result, turned), filled, sync.MbarrierExpectOp(filled.result, total))
+        for op in fill.copies:
+            ranks = op.multicast_ranks() or None
+            path, dims = op.path.data, tile.ints(op.dims)
+            signalling = tile.CopyOp(op.view, list(op.offsets), dims, op.destination, path=path, barrier=filled.result, multicast=ranks)
+            insert_before(op, signalling)
+            op.detach()
+            op.erase()
+
+    def _owed(self, visit: Visit, empty: SSAValue) -> list[Release]:
+        """The slots owed behind a visit: its own, or that of the visit before it where a step's instructions run under the next step."""
+        last = self.places.current(visit.last)
+        loop = visit.block.parent_op()
+        if isinstance(loop, scf.ForOp) and (ahead := self._ahead_of(loop)) is not None:
+            wider = self.places.widened(loop, ahead.slot)
+            before, end = visit.block.args[-1], visit.block.last_op
+            if isinstance(end, scf.YieldOp):
+                end.operands = (*end.operands, visit.slot)
+            return [self._release(last, before, empty), self._release(wider, wider.results[-1], empty)]
+        if any(isinstance(op, scf.ForOp) and self._ahead_of(op) is visit for op in visit.block.ops):
+            return []  # the loop behind it owes it
+        return [self._release(last, visit.slot, empty)]
+
+    def _ahead_of(self, loop: scf.ForOp) -> Visit | None:
+        """The visit right in front of a loop whose steps run under one another."""
+        steps = loop.attributes.get(pipe.STEPS_IN_FLIGHT)
+        if not isinstance(steps, builtin.IntegerAttr) or not steps.value.data:
+            return None
+        ahead = [v for v in self.ring.reads if v.block is loop.parent and self.places.current(v.last).is_before_in_block(loop)]
+        return ahead[-1] if ahead else None
+
+    def _release(self, after: Operation, slot: SSAValue, empty: SSAValue) -> Release:
+        barrier = sync.MbarrierSlotOp(empty, slot)
+        insert_after(after, barrier)
+        return Release(after, barrier, tuple(self.ring.buffers), self.ring.ranks())
+
+
+def landing_bytes(copy: tile.CopyOp) -> int:
+    """Bytes that land in this workgroup's buffer when every workgroup of the cluster makes a copy."""
+    kind = tile.memref_type(copy.destination)
+    total = element_bytes(kind.element_type) * max(1, len(copy.multicast_ranks()))
+    for extent in kind.get_shape():
+        total *= extent
+    return total
+
+
+def _meet_peers(roles: pipe.RolesOp) -> None:
+    """Peers reach the barriers and the rings from here on; none may end while they still do."""
+    insert_before(roles, sync.ClusterBarrierOp())
+    insert_after(roles, sync.ClusterBarrierOp())
+
+
+def _order_turns(roles: pipe.RolesOp, rings: list[HandOver], stretches: dict[int, Block | None], places: RingPlaces) -> None:
+    """Let the roles that take turns begin one after another, each in the block of a turn.
+
+    Without it one could take a phase of a ring's barriers for its own that belongs to what another reads.
+    """
+    turns = roles.alternating()
+    reads = {role: [v for ring in rings for v in ring.reads if v.role == role] for role in turns}
+    if not turns or not all(reads.values()) or None in stretches.values():
+        return
+    barriers = sync.MbarrierAllocOp(roles.role_groups()[turns[0]], len(turns))
+    insert_before(roles, barriers)
+    for number, role in enumerate(turns):
+        if (block := stretches[role]) is None:
+            continue
+        inside = [places.current(op) for visit in reads[role] for op in (visit.first, visit.last)]
+        around = {_in_block(block, op) for op in inside}
+        first, *_, last = [op for op in (*block.ops, *block.ops) if op in around]
+        while isinstance(first.prev_op, sync.WaitPhaseOp | sync.MbarrierSlotOp):
+            first = first.prev_op
+        parity = _turn_parity(block, places, first, starts=number == 0)
+        mine, following = (_slot_of(barriers, at) for at in (number, (number + 1) % len(turns)))
+        insert_before(first, *mine, sync.WaitPhaseOp(mine[-1].results[0], parity))
+        insert_after(last, *following, sync.ArriveOp(following[-1].results[0]))
+
+
+def _slot_of(barriers: sync.MbarrierAllocOp, number: int) -> tuple[Operation, Operation]:
+    index = arith.ConstantOp(builtin.IntegerAttr(number, builtin.IndexType()))
+    return index, sync.MbarrierSlotOp(barriers.result, index.result)
+
+
+def _turn_parity(block: Block, places: RingPlaces, first: Operation, *, starts: bool) -> SSAValue:
+    """The parity that a role's turn waits for: a fresh barrier has completed parity 1, so that the first role begins at once."""
+    initial = arith.ConstantOp(builtin.IntegerAttr(1 if starts else 0, builtin.i32))
+    loop = block.parent_op()
+    if not isinstance(loop, scf.ForOp):
+        insert_before(first, initial)
+        return initial.result
+    insert_before(loop, initial)
+    places.widened(loop, initial.result)
+    end = block.last_op
+    if isinstance(end, scf.YieldOp):
+        end.operands = (*end.operands, flipped(IndexBuilder(Builder(InsertPoint.before(end)), {}), block.args[-1]))
+    return block.args[-1]
+
+
+def _stretch(blocks: list[Block]) -> Block | None:
+    """The block that is one turn of a role that reads in `blocks`: an iteration of the outermost loop around all of them."""
+    chains = [_blocks_around(block) for block in blocks]
+    common = [block for block in chains[0] if all(block in chain for chain in chains)] if chains else []
+    loops = [block for block in common if isinstance(block.parent_op(), scf.ForOp)]
+    return (loops or common or [None])[-1]
+
+
+def _blocks_around(block: Block) -> list[Block]:
+    found: list[Block] = []
+    current: Block | None = block
+    while current is not None:
+        found.append(current)
+        parent = current.parent_op()
+        current = parent.parent if parent is not None else None
+    return found
+
+
+def _in_block(block: Block, op: Operation) -> Operation:
+    while op.parent is not block:
+        parent = op.parent_op()
+        if parent is None:
+            return op
+        op = parent
+    return op

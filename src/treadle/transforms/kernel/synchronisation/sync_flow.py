@@ -1,0 +1,378 @@
+"""The data flow of insert-sync: walks a kernel with the state of `in_flight.py` and says, or inserts, what each operation needs.
+
+Joins at branches, fix points at back edges. Where an operation needs something, what the operations right behind it need is waited for at
+the same time, so that one wait and one barrier serve them all.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from functools import reduce
+
+from treadle.analysis.shared_accesses import SharedAccess
+from treadle.dialects import pipe, sync, tile
+from treadle.errors import InternalError
+from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.dialects import scf
+from treadle.machine import TargetSpec
+from treadle.transforms.kernel.kernel_ir import config_int, insert_before
+from treadle.transforms.kernel.synchronisation.accumulators import is_used_beside
+from treadle.transforms.kernel.synchronisation.first_steps import first_steps
+from treadle.transforms.kernel.synchronisation.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, Plan, needs
+from treadle.transforms.kernel.synchronisation.loop_edges import LoopEdges
+from treadle.transforms.kernel.synchronisation.operations import (
+    COPY_QUEUES,
+    LOCAL_QUEUES,
+    MOST_PENDING,
+    committed_queues,
+    is_cheap,
+    is_idle,
+    loops_around,
+    only_copies,
+    phase_access,
+    queue_of,
+    widens_small_float,
+)
+from treadle.transforms.kernel.synchronisation.releases import Releases
+from treadle.transforms.kernel.synchronisation.ring_barriers import Release
+from treadle.transforms.kernel.synchronisation.teams import Team, Teams
+
+
+class SyncFlow(LoopEdges):
+    """One walk over a kernel.
+
+    Planning (`plan` given), every queued operation is a group of its own and nothing is inserted; else commits stand in the kernel, and
+    waits, fences and barriers are inserted where `emit` is set. Synchronisation that is there does what it does, and is completed where
+    that is not enough. `releases`: the slots of rings that are owed. `dispensable`: commits that may go where they close nothing.
+    """
+
+    def __init__(
+        self,
+        kernel: tile.KernelOp,
+        spec: TargetSpec,
+        plan: Plan | None = None,
+        releases: Sequence[Release] = (),
+        dispensable: Set[Operation] = frozenset(),
+    ) -> None:
+        self.spec, self.plan = spec, plan
+        self.dispensable = dispensable
+        self.committed = committed_queues(kernel) if plan is not None else frozenset[str]()
+        self.releases = Releases(releases)
+        self.team: Team | None = None
+        self.teams = Teams(kernel)
+        super().__init__(kernel)
+        self.position = {op: at for at, op in enumerate(kernel.walk())}
+        self.asynchronous = [(op, a) for op, found in self.accesses.items() for a in found if a.is_async]
+        self.drained: dict[scf.ForOp, bool] = {}
+        self.drains_all = bool(config_int(kernel, "drained", 0))
+        self.fixed: dict[scf.ForOp, tuple[Flow, Flow, Flow]] = {}
+        self.steps: dict[Block, tuple[Operation, ...]] = {}
+        self.taken: dict[Operation, bool] = {}
+        self.arrivals: dict[Operation, Flow] = {}
+        self.local_queue = next((q for q in LOCAL_QUEUES if q in spec.queues), "")
+
+    def inserting(self, commits: Set[Operation]) -> "SyncFlow":
+        """The same walk once more, behind planning: with the commits that were planned."""
+        self.plan, self.committed, self.dispensable = None, frozenset[str](), commits
+        for known in (self.drained, self.fixed, self.steps, self.arrivals):
+            known.clear()
+        return self
+
+    # --- control flow
+
+    def block(self, block: Block, state: Flow, *, emit: bool) -> Flow:
+        """The state after a block; scalars and views neither change it nor need anything."""
+        if block not in self.steps:
+            self.steps[block] = tuple(op for op in block.ops if self.accesses.get(op) or not is_idle(op))
+        for op in self.steps[block]:
+            state = self.operation(op, state, emit=emit)
+        return state
+
+    def operation(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
+        """The state after an operation; slots that it read last are owed from here on."""
+        after = super().operation(op, state, emit=emit)
+        return replace(after, owed=after.owed | {op}) if op in self.releases.behind else after
+
+    def roles(self, op: pipe.RolesOp, state: Flow, *, emit: bool) -> Flow:
+        """Each role starts from nothing and ends with nothing in flight: what is around it is ordered by start and end."""
+        for number in range(len(op.roles)):
+            self.team = self.teams.of(op, number)
+            self.role(op, number, Flow(), emit=emit)
+        self.team = None
+        return Flow()
+
+    def before(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
+        """What a loop or a conditional needs is waited for ahead of it."""
+        return self._ready(op, state, emit=emit)
+
+    def join_branches(self, op: scf.IfOp, ends: Sequence[Flow]) -> Flow:
+        """A group that ends behind the branches is one on both paths; planning counts as if all did."""
+        return ends[0].join(ends[-1], min if self.plan is None else max)
+
+    def terminator(self, op: scf.YieldOp, state: Flow, *, emit: bool) -> Flow:
+        """An iteration whose next one would begin with draining the matrix queue ends with that; what a branch gives is complete."""
+        loop = op.parent_op()
+        state = self._hand_back(op, state, emit=emit, forced=True) if state.owed else state
+        if not isinstance(loop, scf.ForOp):
+            return self._ready(op, state, emit=emit)
+        if not self.drained.get(loop):
+            return state
+        wanted = Needs()
+        for item, newer in state.issued.items():
+            if item.queue == "wgmma":
+                wanted.require(item.queue, newer)
+        return self._apply(op, state, wanted, emit=emit)
+
+    def loop(self, loop: scf.ForOp, before: Flow, *, emit: bool) -> Flow:
+        """The state behind a loop."""
+        if loop not in self.drained:
+            # In a role the slots that are owed end each step.
+            self.drained[loop] = self.drains_all
+            if self.team is None and not self.drains_all:
+                self.drained[loop] = self._drains_first(loop.body.block, self.fix_point(loop, self.enter(loop, before))[0])
+        if loop not in self.fixed or self.fixed[loop][0] != before:
+            self.fixed[loop] = before, *self._entries(loop, before)
+        _, joined, behind = self.fixed[loop]
+        if emit:
+            self.body(loop, joined, emit=True)
+        return self.leave(loop, behind)
+
+    def _entries(self, loop: scf.ForOp, before: Flow) -> tuple[Flow, Flow]:
+        """The states before all iterations, joined, and before one that is not made any more.
+
+        First steps that have branches of their own are walked one after another, then all others.
+        """
+        state, entries, steps = self.enter(loop, before), list[Flow](), first_steps(loop, self.values)
+        if len(steps) < 2:
+            entry, back = self.fix_point(loop, state)
+            return entry, back if self.surely_runs(loop) else entry
+        if self.plan is not None:
+            self.plan.once |= steps.keys()
+        for number in range(len(steps)):
+            entries.append(state)
+            self.taken = {op: at == number for op, at in steps.items()}
+            state = self.around(loop, self.body(loop, state, emit=False))
+        self.taken = dict.fromkeys(steps, False)
+        entry, _ = self.fix_point(loop, state)
+        self.taken = {}
+        return reduce(self.join, entries, entry), entry
+
+    def branch(self, op: scf.IfOp, state: Flow, *, emit: bool) -> Flow:
+        """The state behind a conditional; one of a first step alone is entered from that step's state."""
+        if self.taken.get(op) is False:
+            return state
+        if op in self.taken:
+            self.arrivals[op] = state
+            return self.block(op.true_region.block, state, emit=False)
+        if not emit or op not in self.arrivals:
+            return super().branch(op, state, emit=emit)
+        self.block(op.true_region.block, self.arrivals[op], emit=True)
+        return self.join_branches(op, [self.block(op.true_region.block, state, emit=False), state])
+
+    def plain(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
+        """The state after an operation, synchronisation before it included."""
+        match op:
+            case sync.CommitOp():
+                if state.is_open(op.queue.data):
+                    return state.newer_group(op.queue.data)
+                if op not in self.dispensable:
+                    return state.newer_group(op.queue.data)
+                if emit:
+                    op.detach()
+                    op.erase()
+                return state
+            case sync.ClusterBarrierOp() | sync.BarrierOp() if not isinstance(op, sync.BarrierOp) or op.groups is None:
+                return self._met(op, state, emit=emit)
+            case sync.NamedBarrierOp() if self.team is not None and op.arrive is None and op.warps.value.data >= self.team.warps:
+                return self._met(op, state, emit=emit)
+            case sync.WaitOp():
+                state = self._ready(op, state, emit=emit).retire(op.queue.data, op.pending.value.data)
+                is_local = op.queue.data == self.local_queue and not op.pending.value.data
+                return replace(state, has_local=state.has_local and not is_local)
+            case sync.FenceOp():
+                return self._ready(op, state, emit=emit).fenced()
+            case tile.ReduceOp():
+                return self._ready(op, state, emit=emit)
+            case pipe.EndRoleOp():
+                state = self._hand_back(op, state, emit=emit, forced=True) if state.owed else state
+                return self._ready(op, state, emit=emit)
+            case _ if op.regions:
+                raise InternalError(f"insert-sync does not know the control flow of {op.name}")
+            case _:
+                return self._plain(op, state, emit=emit)
+
+    def _drains_first(self, block: Block, entry: Flow) -> bool:
+        """Whether an iteration first of all waits for all matrix instructions: then the wait belongs to the end of the last one.
+
+        Loads of the threads in front of it could overlap them, but loads under conditions are branches, and an assembler that meets
+        accumulators in flight at a branch may give up on them (ptxas C7515) and serialise the whole loop. The same goes for the long code
+        of 8-bit floats that are widened on the way in (C7514).
+        """
+        for op in block.ops:
+            wanted = self._wanted(op, entry)
+            if wanted.newer.get("wgmma") in (0, OPEN):
+                return True
+            if wanted or not (is_cheap(op) or isinstance(op, tile.LoadOp) or widens_small_float(op)):
+                return False
+        return False
+
+    # --- operations
+
+    def _plain(self, op: Operation, flow: Flow, *, emit: bool) -> Flow:
+        flow = self._ready(op, flow, emit=emit)
+        accesses = self.accesses.get(op, ())
+        if isinstance(op, sync.WaitPhaseOp):
+            return flow.access((phase_access(op, op.barrier, self.values, is_write=False),), is_local=False)
+        if queue := queue_of(op, self.spec):
+            names = frozenset(op.results) if isinstance(op, tile.ContractOp) else frozenset[SSAValue]()
+            return flow.issue(Issued(op, queue, accesses, names), closed=self._counts_alone(queue))
+        if isinstance(op, tile.CopyOp):  # every thread waits for its barrier before anything touches the destination
+            return flow
+        return flow.access(accesses, is_local=bool(accesses)) if accesses else flow
+
+    def _counts_alone(self, queue: str) -> bool:
+        """Whether every operation of a queue is a group of its own: always, or while it is planned where groups end."""
+        return queue in IMPLICIT or (self.plan is not None and queue not in self.committed)
+
+    def _met(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
+        """After a barrier that is there, with what it needs to publish all that was done before it."""
+        state = self._ready(op, state, emit=emit)
+        if emit and self.plan is None:
+            if self._crosses_proxies(op, state):
+                insert_before(op, sync.FenceOp("async_shared"))
+            is_bare = isinstance(op, sync.BarrierOp) and op.bare is not None
+            if is_bare and self.local_queue and state.has_local:
+                insert_before(op, sync.WaitOp(self.local_queue, 0))
+        return state.meet()
+
+    def _starting(self, op: Operation) -> tuple[SharedAccess, ...]:
+        """The accesses that start with `op`: its own; those of the announced copies for an expect, none for such a copy.
+
+        A conditional around nothing but copies starts them all: what orders them stands before it, the same on both paths.
+        """
+        if isinstance(op, sync.MbarrierExpectOp):
+            announced: list[SharedAccess] = [phase_access(op, op.barrier, self.values, is_write=True)]
+            copy = op.next_op
+            while copy is not None:
+                if isinstance(copy, tile.CopyOp) and copy.barrier is op.barrier:
+                    announced += self.accesses[copy]
+                copy = copy.next_op
+            return tuple(announced)
+        if isinstance(op, tile.CopyOp) and op.barrier is not None:
+            return ()
+        if isinstance(op, pipe.RolesOp):
+            return tuple(a for inner in op.walk() for a in self.accesses.get(inner, ()))
+        if isinstance(op, scf.IfOp) and only_copies(op):
+            return tuple(a for inner in op.walk() if inner is not op for a in self._starting(inner))
+        return self.accesses.get(op, ())
+
+    def _wanted(self, op: Operation, flow: Flow) -> Needs:
+        if isinstance(op, tile.ReturnOp | pipe.EndRoleOp):
+            wanted = Needs()
+            for item, newer in flow.issued.items():
+                wanted.require(item.queue, newer)
+            return wanted
+        reads = frozenset(op.operands)
+        if queue_of(op, self.spec) == "wgmma" and not is_used_beside(op.operands[2], op):
+            reads = frozenset(op.operands[:2])  # accumulators of one chain stay in the queue
+        if isinstance(op, scf.ForOp):  # what it alone carries is waited for where it is read
+            reads = frozenset((*op.operands[:3], *(value for value in op.iter_args if is_used_beside(value, op))))
+        if isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.ForOp):
+            return Needs()
+        return needs(flow, self._starting(op), reads)
+
+    def _ready(self, op: Operation, flow: Flow, *, emit: bool) -> Flow:
+        """Insert what `op` needs, and hand back the slots whose reads are over then."""
+        wanted = self._wanted(op, flow)
+        if wanted:
+            self._add_following(op, flow, wanted)
+            flow = self._apply(op, flow, wanted, emit=emit)
+        return self._hand_back(op, flow, emit=emit) if flow.owed else flow
+
+    def _hand_back(self, op: Operation, flow: Flow, *, emit: bool, forced: bool = False) -> Flow:
+        """Arrive before `op` for the slots owed in its block whose reads are over; `forced`: they are waited for."""
+        for after in sorted(flow.owed, key=self.position.__getitem__):
+            if after.parent is not op.parent:
+                continue
+            for release in self.releases.behind[after]:
+                pending = Needs(needs(flow, self.releases.accesses(release, self.values), frozenset()).newer)
+                if op is release.barrier or (pending and not forced):
+                    break
+                flow = self._apply(op, flow, pending, emit=emit)
+                if emit and self.plan is None:
+                    insert_before(op, sync.ArriveOp(release.barrier.result, release.peers or None))
+            else:
+                flow = replace(flow, owed=flow.owed - {after})
+        return flow
+
+    def _add_following(self, op: Operation, flow: Flow, wanted: Needs) -> None:
+        """Add what operations behind `op` need anyway.
+
+        Right behind it, anything that is in flight already. Further on, copies whose readers would need a barrier of their own: the one
+        before `op` does for both. Behind a contraction only for others of the same step, which do not go on from its result.
+        """
+        between = list(self._starting(op))
+        done: set[SSAValue] = set(op.results) if isinstance(op, tile.ContractOp) else set()
+        is_adjacent = True
+        following = op.next_op
+        while following is not None and not (following.regions and not isinstance(following, tile.ReduceOp)):
+            starting = self._starting(following)
+            more = self._wanted(following, flow) if not isinstance(following, tile.ReturnOp) else Needs()
+            is_later = bool(done) and not (isinstance(following, tile.ContractOp) and following.accumulator not in done)
+            if more:
+                if any(a.conflicts(b) for a in starting for b in between) or OPEN in more.newer.values():
+                    return
+                if self.team is not None and more.newer:
+                    return  # beside other agents an earlier wait costs more than one more meeting of a few warps
+                joins = wanted.barrier and more.barrier and more.newer.keys() <= COPY_QUEUES and not is_later
+                if joins or (is_adjacent and starting and is_cheap(following)):
+                    wanted.add(more)
+                elif more.barrier:
+                    return
+            is_adjacent = is_adjacent and is_cheap(following)
+            if isinstance(following, tile.ContractOp):
+                done.update(following.results)
+            between += starting
+            following = following.next_op
+
+    def _apply(self, op: Operation, flow: Flow, wanted: Needs, *, emit: bool) -> Flow:
+        for queue in sorted(wanted.newer):
+            newer = wanted.newer[queue]
+            if self.plan is not None and emit and queue not in IMPLICIT and queue not in self.committed:
+                self.plan.ends += [(item.op, queue, op) for item, n in flow.issued.items() if item.queue == queue and n == newer]
+            if newer == OPEN:
+                flow = flow.newer_group(queue)
+                newer = 0
+                if emit and self.plan is None:
+                    insert_before(op, sync.CommitOp(queue))
+            pending = min(newer, MOST_PENDING.get(queue, newer))
+            if emit and self.plan is None:
+                insert_before(op, sync.WaitOp(queue, pending, read=queue == "bulk_store"))
+            flow = flow.retire(queue, pending)
+        if wanted.barrier:
+            if emit and self.plan is None:
+                self._insert_barrier(op, flow)
+            flow = flow.meet()
+        return flow
+
+    def _insert_barrier(self, op: Operation, flow: Flow) -> None:
+        if self._crosses_proxies(op, flow):
+            insert_before(op, sync.FenceOp("async_shared"))
+        if self.team is not None:
+            insert_before(op, self.teams.barrier(self.team))
+            return
+        if self.local_queue and any(item.queue == "vmcnt" for item in flow.issued):
+            # A flushing barrier would wait for the copies too; these may stay in flight.
+            if flow.has_local:
+                insert_before(op, sync.WaitOp(self.local_queue, 0))
+            insert_before(op, sync.BarrierOp(bare=True))
+            return
+        insert_before(op, sync.BarrierOp())
+
+    def _crosses_proxies(self, op: Operation, flow: Flow) -> bool:
+        """Whether a barrier before `op` publishes generic writes to bytes that are accessed asynchronously from there on."""
+        written = [access for access in flow.unordered if access.is_write and not access.is_async]
+        for later, access in self.asynchronous:
+            if self.position[later] >= self.position[op] or loops_around(later) & loops_around(op):
+                if any(w.may_meet_in_time(access) for w in written):
+                    return True
+        return False

@@ -1,0 +1,114 @@
+"""insert-sync on kernels with roles: hand-overs by rings, what is written already, what cannot be handed over."""
+
+import pytest
+from hazards.kernels import kernel_of
+from hazards.programs import PROGRAMS, Schedule
+from hazards.schedules import ROWS_LAYOUT, alloc, array, buffer, constants, kernel, local_load, roles, slot, store, view
+
+from treadle.dialects import pipe, sync, tile
+from treadle.errors import TreadleError
+from treadle.ir.core import Operation
+from treadle.ir.passes import run_passes
+from treadle.ir.text import parse_module
+from treadle.sim.schedule import simulate
+from treadle.transforms.kernel.insert_sync import InsertSyncPass
+from treadle.verify.check import prove
+
+
+def synchronised(text: str) -> tile.KernelOp:
+    """The one kernel of a text, after insert-sync."""
+    module = parse_module(text, "roles.mlir")
+    run_passes(module, [InsertSyncPass()])
+    return next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+
+
+@pytest.mark.parametrize("schedule", PROGRAMS.values(), ids=PROGRAMS)
+def test_schedules_that_are_right_stay_right(schedule: Schedule) -> None:
+    """With or without roles: nothing that is written goes."""
+    before = [op.name for op in kernel_of(schedule.text).walk() if op.name.startswith("sync.")]
+    kernel = synchronised(schedule.text)
+    after = [op.name for op in kernel.walk() if op.name.startswith("sync.")]
+    assert prove(kernel).is_proven
+    assert all(after.count(name) >= before.count(name) for name in before)
+
+
+def copy(at: str, destination: str, path: str = "bulk_tensor") -> str:
+    return f'  tile.copy %a[{at}] dims array<i64: 0, 1>, {destination} path "{path}" : {array(448, 64)}, {buffer()}'
+
+
+def relay(steps: int, slots: int, *, reads: int = 1, number: str = "carried", path: str = "bulk_tensor", groups: int = 1) -> str:
+    """One role copies tiles into a ring, another brings them elsewhere; `reads` of them are looked at once more behind the loop."""
+    wide = (slots,)
+    step = {
+        "carried": f"  %n = pipe.advance %s by %c1 of {slots} : i64",
+        "wrapped": f"  %t = arith.addi %s, %c1 : index\n"
+        f"  %w = arith.cmpi eq, %t, %c{slots} : index\n  %n = arith.select %w, %c0, %t : index",
+        "taken": "  %n = arith.addi %s, %c1 : index",
+    }[number]
+    place = f"  %m = arith.remui %s, %c{slots} : index" if number == "taken" else ""
+    where = "%m" if number == "taken" else "%s"
+    loop = "  %e = scf.for %i = %c0 to %end step %c64 iter_args(%s = %c0) -> (index) {"
+    fill = "\n".join((loop, place, slot("%f", "%p", wide, where), copy("%i, %c0", "%f", path), step, "  scf.yield %n : index\n  }"))
+    out = store("%v", "%c", array(448, 64), "%i, %c0", ROWS_LAYOUT)
+    read = "\n".join((slot("%f", "%p", wide, where), *[local_load("%v", "%f", ROWS_LAYOUT)] * 1, out))
+    take = "\n".join((loop, place, read, step, "  scf.yield %n : index\n  }"))
+    return kernel(
+        "%pa: !tile.ptr<f16>, %pc: !tile.ptr<f16>",
+        view("%a", "%pa", 448, 64),
+        view("%c", "%pc", 448, 64),
+        constants(0, 1, 64, slots),
+        f"  %end = arith.constant {64 * steps} : index",
+        alloc("%p", slots),
+        roles(("producer", "consumer"), (1, 4), (1, groups), fill, take),
+        warps=1 + 4 * groups,
+        pointers=2,
+    )
+
+
+@pytest.mark.parametrize("number", ["carried", "wrapped", "taken"])
+@pytest.mark.parametrize(("steps", "slots"), [(1, 1), (5, 1), (2, 3), (7, 3), (7, 4)])
+def test_a_ring_of_any_depth(steps: int, slots: int, number: str) -> None:
+    """Proven, and right in both modes, however the number of the slot is written."""
+    import numpy as np
+
+    made = synchronised(relay(steps, slots, number=number))
+    assert prove(made).is_proven
+    allocs = [op for op in made.walk() if isinstance(op, sync.MbarrierAllocOp)]
+    assert [(op.arrivals.value.data, op.slot_count()) for op in allocs] == [(1, slots), (1, slots)]
+    assert not any(isinstance(op, pipe.AdvanceOp) for op in made.walk())
+    a = np.arange(448 * 64).reshape(448, 64) % 61
+    for report in (simulate(made, [a.astype(np.float16), np.zeros((448, 64), np.float16)], mode=m, seed=3) for m in ("late", "random")):
+        assert report.ok, report
+        assert np.array_equal(report.outputs[0].reshape(448, 64)[: 64 * steps], a[: 64 * steps])
+
+
+@pytest.mark.parametrize("kind", [sync.WaitPhaseOp, sync.ArriveOp, sync.MbarrierExpectOp])
+def test_every_operation_of_a_ring_is_needed(kind: type[Operation]) -> None:
+    text = relay(7, 3)
+    count = sum(isinstance(op, kind) for op in synchronised(text).walk())
+    assert count == (2 if kind is sync.WaitPhaseOp else 1)
+    for number in range(count):
+        made = synchronised(text)
+        op = [op for op in made.walk() if isinstance(op, kind)][number]
+        op.detach()
+        op.erase()
+        assert prove(made).findings
+
+
+def test_each_group_hands_the_slot_back() -> None:
+    made = synchronised(relay(7, 3, groups=2))
+    assert [op.arrivals.value.data for op in made.walk() if isinstance(op, sync.MbarrierAllocOp)] == [1, 2]
+    assert all(f.rule == "V8" for f in prove(made).findings), "both groups store the same"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (relay(5, 3, path="cp_async"), "a hand-over of a copy by 'cp_async'"),
+        (relay(5, 3).replace("pipe.advance %s by %c1 of 3 : i64", "arith.muli %s, %c1 : index"), "does not go around a ring"),
+    ],
+)
+def test_what_cannot_be_handed_over_is_the_users_error(text: str, what: str) -> None:
+    with pytest.raises(TreadleError, match=what) as raised:
+        synchronised(text)
+    assert raised.value.entry.code == "TR301"

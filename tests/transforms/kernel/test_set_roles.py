@@ -1,0 +1,101 @@
+"""set-roles and form-roles: what is decided can be read, written and overridden; what is formed holds no synchronisation."""
+
+import pytest
+from transforms.role_kernels import MATMUL, SPEC
+
+from treadle import pipelines
+from treadle.dialects import pipe, tile
+from treadle.dialects.role_plan import RolePlan, RolePlanAttr
+from treadle.errors import TreadleError
+from treadle.ir.dialects import builtin
+from treadle.ir.passes import run_passes
+from treadle.ir.text import parse_module, print_module
+from treadle.options import CompileOptions
+from treadle.remarks import collect_remarks
+from treadle.verify.check import is_right
+
+OPTIONS = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=2, ring=3, tuned=False)
+
+
+def until(
+    last: str, options: CompileOptions = OPTIONS, roles: RolePlan | None = None, size: tuple[int, int, int] = (256, 128, 256)
+) -> builtin.ModuleOp:
+    """A product after the pass `last`; `roles`: a plan that is there already when set-roles comes."""
+    module = parse_module(MATMUL.format(m=256, n=128, k=256), "test.mlir")
+    run_passes(module, [*pipelines.tensor_passes(SPEC, options), *pipelines.tile_passes(SPEC, options)])
+    if roles is not None:
+        kernel_in(module).attributes["roles"] = RolePlanAttr(roles)
+    passes = pipelines.unproven_schedule_passes(options)
+    at = next(number for number, one in enumerate(passes) if one.name == last)
+    run_passes(module, passes[: at + 1])
+    return module
+
+
+def kernel_in(module: builtin.ModuleOp) -> tile.KernelOp:
+    return next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+
+
+def plan_of(module: builtin.ModuleOp) -> RolePlan:
+    plan = kernel_in(module).attributes["roles"]
+    assert isinstance(plan, RolePlanAttr)
+    return plan.data
+
+
+def test_the_decision_can_be_read_and_written() -> None:
+    module = until("set-roles")
+    assert plan_of(module) == RolePlan(3, workgroups=SPEC.compute_units)
+    printed = print_module(module)
+    assert f"#pipe.role_plan<num_stages = 3, workgroups = {SPEC.compute_units}>" in printed
+    assert print_module(parse_module(printed, "again")) == printed
+
+
+@pytest.mark.parametrize("text", ["stages = 3", "num_stages = 0", "num_stages = 2, num_stages = 3", "cluster = 2"])
+def test_plans_that_say_nothing_are_refused(text: str) -> None:
+    printed = print_module(until("set-roles"))
+    with pytest.raises(TreadleError):
+        parse_module(printed.replace("num_stages = 3", text, 1).replace(f", workgroups = {SPEC.compute_units}", ""), "again")
+
+
+def test_a_plan_that_is_there_is_carried_out() -> None:
+    module = until("insert-sync", roles=RolePlan(2, ping_pong=2, steps_in_flight=1, workgroups=3))
+    kernel = kernel_in(module)
+    (roles,) = (op for op in kernel.walk() if isinstance(op, pipe.RolesOp))
+    assert roles.role_names() == ("producer", "consumer0", "consumer1")
+    assert kernel.grid_text()[0] == "3"
+    assert is_right(kernel)
+
+
+@pytest.mark.parametrize(("turns", "late", "cluster"), [(1, False, 1), (2, False, 1), (1, True, 1), (1, False, 2)])
+def test_roles_are_formed_without_synchronisation(turns: int, late: bool, cluster: int) -> None:
+    options = CompileOptions(
+        tile=(64, 64, 64), warps=(4, 1), groups=3 - turns, ring=3, turns=turns, late=late, cluster=cluster, pending=turns - 1, tuned=False
+    )
+    module = until("form-roles", options)
+    assert any(isinstance(op, pipe.RolesOp) for op in module.walk())
+    assert not [op.name for op in module.walk() if op.name.startswith("sync.")]
+
+
+def test_a_ring_that_is_cut_back_is_a_remark() -> None:
+    """The config asks for more than fits; the model's own choices never do."""
+    module = until("lower-layout-conversions")
+    kernel = kernel_in(module)
+    assert kernel.config is not None
+    kernel.properties["config"] = builtin.DictionaryAttr({**kernel.config.data, "stages": builtin.IntegerAttr(40, builtin.i64)})
+    passes = pipelines.unproven_schedule_passes(OPTIONS)
+    at = [one.name for one in passes].index("store-in-bulk")
+    with collect_remarks() as log:
+        run_passes(module, passes[at : at + 2])
+    assert plan_of(module).num_stages < 40
+    assert any("stages instead of 40" in remark.text for remark in log.remarks if remark.pass_name == "set-roles")
+
+
+def test_what_is_refused_is_a_remark_and_left_alone() -> None:
+    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=1, ring=3, turns=2, late=True, persistent="never", tuned=False)
+    with collect_remarks() as log:
+        plan = plan_of(until("set-roles", options))
+    assert (plan.ping_pong, plan.deferred_stores, plan.workgroups) == (1, 0, 0)
+    texts = [remark.text for remark in log.remarks if remark.pass_name == "set-roles"]
+    assert texts == ["no ping-pong: each workgroup has one tile", "no deferred stores: each workgroup has one tile"]
+    plain = until("form-roles", CompileOptions(roles=False, tuned=False))
+    assert "roles" not in kernel_in(plain).attributes
+    assert not any(isinstance(op, pipe.RolesOp) for op in plain.walk())
