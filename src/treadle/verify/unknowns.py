@@ -19,10 +19,7 @@ from treadle.verify.turning_points import TurningPoints
 
 MAX_WORKGROUPS = (1 << 31) - 1
 MAX_LISTED = 4096
-_BY_CONSTANTS = frozenset(
-    "arith." + name
-    for name in ["muli", "remui", "remsi", "divui", "divsi", "floordivsi", "ceildivsi", "ceildivui", "shli", "shrsi", "shrui"]
-)
+_BY_CONSTANTS = frozenset("arith." + name for name in ["muli", "remui", "remsi", "divui", "divsi", "floordivsi", "ceildivsi", "ceildivui"])
 
 
 class Unknown(Record):

@@ -19,7 +19,7 @@ from treadle.ir.locations import location_of
 from treadle.remarks import emit as remark
 from treadle.transforms.kernel.kernel_ir import insert_before
 from treadle.transforms.kernel.synchronisation.fill_flow import Fill, FillFlow, Ring, is_bulk_copy, never_filled
-from treadle.transforms.kernel.synchronisation.phase_parity import PhaseWait, insert_phase_waits
+from treadle.transforms.kernel.synchronisation.phase_parity import PhaseWait, insert_phase_waits, standing_for
 
 MAX_SLOTS = 32
 """Phases are kept as bits of an i32."""
@@ -132,9 +132,10 @@ def insert_copy_barriers(kernel: tile.KernelOp) -> None:
         if ring not in barriers:
             barriers[ring] = sync.MbarrierAllocOp(1, ring.slots if ring.slots > 1 else None)
             insert_before(top, barriers[ring])
-    insert_phase_waits(kernel, {ring: alloc.result for ring, alloc in barriers.items()}, waits, slot_barrier)
+    replaced = insert_phase_waits(kernel, {ring: alloc.result for ring, alloc in barriers.items()}, waits, slot_barrier)
     for fill in fills:
-        barrier = slot_barrier(fill.copies[0], barriers[fill.ring].result, fill.ring, fill.indices)[0]
+        indices = tuple(standing_for(index, replaced) for index in fill.indices)
+        barrier = slot_barrier(fill.copies[0], barriers[fill.ring].result, fill.ring, indices)[0]
         expect = sync.MbarrierExpectOp(barrier, sum(map(copied_bytes, fill.copies)))
         insert_before(fill.copies[0], expect)
         for op in fill.copies:

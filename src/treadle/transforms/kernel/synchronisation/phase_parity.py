@@ -10,7 +10,7 @@ from typing import Generic, TypeVar, cast
 
 from treadle.dialects import sync, tile
 from treadle.errors import InternalError
-from treadle.ir.core import Block, Operation, Region, SSAValue
+from treadle.ir.core import Block, Operation, OpResult, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.locations import set_location
 from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
@@ -30,8 +30,11 @@ class PhaseWait(Generic[RingT]):
 
 def insert_phase_waits(
     kernel: tile.KernelOp, barriers: Mapping[RingT, SSAValue], waits: Sequence[PhaseWait[RingT]], slot_barrier: SlotBarrier[RingT]
-) -> None:
-    """Insert waits; `slot_barrier` makes the barrier of a slot and the slot's number (None: the only one) before an operation."""
+) -> dict[Operation, Operation]:
+    """Insert waits; `slot_barrier` makes the barrier of a slot and the slot's number (None: the only one) before an operation.
+
+    Gives what stands for loops and branches that carry phases now.
+    """
     replaced: dict[Operation, Operation] = {}
     for ring, barrier in barriers.items():
         mine: dict[Operation, list[PhaseWait[RingT]]] = {}
@@ -48,6 +51,14 @@ def insert_phase_waits(
                 raise InternalError("a barrier that nothing allocates")
             insert_after(owner, zero)
             _Phases(barrier, ring, mine, slot_barrier, replaced).block(kernel.body.block, zero.result)
+    return replaced
+
+
+def standing_for(value: SSAValue, replaced: Mapping[Operation, Operation]) -> SSAValue:
+    """A value, or what took its place where it was a result of a loop or a branch that was replaced."""
+    while isinstance(value, OpResult) and value.op in replaced:
+        value = replaced[value.op].results[value.index]
+    return value
 
 
 class _Phases(Generic[RingT]):
@@ -77,7 +88,8 @@ class _Phases(Generic[RingT]):
 
     def _wait(self, op: Operation, wait: PhaseWait[RingT], phases: SSAValue) -> SSAValue:
         one = arith.ConstantOp(builtin.IntegerAttr(1, builtin.i32))
-        barrier, number = self._slot_barrier(op, self._barrier, self._ring, wait.indices)
+        indices = tuple(standing_for(index, self._replaced) for index in wait.indices)
+        barrier, number = self._slot_barrier(op, self._barrier, self._ring, indices)
         if number is None:
             flipped = arith.XOrIOp(phases, one.result)
             insert_before(op, sync.WaitPhaseOp(barrier, phases), one, flipped)
