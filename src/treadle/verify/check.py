@@ -33,21 +33,29 @@ _AFTER = {"V5": 1, "V8": 2}  # a race explains more than the stall or the unwrit
 Executions = dict[int, dict[tuple[tuple[int, int, int], ...], None]]
 
 
-def prove(kernel: tile.KernelOp, spec: TargetSpec | None = None, *, max_findings: int = MAX_FINDINGS, stores: bool = False) -> Verdict:
+def prove(
+    kernel: tile.KernelOp,
+    spec: TargetSpec | None = None,
+    *,
+    max_findings: int = MAX_FINDINGS,
+    effort: int = 1,
+    stores: bool = False,
+) -> Verdict:
     """The verdict on a schedule-level kernel.
 
     Stops after the first run that shows a fault, with at most `max_findings` of it. `stores`: those to one array that is only written are
-    held against one another as far as their places are known; what is left, or all without it, is an assumption.
+    held against one another as far as their places are known; what is left, or all without it, is an assumption. `effort`: so many times
+    the usual number of classes is looked at before a proof is given up.
     """
     program = Program(kernel, spec, stores=stores)
-    return Proof(program, max_findings).verdict() if has_shared_state(program) else Verdict(assumptions=assumptions_of(program))
+    return Proof(program, max_findings, effort).verdict() if has_shared_state(program) else Verdict(assumptions=assumptions_of(program))
 
 
 class Proof:
     """The proof of one kernel. `trip_counts`: those of the runs, by the number of the loop."""
 
-    def __init__(self, program: Program, max_findings: int) -> None:
-        self.program, self.max_findings = program, max_findings
+    def __init__(self, program: Program, max_findings: int, effort: int = 1) -> None:
+        self.program, self.max_findings, self.effort = program, max_findings, effort
         self.geometry = Geometry(program)
         self.classes = self.cost = 0
         self.trip_counts: list[dict[int, int]] = []
@@ -74,7 +82,7 @@ class Proof:
         listed = unknowns.listed()
         uncovered: Uncovered = UncoveredSet(unknowns.names(), unknowns.domain()) if listed is None else UncoveredList(listed)
         single = 0
-        limit = MAX_COST * max(1.0, len(self.program.ops) / 100) ** 3
+        limit = self.effort * MAX_COST * max(1.0, len(self.program.ops) / 100) ** 3
         for values in uncovered:
             self.classes += 1
             trace = self.tracer.run(values)
@@ -91,7 +99,7 @@ class Proof:
             uncovered.remove(covered)
             single += listed is None and not covered.loops.isdisjoint(self.tracer.state.loop_of.values())
             cost = self.cost + self.tracer.state.cost + COST_OF_A_PIECE * uncovered.cost
-            if cost > limit or single > MAX_SINGLE or self.classes > MAX_CLASSES:
+            if cost > limit or single > MAX_SINGLE or self.classes > self.effort * MAX_CLASSES:
                 return self._give_up(uncovered)
         return ()
 

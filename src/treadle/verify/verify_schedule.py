@@ -16,16 +16,19 @@ from treadle.remarks import emit
 from treadle.verify.check import prove
 from treadle.verify.verdict import Verdict
 
+COMPILED = 16
+"""Effort for what the compiler made: it is to be proven, and a long proof is better than a program that is refused."""
+
 
 def schedule_kernels(module: Operation) -> tuple[tile.KernelOp, ...]:
     """The kernels of a module, in order."""
     return tuple(op for op in module.walk() if isinstance(op, tile.KernelOp))
 
 
-def explained_verdict(kernel: tile.KernelOp, *, mend: bool = True, stores: bool = False) -> Verdict:
-    """The verdict on a kernel, the first of its faults with the smallest change that mends it; `stores` as for `prove`."""
+def explained_verdict(kernel: tile.KernelOp, *, mend: bool = True, effort: int = 1, stores: bool = False) -> Verdict:
+    """The verdict on a kernel, the first of its faults with the smallest change that mends it; the rest as for `prove`."""
     spec = target_spec(kernel.target.data)
-    verdict = prove(kernel, spec, stores=stores)
+    verdict = prove(kernel, spec, effort=effort, stores=stores)
     if not verdict.findings or not mend:
         return verdict
     from treadle.verify.mends import with_mend  # right programs, which are nearly all, need none of it
@@ -50,7 +53,7 @@ class VerifySchedulePass(ModulePass):
         """Verify every kernel; the module stays as it is."""
         for kernel in schedule_kernels(module):
             name = kernel.sym_name.data
-            if (error := explained_verdict(kernel).first_error(name)) is not None:
+            if (error := explained_verdict(kernel, effort=COMPILED).first_error(name)) is not None:
                 raise error
             if self.lint:
                 from treadle.verify.lint import superfluous_sync
