@@ -54,14 +54,6 @@ class Class:
         if form.terms or rounds:
             self._equations[form.key, rounds] = None
 
-    def meet(self, other: "Class") -> None:
-        """Both classes' constraints; their pumps are different ones."""
-        self.loops |= other.loops
-        self._not_negative |= other._not_negative
-        first = 1 + max([pump for _, rounds in self._equations for pump, _ in rounds], default=-1)
-        for form, rounds in other._equations:
-            self._equations[form, tuple((first + pump, each) for pump, each in rounds)] = None
-
     # --- members
 
     def holds(self, values: Sequence[int]) -> bool:
