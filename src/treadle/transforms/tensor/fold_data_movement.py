@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import WIDENING, Contraction, Copy, classify, compose, structured
-from treadle.ir.context import Context
 from treadle.ir.core import AffineMap, Block, Operation, SSAValue
-from treadle.ir.dialects import builtin, linalg
+from treadle.ir.dialects import func, linalg
 from treadle.ir.locations import location_of, set_location
-from treadle.ir.passes import ModulePass, register_pass
+from treadle.ir.passes import register_pass
 from treadle.remarks import emit
+from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import (
     build_generic,
     clone_body,
     erase_dead,
-    functions,
     generics,
     origin_of,
     replace,
@@ -114,9 +113,15 @@ def _fold_widening(op: linalg.ops.GenericOp) -> None:
         replace(op, new)
 
 
-def fold_data_movement(module: builtin.ModuleOp) -> None:
-    """Fold in the functions of `module`, then erase what nobody reads any more."""
-    for function in functions(module):
+@register_pass
+@dataclass(frozen=True)
+class FoldDataMovementPass(FunctionPass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "fold-data-movement"
+
+    def run(self, function: func.FuncOp) -> None:
+        """Fold, then erase what nobody reads any more."""
         for op in generics(function):
             _fold_copies(op)
         for op in generics(function):
@@ -124,14 +129,3 @@ def fold_data_movement(module: builtin.ModuleOp) -> None:
         for op in generics(function):
             _fold_copies(op)
         erase_dead(function)
-
-
-@register_pass
-@dataclass(frozen=True)
-class FoldDataMovementPass(ModulePass):
-    """See the module's docstring."""
-
-    name: ClassVar[str] = "fold-data-movement"
-
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        fold_data_movement(op)

@@ -14,6 +14,7 @@ from typing import ClassVar
 from treadle import errors
 from treadle.analysis.indexing import is_linear, is_projection, map_dims, tensor_of
 from treadle.analysis.shapes import is_number_argument, unsupported
+from treadle.analysis.sizes import cannot_compile
 from treadle.dialects import dispatch
 from treadle.errors import InternalError, TreadleError
 from treadle.ir.context import Context
@@ -47,9 +48,8 @@ HOST_OPERATIONS = frozenset(
 def check_supported(function: func.FuncOp) -> None:
     """Raise `TreadleError` TR301 at the first operation that neither a kernel nor the host program can hold."""
     if len(function.body.blocks) != 1:
-        raise TreadleError(
-            errors.UNSUPPORTED,
-            location_of(function),
+        raise cannot_compile(
+            function,
             what=f"function '{function.sym_name.data}' with branches",
             hint="write one straight block",
         )
@@ -71,14 +71,13 @@ def check_supported(function: func.FuncOp) -> None:
 def _check_generic(op: linalg.ops.GenericOp) -> None:
     view = view_of(op)
     if not op.results:
-        raise TreadleError(errors.UNSUPPORTED, location_of(op), what="linalg on memrefs", hint="write the program on tensors")
+        raise cannot_compile(op, what="linalg on memrefs", hint="write the program on tensors")
     first = map_dims(view.output_maps[0])
     for map_ in view.output_maps:
         dims = map_dims(map_)
         if dims is None or not is_projection(map_) or set(dims) != set(view.parallel_dims) or set(dims) != set(first or ()):
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(op),
+            raise cannot_compile(
+                op,
                 what=f"'linalg.{origin_of(op)}' with the result map {map_}",
                 hint="let each parallel loop be one axis of every result, and reductions none",
             )
@@ -88,34 +87,30 @@ def _check_generic(op: linalg.ops.GenericOp) -> None:
         raise TreadleError(errors.NO_INITIAL_VALUE, location_of(op), name=f"linalg.{origin_of(op)}", does=does)
     for map_ in view.input_maps:
         if not all(is_linear(expr) for expr in map_.results):
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(op),
+            raise cannot_compile(
+                op,
                 what=f"'linalg.{origin_of(op)}' that reads through {map_}",
                 hint="index with sums of loops and constants times loops; split an axis with tensor.expand_shape instead of dividing",
             )
     for value in (*op.inputs, *op.outputs):
         if (type_ := tensor_of(value)) is not None and isinstance(type_.element_type, builtin.IndexType):
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(op),
+            raise cannot_compile(
+                op,
                 what=f"'linalg.{origin_of(op)}' on elements of type index",
                 hint="use i32 or i64 elements, and arith.index_cast in the body",
             )
     for inner in view.body.walk():
         known = isinstance(inner, linalg.ops.YieldOp | linalg.ops.IndexOp | tensor.ExtractOp)
         if inner.name.split(".")[0] not in ("arith", "math") and not known:
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(inner),
+            raise cannot_compile(
+                inner,
                 what=f"'{inner.name}' inside linalg.generic",
                 hint="use arith, math, linalg.index and tensor.extract there",
             )
     for value in captured(op):
         if not isinstance(value.type, builtin.TensorType | builtin.IndexType):
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(op),
+            raise cannot_compile(
+                op,
                 what="a scalar that is computed outside of linalg.generic from data",
                 hint="compute it inside the body, or pass it as a tensor of one element",
             )

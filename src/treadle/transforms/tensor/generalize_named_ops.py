@@ -10,11 +10,11 @@ from typing import ClassVar, cast
 
 from treadle.analysis.indexing import structured
 from treadle.dialects.mlir_ext.shapes import BitcastOp
-from treadle.ir.context import Context
 from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, linalg
-from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import build_generic, clone_body, empty_like, functions, replace
+from treadle.ir.dialects import arith, builtin, func, linalg
+from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import build_generic, clone_body, empty_like, replace
 
 
 def _element(type_: Attribute) -> Attribute:
@@ -50,9 +50,15 @@ def _is_elementwise(op: Operation) -> bool:
     return op.name.split(".")[0] in ("arith", "math") or isinstance(op, BitcastOp)
 
 
-def generalize_named_ops(module: builtin.ModuleOp) -> None:
-    """Rewrite every named operation in the functions of `module`."""
-    for function in functions(module):
+@register_pass
+@dataclass(frozen=True)
+class GeneralizeNamedOpsPass(FunctionPass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "generalize-named-ops"
+
+    def run(self, function: func.FuncOp) -> None:
+        """Generalise every named operation and every operation on whole tensors."""
         for op in list(function.walk()):
             if isinstance(op, linalg.ops.GenericOp | linalg.ops.FillOp | arith.ConstantOp) or not op.results:
                 continue
@@ -61,14 +67,3 @@ def generalize_named_ops(module: builtin.ModuleOp) -> None:
                 replace(op, build_generic(view.inputs, view.outputs, maps, view.iterators, clone_body(view), op))
             elif _is_elementwise(op) and isinstance(op.results[0].type, builtin.TensorType):
                 generalize_arithmetic(op)
-
-
-@register_pass
-@dataclass(frozen=True)
-class GeneralizeNamedOpsPass(ModulePass):
-    """See the module's docstring."""
-
-    name: ClassVar[str] = "generalize-named-ops"
-
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        generalize_named_ops(op)

@@ -10,17 +10,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle import errors
-from treadle.errors import TreadleError
+from treadle.analysis.sizes import cannot_compile
 from treadle.ir.context import Context
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, func
-from treadle.ir.locations import location_of
 from treadle.ir.passes import ModulePass, register_pass
 from treadle.transforms.tensor.generics import functions
-
-
-def _refusal(call: func.CallOp, what: str, hint: str) -> TreadleError:
-    return TreadleError(errors.UNSUPPORTED, location_of(call), what=what, hint=hint)
 
 
 def copy_block(block: Block, mapping: dict[SSAValue, SSAValue], anchor: Operation) -> list[SSAValue]:
@@ -52,10 +47,12 @@ def _callee(call: func.CallOp, by_name: Mapping[str, func.FuncOp], callers: tupl
     name = call.callee.string_value()
     if name in callers:
         path = " -> ".join((*callers[callers.index(name) :], name))
-        raise _refusal(call, f"a call of '{name}' by itself ({path})", "write the repetition as a reduction or a map over a tensor")
+        hint = "write the repetition as a reduction or a map over a tensor"
+        raise cannot_compile(call, what=f"a call of '{name}' by itself ({path})", hint=hint)
     callee = by_name.get(name)
     if callee is None or len(callee.body.blocks) != 1:
-        raise _refusal(call, f"a call of '{name}', which has no straight body here,", "define it in this module, as one block")
+        what = f"a call of '{name}', which has no straight body here,"
+        raise cannot_compile(call, what=what, hint="define it in this module, as one block")
     return callee
 
 

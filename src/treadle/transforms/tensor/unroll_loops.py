@@ -9,15 +9,13 @@ Refuses with TR301 loops of more than `MOST_OPERATIONS` operations in all iterat
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treadle import errors
-from treadle.errors import TreadleError
+from treadle.analysis.sizes import cannot_compile
 from treadle.ir.builtin import is_integer
-from treadle.ir.context import Context
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, scf
-from treadle.ir.locations import location_of
-from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import functions, insert_before
+from treadle.ir.dialects import arith, builtin, func, scf
+from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import insert_before
 from treadle.transforms.tensor.inline_calls import copy_block
 
 MOST_OPERATIONS = 2000
@@ -42,7 +40,7 @@ def unroll(loop: scf.ForOp, numbers: range) -> None:
     if size > MOST_OPERATIONS:
         hint = "write the loop as a reduction with linalg.generic or linalg.reduce"
         what = f"scf.for of {len(numbers)} iterations ({size} operations when written out, more than {MOST_OPERATIONS})"
-        raise TreadleError(errors.UNSUPPORTED, location_of(loop), what=what, hint=hint)
+        raise cannot_compile(loop, what=what, hint=hint)
     block = loop.body.block
     kind = loop.lb.type if is_integer(loop.lb.type) else builtin.IndexType()
     carried: list[SSAValue] = list(loop.iter_args)
@@ -65,19 +63,14 @@ def _next_loop(root: Operation) -> tuple[scf.ForOp, range] | None:
     return None
 
 
-def unroll_loops(module: builtin.ModuleOp) -> None:
-    """Unroll in the functions of `module`."""
-    for function in functions(module):
-        while (found := _next_loop(function)) is not None:
-            unroll(*found)
-
-
 @register_pass
 @dataclass(frozen=True)
-class UnrollLoopsPass(ModulePass):
+class UnrollLoopsPass(FunctionPass):
     """See the module's docstring."""
 
     name: ClassVar[str] = "unroll-loops"
 
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        unroll_loops(op)
+    def run(self, function: func.FuncOp) -> None:
+        """Unroll inner and outer loops until none of constant length is left."""
+        while (found := _next_loop(function)) is not None:
+            unroll(*found)
