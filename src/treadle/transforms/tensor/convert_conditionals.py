@@ -14,9 +14,9 @@ from treadle.analysis.sizes import cannot_compile
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, func, scf
 from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.copying import copy_block
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import insert_before
-from treadle.transforms.tensor.inline_calls import copy_block
 
 PURE_DIALECTS = ("arith", "math", "affine", "tensor", "linalg")
 

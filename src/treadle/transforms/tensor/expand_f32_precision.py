@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from treadle.analysis.indexing import Contraction, StructuredOp, classify, dim_map, map_dims
+from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
@@ -208,6 +209,7 @@ class _Expansion:
         maps = (read, *[AffineMap.identity(rank)] * len(order))
         pieces = build_generic([value], outputs, maps, ["parallel"] * rank, Region(block), anchor)
         pieces.attributes[ORIGIN] = builtin.StringAttr("f32_parts")
+        pieces.attributes.pop(dispatch.GROUP, None)
         insert_before(anchor, pieces)
         whole = [*sizes[:-1], _times(k, len(order), anchor)]
         padded = [*sizes[:-1], _rounded_up(whole[-1], ROW_BYTES // self.split.bytes, anchor)]

@@ -174,7 +174,9 @@ def _convert_filled(op: linalg.ops.FillOp) -> None:
         if isinstance(inner, linalg.ops.YieldOp):
             scalar = converted.get(inner.operands[0], inner.operands[0])
             if scalar is not op.inputs[0]:
-                replace(op, type(op)([scalar], [op.outputs[0]], [op.results[0].type]))
+                new = type(op)([scalar], [op.outputs[0]], [op.results[0].type])
+                new.attributes.update(op.attributes)
+                replace(op, new)
             return
         copy = inner.clone(value_mapper=converted)
         copy.location = op.location

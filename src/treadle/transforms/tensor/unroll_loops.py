@@ -6,7 +6,9 @@ Leaves alone: loops whose bounds are not constant (form-dispatches refuses them)
 Refuses with TR301 loops of more than `MOST_OPERATIONS` operations in all iterations.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import ClassVar
 
 from treadle.analysis.sizes import cannot_compile
@@ -14,9 +16,9 @@ from treadle.ir.builtin import is_integer
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func, scf
 from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.copying import copy_block
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import insert_before
-from treadle.transforms.tensor.inline_calls import copy_block
 
 MOST_OPERATIONS = 2000
 
@@ -34,8 +36,8 @@ def iterations(loop: scf.ForOp) -> range | None:
     return range(low, high, step) if low is not None and high is not None and step is not None and step > 0 else None
 
 
-def unroll(loop: scf.ForOp, numbers: range) -> None:
-    """Put the iterations in place of `loop`."""
+def unroll(loop: scf.ForOp, numbers: range, scopes: Iterator[str]) -> None:
+    """Put the iterations in place of `loop`; each takes its scope (see `copy_block`) where there are several."""
     size = len(numbers) * sum(1 for _ in loop.body.walk())
     if size > MOST_OPERATIONS:
         hint = "write the loop as a reduction with linalg.generic or linalg.reduce"
@@ -47,7 +49,8 @@ def unroll(loop: scf.ForOp, numbers: range) -> None:
     for number in numbers:
         place = arith.ConstantOp(builtin.IntegerAttr(number, kind))
         insert_before(loop, place)
-        carried = copy_block(block, dict(zip(block.args, (place.result, *carried), strict=True)), loop)
+        scope = next(scopes) if len(numbers) > 1 else ""
+        carried = copy_block(block, dict(zip(block.args, (place.result, *carried), strict=True)), loop, scope)
     for result, value in zip(loop.results, carried, strict=True):
         result.replace_all_uses_with(value)
     holder = loop.parent_block()
@@ -72,5 +75,6 @@ class UnrollLoopsPass(FunctionPass):
 
     def run(self, function: func.FuncOp) -> None:
         """Unroll inner and outer loops until none of constant length is left."""
+        scopes = (f"i{number}" for number in count())
         while (found := _next_loop(function)) is not None:
-            unroll(*found)
+            unroll(*found, scopes)
