@@ -9,7 +9,6 @@ from treadle.ir.passes import ModulePass, run_passes
 from treadle.ir.simplify import CsePass, DcePass
 from treadle.machine import TargetSpec
 from treadle.options import CompileOptions
-from treadle.plan.f32_split import SPLITS
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
@@ -48,6 +47,7 @@ from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
 from treadle.transforms.tensor.set_dispatch_groups import SetDispatchGroupsPass
+from treadle.transforms.tensor.set_f32_split import SetF32SplitPass
 from treadle.transforms.tensor.unroll_loops import UnrollLoopsPass
 
 LEVELS = ("tensor", "dispatch", "tile", "schedule")
@@ -56,8 +56,8 @@ Observer = Callable[[str, Operation], None]
 
 
 def expansions(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
-    """Rewrites of computations that the options ask for and the machine decides on."""
-    return (ExpandF32PrecisionPass(spec.name, options.f32_precision),) if options.f32_precision in SPLITS else ()
+    """Rewrites of computations that the options or the operations ask for and the machine decides on."""
+    return (SetF32SplitPass(spec.name, options.f32_precision), ExpandF32PrecisionPass())
 
 
 def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
