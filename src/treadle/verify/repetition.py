@@ -4,7 +4,8 @@ Traces say how often a stretch of a loop is done. When two moments of a run have
 about every access in flight, phases, meetings), whatever happened between them happens again as long as all stretches go on, so as many
 such rounds as all of them have left are left out at once. Rounds of the remainder are still run.
 
-States are taken whenever the first strand that is in a stretch which repeats begins an iteration of it.
+States are taken whenever the leader begins an iteration: the first strand that is in a stretch which repeats. Who goes on when need not be
+part of them: what happened between two equal states is one legal order of events, and may be repeated whatever the engine would do next.
 """
 
 from collections.abc import Iterator
@@ -45,13 +46,20 @@ class Repetitions:
         self._turn: tuple[int, ...] = ()
         self._pumps: dict[tuple[tuple[int, int, int, int], ...], int] = {}
 
+    def turned(self) -> Agent | None:
+        """The leader, where it has begun another iteration since it was asked for last."""
+        for agent in self.cluster.active:
+            turn = self._turn_of(agent)
+            if turn is not None:
+                if turn == self._turn:
+                    return None
+                self._turn = turn
+                return agent
+        return None
+
     def look(self) -> None:
-        """Called between rounds: leave out what repeats."""
+        """Leave out what repeats."""
         agents = self.cluster.active
-        turn = next((found for agent in agents if (found := self._turn_of(agent)) is not None), None)
-        if turn is None or turn == self._turn:
-            return
-        self._turn = turn
         state = self._state(agents)
         left = tuple([tuple([frame.left for frame in agent.frames]) for agent in agents])
         before = self.seen.get(state)
@@ -132,7 +140,7 @@ class Repetitions:
                 found.append(knowledge.lags(components.passed + at, phases.completed))
         for (rank, name), meeting in barriers.named.items():
             found.append((rank, name, meeting.warps, meeting.needed, tuple([a.number for a in meeting.came])))
-            found.append(knowledge.lags(components.meeting(rank, name), meeting.over))
+            found.append(knowledge.of(components.meeting(rank, name), meeting.over))
         found.append(tuple(sorted(self._records(knowledge))))
         found += [workgroup.memory.written.state() for workgroup in workgroups]
         return tuple(found)
