@@ -130,7 +130,7 @@ class Engine:
                 number = frame.items[frame.position]
                 frame.position += 1
                 first = node.segments[0]
-                frames.append(Frame(first.iterations[0], number, 0, first.repeats, first.first))
+                frames.append(Frame(first.iterations[0], number, 0, first.count, first.first))
             elif not self._meet_for_roles(agent, node):
                 return
         agent.is_done = True
@@ -146,15 +146,15 @@ class Engine:
         segment = node.segments[frame.segment]
         frame.iteration += 1
         frame.number += 1
-        if frame.iteration == len(segment.iterations):
+        frame.left -= 1
+        if not frame.left:
+            frame.segment += 1
+            if frame.segment == len(node.segments):
+                return False
+            segment = node.segments[frame.segment]
+            frame.iteration, frame.left, frame.number = 0, segment.count, segment.first
+        elif frame.iteration == len(segment.iterations):
             frame.iteration = 0
-            frame.left -= 1
-            if not frame.left:
-                frame.segment += 1
-                if frame.segment == len(node.segments):
-                    return False
-                segment = node.segments[frame.segment]
-                frame.left, frame.number = segment.repeats, segment.first
         frame.items = segment.iterations[frame.iteration]
         frame.position = 0
         return True

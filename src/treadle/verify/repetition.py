@@ -73,7 +73,7 @@ class Repetitions:
         for depth in range(len(agent.frames) - 1, -1, -1):
             frame = agent.frames[depth]
             node = self.nodes[frame.loop] if frame.loop >= 0 else None
-            if isinstance(node, LoopNode) and node.segments[frame.segment].repeats > 1:
+            if isinstance(node, LoopNode) and node.segments[frame.segment].count > len(node.segments[frame.segment].iterations):
                 return agent.number, depth, frame.loop, frame.left, frame.iteration
         return None
 
@@ -97,11 +97,8 @@ class Repetitions:
         for agent, depth, step in jumps:
             frame = agent.frames[depth]
             frame.left -= rounds * step
-            node = self.nodes[frame.loop]
-            if isinstance(node, LoopNode):
-                iterations = rounds * step * len(node.segments[frame.segment].iterations)
-                self.cluster.arrays.leave_out(agent, depth, iterations)
-                frame.number += iterations
+            self.cluster.arrays.leave_out(agent, depth, rounds * step)
+            frame.number += rounds * step
         return True
 
     def _note_pump(self, jumps: list[tuple[Agent, int, int]]) -> None:
@@ -112,8 +109,7 @@ class Repetitions:
         for frame, _, step in frames:
             node = self.nodes[frame.loop]
             if isinstance(node, LoopNode):
-                segment = node.segments[frame.segment]
-                frame.pumps.append((pump, segment.stretch, step * len(segment.iterations)))
+                frame.pumps.append((pump, node.segments[frame.segment].stretch, step))
 
     # --- states
 
