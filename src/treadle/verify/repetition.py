@@ -26,10 +26,14 @@ class _Knowledge:
 
     def __init__(self, clocks: list[Clock], size: int) -> None:
         self._columns = list(zip(*(clock + [0] * (size - len(clock)) for clock in clocks), strict=True))
+        self._known: dict[tuple[int, int], tuple[bool, ...]] = {}
 
     def of(self, component: int, value: int) -> tuple[bool, ...]:
         """Which clocks know a token."""
-        return tuple([known >= value for known in self._columns[component]])
+        found = self._known.get((component, value))
+        if found is None:
+            found = self._known[component, value] = tuple([known >= value for known in self._columns[component]])
+        return found
 
     def lags(self, component: int, now: int) -> tuple[int, ...]:
         """How far the clocks are behind `now` in a component, large distances by their parity: who is two behind can only be overtaken."""
