@@ -1,6 +1,7 @@
 """What machines are: `TargetSpec` rows, looked up by name."""
 
 from treadle.errors import Entry, TreadleError
+from treadle.machine.products import Product
 from treadle.machine.rows import ROWS
 from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, SharedBanks, TargetSpec
 
@@ -30,6 +31,7 @@ def known_targets() -> tuple[str, ...]:
 __all__ = [
     "BulkTensorCopy",
     "MatrixInstruction",
+    "Product",
     "SharedBanks",
     "TargetSpec",
     "known_targets",
