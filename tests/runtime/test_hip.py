@@ -42,6 +42,12 @@ def test_a_program_runs(fake: FakeHip, code_object: bytes) -> None:
     assert not hasattr(r, "__cuda_array_interface__")
 
 
+def test_a_device_is_compiled_for_as_its_product_where_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, machine in (("AMD Instinct MI325X", "gfx942:mi325x"), ("AMD Instinct MI300X", "gfx942"), ("something new", "gfx942")):
+        monkeypatch.setattr(hip, "bindings", lambda name=name: FakeHip(name=name))
+        assert (hip.open_device().machine, hip.open_device().target) == (machine, "gfx942")
+
+
 def test_streams_and_device_arrays(fake: FakeHip, code_object: bytes) -> None:
     device = hip.open_device()
     program = device.load(vector_add_manifest("gfx942"), {"k0.bin": code_object})

@@ -18,6 +18,7 @@ from treadle import __version__
 from treadle.driver.program import Program
 from treadle.driver.sources import Source, read_source
 from treadle.driver.tuned import picked_up
+from treadle.machine.registrations import registered_facts
 from treadle.options import CompileOptions
 from treadle.records import Record
 from treadle.runtime.cache import Cache
@@ -50,7 +51,8 @@ class Trace(Record):
 def compile(
     source: str | os.PathLike[str], target: str = "auto", options: CompileOptions | None = None, function: str | None = None
 ) -> Program:
-    """Compile MLIR text, or the file at a path, for a target: "auto" (the GPU that is there, else the simulator), "sim" or an architecture.
+    """Compile MLIR text, or the file at a path, for a target: "auto" (the GPU that is there, else the simulator), "sim", an architecture
+    ("sm_90a": its default product), or a product of one ("sm_90a:h100-pcie").
 
     `function` names the function where the module has several. Raises `TreadleError` with the user's line.
     """
@@ -133,13 +135,14 @@ def trace(
 
 def target_of_device(device: str) -> str:
     """What to compile for: "auto" and "cuda"/"hip" ask the device that is there (TreadleError where there is none), "sim" is itself."""
-    return default_device().target if device == "auto" else open_device(device).target
+    return default_device().machine if device == "auto" else open_device(device).machine
 
 
 def cache_key(source: Source, target: str, options: CompileOptions, function: str | None, layouts: "Layouts | None" = None) -> str:
     """A digest of everything that the artifact depends on."""
     variant = " ".join(str(layout) for layout in layouts or ())
-    parts = (source.text, source.file, target, options.key(), function or "", variant, *tool_versions(), own_state())
+    machine = (target, registered_facts(target))
+    parts = (source.text, source.file, *machine, options.key(), function or "", variant, *tool_versions(), own_state())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

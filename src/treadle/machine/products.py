@@ -224,11 +224,32 @@ PRODUCTS: tuple[Product, ...] = (
 )
 
 
+_known: list[Product] = list(PRODUCTS)
+
+
+def add_product(product: Product) -> None:
+    """Add a row, or replace one of the same name."""
+    _known[:] = [one for one in _known if (one.architecture, one.name) != (product.architecture, product.name)] + [product]
+
+
 def products_of(architecture: str) -> tuple[Product, ...]:
     """The products of an architecture, the default first."""
-    return tuple(product for product in PRODUCTS if product.architecture == architecture)
+    return tuple(product for product in _known if product.architecture == architecture)
 
 
 def default_product(architecture: str) -> Product:
     """What a target that names no product stands for."""
     return products_of(architecture)[0]
+
+
+def target_of(architecture: str, device_name: str, units: int) -> str:
+    """What to compile for on a device of an architecture: with its product, where that is known and not the default one.
+
+    Products are known by the driver's name of the device, else by the number of compute units, of which the first counts; a device that no
+    row is like is compiled for as the default product.
+    """
+    found = products_of(architecture)
+    named = [product for product in found if device_name in product.device_names]
+    alike = [product for product in found if product.compute_units == units]
+    product = next(iter((*named, *alike, *found)), None)
+    return architecture if product is None or product == found[0] else f"{architecture}:{product.name}"

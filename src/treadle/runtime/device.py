@@ -70,7 +70,12 @@ class Device(Protocol):
 
     @property
     def target(self) -> str:
-        """What to compile for: `sm_90a`, `gfx942`, `sim`."""
+        """The architecture whose programs it runs: `sm_90a`, `gfx942`, `sim`."""
+        ...
+
+    @property
+    def machine(self) -> str:
+        """What to compile for: the architecture, and its product where that is known and not the default one: `sm_90a:h100-pcie`."""
         ...
 
     def load(self, manifest: Manifest, files: Mapping[str, bytes]) -> LoadedProgram:
@@ -106,7 +111,10 @@ def open_device(kind: str) -> Device:
 
 
 def default_device(target: str | None = None) -> Device:
-    """The GPU of this machine, else the simulator. With a target: the device that runs its programs; raises TR602 if there is none."""
+    """The GPU of this machine, else the simulator. With a target: the device that runs its programs; raises TR602 if there is none.
+
+    A program for one product runs on every product of its architecture.
+    """
     if target == "sim":
         return open_device("sim")
     reasons: list[str] = []
@@ -116,7 +124,7 @@ def default_device(target: str | None = None) -> Device:
         except TreadleError as absent:
             reasons.append(absent.message)
             continue
-        if target is None or device.target == target:
+        if target is None or device.target == target.partition(":")[0]:
             return device
         reasons.append(f"{device.name} runs programs for {device.target}")
     if target is None:
@@ -130,7 +138,7 @@ def survey() -> list[DeviceInfo]:
     for kind in _MODULES:
         try:
             device = open_device(kind)
-            found.append(DeviceInfo(kind, device.target, True, device.name))
+            found.append(DeviceInfo(kind, device.machine, True, device.name))
         except TreadleError as absent:
             found.append(DeviceInfo(kind, "", False, absent.message))
     return found

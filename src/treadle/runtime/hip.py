@@ -11,6 +11,7 @@ import numpy as np
 from treadle import errors
 from treadle.artifact import Kernel, Manifest
 from treadle.errors import InternalError, TreadleError
+from treadle.machine.products import target_of
 from treadle.plan.invocation import PointerArg, ScalarArg, TensorMapArg
 from treadle.runtime.argument_block import ArgumentBlock, TensorMapEncoder
 from treadle.runtime.arrays import HostArray
@@ -58,6 +59,7 @@ class HipDevice:
         self._call("hipGetDeviceProperties", properties, ordinal)
         self.name = properties.name.decode()
         self.target = properties.gcnArchName.decode().partition(":")[0]  # gfx942:sramecc+:xnack-
+        self.machine = target_of(self.target, self.name, int(properties.multiProcessorCount))
         x, y, z = (int(n) for n in properties.maxGridSize)
         self.limits = Limits((x, y, z), int(properties.sharedMemPerBlock), threads=_MOST_THREADS)
         self.pool = Pool(self._allocate, self._release, self.synchronize)
