@@ -9,16 +9,17 @@ from codegen.kernels import AMD, vector_add
 from runtime.fake_hip import FakeHip
 from runtime.programs import vector_add_manifest
 
-from treadle.codegen import toolchain, worker
+from treadle.codegen import worker
 from treadle.errors import InternalError, TreadleError
 from treadle.runtime import hip
 from treadle.runtime.arguments import views_of
 from treadle.runtime.dlpack import ROCM, import_tensor
+from treadle.targets.amd.toolchain import link_amdgpu
 
 
 @pytest.fixture(scope="module")
 def code_object() -> bytes:
-    return toolchain.link_amdgpu(worker.emit_object(vector_add(AMD), triple=AMD, cpu="gfx942"))
+    return link_amdgpu(worker.emit_object(vector_add(AMD), triple=AMD, cpu="gfx942"))
 
 
 @pytest.fixture

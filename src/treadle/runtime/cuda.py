@@ -12,7 +12,7 @@ from treadle.artifact import Kernel, Manifest
 from treadle.errors import TreadleError
 from treadle.machine.products import target_of
 from treadle.plan.invocation import TensorMapArg
-from treadle.runtime import cuda_launch
+from treadle.runtime import cuda_launch, dlpack
 from treadle.runtime.argument_block import ArgumentBlock, TensorMapEncoder
 from treadle.runtime.arrays import HostArray
 from treadle.runtime.gpu_program import GpuProgram, Limits
@@ -69,6 +69,7 @@ class CudaDevice:
     """One NVIDIA GPU with its primary context (the one that PyTorch and the CUDA runtime use)."""
 
     kind = "cuda"
+    dlpack_type = dlpack.CUDA
 
     def __init__(self, ordinal: int = 0) -> None:
         self._driver = bindings()

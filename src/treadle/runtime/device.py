@@ -60,7 +60,7 @@ class Device(Protocol):
 
     @property
     def kind(self) -> str:
-        """`cuda`, `hip` or `sim`."""
+        """`cuda`, `hip`, `sim` or a registered one."""
         ...
 
     @property
@@ -98,14 +98,30 @@ class DeviceInfo(Record):
 
 # Each module has `open_device() -> Device`, which raises TR601 where there is none.
 _MODULES: Final = {"cuda": "treadle.runtime.cuda", "hip": "treadle.runtime.hip", "sim": "treadle.runtime.simulated"}
-_GPUS: Final = ("cuda", "hip")
+_openers: Final[dict[str, Callable[[], Device]]] = {}
+"""Of the kinds that have been registered."""
+
+
+def register_device(kind: str, opener: Callable[[], Device]) -> None:
+    """Add a kind of device, or replace one: `opener` gives the device, or raises TR601 where there is none. It is opened once a process."""
+    _openers[kind] = opener
+    open_device.cache_clear()
+
+
+def _kinds() -> tuple[str, ...]:
+    """Registered kinds, then the runtime's own, the simulator last."""
+    return tuple(dict.fromkeys((*_openers, *_MODULES)))
 
 
 @lru_cache(maxsize=8)
 def open_device(kind: str) -> Device:
-    """The device of a kind (`cuda`, `hip`, `sim`), opened once a process. Raises TR601 with the reason where there is none."""
+    """The device of a kind (`cuda`, `hip`, `sim`, or a registered one), opened once a process. Raises TR601 with the reason where there is
+    none.
+    """
+    if kind in _openers:
+        return _openers[kind]()
     if kind not in _MODULES:
-        known = ", ".join(_MODULES)
+        known = ", ".join(_kinds())
         raise TreadleError(errors.NO_DEVICE, device=kind, reason="there is no such kind", hint=f"choose one of {known}")
     return import_module(_MODULES[kind]).open_device()
 
@@ -118,7 +134,7 @@ def default_device(target: str | None = None) -> Device:
     if target == "sim":
         return open_device("sim")
     reasons: list[str] = []
-    for kind in _GPUS:
+    for kind in (kind for kind in _kinds() if kind != "sim"):
         try:
             device = open_device(kind)
         except TreadleError as absent:
@@ -135,7 +151,7 @@ def default_device(target: str | None = None) -> Device:
 def survey() -> list[DeviceInfo]:
     """Every kind of device, there or not."""
     found: list[DeviceInfo] = []
-    for kind in _MODULES:
+    for kind in _kinds():
         try:
             device = open_device(kind)
             found.append(DeviceInfo(kind, device.machine, True, device.name))

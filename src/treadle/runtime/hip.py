@@ -13,6 +13,7 @@ from treadle.artifact import Kernel, Manifest
 from treadle.errors import InternalError, TreadleError
 from treadle.machine.products import target_of
 from treadle.plan.invocation import PointerArg, ScalarArg, TensorMapArg
+from treadle.runtime import dlpack
 from treadle.runtime.argument_block import ArgumentBlock, TensorMapEncoder
 from treadle.runtime.arrays import HostArray
 from treadle.runtime.gpu_program import GpuProgram, Limits
@@ -48,6 +49,7 @@ class HipDevice:
     """One AMD GPU."""
 
     kind = "hip"
+    dlpack_type = dlpack.ROCM
 
     def __init__(self, ordinal: int = 0) -> None:
         self._hip = bindings()
