@@ -7,7 +7,7 @@ from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import ModulePass, run_passes
 from treadle.ir.simplify import CsePass, DcePass
-from treadle.machine import TargetSpec
+from treadle.machine import TargetSpec, target_name
 from treadle.options import CompileOptions
 from treadle.plan.f32_split import SPLITS
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
@@ -56,7 +56,7 @@ Observer = Callable[[str, Operation], None]
 
 def expansions(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
     """Rewrites of computations that the options ask for and the machine decides on."""
-    return (ExpandF32PrecisionPass(spec.name, options.f32_precision),) if options.f32_precision in SPLITS else ()
+    return (ExpandF32PrecisionPass(target_name(spec), options.f32_precision),) if options.f32_precision in SPLITS else ()
 
 
 def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
@@ -87,14 +87,15 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
 
 def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[str, int] | None = None) -> tuple[ModulePass, ...]:
     """Dispatch level to tile level: each kernel becomes one workgroup's program. `candidates`: of kernels that do not take their best."""
+    target = target_name(spec)
     m, n, k = (*options.tile, 0, 0, 0)[:3]
     warps_m, warps_n = (*options.warps, 0, 0)[:2]
     numerics = (options.f32_precision, options.fp8_accumulation)
     roles = (options.groups, options.ring, options.roles, options.turns, options.pending, options.raster, options.persistent)
     late = (options.late, options.cluster, options.narrow)
-    config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, *roles, *late, pipelined=options.stages == 0)
+    config = SetTileConfigPass(target, *numerics, m, n, k, warps_m, warps_n, *roles, *late, pipelined=options.stages == 0)
     asked = (m, n, k, warps_m * max(warps_n, 1), options.ring, options.roles, options.cluster)
-    small = SetSmallTileConfigPass(spec.name, *numerics, options.form, *asked)
+    small = SetSmallTileConfigPass(target, *numerics, options.form, *asked)
     # before anything looks at sizes: what may be large has no descriptor copies
     any_size = (SetSizeBoundsPass(),) if options.index_bits == 64 else ()
     return (
@@ -103,7 +104,7 @@ def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[s
         small,  # what is bound by reading one operand has forms of its own
         config,  # all choices in one place, before anything is rewritten
         SetIndexWidthPass(),  # the extents of tiles are known, and no index is written yet
-        ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
+        ConvertDispatchToTilePass(target=target),  # does what was chosen; sequential and obviously right
         CsePass(),  # index arithmetic is emitted where it is needed, not once
         DcePass(),  # views and offsets that nothing reads
         SetPrecisionPass(),  # while every value's uses are plain operations, not yet buffers

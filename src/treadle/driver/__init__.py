@@ -18,10 +18,12 @@ from treadle import __version__
 from treadle.driver.program import Program
 from treadle.driver.sources import Source, read_source
 from treadle.driver.tuned import picked_up
+from treadle.machine.registrations import registered_facts
 from treadle.options import CompileOptions
 from treadle.records import Record
 from treadle.runtime.cache import Cache
 from treadle.runtime.device import default_device, open_device
+from treadle.targets import registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +39,7 @@ __all__ = ["Program", "Trace", "compile", "target_of_device", "trace"]
 _REFERENCE_BYTES = 16
 """A float64 value and the bound of its error, an element."""
 
-_TOOLS = ("xdsl-", "llvmlite-", "numpy-", "ml_dtypes-", "nvidia_cuda_nvcc-", "ziglang-")
+_TOOLS = ("xdsl-", "llvmlite-", "numpy-", "ml_dtypes-")
 
 
 class Trace(Record):
@@ -50,7 +52,8 @@ class Trace(Record):
 def compile(
     source: str | os.PathLike[str], target: str = "auto", options: CompileOptions | None = None, function: str | None = None
 ) -> Program:
-    """Compile MLIR text, or the file at a path, for a target: "auto" (the GPU that is there, else the simulator), "sim" or an architecture.
+    """Compile MLIR text, or the file at a path, for a target: "auto" (the GPU that is there, else the simulator), "sim", an architecture
+    ("sm_90a": its default product), or a product of one ("sm_90a:h100-pcie").
 
     `function` names the function where the module has several. Raises `TreadleError` with the user's line.
     """
@@ -65,15 +68,17 @@ def _program(
 ) -> Program:
     """The program for arguments of certain layouts (None: as declared), from the cache or compiled; `told`: where the choices are from."""
     key = cache_key(source, target, options, function, layouts)
-    cache = Cache()
-    files = cache.get(key)
+    cache, is_cached = Cache(), registry.code_version(target) is not None
+    files = cache.get(key) if is_cached else None
     if files is None:
         with _uncollected():
-            _start_tools(target)
+            if target != "sim":
+                registry.start_tools(target)  # they get ready while this process imports the passes and lowers
             from treadle.driver.lowering import lower
 
             files = lower(source, target, options, function, layouts=layouts, told=told).files
-        cache.put(key, files)
+        if is_cached:
+            cache.put(key, files)
     return Program(
         target,
         files,
@@ -105,15 +110,6 @@ def _uncollected() -> Generator[None]:
             gc.enable()
 
 
-def _start_tools(target: str) -> None:
-    """Start LLVM's process, which gets ready while this one imports the passes and lowers. Raises TR501 for an unknown target."""
-    from treadle.codegen.worker import warm_up
-    from treadle.machine import target_spec
-
-    if target != "sim" and target_spec(target).vendor == "nvidia":  # other backends run LLVM with options of their own
-        warm_up()
-
-
 def trace(
     source: str | os.PathLike[str],
     target: str = "auto",
@@ -133,27 +129,33 @@ def trace(
 
 def target_of_device(device: str) -> str:
     """What to compile for: "auto" and "cuda"/"hip" ask the device that is there (TreadleError where there is none), "sim" is itself."""
-    return default_device().target if device == "auto" else open_device(device).target
+    return default_device().machine if device == "auto" else open_device(device).machine
 
 
 def cache_key(source: Source, target: str, options: CompileOptions, function: str | None, layouts: "Layouts | None" = None) -> str:
     """A digest of everything that the artifact depends on."""
     variant = " ".join(str(layout) for layout in layouts or ())
-    parts = (source.text, source.file, target, options.key(), function or "", variant, *tool_versions(), own_state())
+    machine = (target, registered_facts(target), registry.code_version(target) or "")
+    parts = (source.text, source.file, *machine, options.key(), function or "", variant, *tool_versions(), own_state())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-@lru_cache(maxsize=1)
 def tool_versions() -> tuple[str, ...]:
-    """Name and version of everything installed that shapes the code.
+    """Name and version of everything installed that shapes the code."""
+    return (f"treadle-{__version__}", *_installed((*_TOOLS, *registry.packages())))
+
+
+@lru_cache(maxsize=8)
+def _installed(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names and versions of the installed packages whose names begin so.
 
     Read off the names of the packages' folders: `importlib.metadata` takes longer to import than the rest of a start from the cache.
     """
     found: set[str] = set()
     for folder in sys.path:
         with suppress(OSError), os.scandir(folder or ".") as entries:
-            found.update(entry.name for entry in entries if entry.name.startswith(_TOOLS) and entry.name.endswith(".dist-info"))
-    return (f"treadle-{__version__}", *sorted(found))
+            found.update(entry.name for entry in entries if entry.name.startswith(names) and entry.name.endswith(".dist-info"))
+    return tuple(sorted(found))
 
 
 @lru_cache(maxsize=1)

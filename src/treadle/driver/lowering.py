@@ -81,6 +81,8 @@ def lower(
     with collect_remarks() as log:
         if told:
             emit("decision", "tune", "program", told)
+        if ":" in target:
+            emit("decision", "machine", "program", _product_text(spec))
         start = len(log.remarks)
         while True:
             module = mlir.load(source.text + "\n", source.file, function)  # the line break says that it is text, not a path
@@ -93,8 +95,15 @@ def lower(
             log.remarks[start:] = run.candidates.refusals
         run.lowered.remarks = tuple(log.remarks)
     if until is None:
-        _add_files(run.lowered, module, kernels, target)
+        _add_files(run.lowered, module, kernels, target if simulated else spec.name)
     return run.lowered
+
+
+def _product_text(spec: TargetSpec) -> str:
+    product = spec.product
+    facts = f"{product.compute_units} compute units, {product.clock_mhz} MHz, {product.memory_gbps} GB/s"
+    rates = "fitted to measured times" if product.is_measured else "derived from its data sheet, not measured"
+    return f"compiled for {product.description} ({facts}); the constants of the models are {rates}"
 
 
 @dataclass(slots=True)

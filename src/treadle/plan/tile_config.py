@@ -171,7 +171,7 @@ def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: Targe
     resident = resident_workgroups(tile, shape, spec)
     rounds = -(-tiles // (spec.compute_units * resident)) * resident
     arithmetic = tile.m * tile.n * shape.sums
-    traffic = 48 * shape.operand_rows(tile.m, tile.n)
+    traffic = spec.rates.general.element_macs * shape.operand_rows(tile.m, tile.n)
     return rounds * (arithmetic + traffic)
 
 
