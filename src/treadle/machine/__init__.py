@@ -1,6 +1,7 @@
 """What machines are: `TargetSpec` rows, looked up by name."""
 
 from treadle.errors import Entry, TreadleError
+from treadle.machine.queues import Queue, QueueRole
 from treadle.machine.rows import ROWS
 from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, SharedBanks, TargetSpec
 
@@ -17,6 +18,11 @@ def target_spec(name: str) -> TargetSpec:
         raise TreadleError(UNKNOWN_TARGET, name=name, known=", ".join(_by_name)) from None
 
 
+def known_spec(name: str) -> TargetSpec | None:
+    """The row of an architecture, None for an unknown one."""
+    return _by_name.get(name)
+
+
 def register_target(spec: TargetSpec) -> None:
     """Add a row (third parties and tests); replaces one of the same name."""
     _by_name[spec.name] = spec
@@ -30,8 +36,11 @@ def known_targets() -> tuple[str, ...]:
 __all__ = [
     "BulkTensorCopy",
     "MatrixInstruction",
+    "Queue",
+    "QueueRole",
     "SharedBanks",
     "TargetSpec",
+    "known_spec",
     "known_targets",
     "register_target",
     "target_spec",

@@ -3,6 +3,7 @@
 Sources: vendor ISA manuals and programming guides; figures measured on an H200 where they are (research notes of the project).
 """
 
+from treadle.machine.queues import Queue, WaitField
 from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, SharedBanks, TargetSpec
 
 
@@ -42,11 +43,39 @@ SM_90A = TargetSpec(
         _wgmma("i8", "i8", "i32", 32, n_step=32, k_major_only=True),
     ),
     bulk_tensor=BulkTensorCopy(16, 16, 256, 5, (128, 64, 32)),
-    queues=("wgmma", "cp_async", "bulk_store"),
-    async_matrix=True,
+    # PTX ISA, wgmma.wait_group, cp.async.wait_group, cp.async.bulk.wait_group. ptxas that meets accumulators in flight at a branch may give
+    # up on them (C7515) and wait for each instruction.
+    queues=(
+        Queue("wgmma", "matrix", "warpgroup", is_committed=True, max_pending=7, ends_at_branches=True),
+        Queue("cp_async", "copy_in", "thread", is_committed=True, is_ordered=False, path="cp_async"),
+        Queue("bulk_store", "copy_out", "elected", is_committed=True, is_ordered=False, tells_reads=True),
+    ),
     overlapping_launches=True,
     named_barriers=15,
     max_cluster=8,
+)
+
+
+# LLVM's AMDGPU guide and the instruction set documents, S_WAITCNT: the counts' places differ by generation; 0xCF7F and 0xFFF7 wait for
+# nothing. RDNA4 has an instruction for each count.
+_GFX9_VECTOR = WaitField("s_waitcnt", ((0, 4), (14, 2)), 0xCF7F)
+_GFX9_LOCAL = WaitField("s_waitcnt", ((8, 4),), 0xCF7F)
+_GFX11_VECTOR = WaitField("s_waitcnt", ((10, 6),), 0xFFF7)
+_GFX11_LOCAL = WaitField("s_waitcnt", ((4, 6),), 0xFFF7)
+
+_CDNA_QUEUES = (
+    Queue("vmcnt", "copy_in", "warp", path="direct", wait=_GFX9_VECTOR),
+    Queue("lgkmcnt", "local", "warp", max_pending=15, wait=_GFX9_LOCAL),
+)
+_RDNA3_QUEUES = (
+    Queue("vmcnt", "copy_in", "warp", wait=_GFX11_VECTOR),
+    Queue("vscnt", "store", "warp", wait=WaitField("s_waitcnt_vscnt", ((0, 6),))),
+    Queue("lgkmcnt", "local", "warp", wait=_GFX11_LOCAL),
+)
+_RDNA4_QUEUES = (
+    Queue("loadcnt", "copy_in", "warp", wait=WaitField("s_wait_loadcnt", ((0, 6),))),
+    Queue("storecnt", "store", "warp", wait=WaitField("s_wait_storecnt", ((0, 6),))),
+    Queue("dscnt", "local", "warp", wait=WaitField("s_wait_dscnt", ((0, 6),))),
 )
 
 
@@ -87,7 +116,7 @@ GFX942 = TargetSpec(
         *(_mfma((16, 16, 32), a, "f32", b=b, cycles=16) for a in _FNUZ for b in _FNUZ),
         _mfma((16, 16, 4), "f32", "f32", cycles=32),
     ),
-    queues=("vmcnt", "lgkmcnt"),
+    queues=_CDNA_QUEUES,
     max_warps_per_workgroup=16,
     fma_registers=250,
     wide_integer_registers=24,
@@ -118,7 +147,7 @@ GFX950 = TargetSpec(
         *(_mfma((16, 16, 32), a, "f32", b=b, cycles=16) for a in _FP8 for b in _FP8),
         _mfma((16, 16, 4), "f32", "f32", cycles=32),
     ),
-    queues=("vmcnt", "lgkmcnt"),
+    queues=_CDNA_QUEUES,
     max_warps_per_workgroup=16,
     fma_registers=250,
     wide_integer_registers=24,
@@ -152,7 +181,7 @@ GFX1100 = TargetSpec(
     max_vector_bytes=16,
     banks=_RDNA_BANKS,
     matrix_instructions=(_wmma(11, "f16", "f32"), _wmma(11, "bf16", "f32"), _wmma(11, "i8", "i32")),
-    queues=("vmcnt", "vscnt", "lgkmcnt"),
+    queues=_RDNA3_QUEUES,
     fma_registers=253,
     wide_integer_registers=24,
 )
@@ -181,7 +210,7 @@ GFX1201 = TargetSpec(
         _wmma(12, "i8", "i32"),
         *(_wmma(12, a, "f32", b=b) for a in _FP8 for b in _FP8),
     ),
-    queues=("loadcnt", "storecnt", "dscnt"),
+    queues=_RDNA4_QUEUES,
     fma_registers=253,
     wide_integer_registers=24,
 )

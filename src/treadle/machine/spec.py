@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from treadle.machine.queues import Queue, QueueRole
+
 
 @dataclass(frozen=True, slots=True)
 class MatrixInstruction:
@@ -86,8 +88,7 @@ class TargetSpec:
     banks: SharedBanks
     matrix_instructions: tuple[MatrixInstruction, ...]
     bulk_tensor: BulkTensorCopy | None = None
-    queues: tuple[str, ...] = ()
-    async_matrix: bool = False
+    queues: tuple[Queue, ...] = ()
     max_warps_per_workgroup: int = 32
     fma_per_unit_per_clock: int = 128
     overlapping_launches: bool = False
@@ -95,6 +96,19 @@ class TargetSpec:
     max_cluster: int = 1
     fma_registers: int = 255
     wide_integer_registers: int = 0
+
+    @property
+    def async_matrix(self) -> bool:
+        """Whether matrix instructions on shared buffers run on after they were issued."""
+        return self.queue_for("matrix") is not None
+
+    def queue(self, name: str) -> Queue | None:
+        """The queue that `sync` operations call so."""
+        return next((queue for queue in self.queues if queue.name == name), None)
+
+    def queue_for(self, role: QueueRole | str) -> Queue | None:
+        """The queue of a role; None where such operations are complete in program order."""
+        return next((queue for queue in self.queues if queue.role == role), None)
 
     def instructions_for(self, a_type: str, b_type: str, accumulator_type: str) -> tuple[MatrixInstruction, ...]:
         """Matrix instructions of exactly these types, best first."""

@@ -132,22 +132,17 @@ def _allocation(op: sync.MbarrierAllocOp, spec: TargetSpec) -> None:
 
 
 def _queue(op: sync.CommitOp | sync.WaitOp, spec: TargetSpec) -> None:
-    if op.queue.data not in spec.queues:
-        raise Misuse(f"{spec.name} has no queue '{op.queue.data}'", f"its queues are {', '.join(spec.queues)}")
+    op.check_machine(spec)
 
 
 def _copy(op: tile.CopyOp, spec: TargetSpec) -> None:
-    path = op.path.data
-    queue = tile.COPY_QUEUES.get(path)
-    if (spec.bulk_tensor is None) if queue is None else queue not in spec.queues:
-        raise Misuse(f"{spec.name} has no copies by '{path}'", "use tile.load and tile.local_store, or a path of the machine")
-    if queue is None and op.barrier is None:
+    op.check_machine(spec)
+    if op.is_bulk and op.barrier is None:
         raise Misuse("a bulk copy that signals no barrier is never known to be complete", "add `signals`, and an expect of its bytes")
 
 
 def _copy_out(op: tile.CopyOutOp, spec: TargetSpec) -> None:
-    if spec.bulk_tensor is None:
-        raise Misuse(f"{spec.name} has no copies by '{op.path.data}'", "use tile.local_load and tile.store")
+    op.check_machine(spec)
 
 
 def _contract(op: tile.ContractOp, spec: TargetSpec) -> None:

@@ -43,8 +43,6 @@ _ABSENT = (
     "flat-scratch-init",
 )
 
-# s_waitcnt's immediate where accesses to shared memory are waited for and nothing else: their count is 0, the others are all ones.
-_LOCAL_DONE, _LOCAL_DONE_GFX11 = 0xC07F, 0xFC07
 # Instruction classes that may cross a scheduling barrier, as its mask counts them.
 _CLASSES = {
     "alu": 0x1,
@@ -214,11 +212,13 @@ class AmdHooks(SimtHooks):
 
         Rule A4 finds the access that is then pending.
         """
-        if self.spec.name.startswith("gfx12"):
-            b.intrinsic("llvm.amdgcn.s.wait.dscnt", "void", [Value("i16", "0")])
-        else:
-            counts = _LOCAL_DONE_GFX11 if self.spec.name.startswith("gfx11") else _LOCAL_DONE
-            b.intrinsic("llvm.amdgcn.s.waitcnt", "void", [i32(counts)])
+        queue = self.spec.queue_for("local")
+        if queue is None or queue.wait is None:
+            raise InternalError(f"{self.spec.name} has no wait for shared memory")
+        count = queue.wait.immediate(0)
+        name = queue.wait.instruction.replace("_", ".")
+        # The intrinsics of instructions with one count each take 16 bits, the common one 32.
+        b.intrinsic(f"llvm.amdgcn.{name}", "void", [i32(count) if queue.wait.others else Value("i16", str(count))])
 
     def arrived(self, b: Builder, value: Value) -> Value:
         return b.asm("", "=v,0", [value], value.type)

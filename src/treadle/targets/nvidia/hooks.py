@@ -6,7 +6,7 @@ from treadle.codegen.llvm_text import F32, I32, PTR, Builder, Parameter, Value, 
 from treadle.dialects.agents import Role, arrival_unit, role_of
 from treadle.dialects.pipe import PartOp, SlotOp
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp, NamedBarrierOp
-from treadle.dialects.tile import COPY_QUEUES, AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
+from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
@@ -74,7 +74,7 @@ class NvidiaHooks(SimtHooks):
         names: dict[TensorMapParam, str] = {}
         self._tf32 = tf32_buffers(kernel, self.spec)
         for op in kernel.body.walk():
-            if isinstance(op, CopyOutOp) or (isinstance(op, CopyOp) and op.path.data not in COPY_QUEUES):
+            if isinstance(op, CopyOutOp) or (isinstance(op, CopyOp) and op.is_bulk):
                 tf32 = isinstance(op, CopyOp) and allocation(op.destination) in self._tf32
                 plan = plan_copy(kernel, op, self.spec.bulk_tensor, tf32=tf32)
                 self._copies[op] = (plan, names.setdefault(plan.map, f"map{len(names)}"))
@@ -377,4 +377,4 @@ def _has_generic_accesses(op: ArriveOp) -> bool:
         kernel = kernel.parent_op()
     around = role.operations() if role is not None else kernel.walk() if kernel is not None else ()
     names = ("tile.local_load", "tile.local_store")
-    return any(other.name in names or (isinstance(other, CopyOp) and other.path.data in COPY_QUEUES) for other in around)
+    return any(other.name in names or (isinstance(other, CopyOp) and not other.is_bulk) for other in around)

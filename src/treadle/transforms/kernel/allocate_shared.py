@@ -56,7 +56,7 @@ def barrier_bytes(kernel: tile.KernelOp) -> int:
     for op in kernel.body.walk():
         if isinstance(op, pipe.RolesOp):
             allocated += len(op.alternating())
-        if isinstance(op, tile.CopyOp) and op.path.data == "bulk_tensor" and op.barrier is None:
+        if isinstance(op, tile.CopyOp) and op.is_bulk and op.barrier is None:
             if (view := buffer_view(op.destination)) is not None:
                 filled[view.alloc] = prod(view.slot_extents) * (2 if _is_in_role(op) else 1)
     return MBARRIER_BYTES * (allocated + sum(filled.values()))
