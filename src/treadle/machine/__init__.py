@@ -3,7 +3,7 @@
 from treadle.errors import Entry, TreadleError
 from treadle.machine.queues import Queue, QueueRole
 from treadle.machine.rows import ROWS
-from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, SharedBanks, TargetSpec
+from treadle.machine.spec import BulkTensorCopy, FragmentLayouts, MatrixInstruction, OperandSpace, SharedBanks, TargetSpec
 
 UNKNOWN_TARGET = Entry("TR501", "target '{name}' is not supported", "use one of: {known}")
 
@@ -35,7 +35,9 @@ def known_targets() -> tuple[str, ...]:
 
 __all__ = [
     "BulkTensorCopy",
+    "FragmentLayouts",
     "MatrixInstruction",
+    "OperandSpace",
     "Queue",
     "QueueRole",
     "SharedBanks",

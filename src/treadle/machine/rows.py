@@ -3,8 +3,15 @@
 Sources: vendor ISA manuals and programming guides; figures measured on an H200 where they are (research notes of the project).
 """
 
+from functools import partial
+
+from treadle.layout import fragments
 from treadle.machine.queues import Queue, WaitField
-from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, SharedBanks, TargetSpec
+from treadle.machine.spec import BulkTensorCopy, FragmentLayouts, MatrixInstruction, OperandSpace, SharedBanks, TargetSpec
+
+_SHARED: tuple[OperandSpace, ...] = ("shared",)
+_REGISTERS: tuple[OperandSpace, ...] = ("registers",)
+_EITHER: tuple[OperandSpace, ...] = ("shared", "registers")
 
 
 def _wgmma(a: str, b: str, acc: str, k: int, *, n_step: int = 8, k_major_only: bool) -> MatrixInstruction:
@@ -12,7 +19,9 @@ def _wgmma(a: str, b: str, acc: str, k: int, *, n_step: int = 8, k_major_only: b
     floats = acc == "f32"
     # Tensor cores align products to the largest and cut: 8-bit floats keep 14 bits (the FP8 notes of DeepSeek-V3 and SageAttention2).
     bits = 14 if floats and k == 32 else 24
-    return MatrixInstruction(name, a, b, acc, 64, 256, k, "shared", "wgmma", 4, n_step, k_major_only, 128, floats, bits)
+    # K is 32 bytes of operands, whatever their type. A may come from registers.
+    layouts = FragmentLayouts(fragments.wgmma_accumulator, partial(fragments.wgmma_a, 32 // k))
+    return MatrixInstruction(name, a, b, acc, 64, 256, k, (_EITHER, _SHARED), layouts, "wgmma", 4, n_step, k_major_only, 128, floats, bits)
 
 
 _FP8 = ("f8E4M3FN", "f8E5M2")
@@ -83,7 +92,9 @@ def _mfma(shape: tuple[int, int, int], a: str, acc: str, *, b: str | None = None
     m, n, k = shape
     b = b or a
     suffix = a if a == b else f"{a}_{b}"
-    return MatrixInstruction(f"mfma_{m}x{n}x{k}_{acc}_{suffix}", a, b, acc, m, n, k, "register", f"mfma_{m}x{n}", cycles=cycles)
+    name = f"mfma_{m}x{n}x{k}_{acc}_{suffix}"
+    layouts = FragmentLayouts(lambda _: fragments.mfma_c(m), partial(fragments.mfma_a, m, k), partial(fragments.mfma_b, n, k))
+    return MatrixInstruction(name, a, b, acc, m, n, k, (_REGISTERS, _REGISTERS), layouts, "mfma", cycles=cycles)
 
 
 _FNUZ = ("f8E4M3FNUZ", "f8E5M2FNUZ")
@@ -154,10 +165,16 @@ GFX950 = TargetSpec(
 )
 
 
+_WMMA_LAYOUTS = {
+    11: FragmentLayouts(lambda _: fragments.wmma_rdna3_c(), fragments.wmma_rdna3_a, fragments.wmma_rdna3_b),
+    12: FragmentLayouts(lambda _: fragments.wmma_rdna4_c(), fragments.wmma_rdna4_a, fragments.wmma_rdna4_b),
+}
+
+
 def _wmma(generation: int, a: str, acc: str, *, b: str | None = None) -> MatrixInstruction:
     b = b or a
-    suffix = a if a == b else f"{a}_{b}"
-    return MatrixInstruction(f"wmma{generation}_16x16x16_{acc}_{suffix}", a, b, acc, 16, 16, 16, "register", f"wmma{generation}", cycles=32)
+    name = f"wmma{generation}_16x16x16_{acc}_{a if a == b else f'{a}_{b}'}"
+    return MatrixInstruction(name, a, b, acc, 16, 16, 16, (_REGISTERS, _REGISTERS), _WMMA_LAYOUTS[generation], "wmma", cycles=32)
 
 
 _RDNA_BANKS = SharedBanks(64, 4, ((1, 32), (2, 32), (4, 32), (8, 32), (16, 16)))

@@ -1,9 +1,24 @@
 """What a machine is: frozen facts, one row an architecture. Every level may read them; nothing here decides anything."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from treadle.layout.tile_layout import TileLayout
 from treadle.machine.queues import Queue, QueueRole
+
+OperandSpace = Literal["shared", "registers"]
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentLayouts:
+    """The register layouts that one instruction prescribes (layout/fragments.py): of the accumulator (m, n) for a width n, and of A (m, k)
+    and B (k, n) where they may come from registers.
+    """
+
+    accumulator: Callable[[int], TileLayout]
+    a: Callable[[], TileLayout] | None = None
+    b: Callable[[], TileLayout] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,10 +26,10 @@ class MatrixInstruction:
     """One matrix instruction: D[m, n] += A[m, k] * B[k, n].
 
     `a_type`, `b_type`, `accumulator_type`: MLIR element type names ("tf32" for f32 operands rounded by the hardware). `n` is the widest;
-    where `n_step` > 0 every multiple of it up to `n` exists. `warps`: how many warps issue it together. `operands`: "shared" (read from
-    shared buffers through descriptors) or "register" (fragments in `fragment`'s layouts, see layout/fragments.py). `k_major_only`: shared
-    operands must be contiguous along k. `cycles`: issue interval on one matrix unit. `truncates`: sums are cut, not rounded, to `sum_bits`
-    bits of mantissa as they run, so that long chains lose accuracy.
+    where `n_step` > 0 every multiple of it up to `n` exists. `warps`: how many warps issue it together. `operand_spaces`: where A and where
+    B may be, best first: "shared" (read from shared buffers through descriptors) or "registers" (fragments in `layouts`). `family`: which
+    kind of instruction it is, for the emitter. `k_major_only`: shared operands must be contiguous along k. `cycles`: issue interval on one
+    matrix unit. `truncates`: sums are cut, not rounded, to `sum_bits` bits of mantissa as they run, so that long chains lose accuracy.
     """
 
     name: str
@@ -24,14 +39,24 @@ class MatrixInstruction:
     m: int
     n: int
     k: int
-    operands: Literal["shared", "register"]
-    fragment: str
+    operand_spaces: tuple[tuple[OperandSpace, ...], tuple[OperandSpace, ...]]
+    layouts: FragmentLayouts
+    family: str
     warps: int = 1
     n_step: int = 0
     k_major_only: bool = True
     cycles: int = 0
     truncates: bool = False
     sum_bits: int = 24
+
+    @property
+    def reads_shared(self) -> bool:
+        """Whether both operands are best read from shared buffers."""
+        return all(spaces[0] == "shared" for spaces in self.operand_spaces)
+
+    def may_read(self, side: int, space: OperandSpace) -> bool:
+        """Whether A (side 0) or B (side 1) may be in a space."""
+        return space in self.operand_spaces[side]
 
 
 @dataclass(frozen=True, slots=True)

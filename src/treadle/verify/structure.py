@@ -150,8 +150,12 @@ def _contract(op: tile.ContractOp, spec: TargetSpec) -> None:
     row = next((row for row in spec.matrix_instructions if row.name == name), None)
     if row is None and name != "fma":
         raise Misuse(f"{spec.name} has no instruction '{name}'", 'name one of the machine\'s, or "fma"')
-    if any(is_shared(value.type) for value in (op.a, op.b)) and (row is None or row.operands != "shared"):
-        raise Misuse(f"'{name}' does not read its operands from shared memory", "load them by tile.local_load")
+    for side, value in enumerate((op.a, op.b)):
+        in_shared = is_shared(value.type)
+        if in_shared and (row is None or not row.may_read(side, "shared")):
+            raise Misuse(f"'{name}' does not read its operands from shared memory", "load them by tile.local_load")
+        if not in_shared and row is not None and not row.may_read(side, "registers"):
+            raise Misuse(f"'{name}' does not read its operand {'ab'[side]} from registers", "store it in a shared buffer")
 
 
 def _fence(op: sync.FenceOp, spec: TargetSpec) -> None:

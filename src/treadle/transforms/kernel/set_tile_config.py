@@ -95,7 +95,7 @@ def role_refusal(nest: LoopNest, kind: Contraction, types: ContractionTypes, spe
     early.
     """
     rules = spec.bulk_tensor
-    if rules is None or types.instruction == "fma" or spec.instruction(types.instruction).operands != "shared":
+    if rules is None or types.instruction == "fma" or not spec.instruction(types.instruction).reads_shared:
         return "the machine has no bulk copies into buffers that its matrix instructions read"
     if sum(axis.is_reduction for axis in nest.axes) != 1 and not is_one_step(nest, operand_bytes(types)):
         return "not exactly one axis is reduced, nor one in steps of a whole slot"
