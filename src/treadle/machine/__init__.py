@@ -3,7 +3,7 @@
 from treadle.errors import Entry, TreadleError
 from treadle.machine.queues import Queue, QueueRole
 from treadle.machine.rows import ROWS
-from treadle.machine.spec import BulkTensorCopy, FragmentLayouts, MatrixInstruction, OperandSpace, SharedBanks, TargetSpec
+from treadle.machine.spec import BulkTensorCopy, FragmentLayouts, MatrixInstruction, OperandSpace, RegisterMoves, SharedBanks, TargetSpec
 
 UNKNOWN_TARGET = Entry("TR501", "target '{name}' is not supported", "use one of: {known}")
 
@@ -40,6 +40,7 @@ __all__ = [
     "OperandSpace",
     "Queue",
     "QueueRole",
+    "RegisterMoves",
     "SharedBanks",
     "TargetSpec",
     "known_spec",

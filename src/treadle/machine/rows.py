@@ -7,7 +7,7 @@ from functools import partial
 
 from treadle.layout import fragments
 from treadle.machine.queues import Queue, WaitField
-from treadle.machine.spec import BulkTensorCopy, FragmentLayouts, MatrixInstruction, OperandSpace, SharedBanks, TargetSpec
+from treadle.machine.spec import BulkTensorCopy, FragmentLayouts, MatrixInstruction, OperandSpace, RegisterMoves, SharedBanks, TargetSpec
 
 _SHARED: tuple[OperandSpace, ...] = ("shared",)
 _REGISTERS: tuple[OperandSpace, ...] = ("registers",)
@@ -51,7 +51,7 @@ SM_90A = TargetSpec(
         *(_wgmma(a, b, "f32", 32, k_major_only=True) for a in _FP8 for b in _FP8),
         _wgmma("i8", "i8", "i32", 32, n_step=32, k_major_only=True),
     ),
-    bulk_tensor=BulkTensorCopy(16, 16, 256, 5, (128, 64, 32)),
+    bulk_tensor=BulkTensorCopy(16, 16, 256, 5, (128, 64, 32), shared_align_bytes=1024, barrier_bytes=8),
     # PTX ISA, wgmma.wait_group, cp.async.wait_group, cp.async.bulk.wait_group. ptxas that meets accumulators in flight at a branch may give
     # up on them (C7515) and wait for each instruction.
     queues=(
@@ -62,6 +62,8 @@ SM_90A = TargetSpec(
     overlapping_launches=True,
     named_barriers=15,
     max_cluster=8,
+    # PTX ISA, setmaxnreg. Index arithmetic on sizes that only the runtime knows does not fit 40 registers.
+    register_moves=RegisterMoves(warps=4, granule=8, fewest=24, most=256, split=(40, 232), index_split=(56, 224)),
 )
 
 
@@ -85,6 +87,22 @@ _RDNA4_QUEUES = (
     Queue("loadcnt", "copy_in", "warp", wait=WaitField("s_wait_loadcnt", ((0, 6),))),
     Queue("storecnt", "store", "warp", wait=WaitField("s_wait_storecnt", ((0, 6),))),
     Queue("dscnt", "local", "warp", wait=WaitField("s_wait_dscnt", ((0, 6),))),
+)
+
+
+# llvm.amdgcn.sched.barrier: the classes that may cross it.
+_FENCE_CLASSES = (
+    ("alu", 0x1),
+    ("vector_alu", 0x2),
+    ("scalar_alu", 0x4),
+    ("matrix", 0x8),
+    ("global", 0x10),
+    ("global_load", 0x20),
+    ("global_store", 0x40),
+    ("shared", 0x80),
+    ("shared_load", 0x100),
+    ("shared_store", 0x200),
+    ("transcendental", 0x400),
 )
 
 
@@ -128,6 +146,7 @@ GFX942 = TargetSpec(
         _mfma((16, 16, 4), "f32", "f32", cycles=32),
     ),
     queues=_CDNA_QUEUES,
+    fence_classes=_FENCE_CLASSES,
     max_warps_per_workgroup=16,
     fma_registers=250,
     wide_integer_registers=24,
@@ -159,6 +178,7 @@ GFX950 = TargetSpec(
         _mfma((16, 16, 4), "f32", "f32", cycles=32),
     ),
     queues=_CDNA_QUEUES,
+    fence_classes=_FENCE_CLASSES,
     max_warps_per_workgroup=16,
     fma_registers=250,
     wide_integer_registers=24,
@@ -199,6 +219,8 @@ GFX1100 = TargetSpec(
     banks=_RDNA_BANKS,
     matrix_instructions=(_wmma(11, "f16", "f32"), _wmma(11, "bf16", "f32"), _wmma(11, "i8", "i32")),
     queues=_RDNA3_QUEUES,
+    fence_classes=_FENCE_CLASSES,
+    clock_bits=20,
     fma_registers=253,
     wide_integer_registers=24,
 )
@@ -228,6 +250,7 @@ GFX1201 = TargetSpec(
         *(_wmma(12, a, "f32", b=b) for a in _FP8 for b in _FP8),
     ),
     queues=_RDNA4_QUEUES,
+    fence_classes=_FENCE_CLASSES,
     fma_registers=253,
     wide_integer_registers=24,
 )

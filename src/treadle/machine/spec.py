@@ -63,8 +63,9 @@ class MatrixInstruction:
 class BulkTensorCopy:
     """Descriptor-driven copies of boxes between global and shared memory: alignment rules and limits.
 
-    `max_extent`: the longest dimension whose elements signed 32-bit coordinates reach. `max_pitch_bytes`: the largest distance of
-    neighbours.
+    `shared_align_bytes`: where buffers that descriptors reach begin, and each slot of them. `barrier_bytes`: of the transaction barrier
+    that a copy signals. `swizzle_bytes`: rows that swizzles fill, the widest first. `max_extent`: the longest dimension whose elements signed
+    32-bit coordinates reach. `max_pitch_bytes`: the largest distance of neighbours.
     """
 
     base_align_bytes: int
@@ -72,8 +73,26 @@ class BulkTensorCopy:
     max_box_extent: int
     max_rank: int
     swizzle_bytes: tuple[int, ...]
+    shared_align_bytes: int
+    barrier_bytes: int
     max_extent: int = (1 << 31) - 1
     max_pitch_bytes: int = (1 << 40) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterMoves:
+    """How roles give registers to each other: by `warps` warps at a time, `fewest` to `most` of a thread in steps of `granule`.
+
+    `split`: of a thread of the role that copies and of one that computes; `index_split`: the same where the first also does index
+    arithmetic on sizes that only the runtime knows.
+    """
+
+    warps: int
+    granule: int
+    fewest: int
+    most: int
+    split: tuple[int, int]
+    index_split: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +110,9 @@ class TargetSpec:
 
     `named_barriers`: hardware barriers of a workgroup beside its own. `max_cluster`: workgroups that a cluster may have on every device.
     `fma_registers`: of a thread that contractions without matrix instructions can fill before they spill. `wide_integer_registers`: of
-    them, what products of 64-bit integers take beside their operands.
+    them, what products of 64-bit integers take beside their operands. `line_bytes`: of the last cache. `register_moves`: None where each
+    warp keeps the registers it starts with. `clock_bits`: of a compute unit's own counter. `fence_classes`: classes of instructions that
+    `sync.sched_fence` can name, with their bits in the instruction.
     """
 
     name: str
@@ -121,11 +142,30 @@ class TargetSpec:
     max_cluster: int = 1
     fma_registers: int = 255
     wide_integer_registers: int = 0
+    line_bytes: int = 128
+    register_moves: RegisterMoves | None = None
+    clock_bits: int = 64
+    fence_classes: tuple[tuple[str, int], ...] = ()
 
     @property
     def async_matrix(self) -> bool:
         """Whether matrix instructions on shared buffers run on after they were issued."""
         return self.queue_for("matrix") is not None
+
+    @property
+    def descriptor_align_bytes(self) -> int:
+        """Where buffers that descriptors reach begin in shared memory."""
+        return self.max_vector_bytes if self.bulk_tensor is None else self.bulk_tensor.shared_align_bytes
+
+    @property
+    def barrier_bytes(self) -> int:
+        """Of a transaction barrier; 0 where there are none."""
+        return 0 if self.bulk_tensor is None else self.bulk_tensor.barrier_bytes
+
+    @property
+    def slot_row_bytes(self) -> int:
+        """Of a row of operands in shared memory at its best: the widest swizzle."""
+        return self.line_bytes if self.bulk_tensor is None else self.bulk_tensor.swizzle_bytes[0]
 
     def queue(self, name: str) -> Queue | None:
         """The queue that `sync` operations call so."""

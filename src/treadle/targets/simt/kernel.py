@@ -121,7 +121,7 @@ class KernelEmitter:
         places: list[int] = []
         for op in barriers:
             places.append(at)
-            at += op.slot_count() * self.hooks.mbarrier_bytes()
+            at += op.slot_count() * self.hooks.spec.barrier_bytes
         total = at if barriers else end
         if total > self.hooks.spec.shared_bytes_per_workgroup:
             raise InternalError(
