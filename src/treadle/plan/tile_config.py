@@ -119,10 +119,10 @@ def tiles_for(
             ContractionTile(64, 64, k, half, warps // half),
             ContractionTile(32, 32, k, 2, half // 2 or 1),
         )
-    if instruction.operands == "shared":
+    if instruction.reads_shared:
         # One group of warps holds 128 x 128 sums and leaves room for three workgroups on a unit, whose copies hide behind each other's
         # arithmetic: 557 TFLOP/s on an H200 at 4096^3 bf16, against 337 for 128 x 256 with one workgroup on a unit.
-        k = 128 // operand_bytes
+        k = spec.slot_row_bytes // operand_bytes
         large = (ContractionTile(128, 128, k, 8, 1),)
         if not through_registers and not promoted:
             large = (ContractionTile(128, 128, k, 4, 1), ContractionTile(64, 256, k, 4, 1))
@@ -144,7 +144,7 @@ def narrowed(tiles: tuple[ContractionTile, ...], instruction: MatrixInstruction 
     """The tiles for `sums` contractions at once: where their sums together would need more registers than the most that one tile does, the
     tile is halved along n, as far as each warp keeps a whole instruction.
     """
-    narrowest = instruction.n if instruction is not None and instruction.operands == "register" else 32
+    narrowest = instruction.n if instruction is not None and not instruction.reads_shared else 32
     most = max(tile.m * tile.n // tile.num_warps for tile in tiles)
     found: list[ContractionTile] = []
     for tile in tiles:
