@@ -15,11 +15,13 @@ from treadle.dialects import dispatch, tile
 from treadle.driver.candidates import Candidates, RememberedCode
 from treadle.driver.generation import compile_proven, emit_proven
 from treadle.driver.host_program import Argument, HostProgram, Json, KernelRecord
-from treadle.driver.layouts import declare_layouts
+from treadle.driver.layouts import declare_layouts, fixed_layout
 from treadle.driver.program import REMARKS_FILE
 from treadle.driver.sources import Source
-from treadle.errors import TARGET_HAS_NO_STAGE, InternalError, KernelRejected, SourceLocation, TreadleError
+from treadle.errors import SOURCE_HAS_NO_STAGE, TARGET_HAS_NO_STAGE, InternalError, KernelRejected, SourceLocation, TreadleError
 from treadle.frontends import mlir
+from treadle.frontends.levels import LEVELS, Level
+from treadle.frontends.loading import Loaded
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
@@ -33,7 +35,9 @@ from treadle.targets.interface import CompiledKernel, EmittedKernel, IndexParam,
 
 Stage = Literal["tensor", "dispatch", "tile", "schedule", "llvm", "asm"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-SIMULATOR_STAGES: tuple[Stage, ...] = ("tensor", "dispatch", "tile")
+SIMULATOR_STAGES: tuple[Stage, ...] = ("tensor", "dispatch", "tile", "schedule")
+CHOOSING_LEVELS: tuple[Level, ...] = ("tensor", "dispatch")
+"""Where the compiler still chooses the form of kernels, so that a rejected one has another candidate."""
 SIMULATED_MACHINE = "sm_90a"  # the simulator runs tile programs as this machine would be given them
 
 
@@ -83,12 +87,17 @@ def lower(
             emit("decision", "tune", "program", told)
         start = len(log.remarks)
         while True:
-            module = mlir.load(source.text + "\n", source.file, function)  # the line break says that it is text, not a path
+            loaded = source.load(function)
+            module = loaded.module
             if layouts is not None:
+                if loaded.level != "tensor":
+                    raise fixed_layout(layouts)
                 declare_layouts(mlir.entry(module, function), layouts)
-            kernels, rejected = run.attempt(module)
+            kernels, rejected = run.attempt(loaded)
             if not rejected:
                 break
+            if loaded.level not in CHOOSING_LEVELS:
+                raise rejected[0]
             run.candidates.reject(rejected, _configs(module), log.remarks[start:], partial(_place_of, module))
             log.remarks[start:] = run.candidates.refusals
         run.lowered.remarks = tuple(log.remarks)
@@ -111,28 +120,33 @@ class _Run:
     lowered: Lowered = field(default_factory=Lowered)
     backend: RememberedCode | None = None
 
-    def attempt(self, module: builtin.ModuleOp) -> tuple[list[_Kernel], list[KernelRejected]]:
+    def attempt(self, loaded: Loaded) -> tuple[list[_Kernel], list[KernelRejected]]:
         """Take a module as far as it goes with the candidates as they are: its kernels where code was asked for, and the rejected ones."""
-        until, simulated = self.until, self.target == "sim"
-        stop = until if until in pipelines.LEVELS else "tile" if simulated else "schedule"
-        proven, candidates = until in pipelines.LEVELS, self.candidates.numbers
+        module, until, simulated = loaded.module, self.until, self.target == "sim"
+        stop = until if until in LEVELS else "tile" if simulated else "schedule"
+        if LEVELS.index(stop) < LEVELS.index(loaded.level):
+            if until is not None:
+                raise TreadleError(SOURCE_HAS_NO_STAGE, level=loaded.level, stage=until)
+            stop = loaded.level
+        door = pipelines.Door(loaded.level, retarget=not simulated)
+        proven, candidates = until in LEVELS or (simulated and stop == "schedule"), self.candidates.numbers
         try:
-            pipelines.lower(module, self.spec, self.options, self._observe, until=stop, proven=proven, candidates=candidates)
+            pipelines.lower(module, self.spec, self.options, self._observe, until=stop, proven=proven, candidates=candidates, door=door)
         except KernelRejected as rejected:
             return [], [rejected]
-        if until in pipelines.LEVELS:
+        if until in LEVELS:
             return [], []
         if self.instrument is not None:
             self.instrument(module)
-        return (_simulated(module, self.spec), []) if simulated else self._generate(module)
+        return (_simulated(module, self.spec), []) if simulated else self._generate(module, door)
 
     def _observe(self, level: str, module: Operation) -> None:
         if self.texts:
             self.lowered.stages[level] = print_module(module)
 
-    def _generate(self, module: builtin.ModuleOp) -> tuple[list[_Kernel], list[KernelRejected]]:
+    def _generate(self, module: builtin.ModuleOp, door: pipelines.Door) -> tuple[list[_Kernel], list[KernelRejected]]:
         def prove() -> None:
-            pipelines.prove(module, self.options)
+            pipelines.prove(module, self.options, door)
 
         if self.backend is None:
             self.backend = RememberedCode(registry.backend(self.target))
@@ -150,6 +164,13 @@ class _Run:
             stages["llvm"] = _join([kernel.emitted for kernel in compiled], lambda kernel: kernel.llvm_text, ";")
             stages["asm"] = _join([kernel.emitted for kernel in compiled], _assembly_of(compiled), "//")
         return [_Kernel(op, kernel_record(op, kernel), kernel.binary) for op, kernel in zip(ops, compiled, strict=True)], []
+
+
+def scheduled(source: Source, target: str, options: CompileOptions, function: str | None) -> builtin.ModuleOp:
+    """A program at schedule level for an architecture, proven as `options` ask for. Raises what compiling raises without tools."""
+    loaded = source.load(function)
+    pipelines.lower(loaded.module, target_spec(target), options, door=pipelines.Door(loaded.level))
+    return loaded.module
 
 
 def _configs(module: builtin.ModuleOp) -> dict[str, str]:

@@ -7,10 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from treadle import pipelines
+from treadle.driver.lowering import scheduled
 from treadle.driver.sources import read_source
-from treadle.frontends import mlir
-from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.sim.element_types import Array
 from treadle.sim.schedule import Report, run_program_scheduled
@@ -57,7 +55,5 @@ def run_schedules(
 
     The schedules are run whatever the verifier thinks of them: this is the other opinion.
     """
-    source = read_source(file)
-    module = mlir.load(source.text + "\n", source.file, function)
-    pipelines.lower(module, target_spec(target), replace(options, verify=False))
+    module = scheduled(read_source(file), target, replace(options, verify=False), function)
     return ScheduledRun(target, tuple(run_program_scheduled(module, arrays, mode, seed) for mode in MODES))
