@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any, Literal, cast, get_args
 
 from treadle import pipelines
-from treadle.artifact import MANIFEST_FILE
+from treadle.artifact import MANIFEST_FILE, ArgKind, Kernel, KernelArg
 from treadle.dialects import dispatch, tile
 from treadle.driver.candidates import Candidates, RememberedCode
 from treadle.driver.generation import compile_proven, emit_proven
-from treadle.driver.host_program import Argument, HostProgram, Json, KernelRecord
+from treadle.driver.host_program import HostProgram, LaunchedKernel
 from treadle.driver.layouts import declare_layouts, fixed_layout
 from treadle.driver.program import REMARKS_FILE
 from treadle.driver.sources import Source
@@ -52,8 +52,7 @@ class Lowered:
 
 @dataclass(slots=True)
 class _Kernel:
-    op: tile.KernelOp
-    record: KernelRecord
+    launched: LaunchedKernel
     binary: bytes
 
 
@@ -163,7 +162,7 @@ class _Run:
         if self.texts:
             stages["llvm"] = _join([kernel.emitted for kernel in compiled], lambda kernel: kernel.llvm_text, ";")
             stages["asm"] = _join([kernel.emitted for kernel in compiled], _assembly_of(compiled), "//")
-        return [_Kernel(op, kernel_record(op, kernel), kernel.binary) for op, kernel in zip(ops, compiled, strict=True)], []
+        return [_Kernel(launched(op, kernel), kernel.binary) for op, kernel in zip(ops, compiled, strict=True)], []
 
 
 def scheduled(source: Source, target: str, options: CompileOptions, function: str | None) -> builtin.ModuleOp:
@@ -196,15 +195,11 @@ def _join(kernels: Sequence[EmittedKernel], text: Callable[[EmittedKernel], str]
     return "\n".join(f"{comment} kernel {kernel.symbol}\n{text(kernel).rstrip()}\n" for kernel in kernels)
 
 
-def _pointer_count(op: tile.KernelOp) -> int:
-    return len(op.body.block.args) - len(op.symbol_names())
-
-
-def kernel_record(op: tile.KernelOp, compiled: CompiledKernel) -> KernelRecord:
-    """The manifest's facts of a kernel with a binary."""
+def launched(op: tile.KernelOp, compiled: CompiledKernel) -> LaunchedKernel:
+    """A kernel with a binary, as the host program launches it."""
     emitted, facts = compiled.emitted, compiled.facts
     name = op.sym_name.data
-    return KernelRecord(
+    record = Kernel(
         name=name,
         symbol=emitted.symbol,
         binary=f"{name}.{compiled.suffix}",
@@ -212,43 +207,31 @@ def kernel_record(op: tile.KernelOp, compiled: CompiledKernel) -> KernelRecord:
         cluster=emitted.cluster,
         shared_bytes=emitted.shared_bytes,
         kernarg_bytes=facts.param_bytes,
-        arguments=tuple(_argument(param, offset) for param, offset in zip(emitted.params, facts.param_offsets, strict=True)),
-        grid=emitted.grid,
-        symbols=op.symbol_names(),
-        pointer_count=_pointer_count(op),
+        args=tuple(KernelArg(_kind(param), offset) for param, offset in zip(emitted.params, facts.param_offsets, strict=True)),
         facts={"registers": facts.registers, "spill_bytes": facts.spill_bytes, "instructions": facts.instructions},
         overlaps=emitted.overlaps,
     )
+    return LaunchedKernel(record, emitted.params, emitted.grid, op.symbol_names(), len(op.pointers()))
 
 
-def _argument(param: Param, offset: int) -> Argument:
+def _kind(param: Param) -> ArgKind:
     match param:
-        case PointerParam(arg):
-            return Argument("pointer", arg, offset)
-        case IndexParam(arg, bits):
-            return Argument("i64" if bits == 64 else "i32", arg, offset)
+        case PointerParam():
+            return "pointer"
+        case IndexParam(bits=bits):
+            return "i64" if bits == 64 else "i32"
         case TensorMapParam():
-            described: Json = {
-                "dtype": param.dtype,
-                "global_dim": list(param.global_dim),
-                "global_stride_bytes": list(param.global_stride_bytes),
-                "box_dim": list(param.box_dim),
-                "element_stride": [1] * len(param.box_dim),
-                "swizzle": param.swizzle,
-                "interleave": "none",
-                "l2_promotion": "128B",
-                "oob_fill": "zero",
-            }
-            return Argument("tensor_map", param.arg, offset, described, param.byte_offset)
+            return "tensor_map"
 
 
 def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
     """Kernels whose binary is their text, locations included; pointers and sizes are passed as on a GPU, eight bytes each."""
     kernels: list[_Kernel] = []
     for op in tile_kernels(module):
-        name, pointers = op.sym_name.data, _pointer_count(op)
-        count, size = len(op.body.block.args), "i64" if op.index_width() == 64 else "i32"
-        record = KernelRecord(
+        name, pointers, bits = op.sym_name.data, len(op.pointers()), op.index_width()
+        count = len(op.body.block.args)
+        params = tuple(PointerParam(i) if i < pointers else IndexParam(i, bits) for i in range(count))
+        record = Kernel(
             name=name,
             symbol=name,
             binary=f"{name}.mlir",
@@ -256,12 +239,10 @@ def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
             cluster=(1, 1, 1),
             shared_bytes=0,
             kernarg_bytes=8 * count,
-            arguments=tuple(Argument("pointer" if index < pointers else size, index, 8 * index) for index in range(count)),
-            grid=op.grid_text(),
-            symbols=op.symbol_names(),
-            pointer_count=pointers,
+            args=tuple(KernelArg(_kind(param), 8 * index) for index, param in enumerate(params)),
         )
-        kernels.append(_Kernel(op, record, print_module(op, locations=True).encode()))
+        launched = LaunchedKernel(record, params, op.grid_text(), op.symbol_names(), pointers)
+        kernels.append(_Kernel(launched, print_module(op, locations=True).encode()))
     return kernels
 
 
@@ -269,10 +250,10 @@ def _add_files(lowered: Lowered, module: builtin.ModuleOp, kernels: Sequence[_Ke
     programs = [op for op in module.body.block.ops if isinstance(op, dispatch.ProgramOp)]
     if len(programs) != 1:
         raise InternalError(f"a compiled module has one host program, this one has {len(programs)}")
-    host = HostProgram(programs[0], {kernel.record.name: kernel.record for kernel in kernels}, target)
-    lowered.files = {kernel.record.binary: kernel.binary for kernel in kernels}
+    host = HostProgram(programs[0], [kernel.launched for kernel in kernels], target)
+    lowered.files = {kernel.launched.record.binary: kernel.binary for kernel in kernels}
     lowered.files |= host.files
-    lowered.files[MANIFEST_FILE] = json.dumps(host.manifest, indent=1).encode()
+    lowered.files[MANIFEST_FILE] = host.manifest.to_json().encode()
     lowered.files[REMARKS_FILE] = remarks_to_json(lowered.remarks).encode()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from treadle import artifact
+from treadle import artifact_folder
 from treadle.artifact import MANIFEST_FILE, Manifest
 from treadle.errors import SourceLocation
 from treadle.remarks import Remark
@@ -194,4 +194,4 @@ class Program:
     def save(self, folder: str | Path) -> Path:
         """Write the artifact's folder (docs/artifact.md). Raises TreadleError TR902, and TR931 for the simulator's programs."""
         constants = {buffer.file: self.files[buffer.file] for buffer in self.manifest.buffers if buffer.file}
-        return artifact.write(folder, self.manifest, self.binaries, constants)
+        return artifact_folder.write(folder, self.manifest, self.binaries, constants)
