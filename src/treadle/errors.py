@@ -214,6 +214,11 @@ FIXED_LAYOUT = Entry(
     "argument {index} is laid out otherwise ({given}) than the program's kernels are written for",
     "make the array contiguous and aligned, or declare its strides as symbols (`arg_strides`)",
 )
+IN_PLACE = Entry(
+    "TR737",
+    "argument {index} ('{name}') is changed in place, and {what}",
+    "pass a writable array that shares memory with no other argument",
+)
 INDEX_RANGE = Entry(
     "TR732",
     "'{function}' has 32-bit indices, which are too few for these sizes: {what} ({left} <= {right})",
