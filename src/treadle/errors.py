@@ -109,6 +109,8 @@ NO_INITIAL_VALUE = Entry(
 INDEX_TOO_LARGE = Entry(
     "TR303", "{what} of this operation reaches {value}, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array"
 )
+NOT_ONE_KERNEL = Entry("TR304", "{what} cannot be one kernel: '{op}': {reason}", "{fix}")
+GROUP = Entry("TR305", "dispatch.group of '{op}': {reason}", "{fix}")
 SHARED_MEMORY = Entry(
     "TR401",
     "kernel '{kernel}' needs {needed} bytes of shared memory; {target} has {available} for a workgroup",

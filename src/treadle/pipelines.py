@@ -47,6 +47,7 @@ from treadle.transforms.tensor.inline_calls import InlineCallsPass
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
+from treadle.transforms.tensor.set_dispatch_groups import SetDispatchGroupsPass
 from treadle.transforms.tensor.unroll_loops import UnrollLoopsPass
 
 LEVELS = ("tensor", "dispatch", "tile", "schedule")
@@ -65,6 +66,8 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     What depends on the machine or the options is left out where they are not given.
     """
     expansion = () if spec is None or options is None else expansions(spec, options)
+    precision = "ieee" if options is None else options.f32_precision
+    groups = SetDispatchGroupsPass(None if spec is None else spec.name, precision)
     return (
         InlineCallsPass(),  # one function, so that nothing after it has to look through calls
         UnrollLoopsPass(),  # before branches, which may hold loops and take one side for good in some iteration
@@ -80,7 +83,8 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         FoldDataMovementPass(),  # transposes, broadcasts and widenings cost nothing inside the kernel that reads them
         # operands may be anything now that movement is folded; before dispatches, whose kernels split and multiply apart
         *expansion,
-        FormDispatchesPass(),  # what belongs into one kernel, while producers and consumers are still visible
+        groups,  # what belongs into one kernel, while producers and consumers are still visible
+        FormDispatchesPass(),  # does what the groups say
         OutlineDispatchesPass(),  # kernels by themselves; sizes, grids and buffers as expressions
     )
 

@@ -46,7 +46,7 @@ def test_sums_of_several_contractions_fit_the_registers_of_one(target: str, kind
     tile = contraction_tile(types, ContractionShape(1, 4096, 4096, 4096, sums), spec, size)
     assert sums * tile.m * tile.n // tile.num_warps <= one.m * one.n // one.num_warps
     assert tile.m * tile.n * sums >= one.m * one.n // 2
-    if types.instruction != "fma" and spec.instruction(types.instruction).operands == "register":
+    if types.instruction != "fma" and not spec.instruction(types.instruction).reads_shared:
         assert tile.n % (spec.instruction(types.instruction).n * tile.warps_n) == 0
 
 

@@ -64,7 +64,7 @@ def test_what_nobody_committed_is_not_waited_for() -> None:
 
 
 def test_in_order_counters_need_no_commit() -> None:
-    copy = Step("copy", "c", 100.0, 10.0, queue="vmcnt")
+    copy = Step("copy", "c", 100.0, 10.0, queue="vmcnt", is_group=True)
     outcome = run(("a", [copy, copy, Step("wait", "w", queue="vmcnt", pending=1)]))
     assert spans(outcome, "a", "wait") == [(2 * ISSUE, ISSUE + 110)]
 

@@ -7,7 +7,19 @@ Levels: `dispatch.region` stands inside a function between form-dispatches and o
 
 from collections.abc import Sequence
 
-from treadle.dialects.dispatch_attributes import BufferType, StringAttr, Strings, integers, ints, string_lists, strings, text_lists, texts
+from treadle.dialects.dispatch_attributes import (
+    BufferType,
+    GroupAttr,
+    GroupRole,
+    StringAttr,
+    Strings,
+    integers,
+    ints,
+    string_lists,
+    strings,
+    text_lists,
+    texts,
+)
 from treadle.dialects.dispatch_host import AllocOp, CheckOp, ConstantOp, InputOp, LaunchOp, ProgramOp, ReturnOp, ViewOp
 from treadle.ir.core import (
     Attribute,
@@ -34,11 +46,14 @@ from treadle.ir.dialects import builtin, linalg
 
 __all__ = [
     "DISPATCH",
+    "GROUP",
     "ROOT",
     "AllocOp",
     "BufferType",
     "CheckOp",
     "ConstantOp",
+    "GroupAttr",
+    "GroupRole",
     "InputOp",
     "KernelOp",
     "LaunchOp",
@@ -57,6 +72,8 @@ __all__ = [
     "yielded",
 ]
 
+GROUP = "dispatch.group"
+"""Attribute (`GroupAttr`) of an operation of a function: the kernels that will compute it. set-dispatch-groups keeps what is there."""
 ROOT = "dispatch.root"
 """Unit attribute of the operations of a kernel's body that it is formed around."""
 
@@ -253,5 +270,5 @@ class KernelOp(IRDLOperation):
 DISPATCH = Dialect(
     "dispatch",
     [RegionOp, KernelOp, YieldOp, ProgramOp, InputOp, ConstantOp, AllocOp, ViewOp, LaunchOp, CheckOp, ReturnOp],
-    [BufferType],
+    [BufferType, GroupAttr],
 )

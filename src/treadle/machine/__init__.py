@@ -7,26 +7,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from treadle.machine.lookup import known_products, known_targets, register_product, register_target, target_name, target_spec
+    from treadle.machine.lookup import (
+        known_products,
+        known_spec,
+        known_targets,
+        register_product,
+        register_target,
+        target_name,
+        target_spec,
+    )
     from treadle.machine.products import Product
+    from treadle.machine.queues import Queue, QueueRole
     from treadle.machine.rates import Rates
-    from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, SharedBanks, TargetSpec
+    from treadle.machine.spec import (
+        BulkTensorCopy,
+        FragmentLayouts,
+        MatrixInstruction,
+        OperandSpace,
+        RegisterMoves,
+        SharedBanks,
+        TargetSpec,
+    )
 
 _PLACES = {
-    "lookup": ("known_products", "known_targets", "register_product", "register_target", "target_name", "target_spec"),
+    "lookup": ("known_products", "known_spec", "known_targets", "register_product", "register_target", "target_name", "target_spec"),
     "products": ("Product",),
+    "queues": ("Queue", "QueueRole"),
     "rates": ("Rates",),
-    "spec": ("BulkTensorCopy", "MatrixInstruction", "SharedBanks", "TargetSpec"),
+    "spec": ("BulkTensorCopy", "FragmentLayouts", "MatrixInstruction", "OperandSpace", "RegisterMoves", "SharedBanks", "TargetSpec"),
 }
 
 __all__ = [
     "BulkTensorCopy",
+    "FragmentLayouts",
     "MatrixInstruction",
+    "OperandSpace",
     "Product",
+    "Queue",
+    "QueueRole",
     "Rates",
+    "RegisterMoves",
     "SharedBanks",
     "TargetSpec",
     "known_products",
+    "known_spec",
     "known_targets",
     "register_product",
     "register_target",

@@ -32,6 +32,14 @@ def target_spec(name: str) -> TargetSpec:
     raise TreadleError(UNKNOWN_PRODUCT, architecture=architecture, name=wanted, known=known)
 
 
+def known_spec(name: str) -> TargetSpec | None:
+    """The machine of a name; None for an unknown one."""
+    try:
+        return target_spec(name)
+    except TreadleError:
+        return None
+
+
 def target_name(spec: TargetSpec) -> str:
     """The name that `target_spec` knows a machine by: without its product where that is the architecture's default."""
     row = _rows.get(spec.name)

@@ -123,7 +123,7 @@ MOST_PLAIN_SUMS = 192
 
 def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
     """Shapes of tiles that the registers allow, rings not yet."""
-    row, k = problem.row, 128 // problem.operand_bytes
+    row, k = problem.row, spec.slot_row_bytes // problem.operand_bytes
     threads = row.warps * spec.subgroup_size
     for m, groups, turns in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
         for n in range(row.n, 31, -16):

@@ -99,7 +99,7 @@ def stream_refusal(shape: SmallShape, spec: TargetSpec) -> str | None:
 def _spread(shape: SmallShape, spec: TargetSpec) -> int:
     """Lanes of a warp along the large operand's unit-stride axis: whole lines at least, the rest of the warp takes other rows."""
     length = (shape.k if shape.along_k else shape.many) or _UNKNOWN
-    line = max(1, 128 // (shape.large_bytes * shape.vector))
+    line = max(1, spec.line_bytes // (shape.large_bytes * shape.vector))
     if not shape.along_k:
         return min(spec.subgroup_size, line)
     return min(spec.subgroup_size, max(line, _power_at_least(-(-length // shape.vector))))

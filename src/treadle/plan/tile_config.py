@@ -143,11 +143,11 @@ def tiles_for(
             ContractionTile(32, 32, k, min(2, warps), half // 2 or 1),
         )
         return _in_registers(tiles, spec)
-    if instruction.operands == "shared":
+    if instruction.reads_shared:
         # No operand takes registers: the warps that issue an instruction together hold 128 x 128 sums and leave room for three workgroups
         # on a unit, whose copies hide behind each other's arithmetic: 557 TFLOP/s on an H200 at 4096^3 bf16, against 337 for 128 x 256
         # with one workgroup on a unit.
-        m, together, k = instruction.m, instruction.warps, 128 // operand_bytes
+        m, together, k = instruction.m, instruction.warps, spec.slot_row_bytes // operand_bytes
         large = (ContractionTile(2 * m, 128, k, 2 * together, 1),)
         if not through_registers and not promoted:
             large = (ContractionTile(2 * m, 128, k, together, 1), ContractionTile(m, 256, k, together, 1))
@@ -166,7 +166,7 @@ def narrowed(tiles: tuple[ContractionTile, ...], instruction: MatrixInstruction 
     """The tiles for `sums` contractions at once: where their sums together would need more registers than the most that one tile does, the
     tile is halved along n, as far as each warp keeps a whole instruction.
     """
-    narrowest = instruction.n if instruction is not None and instruction.operands == "register" else 32
+    narrowest = instruction.n if instruction is not None and not instruction.reads_shared else 32
     most = max(tile.m * tile.n // tile.num_warps for tile in tiles)
     found: list[ContractionTile] = []
     for tile in tiles:

@@ -12,6 +12,8 @@ from treadle.ir.core import AffineMap, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, func, linalg, tensor
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module, print_module
+from treadle.machine import target_spec
+from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
 from treadle.plan.expr import parse
 from treadle.remarks import Remark, collect_remarks
@@ -21,11 +23,11 @@ from treadle.transforms.tensor.generics import tensor_type, view_of
 Array = np.ndarray[Any, Any]
 
 
-def lower(text: str) -> tuple[builtin.ModuleOp, list[Remark]]:
+def lower(text: str, target: str = "sm_90a") -> tuple[builtin.ModuleOp, list[Remark]]:
     """The dispatch-level module of a text and the remarks made; its contract and its round trip are checked."""
     module = parse_module(text, "test.mlir")
     with collect_remarks() as log:
-        run_passes(module, tensor_passes())
+        run_passes(module, tensor_passes(target_spec(target), CompileOptions()))
     for kernel in kernels(module):
         check_contract(kernel)
     printed = print_module(module)

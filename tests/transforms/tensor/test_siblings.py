@@ -71,8 +71,8 @@ def gated(m: str = "7", n: str = "9", k: str = "5", first: str = "mk,kn->mn", se
 
 
 def texts(text: str) -> list[str]:
-    """The remarks of form-dispatches."""
-    return [remark.text for remark in lower(text)[1] if remark.pass_name == "form-dispatches"]
+    """The remarks of set-dispatch-groups."""
+    return [remark.text for remark in lower(text)[1] if remark.pass_name == "set-dispatch-groups"]
 
 
 def roots(kernel: dispatch.KernelOp) -> int:
