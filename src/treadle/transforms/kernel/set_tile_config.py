@@ -11,7 +11,7 @@ from typing import Literal
 
 from treadle import machine, remarks
 from treadle.analysis.element_bytes import element_bytes
-from treadle.analysis.indexing import Contraction, Reduction
+from treadle.analysis.indexing import Contraction, Reduction, is_separable
 from treadle.analysis.loop_nest import Access, Axis, LoopNest, loop_nest
 from treadle.dialects import dispatch
 from treadle.ir.builtin import element_of
@@ -356,7 +356,7 @@ def _axis_config(nest: LoopNest, spec: TargetSpec, candidate: int) -> tuple[dict
         tile, num_warps = pointwise_tile(shapes, largest, spec)
     else:
         kind = nest.computation
-        separable = (isinstance(kind, Reduction) and all(kind.combiners)) or isinstance(kind, Contraction)
+        separable = isinstance(kind, Contraction) or (isinstance(kind, Reduction) and is_separable(nest.root, kind))
         tile, num_warps = reduction_tile(shapes, spec, separable) if shapes else ((), 1)
     tile = halved(tile, candidate)
     config: dict[str, Attribute] = {
