@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from treadle.verify.barriers import Barriers
 from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, join, reached
-from treadle.verify.events import COMMITTED_QUEUES, Access, Event, LoopNode, RolesNode, Trace
+from treadle.verify.events import Access, Event, LoopNode, RolesNode, Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
 from treadle.verify.global_memory import GlobalMemory
@@ -198,7 +198,7 @@ class Engine:
         for register in event.chained:
             self._chain(agent, event, register)
         queue = event.queue
-        if queue and queue not in COMMITTED_QUEUES:
+        if queue and not self.program.queues[queue].is_committed:
             agent.closed[queue] = agent.closed.get(queue, 0) + 1
         ranks = event.ranks or (agent.strand.rank,)
         for rank in ranks:
@@ -231,13 +231,9 @@ class Engine:
         if queue == "mbarrier":
             component, value = self.barriers.token(event.barrier, rank)
             return Record(agent, event, access, component, value, iteration)
-        if queue in COMMITTED_QUEUES:
-            value = agent.closed.get(queue, 0) + 1
-        else:
-            if access.in_local_order:
-                agent.closed[queue] = agent.closed.get(queue, 0) + 1
-            value = agent.closed[queue]
-        name = "bulk_store read" if queue == "bulk_store" and not access.is_write else queue
+        facts = self.program.queues[queue]
+        value = agent.closed.get(queue, 0) + facts.is_committed
+        name = f"{queue} read" if facts.tells_reads and not access.is_write else queue
         return Record(agent, event, access, self.components.queue(agent.number, name), value, iteration)
 
     def _chain(self, agent: Agent, event: Event, register: int) -> None:
@@ -287,8 +283,8 @@ class Engine:
         retired = agent.closed.get(event.queue, 0) - event.number
         if retired > 0:
             names = [event.queue] if not event.is_read_wait else []
-            if event.queue == "bulk_store":
-                names.append("bulk_store read")
+            if self.program.queues[event.queue].tells_reads:
+                names.append(f"{event.queue} read")
             for name in names:
                 agent.put(self.components.queue(agent.number, name), retired)
             if not event.is_read_wait:

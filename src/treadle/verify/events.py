@@ -12,8 +12,6 @@ from treadle.ir.core import Operation
 from treadle.verify.regions import Part, Region
 
 Kind = Literal["access", "move", "commit", "wait", "barrier", "cluster", "named", "fence", "arrive", "alloc", "expect", "wait_phase"]
-COMMITTED_QUEUES = ("wgmma", "cp_async", "bulk_store")
-"""Queues whose groups a commit closes; in all others each operation is a group of its own."""
 
 
 class Access:
