@@ -112,6 +112,7 @@ INDEX_TOO_LARGE = Entry(
     "TR303", "{what} of this operation reaches {value}, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array"
 )
 NOT_ONE_KERNEL = Entry("TR304", "{what} cannot be one kernel: '{op}': {reason}", "{fix}")
+F32_SPLIT = Entry("TR306", "treadle.f32_split of '{op}': {reason}", "write it on a contraction of f32, as one of {known}, or none")
 GROUP = Entry("TR305", "dispatch.group of '{op}': {reason}", "{fix}")
 SHARED_MEMORY = Entry(
     "TR401",
