@@ -111,6 +111,16 @@ NO_INITIAL_VALUE = Entry(
 INDEX_TOO_LARGE = Entry(
     "TR303", "{what} of this operation reaches {value}, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array"
 )
+KERNEL_NOT_TAKEN = Entry(
+    "TR304",
+    "kernel '{kernel}' cannot be compiled as it is written: {reason}",
+    "change what the reason names (docs/kernels.md says what kernels hold); report it with the kernel if nothing is wrong there",
+)
+KERNEL_FAULT = Entry(
+    "TR324",
+    "kernel '{kernel}' breaks a rule of its operations: {reason}",
+    "correct the access, its sizes or what it promises",
+)
 SHARED_MEMORY = Entry(
     "TR401",
     "kernel '{kernel}' needs {needed} bytes of shared memory; {target} has {available} for a workgroup",

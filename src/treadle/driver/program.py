@@ -207,6 +207,8 @@ class Program:
 
         loaded = self._loaded
         layouts = layouts_of(loaded.plan, views, loaded.place)
+        if layouts is not None and loaded.place[0] == "cpu" and self.manifest.is_by_hand:
+            layouts = None  # the simulator copies
         found = self if layouts is None else self._specialised(layouts, wide=False)
         is_beyond = resolve(found._loaded.plan, views, loaded.place[0]).beyond is not None
         return self._specialised(layouts, wide=True) if is_beyond else found
