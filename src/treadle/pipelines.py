@@ -9,7 +9,7 @@ from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import ModulePass, run_passes
 from treadle.ir.simplify import CsePass, DcePass
-from treadle.machine import TargetSpec
+from treadle.machine import TargetSpec, target_name
 from treadle.options import CompileOptions
 from treadle.plan.f32_split import SPLITS
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
@@ -51,6 +51,7 @@ from treadle.transforms.tensor.inline_calls import InlineCallsPass
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
+from treadle.transforms.tensor.set_dispatch_groups import SetDispatchGroupsPass
 from treadle.transforms.tensor.unroll_loops import UnrollLoopsPass
 
 Observer = Callable[[str, Operation], None]
@@ -76,7 +77,7 @@ class Door:
             case "tile":
                 return kernel_passes(spec, retarget=self.retarget)
             case _:
-                return (SetTargetPass(spec.name, self.retarget),)
+                return (SetTargetPass(target_name(spec), self.retarget),)
 
 
 TENSOR = Door("tensor")
@@ -84,7 +85,7 @@ TENSOR = Door("tensor")
 
 def expansions(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
     """Rewrites of computations that the options ask for and the machine decides on."""
-    return (ExpandF32PrecisionPass(spec.name, options.f32_precision),) if options.f32_precision in SPLITS else ()
+    return (ExpandF32PrecisionPass(target_name(spec), options.f32_precision),) if options.f32_precision in SPLITS else ()
 
 
 def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
@@ -93,6 +94,8 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     What depends on the machine or the options is left out where they are not given.
     """
     expansion = () if spec is None or options is None else expansions(spec, options)
+    precision = "ieee" if options is None else options.f32_precision
+    groups = SetDispatchGroupsPass(None if spec is None else spec.name, precision)
     return (
         InlineCallsPass(),  # one function, so that nothing after it has to look through calls
         UnrollLoopsPass(),  # before branches, which may hold loops and take one side for good in some iteration
@@ -108,21 +111,23 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         FoldDataMovementPass(),  # transposes, broadcasts and widenings cost nothing inside the kernel that reads them
         # operands may be anything now that movement is folded; before dispatches, whose kernels split and multiply apart
         *expansion,
-        FormDispatchesPass(),  # what belongs into one kernel, while producers and consumers are still visible
+        groups,  # what belongs into one kernel, while producers and consumers are still visible
+        FormDispatchesPass(),  # does what the groups say
         OutlineDispatchesPass(),  # kernels by themselves; sizes, grids and buffers as expressions
     )
 
 
 def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[str, int] | None = None) -> tuple[ModulePass, ...]:
     """Dispatch level to tile level: each kernel becomes one workgroup's program. `candidates`: of kernels that do not take their best."""
+    target = target_name(spec)
     m, n, k = (*options.tile, 0, 0, 0)[:3]
     warps_m, warps_n = (*options.warps, 0, 0)[:2]
     numerics = (options.f32_precision, options.fp8_accumulation)
     roles = (options.groups, options.ring, options.roles, options.turns, options.pending, options.raster, options.persistent)
     late = (options.late, options.cluster, options.narrow)
-    config = SetTileConfigPass(spec.name, *numerics, m, n, k, warps_m, warps_n, *roles, *late, pipelined=options.stages == 0)
+    config = SetTileConfigPass(target, *numerics, m, n, k, warps_m, warps_n, *roles, *late, pipelined=options.stages == 0)
     asked = (m, n, k, warps_m * max(warps_n, 1), options.ring, options.roles, options.cluster)
-    small = SetSmallTileConfigPass(spec.name, *numerics, options.form, *asked)
+    small = SetSmallTileConfigPass(target, *numerics, options.form, *asked)
     # before anything looks at sizes: what may be large has no descriptor copies
     any_size = (SetSizeBoundsPass(),) if options.index_bits == 64 else ()
     return (
@@ -131,7 +136,7 @@ def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[s
         small,  # what is bound by reading one operand has forms of its own
         config,  # all choices in one place, before anything is rewritten
         SetIndexWidthPass(),  # the extents of tiles are known, and no index is written yet
-        ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
+        ConvertDispatchToTilePass(target=target),  # does what was chosen; sequential and obviously right
         CsePass(),  # index arithmetic is emitted where it is needed, not once
         DcePass(),  # views and offsets that nothing reads
         SetPrecisionPass(),  # while every value's uses are plain operations, not yet buffers
@@ -146,7 +151,7 @@ def kernel_passes(spec: TargetSpec, *, retarget: bool = True) -> tuple[ModulePas
     `retarget` False leaves kernels that name another target alone: nothing of it is executed.
     """
     return (
-        SetTargetPass(spec.name, retarget),  # everything below asks for the machine
+        SetTargetPass(target_name(spec), retarget),  # everything below asks for the machine
         SetInstructionPass(),  # instructions that are not named, while operands are whole tiles
         SetPrecisionPass(),
         SimplifyMathPass(),

@@ -13,7 +13,7 @@ import pytest
 
 import treadle
 from treadle import pipelines
-from treadle.codegen import toolchain
+from treadle.codegen import tools
 from treadle.dialects.tile import KernelOp
 from treadle.driver import generation
 from treadle.driver.generation import compile_proven, emit_proven
@@ -108,7 +108,7 @@ class Endless(Tools):
     def assemble(self, emitted: Any) -> Any:
         self.begun.release()
         try:
-            toolchain.run_tool([sys.executable, "-c", f"import time; time.sleep({SECONDS})"])
+            tools.run_tool([sys.executable, "-c", f"import time; time.sleep({SECONDS})"])
         except CancelledError:
             self.ended.append(emitted)
             raise

@@ -195,6 +195,18 @@ def test_explain(capsys: Captured) -> None:
     assert "decisions" in shown
 
 
+def test_targets(capsys: Captured) -> None:
+    found = {one["target"]: one for one in json.loads(out(capsys, "targets", "--json"))}
+    assert found["sm_90a:h200-sxm"]["default"] and found["sm_90a:h200-sxm"]["measured"]
+    assert not found["sm_90a:h20"]["default"] and not found["sm_90a:h20"]["measured"]
+    assert {one["architecture"] for one in found.values()} >= {"sm_90a", "gfx942", "gfx950", "gfx1100", "gfx1201"}
+    assert "not measured" in out(capsys, "targets")
+
+
+def test_a_product_is_compiled_for_by_its_name(capsys: Captured) -> None:
+    assert "114" in out(capsys, "explain", str(LINEAR), "--target", "sm_90a:h100-pcie")
+
+
 def test_devices(capsys: Captured) -> None:
     found = {one["device"]: one for one in json.loads(out(capsys, "devices", "--json"))}
     assert found["sim"]["available"]

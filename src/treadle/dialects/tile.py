@@ -35,7 +35,6 @@ from treadle.dialects.tile_memory import (
     ViewOp,
 )
 from treadle.dialects.tile_types import (
-    COPY_QUEUES,
     DYNAMIC,
     INDEX,
     i64_array,
@@ -71,7 +70,6 @@ from treadle.ir.core import (
 from treadle.ir.dialects import builtin
 
 __all__ = [
-    "COPY_QUEUES",
     "DYNAMIC",
     "INDEX",
     "TILE",

@@ -92,6 +92,8 @@ def lower(
     with collect_remarks() as log:
         if told:
             emit("decision", "tune", "program", told)
+        if ":" in target:
+            emit("decision", "machine", "program", _product_text(spec))
         start = len(log.remarks)
         while True:
             loaded = _load(source, function, layouts)
@@ -105,7 +107,7 @@ def lower(
             log.remarks[start:] = run.candidates.refusals
         run.lowered.remarks = tuple(log.remarks)
     if until is None:
-        _add_files(run.lowered, module, kernels, target)
+        _add_files(run.lowered, module, kernels, target if simulated else spec.name)
     return run.lowered
 
 
@@ -119,10 +121,17 @@ def _load(source: Source, function: str | None, layouts: Layouts | None) -> Load
 
 
 def not_taken(loaded: Loaded, error: InternalError) -> TreadleError:
-    """TR304: what the passes rely on of the kernels that the compiler makes is the user's to keep in those that a user writes."""
+    """TR306: what the passes rely on of the kernels that the compiler makes is the user's to keep in those that a user writes."""
     kernels = tile_kernels(loaded.module)
     names = "', '".join(kernel.sym_name.data for kernel in kernels)
     return TreadleError(KERNEL_NOT_TAKEN, location_of(kernels[0]) if kernels else None, kernel=names, reason=error)
+
+
+def _product_text(spec: TargetSpec) -> str:
+    product = spec.product
+    facts = f"{product.compute_units} compute units, {product.clock_mhz} MHz, {product.memory_gbps} GB/s"
+    rates = "fitted to measured times" if product.is_measured else "derived from its data sheet, not measured"
+    return f"compiled for {product.description} ({facts}); the constants of the models are {rates}"
 
 
 @dataclass(slots=True)

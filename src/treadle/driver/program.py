@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from treadle import artifact_folder
 from treadle.artifact import MANIFEST_FILE, Manifest, TensorRecord
 from treadle.errors import SourceLocation
 from treadle.remarks import Remark
@@ -225,5 +224,7 @@ class Program:
 
     def save(self, folder: str | Path) -> Path:
         """Write the artifact's folder (docs/artifact.md). Raises TreadleError TR902, and TR931 for the simulator's programs."""
+        from treadle import artifact_folder  # a start that only runs does without
+
         constants = {buffer.file: self.files[buffer.file] for buffer in self.manifest.buffers if buffer.file}
         return artifact_folder.write(folder, self.manifest, self.binaries, constants)

@@ -32,6 +32,7 @@ class SimDevice:
     kind = "sim"
     name = "the simulator (NumPy)"
     target = "sim"
+    machine = "sim"
 
     def load(self, manifest: Manifest, files: Mapping[str, bytes]) -> "SimulatedProgram":
         """Parse a program's kernels."""

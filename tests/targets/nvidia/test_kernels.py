@@ -10,7 +10,6 @@ from targets.tile_kernels import converted, copy_only, fma_matmul, softmax, vect
 from transforms.role_kernels import kernel_of
 
 from treadle.artifact import TensorMap
-from treadle.codegen.toolchain import KernelResources
 from treadle.dialects.tile import CopyOp, KernelOp
 from treadle.errors import InternalError, KernelRejected
 from treadle.ir.dialects import builtin
@@ -25,6 +24,7 @@ from treadle.targets.nvidia.audit import audit, instruction_counts
 from treadle.targets.nvidia.backend import param_offsets
 from treadle.targets.nvidia.swizzle import recognise
 from treadle.targets.nvidia.tensor_map import plan_copy
+from treadle.targets.nvidia.toolchain import KernelResources
 from treadle.targets.nvidia.wgmma import accumulator_tiles
 from treadle.targets.registry import backend
 

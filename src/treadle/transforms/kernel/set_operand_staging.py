@@ -38,7 +38,9 @@ def contract_layouts(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpe
         k = op.operand_shape(op.a)[1]
         element = tile.memref_type(op.a).element_type if is_shared(op.a.type) else tile.tile_type(op.a).element_type
         return multiply_add_layouts(m, n, warps_m, warps_n, spec.subgroup_size, multiply_add_k_step(k, element_bytes(element)))
-    return matrix_layouts(spec.instruction(op.instruction.data), m, n, warps_m, warps_n)
+    row = spec.instruction(op.instruction.data)
+    k = op.operand_shape(op.a)[1] if row.reads_shared else 0
+    return matrix_layouts(row, m, n, warps_m, warps_n, k)
 
 
 def source_load(value: SSAValue) -> tile.LoadOp | None:
@@ -101,7 +103,7 @@ def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: Target
     load = operand.load
     if spec.bulk_tensor is None:
         return f"{spec.name} has no descriptor copies"
-    if row is None or row.operands != "shared":
+    if row is None or not row.may_read(1 - operand.k_dim, "shared"):
         return "the operands are read as register fragments"
     if load is None or load.result is not operand.value:
         return "the operand is computed, not loaded"
@@ -120,7 +122,7 @@ def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: Target
 def _layout(
     operand: _Operand, row: MatrixInstruction | None, fragment: TileLayout | None, k_step: int, kernel: tile.KernelOp, spec: TargetSpec
 ) -> SharedLayout:
-    if row is not None and row.operands == "shared":
+    if row is not None and row.may_read(1 - operand.k_dim, "shared"):
         swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else (128, 64, 32)
         fastest = operand.contiguous
         if fastest is None or row.k_major_only or not fits_swizzle(operand.shape[fastest], operand.bytes, swizzles):
