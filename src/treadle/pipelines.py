@@ -77,7 +77,7 @@ class Door:
             case "tile":
                 return kernel_passes(spec, retarget=self.retarget)
             case _:
-                return (SetTargetPass(spec.name, self.retarget),)
+                return (SetTargetPass(target_name(spec), self.retarget),)
 
 
 TENSOR = Door("tensor")
@@ -151,7 +151,7 @@ def kernel_passes(spec: TargetSpec, *, retarget: bool = True) -> tuple[ModulePas
     `retarget` False leaves kernels that name another target alone: nothing of it is executed.
     """
     return (
-        SetTargetPass(spec.name, retarget),  # everything below asks for the machine
+        SetTargetPass(target_name(spec), retarget),  # everything below asks for the machine
         SetInstructionPass(),  # instructions that are not named, while operands are whole tiles
         SetPrecisionPass(),
         SimplifyMathPass(),
