@@ -8,7 +8,7 @@ import pytest
 from codegen.kernels import NVIDIA, vector_add
 from runtime.programs import vector_add_manifest
 
-from treadle.artifact import Buffer, Kernel, KernelArg, Launch, Manifest, PointerValue, TensorMapValue, TensorRecord
+from treadle.artifact import Buffer, Kernel, KernelArg, Launch, Manifest, PointerValue, TensorMap, TensorMapValue, TensorRecord
 from treadle.codegen import worker
 from treadle.codegen.llvm_text import I32, VOID, Builder, Module, Parameter, i32, i64, key_value, pointer
 from treadle.errors import TreadleError
@@ -132,7 +132,7 @@ def test_tensor_maps_clusters_and_large_shared_memory(device: CudaDevice) -> Non
     result = assemble_ptx(text, "sm_90a")
     args = (KernelArg("tensor_map", 0), KernelArg("pointer", 128))
     kernel = Kernel("k0", "box", "k0.cubin", (32, 1, 1), (2, 1, 1), 100_000, 136, args)
-    box = TensorMapValue("b0", "f16", (columns, rows), (2 * columns,), (32, 64), (1, 1), "none", "none", "128B", "zero")
+    box = TensorMapValue("b0", TensorMap("f16", (columns, rows), (2 * columns,), (32, 64), (1, 1), "none", "none", "128B", "zero"))
     manifest = Manifest(
         treadle="0",
         target="sm_90a",

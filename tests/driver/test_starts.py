@@ -16,7 +16,19 @@ func.func @f(%a: tensor<13x7xf32>, %b: tensor<13x7xf32>) -> tensor<13x7xf32> {
 }
 """
 SCRIPT = "import sys, json, treadle; treadle.compile(sys.argv[1], target='sm_90a'); print(json.dumps(list(sys.modules)))"
-LIGHT_ROOMS = {"artifact", "errors", "knobs", "machine", "manifest_reader", "options", "plan", "records", "remarks"}
+LIGHT_ROOMS = {
+    "artifact",
+    "artifact_folder",
+    "errors",
+    "frontends",
+    "knobs",
+    "machine",
+    "manifest_reader",
+    "options",
+    "plan",
+    "records",
+    "remarks",
+}
 ALLOWED = LIGHT_ROOMS | {"driver", "runtime", "targets"}
 LIGHT = ("products", "rates", "registrations")
 SLOW = {"ast", "concurrent", "dataclasses", "filelock", "inspect", "llvmlite", "numpy", "platformdirs", "subprocess", "tempfile", "xdsl"}

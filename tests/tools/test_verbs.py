@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treadle import __version__, artifact
+from treadle import __version__, artifact_folder
 from treadle.driver import Program
 from treadle.sim.check import CheckResult
 from treadle.tools import run
@@ -164,7 +164,7 @@ def test_emitted_modules_parse_again(capsys: Captured, tmp_path: Path, stage: st
 
 def test_artifacts_read_back(capsys: Captured, tmp_path: Path) -> None:
     out(capsys, "compile", LINEAR, "--target", "gfx942", "--emit", "artifact", "-o", str(tmp_path / "a"))
-    manifest, files = artifact.read(tmp_path / "a")
+    manifest, files = artifact_folder.read(tmp_path / "a")
     assert (manifest.target, manifest.function) == ("gfx942", "linear_bias_gelu")
     assert all(files[kernel.binary].startswith(b"\x7fELF") for kernel in manifest.kernels)
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from treadle.driver.lowering import Stage
+    from treadle.driver.sources import SourceLike
+    from treadle.frontends.levels import Level
     from treadle.plan.argument_layout import Layouts
     from treadle.remarks import Remark
     from treadle.runtime.device import Device
@@ -50,15 +52,21 @@ class Trace(Record):
 
 
 def compile(
-    source: str | os.PathLike[str], target: str = "auto", options: CompileOptions | None = None, function: str | None = None
+    source: "SourceLike",
+    target: str = "auto",
+    options: CompileOptions | None = None,
+    function: str | None = None,
+    level: "Level | None" = None,
 ) -> Program:
-    """Compile MLIR text, or the file at a path, for a target: "auto" (the GPU that is there, else the simulator), "sim", an architecture
-    ("sm_90a": its default product), or a product of one ("sm_90a:h100-pcie").
+    """Compile a program for a target: "auto" (the GPU that is there, else the simulator), "sim", an architecture ("sm_90a": its default
+    product), or a product of one ("sm_90a:h100-pcie").
 
-    `function` names the function where the module has several. Raises `TreadleError` with the user's line.
+    `source`: MLIR text, the path of a file, or a module built in memory: functions on tensors, or kernels (docs/kernels.md). `function`
+    names the function, program or kernel where the module has several. `level`: where the program enters the compiler, told from its
+    operations where it is not given. Raises `TreadleError` with the user's line.
     """
     target = target_of_device("auto") if target == "auto" else target
-    read = read_source(source)
+    read = read_source(source, level)
     chosen, told = picked_up(read.text, target, options or CompileOptions())
     return _program(read, target, chosen, function, None, told)
 
@@ -111,17 +119,21 @@ def _uncollected() -> Generator[None]:
 
 
 def trace(
-    source: str | os.PathLike[str],
+    source: "SourceLike",
     target: str = "auto",
     options: CompileOptions | None = None,
     function: str | None = None,
     until: "Stage" = "asm",
+    level: "Level | None" = None,
 ) -> Trace:
-    """The text of every stage up to `until`, and the remarks. Needs no device, and only the tools that the stages need."""
+    """The text of every stage up to `until`, from the program's own level on, and the remarks.
+
+    Needs no device, and only the tools that the stages need. The rest as for `compile`.
+    """
     from treadle.driver.lowering import lower
 
     target = target_of_device("auto") if target == "auto" else target
-    read = read_source(source)
+    read = read_source(source, level)
     chosen, told = picked_up(read.text, target, options or CompileOptions())
     lowered = lower(read, target, chosen, function, texts=True, until=until, told=told)
     return Trace(lowered.stages, lowered.remarks)
@@ -136,7 +148,8 @@ def cache_key(source: Source, target: str, options: CompileOptions, function: st
     """A digest of everything that the artifact depends on."""
     variant = " ".join(str(layout) for layout in layouts or ())
     machine = (target, registered_facts(target), registry.code_version(target) or "")
-    parts = (source.text, source.file, *machine, options.key(), function or "", variant, *tool_versions(), own_state())
+    read = (source.text, source.file, source.level or "")
+    parts = (*read, *machine, options.key(), function or "", variant, *tool_versions(), own_state())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -178,16 +191,19 @@ def _file_facts(folder: str) -> Iterator[str]:
 def _texts(source: Source, target: str, options: CompileOptions, function: str | None, layouts: "Layouts | None") -> Any:
     from treadle.driver.lowering import lower
 
-    return lower(source, target, options, function, layouts=layouts, texts=True, until="tile" if target == "sim" else "asm")
+    return lower(source, target, options, function, layouts=layouts, texts=True, until=None if target == "sim" else "asm")
 
 
 def _reference(source: Source, options: CompileOptions, function: str | None, arrays: "Sequence[Any]") -> "Sequence[ReferenceResult]":
-    from treadle.frontends import mlir
+    from treadle.errors import NO_REFERENCE, TreadleError
     from treadle.runtime.host_memory import require
     from treadle.sim.reference import evaluate_module
 
+    loaded = source.load(function)
+    if loaded.level != "tensor":
+        raise TreadleError(NO_REFERENCE, file=source.file, level=loaded.level)
     require(sum(math.prod(array.shape) for array in arrays) * _REFERENCE_BYTES, "the reference's arrays in float64")
-    return evaluate_module(mlir.load(source.text + "\n", source.file, function), arrays, function, f32_precision=options.f32_precision)
+    return evaluate_module(loaded.module, arrays, function, f32_precision=options.f32_precision)
 
 
 def _device_of(target: str) -> "Device":

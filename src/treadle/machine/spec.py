@@ -118,9 +118,8 @@ class TargetSpec:
     `named_barriers`: hardware barriers of a workgroup beside its own. `max_cluster`: workgroups that a cluster may have on every device.
     `matrix_units`: of a compute unit, each for one warp's instructions. `fma_registers`: of a thread that contractions without matrix
     instructions can fill before they spill. `wide_integer_registers`: of them, what products of 64-bit integers take beside their operands.
-    `line_bytes`: of the last cache. `register_moves`: None where each warp keeps the registers it starts with. `clock_bits`: of
-    a compute unit's own counter. `fence_classes`: classes of instructions that `sync.sched_fence` can name, with their bits in the
-    instruction.
+    `line_bytes`: of the last cache. `register_moves`: None where each warp keeps the registers it starts with. `clock_bits`: of a compute
+    unit's own counter. `fence_classes`: classes of instructions that `sync.sched_fence` can name, with their bits in the instruction.
     """
 
     name: str

@@ -197,7 +197,7 @@ class CudaDevice:
 
     def tensor_map_encoder(self, arg: TensorMapArg) -> TensorMapEncoder:
         """Makes the 128 bytes of tensor maps (cuTensorMapEncodeTiled)."""
-        d, form = self._driver, arg.form
+        d, form = self._driver, arg.map
 
         def refuse(status: int, address: int) -> NoReturn:
             sizes = f"sizes {arg.global_dim}, strides {arg.global_stride_bytes} bytes, box {form.box_dim}, address {address:#x}"

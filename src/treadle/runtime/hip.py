@@ -173,7 +173,7 @@ class HipDevice:
 
     def tensor_map_encoder(self, arg: TensorMapArg) -> TensorMapEncoder:
         """There are none on AMD."""
-        raise InternalError(f"AMD kernels take no tensor maps ({arg.form.dtype})")
+        raise InternalError(f"AMD kernels take no tensor maps ({arg.map.dtype})")
 
     def copy_to_device(self, address: int, data: HostArray, stream: int) -> None:
         """Copy host bytes in stream order, and wait: the host array is the caller's."""

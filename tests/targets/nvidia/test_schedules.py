@@ -169,7 +169,7 @@ def test_cp_async_copies_are_wide_and_clipped() -> None:
 
 def test_bulk_stores_have_maps_and_one_issuer() -> None:
     kernel = compiled("store_ring")
-    assert [p.box_dim for p in kernel.emitted.params if isinstance(p, TensorMapParam)] == [(64, 64)]
+    assert [p.map.box_dim for p in kernel.emitted.params if isinstance(p, TensorMapParam)] == [(64, 64)]
     text = kernel.emitted.llvm_text
     assert text.count("cp.async.bulk.wait_group.read 1;") == 1 and text.count("cp.async.bulk.wait_group 0;") == 1
     issue = next(line for line in text.splitlines() if "bulk_group" in line)

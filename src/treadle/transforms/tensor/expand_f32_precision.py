@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from treadle.analysis.indexing import Contraction, StructuredOp, classify, dim_map, map_dims
+from treadle.analysis.kernel_structure import origin_of
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, Block, Operation, Region, SSAValue
@@ -28,7 +29,6 @@ from treadle.transforms.tensor.generics import (
     build_generic,
     generics,
     insert_before,
-    origin_of,
     replace,
     tensor_type,
     view_of,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import tensor_of
+from treadle.analysis.kernel_structure import origin_of
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Block, BlockArgument, Operation, Region, SSAValue
@@ -19,7 +20,7 @@ from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
 from treadle.ir.passes import register_pass
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import erase_dead, origin_of, view_of
+from treadle.transforms.tensor.generics import erase_dead, view_of
 from treadle.transforms.tensor.group_attributes import formed_groups
 from treadle.transforms.tensor.groups import Group, Grouping, captured
 from treadle.transforms.tensor.supported import check_supported

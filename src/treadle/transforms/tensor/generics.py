@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from treadle.analysis.indexing import StructuredOp, classify, structured, tensor_of
+from treadle.analysis.indexing import StructuredOp, structured, tensor_of
 from treadle.analysis.kernel_structure import ORIGIN
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
@@ -27,15 +27,6 @@ def view_of(op: Operation) -> StructuredOp:
     if view is None:
         raise InternalError(f"{op.name} is not a structured operation")
     return view
-
-
-def origin_of(op: Operation) -> str:
-    """The name of the named operation it was, else what the computation is (`contraction`, `reduction`, `elementwise`, `copy`, `fill`)."""
-    attr = op.attributes.get(ORIGIN)
-    if isinstance(attr, builtin.StringAttr):
-        return attr.data
-    found = classify(op)
-    return type(found).__name__.lower() if found is not None else op.name.split(".")[-1]
 
 
 def tensor_type(value: SSAValue) -> builtin.TensorType[Attribute]:

@@ -7,13 +7,13 @@ in no other. Operations without it are the compiler's to place, in groups that t
 from collections.abc import Sequence
 
 from treadle import errors
-from treadle.analysis.kernel_structure import unbuildable
+from treadle.analysis.kernel_structure import origin_of, unbuildable
 from treadle.dialects import dispatch
 from treadle.errors import InternalError, TreadleError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import func, linalg
 from treadle.ir.locations import location_of
-from treadle.transforms.tensor.generics import origin_of, view_of
+from treadle.transforms.tensor.generics import view_of
 from treadle.transforms.tensor.groups import Group, Grouping, line_of
 from treadle.transforms.tensor.siblings import equal_sizes, meet
 

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from treadle.analysis.kernel_structure import consumer_loops, result_axes
+from treadle.analysis.kernel_structure import consumer_loops, origin_of, result_axes
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import linalg
 from treadle.ir.locations import location_of
 from treadle.remarks import emit
-from treadle.transforms.tensor.generics import origin_of, view_of
+from treadle.transforms.tensor.generics import view_of
 
 NAME = "set-dispatch-groups"
 
