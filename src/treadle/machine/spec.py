@@ -64,8 +64,8 @@ class BulkTensorCopy:
     """Descriptor-driven copies of boxes between global and shared memory: alignment rules and limits.
 
     `shared_align_bytes`: where buffers that descriptors reach begin, and each slot of them. `barrier_bytes`: of the transaction barrier
-    that a copy signals. `swizzle_bytes`: rows that swizzles fill, the widest first. `max_extent`: the longest dimension whose elements signed
-    32-bit coordinates reach. `max_pitch_bytes`: the largest distance of neighbours.
+    that a copy signals. `swizzle_bytes`: rows that swizzles fill, the widest first. `max_extent`: the longest dimension whose elements
+    signed 32-bit coordinates reach. `max_pitch_bytes`: the largest distance of neighbours.
     """
 
     base_align_bytes: int
