@@ -52,7 +52,7 @@ class Problem:
 
 def problem_of(text: str, name: str, target: str, options: CompileOptions) -> Problem:
     """The largest contraction of a program. Raises TR823 where there is none."""
-    module = mlir.load(text + "\n", name)
+    module = mlir.load(text, name)
     numerics = (options.f32_precision, options.fp8_accumulation)
     decide = [SetSmallTileConfigPass(target, *numerics), SetTileConfigPass(target, *numerics)]
     run_passes(module, [*tensor_passes(target_spec(target), options), *decide])

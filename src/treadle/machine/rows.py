@@ -6,6 +6,7 @@ Sources: vendor ISA manuals and programming guides; figures measured on an H200 
 from functools import partial
 
 from treadle.layout import fragments
+from treadle.machine.products import default_product
 from treadle.machine.queues import Queue, WaitField
 from treadle.machine.spec import BulkTensorCopy, FragmentLayouts, MatrixInstruction, OperandSpace, RegisterMoves, SharedBanks, TargetSpec
 
@@ -31,10 +32,7 @@ SM_90A = TargetSpec(
     vendor="nvidia",
     description="NVIDIA Hopper (H100, H200)",
     subgroup_size=32,
-    compute_units=132,
-    clock_mhz=1755,
-    memory_gbps=4800,
-    l2_bytes=50 * 2**20,
+    product=default_product("sm_90a"),
     shared_bytes_per_workgroup=227 * 1024,
     shared_bytes_per_unit=228 * 1024,
     registers_per_unit=65536,
@@ -125,10 +123,7 @@ GFX942 = TargetSpec(
     vendor="amd",
     description="AMD CDNA3 (MI300X, MI325X)",
     subgroup_size=64,
-    compute_units=304,
-    clock_mhz=2100,
-    memory_gbps=5300,
-    l2_bytes=4 * 2**20,
+    product=default_product("gfx942"),
     shared_bytes_per_workgroup=64 * 1024,
     shared_bytes_per_unit=64 * 1024,
     registers_per_unit=4 * 512 * 64,
@@ -157,10 +152,7 @@ GFX950 = TargetSpec(
     vendor="amd",
     description="AMD CDNA4 (MI350X, MI355X)",
     subgroup_size=64,
-    compute_units=256,
-    clock_mhz=2400,
-    memory_gbps=8000,
-    l2_bytes=4 * 2**20,
+    product=default_product("gfx950"),
     shared_bytes_per_workgroup=160 * 1024,
     shared_bytes_per_unit=160 * 1024,
     registers_per_unit=4 * 512 * 64,
@@ -204,10 +196,7 @@ GFX1100 = TargetSpec(
     vendor="amd",
     description="AMD RDNA3 (RX 7900, W7900)",
     subgroup_size=32,
-    compute_units=96,
-    clock_mhz=2500,
-    memory_gbps=960,
-    l2_bytes=6 * 2**20,
+    product=default_product("gfx1100"),
     shared_bytes_per_workgroup=64 * 1024,
     shared_bytes_per_unit=64 * 1024,
     registers_per_unit=2 * 1536 * 32,
@@ -230,10 +219,7 @@ GFX1201 = TargetSpec(
     vendor="amd",
     description="AMD RDNA4 (RX 9070)",
     subgroup_size=32,
-    compute_units=64,
-    clock_mhz=2970,
-    memory_gbps=640,
-    l2_bytes=8 * 2**20,
+    product=default_product("gfx1201"),
     shared_bytes_per_workgroup=64 * 1024,
     shared_bytes_per_unit=64 * 1024,
     registers_per_unit=2 * 1536 * 32,

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from treadle.layout.tile_layout import TileLayout
+from treadle.machine.products import Product
 from treadle.machine.queues import Queue, QueueRole
+from treadle.machine.rates import Rates
 
 OperandSpace = Literal["shared", "registers"]
 
@@ -104,25 +106,27 @@ class SharedBanks:
     lanes_by_access_bytes: tuple[tuple[int, int], ...]
 
 
+USUAL_GAIN = 8
+"""How many times as many multiply-adds as the vector units matrix instructions give, where nothing is known about them."""
+
+
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """Facts of one architecture. Bytes, clocks and counts; bandwidth in GB/s; `vendor` is for humans, no pass may branch on it.
+    """Facts of one architecture, and the product of it that is compiled for. Bytes, clocks and counts; `vendor` is for humans, no pass may
+    branch on it.
 
     `named_barriers`: hardware barriers of a workgroup beside its own. `max_cluster`: workgroups that a cluster may have on every device.
-    `fma_registers`: of a thread that contractions without matrix instructions can fill before they spill. `wide_integer_registers`: of
-    them, what products of 64-bit integers take beside their operands. `line_bytes`: of the last cache. `register_moves`: None where each
-    warp keeps the registers it starts with. `clock_bits`: of a compute unit's own counter. `fence_classes`: classes of instructions that
-    `sync.sched_fence` can name, with their bits in the instruction.
+    `matrix_units`: of a compute unit, each for one warp's instructions. `fma_registers`: of a thread that contractions without matrix
+    instructions can fill before they spill. `wide_integer_registers`: of them, what products of 64-bit integers take beside their operands.
+    `line_bytes`: of the last cache. `register_moves`: None where each warp keeps the registers it starts with. `clock_bits`: of a compute
+    unit's own counter. `fence_classes`: classes of instructions that `sync.sched_fence` can name, with their bits in the instruction.
     """
 
     name: str
     vendor: str
     description: str
     subgroup_size: int
-    compute_units: int
-    clock_mhz: int
-    memory_gbps: int
-    l2_bytes: int
+    product: Product
     shared_bytes_per_workgroup: int
     shared_bytes_per_unit: int
     registers_per_unit: int
@@ -137,6 +141,7 @@ class TargetSpec:
     queues: tuple[Queue, ...] = ()
     max_warps_per_workgroup: int = 32
     fma_per_unit_per_clock: int = 128
+    matrix_units: int = 4
     overlapping_launches: bool = False
     named_barriers: int = 0
     max_cluster: int = 1
@@ -174,6 +179,42 @@ class TargetSpec:
     def queue_for(self, role: QueueRole | str) -> Queue | None:
         """The queue of a role; None where such operations are complete in program order."""
         return next((queue for queue in self.queues if queue.role == role), None)
+
+    @property
+    def compute_units(self) -> int:
+        """Compute units of the product."""
+        return self.product.compute_units
+
+    @property
+    def clock_mhz(self) -> int:
+        """The product's clock under load."""
+        return self.product.clock_mhz
+
+    @property
+    def memory_gbps(self) -> int:
+        """GB/s of the product's memory."""
+        return self.product.memory_gbps
+
+    @property
+    def l2_bytes(self) -> int:
+        """The product's cache that units share."""
+        return self.product.l2_bytes
+
+    @property
+    def rates(self) -> Rates:
+        """The constants of the models on the product."""
+        return self.product.rates
+
+    def macs_per_clock(self, row: MatrixInstruction | None) -> float:
+        """Multiply-adds that a compute unit completes in a clock, by a matrix instruction or (None) by the vector units.
+
+        A row that states no cycles counts as `USUAL_GAIN` times as fast as the vector units.
+        """
+        if row is None:
+            return self.fma_per_unit_per_clock
+        if not row.cycles:
+            return USUAL_GAIN * self.fma_per_unit_per_clock
+        return self.product.matrix_rate * (row.m * row.n * row.k * self.matrix_units // (row.warps * row.cycles))
 
     def instructions_for(self, a_type: str, b_type: str, accumulator_type: str) -> tuple[MatrixInstruction, ...]:
         """Matrix instructions of exactly these types, best first."""

@@ -76,7 +76,7 @@ class NvidiaHooks(SimtHooks):
             if isinstance(op, CopyOutOp) or (isinstance(op, CopyOp) and op.is_bulk):
                 tf32 = isinstance(op, CopyOp) and allocation(op.destination) in self._tf32
                 plan = plan_copy(kernel, op, self.spec.bulk_tensor, tf32=tf32)
-                self._copies[op] = (plan, names.setdefault(plan.map, f"map{len(names)}"))
+                self._copies[op] = (plan, names.setdefault(plan.param, f"map{len(names)}"))
         # Without grid_constant LLVM copies the map to local memory, where the copy engine cannot read it.
         self._maps = list(names.values())
         words = 'byval([128 x i8]) align 64 "nvvm.grid_constant"'
@@ -327,7 +327,7 @@ class NvidiaHooks(SimtHooks):
         """`(shared address, tensor map, coordinates)` of each box, as operands of what one thread issues."""
         b, todo = ctx.b, self._elected
         plan, name = self._copies[op]
-        moved_by(ctx, buffer, self.spec.descriptor_align_bytes if plan.map.swizzle != "none" else 128)  # slots keep the boxes aligned
+        moved_by(ctx, buffer, self.spec.descriptor_align_bytes if plan.param.map.swizzle != "none" else 128)  # slots keep the boxes aligned
         source = todo.operand(ctx.parameters[name])
         starts = [ctx.small_index(op.offsets[dim]) for dim in plan.view_dims]
         base = b.ptrtoint(buffer.address, I32)

@@ -100,14 +100,14 @@ class _Ages(StructuredFlow[Ages]):
         """Names of the body do not live around the back edge."""
         arguments = loop.body.block.args[1:]
         renamed = _renamed(state, yielded(loop.body.block), arguments)
-        return {v: age for v, age in renamed.items() if v in arguments or not is_inside(v, loop)}
+        return {v: age for v, age in renamed.items() if v in arguments or isinstance(v, Operation) or not is_inside(v, loop)}
 
     def leave(self, loop: scf.ForOp, state: Ages) -> Ages:
         return _renamed(state, loop.body.block.args[1:], loop.results)
 
     def leave_branch(self, op: scf.IfOp, region: Region, state: Ages) -> Ages:
         after = _renamed(state, yielded(region.block), op.results) if op.results else state
-        return {v: age for v, age in after.items() if not is_inside(v, op)}
+        return {v: age for v, age in after.items() if isinstance(v, Operation) or not is_inside(v, op)}
 
     def emitted(self, op: Operation) -> None:
         inner = [value for wait in op.walk() for value in self.found.retired.get(wait, ())]
