@@ -91,8 +91,10 @@ class Tracer:
             case pipe.ClusterRankOp():
                 at = self.state.place(op.result)
                 return [lambda: self.state.put(at, self.state.rank)]
-            case tile.ProgramIdOp() | scf.YieldOp():
+            case tile.ProgramIdOp():
                 return []
+            case scf.YieldOp():
+                return self._memory.event(op) if op in self.program.released else []
             case _ if op.regions and not isinstance(op, tile.ReduceOp):
                 raise Undecided(op, f"the control flow of {op.name} is not known")
             case _ if isinstance(op, HasEffects) or any(v in self.program.registers for v in op.operands):
