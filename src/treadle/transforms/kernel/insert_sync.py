@@ -15,18 +15,20 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import cast
 
-from treadle.dialects import sync, tile
-from treadle.errors import InternalError
+from treadle import errors
+from treadle.dialects import pipe, sync, tile
+from treadle.errors import TreadleError
 from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
+from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
 from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
-from treadle.transforms.kernel.synchronisation.in_flight import Flow, Plan
-from treadle.transforms.kernel.synchronisation.operations import queue_of
+from treadle.transforms.kernel.synchronisation.in_flight import Plan
+from treadle.transforms.kernel.synchronisation.operations import queue_of, refused
 from treadle.transforms.kernel.synchronisation.ring_barriers import insert_ring_barriers
-from treadle.transforms.kernel.synchronisation.sync_flow import SyncFlow
+from treadle.transforms.kernel.synchronisation.sync_flow import NOTHING, SyncFlow
 
 
 def group_end(last: Operation, queue: str, wait: Operation, spec: TargetSpec, once: Set[Operation]) -> Operation:
@@ -65,6 +67,24 @@ def insert_commits(plan: Plan, spec: TargetSpec) -> set[Operation]:
     return commits
 
 
+KNOWN_REGIONS = frozenset({tile.KernelOp, tile.ReduceOp, pipe.RolesOp, scf.ForOp, scf.IfOp})
+
+
+def check(kernel: tile.KernelOp, spec: TargetSpec) -> None:
+    """Refuse control flow that no walk knows (TR301), and copies that the machine does not have (TR416)."""
+    for op in kernel.walk():
+        if op.regions and type(op) not in KNOWN_REGIONS:
+            raise refused(op, f"{op.name} in a tile kernel", "write it with scf.for and scf.if")
+        if not isinstance(op, tile.CopyOp | tile.CopyOutOp):
+            continue
+        path = op.path.data
+        has = spec.bulk_tensor is not None if path == "bulk_tensor" else tile.COPY_QUEUES.get(path) in spec.queues
+        if not has:
+            known = [name for name, queue in tile.COPY_QUEUES.items() if queue in spec.queues]
+            fix = f"copy by {' or '.join(map(repr, known))}" if known else "load and store instead"
+            raise TreadleError(errors.SCHEDULE_FORM, location_of(op), op=op.name, reason=f"{spec.name} has no copies by '{path}'", fix=fix)
+
+
 @register_pass
 @dataclass(frozen=True)
 class InsertSyncPass(KernelPass):
@@ -74,14 +94,10 @@ class InsertSyncPass(KernelPass):
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Synchronise one kernel."""
-        for op in kernel.walk():
-            if isinstance(op, tile.CopyOp | tile.CopyOutOp) and op.path.data == "bulk_tensor" and spec.bulk_tensor is None:
-                raise InternalError(f"{spec.name} has no descriptor copies")
-            if isinstance(op, tile.CopyOp) and (queue := tile.COPY_QUEUES.get(op.path.data)) and queue not in spec.queues:
-                raise InternalError(f"{spec.name} has no copies by '{op.path.data}'")
-        releases = insert_ring_barriers(kernel)
+        check(kernel, spec)
+        owed = insert_ring_barriers(kernel)
         insert_copy_barriers(kernel)
         plan = Plan()
-        walk = SyncFlow(kernel, spec, plan, releases)
-        walk.block(kernel.body.block, Flow(), emit=True)
-        walk.inserting(insert_commits(plan, spec)).block(kernel.body.block, Flow(), emit=True)
+        walk = SyncFlow(kernel, spec, plan, owed)
+        walk.block(kernel.body.block, NOTHING, emit=True)
+        walk.inserting(insert_commits(plan, spec)).block(kernel.body.block, NOTHING, emit=True)
