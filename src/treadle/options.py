@@ -26,7 +26,8 @@ class CompileOptions(Record):
     (docs/precision.md).
     `fp8_accumulation`: "fast" sums of 8-bit floats stay in the matrix unit; "promoted" ones are added to f32 sums every 128 along k
     where the unit keeps fewer bits than f32.
-    `verify`: check the module at every level, and prove the schedule.
+    `verify`: check the module at every level, and prove the schedule. `allow_unproven`: accept kernels in whose schedules no fault is found
+    but not everything is proven; a remark says what is open.
     `form`: how contractions with one side of at most 64 are computed. "tiles" as all others, "streaming" (`ring`: loads under way) or
     "swapped" (docs/architecture.md); "auto" is the compiler's choice.
     `tile`: m, n, k of a contraction's tile, empty for the compiler's choice.
@@ -55,6 +56,7 @@ class CompileOptions(Record):
     f32_precision: Precision = "ieee"
     fp8_accumulation: Fp8Accumulation = "fast"
     verify: bool = True
+    allow_unproven: bool = False
     form: Form = "auto"
     tile: tuple[int, ...] = ()
     warps: tuple[int, ...] = ()

@@ -23,7 +23,7 @@ def problem_of(target: str, element: str, result: str, m: int | None, n: int | N
     types = contraction_types(spec, element, element, result, ("", ""), allow_tf32=False)
     shape = ContractionShape(1, m, n, k, sums)
     size = BYTES.get(types.a, 1)
-    may = roles and types.instruction != "fma" and spec.instruction(types.instruction).operands == "shared"
+    may = roles and types.instruction != "fma" and spec.instruction(types.instruction).reads_shared
     row = RoleProblem(spec.instruction(types.instruction), shape, size, (ResultShape(2, in_bulk=True),)) if may else None
     return TileProblem(types, shape, size, row, through_registers=not may)
 

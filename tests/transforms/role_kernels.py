@@ -50,7 +50,7 @@ def mixed_kernel(m: int, n: int, k: int, narrow: int, workgroups: int, options: 
     run_passes(module, [*pipelines.tensor_passes(SPEC, options), *passes[:at]])
     kernel = next(op for op in module.walk() if isinstance(op, dispatch.KernelOp))
     config = kernel.attributes["config"]
-    mixed = mixed_widths(-(-m // (64 * options.groups)), n, options.tile[1], narrow, workgroups)
+    mixed = mixed_widths(-(-m // (64 * options.groups)), n, options.tile[1], narrow, workgroups, SPEC.rates.roles)
     assert isinstance(config, builtin.DictionaryAttr)
     assert mixed is not None
     more = {

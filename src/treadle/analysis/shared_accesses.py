@@ -110,7 +110,7 @@ def accesses_in_any_slot(op: Operation) -> tuple[SharedAccess, ...]:
 
 def is_elected(op: Operation) -> bool:
     """Whether one thread executes an operation for all: bulk copies in both directions."""
-    return isinstance(op, tile.CopyOp | tile.CopyOutOp) and op.path.data == "bulk_tensor"
+    return isinstance(op, tile.CopyOutOp) or (isinstance(op, tile.CopyOp) and op.is_bulk)
 
 
 def _access(op: Operation, effect: Effect, values: SlotValues | None) -> SharedAccess | None:

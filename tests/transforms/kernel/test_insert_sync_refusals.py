@@ -66,9 +66,9 @@ REFUSED = {
         "scf.execute_region",
         "scf.if",
     ),
-    "path-of-another-machine": (text(alloc("%b"), copy("direct"), *USE), "TR416", "sm_90a has no copies by 'direct'", "'cp_async'"),
-    "bulk-elsewhere": (text(alloc("%b"), copy("bulk_tensor"), *USE, target="gfx942"), "TR416", "no copies by 'bulk_tensor'", "'direct'"),
-    "queued-elsewhere": (text(alloc("%b"), copy("cp_async"), *USE, target="gfx942"), "TR416", "no copies by 'cp_async'", "'direct'"),
+    "path-of-another-machine": (text(alloc("%b"), copy("direct"), *USE), "TR416", "sm_90a has no copies by 'direct'", "a path of the machine"),
+    "bulk-elsewhere": (text(alloc("%b"), copy("bulk_tensor"), *USE, target="gfx942"), "TR416", "no copies by 'bulk_tensor'", "a path of the machine"),
+    "queued-elsewhere": (text(alloc("%b"), copy("cp_async"), *USE, target="gfx942"), "TR416", "no copies by 'cp_async'", "a path of the machine"),
     "many-slots": (
         text(alloc("%p", 33), slot("%b", "%p", (33,), "%x"), copy("bulk_tensor"), *USE),
         "TR301",

@@ -15,12 +15,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import cast
 
-from treadle import errors
 from treadle.dialects import pipe, sync, tile
-from treadle.errors import TreadleError
 from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
-from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
@@ -46,7 +43,7 @@ def group_end(last: Operation, queue: str, wait: Operation, spec: TargetSpec, on
         if isinstance(home, scf.IfOp):
             following = last.next_op
             while following is not None:
-                if any(queue_of(op, spec) == queue for op in following.walk()):
+                if any((found := queue_of(op, spec)) is not None and found.name == queue for op in following.walk()):
                     return last
                 following = following.next_op
         last = home
@@ -67,22 +64,14 @@ def insert_commits(plan: Plan, spec: TargetSpec) -> set[Operation]:
     return commits
 
 
-KNOWN_REGIONS = frozenset({tile.KernelOp, tile.ReduceOp, pipe.RolesOp, scf.ForOp, scf.IfOp})
+KNOWN_REGIONS = tile.KernelOp | tile.ReduceOp | pipe.RolesOp | scf.ForOp | scf.IfOp
 
 
-def check(kernel: tile.KernelOp, spec: TargetSpec) -> None:
-    """Refuse control flow that no walk knows (TR301), and copies that the machine does not have (TR416)."""
+def check_control_flow(kernel: tile.KernelOp) -> None:
+    """Refuse control flow that no walk knows (TR301)."""
     for op in kernel.walk():
-        if op.regions and type(op) not in KNOWN_REGIONS:
+        if op.regions and not isinstance(op, KNOWN_REGIONS):
             raise refused(op, f"{op.name} in a tile kernel", "write it with scf.for and scf.if")
-        if not isinstance(op, tile.CopyOp | tile.CopyOutOp):
-            continue
-        path = op.path.data
-        has = spec.bulk_tensor is not None if path == "bulk_tensor" else tile.COPY_QUEUES.get(path) in spec.queues
-        if not has:
-            known = [name for name, queue in tile.COPY_QUEUES.items() if queue in spec.queues]
-            fix = f"copy by {' or '.join(map(repr, known))}" if known else "load and store instead"
-            raise TreadleError(errors.SCHEDULE_FORM, location_of(op), op=op.name, reason=f"{spec.name} has no copies by '{path}'", fix=fix)
 
 
 @register_pass
@@ -94,7 +83,7 @@ class InsertSyncPass(KernelPass):
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Synchronise one kernel."""
-        check(kernel, spec)
+        check_control_flow(kernel)
         owed = insert_ring_barriers(kernel)
         insert_copy_barriers(kernel)
         plan = Plan()

@@ -26,7 +26,7 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, is_tile, num_warps, tile_bytes
-from treadle.transforms.kernel.synchronisation.operations import is_cheap, is_idle, queue_of
+from treadle.transforms.kernel.synchronisation.operations import is_cheap, is_idle, is_matrix
 
 NAME = "order-issue"
 REGISTER_BYTES = 4
@@ -48,7 +48,7 @@ def issue_early(kernel: tile.KernelOp, spec: TargetSpec) -> None:
         return
     values = SlotValues()
     for op in tuple(kernel.walk()):
-        if isinstance(op, tile.ContractOp) and queue_of(op, spec) == "wgmma":
+        if isinstance(op, tile.ContractOp) and is_matrix(op, spec):
             _move_up(op, kernel, spec, values)
 
 
@@ -59,7 +59,7 @@ def _move_up(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec, value
     moving: list[Operation] = [op]
     passed: list[Operation] = []
     previous = op.prev_op
-    while previous is not None and not (isinstance(previous, tile.ContractOp) and queue_of(previous, spec) == "wgmma"):
+    while previous is not None and not is_matrix(previous, spec):
         if previous.regions:
             return
         if any(result in user.operands for user in needed for result in previous.results):
@@ -97,7 +97,7 @@ def scale_late(kernel: tile.KernelOp, spec: TargetSpec) -> None:
     if not spec.async_matrix:
         return
     for roles in [op for op in kernel.walk() if isinstance(op, pipe.RolesOp)]:
-        contracts = [op for op in roles.walk() if isinstance(op, tile.ContractOp) and queue_of(op, spec) == "wgmma"]
+        contracts = [op for op in roles.walk() if is_matrix(op, spec)]
         for block in {op.parent: None for op in contracts}:
             if block is not None:
                 _move_down(block, spec)
@@ -110,7 +110,7 @@ def _move_down(block: Block, spec: TargetSpec) -> None:
     staying: list[Operation] = []
     anchor: Operation | None = None
     for op in block.ops:
-        if isinstance(op, tile.ContractOp) and queue_of(op, spec) == "wgmma":
+        if is_matrix(op, spec):
             anchor = op
         elif anchor is not None and not is_idle(op):
             break

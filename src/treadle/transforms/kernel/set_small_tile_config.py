@@ -179,7 +179,7 @@ def _may_cluster(cluster: int, tile: SwappedTile, shape: SmallShape) -> bool:
 def _swapped(sides: Sides, shape: SmallShape, types: ContractionTypes, wish: Wish, spec: TargetSpec, *, promoted: bool) -> Choice | None:
     many_wish = wish.tile[1] if sides.few_role == "m" else wish.tile[0]
     # Promoted sums are added up once a slot: it stays short.
-    k = wish.tile[2] or (128 // shape.large_bytes if promoted else 0)
+    k = wish.tile[2] or (spec.slot_row_bytes // shape.large_bytes if promoted else 0)
     tile = swapped_tile(spec.instruction(types.instruction), shape, spec, many_wish, k)
     if tile is None:
         return None

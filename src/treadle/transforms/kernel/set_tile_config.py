@@ -63,10 +63,10 @@ def main_axis(nest: LoopNest, role: str) -> int:
     return max(found, key=lambda i: (min(static(nest.axes[i].size) or 1 << 30, FILLS_A_TILE), i), default=-1)
 
 
-def is_one_step(nest: LoopNest, operand_bytes: int) -> bool:
+def is_one_step(nest: LoopNest, operand_bytes: int, spec: TargetSpec) -> bool:
     """Whether all of the main axis of k goes into one slot of a ring, so that the loop is along the other reduced axis."""
     reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
-    return len(reduced) == 2 and static(nest.axes[main_axis(nest, "k")].size) == 128 // operand_bytes
+    return len(reduced) == 2 and static(nest.axes[main_axis(nest, "k")].size) == spec.slot_row_bytes // operand_bytes
 
 
 def axis_shape(nest: LoopNest, axis: Axis) -> AxisShape:
@@ -95,9 +95,9 @@ def role_refusal(nest: LoopNest, kind: Contraction, types: ContractionTypes, spe
     early.
     """
     rules = spec.bulk_tensor
-    if rules is None or types.instruction == "fma" or spec.instruction(types.instruction).operands != "shared":
+    if rules is None or types.instruction == "fma" or not spec.instruction(types.instruction).reads_shared:
         return "the machine has no bulk copies into buffers that its matrix instructions read"
-    if sum(axis.is_reduction for axis in nest.axes) != 1 and not is_one_step(nest, operand_bytes(types)):
+    if sum(axis.is_reduction for axis in nest.axes) != 1 and not is_one_step(nest, operand_bytes(types), spec):
         return "not exactly one axis is reduced, nor one in steps of a whole slot"
     if any(static(size) == 0 for size in nest.dim_sizes):
         return "it is empty"
@@ -196,7 +196,7 @@ def role_problem(
     )
     # An operand that is contiguous along n is copied and read in whole rows of a swizzle.
     along_n = any(nest.stride_along(a, nest.axes[main_axis(nest, "n")]) == constant(1) for a in nest.accesses if a.input_number == kind.rhs)
-    n_step = 128 // operand_bytes if along_n else row.n_step
+    n_step = spec.slot_row_bytes // operand_bytes if along_n else row.n_step
     # Bounds and addresses of runtime sizes take registers.
     fixed = not dispatch.texts(nest.kernel.symbols)
     plain = is_plain(nest)

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 
-from treadle.analysis.indexing import StructuredOp, classify, structured, tensor_of
+from treadle.analysis.indexing import StructuredOp, structured, tensor_of
+from treadle.analysis.operation_marks import F32_SPLIT, ORIGIN
+from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
 
-ORIGIN = "treadle.origin"
-"""Attribute of a generic that was a named operation: its name without `linalg.`, for remarks and kernel names."""
+ASKED = (dispatch.GROUP, F32_SPLIT)
+"""Attributes that a user may write on any linalg operation, and that it keeps when it becomes a generic."""
 
 
 def functions(module: builtin.ModuleOp) -> list[func.FuncOp]:
@@ -28,15 +30,6 @@ def view_of(op: Operation) -> StructuredOp:
     if view is None:
         raise InternalError(f"{op.name} is not a structured operation")
     return view
-
-
-def origin_of(op: Operation) -> str:
-    """The name of the named operation it was, else what the computation is (`contraction`, `reduction`, `elementwise`, `copy`, `fill`)."""
-    attr = op.attributes.get(ORIGIN)
-    if isinstance(attr, builtin.StringAttr):
-        return attr.data
-    found = classify(op)
-    return type(found).__name__.lower() if found is not None else op.name.split(".")[-1]
 
 
 def tensor_type(value: SSAValue) -> builtin.TensorType[Attribute]:
@@ -63,9 +56,9 @@ def build_generic(
         [linalg.attrs.IteratorTypeAttr(linalg.attrs.IteratorType(kind)) for kind in iterators],
         [value.type for value in outputs],
     )
-    keep: dict[str, Attribute] = dict(like.attributes) if isinstance(like, linalg.ops.GenericOp) else {}
-    op.attributes.update(keep)
-    if ORIGIN not in op.attributes and not isinstance(like, linalg.ops.GenericOp):
+    generic = isinstance(like, linalg.ops.GenericOp)
+    op.attributes.update({name: value for name, value in like.attributes.items() if generic or name in ASKED})
+    if ORIGIN not in op.attributes and not generic:
         op.attributes[ORIGIN] = builtin.StringAttr(like.name.split(".")[-1])
     set_location(op, like)
     for old, new in zip(like.results, op.results, strict=False):

@@ -58,7 +58,7 @@ def partition_refusal(kernel: tile.KernelOp) -> str | None:
             return "a hardware copy stands under a condition"
         for copy in ring.copies:
             others = [use.operation for use in copy.destination.uses if use.operation is not copy]
-            if copy.path.data != "bulk_tensor" or filled.count(copy.destination) > 1:
+            if not copy.is_bulk or filled.count(copy.destination) > 1:
                 return "a buffer is filled by several copies, or by the threads"
             if not all(_lies_in(op, ring.block) and isinstance(op, tile.ContractOp | tile.LocalLoadOp) for op in others):
                 return "a copied buffer is used beyond the block that fills it"
@@ -71,11 +71,12 @@ def partition_refusal(kernel: tile.KernelOp) -> str | None:
 
 
 def is_chain(kernel: tile.KernelOp) -> bool:
-    """Whether a contraction reads, through shared memory, what is computed from another's result."""
+    """Whether a contraction reads, from registers or through shared memory, what is computed from another's result."""
     for contract in [op for op in kernel.walk() if isinstance(op, tile.ContractOp)]:
-        for buffer in (contract.a, contract.b):
-            writers = [use.operation for use in buffer.uses if isinstance(use.operation, tile.LocalStoreOp)]
-            if any(_computed_from_contraction(writer.value) for writer in writers):
+        for operand in (contract.a, contract.b):
+            stores = [use.operation for use in operand.uses if isinstance(use.operation, tile.LocalStoreOp)]
+            tiles = [operand] if is_tile(operand) and contract.holds_registers() else [store.value for store in stores]
+            if any(_computed_from_contraction(value) for value in tiles):
                 return True
     return False
 

@@ -107,7 +107,7 @@ class _Use(NamedTuple):
 
 def is_bulk_copy(op: Operation) -> TypeGuard[tile.CopyOp]:
     """Whether an operation is a copy by the machine's copy engine."""
-    return isinstance(op, tile.CopyOp) and op.path.data == "bulk_tensor"
+    return isinstance(op, tile.CopyOp) and op.is_bulk
 
 
 def _waits_for_each_other(roles: pipe.RolesOp) -> bool:

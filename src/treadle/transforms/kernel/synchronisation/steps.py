@@ -18,7 +18,7 @@ from treadle.transforms.kernel.synchronisation.operations import (
     barrier_alloc,
     is_cheap,
     is_idle,
-    is_queued,
+    is_matrix,
     loops_around,
     only_copies,
     phase_access,
@@ -59,7 +59,7 @@ class Steps(LoopEdges):
         self.spec, self._owing = spec, owing
         ops = list(kernel.walk())
         self.position = {op: at for at, op in enumerate(ops)}
-        self._in_flight = accumulator_names([op.result for op in ops if isinstance(op, tile.ContractOp) and queue_of(op, spec)])
+        self._in_flight = accumulator_names([op.results[0] for op in ops if is_matrix(op, spec)])
         self._known: dict[Operation, Step] = {}
         self._starts: dict[Operation, Start] = {}
         self._waits: dict[Operation, bool] = {}
@@ -108,8 +108,8 @@ class Steps(LoopEdges):
         """What is known of an operation."""
         if op not in self._known:
             leaves, queue = tuple(map(self.table.number, self._left(op))), queue_of(op, self.spec)
-            matters = bool(leaves or queue) or self._always_matters(op) or bool(self.start(op).accesses)
-            self._known[op] = Step(op, leaves, queue, is_cheap(op), matters)
+            matters = bool(leaves or queue is not None) or self._always_matters(op) or bool(self.start(op).accesses)
+            self._known[op] = Step(op, leaves, "" if queue is None else queue.name, is_cheap(op), matters)
         return self._known[op]
 
     def start(self, op: Operation) -> Start:
@@ -128,7 +128,7 @@ class Steps(LoopEdges):
         if op.regions:
             return not isinstance(op, tile.ReduceOp)
         if isinstance(op, scf.YieldOp):
-            return isinstance(op.parent_op(), scf.ForOp)
+            return isinstance(op.parent_op(), scf.ForOp) or _holds_registers(op.parent)
         return type(op) in ORDERS
 
     def _leaves(self, op: Operation) -> bool:
@@ -139,7 +139,7 @@ class Steps(LoopEdges):
         if isinstance(op, sync.WaitPhaseOp):
             return (_role(op), barrier_alloc(op, op.barrier)) in self._announced
         if isinstance(op, tile.CopyOp):
-            return bool(queue_of(op, self.spec))
+            return queue_of(op, self.spec) is not None
         return isinstance(op, HasEffects) and any(buffer_view(effect.resource) for effect in op.effects())
 
     def _left(self, op: Operation) -> tuple[SharedAccess, ...]:
@@ -171,13 +171,18 @@ class Steps(LoopEdges):
     def _reads(self, op: Operation) -> frozenset[SSAValue]:
         """The values in flight that must be there when an operation starts."""
         values = op.operands
-        if isinstance(op, tile.ContractOp) and self.spec.async_matrix and is_queued(op) and not is_used_beside(op.operands[2], op):
+        if is_matrix(op, self.spec) and not is_used_beside(op.operands[2], op):
             values = op.operands[:2]  # accumulators of one chain stay in the queue
         elif isinstance(op, scf.ForOp):  # what it alone carries is waited for where it is read
             values = [value for value in op.iter_args if value in self._in_flight and is_used_beside(value, op)]
         elif isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.ForOp):
             values = []
         return frozenset(value for value in values if value in self._in_flight)
+
+
+def _holds_registers(block: Block | None) -> bool:
+    """Whether an operation of a block reads registers while it is in flight."""
+    return block is not None and any(isinstance(op, tile.ContractOp) and op.holds_registers() for op in block.ops)
 
 
 def _role(op: Operation) -> Block | None:

@@ -14,12 +14,9 @@ from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import config_int, insert_before
 from treadle.transforms.kernel.synchronisation.first_steps import first_steps
-from treadle.transforms.kernel.synchronisation.in_flight import IMPLICIT, OPEN, Flow, Plan
+from treadle.transforms.kernel.synchronisation.in_flight import OPEN, Flow, Plan
 from treadle.transforms.kernel.synchronisation.needs import Needs
 from treadle.transforms.kernel.synchronisation.operations import (
-    COPY_QUEUES,
-    LOCAL_QUEUES,
-    MOST_PENDING,
     committed_queues,
     is_cheap,
     loops_around,
@@ -31,6 +28,15 @@ from treadle.transforms.kernel.synchronisation.steps import Steps
 from treadle.transforms.kernel.synchronisation.teams import Team, Teams
 
 NOTHING: Flow = Flow({})
+
+
+def _released(end: Operation, flow: Flow) -> Needs:
+    """What the end of a block waits for: operations of the block that read registers, which are then given to other tiles."""
+    wanted = Needs()
+    for item, newer in flow.issued.items():
+        if item.op.parent is end.parent and isinstance(item.op, tile.ContractOp) and item.op.holds_registers():
+            wanted.require(item.queue, newer)
+    return wanted
 
 
 class SyncFlow(Steps):
@@ -71,7 +77,10 @@ class SyncFlow(Steps):
             sync.WaitPhaseOp: self._wait_phase,
             pipe.EndRoleOp: self._end_role,
         }
-        self.local_queue = next((q for q in LOCAL_QUEUES if q in spec.queues), "")
+        self.queues = {queue.name: queue for queue in spec.queues}
+        self.copies_in = {queue.name for queue in spec.queues if queue.role == "copy_in"}
+        local = spec.queue_for("local")
+        self.local_queue = "" if local is None else local.name
 
     def inserting(self, commits: Set[Operation]) -> "SyncFlow":
         """The same walk once more, behind planning: with the commits that were planned."""
@@ -114,16 +123,16 @@ class SyncFlow(Steps):
         return ends[0].join(ends[-1], min if self.plan is None else max)
 
     def terminator(self, op: scf.YieldOp, state: Flow, *, emit: bool) -> Flow:
-        """An iteration whose next one would begin with draining the matrix queue ends with that; what a branch gives is complete."""
+        """An iteration whose next one would begin with draining a queue that ends at branches ends with that; what a branch gives is
+        complete.
+        """
         loop = op.parent_op()
         state = self._hand_back(op, state, emit=emit, forced=True) if state.owed else state
         if not isinstance(loop, scf.ForOp):
             return self._ready(op, state, emit=emit)
-        if not self.drained.get(loop):
-            return state
-        wanted = Needs()
+        wanted = _released(op, state)
         for item, newer in state.issued.items():
-            if item.queue == "wgmma":
+            if self.drained.get(loop) and self.queues[item.queue].ends_at_branches:
                 wanted.require(item.queue, newer)
         return self._apply(op, state, wanted, emit=emit)
 
@@ -217,15 +226,14 @@ class SyncFlow(Steps):
         return self._ready(op, state, emit=emit)
 
     def _drains_first(self, block: Block, entry: Flow) -> bool:
-        """Whether an iteration first of all waits for all matrix instructions: then the wait belongs to the end of the last one.
+        """Whether an iteration first of all waits for all of a queue that ends at branches: the wait belongs to the end of the last one.
 
-        Loads of the threads in front of it could overlap them, but loads under conditions are branches, and an assembler that meets
-        accumulators in flight at a branch may give up on them (ptxas C7515) and serialise the whole loop. The same goes for the long code
-        of 8-bit floats that are widened on the way in (C7514).
+        Loads of the threads in front of it could overlap them, but loads under conditions are branches, at which some assemblers give up
+        on what is in flight and serialise the whole loop. The same goes for the long code of 8-bit floats that are widened on the way in.
         """
         for op in block.ops:
             wanted = self._wanted(op, entry)
-            if wanted.newer.get("wgmma") in (0, OPEN):
+            if any(newer in (0, OPEN) and self.queues[queue].ends_at_branches for queue, newer in wanted.newer.items()):
                 return True
             if wanted or not (is_cheap(op) or isinstance(op, tile.LoadOp) or widens_small_float(op)):
                 return False
@@ -244,7 +252,7 @@ class SyncFlow(Steps):
 
     def _counts_alone(self, queue: str) -> bool:
         """Whether every operation of a queue is a group of its own: always, or while it is planned where groups end."""
-        return queue in IMPLICIT or (self.plan is not None and queue not in self.committed)
+        return not self.queues[queue].is_committed or (self.plan is not None and queue not in self.committed)
 
     def _met(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
         """After a barrier that is there, with what it needs to publish all that was done before it."""
@@ -259,11 +267,14 @@ class SyncFlow(Steps):
 
     def _wanted(self, op: Operation, flow: Flow) -> Needs:
         """What an operation has to wait for; all that is in flight where the kernel or a role ends."""
-        if not isinstance(op, tile.ReturnOp | pipe.EndRoleOp):
-            return self.start(op).needs(flow) if flow.issued or flow.unordered else Needs()
-        wanted = Needs()
-        for item, newer in flow.issued.items():
-            wanted.require(item.queue, newer)
+        if isinstance(op, tile.ReturnOp | pipe.EndRoleOp):
+            wanted = Needs()
+            for item, newer in flow.issued.items():
+                wanted.require(item.queue, newer)
+            return wanted
+        wanted = self.start(op).needs(flow) if flow.issued or flow.unordered else Needs()
+        if isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.IfOp):
+            wanted.add(_released(op, flow))
         return wanted
 
     def _ready(self, op: Operation, flow: Flow, *, emit: bool) -> Flow:
@@ -310,7 +321,7 @@ class SyncFlow(Steps):
                     return
                 if self.team is not None and more.newer:
                     return  # beside other agents an earlier wait costs more than one more meeting of a few warps
-                joins = wanted.barrier and more.barrier and more.newer.keys() <= COPY_QUEUES and not is_later
+                joins = wanted.barrier and more.barrier and more.newer.keys() <= self.copies_in and not is_later
                 if joins or (is_adjacent and starting.accesses and step.is_cheap):
                     wanted.add(more)
                 elif more.barrier:
@@ -323,16 +334,16 @@ class SyncFlow(Steps):
     def _apply(self, op: Operation, flow: Flow, wanted: Needs, *, emit: bool) -> Flow:
         for queue in sorted(wanted.newer):
             newer = wanted.newer[queue]
-            if self.plan is not None and emit and queue not in IMPLICIT and queue not in self.committed:
+            if self.plan is not None and emit and self.queues[queue].is_committed and queue not in self.committed:
                 self.plan.ends += [(item.op, queue, op) for item, n in flow.issued.items() if item.queue == queue and n == newer]
             if newer == OPEN:
                 flow = flow.newer_group(queue)
                 newer = 0
                 if emit and self.plan is None:
                     insert_before(op, sync.CommitOp(queue))
-            pending = min(newer, MOST_PENDING.get(queue, newer))
+            pending = min(newer, self.queues[queue].max_pending)
             if emit and self.plan is None:
-                insert_before(op, sync.WaitOp(queue, pending, read=queue == "bulk_store"))
+                insert_before(op, sync.WaitOp(queue, pending, read=self.queues[queue].tells_reads))
             flow = flow.retire(queue, pending)
         if wanted.barrier:
             if emit and self.plan is None:
@@ -346,7 +357,7 @@ class SyncFlow(Steps):
         if self.team is not None:
             insert_before(op, self.teams.barrier(self.team))
             return
-        if self.local_queue and any(item.queue == "vmcnt" for item in flow.issued):
+        if self.local_queue and any(item.queue in self.copies_in for item in flow.issued):
             # A flushing barrier would wait for the copies too; these may stay in flight.
             if flow.has_local:
                 insert_before(op, sync.WaitOp(self.local_queue, 0))
