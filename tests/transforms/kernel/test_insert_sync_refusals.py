@@ -33,6 +33,7 @@ def role_of(*lines: str) -> str:
     return roles(("a", "b"), (1, 4), (1, 1), "\n".join(lines), reading)
 
 
+PATHS = "a path of the machine"
 REFUSED = {
     "while-queued": (text(alloc("%b"), *SPLIT, copy("cp_async"), *USE, *END), "TR301", "scf.while", "scf.for"),
     "while-bulk": (text(alloc("%b"), *SPLIT, copy("bulk_tensor"), *USE, *END), "TR301", "scf.while", "scf.for"),
@@ -66,9 +67,9 @@ REFUSED = {
         "scf.execute_region",
         "scf.if",
     ),
-    "path-of-another-machine": (text(alloc("%b"), copy("direct"), *USE), "TR416", "sm_90a has no copies by 'direct'", "a path of the machine"),
-    "bulk-elsewhere": (text(alloc("%b"), copy("bulk_tensor"), *USE, target="gfx942"), "TR416", "no copies by 'bulk_tensor'", "a path of the machine"),
-    "queued-elsewhere": (text(alloc("%b"), copy("cp_async"), *USE, target="gfx942"), "TR416", "no copies by 'cp_async'", "a path of the machine"),
+    "path-of-another-machine": (text(alloc("%b"), copy("direct"), *USE), "TR416", "sm_90a has no copies by 'direct'", PATHS),
+    "bulk-elsewhere": (text(alloc("%b"), copy("bulk_tensor"), *USE, target="gfx942"), "TR416", "no copies by 'bulk_tensor'", PATHS),
+    "queued-elsewhere": (text(alloc("%b"), copy("cp_async"), *USE, target="gfx942"), "TR416", "no copies by 'cp_async'", PATHS),
     "many-slots": (
         text(alloc("%p", 33), slot("%b", "%p", (33,), "%x"), copy("bulk_tensor"), *USE),
         "TR301",
