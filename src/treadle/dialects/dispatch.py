@@ -59,6 +59,8 @@ __all__ = [
 
 ROOT = "dispatch.root"
 """Unit attribute of the operations of a kernel's body that it is formed around."""
+ANY_SIZE = "any_size"
+"""Unit attribute of kernels whose runtime sizes may be of any 64-bit value."""
 
 
 @irdl_op_definition

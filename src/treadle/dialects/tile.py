@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.kernel_form import KernelFormAttr
 from treadle.dialects.limits import check_number
 from treadle.dialects.tile_attributes import PointerType, SharedLayoutAttr, SharedSpaceAttr, TileLayoutAttr
 from treadle.dialects.tile_compute import (
@@ -125,7 +126,7 @@ class KernelOp(IRDLOperation):
     cluster = opt_prop_def(builtin.IntegerAttr)
     overlaps = opt_prop_def(builtin.UnitAttr)
     index_bits = opt_prop_def(builtin.IntegerAttr)
-    config = opt_prop_def(builtin.DictionaryAttr)
+    config = opt_prop_def(KernelFormAttr)
     body = region_def("single_block")
     traits = traits_def(IsolatedFromAbove(), SymbolOpInterface(), NoTerminator())
 
@@ -143,7 +144,7 @@ class KernelOp(IRDLOperation):
         groups: int = 1,
         cluster: int = 1,
         index_bits: int = 32,
-        config: builtin.DictionaryAttr | None = None,
+        config: KernelFormAttr | None = None,
     ) -> None:
         super().__init__(
             properties={
@@ -269,5 +270,5 @@ TILE = Dialect(
         SplatOp,
         IotaOp,
     ],
-    [PointerType, TileLayoutAttr, SharedLayoutAttr, SharedSpaceAttr],
+    [PointerType, TileLayoutAttr, SharedLayoutAttr, SharedSpaceAttr, KernelFormAttr],
 )

@@ -14,6 +14,8 @@ UNKNOWN_EXTENT: Final = 4096
 EFFICIENCY: Final = 0.75
 """Share of the machine's peak rates that large kernels reach, matrix units and memory alike."""
 LAUNCH_SECONDS: Final = 3e-6
+F32_PARTS: Final = "treadle.f32_parts"
+"""Attribute of contractions of parts: the parts' element type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,14 @@ SPLITS: Final[dict[str, Split]] = {
 """By the name of `CompileOptions.f32_precision`."""
 
 
+def macs_per_clock(spec: TargetSpec, row: MatrixInstruction | None) -> int:
+    """Peak multiply-adds of a matrix instruction (None: of the vector units) a clock of one compute unit."""
+    return spec.fma_per_unit_per_clock if row is None else row.m * row.n * row.k * 4 // (row.warps * row.cycles)
+
+
 def macs_per_second(spec: TargetSpec, row: MatrixInstruction | None) -> float:
     """Peak multiply-adds a second of a matrix instruction (None: of the vector units)."""
-    a_clock = spec.fma_per_unit_per_clock if row is None else row.m * row.n * row.k * 4 // (row.warps * row.cycles)
-    return a_clock * spec.compute_units * spec.clock_mhz * 1e6
+    return macs_per_clock(spec, row) * spec.compute_units * spec.clock_mhz * 1e6
 
 
 def contraction_seconds(macs: float, moved: float, spec: TargetSpec, row: MatrixInstruction | None) -> float:

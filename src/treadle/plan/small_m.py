@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
+from treadle.plan.tile_config import next_power_of_two
 
 MOST_ROWS = 64
 """Beyond it the small operand's traffic and arithmetic count, and ordinary tiles serve."""
@@ -21,7 +22,7 @@ MOST_STREAMED_ROWS = 8
 FIXED_CLOCKS = 8500
 """A kernel's launch, the first loads' latency, the memory's ramp, and the end: 4.8 us between two events on an H200."""
 LATENCY_CLOCKS = 700
-"""From a load's issue to its data while the memory has time; what waiting for bandwidth adds is `_limited`'s."""
+"""From a load's issue to its data while the memory has time; what waiting for bandwidth adds is `limited`'s."""
 _ALU_SHARE = 0.75
 """How much of the memory's time the vector units may take: they share issue slots with the loads and with index arithmetic."""
 _FIXED_REGISTERS = 16
@@ -87,16 +88,12 @@ class SwappedTile:
     warps: int
 
 
-def _power_at_least(value: int) -> int:
-    return 1 << max(value - 1, 0).bit_length()
-
-
 def unit_bytes_per_clock(spec: TargetSpec) -> float:
     """One compute unit's part of the memory's bandwidth."""
     return spec.memory_gbps * 1e3 / spec.clock_mhz / spec.compute_units
 
 
-def _limited(one: float, other: float, sharpness: float) -> float:
+def limited(one: float, other: float, sharpness: float) -> float:
     """Clocks of work with two limits: the larger, and more where both are near."""
     return (one**sharpness + other**sharpness) ** (1 / sharpness)
 
@@ -128,7 +125,7 @@ def _spread(shape: SmallShape, spec: TargetSpec) -> int:
     line = max(1, 128 // (shape.large_bytes * shape.vector))
     if not shape.along_k:
         return min(spec.subgroup_size, line)
-    return min(spec.subgroup_size, max(line, _power_at_least(-(-length // shape.vector))))
+    return min(spec.subgroup_size, max(line, next_power_of_two(-(-length // shape.vector))))
 
 
 def _stream_candidates(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
@@ -143,7 +140,7 @@ def _stream_candidates(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
         else:
             side, step = shape.vector * wide * (warps // across), held * (lanes // wide) * across
         is_power = step & step - 1 == 0
-        if is_power and ahead * step < 2 * max(k, step // across) and side <= _power_at_least(many):
+        if is_power and ahead * step < 2 * max(k, step // across) and side <= next_power_of_two(many):
             found.append(StreamTile(shape.few, side, step, ahead, warps))
     return found
 
@@ -182,7 +179,7 @@ def stream_clocks(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> floa
     turns, last = divmod(left, resident)
     # The latency limit of a turn does not depend on how many workgroups it has: they all wait for their own loads.
     waiting = work * LATENCY_CLOCKS / under_way
-    clocks = turns * _limited(resident * work / peak, waiting, 2) + (_limited(last * work / peak, waiting, 2) if last else 0.0)
+    clocks = turns * limited(resident * work / peak, waiting, 2) + (limited(last * work / peak, waiting, 2) if last else 0.0)
     return FIXED_CLOCKS + clocks + left * _WORKGROUP_CLOCKS
 
 
@@ -218,18 +215,27 @@ _LEAST_WIDE_RING = 4
 """Slots that a ring of two swizzle spans a slot must have."""
 
 
+def engine_clocks(rows: int, missing: int, row_bytes: int) -> float:
+    """Clocks of a unit's copy engine for a slot: so many rows of operands, and so many outside of the arrays, each of `row_bytes`."""
+    spans = -(-row_bytes // _BOX_ROW_BYTES)
+    return spans * (rows * _ROW_CLOCKS + missing * _MISSING_ROW_CLOCKS) + _SLOT_CLOCKS
+
+
+def copied_clocks(memory_bytes: float, spec: TargetSpec) -> float:
+    """Clocks in which all units together copy so many bytes of global memory."""
+    return memory_bytes / (unit_bytes_per_clock(spec) * spec.compute_units * _COPIED_PEAK)
+
+
 def swapped_clocks(tile: SwappedTile, shape: SmallShape, spec: TargetSpec) -> float:
     """Modelled clocks of a swapped kernel: the memory's time, or that of each unit's copy engine."""
     many, k = shape.many or _UNKNOWN, shape.k or _UNKNOWN
     tiles = shape.batch * -(-many // tile.step)
     rounds = -(-tiles // spec.compute_units)
-    spans = -(-tile.k * shape.large_bytes // _BOX_ROW_BYTES)
-    rows = (shape.roots * tile.step + tile.few) * _ROW_CLOCKS + shape.roots * (tile.rows - tile.step) * _MISSING_ROW_CLOCKS
-    engine = rounds * -(-k // tile.k) * (spans * rows + _SLOT_CLOCKS)
-    peak = unit_bytes_per_clock(spec) * spec.compute_units * _COPIED_PEAK
+    rows, missing = shape.roots * tile.step + tile.few, shape.roots * (tile.rows - tile.step)
+    engine = rounds * -(-k // tile.k) * engine_clocks(rows, missing, tile.k * shape.large_bytes)
     idle = rounds * spec.compute_units / tiles - 1
-    memory = shape.roots * shape.batch * many * k * shape.large_bytes / peak * (1 + _IDLE_FACTOR * idle)
-    return FIXED_CLOCKS + _limited(memory, engine, 5)
+    memory = copied_clocks(shape.roots * shape.batch * many * k * shape.large_bytes, spec) * (1 + _IDLE_FACTOR * idle)
+    return FIXED_CLOCKS + limited(memory, engine, 5)
 
 
 def row_steps(row: MatrixInstruction, many: int | None) -> tuple[int, ...]:

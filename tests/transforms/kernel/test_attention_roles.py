@@ -25,7 +25,7 @@ CASES = [(64, 64, 1, 2, 0), (128, 192, 1, 2, 0), (192, 320, 1, 3, 1), (192, 128,
 
 def scheduled(rows: int, length: int, groups: int, stages: int, workgroups: int, last: str = "insert-sync") -> tile.KernelOp:
     """The kernel after the pass `last`."""
-    text = attention(rows, length, groups=groups, config=f", stages = {stages} : i64, workgroups = {workgroups} : i64")
+    text = attention(rows, length, groups=groups, config=f"roles, num_stages = {stages}, workgroups = {workgroups}")
     assert not re.search(r"\b(sync|pipe\.roles)\b", text)
     module = parse_module(text, "attention.mlir")
     passes = pipelines.unproven_schedule_passes()

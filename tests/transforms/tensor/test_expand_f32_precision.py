@@ -14,9 +14,10 @@ from treadle.machine import target_spec
 from treadle.options import CompileOptions, Precision
 from treadle.pipelines import tensor_passes
 from treadle.plan.expr import as_expr
+from treadle.plan.f32_split import F32_PARTS
 from treadle.remarks import collect_remarks
 from treadle.sim.check import check
-from treadle.transforms.tensor.expand_f32_precision import F32_PARTS, NAME
+from treadle.transforms.tensor.expand_f32_precision import NAME
 
 BIG = (771, 1025, 1201)
 """M, N, K: large enough for parts to pay on sm_90a, and a multiple of nothing."""

@@ -27,14 +27,14 @@ from treadle.machine import TargetSpec
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_tiles import box_buffers, box_widths
 from treadle.plan.staging import bulk_refusal
+from treadle.transforms.kernel.forms import roles
+from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import (
     KernelPass,
     access_facts,
-    config_int,
     erase_if_unused,
     insert_before,
     is_tile,
-    mixed_widths_of,
 )
 
 NAME = "store-in-bulk"
@@ -238,13 +238,14 @@ def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxTy
 @register_pass
 @dataclass(frozen=True)
 class StoreInBulkPass(KernelPass):
-    """Works on kernels that set-roles will be asked about (`stages` in their config)."""
+    """Works on kernels that set-roles will be asked about (of a form with roles)."""
 
     name = NAME
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Rewrite the stores of one kernel."""
-        if not config_int(kernel, "stages", 0):
+        config = config_of(kernel)
+        if not isinstance(config, roles.Config):
             return
         by_store: dict[tile.StoreOp, tuple[BoxType, ...]] = {}
         for store in [op for op in kernel.body.block.ops if isinstance(op, tile.StoreOp)]:
@@ -258,4 +259,4 @@ class StoreInBulkPass(KernelPass):
             remarks.emit("decision" if reason is None else "refusal", NAME, kernel.sym_name.data, text, location_of(store))
         rings = make_rings(by_store)
         for store, kinds in by_store.items():
-            _rewrite(store, kinds, rings, mixed_widths_of(kernel))
+            _rewrite(store, kinds, rings, config.mixed_widths)

@@ -2,7 +2,7 @@
 
 Level: tensor, after fold-data-movement. Reads: contractions of two f32 tensors into f32, the machine's rates.
 Writes: for each operand a generic that splits it, its results side by side along k in one array whose rows start on 16 bytes; one
-contraction over the k of all products, with the attribute `treadle.f32_parts` (the parts' type), by which set-tile-config picks the
+contraction over the k of all products, with the attribute `treadle.f32_parts` (the parts' type), by which set-kernel-form picks the
 instruction and lets sums leave the matrix unit after every step. An operand of several contractions is split once.
 Leaves alone: other contractions, and those that the model has faster as they are; a remark tells of each.
 """
@@ -19,7 +19,7 @@ from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import location_of
 from treadle.ir.passes import ModulePass, register_pass
 from treadle.machine import TargetSpec, target_spec
-from treadle.plan.f32_split import SPLITS, Split, split_refusal
+from treadle.plan.f32_split import F32_PARTS, SPLITS, Split, split_refusal
 from treadle.plan.tile_config import ContractionShape
 from treadle.remarks import emit
 from treadle.transforms.tensor.generics import (
@@ -35,7 +35,6 @@ from treadle.transforms.tensor.generics import (
 )
 
 NAME = "expand-f32-precision"
-F32_PARTS = "treadle.f32_parts"
 ROW_BYTES = 16
 """What descriptor copies want the distance of rows to be a multiple of."""
 _TF32_HALF, _TF32_MASK = 0x1000, -0x2000

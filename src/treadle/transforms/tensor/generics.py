@@ -152,3 +152,18 @@ def erase_dead(function: func.FuncOp) -> None:
 
 
 _PURE = frozenset({"linalg", "tensor", "arith", "math", "affine"})
+
+
+def copy_block(block: Block, mapping: dict[SSAValue, SSAValue], anchor: Operation) -> list[SSAValue]:
+    """Insert copies of a block's operations before `anchor`, reading through `mapping`; what the operands of its terminator have become."""
+    target = anchor.parent_block()
+    last = block.last_op
+    if target is None or last is None:
+        raise InternalError("a block without a place or an end")
+    for op in block.ops:
+        if op is last:
+            break
+        copy = op.clone(value_mapper=mapping)
+        mapping.update(zip(op.results, copy.results, strict=True))
+        target.insert_op_before(copy, anchor)
+    return [mapping.get(value, value) for value in last.operands]

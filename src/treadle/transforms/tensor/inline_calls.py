@@ -12,30 +12,15 @@ from typing import ClassVar
 from treadle import errors
 from treadle.errors import TreadleError
 from treadle.ir.context import Context
-from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.core import SSAValue
 from treadle.ir.dialects import builtin, func
 from treadle.ir.locations import location_of
 from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import functions
+from treadle.transforms.tensor.generics import copy_block, functions
 
 
 def _refusal(call: func.CallOp, what: str, hint: str) -> TreadleError:
     return TreadleError(errors.UNSUPPORTED, location_of(call), what=what, hint=hint)
-
-
-def copy_block(block: Block, mapping: dict[SSAValue, SSAValue], anchor: Operation) -> list[SSAValue]:
-    """Insert copies of a block's operations before `anchor`, reading through `mapping`; what the operands of its terminator have become."""
-    target = anchor.parent_block()
-    last = block.last_op
-    if target is None or last is None:
-        raise errors.InternalError("a block without a place or an end")
-    for op in block.ops:
-        if op is last:
-            break
-        copy = op.clone(value_mapper=mapping)
-        mapping.update(zip(op.results, copy.results, strict=True))
-        target.insert_op_before(copy, anchor)
-    return [mapping.get(value, value) for value in last.operands]
 
 
 def _inline(call: func.CallOp, callee: func.FuncOp) -> None:

@@ -17,8 +17,7 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import functions, insert_before
-from treadle.transforms.tensor.inline_calls import copy_block
+from treadle.transforms.tensor.generics import copy_block, functions, insert_before
 
 MOST_OPERATIONS = 2000
 

@@ -11,6 +11,7 @@ from treadle.dialects.effects import HasEffects
 from treadle.ir.core import BlockArgument, IsTerminator, Operation, OpResult, SSAValue, is_side_effect_free
 from treadle.ir.dialects import builtin, scf
 from treadle.plan.loop_body import Access, Body, Resource, Result, Unit, Yielded
+from treadle.plan.stages import Refusal
 
 DESCRIPTOR_ALIGN = 1024
 """Bytes by which buffers that are reached through descriptors are aligned, each slot too."""
@@ -33,6 +34,12 @@ class LoopBody:
         if lower is None or upper is None or step is None or step < 1:
             return None
         return max(0, -((lower - upper) // step))
+
+
+def refusal_text(refusal: Refusal, source: LoopBody) -> tuple[str, Operation]:
+    """A refusal for the user: rule and sentence, and the operation at fault."""
+    at = source.loop if refusal.unit is None else source.operations[refusal.unit]
+    return f"not pipelined ({refusal.rule}): {refusal.text}", at
 
 
 def used_values(op: Operation) -> Iterator[SSAValue]:

@@ -14,7 +14,9 @@ from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
-from treadle.transforms.kernel.kernel_ir import config_int, insert_before
+from treadle.transforms.kernel.forms import tiles
+from treadle.transforms.kernel.forms.registry import config_of
+from treadle.transforms.kernel.kernel_ir import insert_before
 from treadle.transforms.kernel.synchronisation.accumulators import is_used_beside
 from treadle.transforms.kernel.synchronisation.first_steps import first_steps
 from treadle.transforms.kernel.synchronisation.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, Plan, needs
@@ -63,7 +65,8 @@ class SyncFlow(LoopEdges):
         self.position = {op: at for at, op in enumerate(kernel.walk())}
         self.asynchronous = [(op, a) for op, found in self.accesses.items() for a in found if a.is_async]
         self.drained: dict[scf.ForOp, bool] = {}
-        self.drains_all = bool(config_int(kernel, "drained", 0))
+        config = config_of(kernel)
+        self.drains_all = isinstance(config, tiles.Config) and config.is_drained
         self.fixed: dict[scf.ForOp, tuple[Flow, Flow, Flow]] = {}
         self.steps: dict[Block, tuple[Operation, ...]] = {}
         self.taken: dict[Operation, bool] = {}
