@@ -11,7 +11,21 @@ SOURCE = Path(__file__).parents[1] / "src" / "treadle"
 
 # From the ground upwards; a package imports from lower floors or itself. The ground floor's rooms may see each other.
 FLOORS = (
-    ("records", "errors", "remarks", "options", "knobs", "ir", "machine", "layout", "plan", "codegen", "artifact", "manifest_reader"),
+    (
+        "records",
+        "errors",
+        "remarks",
+        "options",
+        "knobs",
+        "ir",
+        "machine",
+        "layout",
+        "plan",
+        "codegen",
+        "artifact",
+        "artifact_folder",
+        "manifest_reader",
+    ),
     ("dialects",),
     ("analysis",),
     ("verify", "sim", "targets", "runtime"),

@@ -1,4 +1,4 @@
-"""The artifact: a manifest, binaries and constants in one folder (docs/artifact.md), as frozen records with strict reading.
+"""The artifact's manifest (docs/artifact.md) as frozen records with strict reading; `artifact_folder` has the folder around it.
 
 Sizes are `int` where they are known and `Expr` where they depend on runtime dimensions. Every record checks what can be checked without
 running: names that are used exist, expressions use symbols of `dims` only, offsets lie in the argument block.
@@ -6,7 +6,6 @@ running: names that are used exist, expressions use symbols of `dims` only, offs
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -41,13 +40,17 @@ class Dim(Record):
 
 
 class TensorRecord(Record):
-    """An input or output. `dtype` is the MLIR name (f16, bf16, f8E4M3FN, i8, ..), `strides` are in elements."""
+    """An input or output. `dtype` is the MLIR name (f16, bf16, f8E4M3FN, i8, ..), `strides` are in elements.
+
+    `in_place`: an input that the program writes to; its array is changed by a call.
+    """
 
     name: str
     dtype: str
     shape: tuple[Size, ...]
     strides: tuple[Size, ...]
     buffer: str
+    in_place: bool = False
 
 
 class Buffer(Record):
@@ -99,10 +102,12 @@ class ScalarValue(Record):
     value: Size | float
 
 
-class TensorMapValue(Record):
-    """A tensor map over a buffer, 128 bytes by value. Dimensions innermost first; the innermost stride is one element, not listed."""
+class TensorMap(Record):
+    """How an array is seen by descriptor copies. Dimensions innermost first; the innermost stride is one element, not listed.
 
-    buffer: str
+    Sizes are over the symbols of the kernel that takes the map, then of the program that launches it.
+    """
+
     dtype: str
     global_dim: tuple[Size, ...]
     global_stride_bytes: tuple[Size, ...]
@@ -112,6 +117,18 @@ class TensorMapValue(Record):
     interleave: Interleave = "none"
     l2_promotion: Promotion = "none"
     oob_fill: Fill = "zero"
+
+    def with_sizes(self, global_dim: tuple[Size, ...], global_stride_bytes: tuple[Size, ...]) -> "TensorMap":
+        """The same with other sizes."""
+        rest = (self.box_dim, self.element_stride, self.swizzle, self.interleave, self.l2_promotion, self.oob_fill)
+        return TensorMap(self.dtype, global_dim, global_stride_bytes, *rest)
+
+
+class TensorMapValue(Record):
+    """A tensor map over a buffer, from `byte_offset` on, 128 bytes by value."""
+
+    buffer: str
+    map: TensorMap
     byte_offset: Size = 0
 
 
@@ -180,6 +197,10 @@ class Manifest(Record):
 # writing
 
 
+_RARE: Final = ("index_range", "in_place", "overlaps", "facts")
+"""Fields that are written only where they say something."""
+
+
 def _plain(value: Any) -> Any:
     match value:
         case Expr():
@@ -193,10 +214,10 @@ def _plain(value: Any) -> Any:
             record: dict[str, Any] = {"name": value.name, "role": value.role, "bytes": _plain(value.bytes), "align": value.align}
             return record | ({"file": value.file} if value.file else {}) | ({"zero": True} if value.zero else {})
         case TensorMapValue():
-            return {"tensor_map": _fields(value)}
-        case Check():
-            return {name: plain for name, plain in _fields(value).items() if plain or name != "index_range"}
-        case Dim() | TensorRecord() | KernelArg() | Kernel() | PointerValue() | ScalarValue() | Launch():
+            return {"tensor_map": {"buffer": value.buffer, **_fields(value.map), "byte_offset": _plain(value.byte_offset)}}
+        case Check() | TensorRecord() | Kernel():
+            return {name: plain for name, plain in _fields(value).items() if plain or name not in _RARE}
+        case Dim() | KernelArg() | PointerValue() | ScalarValue() | Launch():
             return _fields(value)
         case Mapping():
             return {str(k): _plain(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
@@ -251,10 +272,12 @@ def _manifest(r: Reader) -> Manifest:
 
 
 def _tensor(r: Reader) -> TensorRecord:
-    made = TensorRecord(r.text("name"), r.text("dtype"), r.sizes("shape"), r.sizes("strides"), r.text("buffer"))
+    made = TensorRecord(
+        r.text("name"), r.text("dtype"), r.sizes("shape"), r.sizes("strides"), r.text("buffer"), r.flag("in_place", default=False)
+    )
     if len(made.shape) != len(made.strides):
         raise r.error("shape and strides differ in length")
-    r.only("name", "dtype", "shape", "strides", "buffer")
+    r.only("name", "dtype", "shape", "strides", "buffer", "in_place")
     return made
 
 
@@ -309,9 +332,8 @@ def _value(r: Reader) -> ArgValue:
 def _tensor_map(r: Reader) -> TensorMapValue:
     global_dim = r.sizes("global_dim")
     rank = len(global_dim)
-    r.only(*TensorMapValue.record_names)
-    return TensorMapValue(
-        buffer=r.text("buffer"),
+    r.only("buffer", *TensorMap.record_names, "byte_offset")
+    seen = TensorMap(
         dtype=r.text("dtype"),
         global_dim=global_dim,
         global_stride_bytes=r.sizes("global_stride_bytes", count=rank - 1),
@@ -321,8 +343,8 @@ def _tensor_map(r: Reader) -> TensorMapValue:
         interleave=r.choice("interleave", get_args(Interleave)),
         l2_promotion=r.choice("l2_promotion", get_args(Promotion)),
         oob_fill=r.choice("oob_fill", get_args(Fill)),
-        byte_offset=r.size("byte_offset", default=0),
     )
+    return TensorMapValue(r.text("buffer"), seen, r.size("byte_offset", default=0))
 
 
 _VALUE_OF: Final[Mapping[ArgKind, type]] = {"pointer": PointerValue, "tensor_map": TensorMapValue}
@@ -349,55 +371,3 @@ def _check_names(m: Manifest, r: Reader) -> None:
                 raise here.at("args").at(j).error(f"does not fit kind {arg.kind}")
             if not isinstance(value, ScalarValue) and value.buffer not in buffers:
                 raise here.at("args").at(j).error(f"there is no buffer '{value.buffer}'")
-
-
-# folders
-
-
-def write(folder: str | Path, manifest: Manifest, binaries: Mapping[str, bytes], constants: Mapping[str, bytes] | None = None) -> Path:
-    """Write an artifact folder at once: it is complete when it appears, and an old one is replaced. Raises TR902, TR931."""
-    import shutil  # readers start without these
-    import tempfile
-
-    if manifest.target == "sim":
-        raise TreadleError(errors.MANIFEST, place="manifest.target", reason="a program for the simulator has no artifact")
-    place, files = Path(folder), {**binaries, **(constants or {})}
-    for name in [*(k.binary for k in manifest.kernels), *(b.file for b in manifest.buffers if b.file)]:
-        if name not in files:
-            raise TreadleError(errors.MANIFEST, place="artifact", reason=f"'{name}' is named in the manifest and not given")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-    except OSError as problem:
-        raise TreadleError(errors.WRITE_FILE, path=place, reason=problem.strerror) from None
-    try:
-        made.chmod(0o755)
-        for name, data in files.items():
-            (made / name).write_bytes(data)
-        (made / MANIFEST_FILE).write_text(manifest.to_json() + "\n")
-        if place.is_dir() and (place / MANIFEST_FILE).exists():  # only ever replace an artifact, never other people's files
-            old = made.with_name(made.name + "-old")
-            place.replace(old)
-            made.replace(place)
-            shutil.rmtree(old)
-        else:
-            made.replace(place)  # also onto an empty folder
-    except OSError as problem:
-        shutil.rmtree(made, ignore_errors=True)
-        raise TreadleError(errors.WRITE_FILE, path=place, reason=problem.strerror) from None
-    return place
-
-
-def read(folder: str | Path) -> tuple[Manifest, dict[str, bytes]]:
-    """Manifest and the files it names (binaries and constants). Raises TR901 for a file that cannot be read and TR931."""
-    place = Path(folder)
-    manifest = Manifest.from_json(_read(place / MANIFEST_FILE))
-    names = {*(k.binary for k in manifest.kernels), *(b.file for b in manifest.buffers if b.file)}
-    return manifest, {name: _read(place / name) for name in sorted(names)}
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as problem:
-        raise TreadleError(errors.READ_FILE, path=path, reason=problem.strerror) from None

@@ -95,6 +95,8 @@ NESTING = Entry(
     "the text is nested too deep here: more than {limit} brackets or prefixes inside each other",
     "write it with less nesting; a chain of operations needs none",
 )
+KERNEL_FORM = Entry("TR107", "kernel '{kernel}': {problem}", "{hint}")
+HOST_PROGRAM = Entry("TR108", "{place}: {problem}", "make the host program and its kernels agree (docs/kernels.md)")
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")
@@ -109,6 +111,8 @@ NO_INITIAL_VALUE = Entry(
 INDEX_TOO_LARGE = Entry(
     "TR303", "{what} of this operation reaches {value}, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array"
 )
+NOT_ONE_KERNEL = Entry("TR304", "{what} cannot be one kernel: '{op}': {reason}", "{fix}")
+GROUP = Entry("TR305", "dispatch.group of '{op}': {reason}", "{fix}")
 SHARED_MEMORY = Entry(
     "TR401",
     "kernel '{kernel}' needs {needed} bytes of shared memory; {target} has {available} for a workgroup",
@@ -120,6 +124,9 @@ OPTION_REJECTED = Entry(
     "TR562",
     "kernel '{kernel}' cannot be compiled with {options}: {reason}",
     "leave these options to the compiler, or choose smaller tiles and fewer stages",
+)
+OTHER_TARGET = Entry(
+    "TR502", "kernel '{kernel}' is written for {written}, not for {target}", 'compile it for {written}, or write it for target "any"'
 )
 TOOL_MISSING = Entry("TR551", "{tool} cannot be run: {reason}", "provide {install}")
 TOOL_FAILED = Entry(
@@ -134,6 +141,11 @@ UNWRITTEN = Entry(
     "TR322",
     "'{name}' gives what is left in uninitialised memory, and the program goes on by it",
     "initialise the tensor (linalg.fill) before it is read: the contents of tensor.empty are not specified",
+)
+NO_REFERENCE = Entry(
+    "TR323",
+    "{file} is written at {level} level and has no float64 evaluation: only programs on tensors say what is to be computed",
+    "run without --check, and compare with numbers of your own",
 )
 NO_DEVICE = Entry("TR601", "device '{device}' cannot be used: {reason}", "{hint}")
 NO_DEVICE_FOR_TARGET = Entry(
@@ -199,6 +211,16 @@ ARGUMENT_NUMBER = Entry(
     "argument {index} ('{name}') gives a size, and lies on {given}",
     "pass a Python number, or a NumPy array of one integer",
 )
+FIXED_LAYOUT = Entry(
+    "TR736",
+    "argument {index} is laid out otherwise ({given}) than the program's kernels are written for",
+    "make the array contiguous and aligned, or declare its strides as symbols (`arg_strides`)",
+)
+IN_PLACE = Entry(
+    "TR737",
+    "argument {index} ('{name}') is changed in place, and {what}",
+    "pass a writable array that shares memory with no other argument",
+)
 INDEX_RANGE = Entry(
     "TR732",
     "'{function}' has 32-bit indices, which are too few for these sizes: {what} ({left} <= {right})",
@@ -229,6 +251,7 @@ TARGET_HAS_NO_STAGE = Entry("TR806", "target '{target}' has no stage '{stage}'",
 SIZE_NEEDED = Entry(
     "TR807", "input {index} ('{name}') gives a size of the program", "give its number with --input, as in --input 64, and every other input"
 )
+SOURCE_HAS_NO_STAGE = Entry("TR808", "a program at {level} level has no stage '{stage}'", "choose its own level or a stage after it")
 UNKNOWN_PASS = Entry("TR811", "there is no pass '{name}'", "choose among: {known}")
 PASS_OPTION = Entry("TR812", "option '{option}' of pass '{name}': {reason}", "`treadle opt --list` shows every pass with its options")
 PASS_SYNTAX = Entry("TR813", "cannot read '{rest}' in the passes '{text}'", "write name{{option=value,...}},name,...")

@@ -61,7 +61,6 @@ CACHE_DIR: Final = Knob[Path | None]("TREADLE_CACHE_DIR", "folder of the disk ca
 CACHE_MIB: Final = Knob("TREADLE_CACHE_MIB", "size the disk cache is trimmed to, in MiB; 0 for no limit", 2048, _count)
 PTXAS: Final = Knob[Path | None]("TREADLE_PTXAS", "ptxas to use instead of the installed wheel's", None, _path)
 NVDISASM: Final = Knob[Path | None]("TREADLE_NVDISASM", "nvdisasm to use", None, _path)
-CUOBJDUMP: Final = Knob[Path | None]("TREADLE_CUOBJDUMP", "cuobjdump to use", None, _path)
 LLD: Final = Knob[Path | None]("TREADLE_LLD", "ld.lld to use for AMD code objects", None, _path)
 AMD_EMULATOR: Final = Knob[Path | None]("TREADLE_AMD_EMULATOR", "checkout with an emulator of AMD GPUs, for tests", None, _path)
 WORKERS: Final = Knob("TREADLE_WORKERS", "code generation processes at most; 0 for one a core, at most 8", 0, _count)
@@ -76,7 +75,6 @@ ALL: Final[tuple[Knob[Path | None] | Knob[int] | Knob[float], ...]] = (
     CACHE_MIB,
     PTXAS,
     NVDISASM,
-    CUOBJDUMP,
     LLD,
     AMD_EMULATOR,
     WORKERS,

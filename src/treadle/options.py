@@ -60,7 +60,8 @@ class CompileOptions(ContractionOverrides):
     (docs/precision.md).
     `fp8_accumulation`: "fast" sums of 8-bit floats stay in the matrix unit; "promoted" ones are added to f32 sums every 128 along k
     where the unit keeps fewer bits than f32.
-    `verify`: check the module at every level, and prove the schedule.
+    `verify`: check the module at every level, and prove the schedule. `allow_unproven`: accept kernels in whose schedules no fault is found
+    but not everything is proven; a remark says what is open.
     `pipeline_stages`: stages of pipelined loops (see set-pipeline): 1 for none, 0 for the compiler's choice.
     `index_bits`: 32: sizes and strides that only the runtime knows are checked to fit 32-bit indices; 64: they may have any value, and what
     depends on them indexes with 64 bits, without descriptor copies. Static sizes need no choice. A `Program` called on sizes beyond 32 bits
@@ -76,6 +77,7 @@ class CompileOptions(ContractionOverrides):
     f32_precision: Precision = "ieee"
     fp8_accumulation: Fp8Accumulation = "fast"
     verify: bool = True
+    allow_unproven: bool = False
     pipeline_stages: int = 1
     overlap_launches: bool = False
     index_bits: int = 32

@@ -1,13 +1,15 @@
 """The ordered passes, one function a level, a reason beside every pass, and `lower`, which runs them on a module."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from treadle import knobs
+from treadle.frontends.levels import LEVELS, Level
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import ModulePass, run_passes
 from treadle.ir.simplify import CsePass, DcePass
-from treadle.machine import TargetSpec
+from treadle.machine import TargetSpec, target_name
 from treadle.options import CompileOptions
 from treadle.plan.f32_split import SPLITS
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
@@ -23,12 +25,14 @@ from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
 from treadle.transforms.kernel.set_candidate import SetCandidatePass
 from treadle.transforms.kernel.set_index_width import SetIndexWidthPass
+from treadle.transforms.kernel.set_instruction import SetInstructionPass
 from treadle.transforms.kernel.set_kernel_form import SetKernelFormPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.set_pipeline import SetPipelinePass
 from treadle.transforms.kernel.set_precision import SetPrecisionPass
 from treadle.transforms.kernel.set_roles import SetRolesPass
 from treadle.transforms.kernel.set_size_bounds import SetSizeBoundsPass
+from treadle.transforms.kernel.set_target import SetTargetPass
 from treadle.transforms.kernel.simplify_math import SimplifyMathPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
@@ -46,16 +50,41 @@ from treadle.transforms.tensor.inline_calls import InlineCallsPass
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
+from treadle.transforms.tensor.set_dispatch_groups import SetDispatchGroupsPass
 from treadle.transforms.tensor.unroll_loops import UnrollLoopsPass
-
-LEVELS = ("tensor", "dispatch", "tile", "schedule")
 
 Observer = Callable[[str, Operation], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where a program enters the pipeline. `retarget`: its kernels are to run on the target, so they must be written for it or for any."""
+
+    level: Level
+    retarget: bool = True
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether a user wrote its tile kernels."""
+        return self.level != "tensor"
+
+    def passes(self, spec: TargetSpec) -> tuple[ModulePass, ...]:
+        """What makes a program that a user wrote at this level what the passes before would have left."""
+        match self.level:
+            case "tensor":
+                return ()
+            case "tile":
+                return kernel_passes(spec, retarget=self.retarget)
+            case _:
+                return (SetTargetPass(spec.name, self.retarget),)
+
+
+TENSOR = Door("tensor")
+
+
 def expansions(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
     """Rewrites of computations that the options ask for and the machine decides on."""
-    return (ExpandF32PrecisionPass(spec.name, options.f32_precision),) if options.f32_precision in SPLITS else ()
+    return (ExpandF32PrecisionPass(target_name(spec), options.f32_precision),) if options.f32_precision in SPLITS else ()
 
 
 def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
@@ -64,6 +93,8 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     What depends on the machine or the options is left out where they are not given.
     """
     expansion = () if spec is None or options is None else expansions(spec, options)
+    precision = "ieee" if options is None else options.f32_precision
+    groups = SetDispatchGroupsPass(None if spec is None else spec.name, precision)
     return (
         InlineCallsPass(),  # one function, so that nothing after it has to look through calls
         UnrollLoopsPass(),  # before branches, which may hold loops and take one side for good in some iteration
@@ -79,15 +110,16 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         FoldDataMovementPass(),  # transposes, broadcasts and widenings cost nothing inside the kernel that reads them
         # operands may be anything now that movement is folded; before dispatches, whose kernels split and multiply apart
         *expansion,
-        FormDispatchesPass(),  # what belongs into one kernel, while producers and consumers are still visible
+        groups,  # what belongs into one kernel, while producers and consumers are still visible
+        FormDispatchesPass(),  # does what the groups say
         OutlineDispatchesPass(),  # kernels by themselves; sizes, grids and buffers as expressions
     )
 
 
 def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[str, int] | None = None) -> tuple[ModulePass, ...]:
     """Dispatch level to tile level: each kernel becomes one workgroup's program. `candidates`: of kernels that do not take their best."""
-    numerics = (options.f32_precision, options.fp8_accumulation)
-    form = SetKernelFormPass(spec.name, *numerics, options.overrides, is_pipelined=options.pipeline_stages == 0)
+    target, numerics = target_name(spec), (options.f32_precision, options.fp8_accumulation)
+    form = SetKernelFormPass(target, *numerics, options.overrides, is_pipelined=options.pipeline_stages == 0)
     # before anything looks at sizes: what may be large has no descriptor copies
     any_size = (SetSizeBoundsPass(),) if options.index_bits == 64 else ()
     return (
@@ -95,12 +127,26 @@ def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[s
         *(SetCandidatePass(kernel, number) for kernel, number in (candidates or {}).items()),  # what tools have rejected is not tried again
         form,  # all choices in one place, before anything is rewritten
         SetIndexWidthPass(),  # the extents of tiles are known, and no index is written yet
-        ConvertDispatchToTilePass(target=spec.name),  # does what was chosen; sequential and obviously right
+        ConvertDispatchToTilePass(target=target),  # does what was chosen; sequential and obviously right
         CsePass(),  # index arithmetic is emitted where it is needed, not once
         DcePass(),  # views and offsets that nothing reads
         SetPrecisionPass(),  # while every value's uses are plain operations, not yet buffers
         SimplifyMathPass(),  # before layouts and boxes: each operation is one
         CsePass(),  # rewrites make their constants anew
+    )
+
+
+def kernel_passes(spec: TargetSpec, *, retarget: bool = True) -> tuple[ModulePass, ...]:
+    """What kernels written at tile level need before the passes behind: what conversion decides where it makes them.
+
+    `retarget` False leaves kernels that name another target alone: nothing of it is executed.
+    """
+    return (
+        SetTargetPass(spec.name, retarget),  # everything below asks for the machine
+        SetInstructionPass(),  # instructions that are not named, while operands are whole tiles
+        SetPrecisionPass(),
+        SimplifyMathPass(),
+        CsePass(),
     )
 
 
@@ -121,13 +167,13 @@ def schedule_passes(options: CompileOptions | None = None) -> tuple[ModulePass, 
     return (*unproven_schedule_passes(options), *proof_passes(options))
 
 
-def proof_passes(options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
+def proof_passes(options: CompileOptions | None = None, door: Door = TENSOR) -> tuple[ModulePass, ...]:
     """What proves the final program, whoever wrote it. It changes nothing, so that tools may run beside it."""
     if options is not None and not options.verify:
         return ()
     from treadle.verify.verify_schedule import VerifySchedulePass  # a compilation imports it while the tools run
 
-    return (VerifySchedulePass(),)
+    return (VerifySchedulePass(stores=door.is_by_hand, allow_unproven=options is not None and options.allow_unproven),)
 
 
 def unproven_schedule_passes(options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
@@ -162,28 +208,31 @@ def lower(
     *,
     proven: bool = True,
     candidates: Mapping[str, int] | None = None,
+    door: Door = TENSOR,
 ) -> None:
-    """Take a tensor-level module to the level `until`, in place; `observe` sees the module at every level on the way.
+    """Take a module from its own level to the level `until`, in place; `observe` sees the module at every level on the way.
 
     The module is verified at every level, or after every pass where the knob asks for it. `proven` False leaves `prove` to the caller.
     `candidates`: of kernels that are not computed in the best way, the number of the one behind it.
     Raises `TreadleError` with the user's line for what cannot be compiled.
     """
     often = "each" if knobs.VERIFY_EACH_PASS.get() else "last"
-    steps = {
-        "tensor": (),
-        "dispatch": tensor_passes(spec, options),
-        "tile": tile_passes(spec, options, candidates),
-        "schedule": unproven_schedule_passes(options),
+    makers: dict[str, Callable[[], tuple[ModulePass, ...]]] = {
+        "tensor": tuple,
+        "dispatch": lambda: tensor_passes(spec, options),
+        "tile": lambda: tile_passes(spec, options, candidates),
+        "schedule": lambda: unproven_schedule_passes(options),
     }
-    for level in LEVELS[: LEVELS.index(until) + 1]:
-        run_passes(module, steps[level], verify=often if options.verify else "none")
+    start = LEVELS.index(door.level)
+    for number, level in enumerate(LEVELS[start : LEVELS.index(until) + 1]):
+        passes = makers[level]() if number else door.passes(spec)
+        run_passes(module, passes, verify=often if options.verify else "none")
         if level == "schedule" and proven:
-            prove(module, options)
+            prove(module, options, door)
         if observe is not None:
             observe(level, module)
 
 
-def prove(module: builtin.ModuleOp, options: CompileOptions) -> None:
+def prove(module: builtin.ModuleOp, options: CompileOptions, door: Door = TENSOR) -> None:
     """Prove a module at schedule level, as `options` ask for; raises `TreadleError` TR411-TR415 for the first fault."""
-    run_passes(module, proof_passes(options), verify="none")
+    run_passes(module, proof_passes(options, door), verify="none")

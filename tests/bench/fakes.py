@@ -56,6 +56,12 @@ class FakeMachine:
         a, b = np.asarray(left, np.float32), np.asarray(right, np.float32)
         return float(np.abs(a - b).max() / (np.abs(b).max() or 1.0))
 
+    def bits(self, array: Any) -> Any:
+        return np.array(array)
+
+    def equal_bits(self, left: Any, right: Any) -> bool:
+        return left.tobytes() == right.tobytes()
+
     def copy(self, moved_bytes: int) -> Callable[[], None]:
         self.log.append(f"copy of {moved_bytes}")
         return self.spend("copy", 2.0)

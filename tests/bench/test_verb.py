@@ -132,3 +132,19 @@ def test_tuned_options_are_used(asked: Asked, monkeypatch: pytest.MonkeyPatch, t
     store(workload.text, "sm_90a", "a product", workload.options, {"options": {"ring": 5}, "ms": 1.0}, [])
     assert invoke(["bench", "square-2048-*", "--tuned", "--option", "consumer_warpgroups=2"]) == 0
     assert [request["options"] for request in asked[1:]] == [{"groups": 2, "ring": 5}, {"groups": 2}]
+
+
+def test_random_workloads_are_measured_and_reported(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["bench", "--random", "4", "--seed", "9", "--dtype", "bf16", "--layouts", "nn"]) == 0
+    names = [request["name"] for request in asked[1:]]
+    assert len(names) == 4
+    assert all(name.startswith("gemm-bf16-nn-") for name in names)
+    shown = capsys.readouterr().out
+    assert "4 workloads: geometric mean 1.250" in shown
+    assert f"1.250 {names[0]}: contraction" in shown
+
+
+def test_unknown_samples_types_and_layouts_are_refused(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--sample", "mine"], ["--dtype", "q4"], ["--layouts", "xy"]):
+        assert invoke(["bench", "--random", "4", *words]) == 2
+        assert f"{words[0]} {words[1]}: known are" in capsys.readouterr().err

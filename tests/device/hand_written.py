@@ -42,12 +42,7 @@ def manifest_of(compiled: CompiledKernel, tensors: Sequence[Tensor], outputs: in
             values.append(PointerValue(names[param.arg]))
         elif isinstance(param, TensorMapParam):
             arguments.append(KernelArg("tensor_map", offset))
-            dims, strides = (tuple(number(n) for n in texts) for texts in (param.global_dim, param.global_stride_bytes))
-            ones = tuple(1 for _ in param.box_dim)
-            map_value = TensorMapValue(
-                names[param.arg], param.dtype, dims, strides, param.box_dim, ones, swizzle=param.swizzle, byte_offset=param.byte_offset
-            )
-            values.append(map_value)
+            values.append(TensorMapValue(names[param.arg], param.map, param.byte_offset))
     x, y, z = (number(g) for g in emitted.grid)
     kernel = Kernel("k0", emitted.symbol, "k0", emitted.block, emitted.cluster, emitted.shared_bytes, facts.param_bytes, tuple(arguments))
     sizes = [prod(shape) * np.dtype(DTYPES[kind]).itemsize for kind, shape in tensors]

@@ -8,18 +8,19 @@ import pytest
 from codegen.kernels import NVIDIA, vector_add
 from runtime.programs import vector_add_manifest
 
-from treadle.artifact import Buffer, Kernel, KernelArg, Launch, Manifest, PointerValue, TensorMapValue, TensorRecord
-from treadle.codegen import toolchain, worker
+from treadle.artifact import Buffer, Kernel, KernelArg, Launch, Manifest, PointerValue, TensorMap, TensorMapValue, TensorRecord
+from treadle.codegen import worker
 from treadle.codegen.llvm_text import I32, VOID, Builder, Module, Parameter, i32, i64, key_value, pointer
 from treadle.errors import TreadleError
 from treadle.runtime.cuda import CudaDevice
 from treadle.runtime.gpu_program import GpuProgram
+from treadle.targets.nvidia.toolchain import assemble_ptx
 
 
 @pytest.fixture(scope="module")
 def cubin(device: CudaDevice) -> bytes:
     text = worker.emit_assembly(vector_add(NVIDIA), triple=NVIDIA, cpu=device.target)
-    return toolchain.assemble_ptx(text, device.target).cubin
+    return assemble_ptx(text, device.target).cubin
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +129,10 @@ def test_tensor_maps_clusters_and_large_shared_memory(device: CudaDevice) -> Non
         pytest.skip(f"tensor maps are tried on sm_90a, this is {device.target}")
     rows, columns = 100, 104  # the last boxes hang over both edges
     text = worker.emit_assembly(tensor_map_copy(), triple=NVIDIA, cpu="sm_90a")
-    result = toolchain.assemble_ptx(text, "sm_90a")
+    result = assemble_ptx(text, "sm_90a")
     args = (KernelArg("tensor_map", 0), KernelArg("pointer", 128))
     kernel = Kernel("k0", "box", "k0.cubin", (32, 1, 1), (2, 1, 1), 100_000, 136, args)
-    box = TensorMapValue("b0", "f16", (columns, rows), (2 * columns,), (32, 64), (1, 1), "none", "none", "128B", "zero")
+    box = TensorMapValue("b0", TensorMap("f16", (columns, rows), (2 * columns,), (32, 64), (1, 1), "none", "none", "128B", "zero"))
     manifest = Manifest(
         treadle="0",
         target="sm_90a",

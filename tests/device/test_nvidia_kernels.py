@@ -53,18 +53,8 @@ def run(
             values.append(ScalarValue(symbols[param.arg - len(tensors)]))
         else:
             arguments.append(KernelArg("tensor_map", offset))
-            values.append(
-                TensorMapValue(
-                    names[param.arg],
-                    param.dtype,
-                    tuple(number(n) for n in param.global_dim),
-                    tuple(number(n) for n in param.global_stride_bytes),
-                    param.box_dim,
-                    tuple(1 for _ in param.box_dim),
-                    swizzle=param.swizzle,
-                    byte_offset=param.byte_offset,
-                )
-            )
+            dims, strides = (tuple(number(str(n)) for n in row) for row in (param.map.global_dim, param.map.global_stride_bytes))
+            values.append(TensorMapValue(names[param.arg], param.map.with_sizes(dims, strides), param.byte_offset))
     x, y, z = (number(g) for g in emitted.grid)
     manifest = Manifest(
         treadle="0",

@@ -9,7 +9,7 @@ from treadle.ir.core import IRDLOperation, Operation, VerifyException, irdl_op_d
 from treadle.ir.text import parse_module
 
 Row = tuple[str, str, bool, str, str]
-"""Access, proxy, own part, completion, queue."""
+"""Access, proxy, own part, completion, role of the queue."""
 
 
 @pytest.mark.parametrize("kind", [k for d in (tile.TILE, pipe.PIPE, sync.SYNC) for k in d.operations if k is not tile.KernelOp])
@@ -42,12 +42,14 @@ def rows(k: Kernel, kind: type[Operation]) -> list[list[Row]]:
 def test_copies() -> None:
     k = Kernel(rows=64)
     k.buffers(p=0)
-    for path in ("bulk_tensor", "cp_async", "direct"):
+    other = Kernel(rows=64, target="gfx942")
+    other.buffers(p=0)
+    for path in ("bulk_tensor", "cp_async"):
         k.copy("%p", path=path)
-    bulk, threads, direct = rows(k, tile.CopyOp)
+    other.copy("%p", path="direct")
+    (bulk, threads), (direct,) = rows(k, tile.CopyOp), rows(other, tile.CopyOp)
     assert bulk == [("read", "async", False, "program_order", ""), ("write", "async", False, "program_order", "")]
-    assert threads == [("read", "generic", False, "queue", "cp_async"), ("write", "generic", True, "queue", "cp_async")]
-    assert direct == [("read", "generic", False, "queue", "vmcnt"), ("write", "generic", True, "queue", "vmcnt")]
+    assert threads == direct == [("read", "generic", False, "queue", "copy_in"), ("write", "generic", True, "queue", "copy_in")]
 
 
 def test_a_copy_that_signals_completes_on_its_barrier() -> None:
@@ -67,8 +69,8 @@ def test_local_accesses_stores_and_products() -> None:
     k.local_load(at)
     k.copy_out(at)
     k.mma("%p", "%q")
-    assert rows(k, tile.LocalStoreOp) == [[("write", "generic", True, "program_order", "")]]
-    assert rows(k, tile.LocalLoadOp) == [[("read", "generic", True, "program_order", "")]]
-    assert rows(k, tile.CopyOutOp) == [[("read", "async", False, "queue", "bulk_store"), ("write", "async", False, "queue", "bulk_store")]]
-    reads, result = [("read", "async", False, "queue", "wgmma")] * 2, ("write", "async", False, "queue", "wgmma")
+    assert rows(k, tile.LocalStoreOp) == [[("write", "generic", True, "queue", "local")]]
+    assert rows(k, tile.LocalLoadOp) == [[("read", "generic", True, "queue", "local")]]
+    assert rows(k, tile.CopyOutOp) == [[("read", "async", False, "queue", "copy_out"), ("write", "async", False, "queue", "copy_out")]]
+    reads, result = [("read", "async", False, "queue", "matrix")] * 2, ("write", "async", False, "queue", "matrix")
     assert rows(k, tile.ContractOp) == [[*reads, result]]

@@ -12,8 +12,28 @@ FORALL = """%0 = scf.forall (%x, %y) in (3, 5) shared_outs(%o = %a) -> (tensor<3
       }}
     }} {{mapping = [{mapping}]}}"""
 
+COND = "%p = arith.constant true\n%0 = scf.if %p -> (tensor<3x5xf32>) "
+
 CASES: list[tuple[str, str, str, str]] = [
     ("unknown op", "%0 = linalg.frobnicate ins(%a : tensor<3x5xf32>)", "TR102", "operation 'linalg.frobnicate' is not known"),
+    (
+        "a side of a conditional that yields nothing",
+        COND + "{ scf.yield %a : tensor<3x5xf32> } else { %1 = arith.negf %a : tensor<3x5xf32> }",
+        "TR201",
+        "its else side yields nothing, expected tensor<3x5xf32>",
+    ),
+    (
+        "a side of a conditional that yields another type",
+        COND + "{ scf.yield %c : tensor<3x7xf32> } else { scf.yield %a : tensor<3x5xf32> }",
+        "TR201",
+        "its first side yields tensor<3x7xf32>, expected tensor<3x5xf32>",
+    ),
+    (
+        "a conditional without an else side",
+        COND + "{ scf.yield %a : tensor<3x5xf32> }",
+        "TR201",
+        "it has results and no else side",
+    ),
     ("unknown dialect", "flow.dispatch.workgroups()", "TR102", "'flow.dispatch.workgroups'"),
     ("syntax", "%0 = tensor.empty( : tensor<3xf32>", "TR101", ""),
     ("undefined value", "%0 = tensor.cast %nobody : tensor<3xf32> to tensor<?xf32>", "TR101", "nobody"),

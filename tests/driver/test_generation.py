@@ -13,7 +13,7 @@ import pytest
 
 import treadle
 from treadle import pipelines
-from treadle.codegen import toolchain
+from treadle.codegen import tools
 from treadle.dialects.tile import KernelOp
 from treadle.driver import generation
 from treadle.driver.generation import compile_proven, emit_proven
@@ -108,7 +108,7 @@ class Endless(Tools):
     def assemble(self, emitted: Any) -> Any:
         self.begun.release()
         try:
-            toolchain.run_tool([sys.executable, "-c", f"import time; time.sleep({SECONDS})"])
+            tools.run_tool([sys.executable, "-c", f"import time; time.sleep({SECONDS})"])
         except CancelledError:
             self.ended.append(emitted)
             raise
@@ -157,7 +157,7 @@ def test_errors_of_the_backend_come_after_the_proof() -> None:
 
 
 def test_a_fault_of_the_schedule_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    def prove(module: Operation, options: CompileOptions) -> None:
+    def prove(module: Operation, options: CompileOptions, door: pipelines.Door) -> None:
         raise Fault
 
     monkeypatch.setattr(pipelines, "prove", prove)
@@ -170,7 +170,7 @@ def test_a_fault_of_the_schedule_reaches_the_user(monkeypatch: pytest.MonkeyPatc
 def test_a_schedule_is_proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
     proofs: list[Operation] = []
 
-    def prove(module: Operation, options: CompileOptions) -> None:
+    def prove(module: Operation, options: CompileOptions, door: pipelines.Door) -> None:
         proofs.append(module)
 
     monkeypatch.setattr(pipelines, "prove", prove)
@@ -205,7 +205,7 @@ def test_garbage_is_collected_again(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("TREADLE_CACHE_DIR", str(tmp_path))
     seen: list[bool] = []
 
-    def prove(module: Operation, options: CompileOptions) -> None:
+    def prove(module: Operation, options: CompileOptions, door: pipelines.Door) -> None:
         seen.append(gc.isenabled())
         raise Fault
 

@@ -2,15 +2,27 @@
 
 import struct
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from treadle.artifact import (
+    Check,
+    Dim,
+    Kernel,
+    KernelArg,
+    Manifest,
+    PointerValue,
+    ScalarValue,
+    TensorMap,
+    TensorMapValue,
+    TensorRecord,
+)
 from treadle.dialects import dispatch
-from treadle.driver.host_program import Argument, HostProgram, KernelRecord, dtype_bytes, extent_bytes, row_major, size
+from treadle.driver.host_program import HostProgram, LaunchedKernel, dtype_bytes, extent_bytes, row_major, size
 from treadle.errors import InternalError
 from treadle.ir.text import parse_module
-from treadle.plan.expr import as_expr, parse
+from treadle.plan.expr import as_expr
+from treadle.targets.interface import IndexParam, Param, PointerParam, TensorMapParam
 
 TEXT = """
 dispatch.program @linear attributes {dims = {s0 = array<i64: 0, 1>, s1 = array<i64: 1, -1>}} {
@@ -27,8 +39,9 @@ dispatch.program @linear attributes {dims = {s0 = array<i64: 0, 1>, s1 = array<i
 }
 """
 
-TENSOR_MAP = {"dtype": "f16", "global_dim": ["m", "n"], "global_stride_bytes": ["2*m"], "box_dim": [64, 128], "swizzle": "128B"}
-KERNEL = KernelRecord(
+TENSOR_MAP = TensorMap("f16", (as_expr("m"), as_expr("n")), (as_expr("2*m"),), (64, 128), (1, 1), "128B")
+PARAMS: tuple[Param, ...] = (PointerParam(1), PointerParam(2), IndexParam(4), IndexParam(3), TensorMapParam(0, TENSOR_MAP, 32))
+RECORD = Kernel(
     name="k0",
     symbol="linear_k0",
     binary="k0.cubin",
@@ -36,63 +49,52 @@ KERNEL = KernelRecord(
     cluster=(1, 1, 1),
     shared_bytes=1024,
     kernarg_bytes=192,
-    arguments=(
-        Argument("pointer", 1, 0),
-        Argument("pointer", 2, 8),
-        Argument("i32", 4, 16),
-        Argument("i32", 3, 20),
-        Argument("tensor_map", 0, 64, TENSOR_MAP, 32),
-    ),
-    grid=("(m + 127) // 128", "n", "1"),
-    symbols=("m", "n"),
-    pointer_count=3,
+    args=(KernelArg("pointer", 0), KernelArg("pointer", 8), KernelArg("i32", 16), KernelArg("i32", 20), KernelArg("tensor_map", 64)),
 )
+KERNEL = LaunchedKernel(RECORD, PARAMS, ("(m + 127) // 128", "n", "1"), ("m", "n"), 3)
 
 
-def host(kernel: KernelRecord = KERNEL) -> HostProgram:
-    program = parse_module(TEXT, "t.mlir").body.block.first_op
+def host(kernel: LaunchedKernel = KERNEL, text: str = TEXT) -> HostProgram:
+    program = parse_module(text, "t.mlir").body.block.first_op
     assert isinstance(program, dispatch.ProgramOp)
-    return HostProgram(program, {"k0": kernel}, "sm_90a")
+    return HostProgram(program, [kernel], "sm_90a")
 
 
 @pytest.fixture(name="manifest")
-def fixture_manifest() -> dict[str, Any]:
+def fixture_manifest() -> Manifest:
     return host().manifest
 
 
-def same(left: object, right: object) -> bool:
-    """Equal as expressions, however they are spelt."""
-    return parse(str(left)) == parse(str(right))
+def test_head(manifest: Manifest) -> None:
+    assert (manifest.format, manifest.target, manifest.function) == (1, "sm_90a", "linear")
+    assert manifest.dims == {"s0": Dim(0, 1), "s1": Dim(1, -1)}
+    assert manifest.kernels == (RECORD,)
 
 
-def test_head(manifest: dict[str, Any]) -> None:
-    assert (manifest["format"], manifest["target"], manifest["function"]) == (1, "sm_90a", "linear")
-    assert manifest["dims"] == {"s0": {"input": 0, "axis": 1}, "s1": {"input": 1, "axis": -1}}
+def test_what_is_written_reads_back(manifest: Manifest) -> None:
+    assert Manifest.from_json(manifest.to_json()) == manifest
 
 
-def test_inputs_and_outputs(manifest: dict[str, Any]) -> None:
-    x, y = manifest["inputs"]
-    assert x == {"name": "x", "dtype": "f16", "shape": [77, "s0"], "strides": ["s0", 1], "buffer": "b0"}
-    assert y["strides"] == ["s1", 1]
-    (result,) = manifest["outputs"]
-    assert (result["dtype"], result["buffer"], result["shape"][0]) == ("f16", "b2", 77)
-    assert same(result["shape"][1], "2*s0")
-    assert same(result["strides"][0], "2*s0")
+def test_inputs_and_outputs(manifest: Manifest) -> None:
+    x, y = manifest.inputs
+    assert x == TensorRecord("x", "f16", (77, as_expr("s0")), (as_expr("s0"), 1), "b0")
+    assert y.strides == (as_expr("s1"), 1)
+    assert manifest.outputs == (TensorRecord("r0", "f16", (77, as_expr("2*s0")), (as_expr("2*s0"), 1), "b2"),)
 
 
-def test_buffers(manifest: dict[str, Any]) -> None:
-    buffers = {buffer["name"]: buffer for buffer in manifest["buffers"]}
-    assert {name: buffer["role"] for name, buffer in buffers.items()} == {
+def test_buffers(manifest: Manifest) -> None:
+    buffers = {buffer.name: buffer for buffer in manifest.buffers}
+    assert {name: buffer.role for name, buffer in buffers.items()} == {
         "b0": "input",
         "b1": "input",
         "c0": "constant",
         "c1": "constant",
         "b2": "output",
     }
-    assert same(buffers["b0"]["bytes"], "154*s0")
-    assert parse(buffers["b1"]["bytes"]).evaluate({"s0": 3, "s1": 7}) == 4 * (2 * 7 + 4 + 1)
-    assert buffers["c0"]["bytes"] == 12
-    assert same(buffers["b2"]["bytes"], "308*s0")
+    assert buffers["b0"].bytes == as_expr("154*s0")
+    assert as_expr(buffers["b1"].bytes).evaluate({"s0": 3, "s1": 7}) == 4 * (2 * 7 + 4 + 1)
+    assert buffers["c0"].bytes == 12
+    assert buffers["b2"].bytes == as_expr("308*s0")
 
 
 def test_constants() -> None:
@@ -101,24 +103,28 @@ def test_constants() -> None:
     assert files["c1.bin"] == b"\1" * 5
 
 
-def test_launch(manifest: dict[str, Any]) -> None:
-    (launch,) = manifest["launches"]
-    assert launch["kernel"] == "k0"
-    assert same(launch["grid"][0], "(s0 + 127) // 128")
-    assert launch["grid"][1:] == [77, 1]
-    w, v, n, m, tensor_map = launch["args"]
-    assert w["buffer"] == "b2"
-    assert same(w["byte_offset"], "2*s0 + 6")
-    assert same(v["byte_offset"], "2*s0")
-    assert (n, m) == ({"value": 77}, {"value": "s0"})
-    described = tensor_map["tensor_map"]
-    assert (described["buffer"], described["byte_offset"], described["global_dim"]) == ("b0", 32, ["s0", 77])
-    assert same(described["global_stride_bytes"][0], "2*s0")
-    assert described["box_dim"] == [64, 128]
+def test_launch(manifest: Manifest) -> None:
+    (launch,) = manifest.launches
+    assert (launch.kernel, launch.grid) == ("k0", (as_expr("(s0 + 127) // 128"), 77, 1))
+    m = TENSOR_MAP.with_sizes((as_expr("s0"), 77), (as_expr("2*s0"),))
+    assert launch.args == (
+        PointerValue("b2", as_expr("2*s0 + 6")),
+        PointerValue("b2", as_expr("2*s0")),
+        ScalarValue(77),
+        ScalarValue(as_expr("s0")),
+        TensorMapValue("b0", m, 32),
+    )
 
 
-def test_checks(manifest: dict[str, Any]) -> None:
-    assert manifest["checks"] == [{"left": "s1", "relation": "<=", "right": 4096, "message": "too far apart"}]
+def test_checks(manifest: Manifest) -> None:
+    assert manifest.checks == (Check(as_expr("s1"), "<=", 4096, "too far apart"),)
+
+
+def test_an_input_that_a_launch_writes_to_is_in_place() -> None:
+    text = TEXT.replace("-> (%v", "-> (%x")
+    inputs = host(text=text).manifest.inputs
+    assert [record.in_place for record in inputs] == [True, False]
+    assert not any(record.in_place for record in host().manifest.inputs)
 
 
 def test_a_launch_that_does_not_fit_its_kernel_is_internal() -> None:

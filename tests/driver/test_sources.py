@@ -1,11 +1,14 @@
-"""Text or path, and what cannot be read."""
+"""Text, path or module, and what cannot be read."""
 
+import copy
+import pickle
 from pathlib import Path
 
 import pytest
 
-from treadle.driver.sources import TEXT_FILE, read_source
+from treadle.driver.sources import MODULE_FILE, TEXT_FILE, read_source
 from treadle.errors import TreadleError
+from treadle.ir.text import parse_module, print_module
 
 
 def test_text_is_text() -> None:
@@ -26,3 +29,26 @@ def test_unreadable(tmp_path: Path, name: str) -> None:
     with pytest.raises(TreadleError) as caught:
         read_source(tmp_path / name)
     assert caught.value.code == "TR901"
+
+
+TEXT = "func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n  return %x : tensor<4xf32>\n}\n"
+
+
+def test_a_module_is_a_source() -> None:
+    module = parse_module(TEXT, "t.mlir")
+    before = print_module(module)
+    source = read_source(module)
+    assert source.file == MODULE_FILE and "t.mlir" in source.text
+    loaded = source.load()
+    assert print_module(loaded.module) == before
+    for op in list(loaded.module.body.block.ops):
+        op.detach()
+    assert print_module(source.load().module) == before == print_module(module), "a loaded module is the caller's to change"
+
+
+def test_a_pickled_source_is_its_text() -> None:
+    source = read_source(parse_module(TEXT, "t.mlir"))
+    again = pickle.loads(pickle.dumps(source))
+    assert again.module is None
+    assert print_module(again.load().module) == print_module(source.load().module)
+    assert copy.deepcopy(source).text == source.text

@@ -41,7 +41,7 @@ def test_a_record_is_used_and_told(stored: Path) -> None:
     assert any("tile 64x64x64" in remark.text for remark in program.remarks)
     plain = driver.compile(TEXT, target="sm_90a", options=CompileOptions(tuned=False))
     assert not any(remark.pass_name == "tune" for remark in plain.remarks)
-    assert "tile 64x64x64" not in "".join(remark.text for remark in plain.remarks if remark.pass_name == "set-tile-config")
+    assert "tile 64x64x64" not in "".join(remark.text for remark in plain.remarks if remark.pass_name == "set-kernel-form")
 
 
 def test_explain_says_where_choices_are_from(stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,10 @@
 """MLIR text as a program: which function, and what is outside the tensor level."""
 
-from pathlib import Path
-
 import pytest
 
 from treadle.errors import TreadleError
 from treadle.frontends.mlir import load
 
-SEEDS = Path(__file__).parents[1] / "seeds"
 TWO = """func.func @one(%x: tensor<?x3xf32>) -> tensor<?x3xf32> {
   %0 = call @helper(%x) : (tensor<?x3xf32>) -> tensor<?x3xf32>
   return %0 : tensor<?x3xf32>
@@ -24,15 +21,6 @@ func.func private @helper(%x: tensor<?x3xf32>) -> tensor<?x3xf32> {
 def functions(text: str, function: str | None = None) -> list[str]:
     module = load(text, "user.mlir", function)
     return [str(op.attributes.get("sym_name") or op.properties.get("sym_name")).strip('"') for op in module.body.block.ops]
-
-
-def test_a_path_is_read_and_named() -> None:
-    path = SEEDS / "split_k_step0.mlir"
-    module = load(path)
-    place = module.body.block.first_op
-    assert place is not None
-    assert str(path) in str(place.location)
-    assert str(load(str(path))) == str(module)
 
 
 def test_the_named_function_and_what_it_calls_stay() -> None:
@@ -72,15 +60,6 @@ def test_is_refused(text: str, function: str | None, code: str, words: str, line
     assert words in caught.value.message
     assert caught.value.location is not None
     assert caught.value.location.line == line
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(TreadleError) as caught:
-        load(tmp_path / "none.mlir")
-    assert caught.value.code == "TR901"
-    (tmp_path / "binary.mlir").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(TreadleError, match="not UTF-8"):
-        load(tmp_path / "binary.mlir")
 
 
 @pytest.mark.parametrize(("element", "line"), [("i4", 1), ("i128", 1), ("complex<f32>", 1), ("tf32", 1), ("i24", 2)])

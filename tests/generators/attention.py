@@ -21,7 +21,7 @@ def _reduce(result: str, source: str, op: str, kind: str) -> list[str]:
 
 
 def attention(rows: int, length: int, *, groups: int = 1, config: str = "tiles") -> str:
-    """softmax(Q K^T) V for Q of `rows` x 64, K and V of `length` x 64, all f16, and a result in f32. `config`: more of the kernel's."""
+    """softmax(Q K^T) V for Q of `rows` x 64, K and V of `length` x 64, all f16, and a result in f32. `config`: its form and what is said of it."""
     q, o = memref("f16", (rows, SIDE), (SIDE, 1)), memref("f32", (rows, SIDE), (SIDE, 1))
     kt, v = memref("f16", (SIDE, length), (1, SIDE)), memref("f16", (length, SIDE), (SIDE, 1))
     wide, half, narrow = f"tensor<{SIDE}x{SIDE}xf32>", f"tensor<{SIDE}x{SIDE}xf16>", f"tensor<{SIDE}x1xf32>"

@@ -311,15 +311,19 @@ def two_products() -> str:
     )
 
 
-def nested(stages: int = 3, tiles: int = 5, steps: int = 4) -> str:
-    """A persistent producer and consumer: the ring's slot and parity are carried from tile to tile."""
-    k = 64 * steps
+def nested(stages: int = 3, tiles: int | None = 5, steps: int = 4, *, meetings: int = 0) -> str:
+    """A persistent producer and consumer: the ring's slot and parity are carried from tile to tile. `tiles` None: the index argument.
+
+    `meetings`: so often the consumer's warps meet behind each tile.
+    """
+    bound = "%n" if tiles is None else "%tiles"
+    k, rows = 64 * steps, 64 * (tiles or 64)
 
     def both(body: list[str], acc: bool) -> str:
         inner, types = ("%old = %init, ", f"{ACC}, ") if acc else ("", "")
         return "\n".join(
             [
-                "  %x0, %x1 = scf.for %tile = %c0 to %tiles step %c1 iter_args(%s0 = %c0, %p0 = %even) -> (index, i32) {",
+                f"  %x0, %x1 = scf.for %tile = %c0 to {bound} step %c1 iter_args(%s0 = %c0, %p0 = %even) -> (index, i32) {{",
                 "  %row = arith.muli %tile, %c64 : index",
                 f"  {'%acc, ' if acc else ''}%y0, %y1 = scf.for %i = %c0 to %steps step %c1 "
                 f"iter_args({inner}%s = %s0, %p = %p0) -> ({types}index, i32) {{",
@@ -328,7 +332,8 @@ def nested(stages: int = 3, tiles: int = 5, steps: int = 4) -> str:
                 "  %s1 = arith.addi %s, %c1 : index\n  %s2 = arith.remui %s1, %ring : index",
                 "  %wrap = arith.cmpi eq, %s2, %c0 : index\n  %turn = arith.extui %wrap : i1 to i32\n  %p2 = arith.xori %p, %turn : i32",
                 f"  scf.yield {'%new, ' if acc else ''}%s2, %p2 : {types}index, i32\n  }}",
-                store("%acc", "%vc", array(64 * tiles, 64, "f32"), "%row, %c0", ACC_LAYOUT, "f32") if acc else "",
+                store("%acc", "%vc", array(rows, 64, "f32"), "%row, %c0", ACC_LAYOUT, "f32") if acc else "",
+                *(["  sync.named_barrier 1 : i64 warps 4 : i64"] * meetings if acc else []),
                 "  scf.yield %y0, %y1 : index, i32\n  }",
             ]
         )
@@ -340,7 +345,7 @@ def nested(stages: int = 3, tiles: int = 5, steps: int = 4) -> str:
             "  %o = arith.muli %i, %c64 : index",
             slot("%da", "%sa", (stages,), "%s"),
             slot("%db", "%sb", (stages,), "%s"),
-            tma("%va", array(64 * tiles, k), "%row, %o", "%da", "%f"),
+            tma("%va", array(rows, k), "%row, %o", "%da", "%f"),
             tma("%vb", array(k, 64), "%o, %c0", "%db", "%f"),
         ],
         acc=False,
@@ -356,18 +361,20 @@ def nested(stages: int = 3, tiles: int = 5, steps: int = 4) -> str:
         acc=True,
     )
     return kernel(
-        ARGS,
+        ARGS + (", %n: index" if tiles is None else ""),
         f"  %full = sync.mbarrier_alloc 1 : i64 slots {stages} : i64 : !sync.mbarrier",
         f"  %empty = sync.mbarrier_alloc 1 : i64 slots {stages} : i64 : !sync.mbarrier",
-        view("%va", "%a", 64 * tiles, k),
+        view("%va", "%a", rows, k),
         view("%vb", "%b", k, 64),
-        view("%vc", "%c", 64 * tiles, 64, "f32"),
+        view("%vc", "%c", rows, 64, "f32"),
         constants(0, 1, 64),
-        f"  %ring = arith.constant {stages} : index\n  %tiles = arith.constant {tiles} : index\n  %steps = arith.constant {steps} : index",
+        f"  %ring = arith.constant {stages} : index\n  %steps = arith.constant {steps} : index",
+        "" if tiles is None else f"  %tiles = arith.constant {tiles} : index",
         "  %even = arith.constant 0 : i32\n  %one = arith.constant 1 : i32",
         zeros("%init"),
         alloc("%sa", stages),
         alloc("%sb", stages),
         roles(("producer", "consumer"), (1, 4), (1, 1), producer, consumer),
         warps=5,
+        symbols=("n",) if tiles is None else (),
     )

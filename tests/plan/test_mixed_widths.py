@@ -4,7 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.machine import target_spec
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths, timed_columns
+
+RATES = target_spec("sm_90a").rates.roles
 
 
 def columns_of(mixed: MixedWidths, workgroups: int) -> list[int]:
@@ -24,7 +27,7 @@ def covered(mixed: MixedWidths, rows: int) -> list[list[tuple[int, int]]]:
 
 @given(st.integers(1, 70), st.integers(1, 9000), st.sampled_from([128, 224, 256]), st.sampled_from([16, 24, 32]), st.integers(1, 140))
 def test_every_column_of_every_row_is_in_one_tile(rows: int, columns: int, wide: int, less: int, workgroups: int) -> None:
-    mixed = mixed_widths(rows, columns, wide, wide - less, workgroups)
+    mixed = mixed_widths(rows, columns, wide, wide - less, workgroups, RATES)
     if mixed is None:
         return
     for row in covered(mixed, rows):
@@ -38,16 +41,16 @@ def test_every_column_of_every_row_is_in_one_tile(rows: int, columns: int, wide:
 
 @given(st.integers(1, 70), st.integers(1, 9000), st.sampled_from([128, 224, 256]), st.integers(1, 140))
 def test_the_busiest_workgroup_has_less_to_do(rows: int, columns: int, wide: int, workgroups: int) -> None:
-    mixed = mixed_widths(rows, columns, wide, wide - 16, workgroups)
+    mixed = mixed_widths(rows, columns, wide, wide - 16, workgroups, RATES)
     if mixed is None:
         return
     busiest = max(columns_of(mixed, workgroups))
-    assert busiest == mixed.most_columns(workgroups) < -(-rows * -(-columns // wide) // workgroups) * wide
-    assert sum(columns_of(mixed, workgroups)) == mixed.columns
+    assert busiest == mixed.most_columns(workgroups, RATES) < -(-rows * -(-columns // wide) // workgroups) * wide
+    assert sum(columns_of(mixed, workgroups)) == mixed.columns(RATES)
 
 
 def test_wide_tiles_are_numbered_first() -> None:
-    mixed = mixed_widths(32, 4096, 256, 240, 132)
+    mixed = mixed_widths(32, 4096, 256, 240, 132, RATES)
     assert mixed is not None
     assert mixed.tiles == 4 * 132
     assert [block.width for block in mixed.blocks] == sorted((block.width for block in mixed.blocks), reverse=True)
@@ -60,15 +63,15 @@ def test_wide_tiles_are_numbered_first() -> None:
 )
 def test_rounds_of_large_results_are_nearly_full(rows: int, columns: int, most: int) -> None:
     """The columns of all rows, spread over 132 workgroups, are 97 % of whole rounds of 256; these are within 1.6 % of that."""
-    mixed = mixed_widths(rows, columns, 256, 240, 132)
+    mixed = mixed_widths(rows, columns, 256, 240, 132, RATES)
     assert mixed is not None
-    assert mixed.most_columns(132) == most
+    assert mixed.most_columns(132, RATES) == most
 
 
 def test_full_rounds_and_single_rounds_stay_as_they_are() -> None:
-    assert mixed_widths(33, 4096, 256, 240, 132) is None
-    assert mixed_widths(16, 2048, 256, 240, 132) is None
-    assert mixed_widths(16, 4096, 256, 240, 132) is None, "half of 264 tiles would have to be narrower than 240"
+    assert mixed_widths(33, 4096, 256, 240, 132, RATES) is None
+    assert mixed_widths(16, 2048, 256, 240, 132, RATES) is None
+    assert mixed_widths(16, 4096, 256, 240, 132, RATES) is None, "half of 264 tiles would have to be narrower than 240"
 
 
 def test_widths_are_multiples_of_the_instruction() -> None:
@@ -81,12 +84,12 @@ def test_widths_are_multiples_of_the_instruction() -> None:
 
 @given(st.integers(1, 600))
 def test_the_last_columns_take_longer_than_their_part(width: int) -> None:
-    assert width <= timed_columns(width) <= -(-width // 16) * 16
-    assert timed_columns(width) < timed_columns(width + 1)
-    assert (timed_columns(width) == width) == (width % 16 == 0)
+    assert width <= timed_columns(width, RATES) <= -(-width // 16) * 16
+    assert timed_columns(width, RATES) < timed_columns(width + 1, RATES)
+    assert (timed_columns(width, RATES) == width) == (width % 16 == 0)
 
 
 def test_blocks_as_numbers_and_back() -> None:
-    mixed = mixed_widths(16, 28672, 256, 240, 132)
+    mixed = mixed_widths(16, 28672, 256, 240, 132, RATES)
     assert mixed is not None
     assert MixedWidths.of(mixed.numbers()) == mixed

@@ -1,5 +1,6 @@
 """Tile choices as pure functions."""
 
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -15,6 +16,7 @@ from treadle.plan.tile_config import (
     next_power_of_two,
     pointwise_tile,
     reduction_tile,
+    tiles_for,
 )
 
 SIZES = st.one_of(st.none(), st.integers(1, 100_000))
@@ -44,7 +46,7 @@ def test_sums_of_several_contractions_fit_the_registers_of_one(target: str, kind
     tile = contraction_tile(types, ContractionShape(1, 4096, 4096, 4096, sums), spec, size)
     assert sums * tile.m * tile.n // tile.num_warps <= one.m * one.n // one.num_warps
     assert tile.m * tile.n * sums >= one.m * one.n // 2
-    if types.instruction != "fma" and spec.instruction(types.instruction).operands == "register":
+    if types.instruction != "fma" and not spec.instruction(types.instruction).reads_shared:
         assert tile.n % (spec.instruction(types.instruction).n * tile.warps_n) == 0
 
 
@@ -105,3 +107,22 @@ def test_a_transpose_tiles_both_unit_stride_axes_and_a_side_input_does_not() -> 
     assert pointwise_tile(transposing, 4, spec)[0] == (64, 64)
     streaming = (AxisShape(1000, False, 4_000, 0), AxisShape(1000, False, 4_000_000, 4_000_000))
     assert pointwise_tile(streaming, 4, spec)[0][1] == 1024
+
+
+@pytest.mark.parametrize("target", known_targets())
+@pytest.mark.parametrize("threads", [32, 64, 128, 512])
+def test_tiles_keep_to_the_threads_and_registers_of_the_machine(target: str, threads: int) -> None:
+    """Of any machine: a row with fewer threads gets fewer warps, and tiles whose sums fit them."""
+    spec = target_spec(target)
+    small = replace(spec, max_threads_per_workgroup=threads)
+    rows = [None, *(row for row in spec.matrix_instructions if row.warps == 1)]
+    if threads < spec.subgroup_size:
+        return
+    for row in rows:
+        for tile in tiles_for(row, small, 2):
+            held = tile.m * tile.n // (tile.num_warps * spec.subgroup_size)
+            assert tile.num_warps * spec.subgroup_size <= threads
+            assert 2 * held <= spec.max_registers_per_thread or tile == tiles_for(row, small, 2)[-1]
+    axes = (AxisShape(1000, False, 4000, 4000), AxisShape(1000, True, 4000, 0))
+    for _, warps in (pointwise_tile(axes[:1], 4, small), reduction_tile(axes, small, True), reduction_tile(axes, small, False)):
+        assert warps * spec.subgroup_size <= threads

@@ -33,11 +33,11 @@ class FakeHip:
     hipMemcpyKind = hipMemcpyKind
     hipStreamCaptureStatus = hipStreamCaptureStatus
 
-    def __init__(self, arch: str = "gfx942:sramecc+:xnack-", memory_bytes: int = 1 << 24) -> None:
+    def __init__(self, arch: str = "gfx942:sramecc+:xnack-", memory_bytes: int = 1 << 24, name: str = "Fake Instinct") -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.room = memory_bytes
         self.memory: dict[int, Any] = {}
-        self.arch = arch
+        self.arch, self.name = arch, name
         self.captured: set[Any] = set()
         self.chosen = 0
 
@@ -45,7 +45,7 @@ class FakeHip:
         return [call[0] for call in self.calls]
 
     def hipDeviceProp_t(self) -> SimpleNamespace:
-        return SimpleNamespace(name=b"", gcnArchName=b"", maxGridSize=(), sharedMemPerBlock=0)
+        return SimpleNamespace(name=b"", gcnArchName=b"", maxGridSize=(), sharedMemPerBlock=0, multiProcessorCount=0)
 
     def hipInit(self, flags: int) -> tuple[hipError_t]:
         return (hipError_t.hipSuccess,)
@@ -58,7 +58,7 @@ class FakeHip:
         return (hipError_t.hipSuccess,)
 
     def hipGetDeviceProperties(self, properties: SimpleNamespace, ordinal: int) -> tuple[hipError_t]:
-        properties.name, properties.gcnArchName = b"Fake Instinct", self.arch.encode()
+        properties.name, properties.gcnArchName = self.name.encode(), self.arch.encode()
         properties.maxGridSize, properties.sharedMemPerBlock = (2**31 - 1, 65535, 65535), 65536
         return (hipError_t.hipSuccess,)
 

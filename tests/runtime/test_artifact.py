@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from runtime.programs import S, vector_add_manifest
 
-from treadle import artifact
+from treadle import artifact_folder
 from treadle.artifact import Check, Dim, Manifest, TensorMapValue
 from treadle.errors import TreadleError
 from treadle.plan.expr import symbol
@@ -112,24 +112,24 @@ def test_every_fault_names_its_place(change: Any, place: str) -> None:
 def test_folders(tmp_path: Path) -> None:
     manifest = Manifest.from_json(json.dumps(EXAMPLE))
     place = tmp_path / "out"
-    artifact.write(place, manifest, {"k0.hsaco": b"elf"}, {"c0.bin": b"0" * 64})
-    artifact.write(place, manifest, {"k0.hsaco": b"newer"}, {"c0.bin": b"1" * 64})
-    assert artifact.read(place) == (manifest, {"k0.hsaco": b"newer", "c0.bin": b"1" * 64})
+    artifact_folder.write(place, manifest, {"k0.hsaco": b"elf"}, {"c0.bin": b"0" * 64})
+    artifact_folder.write(place, manifest, {"k0.hsaco": b"newer"}, {"c0.bin": b"1" * 64})
+    assert artifact_folder.read(place) == (manifest, {"k0.hsaco": b"newer", "c0.bin": b"1" * 64})
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     with pytest.raises(TreadleError, match=r"c0\.bin"):
-        artifact.write(tmp_path / "half", manifest, {"k0.hsaco": b"elf"})
+        artifact_folder.write(tmp_path / "half", manifest, {"k0.hsaco": b"elf"})
     with pytest.raises(TreadleError) as caught:
-        artifact.write(tmp_path / "sim", vector_add_manifest("sim"), {"k0.bin": b""})
+        artifact_folder.write(tmp_path / "sim", vector_add_manifest("sim"), {"k0.bin": b""})
     assert caught.value.code == "TR931"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     with pytest.raises(TreadleError) as caught:
-        artifact.write(tmp_path / "mine", manifest, {"k0.hsaco": b"elf"}, {"c0.bin": b""})
+        artifact_folder.write(tmp_path / "mine", manifest, {"k0.hsaco": b"elf"}, {"c0.bin": b""})
     assert caught.value.code == "TR902"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "out"]
     assert (tmp_path / "mine" / "thesis.txt").exists()
     with pytest.raises(TreadleError) as caught:
-        artifact.read(tmp_path / "none")
+        artifact_folder.read(tmp_path / "none")
     assert caught.value.code == "TR901"
 
 

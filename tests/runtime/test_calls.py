@@ -13,7 +13,7 @@ from cuda.bindings import driver as real
 from runtime.fake_cuda import ELF, FUNCTION, FakeBindings, FakeLibrary, make_torch
 from runtime.programs import vector_add_manifest
 
-from treadle.artifact import Buffer, KernelArg, Manifest, PointerValue, TensorMapValue
+from treadle.artifact import Buffer, KernelArg, Manifest, PointerValue, TensorMap, TensorMapValue
 from treadle.driver.program import Program
 from treadle.errors import TreadleError
 from treadle.plan.argument_layout import Layouts
@@ -365,7 +365,7 @@ def test_launch_configurations_are_those_of_the_bindings(cluster: tuple[int, int
 def test_tensor_maps_are_made_once_for_an_address(machine: Machine, torch: Any) -> None:
     manifest = vector_add_manifest("sm_90a")
     (kernel,) = manifest.kernels
-    box = TensorMapValue("b0", "f32", (4, 3), (16,), (4, 1), (1, 1), "128B", "none", "256B", "nan")
+    box = TensorMapValue("b0", TensorMap("f32", (4, 3), (16,), (4, 1), (1, 1), "128B", "none", "256B", "nan"))
     wide = replace(kernel, kernarg_bytes=192, args=(*kernel.args, KernelArg("tensor_map", 64)))
     launches = tuple(replace(launch, args=(*launch.args, box)) for launch in manifest.launches)
     program = machine.program(replace(manifest, kernels=(wide,), launches=launches))

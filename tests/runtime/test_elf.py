@@ -3,15 +3,17 @@
 import pytest
 from codegen.kernels import AMD, NVIDIA, vector_add
 
-from treadle.codegen import toolchain, worker
+from treadle.codegen import worker
 from treadle.runtime.elf import defect
+from treadle.targets.amd.toolchain import link_amdgpu
+from treadle.targets.nvidia.toolchain import assemble_ptx
 
 
 @pytest.fixture(scope="module", params=["cubin", "code object"])
 def binary(request: pytest.FixtureRequest) -> bytes:
     if request.param == "cubin":
-        return toolchain.assemble_ptx(worker.emit_assembly(vector_add(NVIDIA), triple=NVIDIA, cpu="sm_90a"), "sm_90a").cubin
-    return toolchain.link_amdgpu(worker.emit_object(vector_add(AMD), triple=AMD, cpu="gfx942"))
+        return assemble_ptx(worker.emit_assembly(vector_add(NVIDIA), triple=NVIDIA, cpu="sm_90a"), "sm_90a").cubin
+    return link_amdgpu(worker.emit_object(vector_add(AMD), triple=AMD, cpu="gfx942"))
 
 
 def test_whole_files_pass_and_cut_ones_do_not(binary: bytes) -> None:

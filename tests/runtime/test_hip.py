@@ -9,16 +9,17 @@ from codegen.kernels import AMD, vector_add
 from runtime.fake_hip import FakeHip
 from runtime.programs import vector_add_manifest
 
-from treadle.codegen import toolchain, worker
+from treadle.codegen import worker
 from treadle.errors import InternalError, TreadleError
 from treadle.runtime import hip
 from treadle.runtime.arguments import views_of
 from treadle.runtime.dlpack import ROCM, import_tensor
+from treadle.targets.amd.toolchain import link_amdgpu
 
 
 @pytest.fixture(scope="module")
 def code_object() -> bytes:
-    return toolchain.link_amdgpu(worker.emit_object(vector_add(AMD), triple=AMD, cpu="gfx942"))
+    return link_amdgpu(worker.emit_object(vector_add(AMD), triple=AMD, cpu="gfx942"))
 
 
 @pytest.fixture
@@ -40,6 +41,12 @@ def test_a_program_runs(fake: FakeHip, code_object: bytes) -> None:
     assert launches == [("hipModuleLaunchKernel", b"vector_add", 4, 1, 1, 256, 1, 1, 0, None, None, kinds)] * 2
     assert r.__dlpack_device__() == (ROCM, 0)
     assert not hasattr(r, "__cuda_array_interface__")
+
+
+def test_a_device_is_compiled_for_as_its_product_where_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, machine in (("AMD Instinct MI325X", "gfx942:mi325x"), ("AMD Instinct MI300X", "gfx942"), ("something new", "gfx942")):
+        monkeypatch.setattr(hip, "bindings", lambda name=name: FakeHip(name=name))
+        assert (hip.open_device().machine, hip.open_device().target) == (machine, "gfx942")
 
 
 def test_streams_and_device_arrays(fake: FakeHip, code_object: bytes) -> None:

@@ -9,7 +9,7 @@ from runtime.programs import S, vector_add_manifest
 from targets.simt.test_wide_indices_on_host import elementwise, reduction
 
 import treadle
-from treadle.artifact import Check, Launch, Manifest, PointerValue, TensorMapValue
+from treadle.artifact import Check, Launch, Manifest, PointerValue, TensorMap, TensorMapValue
 from treadle.errors import TreadleError
 from treadle.options import CompileOptions
 from treadle.plan.index_range import SIZE_LIMIT
@@ -56,14 +56,14 @@ def test_buffers_of_more_than_64_bits() -> None:
 def test_tensor_maps(dims: Any, strides: Any) -> None:
     (kernel,) = MANIFEST.kernels
     args = (*kernel.args[:-1], replace(kernel.args[-1], kind="tensor_map", offset=64))
-    value = TensorMapValue("b0", "f32", dims, strides, (8, 8), (1, 1))
+    seen = TensorMap("f32", dims, strides, (8, 8), (1, 1))
+    value = TensorMapValue("b0", seen)
     launch = Launch("k0", (1, 1, 1), (*(PointerValue(b) for b in ("b0", "b1", "b3")), value))
     manifest = replace(MANIFEST, kernels=(replace(kernel, args=args, kernarg_bytes=192),), launches=(launch,))
     assert resolved(manifest, 2**20).launches
     assert code_of(lambda: resolved(manifest, 2**31)) == "TR733"
-    pitched = replace(
-        manifest, launches=(replace(launch, args=(*launch.args[:-1], replace(value, global_dim=(8, 8), global_stride_bytes=(1024 * S,)))),)
-    )
+    far = TensorMapValue("b0", seen.with_sizes((8, 8), (1024 * S,)))
+    pitched = replace(manifest, launches=(replace(launch, args=(*launch.args[:-1], far)),))
     assert resolved(pitched, 2**30 - 1).launches
     assert code_of(lambda: resolved(pitched, 2**30)) == "TR733"
 

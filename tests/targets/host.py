@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from treadle.codegen.llvm_text import I32, PTR, Builder, Module, Parameter, Value, i32
 from treadle.dialects.tile import KernelOp
 from treadle.errors import InternalError
-from treadle.machine import SharedBanks, TargetSpec
+from treadle.machine import Product, SharedBanks, TargetSpec
 from treadle.plan import expr
 from treadle.targets.interface import IndexParam, Param
 from treadle.targets.simt.context import KernelContext
@@ -34,10 +34,7 @@ def host_spec(lanes: int) -> TargetSpec:
         vendor="test",
         description="the CPU",
         subgroup_size=lanes,
-        compute_units=1,
-        clock_mhz=1,
-        memory_gbps=1,
-        l2_bytes=1,
+        product=Product("cpu", "host", "the CPU", compute_units=1, clock_mhz=1, memory_gbps=1, l2_bytes=1),
         shared_bytes_per_workgroup=1 << 20,
         shared_bytes_per_unit=1 << 20,
         registers_per_unit=1 << 16,

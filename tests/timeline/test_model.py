@@ -12,7 +12,6 @@ from treadle.timeline.durations import (
     contraction,
     elementwise,
     local_access,
-    memory_bytes_per_clock,
     transfer,
 )
 from treadle.timeline.model import MATRIX, MEMORY, Agent, Model, Outcome
@@ -65,7 +64,7 @@ def test_what_nobody_committed_is_not_waited_for() -> None:
 
 
 def test_in_order_counters_need_no_commit() -> None:
-    copy = Step("copy", "c", 100.0, 10.0, queue="vmcnt")
+    copy = Step("copy", "c", 100.0, 10.0, queue="vmcnt", is_group=True)
     outcome = run(("a", [copy, copy, Step("wait", "w", queue="vmcnt", pending=1)]))
     assert spans(outcome, "a", "wait") == [(2 * ISSUE, ISSUE + 110)]
 
@@ -143,12 +142,12 @@ def test_durations_from_facts() -> None:
     assert elementwise(HOPPER, (64, 64), "arith.addf", 4) == 32
     assert elementwise(HOPPER, (64, 64), "arith.addf", 1) == 128
     assert elementwise(HOPPER, (64, 64), "math.exp", 4) == 256
-    assert memory_bytes_per_clock(HOPPER) == pytest.approx(20.7, abs=0.1)
+    assert HOPPER.product.unit_bytes_per_clock == pytest.approx(20.7, abs=0.1)
 
 
 def test_what_is_read_again_comes_out_of_the_cache() -> None:
     cold, cold_latency = transfer(HOPPER, 4600, Traffic(100.0, 100.0))
     warm, warm_latency = transfer(HOPPER, 4600, Traffic(100.0, 1.0))
-    assert cold == pytest.approx(4600 / memory_bytes_per_clock(HOPPER))
+    assert cold == pytest.approx(4600 / HOPPER.product.unit_bytes_per_clock)
     assert warm == 100
     assert (cold_latency, warm_latency) == (MEMORY_LATENCY, pytest.approx(CACHE_LATENCY, rel=0.02))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treadle import __version__, artifact
+from treadle import __version__, artifact_folder
 from treadle.driver import Program
 from treadle.sim.check import CheckResult
 from treadle.tools import run
@@ -37,7 +37,7 @@ def test_run_checks(capsys: Captured, file: str) -> None:
     assert record["verdict"] == "correct"
     assert 0 < record["relative_error"] <= record["outputs"][0]["allowed"]
     assert record["kernels"]
-    assert any(remark["pass"] == "set-tile-config" for remark in record["remarks"])
+    assert any(remark["pass"] == "set-kernel-form" for remark in record["remarks"])
 
 
 RECORD = {
@@ -164,7 +164,7 @@ def test_emitted_modules_parse_again(capsys: Captured, tmp_path: Path, stage: st
 
 def test_artifacts_read_back(capsys: Captured, tmp_path: Path) -> None:
     out(capsys, "compile", LINEAR, "--target", "gfx942", "--emit", "artifact", "-o", str(tmp_path / "a"))
-    manifest, files = artifact.read(tmp_path / "a")
+    manifest, files = artifact_folder.read(tmp_path / "a")
     assert (manifest.target, manifest.function) == ("gfx942", "linear_bias_gelu")
     assert all(files[kernel.binary].startswith(b"\x7fELF") for kernel in manifest.kernels)
 
@@ -185,14 +185,26 @@ def test_opt_prints_after_every_pass(capsys: Captured) -> None:
 
 def test_opt_lists_passes_of_every_level(capsys: Captured) -> None:
     shown = out(capsys, "opt", "--list")
-    assert all(name in shown for name in ("form-dispatches", "set-tile-config{target, f32_precision=ieee", "insert-sync", "cse"))
+    assert all(name in shown for name in ("form-dispatches", "set-kernel-form{target, f32_precision=ieee", "insert-sync", "cse"))
 
 
 def test_explain(capsys: Captured) -> None:
     shown = out(capsys, "explain", LINEAR, "--target", "gfx942")
-    assert "set-tile-config" in shown
+    assert "set-kernel-form" in shown
     assert "mfma" in shown
     assert "decisions" in shown
+
+
+def test_targets(capsys: Captured) -> None:
+    found = {one["target"]: one for one in json.loads(out(capsys, "targets", "--json"))}
+    assert found["sm_90a:h200-sxm"]["default"] and found["sm_90a:h200-sxm"]["measured"]
+    assert not found["sm_90a:h20"]["default"] and not found["sm_90a:h20"]["measured"]
+    assert {one["architecture"] for one in found.values()} >= {"sm_90a", "gfx942", "gfx950", "gfx1100", "gfx1201"}
+    assert "not measured" in out(capsys, "targets")
+
+
+def test_a_product_is_compiled_for_by_its_name(capsys: Captured) -> None:
+    assert "114" in out(capsys, "explain", str(LINEAR), "--target", "sm_90a:h100-pcie")
 
 
 def test_devices(capsys: Captured) -> None:

@@ -49,7 +49,7 @@ def mixed_kernel(m: int, n: int, k: int, narrow: int, workgroups: int, options: 
     at = next(i for i, one in enumerate(passes) if one.name == "convert-dispatch-to-tile")
     run_passes(module, [*pipelines.tensor_passes(SPEC, options), *passes[:at]])
     kernel = next(op for op in module.walk() if isinstance(op, dispatch.KernelOp))
-    mixed = mixed_widths(-(-m // (64 * options.consumer_warpgroups)), n, options.tile[1], narrow, workgroups)
+    mixed = mixed_widths(-(-m // (64 * options.consumer_warpgroups)), n, options.tile[1], narrow, workgroups, SPEC.rates.roles)
     assert mixed is not None
     reconfigure(kernel, workgroups=workgroups, blocks=tuple(mixed.numbers()))
     run_passes(module, [*passes[at:], *pipelines.unproven_schedule_passes(options)])

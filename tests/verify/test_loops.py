@@ -1,5 +1,6 @@
 """Loops: traces, repetition, trip counts that nobody knows."""
 
+from math import gcd
 from time import process_time
 
 import pytest
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 
 from treadle.verify import repetition
 from treadle.verify.check import Proof, prove
-from treadle.verify.engine import Engine
 from treadle.verify.events import LoopNode, compress
 from treadle.verify.program import Program
 from treadle.verify.trace import Tracer
@@ -23,8 +23,8 @@ def test_compressed_iterations_are_the_same(head: list[int], block: list[int], c
     tail = data.draw(st.lists(st.integers(0, 3), max_size=5))
     iterations = [(value,) for value in head + block * count + tail]
     segments = compress(iterations)
-    assert [i for s in segments for i in s.iterations * s.repeats] == iterations
-    firsts = [sum(len(s.iterations) * s.repeats for s in segments[:at]) for at in range(len(segments))]
+    assert [s.iterations[at % len(s.iterations)] for s in segments for at in range(s.count)] == iterations
+    firsts = [sum(s.count for s in segments[:at]) for at in range(len(segments))]
     assert [s.first for s in segments] == firsts
 
 
@@ -33,23 +33,14 @@ def test_long_repetition_is_found() -> None:
     assert sum(len(s.iterations) for s in segments) < 10
 
 
-def rounds_of(text: str, monkeypatch: pytest.MonkeyPatch, skip: bool) -> tuple[int, int]:
-    """How many rounds a run takes, and how many findings it has."""
-    if not skip:
-        monkeypatch.setattr(repetition.Repetitions, "look", lambda self: None)  # pyright: ignore[reportUnknownLambdaType]
-    program = Program(kernel_of(text))
-    rounds = 0
-    original = Engine._round
-
-    def counted(self: Engine) -> bool:
-        nonlocal rounds
-        rounds += 1
-        return original(self)
-
-    monkeypatch.setattr(Engine, "_round", counted)
-    found = len(Proof(program, 8).verdict().findings)
-    monkeypatch.undo()
-    return rounds, found
+def run_of(text: str, monkeypatch: pytest.MonkeyPatch, skip: bool) -> tuple[int, int]:
+    """How many events a run looks at, and how many findings it has."""
+    with monkeypatch.context() as patched:
+        if not skip:
+            patched.setattr(repetition.Repetitions, "turned", lambda self: None)  # pyright: ignore[reportUnknownLambdaType]
+        proof = Proof(Program(kernel_of(text)), 8)
+        found = len(proof.verdict().findings)
+    return proof.cost, found
 
 
 LONG = {
@@ -67,8 +58,8 @@ LONG = {
 
 @pytest.mark.parametrize("name", LONG)
 def test_repetition_is_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    few, found = rounds_of(LONG[name], monkeypatch, skip=True)
-    many, same = rounds_of(LONG[name], monkeypatch, skip=False)
+    few, found = run_of(LONG[name], monkeypatch, skip=True)
+    many, same = run_of(LONG[name], monkeypatch, skip=False)
     assert (found, same) == (0, 0)
     assert few * 2 < many
 
@@ -83,8 +74,8 @@ LATE = {
 
 @pytest.mark.parametrize("name", LATE)
 def test_leaving_out_loses_no_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rounds_of(LATE[name], monkeypatch, skip=True)[1] > 0
-    assert rounds_of(LATE[name], monkeypatch, skip=False)[1] > 0
+    assert run_of(LATE[name], monkeypatch, skip=True)[1] > 0
+    assert run_of(LATE[name], monkeypatch, skip=False)[1] > 0
 
 
 @pytest.mark.parametrize("steps", range(9))
@@ -121,6 +112,16 @@ def test_all_classes_of_trip_counts_are_run() -> None:
     counts = lengths(nvidia.producer_consumer(3, 1, None))
     assert set(range(12)) <= set(counts), "each, until whole rounds of slots and parities are known to repeat"
     assert len(counts) < 40
+
+
+@pytest.mark.parametrize(("stages", "steps"), [(8, 23), (5, 7), (7, 1), (4, 13), (6, 9), (3, 20)])
+@pytest.mark.parametrize("meetings", [0, 1, 3])
+def test_tiles_and_ring_that_do_not_divide(stages: int, steps: int, meetings: int) -> None:
+    """Slots and parities come back after a number of tiles; the states of the run do so no later, however the roles drift."""
+    proof = Proof(Program(kernel_of(nvidia.nested(stages, None, steps, meetings=meetings))), 8, effort=4)
+    assert proof.verdict().is_proven
+    tiles = 2 * stages // gcd(2 * stages, steps)
+    assert proof.classes <= 3 * tiles + stages
 
 
 def test_trip_counts_in_tiles_of_a_size() -> None:

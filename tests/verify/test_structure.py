@@ -67,6 +67,20 @@ REFUSED: dict[str, tuple[str, str]] = {
         body(*2 * [roles(("one", "two"), (4, 4), (1, 1), "", "")]).replace("registers = array<i64: 0, 0>", "registers = array<i64: 40, 0>"),
         "pipe.roles.*several",
     ),
+    "registers beside the machine's steps": (
+        in_roles("", "").replace("registers = array<i64: 0, 0>", "registers = array<i64: 42, 0>"),
+        "42 reg",
+    ),
+    "registers on a machine that moves none": (
+        body(roles(("one", "two"), (4, 4), (1, 1), "", ""), target="gfx942").replace(
+            "registers = array<i64: 0, 0>", "registers = array<i64: 40, 0>"
+        ),
+        "pipe.roles.*gfx942 moves no",
+    ),
+    "registers of half a group": (
+        in_roles("", "", warps=(2, 4)).replace("registers = array<i64: 0, 0>", "registers = array<i64: 40, 0>"),
+        "pipe.roles.*warps 0 to 1",
+    ),
     "barriers allocated in a loop": (body(loop(BARRIER)), "mbarrier_alloc.*inside scf.for"),
     "barriers allocated in a branch": (body(branch(BARRIER)), "mbarrier_alloc.*inside scf.if"),
     "barriers allocated in a role": (in_roles(BARRIER, ""), "mbarrier_alloc.*inside pipe.roles"),

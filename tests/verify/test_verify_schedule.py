@@ -1,5 +1,6 @@
 """The pass and the verb."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,20 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "wrong.mlir:13" in text and "tile.local_load" in text and "add sync.barrier" in text
     assert invoke(["verify", str(other)]) == 2
     assert invoke(["verify", str(tmp_path / "missing.mlir")]) == 2
+
+
+@pytest.mark.parametrize("name", ["two_consumers", "direct_ring", "two_groups"])
+def test_a_view_behind_its_use_is_a_user_error(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines, file = PROGRAMS[name].text.split("\n"), tmp_path / "moved.mlir"
+    views = [(at, line.split(" = ")[0].strip()) for at, line in enumerate(lines) if " = tile.view " in line]
+    assert views
+    for at, view in views:
+        use = next(later for later in range(at + 1, len(lines)) if f"{view}[" in lines[later])
+        file.write_text("\n".join([*lines[:at], *lines[at + 1 : use + 1], lines[at], *lines[use + 1 :]]))
+        assert invoke(["verify", str(file)]) == 2
+        first = capsys.readouterr().err.split("\n")[0]
+        found = re.search(r"moved\.mlir:(\d+):\d+: error (TR201|TR101): .* (used before it is defined|used but not defined)", first)
+        assert found and f"{view}[" in file.read_text().split("\n")[int(found[1]) - 1], first
 
 
 def test_the_pass_is_known_by_name(capsys: pytest.CaptureFixture[str]) -> None:

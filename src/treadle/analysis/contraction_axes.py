@@ -4,6 +4,7 @@ from typing import Literal
 
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import Access, LoopNest
+from treadle.machine.spec import TargetSpec
 from treadle.plan.expr import constant
 
 FILLS_A_TILE = 128
@@ -22,10 +23,10 @@ def main_axis(nest: LoopNest, role: str) -> int:
     return max(found, key=lambda i: (min(nest.axes[i].size.as_int() or 1 << 30, FILLS_A_TILE), i), default=-1)
 
 
-def is_one_step(nest: LoopNest, operand_bytes: int) -> bool:
+def is_one_step(nest: LoopNest, operand_bytes: int, spec: TargetSpec) -> bool:
     """Whether all of the main axis of k goes into one slot of a ring, so that the loop is along the other reduced axis."""
     reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
-    return len(reduced) == 2 and nest.axes[main_axis(nest, "k")].size.as_int() == 128 // operand_bytes
+    return len(reduced) == 2 and nest.axes[main_axis(nest, "k")].size.as_int() == spec.slot_row_bytes // operand_bytes
 
 
 def reduced_size(nest: LoopNest) -> int | None:

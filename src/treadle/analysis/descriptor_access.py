@@ -16,9 +16,9 @@ from treadle.plan.tile_config import ContractionTypes
 def operand_refusal(nest: LoopNest, kind: Contraction, types: ContractionTypes, spec: TargetSpec) -> str | None:
     """Why descriptor copies cannot bring a contraction's operands to where its matrix instruction reads them, None where they can."""
     rules = spec.bulk_tensor
-    if rules is None or types.instruction == "fma" or spec.instruction(types.instruction).operands != "shared":
+    if rules is None or types.instruction == "fma" or not spec.instruction(types.instruction).reads_shared:
         return "the machine has no bulk copies into buffers that its matrix instructions read"
-    if sum(axis.is_reduction for axis in nest.axes) != 1 and not is_one_step(nest, types.operand_bytes):
+    if sum(axis.is_reduction for axis in nest.axes) != 1 and not is_one_step(nest, types.operand_bytes, spec):
         return "not exactly one axis is reduced, nor one in steps of a whole slot"
     if any(size.as_int() == 0 for size in nest.dim_sizes):
         return "it is empty"

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from treadle import errors
-from treadle.analysis.sizes import Shapes
-from treadle.errors import TreadleError
+from treadle.analysis.sizes import Shapes, cannot_compile
 from treadle.ir.core import AffineBinaryOpExpr, AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, AffineSymExpr, Operation
 from treadle.ir.dialects import builtin
-from treadle.ir.locations import location_of
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum
 
 
@@ -61,9 +59,7 @@ def infer_arithmetic(op: Operation, shapes: Shapes) -> None:
     try:
         shapes.set_index(op.results[0], operation(operands[0], operands[1]))
     except ZeroDivisionError:
-        raise TreadleError(
-            errors.UNSUPPORTED, location_of(op), what=f"'{op.name}' that divides by zero", hint="divide sizes by a positive number"
-        ) from None
+        raise cannot_compile(op, what=f"'{op.name}' that divides by zero", hint="divide sizes by a positive number") from None
 
 
 def _quotient(a: Expr, b: Expr) -> Expr:

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from treadle.analysis.indexing import Computation, Contraction, StructuredOp, classify, structured
+from treadle.analysis.kernel_structure import Unbuildable, origin_of, unbuildable
 from treadle.dialects import dispatch
-from treadle.errors import InternalError
+from treadle.errors import NOT_ONE_KERNEL, InternalError, TreadleError
 from treadle.ir.builtin import array_ints, element_of
 from treadle.ir.core import AffineMap, Attribute, BlockArgument, Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.ir.locations import location_of
 from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
 
 Role = Literal["batch", "m", "n", "k", "parallel", "reduction"]
@@ -343,10 +345,28 @@ def split_axis(nest: LoopNest, number: int, step: int) -> LoopNest:
     return replace(nest, axes=(*nest.axes[:number], inner, *nest.axes[number + 1 :], pieces))
 
 
+def check_buildable(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) -> None:
+    """Raise `TreadleError` TR304 for a kernel that can be stated and evaluated, and that no kernel form builds."""
+    views = [view for op in kernel.body.block.ops if isinstance(op, linalg.ops.GenericOp) and (view := structured(op)) is not None]
+    found = unbuildable(views, [root.op for root in roots])
+    sizes = [iteration_sizes(root, kernel) for root in roots] if found is None and len(roots) > 1 else []
+    for root, own in zip(roots, sizes, strict=False):
+        if own != sizes[0]:
+            told = [" x ".join(map(str, one)) for one in (own, sizes[0])]
+            found = Unbuildable(root.op, f"its loops have the sizes {told[0]}, those of the first root {told[1]}")
+    if found is not None:
+        what, fix = (
+            f"dispatch.kernel '{kernel.sym_name.data}'",
+            "state it as a dispatch.kernel of its own, which the program launches apart",
+        )
+        raise TreadleError(NOT_ONE_KERNEL, location_of(found.op), what=what, op=origin_of(found.op), reason=found.reason, fix=fix)
+
+
 def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
-    """Read the loop nest off a dispatched kernel."""
+    """Read the loop nest off a dispatched kernel. Raises `TreadleError` TR304 for kernels that no form builds (`kernel_structure`)."""
     symbols = kernel_symbols(kernel)
     roots = roots_of(kernel)
+    check_buildable(kernel, roots)
     root, computation = roots[0], classify(roots[0].op)
     if computation is None:
         raise InternalError(f"the root of kernel {kernel.sym_name.data} is not a structured operation")

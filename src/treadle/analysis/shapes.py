@@ -7,14 +7,21 @@ operation requires two sizes to agree, one symbol replaces the other (the inputs
 from collections.abc import Sequence
 from itertools import pairwise
 
-from treadle import errors
 from treadle.analysis.index_arithmetic import affine_value, infer_affine, infer_arithmetic
 from treadle.analysis.indexing import gathered_tensors, is_linear, structured, tensor_of
-from treadle.analysis.sizes import Shapes, SizeCheck, groups_of, kept_axes, mixed, slice_parameters, tensor_sizes, unsupported
-from treadle.errors import TreadleError
+from treadle.analysis.sizes import (
+    Shapes,
+    SizeCheck,
+    cannot_compile,
+    groups_of,
+    kept_axes,
+    mixed,
+    slice_parameters,
+    tensor_sizes,
+    unsupported,
+)
 from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, AffineExpr, Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import affine, arith, builtin, func, tensor
-from treadle.ir.locations import location_of
 from treadle.plan.expr import Expr, constant, maximum, minimum, product, symbol
 
 __all__ = [
@@ -56,9 +63,8 @@ def infer_shapes(function: func.FuncOp) -> Shapes:
                     [shapes.new_symbol((index, axis)) if size == DYNAMIC_INDEX else constant(size) for axis, size in enumerate(sizes)],
                 )
             case _:
-                raise TreadleError(
-                    errors.UNSUPPORTED,
-                    location_of(function),
+                raise cannot_compile(
+                    function,
                     what=f"argument {index} of type {argument.type}",
                     hint="pass a ranked tensor (tensor<f32> holds one number); sizes are read off tensors with tensor.dim",
                 )
@@ -114,9 +120,7 @@ def _infer(op: Operation, shapes: Shapes) -> None:
             sizes = shapes.shape(op.source)
             number = axis.as_int() if axis is not None else None
             if number is None or not 0 <= number < len(sizes):
-                raise TreadleError(
-                    errors.UNSUPPORTED, location_of(op), what="tensor.dim of this axis", hint="use a constant axis of the tensor"
-                )
+                raise cannot_compile(op, what="tensor.dim of this axis", hint="use a constant axis of the tensor")
             shapes.set_index(op.result, sizes[number])
         case tensor.ExtractOp() if is_number_argument(op.tensor):
             shapes.set_index(op.result, _argument_value(op, shapes))
@@ -206,9 +210,8 @@ def _infer_structured(op: Operation, shapes: Shapes) -> None:
                     extents[expr.position] = size
     for d in range(view.rank):
         if d not in extents:
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(op),
+            raise cannot_compile(
+                op,
                 what=f"'{op.name}' whose loop {d} has no size",
                 hint="let some operand have an axis of its own for each loop",
             )

@@ -103,7 +103,7 @@ def shared_accesses(op: Operation, values: SlotValues | None = None) -> tuple[Sh
 
 def is_elected(op: Operation) -> bool:
     """Whether one thread executes an operation for all: bulk copies in both directions."""
-    return isinstance(op, tile.CopyOp | tile.CopyOutOp) and op.path.data == "bulk_tensor"
+    return isinstance(op, tile.CopyOutOp) or (isinstance(op, tile.CopyOp) and op.is_bulk)
 
 
 def _access(op: Operation, effect: Effect, values: SlotValues) -> SharedAccess | None:

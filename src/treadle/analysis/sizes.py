@@ -127,6 +127,11 @@ def _age(size: Expr) -> int:
     return -1 if name is None else int(name[1:])
 
 
+def cannot_compile(op: Operation, *, what: str, hint: str) -> TreadleError:
+    """The error TR301 at the line of `op`: `what` cannot be compiled yet, `hint` says what to write instead."""
+    return TreadleError(errors.UNSUPPORTED, location_of(op), what=what, hint=hint)
+
+
 def unsupported(op: Operation) -> TreadleError:
     """The error for an operation that no kernel and no host program can hold."""
     hints = {
@@ -137,7 +142,7 @@ def unsupported(op: Operation) -> TreadleError:
         "tensor.extract": "take sizes and offsets from constants, tensor.dim and integer arguments, and use elements inside linalg.generic",
     }
     hint = hints.get(op.name, "express it with linalg.generic on tensors, tensor slices and reshapes")
-    return TreadleError(errors.UNSUPPORTED, location_of(op), what=f"'{op.name}' on tensors, outside a kernel,", hint=hint)
+    return cannot_compile(op, what=f"'{op.name}' on tensors, outside a kernel,", hint=hint)
 
 
 def mixed(static: Sequence[int], dynamic: Sequence[SSAValue], shapes: Shapes, op: Operation) -> list[Expr]:
@@ -154,9 +159,8 @@ def mixed(static: Sequence[int], dynamic: Sequence[SSAValue], shapes: Shapes, op
         value = next(values)
         size = shapes.index(value)
         if size is None:
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(op),
+            raise cannot_compile(
+                op,
                 what=f"'{op.name}' with a size or offset that is computed from data",
                 hint="compute it from constants and tensor.dim with index arithmetic",
             )

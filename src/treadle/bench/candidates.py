@@ -50,7 +50,7 @@ class Problem:
 
 def problem_of(text: str, name: str, target: str, options: CompileOptions) -> Problem:
     """The largest contraction of a program. Raises TR823 where there is none."""
-    module = mlir.load(text + "\n", name)
+    module = mlir.load(text, name)
     run_passes(module, tensor_passes(target_spec(target), options))
     spec, numerics = target_spec(target), (options.f32_precision, options.fp8_accumulation)
     nests = [loop_nest(op) for op in module.body.block.ops if isinstance(op, dispatch.KernelOp)]
@@ -107,7 +107,7 @@ def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> l
 
     Results are taken to leave in boxes: a tile that does not fit after all fails to compile, and is dropped.
     """
-    if problem.instruction == "fma" or spec.bulk_tensor is None or spec.instruction(problem.instruction).operands != "shared":
+    if problem.instruction == "fma" or spec.bulk_tensor is None or not spec.instruction(problem.instruction).reads_shared:
         return []
     row = spec.instruction(problem.instruction)
     results = (ResultShape(problem.result_bytes, True),) * problem.results

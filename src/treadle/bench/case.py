@@ -68,6 +68,7 @@ def run_case(
     call = bound_call(program, arrays)
     results = tuple(machine.adopt(result) for result in call())
     machine.synchronize()
+    first = [machine.bits(result) for result in results]
     verdicts = compare(workload, machine, arrays, results, options, chosen)
     record.error, record.worst = max(v.relative_error for v in verdicts), max(v.worst for v in verdicts)
     wrong = [spec.name for spec, verdict in zip(workload.outputs, verdicts, strict=True) if not verdict.ok]
@@ -96,6 +97,8 @@ def run_case(
     sweep = flush_ms(machine)
     samples = measure(machine, contenders, options, state.begin)
     record.state = state.end()
+    again = [machine.bits(machine.adopt(result)) for result in call()]
+    record.repeatable = all(map(machine.equal_bits, first, again))
     _fill(record, workload, samples, sweep)
     record.seconds = time.perf_counter() - begun
     return record

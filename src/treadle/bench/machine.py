@@ -48,6 +48,14 @@ class Machine(Clock, Protocol):
         """Largest difference of two arrays over the largest magnitude of `right`; infinite where the shapes or NaNs differ."""
         ...
 
+    def bits(self, array: Any) -> Any:
+        """A copy of the array's bits, which `equal_bits` compares."""
+        ...
+
+    def equal_bits(self, left: Any, right: Any) -> bool:
+        """Whether two copies of `bits` are the same."""
+        ...
+
     def copy(self, moved_bytes: int) -> Callable[[], object]:
         """A call that copies half as many bytes within the device's memory: so many are moved, one read for each one written."""
         ...
@@ -117,6 +125,15 @@ class TorchMachine:
             return float("inf")
         scale = float(b.nan_to_num(0.0, 0.0, 0.0).abs().max())
         return float((a - b).nan_to_num(0.0).abs().max()) / (scale or 1.0)
+
+    def bits(self, array: Any) -> Any:
+        """As integers of the elements' width."""
+        torch = self._torch
+        return array.clone().view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[array.element_size()])
+
+    def equal_bits(self, left: Any, right: Any) -> bool:
+        """On the device."""
+        return bool(self._torch.equal(left, right))
 
     def copy(self, moved_bytes: int) -> Callable[[], object]:
         """`Tensor.copy_`, which is a copy by the driver."""

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from treadle import errors
+from treadle.bench.named_shapes import EPILOGUES, LAYOUTS
 from treadle.bench.workload import Workload
 from treadle.errors import TreadleError
 
@@ -74,9 +75,23 @@ def functions() -> dict[str, Peer]:
     def softmax(x: Any) -> Any:
         return f.softmax(x, dim=-1)
 
+    def product(layouts: str, epilogue: str) -> Peer:
+        after: dict[str, Callable[[Any], Any]] = {"gelu": lambda y: f.gelu(y, approximate="tanh"), "silu": f.silu}
+
+        def function(x: Any, w: Any, *bias: Any) -> Any:
+            y = torch.matmul(x if layouts[0] == "n" else x.mT, w if layouts[1] == "n" else w.mT)
+            return y + bias[0] if bias else after[epilogue](y) if epilogue else y
+
+        return function
+
+    products = {
+        f"product_{layouts}{'_' * bool(epilogue)}{epilogue}": product(layouts, epilogue)
+        for layouts in LAYOUTS
+        for epilogue in ("", *EPILOGUES)
+    }
     named = (linear, scaled_mm, scaled_mm_promoted, scaled_mm_rows, scaled_mm_blocks, int_mm, linear_bias, linear_bias_gelu)
     more = (linear_silu_two, gated, gated_three, row_sums, softmax)
-    return {function.__name__: function for function in (*named, *more)} | {"matmul": torch.matmul}
+    return {function.__name__: function for function in (*named, *more)} | {"matmul": torch.matmul} | products
 
 
 def make_peer(kind: str, workload: Workload) -> Peer:

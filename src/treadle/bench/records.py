@@ -27,6 +27,7 @@ class CaseRecord:
     difference and its bound.
     `peer_difference`: by peer, the largest difference of whole results over the largest value; `peer_problems`: why a peer has none.
     `kernels`: facts of the code.
+    `repeatable`: a call at the end gave the first one's result bit for bit.
     `host_bound`: contenders whose call the host may have enqueued later than the device could have begun it.
     """
 
@@ -53,6 +54,7 @@ class CaseRecord:
     host_bound: list[str] = field(default_factory=list[str])
     state: dict[str, str] = field(default_factory=dict[str, str])
     seconds: float = 0.0
+    repeatable: bool = True
 
     @property
     def best_peer(self) -> str:

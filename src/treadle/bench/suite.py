@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from treadle import errors
 from treadle.bench.families import batch_matmul, block_scaled, epilogue, gated, matmul, row_scaled, row_sums, softmax, titled
+from treadle.bench.named_shapes import named_workload
 from treadle.bench.workload import Workload
 from treadle.errors import TreadleError
 from treadle.options import CompileOptions, Precision
@@ -77,18 +78,22 @@ def suite() -> tuple[Workload, ...]:
 
 
 def choose(names: Sequence[str]) -> tuple[Workload, ...]:
-    """The workloads of these names, groups, or patterns (`square-*`), in the suite's order; all where none is given. Raises TR821."""
+    """The workloads of these names, groups, or patterns (`square-*`), in the suite's order; all where none is given. Raises TR821.
+
+    Names that say their whole workload (`named_shapes`) give it, behind those of the suite.
+    """
     if not names:
         return suite()
+    others = {name: workload for name in names if (workload := named_workload(name)) is not None}
     for name in names:
-        if not any(_matches(workload, name) for workload in suite()):
+        if name not in others and not any(_matches(workload, name) for workload in suite()):
             raise TreadleError(errors.UNKNOWN_WORKLOAD, name=name)
-    return tuple(workload for workload in suite() if any(_matches(workload, name) for name in names))
+    return tuple(workload for workload in suite() if any(_matches(workload, name) for name in names)) + tuple(others.values())
 
 
 def find(name: str) -> Workload | None:
-    """The workload of exactly this name."""
-    return next((workload for workload in suite() if workload.name == name), None)
+    """The workload of exactly this name: of the suite, or one that its name says."""
+    return next((workload for workload in suite() if workload.name == name), None) or named_workload(name)
 
 
 def _matches(workload: Workload, pattern: str) -> bool:

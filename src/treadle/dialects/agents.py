@@ -7,24 +7,22 @@ the IR.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from treadle.dialects.limits import machine_of
 from treadle.dialects.pipe import RolesOp
-from treadle.dialects.sync import ArriveOp, BarrierOp, MbarrierAllocOp, MbarrierSlotOp
-from treadle.dialects.tile import KernelOp, ints
+from treadle.dialects.sync import ArriveOp, BarrierOp, CommitOp, MbarrierAllocOp, MbarrierSlotOp, WaitOp
+from treadle.dialects.tile import CopyOp, KernelOp, ints
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, Region, SSAValue
 
 # One thread can do all of these for its group, so a role of nothing else needs one warp of a group.
 _ISSUED = frozenset(
     {
-        "tile.copy",
         "tile.copy_out",
         "tile.view",
         "tile.program_id",
         "sync.mbarrier_expect",
         "sync.wait_phase",
         "sync.arrive",
-        "sync.commit",
-        "sync.wait",
         "sync.mbarrier_slot",
         "pipe.slot",
         "pipe.part",
@@ -39,12 +37,14 @@ _ISSUED = frozenset(
         "scf.yield",
     }
 )
-_ISSUED_PATH, _ISSUED_QUEUE = "bulk_tensor", "bulk_store"
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One region of `pipe.roles`: its warps are `first_warp` to `first_warp + groups * warps`. `registers` 0: as they are."""
+    """One region of `pipe.roles`: its warps are `first_warp` to `first_warp + groups * warps`. `registers` 0: as they are.
+
+    `elected_queues`: the queues of the machine whose commits and waits one thread executes.
+    """
 
     name: str
     region: Region
@@ -52,6 +52,7 @@ class Role:
     warps: int
     groups: int
     registers: int
+    elected_queues: frozenset[str]
 
     @property
     def end_warp(self) -> int:
@@ -67,7 +68,14 @@ class Role:
     @property
     def is_issuing(self) -> bool:
         """Whether the role only issues bulk copies and hands over transaction barriers: one warp of a group does that."""
-        return all(_is_issued(op) for op in self.operations())
+        return all(self._is_issued(op) for op in self.operations())
+
+    def _is_issued(self, op: Operation) -> bool:
+        if isinstance(op, CopyOp):
+            return op.is_bulk
+        if isinstance(op, CommitOp | WaitOp):
+            return op.queue.data in self.elected_queues
+        return op.name in _ISSUED or op.name.startswith("arith.")
 
     @property
     def executing_warps(self) -> int:
@@ -75,14 +83,10 @@ class Role:
         return 1 if self.is_issuing else self.warps
 
 
-def _is_issued(op: Operation) -> bool:
-    if op.name.startswith("arith."):
-        return True
-    for name, needed in (("path", _ISSUED_PATH), ("queue", _ISSUED_QUEUE)):
-        word = op.properties.get(name)
-        if word is not None and str(word).strip('"') != needed:
-            return False
-    return op.name in _ISSUED
+def elected_queues(kernel: Operation) -> frozenset[str]:
+    """The queues of a kernel's machine whose commits and waits one thread of a team executes."""
+    spec = machine_of(kernel)
+    return frozenset(queue.name for queue in spec.queues if queue.scope == "elected") if spec is not None else frozenset()
 
 
 def roles_of(op: RolesOp) -> tuple[Role, ...]:
@@ -91,10 +95,10 @@ def roles_of(op: RolesOp) -> tuple[Role, ...]:
     if not isinstance(kernel, KernelOp):
         raise InternalError("pipe.roles must stand at the top level of its kernel")
     found: list[Role] = []
-    first = 0
+    first, elected = 0, elected_queues(kernel)
     facts = zip(op.role_names(), op.roles, op.role_warps(), op.role_groups(), ints(op.registers), strict=True)
     for name, region, warps, groups, registers in facts:
-        found.append(Role(name, region, first, warps, groups, registers))
+        found.append(Role(name, region, first, warps, groups, registers, elected))
         first += warps * groups
     if first > kernel.num_warps.value.data:
         raise InternalError(f"roles of {first} warps in a kernel of {kernel.num_warps.value.data}")

@@ -7,7 +7,19 @@ Levels: `dispatch.region` stands inside a function between form-dispatches and o
 
 from collections.abc import Sequence
 
-from treadle.dialects.dispatch_attributes import BufferType, StringAttr, Strings, integers, ints, string_lists, strings, text_lists, texts
+from treadle.dialects.dispatch_attributes import (
+    BufferType,
+    GroupAttr,
+    GroupRole,
+    StringAttr,
+    Strings,
+    integers,
+    ints,
+    string_lists,
+    strings,
+    text_lists,
+    texts,
+)
 from treadle.dialects.dispatch_host import AllocOp, CheckOp, ConstantOp, InputOp, LaunchOp, ProgramOp, ReturnOp, ViewOp
 from treadle.ir.core import (
     Attribute,
@@ -34,11 +46,14 @@ from treadle.ir.dialects import builtin, linalg
 
 __all__ = [
     "DISPATCH",
+    "GROUP",
     "ROOT",
     "AllocOp",
     "BufferType",
     "CheckOp",
     "ConstantOp",
+    "GroupAttr",
+    "GroupRole",
     "InputOp",
     "KernelOp",
     "LaunchOp",
@@ -57,6 +72,8 @@ __all__ = [
     "yielded",
 ]
 
+GROUP = "dispatch.group"
+"""Attribute (`GroupAttr`) of an operation of a function: the kernels that will compute it. set-dispatch-groups keeps what is there."""
 ROOT = "dispatch.root"
 """Unit attribute of the operations of a kernel's body that it is formed around."""
 ANY_SIZE = "any_size"
@@ -128,18 +145,12 @@ def _check_static(what: str, rows: builtin.ArrayAttr[Strings], types: Sequence[A
 
 
 def _check_roots(roots: Sequence[Operation]) -> None:
-    """Several roots iterate alike and share an operand; what they have in common beyond that is for the passes to keep."""
-    if len(roots) < 2:
-        return
-    generics = [op for op in roots if isinstance(op, linalg.ops.GenericOp)]
-    first = generics[0] if len(generics) == len(roots) else None
-    if first is None or any(len(op.inputs) != 2 or len(op.results) != 1 for op in generics):
-        raise VerifyException(f"several operations with {ROOT} must be contractions")
-    if any(op.iterator_types != first.iterator_types or op.indexing_maps.data[-1] != first.indexing_maps.data[-1] for op in generics):
-        raise VerifyException(f"several operations with {ROOT} must have the same loops and result map")
-    reads = [[(op.inputs[i], op.indexing_maps.data[i].data) for i in (0, 1)] for op in generics]
-    if not any(all(own[i] == reads[0][i] for own in reads) for i in (0, 1)):
-        raise VerifyException(f"several operations with {ROOT} must read one value alike as the same operand")
+    """A kernel is formed around computations; which of them one kernel can be built of is for the kernel forms to say."""
+    if not roots:
+        raise VerifyException(f"dispatch.kernel has no operation with {ROOT}")
+    for op in roots:
+        if not isinstance(op, linalg.ops.GenericOp):
+            raise VerifyException(f"{ROOT} belongs to linalg.generic, found on {op.name}")
 
 
 @irdl_op_definition
@@ -255,5 +266,5 @@ class KernelOp(IRDLOperation):
 DISPATCH = Dialect(
     "dispatch",
     [RegionOp, KernelOp, YieldOp, ProgramOp, InputOp, ConstantOp, AllocOp, ViewOp, LaunchOp, CheckOp, ReturnOp],
-    [BufferType],
+    [BufferType, GroupAttr],
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from treadle.ir.core import SSAValue
+from treadle.machine import QueueRole
 
 Access = Literal["read", "write"]
 Proxy = Literal["generic", "async"]
@@ -32,14 +33,17 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One access: what, how, through which proxy, complete when (`queue` names the class of groups)."""
+    """One access: what, how, through which proxy, complete when.
+
+    `queue`: the role of the queue whose waits retire it; complete in program order on a machine without a queue of that role.
+    """
 
     resource: SSAValue
     access: Access
     slice: Slice | None = None
     proxy: Proxy = "generic"
     completion: Completion = "program_order"
-    queue: str = ""
+    queue: QueueRole | Literal[""] = ""
 
 
 class HasEffects(ABC):

@@ -1,20 +1,14 @@
-"""What the operations of `sync` and `pipe` may say on any machine, as checks that their verifiers share. All raise `Misuse` (TR416)."""
+"""What the operations of `sync` and `pipe` may say, as checks that their verifiers share. All raise `Misuse` (TR416)."""
 
 from collections.abc import Iterator, Sequence
 
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.misuse import Misuse
+from treadle.machine import Queue, TargetSpec, known_spec
 
-COMMITTED_QUEUES = ("wgmma", "cp_async", "bulk_store")
-"""Queues whose groups `sync.commit` closes."""
-COUNTED_QUEUES = ("vmcnt", "vscnt", "lgkmcnt", "loadcnt", "storecnt", "dscnt")
-"""Queues in which each operation is a group of its own."""
 MAX_ARRIVALS = MAX_BYTES = (1 << 20) - 1
 """Arrivals and bytes that a phase of a transaction barrier counts (PTX ISA, "mbarrier": pending counts and tx-count)."""
-MAX_PENDING = {"wgmma": 7}
-ANY_PENDING = 63
-"""Groups that a wait may leave pending: 3 bits of wgmma.wait_group, 6 bits of the widest counter."""
 NAMED_BARRIERS = range(1, 16)
 """Numbers of named barriers; 0 is the workgroup's."""
 FENCE_PROXIES = ("async_shared", "async_global")
@@ -41,9 +35,28 @@ def ancestors(op: Operation) -> Iterator[Operation]:
         parent = parent.parent_op()
 
 
+def machine_of(op: Operation) -> TargetSpec | None:
+    """The machine of the kernel that an operation is, or stands in; None where there is no kernel yet, or a row for it."""
+    kernel = op if op.name == "tile.kernel" else _kernel_around(op)
+    target = None if kernel is None else kernel.properties.get("target")
+    return known_spec(target.data) if isinstance(target, builtin.StringAttr) else None
+
+
+def _kernel_around(op: Operation) -> Operation | None:
+    return next((around for around in ancestors(op) if around.name == "tile.kernel"), None)
+
+
+def queue_named(spec: TargetSpec, name: str) -> Queue:
+    """The machine's queue of that name."""
+    queue = spec.queue(name)
+    if queue is None:
+        raise Misuse(f"{spec.name} has no queue '{name}'", f"its queues are {', '.join(known.name for known in spec.queues)}")
+    return queue
+
+
 def number_in_kernel(op: Operation, name: str, default: int) -> int | None:
     """An integer property of the kernel around an operation; None where there is no kernel yet."""
-    kernel = next((around for around in ancestors(op) if around.name == "tile.kernel"), None)
+    kernel = _kernel_around(op)
     if kernel is None:
         return None
     value = kernel.properties.get(name)

@@ -35,6 +35,10 @@ class CursorType(ParametrizedAttribute, TypeAttribute):
     name = "stamp.cursor"
 
 
+ISSUE_SPANS: dict[str, str] = {"matrix": "matrix: issue", "copy_out": "store: issue stores", "copy_in": "copy: issue copies"}
+"""What closes a group of a queue, by the queue's role: the span that ends with the commit."""
+
+
 class _Placed(IRDLOperation, HasEffects):
     """What knows an agent's place: `first` is the number of the role's first agent (outside roles each warp is one), `agents` their number.
 

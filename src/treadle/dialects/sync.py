@@ -1,19 +1,15 @@
 """The `sync` dialect: the operations that order asynchronous effects. See docs/architecture.md, "Schedule level".
 
-Queues are named classes of groups that retire in order: "wgmma", "cp_async", "bulk_store", "vmcnt", "lgkmcnt", ...
+Queues are classes of groups that retire in order, named as in the machine's row.
 """
 
 from collections.abc import Sequence
 
 from treadle.dialects.effects import Effect, HasEffects
 from treadle.dialects.limits import (
-    ANY_PENDING,
-    COMMITTED_QUEUES,
-    COUNTED_QUEUES,
     FENCE_PROXIES,
     MAX_ARRIVALS,
     MAX_BYTES,
-    MAX_PENDING,
     NAMED_BARRIERS,
     SCHEDULING_CLASSES,
     ancestors,
@@ -22,7 +18,9 @@ from treadle.dialects.limits import (
     check_one_of,
     check_parity,
     check_ranks,
+    machine_of,
     number_in_kernel,
+    queue_named,
 )
 from treadle.dialects.tile_types import ints
 from treadle.ir.core import (
@@ -43,6 +41,7 @@ from treadle.ir.core import (
 )
 from treadle.ir.dialects import builtin
 from treadle.ir.misuse import Misuse
+from treadle.machine import TargetSpec
 
 
 @irdl_attr_definition
@@ -161,9 +160,13 @@ class CommitOp(_SyncOp):
         super().__init__(properties={"queue": builtin.StringAttr(queue)})
 
     def verify_(self) -> None:
-        if self.queue.data in COUNTED_QUEUES:
+        if (spec := machine_of(self)) is not None:
+            self.check_machine(spec)
+
+    def check_machine(self, spec: TargetSpec) -> None:
+        """Raises Misuse where the machine has no such queue, or none with commits."""
+        if not queue_named(spec, self.queue.data).is_committed:
             raise Misuse(f"each operation of the queue '{self.queue.data}' is a group of its own", "remove the commit")
-        check_one_of("the queue", self.queue.data, COMMITTED_QUEUES)
 
 
 @irdl_op_definition
@@ -186,12 +189,16 @@ class WaitOp(_SyncOp):
         )
 
     def verify_(self) -> None:
-        queue = self.queue.data
-        check_one_of("the queue", queue, COMMITTED_QUEUES + COUNTED_QUEUES)
-        most = MAX_PENDING.get(queue, ANY_PENDING)
-        check_number(f"the number of groups of '{queue}' left pending", self.pending.value.data, 0, most, "0 waits for all of them")
-        if self.read is not None and queue != "bulk_store":
-            raise Misuse(f"operations of '{queue}' do not tell that they have read their sources", "wait without `read`")
+        if (spec := machine_of(self)) is not None:
+            self.check_machine(spec)
+
+    def check_machine(self, spec: TargetSpec) -> None:
+        """Raises Misuse where the machine has no such queue, or cannot wait for it like this."""
+        queue = queue_named(spec, self.queue.data)
+        what = f"the number of groups of '{queue.name}' left pending"
+        check_number(what, self.pending.value.data, 0, queue.max_pending, "0 waits for all of them")
+        if self.read is not None and not queue.tells_reads:
+            raise Misuse(f"operations of '{queue.name}' do not tell that they have read their sources", "wait without `read`")
 
 
 @irdl_op_definition

@@ -7,8 +7,10 @@ Register tiles are builtin tensors of static shape; their encoding, once assigne
 from collections.abc import Sequence
 from typing import cast
 
+from treadle.dialects.dispatch_attributes import Strings
 from treadle.dialects.effects import Effect, HasEffects
 from treadle.dialects.kernel_form import KernelFormAttr
+from treadle.dialects.kernel_text import check_signature, parse_kernel
 from treadle.dialects.limits import check_number
 from treadle.dialects.tile_attributes import PointerType, SharedLayoutAttr, SharedSpaceAttr, TileLayoutAttr
 from treadle.dialects.tile_compute import (
@@ -34,7 +36,6 @@ from treadle.dialects.tile_memory import (
     ViewOp,
 )
 from treadle.dialects.tile_types import (
-    COPY_QUEUES,
     DYNAMIC,
     INDEX,
     i64_array,
@@ -49,11 +50,13 @@ from treadle.dialects.tile_types import (
 )
 from treadle.ir.core import (
     Block,
+    BlockArgument,
     Dialect,
     IRDLOperation,
     IsolatedFromAbove,
     IsTerminator,
     NoTerminator,
+    Parser,
     Pure,
     Region,
     SymbolOpInterface,
@@ -68,7 +71,6 @@ from treadle.ir.core import (
 from treadle.ir.dialects import builtin
 
 __all__ = [
-    "COPY_QUEUES",
     "DYNAMIC",
     "INDEX",
     "TILE",
@@ -112,6 +114,11 @@ class KernelOp(IRDLOperation):
     `grid`: three size expressions over the symbols. `arg_align`: bytes each pointer is aligned to. `output_count`: how many pointers are
     outputs. `cluster`: so many neighbours along the grid's first axis (which is a multiple of it) run together as a cluster.
     `overlaps`: it may start before the launch ahead of it has ended, and waits for that end before its body.
+
+    `target`: the architecture that it is written for, or "any" until it is compiled for one. A kernel that a user calls by itself has a
+    signature, from which its host program is derived: `arg_shapes`, for each pointer the sizes of its array over the symbols, `arg_strides`
+    (elements; row-major where not given), `arg_names`, and `in_place`, the numbers of the output pointers that are arguments of the call;
+    `requires`: what must hold of the sizes, such as "columns <= 1024".
     """
 
     name = "tile.kernel"
@@ -127,6 +134,11 @@ class KernelOp(IRDLOperation):
     overlaps = opt_prop_def(builtin.UnitAttr)
     index_bits = opt_prop_def(builtin.IntegerAttr)
     config = opt_prop_def(KernelFormAttr)
+    arg_shapes = opt_prop_def(builtin.ArrayAttr[Strings])
+    arg_strides = opt_prop_def(builtin.ArrayAttr[Strings])
+    arg_names = opt_prop_def(Strings)
+    in_place = opt_prop_def(builtin.DenseArrayBase)
+    requires = opt_prop_def(Strings)
     body = region_def("single_block")
     traits = traits_def(IsolatedFromAbove(), SymbolOpInterface(), NoTerminator())
 
@@ -190,8 +202,18 @@ class KernelOp(IRDLOperation):
         """Replace the grid expressions."""
         self.properties["grid"] = builtin.ArrayAttr([builtin.StringAttr(g) for g in grid])
 
+    def pointers(self) -> tuple[BlockArgument, ...]:
+        """The block arguments that are pointers."""
+        return tuple(a for a in self.body.block.args if isinstance(a.type, PointerType))
+
+    @classmethod
+    def parse(cls, parser: Parser) -> "KernelOp":
+        """`tile.kernel @name(%x: !tile.ptr<f32>, .., %rows: index) attributes {..} { .. }`; see `kernel_text` for what may be left out."""
+        name, properties, attributes, body = parse_kernel(parser, set(cls.get_irdl_definition().properties))
+        return cls.create(regions=[body], properties={"sym_name": name, **properties}, attributes=attributes)
+
     def verify_(self) -> None:
-        pointers = [a for a in self.body.block.args if isinstance(a.type, PointerType)]
+        pointers = self.pointers()
         indices = [a for a in self.body.block.args if isinstance(a.type, builtin.IndexType)]
         if len(pointers) + len(indices) != len(self.body.block.args):
             raise VerifyException("tile.kernel takes pointers and index arguments only")
@@ -211,6 +233,7 @@ class KernelOp(IRDLOperation):
                 raise VerifyException(f"tile.kernel: {name} = {value.value.data}")
         if not 0 <= self.output_count.value.data <= len(pointers):
             raise VerifyException(f"tile.kernel: {self.output_count.value.data} outputs among {len(pointers)} pointers")
+        check_signature(self, len(pointers))
 
 
 @irdl_op_definition

@@ -87,9 +87,9 @@ class ContractOp(IRDLOperation, HasEffects):
         for value in (self.a, self.b):
             if is_shared(value.type):
                 shape = self.operand_shape(value)
-                found.append(Effect(value, "read", Slice((0,) * len(shape), shape), "async", "queue", "wgmma"))
+                found.append(Effect(value, "read", Slice((0,) * len(shape), shape), "async", "queue", "matrix"))
         if found:
-            found.append(Effect(self.result, "write", None, "async", "queue", "wgmma"))
+            found.append(Effect(self.result, "write", None, "async", "queue", "matrix"))
         return tuple(found)
 
 

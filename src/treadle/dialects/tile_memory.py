@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from treadle.dialects.effects import Effect, HasEffects, Slice
-from treadle.dialects.limits import check_ranks
+from treadle.dialects.effects import Access, Effect, HasEffects, Slice
+from treadle.dialects.limits import check_ranks, machine_of
 from treadle.dialects.sync import MbarrierType, check_single_barrier
 from treadle.dialects.tile_attributes import PointerType, is_shared
 from treadle.dialects.tile_types import (
-    COPY_QUEUES,
+    BULK_TENSOR,
     DYNAMIC,
     i64_array,
     ints,
@@ -35,6 +35,7 @@ from treadle.ir.core import (
 )
 from treadle.ir.dialects import builtin
 from treadle.ir.misuse import Misuse
+from treadle.machine import TargetSpec
 
 
 def _verify_vector(vector: builtin.IntegerAttr) -> None:
@@ -261,7 +262,8 @@ class AllocOp(IRDLOperation, HasEffects):
 class CopyOp(IRDLOperation, HasEffects):
     """Hardware copy of a view's box into a shared buffer (tile dimension j along view dimension `dims[j]`), zero outside the view.
 
-    `path`: "bulk_tensor" (descriptor copy by one thread), "cp_async" or "direct" (each thread its part, completing in a queue). At tile
+    `path`: "bulk_tensor" (descriptor copy by one thread), or what the machine's row calls copies by all threads (each its part, completing
+    in the queue of the role "copy_in"). At tile
     level the copy is complete when the next op starts; at schedule level `barrier`, where given, is the mbarrier it completes on.
     `multicast`: it fills the destination in each of these workgroups of the cluster, by rank, and signals each one's own `barrier`.
     """
@@ -297,6 +299,11 @@ class CopyOp(IRDLOperation, HasEffects):
             properties={"dims": i64_array(dims), "path": builtin.StringAttr(path), "multicast": ranks},
         )
 
+    @property
+    def is_bulk(self) -> bool:
+        """Whether one thread issues it and a transaction barrier tells that it is complete."""
+        return self.path.data == BULK_TENSOR
+
     def multicast_ranks(self) -> tuple[int, ...]:
         """The workgroups that it fills, by rank; empty: the executing one."""
         return () if self.multicast is None else ints(self.multicast)
@@ -307,14 +314,14 @@ class CopyOp(IRDLOperation, HasEffects):
             raise VerifyException(f"tile.copy needs {rank} offsets, got {len(self.offsets)}")
         if not is_shared(self.destination.type):
             raise VerifyException("tile.copy writes shared buffers only")
-        if self.path.data != "bulk_tensor" and self.path.data not in COPY_QUEUES:
-            raise VerifyException(f"tile.copy: unknown path '{self.path.data}'")
-        if self.barrier is not None and self.path.data in COPY_QUEUES:
+        if self.barrier is not None and not self.is_bulk:
             raise VerifyException(f"tile.copy by '{self.path.data}' completes in a queue, it signals no barrier")
-        if self.multicast is not None and self.path.data != "bulk_tensor":
+        if self.multicast is not None and not self.is_bulk:
             raise VerifyException(f"tile.copy by '{self.path.data}' fills the executing workgroup alone")
         if memref_type(self.view).element_type != memref_type(self.destination).element_type:
             raise VerifyException("tile.copy: element types of view and buffer differ")
+        if (spec := machine_of(self)) is not None:
+            self.check_machine(spec)
         if self.multicast is not None:
             check_ranks(self, self.multicast_ranks())
         if self.barrier is not None:
@@ -323,21 +330,26 @@ class CopyOp(IRDLOperation, HasEffects):
             check_single_barrier(self.barrier)
         _verify_tile_dims(ints(self.dims), memref_type(self.destination).get_shape(), rank)
 
+    def check_machine(self, spec: TargetSpec) -> None:
+        """Raises Misuse where the machine has no such copies."""
+        queue = spec.queue_for("copy_in")
+        if spec.bulk_tensor is None if self.is_bulk else queue is None or queue.path != self.path.data:
+            fix = "use tile.load and tile.local_store, or a path of the machine"
+            raise Misuse(f"{spec.name} has no copies by '{self.path.data}'", fix)
+
     def effects(self) -> tuple[Effect, ...]:
         shape = memref_type(self.destination).get_shape()
         whole = Slice((0,) * len(shape), tuple(shape))
         source = _view_slice(self.offsets, ints(self.dims), shape)
-        path = self.path.data
-        if path == "bulk_tensor":
+        if self.is_bulk:
             done = "mbarrier" if self.barrier is not None else "program_order"
             return (
                 Effect(self.view, "read", source, "async", done),
                 Effect(self.destination, "write", whole, "async", done),
             )
-        queue = COPY_QUEUES[path]
         return (
-            Effect(self.view, "read", source, "generic", "queue", queue),
-            Effect(self.destination, "write", replace(whole, own_part=True), "generic", "queue", queue),
+            Effect(self.view, "read", source, "generic", "queue", "copy_in"),
+            Effect(self.destination, "write", replace(whole, own_part=True), "generic", "queue", "copy_in"),
         )
 
 
@@ -345,7 +357,8 @@ class CopyOp(IRDLOperation, HasEffects):
 class CopyOutOp(IRDLOperation, HasEffects):
     """Hardware copy of a shared buffer into a view's box; elements outside the view are not written. Issued by one thread.
 
-    Its group in the queue "bulk_store" is complete when the global array is written; a wait with `read` asks only that the buffer is free.
+    Its group in the queue of the role "copy_out" is complete when the global array is written; a wait with `read` asks only that the buffer
+    is free.
     `repeats`: copies of the same agent that say so too may write some of its elements, in any order, with the same values.
     """
 
@@ -375,17 +388,24 @@ class CopyOutOp(IRDLOperation, HasEffects):
             raise VerifyException(f"tile.copy_out needs {rank} offsets, got {len(self.offsets)}")
         if not is_shared(self.source.type):
             raise VerifyException("tile.copy_out reads shared buffers only")
-        if self.path.data != "bulk_tensor":
+        if self.path.data != BULK_TENSOR:
             raise VerifyException(f"tile.copy_out: unknown path '{self.path.data}'")
         if memref_type(self.view).element_type != memref_type(self.source).element_type:
             raise VerifyException("tile.copy_out: element types of view and buffer differ")
         _verify_tile_dims(ints(self.dims), memref_type(self.source).get_shape(), rank)
+        if (spec := machine_of(self)) is not None:
+            self.check_machine(spec)
+
+    def check_machine(self, spec: TargetSpec) -> None:
+        """Raises Misuse where the machine has no such copies."""
+        if spec.bulk_tensor is None:
+            raise Misuse(f"{spec.name} has no copies by '{self.path.data}'", "use tile.local_load and tile.store")
 
     def effects(self) -> tuple[Effect, ...]:
         shape = memref_type(self.source).get_shape()
         return (
-            Effect(self.source, "read", Slice((0,) * len(shape), tuple(shape)), "async", "queue", "bulk_store"),
-            Effect(self.view, "write", _view_slice(self.offsets, ints(self.dims), shape), "async", "queue", "bulk_store"),
+            Effect(self.source, "read", Slice((0,) * len(shape), tuple(shape)), "async", "queue", "copy_out"),
+            Effect(self.view, "write", _view_slice(self.offsets, ints(self.dims), shape), "async", "queue", "copy_out"),
         )
 
 
@@ -406,7 +426,7 @@ class LocalLoadOp(IRDLOperation, HasEffects):
         _verify_local(memref_type(self.source), ints(self.offsets), tile_type(self.result))
 
     def effects(self) -> tuple[Effect, ...]:
-        return (Effect(self.source, "read", Slice(ints(self.offsets), tuple(tile_type(self.result).get_shape()), own_part=True)),)
+        return (_local(self.source, "read", self.offsets, self.result),)
 
 
 @irdl_op_definition
@@ -426,7 +446,12 @@ class LocalStoreOp(IRDLOperation, HasEffects):
         _verify_local(memref_type(self.destination), ints(self.offsets), tile_type(self.value))
 
     def effects(self) -> tuple[Effect, ...]:
-        return (Effect(self.destination, "write", Slice(ints(self.offsets), tuple(tile_type(self.value).get_shape()), own_part=True)),)
+        return (_local(self.destination, "write", self.offsets, self.value),)
+
+
+def _local(buffer: SSAValue, access: Access, offsets: Attribute, tile: SSAValue) -> Effect:
+    box = Slice(ints(offsets), tuple(tile_type(tile).get_shape()), own_part=True)
+    return Effect(buffer, access, box, completion="queue", queue="local")
 
 
 def _view_slice(offsets: Sequence[SSAValue], dims: Sequence[int], shape: Sequence[int]) -> Slice:

@@ -15,9 +15,9 @@ from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 
 DYNAMIC = builtin.DYNAMIC_INDEX
-COPY_QUEUES = {"cp_async": "cp_async", "direct": "vmcnt"}
-"""Paths of tile.copy whose groups a queue retires."""
 INDEX = builtin.IndexType()
+BULK_TENSOR = "bulk_tensor"
+"""The path of copies by descriptor; a machine's row names the other one that it may have."""
 
 
 def i64_array(values: Sequence[int]) -> builtin.DenseArrayBase:

@@ -18,15 +18,19 @@ from treadle import __version__
 from treadle.driver.program import Program
 from treadle.driver.sources import Source, read_source
 from treadle.driver.tuned import picked_up
+from treadle.machine.registrations import registered_facts
 from treadle.options import CompileOptions
 from treadle.records import Record
 from treadle.runtime.cache import Cache
 from treadle.runtime.device import default_device, open_device
+from treadle.targets import registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from treadle.driver.lowering import Stage
+    from treadle.driver.sources import SourceLike
+    from treadle.frontends.levels import Level
     from treadle.plan.argument_layout import Layouts
     from treadle.remarks import Remark
     from treadle.runtime.device import Device
@@ -37,7 +41,7 @@ __all__ = ["Program", "Trace", "compile", "target_of_device", "trace"]
 _REFERENCE_BYTES = 16
 """A float64 value and the bound of its error, an element."""
 
-_TOOLS = ("xdsl-", "llvmlite-", "numpy-", "ml_dtypes-", "nvidia_cuda_nvcc-", "ziglang-")
+_TOOLS = ("xdsl-", "llvmlite-", "numpy-", "ml_dtypes-")
 
 
 class Trace(Record):
@@ -48,14 +52,21 @@ class Trace(Record):
 
 
 def compile(
-    source: str | os.PathLike[str], target: str = "auto", options: CompileOptions | None = None, function: str | None = None
+    source: "SourceLike",
+    target: str = "auto",
+    options: CompileOptions | None = None,
+    function: str | None = None,
+    level: "Level | None" = None,
 ) -> Program:
-    """Compile MLIR text, or the file at a path, for a target: "auto" (the GPU that is there, else the simulator), "sim" or an architecture.
+    """Compile a program for a target: "auto" (the GPU that is there, else the simulator), "sim", an architecture ("sm_90a": its default
+    product), or a product of one ("sm_90a:h100-pcie").
 
-    `function` names the function where the module has several. Raises `TreadleError` with the user's line.
+    `source`: MLIR text, the path of a file, or a module built in memory: functions on tensors, or kernels (docs/kernels.md). `function`
+    names the function, program or kernel where the module has several. `level`: where the program enters the compiler, told from its
+    operations where it is not given. Raises `TreadleError` with the user's line.
     """
     target = target_of_device("auto") if target == "auto" else target
-    read = read_source(source)
+    read = read_source(source, level)
     chosen, told = picked_up(read.text, target, options or CompileOptions())
     return _program(read, target, chosen, function, None, told)
 
@@ -65,15 +76,17 @@ def _program(
 ) -> Program:
     """The program for arguments of certain layouts (None: as declared), from the cache or compiled; `told`: where the choices are from."""
     key = cache_key(source, target, options, function, layouts)
-    cache = Cache()
-    files = cache.get(key)
+    cache, is_cached = Cache(), registry.code_version(target) is not None
+    files = cache.get(key) if is_cached else None
     if files is None:
         with _uncollected():
-            _start_tools(target)
+            if target != "sim":
+                registry.start_tools(target)  # they get ready while this process imports the passes and lowers
             from treadle.driver.lowering import lower
 
             files = lower(source, target, options, function, layouts=layouts, told=told).files
-        cache.put(key, files)
+        if is_cached:
+            cache.put(key, files)
     return Program(
         target,
         files,
@@ -105,27 +118,22 @@ def _uncollected() -> Generator[None]:
             gc.enable()
 
 
-def _start_tools(target: str) -> None:
-    """Start LLVM's process, which gets ready while this one imports the passes and lowers. Raises TR501 for an unknown target."""
-    from treadle.codegen.worker import warm_up
-    from treadle.machine import target_spec
-
-    if target != "sim" and target_spec(target).vendor == "nvidia":  # other backends run LLVM with options of their own
-        warm_up()
-
-
 def trace(
-    source: str | os.PathLike[str],
+    source: "SourceLike",
     target: str = "auto",
     options: CompileOptions | None = None,
     function: str | None = None,
     until: "Stage" = "asm",
+    level: "Level | None" = None,
 ) -> Trace:
-    """The text of every stage up to `until`, and the remarks. Needs no device, and only the tools that the stages need."""
+    """The text of every stage up to `until`, from the program's own level on, and the remarks.
+
+    Needs no device, and only the tools that the stages need. The rest as for `compile`.
+    """
     from treadle.driver.lowering import lower
 
     target = target_of_device("auto") if target == "auto" else target
-    read = read_source(source)
+    read = read_source(source, level)
     chosen, told = picked_up(read.text, target, options or CompileOptions())
     lowered = lower(read, target, chosen, function, texts=True, until=until, told=told)
     return Trace(lowered.stages, lowered.remarks)
@@ -133,27 +141,34 @@ def trace(
 
 def target_of_device(device: str) -> str:
     """What to compile for: "auto" and "cuda"/"hip" ask the device that is there (TreadleError where there is none), "sim" is itself."""
-    return default_device().target if device == "auto" else open_device(device).target
+    return default_device().machine if device == "auto" else open_device(device).machine
 
 
 def cache_key(source: Source, target: str, options: CompileOptions, function: str | None, layouts: "Layouts | None" = None) -> str:
     """A digest of everything that the artifact depends on."""
     variant = " ".join(str(layout) for layout in layouts or ())
-    parts = (source.text, source.file, target, options.key(), function or "", variant, *tool_versions(), own_state())
+    machine = (target, registered_facts(target), registry.code_version(target) or "")
+    read = (source.text, source.file, source.level or "")
+    parts = (*read, *machine, options.key(), function or "", variant, *tool_versions(), own_state())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-@lru_cache(maxsize=1)
 def tool_versions() -> tuple[str, ...]:
-    """Name and version of everything installed that shapes the code.
+    """Name and version of everything installed that shapes the code."""
+    return (f"treadle-{__version__}", *_installed((*_TOOLS, *registry.packages())))
+
+
+@lru_cache(maxsize=8)
+def _installed(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names and versions of the installed packages whose names begin so.
 
     Read off the names of the packages' folders: `importlib.metadata` takes longer to import than the rest of a start from the cache.
     """
     found: set[str] = set()
     for folder in sys.path:
         with suppress(OSError), os.scandir(folder or ".") as entries:
-            found.update(entry.name for entry in entries if entry.name.startswith(_TOOLS) and entry.name.endswith(".dist-info"))
-    return (f"treadle-{__version__}", *sorted(found))
+            found.update(entry.name for entry in entries if entry.name.startswith(names) and entry.name.endswith(".dist-info"))
+    return tuple(sorted(found))
 
 
 @lru_cache(maxsize=1)
@@ -176,16 +191,19 @@ def _file_facts(folder: str) -> Iterator[str]:
 def _texts(source: Source, target: str, options: CompileOptions, function: str | None, layouts: "Layouts | None") -> Any:
     from treadle.driver.lowering import lower
 
-    return lower(source, target, options, function, layouts=layouts, texts=True, until="tile" if target == "sim" else "asm")
+    return lower(source, target, options, function, layouts=layouts, texts=True, until=None if target == "sim" else "asm")
 
 
 def _reference(source: Source, options: CompileOptions, function: str | None, arrays: "Sequence[Any]") -> "Sequence[ReferenceResult]":
-    from treadle.frontends import mlir
+    from treadle.errors import NO_REFERENCE, TreadleError
     from treadle.runtime.host_memory import require
     from treadle.sim.reference import evaluate_module
 
+    loaded = source.load(function)
+    if loaded.level != "tensor":
+        raise TreadleError(NO_REFERENCE, file=source.file, level=loaded.level)
     require(sum(math.prod(array.shape) for array in arrays) * _REFERENCE_BYTES, "the reference's arrays in float64")
-    return evaluate_module(mlir.load(source.text + "\n", source.file, function), arrays, function, f32_precision=options.f32_precision)
+    return evaluate_module(loaded.module, arrays, function, f32_precision=options.f32_precision)
 
 
 def _device_of(target: str) -> "Device":

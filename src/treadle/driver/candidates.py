@@ -17,7 +17,7 @@ from treadle.targets.interface import CompiledKernel, EmittedKernel, TargetBacke
 NAME = "candidates"
 MOST_ATTEMPTS = 16
 """Of one program: bounds the time of a compilation whatever is rejected."""
-_NO_CHOICES = ("f32_precision", "fp8_accumulation", "verify", "overlap_launches", "tuned")
+_NO_CHOICES = ("f32_precision", "fp8_accumulation", "verify", "allow_unproven", "overlap_launches", "tuned")
 Place = Callable[[str], SourceLocation | None]
 """Where in the user's text a kernel is from."""
 _DECIDER = "set-kernel-form"

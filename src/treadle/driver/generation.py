@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 
-from treadle.codegen.toolchain import stop_with
+from treadle.codegen.tools import stop_with
 from treadle.dialects.tile import KernelOp
 from treadle.errors import KernelRejected
 from treadle.targets.interface import CompiledKernel, EmittedKernel, TargetBackend

@@ -1,80 +1,61 @@
-"""From a `dispatch.program` and its compiled kernels to the artifact's manifest, as the JSON value that docs/artifact.md specifies."""
+"""From a `dispatch.program` and its compiled kernels to the artifact's manifest, the records that docs/artifact.md describes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from treadle import __version__
+from treadle.artifact import (
+    ArgValue,
+    Buffer,
+    Check,
+    Dim,
+    Kernel,
+    Launch,
+    Manifest,
+    PointerValue,
+    Relation,
+    Role,
+    ScalarValue,
+    Size,
+    TensorMap,
+    TensorMapValue,
+    TensorRecord,
+)
 from treadle.dialects import dispatch
 from treadle.errors import unreachable
 from treadle.ir.core import Operation, SSAValue
 from treadle.plan.expr import Expr, as_expr, maximum, product
+from treadle.targets.interface import IndexParam, Param, PointerParam, TensorMapParam
 
-Json = dict[str, Any]
-Size = int | str
-
-FORMAT = 1
 _BITS = {"index": 64}
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """What a kernel wants in one place of its argument block; see `targets/interface.py` for the meaning of the fields."""
+class LaunchedKernel:
+    """A finished kernel as the host launches it: the manifest's record, and what launches fill in.
 
-    kind: Literal["pointer", "i32", "i64", "tensor_map"]
-    arg: int
-    offset: int
-    tensor_map: Json = field(default_factory=dict[str, Any])
-    byte_offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KernelRecord:
-    """A finished kernel as the manifest sees it. `grid` and expressions in tensor maps are over the kernel's own `symbols`.
-
+    `params`: in the order of the record's arguments. `grid` and the sizes in tensor maps are over the kernel's own `symbols`.
     `pointer_count`: how many of its block arguments are pointers (the index arguments, one for each symbol, follow them).
     """
 
-    name: str
-    symbol: str
-    binary: str
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    shared_bytes: int
-    kernarg_bytes: int
-    arguments: tuple[Argument, ...]
+    record: Kernel
+    params: tuple[Param, ...]
     grid: tuple[str, str, str]
     symbols: tuple[str, ...]
     pointer_count: int
-    facts: Json = field(default_factory=dict[str, Any])
-    overlaps: bool = False
-
-    def to_json(self) -> Json:
-        """The record of the manifest's `kernels`."""
-        return {
-            "name": self.name,
-            "symbol": self.symbol,
-            "binary": self.binary,
-            "block": list(self.block),
-            "cluster": list(self.cluster),
-            "shared_bytes": self.shared_bytes,
-            "kernarg_bytes": self.kernarg_bytes,
-            "args": [{"kind": argument.kind, "offset": argument.offset} for argument in self.arguments],
-            **({"overlaps": True} if self.overlaps else {}),
-            **({"facts": self.facts} if self.facts else {}),
-        }
 
 
 def size(value: Expr | str | int) -> Size:
-    """A size as the manifest writes it: a number where it is known, else the expression's text."""
+    """A size as the manifest has it: a number where it is known, else the expression."""
     expr = as_expr(value)
     known = expr.as_int()
-    return str(expr) if known is None else known
+    return expr if known is None else known
 
 
-def sizes(values: Iterable[Expr | str | int]) -> list[Size]:
+def sizes(values: Sequence[Expr | int]) -> tuple[Size, ...]:
     """`size` of each."""
-    return [size(value) for value in values]
+    return tuple(size(value) for value in values)
 
 
 def dtype_bytes(dtype: str) -> int:
@@ -115,15 +96,16 @@ def _exprs(attr: Any) -> tuple[Expr, ...]:
 class HostProgram:
     """Walks a `dispatch.program` once and collects the manifest and the constants' contents (`files`)."""
 
-    def __init__(self, program: dispatch.ProgramOp, kernels: Mapping[str, KernelRecord], target: str) -> None:
+    def __init__(self, program: dispatch.ProgramOp, kernels: Sequence[LaunchedKernel], target: str) -> None:
         self.files: dict[str, bytes] = {}
-        self._kernels = kernels
+        self._kernels = {kernel.record.name: kernel for kernel in kernels}
         self._places: dict[SSAValue, _Place] = {}
-        self._inputs: list[Json] = []
-        self._outputs: list[Json] = []
-        self._buffers: dict[str, Json] = {}
-        self._launches: list[Json] = []
-        self._checks: list[Json] = []
+        self._inputs: list[TensorRecord] = []
+        self._outputs: list[TensorRecord] = []
+        self._buffers: dict[str, Buffer] = {}
+        self._launches: list[Launch] = []
+        self._checks: list[Check] = []
+        self._written: set[str] = set()
         handlers: dict[type[Operation], Callable[[Any], None]] = {
             dispatch.InputOp: self._input,
             dispatch.ConstantOp: self._constant,
@@ -135,39 +117,39 @@ class HostProgram:
         }
         for op in program.body.block.ops:
             handlers.get(type(op), _unexpected)(op)
-        self.manifest: Json = {
-            "format": FORMAT,
-            "treadle": __version__,
-            "target": target,
-            "function": program.sym_name.data,
-            "dims": {symbol: {"input": index, "axis": axis} for symbol, (index, axis) in program.dim_sources().items()},
-            "inputs": self._inputs,
-            "outputs": self._outputs,
-            "buffers": list(self._buffers.values()),
-            "checks": self._checks,
-            "kernels": [kernel.to_json() for kernel in kernels.values()],
-            "launches": self._launches,
-        }
+        self.manifest = Manifest(
+            treadle=__version__,
+            target=target,
+            function=program.sym_name.data,
+            dims={symbol: Dim(index, axis) for symbol, (index, axis) in program.dim_sources().items()},
+            inputs=tuple(replace(record, in_place=record.buffer in self._written) for record in self._inputs),
+            outputs=tuple(self._outputs),
+            buffers=tuple(self._buffers.values()),
+            kernels=tuple(kernel.record for kernel in kernels),
+            launches=tuple(self._launches),
+            checks=tuple(self._checks),
+        )
 
-    def _add_buffer(self, value: SSAValue, prefix: str, role: str, shape: tuple[Expr, ...], nbytes: Expr, align: int, **more: str) -> str:
+    def _add_buffer(
+        self, value: SSAValue, prefix: str, role: Role, shape: tuple[Expr, ...], nbytes: Expr, align: int, file: str | None = None
+    ) -> str:
         name = f"{prefix}{sum(key[0] == prefix for key in self._buffers)}"
-        dtype = dtype_of(value)
-        self._buffers[name] = {"name": name, "role": role, "bytes": size(nbytes), "align": align, **more}
-        self._places[value] = _Place(name, dtype, as_expr(0), shape)
+        self._buffers[name] = Buffer(name, role, size(nbytes), align, file)
+        self._places[value] = _Place(name, dtype_of(value), as_expr(0), shape)
         return name
 
     def _input(self, op: dispatch.InputOp) -> None:
         shape, strides, dtype = _exprs(op.shape), _exprs(op.strides), dtype_of(op.result)
         align = int(op.align.value.data)
         name = self._add_buffer(op.result, "b", "input", shape, extent_bytes(shape, strides, dtype), align)
-        self._inputs.append({"name": op.arg_name.data, "dtype": dtype, "shape": sizes(shape), "strides": sizes(strides), "buffer": name})
+        self._inputs.append(TensorRecord(op.arg_name.data, dtype, sizes(shape), sizes(strides), name))
 
     def _constant(self, op: dispatch.ConstantOp) -> None:
         shape = tuple(as_expr(extent) for extent in op.value.get_shape())
         data, dtype = constant_bytes(op), dtype_of(op.result)
         file = f"c{len(self.files)}.bin"
         self.files[file] = data
-        self._add_buffer(op.result, "c", "constant", shape, product(shape) * dtype_bytes(dtype), 256, file=file)
+        self._add_buffer(op.result, "c", "constant", shape, product(shape) * dtype_bytes(dtype), 256, file)
 
     def _alloc(self, op: dispatch.AllocOp) -> None:
         shape = _exprs(op.shape)
@@ -179,47 +161,44 @@ class HostProgram:
         self._places[op.result] = _Place(source.buffer, source.dtype, offset, _exprs(op.shape))
 
     def _check(self, op: dispatch.CheckOp) -> None:
+        relation: Relation = "==" if op.relation.data == "==" else "<="
         message = op.message.data if op.message else ""
-        check: Json = {"left": size(op.left.data), "relation": op.relation.data, "right": size(op.right.data), "message": message}
-        self._checks.append(check | ({"index_range": True} if op.index_range is not None else {}))
+        self._checks.append(Check(size(op.left.data), relation, size(op.right.data), message, op.index_range is not None))
 
     def _launch(self, op: dispatch.LaunchOp) -> None:
         kernel = self._kernels[op.kernel.string_value()]
         values = {name: as_expr(text) for name, text in op.symbol_values().items()}
         pointers = [self._places[value] for value in (*op.inputs, *op.outputs)]
         if len(pointers) != kernel.pointer_count:
-            unreachable(f"{kernel.name} takes {kernel.pointer_count} pointers, its launch gives {len(pointers)}")
-        arguments = [_launch_argument(argument, kernel, pointers, values) for argument in kernel.arguments]
-        grid = [size(as_expr(extent).substitute(values)) for extent in kernel.grid]
-        self._launches.append({"kernel": kernel.name, "grid": grid, "args": arguments})
+            unreachable(f"{kernel.record.name} takes {kernel.pointer_count} pointers, its launch gives {len(pointers)}")
+        self._written |= {place.buffer for place in pointers[len(op.inputs) :]}
+        x, y, z = (size(as_expr(extent).substitute(values)) for extent in kernel.grid)
+        arguments = tuple(_argument(param, kernel, pointers, values) for param in kernel.params)
+        self._launches.append(Launch(kernel.record.name, (x, y, z), arguments))
 
     def _return(self, op: dispatch.ReturnOp) -> None:
         for number, value in enumerate(op.values):
             place = self._places[value]
-            self._buffers[place.buffer]["role"] = "output"
-            self._outputs.append(
-                {
-                    "name": f"r{number}",
-                    "dtype": place.dtype,
-                    "shape": sizes(place.shape),
-                    "strides": sizes(row_major(place.shape)),
-                    "buffer": place.buffer,
-                }
-            )
+            self._buffers[place.buffer] = replace(self._buffers[place.buffer], role="output")
+            shape, strides = sizes(place.shape), sizes(row_major(place.shape))
+            self._outputs.append(TensorRecord(f"r{number}", place.dtype, shape, strides, place.buffer))
 
 
-def _launch_argument(argument: Argument, kernel: KernelRecord, pointers: Sequence[_Place], values: Mapping[str, Expr]) -> Json:
-    if argument.kind in ("i32", "i64"):
-        return {"value": size(values[kernel.symbols[argument.arg - kernel.pointer_count]])}
-    place = pointers[argument.arg]
-    offset = size(place.offset + argument.byte_offset)
-    if argument.kind == "pointer":
-        return {"buffer": place.buffer, "byte_offset": offset}
-    described = {
-        key: [size(as_expr(item).substitute(values)) for item in value] if key in ("global_dim", "global_stride_bytes") else value
-        for key, value in argument.tensor_map.items()
-    }
-    return {"tensor_map": {"buffer": place.buffer, "byte_offset": offset, **described}}
+def _argument(param: Param, kernel: LaunchedKernel, pointers: Sequence[_Place], values: Mapping[str, Expr]) -> ArgValue:
+    """What a launch gives for one of a kernel's parameters."""
+    match param:
+        case IndexParam(arg):
+            return ScalarValue(size(values[kernel.symbols[arg - kernel.pointer_count]]))
+        case PointerParam(arg):
+            return PointerValue(pointers[arg].buffer, size(pointers[arg].offset))
+        case TensorMapParam(arg, seen, byte_offset):
+            return TensorMapValue(pointers[arg].buffer, _substituted(seen, values), size(pointers[arg].offset + byte_offset))
+
+
+def _substituted(seen: TensorMap, values: Mapping[str, Expr]) -> TensorMap:
+    """A tensor map over the kernel's symbols as one over the program's."""
+    dims, strides = (tuple(size(as_expr(n).substitute(values)) for n in row) for row in (seen.global_dim, seen.global_stride_bytes))
+    return seen.with_sizes(dims, strides)
 
 
 def _unexpected(op: Operation) -> None:

@@ -1,6 +1,7 @@
 """A program for other layouts of its arguments than the declared ones: the function's argument attributes, replaced."""
 
 from treadle.analysis.shapes import ALIGN, STRIDE_DIVISOR, STRIDES
+from treadle.errors import FIXED_LAYOUT, TreadleError
 from treadle.ir.core import DYNAMIC_INDEX, Attribute
 from treadle.ir.dialects import builtin, func
 from treadle.plan.argument_layout import ArgumentLayout, Layouts
@@ -13,6 +14,12 @@ def _attributes(layout: ArgumentLayout) -> dict[str, Attribute]:
         STRIDE_DIVISOR: builtin.IntegerAttr(layout.stride_divisor, builtin.i64),
         ALIGN: builtin.IntegerAttr(layout.align, builtin.i64),
     }
+
+
+def fixed_layout(layouts: Layouts) -> TreadleError:
+    """TR736: the kernels of a program that is written at a lower level are written for the layouts that it declares."""
+    index, layout = next((index, layout) for index, layout in enumerate(layouts) if layout is not None)
+    return TreadleError(FIXED_LAYOUT, index=index, given=layout)
 
 
 def declare_layouts(function: func.FuncOp, layouts: Layouts) -> None:

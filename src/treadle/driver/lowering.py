@@ -10,16 +10,18 @@ from functools import partial
 from typing import Any, Literal, cast, get_args
 
 from treadle import pipelines
-from treadle.artifact import MANIFEST_FILE
+from treadle.artifact import MANIFEST_FILE, ArgKind, Kernel, KernelArg
 from treadle.dialects import dispatch, tile
 from treadle.driver.candidates import Candidates, RememberedCode
 from treadle.driver.generation import compile_proven, emit_proven
-from treadle.driver.host_program import Argument, HostProgram, Json, KernelRecord
-from treadle.driver.layouts import declare_layouts
+from treadle.driver.host_program import HostProgram, LaunchedKernel
+from treadle.driver.layouts import declare_layouts, fixed_layout
 from treadle.driver.program import REMARKS_FILE
 from treadle.driver.sources import Source
-from treadle.errors import TARGET_HAS_NO_STAGE, InternalError, KernelRejected, SourceLocation, TreadleError
+from treadle.errors import SOURCE_HAS_NO_STAGE, TARGET_HAS_NO_STAGE, InternalError, KernelRejected, SourceLocation, TreadleError
 from treadle.frontends import mlir
+from treadle.frontends.levels import LEVELS, Level
+from treadle.frontends.loading import Loaded
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
@@ -33,7 +35,9 @@ from treadle.targets.interface import CompiledKernel, EmittedKernel, IndexParam,
 
 Stage = Literal["tensor", "dispatch", "tile", "schedule", "llvm", "asm"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-SIMULATOR_STAGES: tuple[Stage, ...] = ("tensor", "dispatch", "tile")
+SIMULATOR_STAGES: tuple[Stage, ...] = ("tensor", "dispatch", "tile", "schedule")
+CHOOSING_LEVELS: tuple[Level, ...] = ("tensor", "dispatch")
+"""Where the compiler still chooses the form of kernels, so that a rejected one has another candidate."""
 SIMULATED_MACHINE = "sm_90a"  # the simulator runs tile programs as this machine would be given them
 
 
@@ -48,8 +52,7 @@ class Lowered:
 
 @dataclass(slots=True)
 class _Kernel:
-    op: tile.KernelOp
-    record: KernelRecord
+    launched: LaunchedKernel
     binary: bytes
 
 
@@ -81,20 +84,34 @@ def lower(
     with collect_remarks() as log:
         if told:
             emit("decision", "tune", "program", told)
+        if ":" in target:
+            emit("decision", "machine", "program", _product_text(spec))
         start = len(log.remarks)
         while True:
-            module = mlir.load(source.text + "\n", source.file, function)  # the line break says that it is text, not a path
+            loaded = source.load(function)
+            module = loaded.module
             if layouts is not None:
+                if loaded.level != "tensor":
+                    raise fixed_layout(layouts)
                 declare_layouts(mlir.entry(module, function), layouts)
-            kernels, rejected = run.attempt(module)
+            kernels, rejected = run.attempt(loaded)
             if not rejected:
                 break
+            if loaded.level not in CHOOSING_LEVELS:
+                raise rejected[0]
             run.candidates.reject(rejected, _configs(module), log.remarks[start:], partial(_place_of, module))
             log.remarks[start:] = run.candidates.refusals
         run.lowered.remarks = tuple(log.remarks)
     if until is None:
-        _add_files(run.lowered, module, kernels, target)
+        _add_files(run.lowered, module, kernels, target if simulated else spec.name)
     return run.lowered
+
+
+def _product_text(spec: TargetSpec) -> str:
+    product = spec.product
+    facts = f"{product.compute_units} compute units, {product.clock_mhz} MHz, {product.memory_gbps} GB/s"
+    rates = "fitted to measured times" if product.is_measured else "derived from its data sheet, not measured"
+    return f"compiled for {product.description} ({facts}); the constants of the models are {rates}"
 
 
 @dataclass(slots=True)
@@ -111,28 +128,33 @@ class _Run:
     lowered: Lowered = field(default_factory=Lowered)
     backend: RememberedCode | None = None
 
-    def attempt(self, module: builtin.ModuleOp) -> tuple[list[_Kernel], list[KernelRejected]]:
+    def attempt(self, loaded: Loaded) -> tuple[list[_Kernel], list[KernelRejected]]:
         """Take a module as far as it goes with the candidates as they are: its kernels where code was asked for, and the rejected ones."""
-        until, simulated = self.until, self.target == "sim"
-        stop = until if until in pipelines.LEVELS else "tile" if simulated else "schedule"
-        proven, candidates = until in pipelines.LEVELS, self.candidates.numbers
+        module, until, simulated = loaded.module, self.until, self.target == "sim"
+        stop = until if until in LEVELS else "tile" if simulated else "schedule"
+        if LEVELS.index(stop) < LEVELS.index(loaded.level):
+            if until is not None:
+                raise TreadleError(SOURCE_HAS_NO_STAGE, level=loaded.level, stage=until)
+            stop = loaded.level
+        door = pipelines.Door(loaded.level, retarget=not simulated)
+        proven, candidates = until in LEVELS or (simulated and stop == "schedule"), self.candidates.numbers
         try:
-            pipelines.lower(module, self.spec, self.options, self._observe, until=stop, proven=proven, candidates=candidates)
+            pipelines.lower(module, self.spec, self.options, self._observe, until=stop, proven=proven, candidates=candidates, door=door)
         except KernelRejected as rejected:
             return [], [rejected]
-        if until in pipelines.LEVELS:
+        if until in LEVELS:
             return [], []
         if self.instrument is not None:
             self.instrument(module)
-        return (_simulated(module, self.spec), []) if simulated else self._generate(module)
+        return (_simulated(module, self.spec), []) if simulated else self._generate(module, door)
 
     def _observe(self, level: str, module: Operation) -> None:
         if self.texts:
             self.lowered.stages[level] = print_module(module)
 
-    def _generate(self, module: builtin.ModuleOp) -> tuple[list[_Kernel], list[KernelRejected]]:
+    def _generate(self, module: builtin.ModuleOp, door: pipelines.Door) -> tuple[list[_Kernel], list[KernelRejected]]:
         def prove() -> None:
-            pipelines.prove(module, self.options)
+            pipelines.prove(module, self.options, door)
 
         if self.backend is None:
             self.backend = RememberedCode(registry.backend(self.target))
@@ -149,7 +171,14 @@ class _Run:
         if self.texts:
             stages["llvm"] = _join([kernel.emitted for kernel in compiled], lambda kernel: kernel.llvm_text, ";")
             stages["asm"] = _join([kernel.emitted for kernel in compiled], _assembly_of(compiled), "//")
-        return [_Kernel(op, kernel_record(op, kernel), kernel.binary) for op, kernel in zip(ops, compiled, strict=True)], []
+        return [_Kernel(launched(op, kernel), kernel.binary) for op, kernel in zip(ops, compiled, strict=True)], []
+
+
+def scheduled(source: Source, target: str, options: CompileOptions, function: str | None) -> builtin.ModuleOp:
+    """A program at schedule level for an architecture, proven as `options` ask for. Raises what compiling raises without tools."""
+    loaded = source.load(function)
+    pipelines.lower(loaded.module, target_spec(target), options, door=pipelines.Door(loaded.level))
+    return loaded.module
 
 
 def _configs(module: builtin.ModuleOp) -> dict[str, str]:
@@ -175,15 +204,11 @@ def _join(kernels: Sequence[EmittedKernel], text: Callable[[EmittedKernel], str]
     return "\n".join(f"{comment} kernel {kernel.symbol}\n{text(kernel).rstrip()}\n" for kernel in kernels)
 
 
-def _pointer_count(op: tile.KernelOp) -> int:
-    return len(op.body.block.args) - len(op.symbol_names())
-
-
-def kernel_record(op: tile.KernelOp, compiled: CompiledKernel) -> KernelRecord:
-    """The manifest's facts of a kernel with a binary."""
+def launched(op: tile.KernelOp, compiled: CompiledKernel) -> LaunchedKernel:
+    """A kernel with a binary, as the host program launches it."""
     emitted, facts = compiled.emitted, compiled.facts
     name = op.sym_name.data
-    return KernelRecord(
+    record = Kernel(
         name=name,
         symbol=emitted.symbol,
         binary=f"{name}.{compiled.suffix}",
@@ -191,43 +216,31 @@ def kernel_record(op: tile.KernelOp, compiled: CompiledKernel) -> KernelRecord:
         cluster=emitted.cluster,
         shared_bytes=emitted.shared_bytes,
         kernarg_bytes=facts.param_bytes,
-        arguments=tuple(_argument(param, offset) for param, offset in zip(emitted.params, facts.param_offsets, strict=True)),
-        grid=emitted.grid,
-        symbols=op.symbol_names(),
-        pointer_count=_pointer_count(op),
+        args=tuple(KernelArg(_kind(param), offset) for param, offset in zip(emitted.params, facts.param_offsets, strict=True)),
         facts={"registers": facts.registers, "spill_bytes": facts.spill_bytes, "instructions": facts.instructions},
         overlaps=emitted.overlaps,
     )
+    return LaunchedKernel(record, emitted.params, emitted.grid, op.symbol_names(), len(op.pointers()))
 
 
-def _argument(param: Param, offset: int) -> Argument:
+def _kind(param: Param) -> ArgKind:
     match param:
-        case PointerParam(arg):
-            return Argument("pointer", arg, offset)
-        case IndexParam(arg, bits):
-            return Argument("i64" if bits == 64 else "i32", arg, offset)
+        case PointerParam():
+            return "pointer"
+        case IndexParam(bits=bits):
+            return "i64" if bits == 64 else "i32"
         case TensorMapParam():
-            described: Json = {
-                "dtype": param.dtype,
-                "global_dim": list(param.global_dim),
-                "global_stride_bytes": list(param.global_stride_bytes),
-                "box_dim": list(param.box_dim),
-                "element_stride": [1] * len(param.box_dim),
-                "swizzle": param.swizzle,
-                "interleave": "none",
-                "l2_promotion": "128B",
-                "oob_fill": "zero",
-            }
-            return Argument("tensor_map", param.arg, offset, described, param.byte_offset)
+            return "tensor_map"
 
 
 def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
     """Kernels whose binary is their text, locations included; pointers and sizes are passed as on a GPU, eight bytes each."""
     kernels: list[_Kernel] = []
     for op in tile_kernels(module):
-        name, pointers = op.sym_name.data, _pointer_count(op)
-        count, size = len(op.body.block.args), "i64" if op.index_width() == 64 else "i32"
-        record = KernelRecord(
+        name, pointers, bits = op.sym_name.data, len(op.pointers()), op.index_width()
+        count = len(op.body.block.args)
+        params = tuple(PointerParam(i) if i < pointers else IndexParam(i, bits) for i in range(count))
+        record = Kernel(
             name=name,
             symbol=name,
             binary=f"{name}.mlir",
@@ -235,12 +248,10 @@ def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
             cluster=(1, 1, 1),
             shared_bytes=0,
             kernarg_bytes=8 * count,
-            arguments=tuple(Argument("pointer" if index < pointers else size, index, 8 * index) for index in range(count)),
-            grid=op.grid_text(),
-            symbols=op.symbol_names(),
-            pointer_count=pointers,
+            args=tuple(KernelArg(_kind(param), 8 * index) for index, param in enumerate(params)),
         )
-        kernels.append(_Kernel(op, record, print_module(op, locations=True).encode()))
+        launched = LaunchedKernel(record, params, op.grid_text(), op.symbol_names(), pointers)
+        kernels.append(_Kernel(launched, print_module(op, locations=True).encode()))
     return kernels
 
 
@@ -248,10 +259,10 @@ def _add_files(lowered: Lowered, module: builtin.ModuleOp, kernels: Sequence[_Ke
     programs = [op for op in module.body.block.ops if isinstance(op, dispatch.ProgramOp)]
     if len(programs) != 1:
         raise InternalError(f"a compiled module has one host program, this one has {len(programs)}")
-    host = HostProgram(programs[0], {kernel.record.name: kernel.record for kernel in kernels}, target)
-    lowered.files = {kernel.record.binary: kernel.binary for kernel in kernels}
+    host = HostProgram(programs[0], [kernel.launched for kernel in kernels], target)
+    lowered.files = {kernel.launched.record.binary: kernel.binary for kernel in kernels}
     lowered.files |= host.files
-    lowered.files[MANIFEST_FILE] = json.dumps(host.manifest, indent=1).encode()
+    lowered.files[MANIFEST_FILE] = host.manifest.to_json().encode()
     lowered.files[REMARKS_FILE] = remarks_to_json(lowered.remarks).encode()
 
 

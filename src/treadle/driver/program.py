@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from treadle import artifact
-from treadle.artifact import MANIFEST_FILE, Manifest
+from treadle import artifact_folder
+from treadle.artifact import MANIFEST_FILE, Manifest, TensorRecord
 from treadle.errors import SourceLocation
 from treadle.remarks import Remark
 
@@ -40,6 +40,11 @@ def _each(out: Any) -> "Sequence[Any]":
     return cast("Sequence[Any]", out) if isinstance(out, (tuple, list)) else (out,)
 
 
+def type_text(record: TensorRecord) -> str:
+    """`f32[rows, 8]`; a scalar is `f32`."""
+    return record.dtype + (f"[{', '.join(map(str, record.shape))}]" if record.shape else "")
+
+
 class Specialise(Protocol):
     """Compiles a variant of a program."""
 
@@ -52,6 +57,7 @@ class Program:
     `target`: "sim" or an architecture. `manifest`: inputs, outputs, buffers, kernels and launches. `binaries`: file name to contents.
     `remarks`: the compiler's decisions and refusals, in order. `stages`: stage name to text (tensor, dispatch, tile, schedule,
     llvm, asm; those that the target has), made when first asked for, by compiling once more; nothing else pays for them.
+    A program can be copied and pickled: nothing of a device goes with it, and the first call in the other process loads it there.
     """
 
     def __init__(
@@ -71,6 +77,30 @@ class Program:
         self._open_device = device
         self._specialise = specialise
         self._variants: dict[tuple[Layouts | None, bool], Program] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or another process needs: the files and how to make more of them. What lies on a device comes back with a call."""
+        return {
+            "target": self.target,
+            "files": dict(self.files),
+            "texts": self._texts,
+            "reference": self._reference,
+            "device": self._open_device,
+            "specialise": self._specialise,
+            "variants": dict(self._variants),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        variants = state.pop("variants")
+        Program.__init__(self, **state)
+        self._variants.update(variants)
+
+    def __repr__(self) -> str:
+        m = self.manifest
+        arguments = ", ".join(f"{t.name}: {type_text(t)}{' in place' if t.in_place else ''}" for t in m.inputs)
+        results = ", ".join(type_text(t) for t in m.outputs)
+        kernels = ", ".join(kernel.name for kernel in m.kernels) or "none"
+        return f"<treadle.Program {self.name}({arguments}) -> ({results}) for {self.target}, kernels: {kernels}>"
 
     @property
     def name(self) -> str:
@@ -194,4 +224,4 @@ class Program:
     def save(self, folder: str | Path) -> Path:
         """Write the artifact's folder (docs/artifact.md). Raises TreadleError TR902, and TR931 for the simulator's programs."""
         constants = {buffer.file: self.files[buffer.file] for buffer in self.manifest.buffers if buffer.file}
-        return artifact.write(folder, self.manifest, self.binaries, constants)
+        return artifact_folder.write(folder, self.manifest, self.binaries, constants)

@@ -1,1 +1,1 @@
-"""Ways in: `mlir` reads MLIR text."""
+"""Ways in: `loading` takes a program at any level, as text, path or module; `mlir` and `kernels` have the levels' rules."""

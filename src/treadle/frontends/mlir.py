@@ -1,11 +1,10 @@
-"""MLIR text as a program: one function on tensors, every operation of a dialect that the compiler knows."""
+"""A module as a program at tensor level: one function on tensors, every operation of a dialect that the compiler knows."""
 
 from math import prod
-from pathlib import Path
 
 import treadle.dialects  # noqa: F401 # pyright: ignore[reportUnusedImport] - makes our dialects known to the parser
 from treadle.analysis.element_bytes import element_bytes
-from treadle.errors import ELEMENT_TYPE, READ_FILE, TYPE_TOO_LARGE, UNSUPPORTED, WHICH_FUNCTION, SourceLocation, TreadleError
+from treadle.errors import ELEMENT_TYPE, TYPE_TOO_LARGE, UNSUPPORTED, WHICH_FUNCTION, SourceLocation, TreadleError
 from treadle.ir.builtin import (
     AnyFloat,
     IndexType,
@@ -27,19 +26,22 @@ TENSOR_LEVEL = ("func", "linalg", "tensor", "arith", "math", "scf", "affine")
 DEFAULT_FILE = "<text>"
 
 
-def load(text_or_path: str | Path, file: str | None = None, function: str | None = None) -> ModuleOp:
-    """Read a module and check that it is a program at tensor level.
+def load(text: str, file: str = DEFAULT_FILE, function: str | None = None) -> ModuleOp:
+    """Read a program at tensor level: `parse_module`, then `check`."""
+    module = parse_module(text, file)
+    check(module, function, file)
+    return module
 
-    `text_or_path`: MLIR text, or the path of an existing file. `file` is the name in locations (default: the path, or `<text>`).
-    `function` picks the entry among several; the result then holds it and what it calls. The entry takes and returns
-    tensors and scalars, and at least one argument or result is a tensor.
 
-    Raises `TreadleError`: TR101, TR102, TR201 for the text, TR203 and TR204 for its tensor types, TR104 for the choice of function, TR301
-    for what is outside the tensor level, TR901 for a file that cannot be read.
+def check(module: ModuleOp, function: str | None = None, file: str = DEFAULT_FILE) -> None:
+    """Check that a module is a program at tensor level, and leave the entry and what it calls in it.
+
+    `function` picks the entry among several. It takes and returns tensors and scalars, and at least one argument or result is a tensor.
+    `file`: for what has no line of its own.
+
+    Raises `TreadleError`: TR104 for the choice of function, TR203 and TR204 for tensor types, TR301 for what is outside the tensor level.
     """
-    text, name = _read(text_or_path)
-    module = parse_module(text, file or name)
-    entry = _choose(module, function, SourceLocation(file or name, 1))
+    entry = _choose(module, function, SourceLocation(file, 1))
     _keep(module, entry)
     for op in module.walk():
         dialect = op.name.split(".")[0]
@@ -48,25 +50,10 @@ def load(text_or_path: str | Path, file: str | None = None, function: str | None
             raise TreadleError(UNSUPPORTED, location_of(op), what=f"operation '{op.name}'", hint=hint)
     _check_signature(entry)
     _check_element_types(module)
-    return module
-
-
-def _read(text_or_path: str | Path) -> tuple[str, str]:
-    if isinstance(text_or_path, str) and ("\n" in text_or_path or "{" in text_or_path):
-        return text_or_path, DEFAULT_FILE
-    path = Path(text_or_path)
-    if isinstance(text_or_path, str) and not path.exists() and not path.suffix:
-        return text_or_path, DEFAULT_FILE
-    try:
-        return path.read_text(encoding="utf-8"), str(path)
-    except UnicodeDecodeError as error:
-        raise TreadleError(READ_FILE, path=path, reason="it is not UTF-8 text") from error
-    except OSError as error:
-        raise TreadleError(READ_FILE, path=path, reason=error.strerror or str(error)) from error
 
 
 def entry(module: ModuleOp, function: str | None = None) -> func.FuncOp:
-    """The entry function of a module that `load` returned for the same choice."""
+    """The entry function of a module that `check` accepted for the same choice."""
     return _choose(module, function, SourceLocation(DEFAULT_FILE, 1))
 
 

@@ -1,38 +1,68 @@
-"""What machines are: `TargetSpec` rows, looked up by name."""
+"""What machines are: `TargetSpec` rows of architectures and `Product` rows below them, looked up by name.
 
-from treadle.errors import Entry, TreadleError
-from treadle.machine.rows import ROWS
-from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, SharedBanks, TargetSpec
+Names are loaded when they are first asked for: a start from the cache reads products, not architectures.
+"""
 
-UNKNOWN_TARGET = Entry("TR501", "target '{name}' is not supported", "use one of: {known}")
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-_by_name: dict[str, TargetSpec] = {row.name: row for row in ROWS}
+if TYPE_CHECKING:
+    from treadle.machine.lookup import (
+        known_products,
+        known_spec,
+        known_targets,
+        register_product,
+        register_target,
+        target_name,
+        target_spec,
+    )
+    from treadle.machine.products import Product
+    from treadle.machine.queues import Queue, QueueRole
+    from treadle.machine.rates import Rates
+    from treadle.machine.spec import (
+        BulkTensorCopy,
+        FragmentLayouts,
+        MatrixInstruction,
+        OperandSpace,
+        RegisterMoves,
+        SharedBanks,
+        TargetSpec,
+    )
 
-
-def target_spec(name: str) -> TargetSpec:
-    """The row of an architecture; raises TreadleError TR501 for an unknown one."""
-    try:
-        return _by_name[name]
-    except KeyError:
-        raise TreadleError(UNKNOWN_TARGET, name=name, known=", ".join(_by_name)) from None
-
-
-def register_target(spec: TargetSpec) -> None:
-    """Add a row (third parties and tests); replaces one of the same name."""
-    _by_name[spec.name] = spec
-
-
-def known_targets() -> tuple[str, ...]:
-    """Names of all rows."""
-    return tuple(_by_name)
-
+_PLACES = {
+    "lookup": ("known_products", "known_spec", "known_targets", "register_product", "register_target", "target_name", "target_spec"),
+    "products": ("Product",),
+    "queues": ("Queue", "QueueRole"),
+    "rates": ("Rates",),
+    "spec": ("BulkTensorCopy", "FragmentLayouts", "MatrixInstruction", "OperandSpace", "RegisterMoves", "SharedBanks", "TargetSpec"),
+}
 
 __all__ = [
     "BulkTensorCopy",
+    "FragmentLayouts",
     "MatrixInstruction",
+    "OperandSpace",
+    "Product",
+    "Queue",
+    "QueueRole",
+    "Rates",
+    "RegisterMoves",
     "SharedBanks",
     "TargetSpec",
+    "known_products",
+    "known_spec",
     "known_targets",
+    "register_product",
     "register_target",
+    "target_name",
     "target_spec",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for place, names in _PLACES.items():
+        if name in names:
+            found = getattr(import_module(f"treadle.machine.{place}"), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module 'treadle.machine' has no attribute '{name}'")

@@ -3,7 +3,16 @@
 Sources: vendor ISA manuals and programming guides; figures measured on an H200 where they are (research notes of the project).
 """
 
-from treadle.machine.spec import BulkTensorCopy, MatrixInstruction, SharedBanks, TargetSpec
+from functools import partial
+
+from treadle.layout import fragments
+from treadle.machine.products import default_product
+from treadle.machine.queues import Queue, WaitField
+from treadle.machine.spec import BulkTensorCopy, FragmentLayouts, MatrixInstruction, OperandSpace, RegisterMoves, SharedBanks, TargetSpec
+
+_SHARED: tuple[OperandSpace, ...] = ("shared",)
+_REGISTERS: tuple[OperandSpace, ...] = ("registers",)
+_EITHER: tuple[OperandSpace, ...] = ("shared", "registers")
 
 
 def _wgmma(a: str, b: str, acc: str, k: int, *, n_step: int = 8, k_major_only: bool) -> MatrixInstruction:
@@ -11,7 +20,9 @@ def _wgmma(a: str, b: str, acc: str, k: int, *, n_step: int = 8, k_major_only: b
     floats = acc == "f32"
     # Tensor cores align products to the largest and cut: 8-bit floats keep 14 bits (the FP8 notes of DeepSeek-V3 and SageAttention2).
     bits = 14 if floats and k == 32 else 24
-    return MatrixInstruction(name, a, b, acc, 64, 256, k, "shared", "wgmma", 4, n_step, k_major_only, 128, floats, bits)
+    # K is 32 bytes of operands, whatever their type. A may come from registers.
+    layouts = FragmentLayouts(fragments.wgmma_accumulator, partial(fragments.wgmma_a, 32 // k))
+    return MatrixInstruction(name, a, b, acc, 64, 256, k, (_EITHER, _SHARED), layouts, "wgmma", 4, n_step, k_major_only, 128, floats, bits)
 
 
 _FP8 = ("f8E4M3FN", "f8E5M2")
@@ -21,10 +32,7 @@ SM_90A = TargetSpec(
     vendor="nvidia",
     description="NVIDIA Hopper (H100, H200)",
     subgroup_size=32,
-    compute_units=132,
-    clock_mhz=1755,
-    memory_gbps=4800,
-    l2_bytes=50 * 2**20,
+    product=default_product("sm_90a"),
     shared_bytes_per_workgroup=227 * 1024,
     shared_bytes_per_unit=228 * 1024,
     registers_per_unit=65536,
@@ -41,12 +49,58 @@ SM_90A = TargetSpec(
         *(_wgmma(a, b, "f32", 32, k_major_only=True) for a in _FP8 for b in _FP8),
         _wgmma("i8", "i8", "i32", 32, n_step=32, k_major_only=True),
     ),
-    bulk_tensor=BulkTensorCopy(16, 16, 256, 5, (128, 64, 32)),
-    queues=("wgmma", "cp_async", "bulk_store"),
-    async_matrix=True,
+    bulk_tensor=BulkTensorCopy(16, 16, 256, 5, (128, 64, 32), shared_align_bytes=1024, barrier_bytes=8),
+    # PTX ISA, wgmma.wait_group, cp.async.wait_group, cp.async.bulk.wait_group. ptxas that meets accumulators in flight at a branch may give
+    # up on them (C7515) and wait for each instruction.
+    queues=(
+        Queue("wgmma", "matrix", "warpgroup", is_committed=True, max_pending=7, ends_at_branches=True),
+        Queue("cp_async", "copy_in", "thread", is_committed=True, is_ordered=False, path="cp_async"),
+        Queue("bulk_store", "copy_out", "elected", is_committed=True, is_ordered=False, tells_reads=True),
+    ),
     overlapping_launches=True,
     named_barriers=15,
     max_cluster=8,
+    # PTX ISA, setmaxnreg. Index arithmetic on sizes that only the runtime knows does not fit 40 registers.
+    register_moves=RegisterMoves(warps=4, granule=8, fewest=24, most=256, split=(40, 232), index_split=(56, 224)),
+)
+
+
+# LLVM's AMDGPU guide and the instruction set documents, S_WAITCNT: the counts' places differ by generation; 0xCF7F and 0xFFF7 wait for
+# nothing. RDNA4 has an instruction for each count.
+_GFX9_VECTOR = WaitField("s_waitcnt", ((0, 4), (14, 2)), 0xCF7F)
+_GFX9_LOCAL = WaitField("s_waitcnt", ((8, 4),), 0xCF7F)
+_GFX11_VECTOR = WaitField("s_waitcnt", ((10, 6),), 0xFFF7)
+_GFX11_LOCAL = WaitField("s_waitcnt", ((4, 6),), 0xFFF7)
+
+_CDNA_QUEUES = (
+    Queue("vmcnt", "copy_in", "warp", path="direct", wait=_GFX9_VECTOR),
+    Queue("lgkmcnt", "local", "warp", max_pending=15, wait=_GFX9_LOCAL),
+)
+_RDNA3_QUEUES = (
+    Queue("vmcnt", "copy_in", "warp", wait=_GFX11_VECTOR),
+    Queue("vscnt", "store", "warp", wait=WaitField("s_waitcnt_vscnt", ((0, 6),))),
+    Queue("lgkmcnt", "local", "warp", wait=_GFX11_LOCAL),
+)
+_RDNA4_QUEUES = (
+    Queue("loadcnt", "copy_in", "warp", wait=WaitField("s_wait_loadcnt", ((0, 6),))),
+    Queue("storecnt", "store", "warp", wait=WaitField("s_wait_storecnt", ((0, 6),))),
+    Queue("dscnt", "local", "warp", wait=WaitField("s_wait_dscnt", ((0, 6),))),
+)
+
+
+# llvm.amdgcn.sched.barrier: the classes that may cross it.
+_FENCE_CLASSES = (
+    ("alu", 0x1),
+    ("vector_alu", 0x2),
+    ("scalar_alu", 0x4),
+    ("matrix", 0x8),
+    ("global", 0x10),
+    ("global_load", 0x20),
+    ("global_store", 0x40),
+    ("shared", 0x80),
+    ("shared_load", 0x100),
+    ("shared_store", 0x200),
+    ("transcendental", 0x400),
 )
 
 
@@ -54,7 +108,9 @@ def _mfma(shape: tuple[int, int, int], a: str, acc: str, *, b: str | None = None
     m, n, k = shape
     b = b or a
     suffix = a if a == b else f"{a}_{b}"
-    return MatrixInstruction(f"mfma_{m}x{n}x{k}_{acc}_{suffix}", a, b, acc, m, n, k, "register", f"mfma_{m}x{n}", cycles=cycles)
+    name = f"mfma_{m}x{n}x{k}_{acc}_{suffix}"
+    layouts = FragmentLayouts(lambda _: fragments.mfma_c(m), partial(fragments.mfma_a, m, k), partial(fragments.mfma_b, n, k))
+    return MatrixInstruction(name, a, b, acc, m, n, k, (_REGISTERS, _REGISTERS), layouts, "mfma", cycles=cycles)
 
 
 _FNUZ = ("f8E4M3FNUZ", "f8E5M2FNUZ")
@@ -67,10 +123,7 @@ GFX942 = TargetSpec(
     vendor="amd",
     description="AMD CDNA3 (MI300X, MI325X)",
     subgroup_size=64,
-    compute_units=304,
-    clock_mhz=2100,
-    memory_gbps=5300,
-    l2_bytes=4 * 2**20,
+    product=default_product("gfx942"),
     shared_bytes_per_workgroup=64 * 1024,
     shared_bytes_per_unit=64 * 1024,
     registers_per_unit=4 * 512 * 64,
@@ -87,7 +140,8 @@ GFX942 = TargetSpec(
         *(_mfma((16, 16, 32), a, "f32", b=b, cycles=16) for a in _FNUZ for b in _FNUZ),
         _mfma((16, 16, 4), "f32", "f32", cycles=32),
     ),
-    queues=("vmcnt", "lgkmcnt"),
+    queues=_CDNA_QUEUES,
+    fence_classes=_FENCE_CLASSES,
     max_warps_per_workgroup=16,
     fma_registers=250,
     wide_integer_registers=24,
@@ -98,10 +152,7 @@ GFX950 = TargetSpec(
     vendor="amd",
     description="AMD CDNA4 (MI350X, MI355X)",
     subgroup_size=64,
-    compute_units=256,
-    clock_mhz=2400,
-    memory_gbps=8000,
-    l2_bytes=4 * 2**20,
+    product=default_product("gfx950"),
     shared_bytes_per_workgroup=160 * 1024,
     shared_bytes_per_unit=160 * 1024,
     registers_per_unit=4 * 512 * 64,
@@ -118,17 +169,24 @@ GFX950 = TargetSpec(
         *(_mfma((16, 16, 32), a, "f32", b=b, cycles=16) for a in _FP8 for b in _FP8),
         _mfma((16, 16, 4), "f32", "f32", cycles=32),
     ),
-    queues=("vmcnt", "lgkmcnt"),
+    queues=_CDNA_QUEUES,
+    fence_classes=_FENCE_CLASSES,
     max_warps_per_workgroup=16,
     fma_registers=250,
     wide_integer_registers=24,
 )
 
 
+_WMMA_LAYOUTS = {
+    11: FragmentLayouts(lambda _: fragments.wmma_rdna3_c(), fragments.wmma_rdna3_a, fragments.wmma_rdna3_b),
+    12: FragmentLayouts(lambda _: fragments.wmma_rdna4_c(), fragments.wmma_rdna4_a, fragments.wmma_rdna4_b),
+}
+
+
 def _wmma(generation: int, a: str, acc: str, *, b: str | None = None) -> MatrixInstruction:
     b = b or a
-    suffix = a if a == b else f"{a}_{b}"
-    return MatrixInstruction(f"wmma{generation}_16x16x16_{acc}_{suffix}", a, b, acc, 16, 16, 16, "register", f"wmma{generation}", cycles=32)
+    name = f"wmma{generation}_16x16x16_{acc}_{a if a == b else f'{a}_{b}'}"
+    return MatrixInstruction(name, a, b, acc, 16, 16, 16, (_REGISTERS, _REGISTERS), _WMMA_LAYOUTS[generation], "wmma", cycles=32)
 
 
 _RDNA_BANKS = SharedBanks(64, 4, ((1, 32), (2, 32), (4, 32), (8, 32), (16, 16)))
@@ -138,10 +196,7 @@ GFX1100 = TargetSpec(
     vendor="amd",
     description="AMD RDNA3 (RX 7900, W7900)",
     subgroup_size=32,
-    compute_units=96,
-    clock_mhz=2500,
-    memory_gbps=960,
-    l2_bytes=6 * 2**20,
+    product=default_product("gfx1100"),
     shared_bytes_per_workgroup=64 * 1024,
     shared_bytes_per_unit=64 * 1024,
     registers_per_unit=2 * 1536 * 32,
@@ -152,7 +207,9 @@ GFX1100 = TargetSpec(
     max_vector_bytes=16,
     banks=_RDNA_BANKS,
     matrix_instructions=(_wmma(11, "f16", "f32"), _wmma(11, "bf16", "f32"), _wmma(11, "i8", "i32")),
-    queues=("vmcnt", "vscnt", "lgkmcnt"),
+    queues=_RDNA3_QUEUES,
+    fence_classes=_FENCE_CLASSES,
+    clock_bits=20,
     fma_registers=253,
     wide_integer_registers=24,
 )
@@ -162,10 +219,7 @@ GFX1201 = TargetSpec(
     vendor="amd",
     description="AMD RDNA4 (RX 9070)",
     subgroup_size=32,
-    compute_units=64,
-    clock_mhz=2970,
-    memory_gbps=640,
-    l2_bytes=8 * 2**20,
+    product=default_product("gfx1201"),
     shared_bytes_per_workgroup=64 * 1024,
     shared_bytes_per_unit=64 * 1024,
     registers_per_unit=2 * 1536 * 32,
@@ -181,7 +235,8 @@ GFX1201 = TargetSpec(
         _wmma(12, "i8", "i32"),
         *(_wmma(12, a, "f32", b=b) for a in _FP8 for b in _FP8),
     ),
-    queues=("loadcnt", "storecnt", "dscnt"),
+    queues=_RDNA4_QUEUES,
+    fence_classes=_FENCE_CLASSES,
     fma_registers=253,
     wide_integer_registers=24,
 )

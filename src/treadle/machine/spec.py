@@ -1,7 +1,26 @@
 """What a machine is: frozen facts, one row an architecture. Every level may read them; nothing here decides anything."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
+
+from treadle.layout.tile_layout import TileLayout
+from treadle.machine.products import Product
+from treadle.machine.queues import Queue, QueueRole
+from treadle.machine.rates import Rates
+
+OperandSpace = Literal["shared", "registers"]
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentLayouts:
+    """The register layouts that one instruction prescribes (layout/fragments.py): of the accumulator (m, n) for a width n, and of A (m, k)
+    and B (k, n) where they may come from registers.
+    """
+
+    accumulator: Callable[[int], TileLayout]
+    a: Callable[[], TileLayout] | None = None
+    b: Callable[[], TileLayout] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,10 +28,10 @@ class MatrixInstruction:
     """One matrix instruction: D[m, n] += A[m, k] * B[k, n].
 
     `a_type`, `b_type`, `accumulator_type`: MLIR element type names ("tf32" for f32 operands rounded by the hardware). `n` is the widest;
-    where `n_step` > 0 every multiple of it up to `n` exists. `warps`: how many warps issue it together. `operands`: "shared" (read from
-    shared buffers through descriptors) or "register" (fragments in `fragment`'s layouts, see layout/fragments.py). `k_major_only`: shared
-    operands must be contiguous along k. `cycles`: issue interval on one matrix unit. `truncates`: sums are cut, not rounded, to `sum_bits`
-    bits of mantissa as they run, so that long chains lose accuracy.
+    where `n_step` > 0 every multiple of it up to `n` exists. `warps`: how many warps issue it together. `operand_spaces`: where A and where
+    B may be, best first: "shared" (read from shared buffers through descriptors) or "registers" (fragments in `layouts`). `family`: which
+    kind of instruction it is, for the emitter. `k_major_only`: shared operands must be contiguous along k. `cycles`: issue interval on one
+    matrix unit. `truncates`: sums are cut, not rounded, to `sum_bits` bits of mantissa as they run, so that long chains lose accuracy.
     """
 
     name: str
@@ -22,8 +41,9 @@ class MatrixInstruction:
     m: int
     n: int
     k: int
-    operands: Literal["shared", "register"]
-    fragment: str
+    operand_spaces: tuple[tuple[OperandSpace, ...], tuple[OperandSpace, ...]]
+    layouts: FragmentLayouts
+    family: str
     warps: int = 1
     n_step: int = 0
     k_major_only: bool = True
@@ -31,13 +51,23 @@ class MatrixInstruction:
     truncates: bool = False
     sum_bits: int = 24
 
+    @property
+    def reads_shared(self) -> bool:
+        """Whether both operands are best read from shared buffers."""
+        return all(spaces[0] == "shared" for spaces in self.operand_spaces)
+
+    def may_read(self, side: int, space: OperandSpace) -> bool:
+        """Whether A (side 0) or B (side 1) may be in a space."""
+        return space in self.operand_spaces[side]
+
 
 @dataclass(frozen=True, slots=True)
 class BulkTensorCopy:
     """Descriptor-driven copies of boxes between global and shared memory: alignment rules and limits.
 
-    `max_extent`: the longest dimension whose elements signed 32-bit coordinates reach. `max_pitch_bytes`: the largest distance of
-    neighbours.
+    `shared_align_bytes`: where buffers that descriptors reach begin, and each slot of them. `barrier_bytes`: of the transaction barrier
+    that a copy signals. `swizzle_bytes`: rows that swizzles fill, the widest first. `max_extent`: the longest dimension whose elements signed
+    32-bit coordinates reach. `max_pitch_bytes`: the largest distance of neighbours.
     """
 
     base_align_bytes: int
@@ -45,8 +75,26 @@ class BulkTensorCopy:
     max_box_extent: int
     max_rank: int
     swizzle_bytes: tuple[int, ...]
+    shared_align_bytes: int
+    barrier_bytes: int
     max_extent: int = (1 << 31) - 1
     max_pitch_bytes: int = (1 << 40) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterMoves:
+    """How roles give registers to each other: by `warps` warps at a time, `fewest` to `most` of a thread in steps of `granule`.
+
+    `split`: of a thread of the role that copies and of one that computes; `index_split`: the same where the first also does index
+    arithmetic on sizes that only the runtime knows.
+    """
+
+    warps: int
+    granule: int
+    fewest: int
+    most: int
+    split: tuple[int, int]
+    index_split: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +106,27 @@ class SharedBanks:
     lanes_by_access_bytes: tuple[tuple[int, int], ...]
 
 
+USUAL_GAIN = 8
+"""How many times as many multiply-adds as the vector units matrix instructions give, where nothing is known about them."""
+
+
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """Facts of one architecture. Bytes, clocks and counts; bandwidth in GB/s; `vendor` is for humans, no pass may branch on it.
+    """Facts of one architecture, and the product of it that is compiled for. Bytes, clocks and counts; `vendor` is for humans, no pass may
+    branch on it.
 
     `named_barriers`: hardware barriers of a workgroup beside its own. `max_cluster`: workgroups that a cluster may have on every device.
-    `fma_registers`: of a thread that contractions without matrix instructions can fill before they spill. `wide_integer_registers`: of
-    them, what products of 64-bit integers take beside their operands.
+    `matrix_units`: of a compute unit, each for one warp's instructions. `fma_registers`: of a thread that contractions without matrix instructions can fill before they spill. `wide_integer_registers`: of
+    them, what products of 64-bit integers take beside their operands. `line_bytes`: of the last cache. `register_moves`: None where each
+    warp keeps the registers it starts with. `clock_bits`: of a compute unit's own counter. `fence_classes`: classes of instructions that
+    `sync.sched_fence` can name, with their bits in the instruction.
     """
 
     name: str
     vendor: str
     description: str
     subgroup_size: int
-    compute_units: int
-    clock_mhz: int
-    memory_gbps: int
-    l2_bytes: int
+    product: Product
     shared_bytes_per_workgroup: int
     shared_bytes_per_unit: int
     registers_per_unit: int
@@ -86,15 +138,83 @@ class TargetSpec:
     banks: SharedBanks
     matrix_instructions: tuple[MatrixInstruction, ...]
     bulk_tensor: BulkTensorCopy | None = None
-    queues: tuple[str, ...] = ()
-    async_matrix: bool = False
+    queues: tuple[Queue, ...] = ()
     max_warps_per_workgroup: int = 32
     fma_per_unit_per_clock: int = 128
+    matrix_units: int = 4
     overlapping_launches: bool = False
     named_barriers: int = 0
     max_cluster: int = 1
     fma_registers: int = 255
     wide_integer_registers: int = 0
+    line_bytes: int = 128
+    register_moves: RegisterMoves | None = None
+    clock_bits: int = 64
+    fence_classes: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def async_matrix(self) -> bool:
+        """Whether matrix instructions on shared buffers run on after they were issued."""
+        return self.queue_for("matrix") is not None
+
+    @property
+    def descriptor_align_bytes(self) -> int:
+        """Where buffers that descriptors reach begin in shared memory."""
+        return self.max_vector_bytes if self.bulk_tensor is None else self.bulk_tensor.shared_align_bytes
+
+    @property
+    def barrier_bytes(self) -> int:
+        """Of a transaction barrier; 0 where there are none."""
+        return 0 if self.bulk_tensor is None else self.bulk_tensor.barrier_bytes
+
+    @property
+    def slot_row_bytes(self) -> int:
+        """Of a row of operands in shared memory at its best: the widest swizzle."""
+        return self.line_bytes if self.bulk_tensor is None else self.bulk_tensor.swizzle_bytes[0]
+
+    def queue(self, name: str) -> Queue | None:
+        """The queue that `sync` operations call so."""
+        return next((queue for queue in self.queues if queue.name == name), None)
+
+    def queue_for(self, role: QueueRole | str) -> Queue | None:
+        """The queue of a role; None where such operations are complete in program order."""
+        return next((queue for queue in self.queues if queue.role == role), None)
+
+    @property
+    def compute_units(self) -> int:
+        """Compute units of the product."""
+        return self.product.compute_units
+
+    @property
+    def clock_mhz(self) -> int:
+        """The product's clock under load."""
+        return self.product.clock_mhz
+
+    @property
+    def memory_gbps(self) -> int:
+        """GB/s of the product's memory."""
+        return self.product.memory_gbps
+
+    @property
+    def l2_bytes(self) -> int:
+        """The product's cache that units share."""
+        return self.product.l2_bytes
+
+    @property
+    def rates(self) -> Rates:
+        """The constants of the models on the product."""
+        return self.product.rates
+
+    def macs_per_clock(self, row: MatrixInstruction | None) -> float:
+        """Multiply-adds that a compute unit completes in a clock, by a matrix instruction or (None) by the vector units.
+
+        A row that states no cycles counts as `USUAL_GAIN` times as fast as the vector units.
+        """
+        if row is None:
+            return self.fma_per_unit_per_clock
+        if not row.cycles:
+            return USUAL_GAIN * self.fma_per_unit_per_clock
+        return self.product.matrix_rate * (row.m * row.n * row.k * self.matrix_units // (row.warps * row.cycles))
 
     def instructions_for(self, a_type: str, b_type: str, accumulator_type: str) -> tuple[MatrixInstruction, ...]:
         """Matrix instructions of exactly these types, best first."""

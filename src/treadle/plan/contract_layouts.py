@@ -15,10 +15,10 @@ MICRO_TILE = 4
 
 @dataclass(frozen=True, slots=True)
 class ContractLayouts:
-    """Layouts for one `tile.contract`: accumulator (m, n), and A (m, k), B (k, n) for one step of `k_step` along k.
+    """Layouts for one `tile.contract`: accumulator (m, n), and A (m, k), B (k, n) as register tiles, None where they cannot be.
 
-    `a` and `b` are None where the instruction reads shared buffers. `c` is the accumulator layout of a single instruction
-    (None for multiply-adds).
+    Contractions of register tiles go `k_step` along k at a time; `a` and `b` are of one step, or of all of k where the other operand is
+    read from shared memory. `c` is the accumulator layout of a single instruction (None for multiply-adds).
     """
 
     accumulator: TileLayout
@@ -28,41 +28,30 @@ class ContractLayouts:
     c: TileLayout | None = None
 
 
-def _fragments(row: MatrixInstruction) -> tuple[TileLayout, TileLayout, TileLayout]:
-    family, _, _shape = row.fragment.partition("_")
-    match family:
-        case "mfma":
-            return fragments.mfma_a(row.m, row.k), fragments.mfma_b(row.n, row.k), fragments.mfma_c(row.m)
-        case "wmma11":
-            return fragments.wmma_rdna3_a(), fragments.wmma_rdna3_b(), fragments.wmma_rdna3_c()
-        case "wmma12":
-            return fragments.wmma_rdna4_a(), fragments.wmma_rdna4_b(), fragments.wmma_rdna4_c()
-        case _:
-            raise InternalError(f"no register fragments are known for {row.name} ({row.fragment})")
+def _width(row: MatrixInstruction, per_group: int) -> int:
+    """The widest form of an instruction of which a group's columns are a multiple."""
+    if not row.n_step:
+        return row.n
+    width = next((w for w in range(min(per_group, row.n), 0, -1) if per_group % w == 0 and w % row.n_step == 0), 0)
+    if width == 0:
+        raise InternalError(f"{row.name} has no width that divides {per_group}")
+    return width
 
 
 @lru_cache(maxsize=256)
-def matrix_layouts(row: MatrixInstruction, m: int, n: int, warps_m: int, warps_n: int) -> ContractLayouts:
-    """Layouts of an m x n tile computed with a matrix instruction by `warps_m` x `warps_n` warps (all warps of a group counted)."""
-    if row.operands == "shared":
-        groups = warps_m // row.warps
-        if groups < 1 or n % warps_n:
-            raise InternalError(f"{warps_m} x {warps_n} warps cannot issue {row.name} over {m} x {n}")
-        per_group = n // warps_n
-        width = next((w for w in range(min(per_group, row.n), 0, -1) if per_group % w == 0 and w % row.n_step == 0), 0)
-        if width == 0:
-            raise InternalError(f"{row.name} has no width that divides {per_group}")
-        c = fragments.wgmma_accumulator(width)
-        return ContractLayouts(fragments.tile_fragment(c, (m, n), (groups, warps_n)), None, None, row.k, c)
-    a, b, c = _fragments(row)
-    grid = (warps_m, warps_n)
-    return ContractLayouts(
-        fragments.tile_fragment(c, (m, n), grid),
-        fragments.tile_fragment(a, (m, row.k), grid, (0, None)),
-        fragments.tile_fragment(b, (row.k, n), grid, (None, 1)),
-        row.k,
-        c,
-    )
+def matrix_layouts(row: MatrixInstruction, m: int, n: int, warps_m: int, warps_n: int, k: int = 0) -> ContractLayouts:
+    """Layouts of an m x n tile computed with a matrix instruction by `warps_m` x `warps_n` warps (all warps of a group counted).
+
+    `k`: the extent along k of operands in registers, 0 for the instruction's own.
+    """
+    groups = warps_m // row.warps
+    if groups < 1 or n % warps_n:
+        raise InternalError(f"{warps_m} x {warps_n} warps cannot issue {row.name} over {m} x {n}")
+    grid, layouts = (groups, warps_n), row.layouts
+    c = layouts.accumulator(_width(row, n // warps_n))
+    a = None if layouts.a is None else fragments.tile_fragment(layouts.a(), (m, k or row.k), grid, (0, None))
+    b = None if layouts.b is None else fragments.tile_fragment(layouts.b(), (k or row.k, n), grid, (None, 1))
+    return ContractLayouts(fragments.tile_fragment(c, (m, n), grid), a, b, row.k, c)
 
 
 def _lane_grid(lanes: int, rows: int, columns: int) -> tuple[int, int]:

@@ -11,9 +11,6 @@ from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.tile_config import ContractionShape
 
 UNKNOWN_EXTENT: Final = 4096
-EFFICIENCY: Final = 0.75
-"""Share of the machine's peak rates that large kernels reach, matrix units and memory alike."""
-LAUNCH_SECONDS: Final = 3e-6
 F32_PARTS: Final = "treadle.f32_parts"
 """Attribute of contractions of parts: the parts' element type."""
 
@@ -38,19 +35,15 @@ SPLITS: Final[dict[str, Split]] = {
 """By the name of `CompileOptions.f32_precision`."""
 
 
-def macs_per_clock(spec: TargetSpec, row: MatrixInstruction | None) -> int:
-    """Peak multiply-adds of a matrix instruction (None: of the vector units) a clock of one compute unit."""
-    return spec.fma_per_unit_per_clock if row is None else row.m * row.n * row.k * 4 // (row.warps * row.cycles)
-
-
 def macs_per_second(spec: TargetSpec, row: MatrixInstruction | None) -> float:
     """Peak multiply-adds a second of a matrix instruction (None: of the vector units)."""
-    return macs_per_clock(spec, row) * spec.compute_units * spec.clock_mhz * 1e6
+    return spec.macs_per_clock(row) * spec.compute_units * spec.clock_mhz * 1e6
 
 
 def contraction_seconds(macs: float, moved: float, spec: TargetSpec, row: MatrixInstruction | None) -> float:
     """Modelled time of a contraction: the larger of arithmetic and memory traffic."""
-    return max(macs / macs_per_second(spec, row), moved / (spec.memory_gbps * 1e9)) / EFFICIENCY + LAUNCH_SECONDS
+    rates = spec.rates.general
+    return max(macs / macs_per_second(spec, row), moved / (spec.memory_gbps * 1e9)) / rates.efficiency + rates.launch_seconds
 
 
 def split_refusal(split: Split, shape: ContractionShape, spec: TargetSpec) -> str | None:
@@ -62,9 +55,9 @@ def split_refusal(split: Split, shape: ContractionShape, spec: TargetSpec) -> st
     exact = next(iter(spec.instructions_for("f32", "f32", "f32")), None)
     operands, result, macs = batch * (m + n) * k, batch * m * n * 4, float(batch * m * n * k)
     count = len(split.products)
-    written = operands * count * split.bytes
+    written, rates = operands * count * split.bytes, spec.rates.general
     whole = contraction_seconds(macs, operands * 4 + result, spec, exact)
-    parts = (operands * 4 + written) / (spec.memory_gbps * 1e9 * EFFICIENCY) + 2 * LAUNCH_SECONDS
+    parts = (operands * 4 + written) / (spec.memory_gbps * 1e9 * rates.efficiency) + 2 * rates.launch_seconds
     parts += contraction_seconds(macs * count, written + result, spec, rows[0])
     if parts >= whole:
         return f"{1e6 * parts:.0f} us are modelled for its parts, {1e6 * whole:.0f} us as it is"

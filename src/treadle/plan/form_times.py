@@ -6,9 +6,8 @@ on an H200, where 247 were measured.
 """
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
-from treadle.plan.f32_split import macs_per_clock
-from treadle.plan.role_tiles import EPILOGUE_CLOCKS, FILL_CLOCKS, LAUNCH_OVERHEAD, TILE_OVERHEAD, RoleProblem, RoleTile, role_cost
-from treadle.plan.small_m import FIXED_CLOCKS, copied_clocks, engine_clocks, limited
+from treadle.plan.role_tiles import RoleProblem, RoleTile, role_cost
+from treadle.plan.small_m import copied_clocks, engine_clocks, limited
 from treadle.plan.tile_config import UNKNOWN_EXTENT, ContractionShape, ContractionTile, contraction_cost, resident_workgroups
 
 BOTH = 2
@@ -22,11 +21,11 @@ def seconds(clocks: float, spec: TargetSpec) -> float:
 
 def moving_seconds(memory_bytes: float, spec: TargetSpec) -> float:
     """Time of a kernel that does nothing but move so many bytes of global memory."""
-    return seconds(FIXED_CLOCKS, spec) + memory_bytes / (spec.memory_gbps * 1e9)
+    return seconds(spec.rates.streaming.fixed_clocks, spec) + memory_bytes / (spec.memory_gbps * 1e9)
 
 
 def _with_memory(clocks: float, memory_bytes: float, spec: TargetSpec) -> float:
-    return seconds(FIXED_CLOCKS + limited(clocks, copied_clocks(memory_bytes, spec), BOTH), spec)
+    return seconds(spec.rates.streaming.fixed_clocks + limited(clocks, copied_clocks(memory_bytes, spec), BOTH), spec)
 
 
 def role_seconds(tile: RoleTile, problem: RoleProblem, memory_bytes: float, spec: TargetSpec) -> float:
@@ -35,8 +34,8 @@ def role_seconds(tile: RoleTile, problem: RoleProblem, memory_bytes: float, spec
     m, n = shape.m or UNKNOWN_EXTENT, shape.n or UNKNOWN_EXTENT
     rounds = -(-(shape.batch or 1) * -(-m // tile.rows) * -(-n // tile.n) // spec.compute_units)
     rows = shape.operand_rows(min(m, tile.rows), min(n, tile.n))
-    engine = engine_clocks(rows, shape.operand_rows(tile.rows, tile.n) - rows, tile.k * problem.operand_bytes)
-    loops = role_cost(tile, problem, spec) - LAUNCH_OVERHEAD
+    engine = engine_clocks(rows, shape.operand_rows(tile.rows, tile.n) - rows, tile.k * problem.operand_bytes, spec.rates.swapped)
+    loops = role_cost(tile, problem, spec) - spec.rates.roles.launch_overhead
     return _with_memory(max(loops, rounds * -(-(shape.k or UNKNOWN_EXTENT) // tile.k) * engine), memory_bytes, spec)
 
 
@@ -45,8 +44,8 @@ def tile_seconds(
 ) -> float:
     """Modelled time of a kernel of plain tiles."""
     m, n = shape.m or UNKNOWN_EXTENT, shape.n or UNKNOWN_EXTENT
-    resident = resident_workgroups(tile, shape, spec)
-    loops = contraction_cost(tile, shape, spec) * (shape.k or UNKNOWN_EXTENT) / macs_per_clock(spec, row)
-    fill = FILL_CLOCKS * resident * shape.operand_rows(tile.m, tile.n) * tile.k * operand_bytes
+    resident, rates = resident_workgroups(tile, shape, spec), spec.rates.roles
+    loops = contraction_cost(tile, shape, spec) * (shape.k or UNKNOWN_EXTENT) / spec.macs_per_clock(row)
+    fill = rates.fill_clocks * resident * shape.operand_rows(tile.m, tile.n) * tile.k * operand_bytes
     rounds = max(1, (shape.batch or 1) * -(-m // tile.m) * -(-n // tile.n) / spec.compute_units)
-    return _with_memory(loops + fill + rounds * (TILE_OVERHEAD + tile.m * tile.n * EPILOGUE_CLOCKS), memory_bytes, spec)
+    return _with_memory(loops + fill + rounds * (rates.tile_overhead + tile.m * tile.n * rates.epilogue_clocks), memory_bytes, spec)

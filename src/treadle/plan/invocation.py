@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from treadle import errors
-from treadle.artifact import ArgKind, Dim, Kernel, Manifest, PointerValue, ScalarValue, TensorMapValue
+from treadle.artifact import ArgKind, Dim, Kernel, Manifest, PointerValue, ScalarValue, TensorMap, TensorMapValue
 from treadle.errors import TreadleError
 from treadle.plan.expr import ExprLike, as_expr, compile_tuple
 from treadle.plan.index_range import INDEX_LIMIT, WIDE_LIMIT
@@ -40,14 +40,14 @@ class ScalarArg:
 
 @dataclass(frozen=True, slots=True)
 class TensorMapArg:
-    """A tensor map whose sizes are numbers; `form` has the fields that do not depend on sizes."""
+    """A tensor map for one call: `map` with numbers for its sizes, `byte_offset` into the buffer number `buffer`."""
 
     offset: int
     buffer: int
     byte_offset: int
     global_dim: Shape
     global_stride_bytes: Shape
-    form: TensorMapValue
+    map: TensorMap
 
 
 ResolvedArg: TypeAlias = PointerArg | ScalarArg | TensorMapArg
@@ -143,7 +143,7 @@ class InvocationPlan:
             case PointerValue():
                 return (self._row((value.byte_offset,)),)
             case TensorMapValue():
-                return self._row((value.byte_offset,)), self._row(value.global_dim), self._row(value.global_stride_bytes)
+                return self._row((value.byte_offset,)), self._row(value.map.global_dim), self._row(value.map.global_stride_bytes)
             case ScalarValue(value=float()):
                 return ()
             case _:
@@ -209,7 +209,7 @@ class InvocationPlan:
                 # Coordinates are signed 32-bit numbers, strides 40-bit ones.
                 _require(kernel, "extents of at most 2^31 - 1 in a tensor map", dims, INDEX_LIMIT)
                 _require(kernel, "strides below 2^40 bytes in a tensor map", strides, _LARGEST_PITCH)
-                return TensorMapArg(offset, self.buffer_index[value.buffer], start, dims, strides, value)
+                return TensorMapArg(offset, self.buffer_index[value.buffer], start, dims, strides, value.map)
             case _:
                 number = numbers[0][0] if numbers else value.value
                 if kind in _LIMITS:

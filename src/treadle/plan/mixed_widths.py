@@ -7,20 +7,18 @@ rows of tiles cut their columns into a few more, narrower tiles instead, until t
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from treadle.machine.rates import RoleRates
+
 MOST_NARROWER = 8
 """By this part of their width tiles may be narrower than the wide ones: narrow ones waste operand traffic."""
-FULL_STEP = 16
-"""Columns beyond a multiple of this cost more than their part of the time: matrix instructions go by whole steps, or nearly."""
-STEP_SAVED = 0.5
-"""What a column that is missing from a whole step saves, as a part of a column; fitted to 248 and 232 beside 256 on an H200."""
 MOST_MORE = 4
 """How many tiles more than others a row of tiles may have."""
 
 
-def timed_columns(width: int) -> float:
-    """Columns by the time that matrix instructions take for a tile of `width`: a multiple of `FULL_STEP` for its number, others longer."""
-    missing = -width % FULL_STEP
-    return width + missing * (1 - STEP_SAVED)
+def timed_columns(width: int, rates: RoleRates) -> float:
+    """Columns by the time that matrix instructions take for a tile of `width`: whole steps of columns by their number, others longer."""
+    missing = -width % rates.full_step
+    return width + missing * (1 - rates.step_saved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +63,15 @@ class MixedWidths:
         """All tiles."""
         return sum(block.tiles for block in self.blocks)
 
-    @property
-    def columns(self) -> float:
+    def columns(self, rates: RoleRates) -> float:
         """Columns of all tiles together, by the time they take."""
-        return sum(block.tiles * timed_columns(block.width) for block in self.blocks)
+        return sum(block.tiles * timed_columns(block.width, rates) for block in self.blocks)
 
-    def most_columns(self, workgroups: int) -> float:
+    def most_columns(self, workgroups: int, rates: RoleRates) -> float:
         """Columns that the first of `workgroups` computes where each takes every `workgroups`-th tile, by their time: no other has more."""
         wide = -(-self.first_narrow // workgroups)
-        return wide * timed_columns(self.wide) + (-(-self.tiles // workgroups) - wide) * timed_columns(self.narrow)
+        narrow = -(-self.tiles // workgroups) - wide
+        return wide * timed_columns(self.wide, rates) + narrow * timed_columns(self.narrow, rates)
 
     def numbers(self) -> list[int]:
         """The blocks as one list, five numbers each."""
@@ -120,11 +118,11 @@ def narrow_widths(wide: int, step: int) -> range:
     return range((wide - 1) // step * step, wide - wide // MOST_NARROWER - 1, -step)
 
 
-def mixed_widths(rows: int, columns: int, wide: int, narrow: int, workgroups: int) -> MixedWidths | None:
+def mixed_widths(rows: int, columns: int, wide: int, narrow: int, workgroups: int, rates: RoleRates) -> MixedWidths | None:
     """Tiles of `wide` and of `narrow` columns for `rows` rows of tiles over `columns` columns, so that the busiest of `workgroups` takes
     less time than with tiles of `wide` columns alone; None where there is no such choice.
     """
     rounds = -(-rows * -(-columns // wide) // workgroups)
     found = _candidates(rows, columns, wide, narrow, workgroups)
-    best = min(found, key=lambda mixed: (mixed.most_columns(workgroups), mixed.columns), default=None)
-    return best if best is not None and best.most_columns(workgroups) < rounds * timed_columns(wide) else None
+    best = min(found, key=lambda mixed: (mixed.most_columns(workgroups, rates), mixed.columns(rates)), default=None)
+    return best if best is not None and best.most_columns(workgroups, rates) < rounds * timed_columns(wide, rates) else None

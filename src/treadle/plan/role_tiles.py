@@ -1,8 +1,6 @@
 """Choosing the tile of a kernel whose copying and computing go to different warps: candidates, a model of their time, the best.
 
-The model counts clocks of one compute unit. Its constants are fitted to pairs of shape and tile measured on an H200
-(tests/plan/role_tiles_h200.json): half of the ratios of tiles on one shape come out within 0.7 %, nine of ten within 3 %. It is off by 5 %
-(too slow) for 64 x 256 in turn, and by 15 to 24 % (too fast) for tiles of 192 columns on a result of 640.
+The model counts clocks of one compute unit. Its constants are the product's (`RoleRates`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,44 +10,15 @@ from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths, timed_columns
 from treadle.plan.tile_config import PROMOTED_REGISTERS, UNKNOWN_EXTENT, ContractionShape
 
-L2_BYTES_PER_CLOCK = 82
-"""What one compute unit gets out of the L2 cache when all ask."""
 ROLE_MARGIN_BYTES = 2048
 """Shared memory of role kernels that is kept for barriers and alignment."""
-TILE_OVERHEAD = 170
-"""Clocks of a tile outside its loop, whatever its size."""
-EPILOGUE_CLOCKS = 0.0227
-"""Clocks of an element of the result on its way out of a compute unit."""
-LAUNCH_OVERHEAD = 1330
-"""Clocks of a kernel before its first copy and after its last store."""
-FILL_CLOCKS = 0.139
-"""Clocks before a kernel's first step for each byte of a slot: all compute units ask at once, and the cache is cold."""
-TALL_FACTOR = 1.015
-"""Matrix time where each of two groups has more rows than an instruction: the other operand is read from shared memory for each of them."""
-UNEVEN_FACTOR = 1.003
-"""The same where rows of the result are no whole number of the widest boxes."""
-COVER_CLOCKS = 4096
-"""Matrix time of all slots that hides the copies' latency; less costs `SHALLOW_FACTOR` for each part that is missing."""
-SHALLOW_FACTOR = 0.045
-TRAFFIC_FACTOR = 0.15
-"""How much slower the matrix units go for each part of operand traffic beyond that of 128 x 256 tiles: clocks follow power."""
-IDLE_FACTOR = 0.85
-"""What an idle compute unit of the last round costs, as a part of its time: the others go faster on the power it leaves."""
-TURN_OVERHEAD = 200
-"""Clocks between the loops of two groups that take tiles in turn."""
 LATE_BYTES = 256
 """Of results a thread may hold under the next tile's first steps: 64 registers beside the sums."""
-TURN_FACTOR = 0.98
-"""Matrix time of groups that take tiles in turn: the queue of matrix instructions never runs empty."""
 DEEPEST_RING = 8
 RASTERS = (1, 2, 4, 8)
 """Walking 16 rows of tiles together reads less at one time, yet gained no more than the 0.5 % by which runs differ, and cost up to 2 %
 where the other operand is contiguous along n.
 """
-FEW_ROUNDS = 4
-"""In as many rounds, half of the most rows was as fast or faster by up to 0.6 %."""
-CUT_FACTORS = ((32, 1.12), (64, 1.01))
-"""Matrix time of tiles whose columns begin within a piece of so many bytes of the rows that an operand contiguous along n is copied in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +123,7 @@ MOST_PLAIN_SUMS = 192
 
 def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
     """Shapes of tiles that the registers allow, rings not yet."""
-    row, k = problem.row, 128 // problem.operand_bytes
+    row, k = problem.row, spec.slot_row_bytes // problem.operand_bytes
     threads = row.warps * spec.subgroup_size
     for m, groups, turns in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
         for n in range(row.n, 31, -16):
@@ -207,7 +176,7 @@ def mixed_tiles(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> Mixed
         return None
     if not holds_boxes(tile.narrow, tile, problem, spec):
         return None
-    return mixed_widths(-(-shape.m // tile.rows), shape.n, tile.n, tile.narrow, spec.compute_units)
+    return mixed_widths(-(-shape.m // tile.rows), shape.n, tile.n, tile.narrow, spec.compute_units, spec.rates.roles)
 
 
 def stores_late(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
@@ -228,7 +197,7 @@ def _tiles(tile: RoleTile, shape: ContractionShape) -> int:
 def raster(tile: RoleTile, shape: ContractionShape, spec: TargetSpec) -> int:
     """Rows of tiles walked together, so that the tiles computed at one time read the fewest different rows of operands."""
     count_m = -(-(shape.m or UNKNOWN_EXTENT) // tile.rows)
-    few = _tiles(tile, shape) <= FEW_ROUNDS * spec.compute_units
+    few = _tiles(tile, shape) <= spec.rates.roles.few_rounds * spec.compute_units
 
     def footprint(rows: int) -> int:
         together = min(rows, count_m)
@@ -247,37 +216,36 @@ def may_cluster(tile: RoleTile, rows_together: int, shape: ContractionShape) -> 
 
 def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     """Modelled clocks of the kernel."""
-    shape = problem.shape
+    shape, rates = problem.shape, spec.rates.roles
     tiles = _tiles(tile, shape)
     part, rounds = max(1, tiles / spec.compute_units), -(-tiles // spec.compute_units)
     busiest: float = rounds
     mixed = mixed_tiles(tile, problem, spec)
     if mixed is not None:
-        width = timed_columns(tile.n)
-        part, busiest = mixed.columns / spec.compute_units / width, mixed.most_columns(spec.compute_units) / width
-    loops = part + IDLE_FACTOR * (busiest - part)
-    # 2048 multiply-adds of 16-bit operands a clock, more of narrower ones.
+        width = timed_columns(tile.n, rates)
+        part, busiest = mixed.columns(rates) / spec.compute_units / width, mixed.most_columns(spec.compute_units, rates) / width
+    loops = part + rates.idle_factor * (busiest - part)
     operand_bytes = shape.operand_rows(tile.rows, tile.n) * tile.k * problem.operand_bytes
-    matrix = tile.rows * tile.n * shape.sums * tile.k * problem.operand_bytes / 2 / 2048
-    matrix *= TALL_FACTOR if tile.m > problem.row.m and tile.turns == 1 else 1
-    matrix *= TURN_FACTOR if tile.turns > 1 else 1
-    matrix *= UNEVEN_FACTOR if tile.n % 64 else 1
+    matrix = tile.rows * tile.n * shape.sums * tile.k / spec.macs_per_clock(problem.row)
+    matrix *= rates.tall_factor if tile.m > problem.row.m and tile.turns == 1 else 1
+    matrix *= rates.ping_pong_factor if tile.turns > 1 else 1
+    matrix *= rates.uneven_factor if tile.n % 64 else 1
     if mixed is not None and problem.n_step > problem.row.n_step:
-        matrix *= next((factor for cut, factor in CUT_FACTORS if tile.narrow * problem.operand_bytes % cut), 1)
-    matrix *= 1 + SHALLOW_FACTOR * max(0, COVER_CLOCKS / (tile.slots * matrix) - 1)
+        matrix *= next((factor for cut, factor in rates.cut_factors if tile.narrow * problem.operand_bytes % cut), 1)
+    matrix *= 1 + rates.shallow_factor * max(0, rates.cover_clocks / (tile.slots * matrix) - 1)
     least = (128 + 256) / (128 * 256)
-    matrix *= 1 + TRAFFIC_FACTOR * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.sums) / least - 1)
-    loop = -(-(shape.k or UNKNOWN_EXTENT) // tile.k) * max(matrix, operand_bytes / L2_BYTES_PER_CLOCK)
+    matrix *= 1 + rates.traffic_factor * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.sums) / least - 1)
+    loop = -(-(shape.k or UNKNOWN_EXTENT) // tile.k) * max(matrix, operand_bytes / rates.l2_bytes_per_clock)
     elements = tile.rows * tile.n * max(1, len(problem.results))
-    leaving, computing = elements * EPILOGUE_CLOCKS, elements * problem.heavy * 2 / tile.groups
-    start = LAUNCH_OVERHEAD + operand_bytes * FILL_CLOCKS
+    leaving, computing = elements * rates.epilogue_clocks, elements * problem.heavy * 2 / tile.groups
+    start = rates.launch_overhead + operand_bytes * rates.fill_clocks
     if tile.turns > 1:
         # An epilogue may take as long as the others' loops; the last one is not hidden.
-        turn = max(loop + TURN_OVERHEAD, (loop + computing + 2 * leaving) / tile.turns)
-        return start + loops * turn + TILE_OVERHEAD + computing + leaving
+        turn = max(loop + rates.ping_pong_overhead, (loop + computing + 2 * leaving) / tile.turns)
+        return start + loops * turn + rates.tile_overhead + computing + leaving
     if tile.late:
-        return start + loops * (loop + computing) + rounds * TILE_OVERHEAD + leaving
-    return start + loops * (loop + TILE_OVERHEAD + computing + leaving)
+        return start + loops * (loop + computing) + rounds * rates.tile_overhead + leaving
+    return start + loops * (loop + rates.tile_overhead + computing + leaving)
 
 
 def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:

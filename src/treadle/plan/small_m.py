@@ -6,40 +6,20 @@ side of the matrix instruction that is 64 wide, the few rows its narrow one, beh
 
 Streaming kernels are planned by bytes under way: a compute unit gets its share of the memory's bandwidth only while latency times bandwidth
 is requested (Little's law). Copies of whole boxes keep far more under way: there a box's time in the copy engine counts, and how evenly the
-tiles load the units. Constants are fitted to times measured on an H200 (tests/plan/small_m_h200.json), which come out within 2.6 %
-(mean square).
+tiles load the units. Constants are the product's (`StreamingRates`, `SwappedRates`).
 """
 
 from dataclasses import dataclass, replace
 from itertools import product
 
+from treadle.machine.rates import SwappedRates
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.tile_config import next_power_of_two
 
 MOST_ROWS = 64
 """Beyond it the small operand's traffic and arithmetic count, and ordinary tiles serve."""
 MOST_STREAMED_ROWS = 8
-FIXED_CLOCKS = 8500
-"""A kernel's launch, the first loads' latency, the memory's ramp, and the end: 4.8 us between two events on an H200."""
-LATENCY_CLOCKS = 700
-"""From a load's issue to its data while the memory has time; what waiting for bandwidth adds is `limited`'s."""
-_ALU_SHARE = 0.75
-"""How much of the memory's time the vector units may take: they share issue slots with the loads and with index arithmetic."""
-_FIXED_REGISTERS = 16
-"""Addresses and counters."""
-_MOST_REGISTERS = 216
-_CROWDED_REGISTERS = 152
-_CROWDED_MORE = 24
-"""Beyond so many ptxas takes about so many more: it moves loads and conversions further up."""
 _UNKNOWN = 4096
-_WORKGROUP_CLOCKS = 60
-"""A workgroup's start and end, as far as the unit's other workgroups do not hide them."""
-_STREAMED_PEAK = 1.03
-"""What all units together read of the memory's stated bandwidth where latency sets no limit, by the fit."""
-_ALIKE = 0.02
-"""Modelled times that differ by less are the same, by the model's own error: the smaller workgroup counts, whose end leaves less of a unit
-idle.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +68,6 @@ class SwappedTile:
     warps: int
 
 
-def unit_bytes_per_clock(spec: TargetSpec) -> float:
-    """One compute unit's part of the memory's bandwidth."""
-    return spec.memory_gbps * 1e3 / spec.clock_mhz / spec.compute_units
-
-
 def limited(one: float, other: float, sharpness: float) -> float:
     """Clocks of work with two limits: the larger, and more where both are near."""
     return (one**sharpness + other**sharpness) ** (1 / sharpness)
@@ -107,14 +82,14 @@ def streamed_share(shape: SmallShape, rows: int, spec: TargetSpec) -> float:
     """
     convert = 0 if shape.large_bytes == shape.sum_bytes else 1
     each = shape.few + convert + (convert * shape.few) / (rows * shape.roots)
-    return each / spec.fma_per_unit_per_clock / (shape.large_bytes / unit_bytes_per_clock(spec))
+    return each / spec.fma_per_unit_per_clock / (shape.large_bytes / spec.product.unit_bytes_per_clock)
 
 
 def stream_refusal(shape: SmallShape, spec: TargetSpec) -> str | None:
     """Why a contraction is not streamed, None where it is."""
     if shape.few > MOST_STREAMED_ROWS:
         return f"{shape.few} rows are more than {MOST_STREAMED_ROWS}"
-    if (share := streamed_share(shape, 2, spec)) > _ALU_SHARE:
+    if (share := streamed_share(shape, 2, spec)) > spec.rates.streaming.vector_share:
         return f"the vector units would take {share:.2f} of the time that the memory takes"
     return None
 
@@ -122,7 +97,7 @@ def stream_refusal(shape: SmallShape, spec: TargetSpec) -> str | None:
 def _spread(shape: SmallShape, spec: TargetSpec) -> int:
     """Lanes of a warp along the large operand's unit-stride axis: whole lines at least, the rest of the warp takes other rows."""
     length = (shape.k if shape.along_k else shape.many) or _UNKNOWN
-    line = max(1, 128 // (shape.large_bytes * shape.vector))
+    line = max(1, spec.line_bytes // (shape.large_bytes * shape.vector))
     if not shape.along_k:
         return min(spec.subgroup_size, line)
     return min(spec.subgroup_size, max(line, next_power_of_two(-(-length // shape.vector))))
@@ -154,19 +129,20 @@ def stream_registers(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> i
     small = tile.few * (shape.vector if shape.along_k else max(1, elements // shape.vector))
     sums = shape.roots * elements * tile.few * shape.sum_bytes
     large = shape.roots * tile.ahead * elements * (shape.large_bytes + widened)
-    found = (sums + large + small * (tile.ahead * shape.small_bytes + widened)) // 4 + _FIXED_REGISTERS
-    return found + _CROWDED_MORE if found > _CROWDED_REGISTERS else found
+    rates = spec.rates.streaming
+    found = (sums + large + small * (tile.ahead * shape.small_bytes + widened)) // 4 + rates.fixed_registers
+    return found + rates.crowded_more if found > rates.crowded_registers else found
 
 
 def stream_clocks(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> float:
     """Modelled clocks: each unit's workgroups in turns of as many as are resident, each turn bound by the memory or by
     the latency of its bytes under way.
     """
-    many, k = shape.many or _UNKNOWN, shape.k or _UNKNOWN
+    many, k, rates = shape.many or _UNKNOWN, shape.k or _UNKNOWN, spec.rates.streaming
     threads = tile.warps * spec.subgroup_size
     registers = -(-stream_registers(tile, shape, spec) // 8) * 8
     resident = min(spec.registers_per_unit // (threads * registers), spec.max_threads_per_unit // threads)
-    if registers > min(spec.max_registers_per_thread, _MOST_REGISTERS) or not resident:
+    if registers > min(spec.max_registers_per_thread, rates.max_registers) or not resident:
         return float("inf")
     left = -(-shape.batch * -(-many // tile.many) // spec.compute_units)
     steps = -(-k // tile.k)
@@ -175,21 +151,22 @@ def stream_clocks(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> floa
     under_way = min(tile.ahead, steps) * tile.many * tile.k * row_bytes
     idle = (-(-steps // tile.ahead) * tile.ahead) / steps
     share = streamed_share(shape, max(1, tile.many * tile.k // (threads * shape.vector)), spec) * idle
-    peak = unit_bytes_per_clock(spec) * _STREAMED_PEAK / max(1.0, share / _ALU_SHARE)
+    peak = spec.product.unit_bytes_per_clock * rates.peak_share / max(1.0, share / rates.vector_share)
     turns, last = divmod(left, resident)
     # The latency limit of a turn does not depend on how many workgroups it has: they all wait for their own loads.
-    waiting = work * LATENCY_CLOCKS / under_way
+    waiting = work * rates.latency_clocks / under_way
     clocks = turns * limited(resident * work / peak, waiting, 2) + (limited(last * work / peak, waiting, 2) if last else 0.0)
-    return FIXED_CLOCKS + clocks + left * _WORKGROUP_CLOCKS
+    return rates.fixed_clocks + clocks + left * rates.workgroup_clocks
 
 
 def stream_tiles(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
     """The candidates, least modelled time first; of those alike the one with fewer warps first, then one that leaves registers."""
+    rates = spec.rates.streaming
     clocks = {t: stream_clocks(t, shape, spec) for t in _stream_candidates(shape, spec)}
     registers = {t: stream_registers(t, shape, spec) for t in clocks}
     found = sorted(clocks, key=lambda t: (clocks[t], registers[t], t.warps))
-    alike = [t for t in found if clocks[t] <= clocks[found[0]] * (1 + _ALIKE)]
-    return sorted(alike, key=lambda t: (t.warps, registers[t] > _CROWDED_REGISTERS, clocks[t])) + found[len(alike) :]
+    alike = [t for t in found if clocks[t] <= clocks[found[0]] * (1 + rates.alike)]
+    return sorted(alike, key=lambda t: (t.warps, registers[t] > rates.crowded_registers, clocks[t])) + found[len(alike) :]
 
 
 # --- swapped
@@ -197,16 +174,6 @@ def stream_tiles(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
 
 _BOX_ROW_BYTES = 128
 """A row of a copy's box: the widest swizzle's span."""
-_ROW_CLOCKS = 1.8
-"""A box's row in the copy engine."""
-_MISSING_ROW_CLOCKS = 5.5
-"""The same for a row outside the array, which the engine fills with zeros: a tile of 32 rows is slower than one of 64."""
-_SLOT_CLOCKS = 10
-"""A slot's hand-over, as far as the other slots do not hide it."""
-_COPIED_PEAK = 0.91
-"""What all units together copy of the memory's stated bandwidth."""
-_IDLE_FACTOR = 0.07
-"""What units without a tile in the last round cost, as a part of the memory's time: the others take nearly all of their bandwidth."""
 _ROW_GRAIN = 8
 """Rows of a swizzle's period."""
 _RING = 8
@@ -215,27 +182,27 @@ _LEAST_WIDE_RING = 4
 """Slots that a ring of two swizzle spans a slot must have."""
 
 
-def engine_clocks(rows: int, missing: int, row_bytes: int) -> float:
+def engine_clocks(rows: int, missing: int, row_bytes: int, rates: SwappedRates) -> float:
     """Clocks of a unit's copy engine for a slot: so many rows of operands, and so many outside of the arrays, each of `row_bytes`."""
     spans = -(-row_bytes // _BOX_ROW_BYTES)
-    return spans * (rows * _ROW_CLOCKS + missing * _MISSING_ROW_CLOCKS) + _SLOT_CLOCKS
+    return spans * (rows * rates.row_clocks + missing * rates.missing_row_clocks) + rates.stage_clocks
 
 
 def copied_clocks(memory_bytes: float, spec: TargetSpec) -> float:
     """Clocks in which all units together copy so many bytes of global memory."""
-    return memory_bytes / (unit_bytes_per_clock(spec) * spec.compute_units * _COPIED_PEAK)
+    return memory_bytes / (spec.product.unit_bytes_per_clock * spec.compute_units * spec.rates.swapped.peak_share)
 
 
 def swapped_clocks(tile: SwappedTile, shape: SmallShape, spec: TargetSpec) -> float:
     """Modelled clocks of a swapped kernel: the memory's time, or that of each unit's copy engine."""
-    many, k = shape.many or _UNKNOWN, shape.k or _UNKNOWN
+    many, k, rates = shape.many or _UNKNOWN, shape.k or _UNKNOWN, spec.rates.swapped
     tiles = shape.batch * -(-many // tile.step)
     rounds = -(-tiles // spec.compute_units)
     rows, missing = shape.roots * tile.step + tile.few, shape.roots * (tile.rows - tile.step)
-    engine = rounds * -(-k // tile.k) * engine_clocks(rows, missing, tile.k * shape.large_bytes)
+    engine = rounds * -(-k // tile.k) * engine_clocks(rows, missing, tile.k * shape.large_bytes, rates)
     idle = rounds * spec.compute_units / tiles - 1
-    memory = copied_clocks(shape.roots * shape.batch * many * k * shape.large_bytes, spec) * (1 + _IDLE_FACTOR * idle)
-    return FIXED_CLOCKS + limited(memory, engine, 5)
+    memory = copied_clocks(shape.roots * shape.batch * many * k * shape.large_bytes, spec) * (1 + rates.idle_factor * idle)
+    return spec.rates.streaming.fixed_clocks + limited(memory, engine, 5)
 
 
 def row_steps(row: MatrixInstruction, many: int | None) -> tuple[int, ...]:
@@ -246,7 +213,8 @@ def row_steps(row: MatrixInstruction, many: int | None) -> tuple[int, ...]:
 
 def _slots(tile: SwappedTile, shape: SmallShape, spec: TargetSpec) -> int:
     """Slots of a tile's ring: eight, more where rows are few, fewer where they do not fit or the sum is short."""
-    wanted = -(-int(4 * LATENCY_CLOCKS * unit_bytes_per_clock(spec)) // (shape.roots * tile.step * tile.k * shape.large_bytes))
+    in_flight = 4 * spec.rates.streaming.latency_clocks * spec.product.unit_bytes_per_clock
+    wanted = -(-int(in_flight) // (shape.roots * tile.step * tile.k * shape.large_bytes))
     steps = _MOST_SLOTS if shape.k is None else max(2, -(-shape.k // tile.k))
     staging = shape.roots * tile.rows * tile.few * max(shape.sum_bytes, 4)
     slot = (shape.roots * tile.rows + tile.few) * tile.k * shape.large_bytes

@@ -104,6 +104,29 @@ def promotes(spec: TargetSpec, instruction: str, wanted: bool) -> bool:
     return wanted and instruction != "fma" and spec.instruction(instruction).truncates
 
 
+USUAL_THREADS = 256
+"""Of a workgroup, where nothing asks for another number."""
+FEW_WARPS = 4
+"""Of a workgroup with a small tile of matrix instructions."""
+
+
+def usual_threads(spec: TargetSpec) -> int:
+    """Threads of a workgroup: as many as usual, or all that the machine lets meet."""
+    return min(USUAL_THREADS, spec.max_threads_per_workgroup, spec.max_warps_per_workgroup * spec.subgroup_size)
+
+
+def _warp_grid(warps: int) -> tuple[int, int]:
+    """A power of two of warps along m and n, as square as can be, the longer side along m."""
+    along_m = 1 << warps.bit_length() // 2
+    return along_m, warps // along_m
+
+
+def _in_registers(tiles: tuple[ContractionTile, ...], spec: TargetSpec) -> tuple[ContractionTile, ...]:
+    """The tiles whose sums take at most half of a thread's registers; the last where none does."""
+    most = spec.max_registers_per_thread // 2
+    return tuple(tile for tile in tiles if tile.m * tile.n <= most * tile.num_warps * spec.subgroup_size) or tiles[-1:]
+
+
 def tiles_for(
     instruction: MatrixInstruction | None,
     spec: TargetSpec,
@@ -115,41 +138,40 @@ def tiles_for(
     """Tiles worth considering, large first. `through_registers`: threads bring operands to shared memory, which takes registers too.
     `promoted`: sums are held twice.
     """
+    warps = usual_threads(spec) // spec.subgroup_size
     if instruction is None:
-        warps = 256 // spec.subgroup_size
         half = max(warps // 2, 1)
         k = max(64 // operand_bytes, 4)
-        return (
+        tiles = (
             ContractionTile(128, 128, k, half, warps // half),
             ContractionTile(64, 64, k, half, warps // half),
-            ContractionTile(32, 32, k, 2, half // 2 or 1),
+            ContractionTile(32, 32, k, min(2, warps), half // 2 or 1),
         )
-    if instruction.operands == "shared":
-        # One group of warps holds 128 x 128 sums and leaves room for three workgroups on a unit, whose copies hide behind each other's
-        # arithmetic: 557 TFLOP/s on an H200 at 4096^3 bf16, against 337 for 128 x 256 with one workgroup on a unit.
-        k = 128 // operand_bytes
-        large = (ContractionTile(128, 128, k, 8, 1),)
+        return _in_registers(tiles, spec)
+    if instruction.reads_shared:
+        # No operand takes registers: the warps that issue an instruction together hold 128 x 128 sums and leave room for three workgroups
+        # on a unit, whose copies hide behind each other's arithmetic: 557 TFLOP/s on an H200 at 4096^3 bf16, against 337 for 128 x 256
+        # with one workgroup on a unit.
+        m, together, k = instruction.m, instruction.warps, spec.slot_row_bytes // operand_bytes
+        large = (ContractionTile(2 * m, 128, k, 2 * together, 1),)
         if not through_registers and not promoted:
-            large = (ContractionTile(128, 128, k, 4, 1), ContractionTile(64, 256, k, 4, 1))
-        return (
-            *large,
-            ContractionTile(64, 128, k, 4, 1),
-            ContractionTile(64, 64, k, 4, 1),
-            ContractionTile(64, 32, k, 4, 1),
-        )
+            large = (ContractionTile(2 * m, 128, k, together, 1), ContractionTile(m, 256, k, together, 1))
+        return (*large, *(ContractionTile(m, n, k, together, 1) for n in (128, 64, 32)))
     k = max(2 * instruction.k, 64 // operand_bytes)
-    return (
-        ContractionTile(128, 128, k, 2, 2) if spec.subgroup_size == 64 else ContractionTile(128, 128, k, 4, 2),
-        ContractionTile(64, 64, k, 2, 2),
-        ContractionTile(32, 32, k, 2, 2),
+    few = _warp_grid(min(FEW_WARPS, warps))
+    tiles = (
+        ContractionTile(128, 128, k, *_warp_grid(warps)),
+        ContractionTile(64, 64, k, *few),
+        ContractionTile(32, 32, k, *few),
     )
+    return _in_registers(tiles, spec)
 
 
 def narrowed(tiles: tuple[ContractionTile, ...], instruction: MatrixInstruction | None, sums: int) -> tuple[ContractionTile, ...]:
     """The tiles for `sums` contractions at once: where their sums together would need more registers than the most that one tile does, the
     tile is halved along n, as far as each warp keeps a whole instruction.
     """
-    narrowest = instruction.n if instruction is not None and instruction.operands == "register" else 32
+    narrowest = instruction.n if instruction is not None and not instruction.reads_shared else 32
     most = max(tile.m * tile.n // tile.num_warps for tile in tiles)
     found: list[ContractionTile] = []
     for tile in tiles:
@@ -176,7 +198,7 @@ def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: Targe
     resident = resident_workgroups(tile, shape, spec)
     rounds = -(-tiles // (spec.compute_units * resident)) * resident
     arithmetic = tile.m * tile.n * shape.sums
-    traffic = 48 * shape.operand_rows(tile.m, tile.n)
+    traffic = spec.rates.general.element_macs * shape.operand_rows(tile.m, tile.n)
     return rounds * (arithmetic + traffic)
 
 
@@ -278,7 +300,7 @@ def pointwise_tile(axes: tuple[AxisShape, ...], element_bytes: int, spec: Target
             if room > 1:
                 tile[i] = min(room, next_power_of_two(axes[i].size or room))
                 break
-    threads = max(spec.subgroup_size, min(256, prod(tile) // 4))
+    threads = max(spec.subgroup_size, min(usual_threads(spec), prod(tile) // 4))
     return tuple(tile), max(1, threads // spec.subgroup_size)
 
 
@@ -309,7 +331,7 @@ def reduction_tile(axes: tuple[AxisShape, ...], spec: TargetSpec, separable: boo
         if parallel:
             inner = max(parallel, key=traffic)
             tile[inner] = min(256, next_power_of_two(axes[inner].size or 256))
-        return tuple(tile), max(1, min(256, prod(tile)) // spec.subgroup_size)
+        return tuple(tile), max(1, min(usual_threads(spec), prod(tile)) // spec.subgroup_size)
     if axes[main].is_reduction:
         work = 4096
         tile[main] = min(2048, next_power_of_two(axes[main].size or 2048))
@@ -323,5 +345,5 @@ def reduction_tile(axes: tuple[AxisShape, ...], spec: TargetSpec, separable: boo
         if reduced:
             inner = max(reduced, key=traffic)
             tile[inner] = min(64, next_power_of_two(axes[inner].size or 64))
-    threads = max(spec.subgroup_size, min(256, prod(tile) // 4))
+    threads = max(spec.subgroup_size, min(usual_threads(spec), prod(tile) // 4))
     return tuple(tile), max(1, threads // spec.subgroup_size)

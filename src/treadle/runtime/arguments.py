@@ -30,10 +30,56 @@ def views_of(manifest: Manifest, arrays: Sequence[Any]) -> list[ArrayView]:
     inputs = manifest.inputs
     if len(arrays) != len(inputs):
         raise TreadleError(errors.ARGUMENT_COUNT, function=manifest.function, expected=len(inputs), given=len(arrays))
-    return [
+    views = [
         view(_number(array, index, record) if type(array) in _NUMBERS and not record.shape else array, record.name, index)
         for index, (array, record) in enumerate(zip(arrays, inputs, strict=True))
     ]
+    for index, record in enumerate(inputs):
+        if record.in_place:
+            _check_in_place(arrays[index], index, record, views)
+    return views
+
+
+def _check_in_place(array: Any, index: int, record: TensorRecord, views: Sequence[ArrayView]) -> None:
+    """Raises TR737 for an array that a program cannot change, or that is not all of its memory's use in the call."""
+    own = views[index]
+    if own.host is not None and type(array) in (bool, int, float, list, tuple):
+        raise TreadleError(errors.IN_PLACE, index=index, name=record.name, what=f"is a {type(array).__name__}, which is copied")
+    if _is_read_only(array, own):
+        raise TreadleError(errors.IN_PLACE, index=index, name=record.name, what="is read-only")
+    if _meets_itself(own):
+        strides = list(own.strides)
+        raise TreadleError(errors.IN_PLACE, index=index, name=record.name, what=f"its elements share memory (strides {strides})")
+    for other, given in enumerate(views):
+        if other != index and _overlap(own, given):
+            raise TreadleError(errors.IN_PLACE, index=index, name=record.name, what=f"shares memory with argument {other}")
+
+
+def _meets_itself(array: ArrayView) -> bool:
+    """Whether two elements may have one address: some stride is within the reach of the smaller ones."""
+    reach = 0
+    for stride, extent in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (extent - 1)
+    return False
+
+
+def _overlap(one: ArrayView, other: ArrayView) -> bool:
+    """Whether the spans of two arrays in memory meet."""
+    if (one.kind, one.device) != (other.kind, other.device):
+        return False
+    (start, end), (first, last) = _span(one), _span(other)
+    return start < last and first < end
+
+
+def _span(array: ArrayView) -> tuple[int, int]:
+    """Addresses of the first byte and of the one behind the last."""
+    if 0 in array.shape or not array.dtype:
+        return array.address, array.address
+    reach = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)]
+    size = element(array.dtype).bytes
+    return array.address + size * sum(min(r, 0) for r in reach), array.address + size * (1 + sum(max(r, 0) for r in reach))
 
 
 _NUMBERS: Final[frozenset[type]] = frozenset((bool, int, float))
@@ -147,6 +193,8 @@ def _needs_copy(host: HostArray) -> bool:
 def _class_of(array: ArrayView, index: int, record: TensorRecord) -> ArgumentLayout:
     size = element(record.dtype).bytes
     if array.host is not None and _needs_copy(array.host):
+        if record.in_place:
+            raise _wrong_strides(array, index, record, "whole elements apart, forwards")
         dense = view_of_numpy(array.host.copy(order="C"))
         array.address, array.strides, array.host, array.owner = dense.address, dense.strides, dense.host, dense.owner
     layout, array.strides = classify(array.shape, array.strides, array.address % WIDEST_BYTES, size)

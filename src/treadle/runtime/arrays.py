@@ -6,7 +6,7 @@ own methods: the cheapest way), Treadle's results, DLPack and `__cuda_array_inte
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +17,8 @@ from treadle.errors import InternalError, TreadleError
 from treadle.runtime import dlpack, torch_tensors
 
 HostArray: TypeAlias = NDArray[Any]
-Kind = Literal["cpu", "cuda", "hip"]
+Kind = str
+"""Of a device: `cpu`, `cuda`, `hip` or a registered one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ def _view_of_torch(tensor: Any) -> ArrayView:
 
 def _view_of_dlpack(array: Any) -> ArrayView:
     tensor = dlpack.import_tensor(array)
-    kind: Kind = {dlpack.CUDA: "cuda", dlpack.CUDA_MANAGED: "cuda", dlpack.ROCM: "hip"}.get(tensor.device_type, "cpu")  # pyright: ignore[reportAssignmentType]
+    kind: Kind = {dlpack.CUDA: "cuda", dlpack.CUDA_MANAGED: "cuda", dlpack.ROCM: "hip"}.get(tensor.device_type, "cpu")
     dtype = _BY_DLPACK.get((tensor.type_code, tensor.type_bits), "") if tensor.type_lanes == 1 else ""
     strides = tensor.strides or row_major(tensor.shape)
     host = dlpack.host_array(tensor.address, tensor.shape, strides, numpy_dtype(dtype), tensor) if kind == "cpu" and dtype else None

@@ -98,6 +98,7 @@ class CallForm(ABC):
         bound = {*loaded.input_buffers, *loaded.constants}
         outputs = zip(manifest.outputs, invocation.output_shapes, invocation.output_strides, strict=True)
         self.output_forms = [ArrayForm(shape, strides, t.dtype, driver.kind, driver.ordinal) for t, shape, strides in outputs]
+        self._changed = tuple(i for i, t in enumerate(manifest.inputs) if t.in_place)
         # Results with memory of their own, by buffer; the others are arguments, constants or further views of such a buffer.
         self._made: dict[int, ArrayForm] = {}
         for buffer, form in zip(loaded.output_buffers, self.output_forms, strict=True):
@@ -137,7 +138,7 @@ class CallForm(ABC):
         for array in arrays:
             if type(array) is DeviceArray:
                 array.ready_for(stream)
-        for array in outs or ():
+        for array in (*(outs or ()), *[arrays[i] for i in self._changed]):
             if type(array) is DeviceArray:
                 array.ready_for(stream)
                 array.stream = stream
@@ -160,6 +161,8 @@ class CallForm(ABC):
             addresses[buffer] = address
         if self.given:
             self._check_disjoint(addresses)
+        if self._changed:
+            self._check_in_place(addresses)
         for buffer, offset in self._room.items():
             addresses[buffer] = key[-1] + offset
         for buffer, block in loaded.constants.items():
@@ -180,6 +183,17 @@ class CallForm(ABC):
                 if other != output and output in spans and start < spans[output][1] and spans[output][0] < end:
                     what = f"shares memory with {self._loaded.manifest.buffers[other].role} '{self._name(other)}'"
                     raise TreadleError(errors.OUTPUT_ARRAY, index=number, name=outputs[number].name, what=what)
+
+    def _check_in_place(self, addresses: Sequence[int]) -> None:
+        """Raises TR737 for an argument in place that another argument or result shares memory with: kernels take them to be apart."""
+        sizes, inputs = self.invocation.buffer_bytes, self._loaded.input_buffers
+        spans = {buffer: (addresses[buffer], addresses[buffer] + sizes[buffer]) for buffer in self._filled_buffers if sizes[buffer]}
+        for number in self._changed:
+            own = spans.get(inputs[number], (0, 0))
+            for other, (start, end) in spans.items():
+                if other != inputs[number] and start < own[1] and own[0] < end:
+                    name, what = self._loaded.manifest.inputs[number].name, f"shares memory with '{self._name(other)}'"
+                    raise TreadleError(errors.IN_PLACE, index=number, name=name, what=what)
 
     def _name(self, buffer: int) -> str:
         manifest = self._loaded.manifest

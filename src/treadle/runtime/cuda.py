@@ -10,8 +10,9 @@ import numpy as np
 from treadle import errors
 from treadle.artifact import Kernel, Manifest
 from treadle.errors import TreadleError
+from treadle.machine.products import target_of
 from treadle.plan.invocation import TensorMapArg
-from treadle.runtime import cuda_launch
+from treadle.runtime import cuda_launch, dlpack
 from treadle.runtime.argument_block import ArgumentBlock, TensorMapEncoder
 from treadle.runtime.arrays import HostArray
 from treadle.runtime.gpu_program import GpuProgram, Limits
@@ -68,6 +69,7 @@ class CudaDevice:
     """One NVIDIA GPU with its primary context (the one that PyTorch and the CUDA runtime use)."""
 
     kind = "cuda"
+    dlpack_type = dlpack.CUDA
 
     def __init__(self, ordinal: int = 0) -> None:
         self._driver = bindings()
@@ -85,6 +87,7 @@ class CudaDevice:
         major, minor = ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")
         # From 9.0 on the fast instructions (wgmma, ..) belong to one architecture only: the `a` targets.
         self.target = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+        self.machine = target_of(self.target, self.name, ask("MULTIPROCESSOR_COUNT"))
         self.limits = Limits(
             (ask("MAX_GRID_DIM_X"), ask("MAX_GRID_DIM_Y"), ask("MAX_GRID_DIM_Z")), ask("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         )
@@ -194,7 +197,7 @@ class CudaDevice:
 
     def tensor_map_encoder(self, arg: TensorMapArg) -> TensorMapEncoder:
         """Makes the 128 bytes of tensor maps (cuTensorMapEncodeTiled)."""
-        d, form = self._driver, arg.form
+        d, form = self._driver, arg.map
 
         def refuse(status: int, address: int) -> NoReturn:
             sizes = f"sizes {arg.global_dim}, strides {arg.global_stride_bytes} bytes, box {form.box_dim}, address {address:#x}"

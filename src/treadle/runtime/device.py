@@ -60,7 +60,7 @@ class Device(Protocol):
 
     @property
     def kind(self) -> str:
-        """`cuda`, `hip` or `sim`."""
+        """`cuda`, `hip`, `sim` or a registered one."""
         ...
 
     @property
@@ -70,7 +70,12 @@ class Device(Protocol):
 
     @property
     def target(self) -> str:
-        """What to compile for: `sm_90a`, `gfx942`, `sim`."""
+        """The architecture whose programs it runs: `sm_90a`, `gfx942`, `sim`."""
+        ...
+
+    @property
+    def machine(self) -> str:
+        """What to compile for: the architecture, and its product where that is known and not the default one: `sm_90a:h100-pcie`."""
         ...
 
     def load(self, manifest: Manifest, files: Mapping[str, bytes]) -> LoadedProgram:
@@ -93,30 +98,49 @@ class DeviceInfo(Record):
 
 # Each module has `open_device() -> Device`, which raises TR601 where there is none.
 _MODULES: Final = {"cuda": "treadle.runtime.cuda", "hip": "treadle.runtime.hip", "sim": "treadle.runtime.simulated"}
-_GPUS: Final = ("cuda", "hip")
+_openers: Final[dict[str, Callable[[], Device]]] = {}
+"""Of the kinds that have been registered."""
+
+
+def register_device(kind: str, opener: Callable[[], Device]) -> None:
+    """Add a kind of device, or replace one: `opener` gives the device, or raises TR601 where there is none. It is opened once a process."""
+    _openers[kind] = opener
+    open_device.cache_clear()
+
+
+def _kinds() -> tuple[str, ...]:
+    """Registered kinds, then the runtime's own, the simulator last."""
+    return tuple(dict.fromkeys((*_openers, *_MODULES)))
 
 
 @lru_cache(maxsize=8)
 def open_device(kind: str) -> Device:
-    """The device of a kind (`cuda`, `hip`, `sim`), opened once a process. Raises TR601 with the reason where there is none."""
+    """The device of a kind (`cuda`, `hip`, `sim`, or a registered one), opened once a process. Raises TR601 with the reason where there is
+    none.
+    """
+    if kind in _openers:
+        return _openers[kind]()
     if kind not in _MODULES:
-        known = ", ".join(_MODULES)
+        known = ", ".join(_kinds())
         raise TreadleError(errors.NO_DEVICE, device=kind, reason="there is no such kind", hint=f"choose one of {known}")
     return import_module(_MODULES[kind]).open_device()
 
 
 def default_device(target: str | None = None) -> Device:
-    """The GPU of this machine, else the simulator. With a target: the device that runs its programs; raises TR602 if there is none."""
+    """The GPU of this machine, else the simulator. With a target: the device that runs its programs; raises TR602 if there is none.
+
+    A program for one product runs on every product of its architecture.
+    """
     if target == "sim":
         return open_device("sim")
     reasons: list[str] = []
-    for kind in _GPUS:
+    for kind in (kind for kind in _kinds() if kind != "sim"):
         try:
             device = open_device(kind)
         except TreadleError as absent:
             reasons.append(absent.message)
             continue
-        if target is None or device.target == target:
+        if target is None or device.target == target.partition(":")[0]:
             return device
         reasons.append(f"{device.name} runs programs for {device.target}")
     if target is None:
@@ -127,10 +151,10 @@ def default_device(target: str | None = None) -> Device:
 def survey() -> list[DeviceInfo]:
     """Every kind of device, there or not."""
     found: list[DeviceInfo] = []
-    for kind in _MODULES:
+    for kind in _kinds():
         try:
             device = open_device(kind)
-            found.append(DeviceInfo(kind, device.target, True, device.name))
+            found.append(DeviceInfo(kind, device.machine, True, device.name))
         except TreadleError as absent:
             found.append(DeviceInfo(kind, "", False, absent.message))
     return found

@@ -13,7 +13,12 @@ class MemoryOwner(Protocol):
 
     @property
     def kind(self) -> Any:
-        """`cuda` or `hip`."""
+        """`cuda`, `hip` or a registered one."""
+        ...
+
+    @property
+    def dlpack_type(self) -> int:
+        """What DLPack calls such devices."""
         ...
 
     @property
@@ -102,7 +107,7 @@ class DeviceArray:
         return made if dtype is None else made.astype(dtype, copy=False)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (dlpack.ROCM if self.device.kind == "hip" else dlpack.CUDA), self.device.ordinal
+        return self.device.dlpack_type, self.device.ordinal
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
         # The consumer's stream does not know ours. 1 and None mean the legacy default stream, -1 "do not synchronise".

@@ -49,7 +49,7 @@ def _maker(inputs: int, given: int, made: int, results: int) -> Callable[..., Di
         "        for enqueue in launches:",
         "          if status := enqueue():",
         "            retry(enqueue, status)",
-        f"        return ({', '.join(r or t[:results])},)",
+        f"        return ({''.join(f'{x}, ' for x in r or t[:results])})",
         "    return None",
         "  return call",
     ]

@@ -19,7 +19,7 @@ from treadle.plan.invocation import Invocation, InvocationPlan, ResolvedLaunch
 from treadle.runtime import elf
 from treadle.runtime.argument_block import ArgumentBlock, BlockTemplate
 from treadle.runtime.arguments import check_dtype, check_index_range, check_layout, check_place, given_outputs, resolve, views_of
-from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype
+from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype, strided
 from treadle.runtime.bound_call import BoundCall, Enqueue
 from treadle.runtime.call_form import CallDriver, CallForm, PoolCalls, TensorCalls
 from treadle.runtime.device_array import DeviceArray
@@ -69,6 +69,9 @@ class GpuDriver(CallDriver, Protocol):
         ...
 
     def copy_to_device(self, address: int, data: HostArray, stream: int) -> None: ...
+    def copy_to_host(self, address: int, nbytes: int, stream: int) -> HostArray:
+        """A copy of device bytes, after the work on the stream."""
+        ...
 
 
 class GpuProgram:
@@ -133,7 +136,11 @@ class GpuProgram:
             if array.host is not None:
                 owners[i] = self._copied(array.host, i, form.invocation, stream)
                 pointers[i] = owners[i].address
-        return form.run([*pointers, *(array.address for array in outs)], owners, out, stream)
+        results = form.run([*pointers, *(array.address for array in outs)], owners, out, stream)
+        for i, array in enumerate(views):
+            if array.host is not None and self.manifest.inputs[i].in_place:
+                self._copy_back(array.host, pointers[i], i, form.invocation, stream)
+        return results
 
     def form(self, views: Sequence[ArrayView], out: Sequence[Any] | None = None) -> CallForm | None:
         """The form of a call on such arguments, for calls on the current stream; None if an argument lies in host memory.
@@ -191,6 +198,13 @@ class GpuProgram:
         if data.size:
             self.driver.copy_to_device(block.address, laid_out(data, invocation.input_strides[position], 0), stream)
         return block
+
+    def _copy_back(self, host: HostArray, address: int, position: int, invocation: Invocation, stream: int) -> None:
+        """Bring what a call made of an argument of the host back to it; waits for the call."""
+        if host.size:
+            data = self.driver.copy_to_host(address, invocation.buffer_bytes[self.input_buffers[position]], stream)
+            dtype = numpy_dtype(self.manifest.inputs[position].dtype)
+            host[...] = strided(data, host.shape, invocation.input_strides[position], dtype).view(host.dtype)
 
     def memory(self, nbytes: int, stream: int) -> Block:
         """A block of the device's pool; raises TR606."""

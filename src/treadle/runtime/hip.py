@@ -11,7 +11,9 @@ import numpy as np
 from treadle import errors
 from treadle.artifact import Kernel, Manifest
 from treadle.errors import InternalError, TreadleError
+from treadle.machine.products import target_of
 from treadle.plan.invocation import PointerArg, ScalarArg, TensorMapArg
+from treadle.runtime import dlpack
 from treadle.runtime.argument_block import ArgumentBlock, TensorMapEncoder
 from treadle.runtime.arrays import HostArray
 from treadle.runtime.gpu_program import GpuProgram, Limits
@@ -47,6 +49,7 @@ class HipDevice:
     """One AMD GPU."""
 
     kind = "hip"
+    dlpack_type = dlpack.ROCM
 
     def __init__(self, ordinal: int = 0) -> None:
         self._hip = bindings()
@@ -58,6 +61,7 @@ class HipDevice:
         self._call("hipGetDeviceProperties", properties, ordinal)
         self.name = properties.name.decode()
         self.target = properties.gcnArchName.decode().partition(":")[0]  # gfx942:sramecc+:xnack-
+        self.machine = target_of(self.target, self.name, int(properties.multiProcessorCount))
         x, y, z = (int(n) for n in properties.maxGridSize)
         self.limits = Limits((x, y, z), int(properties.sharedMemPerBlock), threads=_MOST_THREADS)
         self.pool = Pool(self._allocate, self._release, self.synchronize)
@@ -169,7 +173,7 @@ class HipDevice:
 
     def tensor_map_encoder(self, arg: TensorMapArg) -> TensorMapEncoder:
         """There are none on AMD."""
-        raise InternalError(f"AMD kernels take no tensor maps ({arg.form.dtype})")
+        raise InternalError(f"AMD kernels take no tensor maps ({arg.map.dtype})")
 
     def copy_to_device(self, address: int, data: HostArray, stream: int) -> None:
         """Copy host bytes in stream order, and wait: the host array is the caller's."""

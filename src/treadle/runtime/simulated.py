@@ -30,6 +30,7 @@ class SimDevice:
     kind = "sim"
     name = "the simulator (NumPy)"
     target = "sim"
+    machine = "sim"
 
     def load(self, manifest: Manifest, files: Mapping[str, bytes]) -> "SimulatedProgram":
         """Parse a program's kernels."""
@@ -63,7 +64,11 @@ class SimulatedProgram:
 
     def bind(self, views: Sequence[ArrayView], out: Sequence[Any] | None = None) -> Callable[[], tuple[Any, ...]]:
         """The call on these arrays, to be repeated on the same memory."""
+        before = [None if not t.in_place or v.host is None else v.host.copy() for v, t in zip(views, self.manifest.inputs, strict=True)]
         first = self.run(views, out)
+        for array, contents in zip(views, before, strict=True):
+            if array.host is not None and contents is not None:
+                array.host[...] = contents  # binding a call is not making it
 
         def call() -> tuple[Any, ...]:
             return self.run(views, first)
@@ -107,6 +112,11 @@ class SimulatedProgram:
             memory[index][start:] = contents
         for launch in invocation.launches:
             self._launch(launch, memory, starts)
+        for array, record, strides in zip(views, m.inputs, invocation.input_strides, strict=True):
+            if record.in_place and array.host is not None and array.host.size:
+                index = self.plan.buffer_index[record.buffer]
+                changed = strided(memory[index][starts[index] :], array.shape, strides, numpy_dtype(record.dtype))
+                array.host[...] = changed.view(array.host.dtype)
         results: list[HostArray] = []
         for record, shape, strides in zip(m.outputs, invocation.output_shapes, invocation.output_strides, strict=True):
             dtype = numpy_dtype(record.dtype)

@@ -7,7 +7,7 @@ import numpy as np
 
 from treadle.dialects import dispatch, tile
 from treadle.errors import ARGUMENT_COUNT, ARGUMENT_SHAPE, NOT_EXECUTABLE, SIZES_RULED_OUT, TreadleError, unreachable
-from treadle.ir.core import Operation, SSAValue
+from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.plan import expr
@@ -27,7 +27,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-class _Buffer:
+class Buffer:
     """Device memory through a shape and strides (elements)."""
 
     __slots__ = ("data", "offset", "shape", "strides")
@@ -54,15 +54,25 @@ class Launchable(Protocol):
 
 
 class SimProgram:
-    """A module with one `dispatch.program` and its `tile.kernel`s, ready to run; `make_kernel` says how its kernels are executed."""
+    """A module with one `dispatch.program` and its `tile.kernel`s, ready to run; `make_kernel` says how its kernels are executed.
 
-    def __init__(self, module: builtin.ModuleOp, make_kernel: Callable[[tile.KernelOp], Launchable] = TileKernel) -> None:
+    `numbers`: the NumPy type in which memory holds elements of an element type.
+    """
+
+    def __init__(
+        self,
+        module: builtin.ModuleOp,
+        make_kernel: Callable[[tile.KernelOp], Launchable] = TileKernel,
+        *,
+        numbers: Callable[[Attribute], np.dtype[Any]] = storage_dtype,
+    ) -> None:
         programs = [op for op in module.body.block.ops if isinstance(op, dispatch.ProgramOp)]
         if len(programs) != 1:
             unreachable(f"a lowered module has one host program, this one has {len(programs)}")
         self._program = programs[0]
         self.name = self._program.sym_name.data
         self._kernels = {op.sym_name.data: make_kernel(op) for op in module.body.block.ops if isinstance(op, tile.KernelOp)}
+        self._numbers = numbers
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Run on arrays of the inputs' storage types; returns one array an output. Raises TreadleError TR721, TR723, TR724."""
@@ -71,7 +81,7 @@ class SimProgram:
         if len(arrays) != len(inputs):
             raise TreadleError(ARGUMENT_COUNT, function=self.name, expected=len(inputs), given=len(arrays))
         environment = self._symbols(inputs, arrays)
-        values: dict[SSAValue, _Buffer] = {}
+        values: dict[SSAValue, Buffer] = {}
         for op in ops:
             if isinstance(op, dispatch.ReturnOp):
                 return [values[v].array().copy() for v in op.values]
@@ -99,45 +109,51 @@ class SimProgram:
             ARGUMENT_SHAPE, location_of(op), index=index, name=op.arg_name.data, given=given, expected=declared, declared=declared
         )
 
-    def _execute(self, op: Operation, environment: dict[str, int], values: dict[SSAValue, _Buffer], arrays: Sequence[Array]) -> None:
+    def _execute(self, op: Operation, environment: dict[str, int], values: dict[SSAValue, Buffer], arrays: Sequence[Array]) -> None:
         match op:
             case dispatch.InputOp():
                 values[op.result] = self._input(op, environment, np.asarray(arrays[op.index.value.data]))
             case dispatch.ConstantOp():
-                contents = attribute_value(op.value, storage_dtype)
-                values[op.result] = _Buffer(contents.reshape(-1), 0, contents.shape, row_major(contents.shape))
+                contents = attribute_value(op.value, self._numbers)
+                values[op.result] = Buffer(contents.reshape(-1), 0, contents.shape, row_major(contents.shape))
             case dispatch.AllocOp():
                 shape = _evaluate(op.shape, environment)
-                data = allocate(int(np.prod(shape, dtype=np.int64)), _buffer_dtype(op.result))
-                values[op.result] = _Buffer(data, 0, shape, row_major(shape))
+                data = allocate(int(np.prod(shape, dtype=np.int64)), self._dtype(op.result))
+                values[op.result] = Buffer(data, 0, shape, row_major(shape))
             case dispatch.ViewOp():
                 source = values[op.source]
                 offset = source.offset + expr.parse(op.offset.data).evaluate(environment)
-                values[op.result] = _Buffer(source.data, offset, _evaluate(op.shape, environment), _evaluate(op.strides, environment))
+                values[op.result] = Buffer(source.data, offset, _evaluate(op.shape, environment), _evaluate(op.strides, environment))
             case dispatch.LaunchOp():
-                self._launch(op, environment, values)
+                self.launch(op, environment, values)
             case dispatch.CheckOp():
                 self._check(op, environment)
             case _:
                 raise TreadleError(NOT_EXECUTABLE, location_of(op), name=op.name, reason="the simulator does not define it")
 
-    def _input(self, op: dispatch.InputOp, environment: dict[str, int], array: Array) -> _Buffer:
+    def _input(self, op: dispatch.InputOp, environment: dict[str, int], array: Array) -> Buffer:
         """Copy an argument into device memory with the strides the program declares."""
         shape, strides = _evaluate(op.shape, environment), _evaluate(op.strides, environment)
         if array.shape != shape:
             raise self._wrong_shape(op, array)
         extent = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-        data = allocate(extent, _buffer_dtype(op.result))
-        buffer = _Buffer(data, 0, shape, strides)
+        data = allocate(extent, self._dtype(op.result))
+        buffer = Buffer(data, 0, shape, strides)
         buffer.array()[...] = array.astype(data.dtype, copy=False)
         return buffer
 
-    def _launch(self, op: dispatch.LaunchOp, environment: dict[str, int], values: dict[SSAValue, _Buffer]) -> None:
+    def launch(self, op: dispatch.LaunchOp, environment: dict[str, int], values: dict[SSAValue, Buffer]) -> None:
+        """Run one kernel on its buffers."""
         kernel = self._kernels[op.kernel.string_value()]
         given = {name: expr.parse(text).evaluate(environment) for name, text in op.symbol_values().items()}
         symbols = [given[name] for name in kernel.symbols]
         if 0 not in kernel.grid(symbols):
             kernel.launch([Pointer(values[v].data, values[v].offset) for v in (*op.inputs, *op.outputs)], symbols)
+
+    def _dtype(self, value: SSAValue) -> np.dtype[Any]:
+        if not isinstance(value.type, dispatch.BufferType):
+            return unreachable(f"{value.type} is no buffer")
+        return self._numbers(value.type.element_type)
 
     def _check(self, op: dispatch.CheckOp, environment: dict[str, int]) -> None:
         left, right = (expr.parse(side.data).evaluate(environment) for side in (op.left, op.right))
@@ -149,12 +165,6 @@ class SimProgram:
 
 def _evaluate(texts: builtin.ArrayAttr[builtin.StringAttr], environment: dict[str, int]) -> tuple[int, ...]:
     return tuple(expr.parse(text).evaluate(environment) for text in dispatch.texts(texts))
-
-
-def _buffer_dtype(value: SSAValue) -> np.dtype[Any]:
-    return (
-        storage_dtype(value.type.element_type) if isinstance(value.type, dispatch.BufferType) else unreachable(f"{value.type} is no buffer")
-    )
 
 
 def run_program(module: builtin.ModuleOp, arrays: Sequence[Array]) -> list[Array]:

@@ -56,16 +56,24 @@ def function_named(module: builtin.ModuleOp, name: str | None) -> func.FuncOp:
 
 
 def evaluate_module(
-    module: builtin.ModuleOp, inputs: Sequence[Array], function: str | None = None, *, f32_precision: Precision = "ieee"
+    module: builtin.ModuleOp,
+    inputs: Sequence[Array],
+    function: str | None = None,
+    *,
+    f32_precision: Precision = "ieee",
+    rounded: bool = True,
 ) -> list[ReferenceResult]:
     """Evaluate a function of a tensor-level module on arrays of its arguments' types (scalars as 0-d arrays or Python numbers).
 
     `f32_precision`: the bounds allow what contractions of f32 operands may do (`CompileOptions.f32_precision`).
+    `rounded`: the arrays are rounded to the arguments' types first, as whoever stores them does; else their float64 values are taken.
     Raises `TreadleError` TR320/TR321 for types and operations that cannot be evaluated.
     """
     entry = function_named(module, function)
     evaluator = _Evaluator(module, f32_precision)
-    arguments = [Tracked(_converted(value, element_type(arg.type))) for value, arg in zip(inputs, entry.body.block.args, strict=True)]
+    types = [element_type(arg.type) for arg in entry.body.block.args]
+    converted = _converted if rounded else _widened
+    arguments = [Tracked(converted(value, scalar)) for value, scalar in zip(inputs, types, strict=True)]
     with np.errstate(all="ignore"):
         found = evaluator.run_function(entry, arguments)
     types = [element_type(t) for t in entry.function_type.outputs]
@@ -74,6 +82,10 @@ def evaluate_module(
 
 def _converted(value: Array, scalar: Attribute) -> Array:
     return np.asarray(value).astype(storage_dtype(scalar), copy=False).astype(reference_dtype(scalar), copy=False)
+
+
+def _widened(value: Array, scalar: Attribute) -> Array:
+    return np.asarray(value).astype(reference_dtype(scalar), copy=False)
 
 
 def _result(tracked: Tracked, scalar: Attribute) -> ReferenceResult:

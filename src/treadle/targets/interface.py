@@ -1,12 +1,11 @@
 """What a target backend takes and gives: `EmittedKernel` (LLVM text), `CompiledKernel` (binary) and the protocol between them."""
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
+from treadle.artifact import TensorMap
 from treadle.dialects.tile import KernelOp
 from treadle.machine import TargetSpec
-
-Swizzle = Literal["none", "32B", "64B", "128B"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +25,13 @@ class IndexParam:
 
 @dataclass(frozen=True, slots=True)
 class TensorMapParam:
-    """A tensor map (128 bytes, by value) over the array that block argument `arg` points to.
+    """A tensor map (128 bytes, by value) over the array that block argument `arg` points to, sizes over the kernel's symbols.
 
-    Dimensions come innermost first. `global_dim` in elements and `global_stride_bytes` (one fewer: the innermost stride is one element) are
-    expression text over the kernel's symbols, `byte_offset` a static distance from the pointer. Elements outside are read as zero.
+    `byte_offset`: a static distance from the pointer.
     """
 
     arg: int
-    dtype: str
-    global_dim: tuple[str, ...]
-    global_stride_bytes: tuple[str, ...]
-    box_dim: tuple[int, ...]
-    swizzle: Swizzle
+    map: TensorMap
     byte_offset: int = 0
 
 

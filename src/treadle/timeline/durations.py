@@ -40,15 +40,10 @@ class Traffic:
         return min(1.0, self.unique / self.requested) if self.requested else 1.0
 
 
-def memory_bytes_per_clock(spec: TargetSpec) -> float:
-    """A compute unit's even share of memory bandwidth."""
-    return spec.memory_gbps * 1e3 / spec.clock_mhz / spec.compute_units
-
-
 def transfer(spec: TargetSpec, byte_count: float, traffic: Traffic) -> tuple[float, float]:
     """Clocks that a transfer keeps the way to memory busy, and its latency."""
     share = traffic.share_from_memory
-    memory = share * byte_count / memory_bytes_per_clock(spec)
+    memory = share * byte_count / spec.product.unit_bytes_per_clock
     return max(memory, byte_count / L2_BYTES_PER_CLOCK), share * MEMORY_LATENCY + (1 - share) * CACHE_LATENCY
 
 

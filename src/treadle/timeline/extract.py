@@ -260,10 +260,12 @@ class _Walk:
         match op:
             case tile.CopyOp():
                 key = "" if op.barrier is None else self._key(op.barrier)
-                queue = next((e.queue for e in op.effects() if e.queue), "")
-                return Step("copy", label, clocks, latency, barrier=key, count=amount, queue=queue)
+                queue = None if op.is_bulk else self.spec.queue_for("copy_in")
+                name, is_group = ("", False) if queue is None else (queue.name, not queue.is_committed)
+                return Step("copy", label, clocks, latency, barrier=key, count=amount, queue=name, is_group=is_group)
             case tile.CopyOutOp():
-                return Step("store_async", label, clocks, latency, queue="bulk_store")
+                queue = self.spec.queue_for("copy_out")
+                return Step("store_async", label, clocks, latency, queue="" if queue is None else queue.name)
             case tile.LoadOp():
                 return Step("load", label, clocks, latency, defines=(self._fresh(op.result),))
             case tile.StoreOp():
@@ -286,12 +288,12 @@ class _Walk:
         (m, k), (_, n) = op.operand_shape(op.a), op.operand_shape(op.b)
         clocks = contraction(self.spec, op.instruction.data, m, n, k, self.warps) / self._groups
         uses = self._uses(op)
-        is_queued = self.spec.async_matrix and (is_shared(op.a.type) or is_shared(op.b.type))
+        queue = self.spec.queue_for("matrix") if is_shared(op.a.type) or is_shared(op.b.type) else None
         label = f"contract {m}x{n}x{k}"
-        if is_queued:
+        if queue is not None:
             # The accumulator is chained through the queue; whoever reads it stands behind a wait.
             self._env[op.result] = self._env.get(op.accumulator)
-            return Step("matrix", label, clocks, uses=uses, queue="wgmma")
+            return Step("matrix", label, clocks, uses=uses, queue=queue.name)
         return Step("matrix", label, clocks, uses=uses, defines=(self._fresh(op.result),))
 
     # --- synchronisation

@@ -4,11 +4,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from treadle import pipelines
-from treadle.driver.lowering import tile_kernels
+from treadle.driver.lowering import scheduled, tile_kernels
 from treadle.driver.sources import read_source
 from treadle.errors import NO_TIMELINE, TreadleError
-from treadle.frontends import mlir
 from treadle.ir.locations import location_of
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
@@ -52,9 +50,8 @@ def timelines(
     until: float = float("inf"),
 ) -> list[Timeline]:
     """One timeline a kernel, up to `until` clocks. Raises what compiling raises, and TR824 where control or sizes are not known."""
-    given, spec = read_source(source), target_spec(target)
-    module = mlir.load(given.text + "\n", given.file, function)
-    pipelines.lower(module, spec, options or CompileOptions())
+    spec = target_spec(target)
+    module = scheduled(read_source(source), target, options or CompileOptions(), function)
     found: list[Timeline] = []
     for kernel in tile_kernels(module):
         extracted = Extractor(kernel, spec, sizes or {}).extract()

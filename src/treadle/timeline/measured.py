@@ -99,6 +99,6 @@ def measured_timelines(
     inputs: Callable[[Program], Sequence[Any]],
 ) -> list[Timeline]:
     """Compile for the GPU of a kind ("cuda", "hip"), run on `inputs(program)`, read. Raises TR601 without one."""
-    target = open_device(device).target
+    target = open_device(device).machine
     program, found = instrumented(source, target, options, function, stamps)
     return measured(program, found, inputs(program))

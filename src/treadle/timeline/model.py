@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from treadle.timeline.durations import ISSUE, MEETING
 from treadle.timeline.steps import Span, SpanKind, Step
 
-COMMITTED = ("wgmma", "cp_async", "bulk_store")
-"""Queues whose groups a commit closes; in others each operation is a group of its own."""
 MEMORY, STORES, MATRIX = "global reads", "global writes", "matrix units"
 MAX_STEPS = 200_000
 
@@ -145,11 +143,11 @@ class Model:
         self._span(lane, kind, step.label, start, end, agent.name)
         return end
 
-    def _queue(self, agent: Agent, queue: str, read: float, done: float) -> None:
-        group = agent.open.setdefault(queue, Group())
+    def _queue(self, agent: Agent, step: Step, read: float, done: float) -> None:
+        group = agent.open.setdefault(step.queue, Group())
         group.read, group.done = max(group.read, read), max(group.done, done)
-        if queue not in COMMITTED:
-            agent.groups.setdefault(queue, deque()).append(agent.open.pop(queue))
+        if step.is_group:
+            agent.groups.setdefault(step.queue, deque()).append(agent.open.pop(step.queue))
 
     def _define(self, agent: Agent, step: Step, time: float) -> None:
         for value in step.defines:
@@ -197,7 +195,7 @@ class Model:
         if step.barrier:
             self._mbarriers[step.barrier].add(moved + step.latency, 0, -step.count)
         elif step.queue:
-            self._queue(agent, step.queue, moved, moved + step.latency)
+            self._queue(agent, step, moved, moved + step.latency)
         else:
             self._wait(agent, moved + step.latency, step.label)
 
@@ -205,7 +203,7 @@ class Model:
         done = self._occupy(agent, MATRIX, "matrix", step)
         if step.queue:
             self._spend(agent, "work", f"issue: {step.label}", ISSUE)
-            self._queue(agent, step.queue, done, done)
+            self._queue(agent, step, done, done)
         else:
             self._spend(agent, "matrix", step.label, done - agent.time)
             self._define(agent, step, done)

@@ -11,15 +11,15 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from treadle.dialects.stamp import CLOCK_BITS, HEADER
+from treadle.dialects.stamp import CLOCK_BITS, HEADER, ISSUE_SPANS
 from treadle.errors import NO_TIMELINE, TreadleError
+from treadle.machine import known_spec
 from treadle.timeline.kernels import Timeline
 from treadle.timeline.model import Outcome
 from treadle.timeline.steps import Span, SpanKind
 
-ISSUES = {"wgmma": "matrix: issue", "bulk_store": "store: issue stores", "cp_async": "copy: issue copies"}
-"""What closes a group of each queue: the span that ends with the commit."""
-_QUEUE_KINDS: dict[str, SpanKind] = {"wgmma": "matrix", "bulk_store": "store", "cp_async": "copy"}
+_KINDS: dict[str, SpanKind] = {"matrix": "matrix", "copy_out": "store", "copy_in": "copy"}
+"""The spans of a queue's groups, by its role."""
 _MASK = (1 << CLOCK_BITS) - 1
 _LONG_ENOUGH_NS = 20_000
 """From here on the granularity of the shared clock (about a microsecond on some machines) leaves a usable rate of the other."""
@@ -103,8 +103,10 @@ def _refusal(recording: Recording, reason: str) -> TreadleError:
 def _spans(agent: _Agent, at: float, lane: str, recording: Recording) -> list[Span]:
     """An agent's spans from clock `at`, and those of the queues it waited for: a group is in flight until a wait knows it to be done."""
     spans: list[Span] = []
-    queues: dict[str, deque[float]] = {queue: deque() for queue in ISSUES}
-    reached: dict[str, float] = dict.fromkeys(ISSUES, 0.0)
+    spec = known_spec(recording.target)
+    known = [queue for queue in spec.queues if queue.is_committed] if spec is not None else []
+    queues: dict[str, deque[float]] = {queue.name: deque() for queue in known}
+    reached: dict[str, float] = dict.fromkeys(queues, 0.0)
     under_way: tuple[str, float] | None = None
     for number, clocks in agent.events:
         if number not in recording.events:
@@ -114,14 +116,14 @@ def _spans(agent: _Agent, at: float, lane: str, recording: Recording) -> list[Sp
         if ends is not None and under_way is not None and under_way[0] == ends:
             kind, label = ends.split(": ", 1)
             spans.append(Span(lane, cast("SpanKind", kind), label, under_way[1], time, lane))
-            for queue, issue in ISSUES.items():
-                if ends == issue:
-                    queues[queue].append(under_way[1])
-                if kind == "wait" and label.startswith(f"{queue} <= "):
+            for queue in known:
+                if ends == ISSUE_SPANS[queue.role]:
+                    queues[queue.name].append(under_way[1])
+                if kind == "wait" and label.startswith(f"{queue.name} <= "):
                     left = int(label.rpartition(" ")[2])
-                    while len(queues[queue]) > left:
-                        begin = max(queues[queue].popleft(), reached[queue])
-                        reached[queue] = time
-                        spans.append(Span(f"{lane} {queue}", _QUEUE_KINDS[queue], "in flight", begin, time, lane))
+                    while len(queues[queue.name]) > left:
+                        begin = max(queues[queue.name].popleft(), reached[queue.name])
+                        reached[queue.name] = time
+                        spans.append(Span(f"{lane} {queue.name}", _KINDS[queue.role], "in flight", begin, time, lane))
         under_way = None if begins is None else (begins, time)
     return [span for span in spans if span.end > span.start]

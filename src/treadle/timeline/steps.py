@@ -12,9 +12,9 @@ class Step:
     """One dynamic operation of an agent.
 
     `clocks`: how long it keeps the agent (work) or its resource (matrix unit, memory) busy; `latency`: clocks from then until its result is
-    there. `uses`, `defines`: register tiles, by number. `queue`, `pending`: of commits, waits and queued operations; `is_read`: the wait
-    asks only that the source was read. `barrier`: an mbarrier's or a meeting's key; `count`: arrivals, bytes, or warps that meet;
-    `parity`: of a phase. `is_local`: work on shared memory.
+    there. `uses`, `defines`: register tiles, by number. `queue`, `pending`: of commits, waits and queued operations; `is_group`: such an
+    operation is a group of its own; `is_read`: the wait asks only that the source was read. `barrier`: an mbarrier's or a meeting's key;
+    `count`: arrivals, bytes, or warps that meet; `parity`: of a phase. `is_local`: work on shared memory.
     """
 
     kind: StepKind
@@ -25,6 +25,7 @@ class Step:
     defines: tuple[int, ...] = ()
     queue: str = ""
     pending: int = 0
+    is_group: bool = False
     is_read: bool = False
     barrier: str = ""
     count: int = 0

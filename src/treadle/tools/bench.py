@@ -1,9 +1,11 @@
 """`treadle bench`: the suite of workloads against its peers, each case checked and measured in a process of its own."""
 
 import json as json_text
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,18 +14,21 @@ from rich.console import Console
 from rich.table import Table
 
 from treadle import driver
-from treadle.bench import records
+from treadle.bench import random_report, records
 from treadle.bench.option_text import options_from_plain, parse_options, plain_options
 from treadle.bench.peers import COMPILED, EAGER, require_torch
 from treadle.bench.protocol import QUICK, MeasureOptions
+from treadle.bench.random_shapes import SAMPLES
 from treadle.bench.records import COPY, OURS, CaseRecord
 from treadle.bench.session import Session
 from treadle.bench.suite import choose
 from treadle.bench.workload import Workload
 from treadle.errors import USAGE, TreadleError
+from treadle.machine import target_spec
 from treadle.tools import report
 from treadle.tools.compile_options import Fp8Option, PrecisionOption
 from treadle.tools.diagnostics import EXIT_WRONG_RESULT
+from treadle.tools.random_bench import chosen_form, compile_ahead, random_workloads
 
 RESULTS = Path("benchmarks") / "results"
 COMPILED_PEER_SECONDS = 240.0
@@ -47,11 +52,17 @@ def bench(
     deadline: Annotated[float, typer.Option(min=0, help="Begin no case after so many seconds; 0 for no limit.")] = 0.0,
     save: Annotated[str | None, typer.Option(metavar="NAME", help="Keep the result as benchmarks/results/NAME.json.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print records instead of a table.")] = False,
+    random: Annotated[int, typer.Option(min=0, metavar="COUNT", help="Measure so many random workloads instead of the suite.")] = 0,
+    sample: Annotated[str, typer.Option(help=f"With --random: {', '.join(SAMPLES)}.")] = "contractions",
+    seed: Annotated[int, typer.Option(help="With --random: which workloads; nothing may be fitted to a seed that is reported.")] = 0,
+    dtype: Annotated[list[str] | None, typer.Option(help="With --random: an element type; bf16 and f16 by default.")] = None,
+    layouts: Annotated[list[str] | None, typer.Option(help="With --random: nn, nt, tn or tt (how A and B are stored).")] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Compile ahead in so many processes; 0: each workload when its turn comes.")] = 0,
     show: Annotated[bool, typer.Option("--list", help="Show the workloads and leave.")] = False,
     text: Annotated[bool, typer.Option("--text", help="Print the MLIR of the chosen workloads and leave.")] = False,
 ) -> int:
     """Measure the suite against its peers."""
-    chosen = choose(names or ())
+    chosen = random_workloads(sample, random, seed, dtype or (), layouts or ()) if random else choose(names or ())
     if show or text:
         _show_suite(chosen, as_json=json, as_text=text)
         return 0
@@ -67,12 +78,18 @@ def bench(
     limit = timeout + (COMPILED_PEER_SECONDS if max_autotune else 0)
     requests = [_request(workload, device, target, peers, measuring, given, tuned=tuned) for workload in chosen]
     path = RESULTS / f"{save}.json" if save is not None else None
+    if jobs:
+        compile_ahead(requests, target, jobs)
     with Session() as session:
         environment, found = run_cases(session, chosen, requests, limit, deadline, path)
     if json:
         print(json_text.dumps(records.document(environment, found), indent=1))
     else:
         show_records(report.console(), environment, found)
+    if random:
+        units = target_spec(target).compute_units
+        for line in random_report.lines(found, units, partial(chosen_form, target=target)):
+            print(line, file=sys.stderr if json else sys.stdout)
     return 0 if all(record.status == "ok" for record in found) else EXIT_WRONG_RESULT
 
 

@@ -8,7 +8,15 @@ import typer
 
 from treadle import driver
 from treadle.errors import OUTPUT_NEEDED, TARGET_HAS_NO_STAGE, WRITE_FILE, TreadleError
-from treadle.tools.compile_options import ChoicesOption, Fp8Option, PrecisionOption, TunedOption, compile_options
+from treadle.tools.compile_options import (
+    ChoicesOption,
+    Fp8Option,
+    LevelOption,
+    PrecisionOption,
+    TunedOption,
+    UnprovenOption,
+    compile_options,
+)
 from treadle.tools.targets import TargetOption
 
 SIMULATOR = "sim"
@@ -16,7 +24,7 @@ Stage = Literal["tensor", "dispatch", "tile", "schedule", "llvm", "asm", "binary
 
 
 def compile_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE.mlir", help="The tensor program.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.mlir", help="The program: functions on tensors, or kernels.")],
     target: TargetOption,
     emit: Annotated[Stage, typer.Option(help="What to write.")] = "asm",
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT", help="Where to write; stdout for texts.")] = None,
@@ -25,11 +33,13 @@ def compile_file(
     f32_precision: PrecisionOption = None,
     fp8_accumulation: Fp8Option = None,
     tuned: TunedOption = True,
+    level: LevelOption = None,
+    allow_unproven: UnprovenOption = False,
 ) -> int:
     """Compile FILE.mlir for a target and write one stage of it."""
-    options = compile_options(option, f32_precision, fp8_accumulation, tuned=tuned)
+    options = compile_options(option, f32_precision, fp8_accumulation, tuned=tuned, allow_unproven=allow_unproven)
     if emit not in ("binary", "artifact"):
-        text = driver.trace(file, target=target, options=options, function=function, until=emit).stages[emit]
+        text = driver.trace(file, target=target, options=options, function=function, until=emit, level=level).stages[emit]
         if output is None:
             sys.stdout.write(text)
         else:
@@ -39,7 +49,7 @@ def compile_file(
         raise TreadleError(TARGET_HAS_NO_STAGE, target=target, stage=emit, stages="tensor, dispatch, tile")
     if output is None:
         raise TreadleError(OUTPUT_NEEDED, stage=emit)
-    program = driver.compile(file, target=target, options=options, function=function)
+    program = driver.compile(file, target=target, options=options, function=function, level=level)
     if emit == "artifact":
         program.save(output)
     else:

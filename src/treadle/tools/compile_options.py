@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from treadle.options import CompileOptions, Fp8Accumulation, Precision
+
+Level = Literal["tensor", "dispatch", "tile", "schedule"]
+"""The levels of `frontends.levels`, which a start from the cache does not load; a test holds them against each other."""
 
 PrecisionOption = Annotated[
     Precision | None, typer.Option("--f32-precision", help="How contractions of f32 operands multiply (default: ieee, as written).")
@@ -16,6 +19,12 @@ Fp8Option = Annotated[
     typer.Option("--fp8-accumulation", help="Where 8-bit floats are summed (default: fast, in the matrix unit)."),
 ]
 ChoicesOption = Annotated[list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="A compile option, such as num_stages=4.")]
+UnprovenOption = Annotated[
+    bool, typer.Option("--allow-unproven", help="Accept kernels in which no fault is found but not everything is proven.")
+]
+LevelOption = Annotated[
+    Level | None, typer.Option("--level", help="The level that the program is at, where its operations do not say what is meant.")
+]
 TunedOption = Annotated[bool, typer.Option("--tuned/--no-tuned", help="Use what `treadle tune` kept for this program and device.")]
 
 
@@ -25,9 +34,10 @@ def compile_options(
     fp8_accumulation: Fp8Accumulation | None = None,
     *,
     tuned: bool = True,
+    allow_unproven: bool = False,
 ) -> CompileOptions:
     """The options that a command line asks for. Raises TR822 for a choice that is none."""
-    options = CompileOptions(tuned=tuned)
+    options = CompileOptions(tuned=tuned, allow_unproven=allow_unproven)
     if choices:
         from treadle.bench.option_text import options_from_plain, parse_options
 

@@ -8,12 +8,20 @@ import typer
 
 from treadle import driver
 from treadle.tools import report
-from treadle.tools.compile_options import ChoicesOption, Fp8Option, PrecisionOption, TunedOption, compile_options
+from treadle.tools.compile_options import (
+    ChoicesOption,
+    Fp8Option,
+    LevelOption,
+    PrecisionOption,
+    TunedOption,
+    UnprovenOption,
+    compile_options,
+)
 from treadle.tools.targets import TargetOption
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(metavar="FILE.mlir", help="The tensor program.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.mlir", help="The program: functions on tensors, or kernels.")],
     target: TargetOption,
     function: Annotated[str | None, typer.Option(help="The function to explain, where the file has several.")] = None,
     stages: Annotated[int, typer.Option(min=0, help="Stages of pipelined loops: 1 for none, 0 for the compiler's choice.")] = 1,
@@ -21,11 +29,13 @@ def explain(
     f32_precision: PrecisionOption = None,
     fp8_accumulation: Fp8Option = None,
     tuned: TunedOption = True,
+    level: LevelOption = None,
+    allow_unproven: UnprovenOption = False,
 ) -> int:
     """Show what the compiler decided and refused for FILE.mlir, and why."""
-    options = compile_options(option, f32_precision, fp8_accumulation, tuned=tuned)
+    options = compile_options(option, f32_precision, fp8_accumulation, tuned=tuned, allow_unproven=allow_unproven)
     options = replace(options, pipeline_stages=stages) if stages != 1 else options
-    remarks = driver.trace(file, target=target, options=options, function=function, until="schedule").remarks
+    remarks = driver.trace(file, target=target, options=options, function=function, until="schedule", level=level).remarks
     out = report.console()
     if not remarks:
         out.print("nothing was decided or refused")

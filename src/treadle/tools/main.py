@@ -19,6 +19,7 @@ VERBS = {
     "explain": "treadle.tools.explain:explain",
     "verify": "treadle.tools.verify:verify",
     "devices": "treadle.tools.devices:devices",
+    "targets": "treadle.tools.targets:targets",
     "bench": "treadle.tools.bench:bench",
     "tune": "treadle.tools.tune:tune",
     "timeline": "treadle.tools.timeline:timeline",

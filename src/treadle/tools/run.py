@@ -15,18 +15,27 @@ from treadle.options import CompileOptions
 from treadle.sim.check import CheckResult
 from treadle.sim.check import check as check_one
 from treadle.tools import report
-from treadle.tools.compile_options import ChoicesOption, Fp8Option, PrecisionOption, TunedOption, compile_options
+from treadle.tools.compile_options import (
+    ChoicesOption,
+    Fp8Option,
+    LevelOption,
+    PrecisionOption,
+    TunedOption,
+    UnprovenOption,
+    compile_options,
+)
 from treadle.tools.diagnostics import EXIT_WRONG_RESULT
 from treadle.tools.inputs import Array, make_inputs
 
 if TYPE_CHECKING:
+    from treadle.frontends.levels import Level
     from treadle.tools.scheduled import ScheduledRun
 
 Device = Literal["auto", "sim", "cuda", "hip"]
 
 
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE.mlir", help="The tensor program.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.mlir", help="The program: functions on tensors, or kernels.")],
     function: Annotated[str | None, typer.Option(help="The function to run, where the file has several.")] = None,
     device: Annotated[Device, typer.Option(help="Where to run; auto takes a GPU where there is one, else the simulator.")] = "auto",
     inputs: Annotated[
@@ -43,18 +52,20 @@ def run(
     f32_precision: PrecisionOption = None,
     fp8_accumulation: Fp8Option = None,
     tuned: TunedOption = True,
+    level: LevelOption = None,
+    allow_unproven: UnprovenOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print a record instead of tables.")] = False,
 ) -> int:
     """Compile FILE.mlir and run it."""
     if schedule and device != "sim":
         raise TreadleError(USAGE, message="--schedule needs --device sim")
-    options = compile_options(option, f32_precision, fp8_accumulation, tuned=tuned)
+    options = compile_options(option, f32_precision, fp8_accumulation, tuned=tuned, allow_unproven=allow_unproven)
     start = time.perf_counter()
-    program = driver.compile(file, target=driver.target_of_device(device), options=options, function=function)
+    program = driver.compile(file, target=driver.target_of_device(device), options=options, function=function, level=level)
     compiled = time.perf_counter()
     arrays = make_inputs(program.name, program.manifest.inputs, inputs or (), seed, program.manifest.number_inputs)
     made = time.perf_counter()
-    scheduled = _scheduled(file, function, target, arrays, seed, options) if schedule else None
+    scheduled = _scheduled(file, function, target, arrays, seed, options, level) if schedule else None
     results: tuple[Array, ...] = program(*arrays) if scheduled is None else scheduled.results
     ran = time.perf_counter()
     comparisons = check_results(program, results, arrays) if check else ()
@@ -71,11 +82,11 @@ def run(
 
 
 def _scheduled(
-    file: Path, function: str | None, target: str, arrays: Sequence[Array], seed: int, options: CompileOptions
+    file: Path, function: str | None, target: str, arrays: Sequence[Array], seed: int, options: CompileOptions, level: "Level | None"
 ) -> "ScheduledRun":
     from treadle.tools.scheduled import run_schedules
 
-    return run_schedules(file, function, target, arrays, seed, options)
+    return run_schedules(file, function, target, arrays, seed, options, level)
 
 
 def check_results(program: driver.Program, results: Sequence[Array], arrays: Sequence[Array]) -> tuple[CheckResult, ...]:

@@ -7,10 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
-from treadle import pipelines
+from treadle.driver.lowering import scheduled
 from treadle.driver.sources import read_source
-from treadle.frontends import mlir
-from treadle.machine import target_spec
+from treadle.frontends.levels import Level
 from treadle.options import CompileOptions
 from treadle.sim.element_types import Array
 from treadle.sim.schedule import Report, run_program_scheduled
@@ -51,13 +50,17 @@ class ScheduledRun:
 
 
 def run_schedules(
-    file: Path, function: str | None, target: str, arrays: Sequence[Array], seed: int, options: CompileOptions
+    file: Path,
+    function: str | None,
+    target: str,
+    arrays: Sequence[Array],
+    seed: int,
+    options: CompileOptions,
+    level: Level | None = None,
 ) -> ScheduledRun:
     """Compile a file to schedule level for `target` and run it on `arrays`. Raises TreadleError with the user's line, TR501.
 
     The schedules are run whatever the verifier thinks of them: this is the other opinion.
     """
-    source = read_source(file)
-    module = mlir.load(source.text + "\n", source.file, function)
-    pipelines.lower(module, target_spec(target), replace(options, verify=False))
+    module = scheduled(read_source(file, level), target, replace(options, verify=False), function)
     return ScheduledRun(target, tuple(run_program_scheduled(module, arrays, mode, seed) for mode in MODES))

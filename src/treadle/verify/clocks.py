@@ -106,7 +106,7 @@ class Flight:
 class Frame:
     """Where a strand stands in a row of nodes.
 
-    In a loop: its node, the segment, how many rounds of the segment are `left` (this one included), the iteration of the round, and the
+    In a loop: its node, the segment, how many iterations of the segment are `left` (this one included), the iteration of the round, and the
     iteration of the loop (`number`). `pumps`: what was seen to repeat in it: (number of the pump, stretch, iterations of a round).
     """
 

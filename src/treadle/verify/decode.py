@@ -75,8 +75,8 @@ def number_of(op: Operation) -> int:
             return 0
 
 
-def queue_of(op: Operation, effects: tuple[Effect, ...], group: int) -> str:
-    """The queue an operation works on; of a named barrier its number for the executing group, of a fence its proxy."""
+def queue_of(op: Operation, group: int) -> str:
+    """The queue that an operation names; of a named barrier its number for the executing group, of a fence its proxy; else ""."""
     match op:
         case sync.WaitOp() | sync.CommitOp():
             return op.queue.data
@@ -85,7 +85,7 @@ def queue_of(op: Operation, effects: tuple[Effect, ...], group: int) -> str:
         case sync.FenceOp():
             return op.proxy.data
         case _:
-            return next((e.queue for e in effects if e.queue), "")
+            return ""
 
 
 def with_flags(event: Event) -> Event:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from treadle.verify.barriers import Barriers
 from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, join, reached
-from treadle.verify.events import COMMITTED_QUEUES, Access, Event, LoopNode, RolesNode, Trace
+from treadle.verify.events import Access, Event, LoopNode, RolesNode, Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
 from treadle.verify.global_memory import GlobalMemory
@@ -20,6 +20,8 @@ from treadle.verify.reports import Reports, Stop
 from treadle.verify.workgroups import Cluster, Workgroup
 
 FENCES = ("async_shared", "async_global")
+MAX_AHEAD = 256
+"""Rounds after which strands that still need not wait for the leader are taken to be independent of it."""
 
 
 class Engine:
@@ -69,6 +71,7 @@ class Engine:
         repetitions = Repetitions(self.nodes, self.program.most_pending, self.cluster, self.barriers, self.components)
         try:
             self.arrays.check_grid()
+            is_led = True
             while True:
                 if not self._round():
                     ended = [self._end_of_roles(workgroup) for workgroup in self.workgroups]
@@ -78,20 +81,31 @@ class Engine:
                         break
                     self.barriers.report_stuck()
                     return list(self.reports.found.values())
-                repetitions.look()
+                if (leader := repetitions.turned()) is not None:
+                    is_led = is_led and self._catch_up(leader)
+                    repetitions.look()
             for workgroup in self.workgroups:
                 self.cluster.check_end(workgroup)
         except Stop:
             pass
         return list(self.reports.found.values())
 
-    def _round(self) -> bool:
+    def _round(self, *, but: Agent | None = None) -> bool:
+        """Let every strand (`but` one) that need not wait go on; whether there was one."""
         moved = False
         for agent in tuple(self.cluster.active):
-            if not agent.is_done and (not agent.blocked or self.barriers.retry(agent)):
+            if agent is not but and not agent.is_done and (not agent.blocked or self.barriers.retry(agent)):
                 moved = True
                 self._advance(agent)
         return moved
+
+    def _catch_up(self, leader: Agent) -> bool:
+        """Let all others go on until they wait for the leader, which begins an iteration; False where some of them do not.
+
+        States are taken then: how far the others are is what the synchronisation says, not what the order of turns made of loops of
+        different lengths, so that a state comes back as soon as slots and parities do. It is one interleaving as good as any other.
+        """
+        return any(not self._round(but=leader) for _ in range(MAX_AHEAD))
 
     # --- control
 
@@ -116,7 +130,7 @@ class Engine:
                 number = frame.items[frame.position]
                 frame.position += 1
                 first = node.segments[0]
-                frames.append(Frame(first.iterations[0], number, 0, first.repeats, first.first))
+                frames.append(Frame(first.iterations[0], number, 0, first.count, first.first))
             elif not self._meet_for_roles(agent, node):
                 return
         agent.is_done = True
@@ -132,15 +146,15 @@ class Engine:
         segment = node.segments[frame.segment]
         frame.iteration += 1
         frame.number += 1
-        if frame.iteration == len(segment.iterations):
+        frame.left -= 1
+        if not frame.left:
+            frame.segment += 1
+            if frame.segment == len(node.segments):
+                return False
+            segment = node.segments[frame.segment]
+            frame.iteration, frame.left, frame.number = 0, segment.count, segment.first
+        elif frame.iteration == len(segment.iterations):
             frame.iteration = 0
-            frame.left -= 1
-            if not frame.left:
-                frame.segment += 1
-                if frame.segment == len(node.segments):
-                    return False
-                segment = node.segments[frame.segment]
-                frame.left, frame.number = segment.repeats, segment.first
         frame.items = segment.iterations[frame.iteration]
         frame.position = 0
         return True
@@ -184,7 +198,7 @@ class Engine:
         for register in event.chained:
             self._chain(agent, event, register)
         queue = event.queue
-        if queue and queue not in COMMITTED_QUEUES:
+        if queue and not self.program.queues[queue].is_committed:
             agent.closed[queue] = agent.closed.get(queue, 0) + 1
         ranks = event.ranks or (agent.strand.rank,)
         for rank in ranks:
@@ -217,13 +231,9 @@ class Engine:
         if queue == "mbarrier":
             component, value = self.barriers.token(event.barrier, rank)
             return Record(agent, event, access, component, value, iteration)
-        if queue in COMMITTED_QUEUES:
-            value = agent.closed.get(queue, 0) + 1
-        else:
-            if access.in_local_order:
-                agent.closed[queue] = agent.closed.get(queue, 0) + 1
-            value = agent.closed[queue]
-        name = "bulk_store read" if queue == "bulk_store" and not access.is_write else queue
+        facts = self.program.queues[queue]
+        value = agent.closed.get(queue, 0) + facts.is_committed
+        name = f"{queue} read" if facts.tells_reads and not access.is_write else queue
         return Record(agent, event, access, self.components.queue(agent.number, name), value, iteration)
 
     def _chain(self, agent: Agent, event: Event, register: int) -> None:
@@ -273,8 +283,8 @@ class Engine:
         retired = agent.closed.get(event.queue, 0) - event.number
         if retired > 0:
             names = [event.queue] if not event.is_read_wait else []
-            if event.queue == "bulk_store":
-                names.append("bulk_store read")
+            if self.program.queues[event.queue].tells_reads:
+                names.append(f"{event.queue} read")
             for name in names:
                 agent.put(self.components.queue(agent.number, name), retired)
             if not event.is_read_wait:

@@ -1,7 +1,7 @@
 """What one agent does, as far as order matters: events, and the traces they form.
 
-A trace is a tree that shares equal parts. Its leaves are events; a loop is a row of iterations in which a repeated stretch is kept once
-with its count, so that a checker can leave out whole repetitions once its own state repeats.
+A trace is a tree that shares equal parts. Its leaves are events; a loop is a row of iterations in which a round that repeats is kept once
+with how many iterations there are, so that a checker can leave out whole repetitions once its own state repeats.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,6 @@ from treadle.ir.core import Operation
 from treadle.verify.regions import Part, Region
 
 Kind = Literal["access", "move", "commit", "wait", "barrier", "cluster", "named", "fence", "arrive", "alloc", "expect", "wait_phase"]
-COMMITTED_QUEUES = ("wgmma", "cp_async", "bulk_store")
-"""Queues whose groups a commit closes; in all others each operation is a group of its own."""
 
 
 class Access:
@@ -81,13 +79,13 @@ class Event:
 
 
 class Segment(NamedTuple):
-    """Iterations that are done `repeats` times; `first` is the number of the first one.
+    """`count` iterations, which are `iterations` in turn, as often as that takes; `first` is the number of the first one.
 
     `stretch`: the stretch between turning points of the loop that it is in, where it would go on repeating if that were longer; else -1.
     """
 
     iterations: tuple[tuple[int, ...], ...]
-    repeats: int
+    count: int
     first: int
     stretch: int = -1
 
@@ -133,7 +131,7 @@ def compress(iterations: Sequence[tuple[int, ...]], at: int = 0) -> tuple[Segmen
     `at` is the number of the first one.
     """
     total = len(iterations)
-    whole = (Segment(tuple(iterations), 1, at),) if total else ()
+    whole = (Segment(tuple(iterations), total, at),) if total else ()
     if total < MIN_ITERATIONS:
         return whole
     middle = total // 2
@@ -155,13 +153,12 @@ def compress(iterations: Sequence[tuple[int, ...]], at: int = 0) -> tuple[Segmen
         if high - low >= total - MAX_TAIL:
             break
     length, low, period = best
-    count = length // period if period else 0
-    if count < 3:
+    if not period or length < 3 * period:
         return whole
-    high = low + count * period
-    found = [Segment(tuple(iterations[low : low + period]), count, at + low)]
+    high = low + length
+    found = [Segment(tuple(iterations[low : low + period]), length, at + low)]
     if low:
-        found.insert(0, Segment(tuple(iterations[:low]), 1, at))
+        found.insert(0, Segment(tuple(iterations[:low]), low, at))
     if high < total:
-        found.append(Segment(tuple(iterations[high:]), 1, at + high))
+        found.append(Segment(tuple(iterations[high:]), total - high, at + high))
     return tuple(found)

@@ -10,11 +10,10 @@ from typing import Literal, TypeVar, cast
 
 from treadle.dialects import sync, tile
 from treadle.dialects.effects import HasEffects
+from treadle.dialects.limits import machine_of
 from treadle.ir.core import Block, IsTerminator, Operation
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.locations import location_of, set_location
-from treadle.machine import target_spec
-from treadle.verify.program import LOCAL_QUEUES
 
 Kind = Literal["remove", "weaken", "earlier", "later"]
 Root = TypeVar("Root", bound=Operation)
@@ -87,7 +86,7 @@ def weakenings(op: Operation) -> Iterator[tuple[str, Callable[[Operation], None]
     match op:
         case sync.WaitOp():
             yield "one more group pending", lambda o: set_pending(o, 1)
-            if op.queue.data == "bulk_store" and op.read is None:
+            if _tells_reads(op) and op.read is None:
                 yield "waits for the reads only", _only_read
         case sync.BarrierOp():
             if op.bare is None and _has_local_queue(op):
@@ -169,10 +168,14 @@ def flip_parity(op: Operation) -> None:
 
 
 def _has_local_queue(op: Operation) -> bool:
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, tile.KernelOp):
-        parent = parent.parent_op()
-    return parent is not None and any(queue in target_spec(parent.target.data).queues for queue in LOCAL_QUEUES)
+    spec = machine_of(op)
+    return spec is not None and spec.queue_for("local") is not None
+
+
+def _tells_reads(op: sync.WaitOp) -> bool:
+    spec = machine_of(op)
+    queue = spec.queue(op.queue.data) if spec is not None else None
+    return queue is not None and queue.tells_reads
 
 
 def matters(op: Operation) -> bool:

@@ -21,13 +21,10 @@ class Footprints:
 
     def access(self, op: Operation, effect: Effect, place: object) -> Access:
         """An effect on shared memory at `place`, or on a global array."""
-        queue = "mbarrier" if effect.completion == "mbarrier" else effect.queue
+        queue = "mbarrier" if effect.completion == "mbarrier" else self.program.queue_name(effect)
         if not isinstance(place, BufferRef):
             return self._of_array(op, effect, queue)
-        is_local = isinstance(op, tile.LocalLoadOp | tile.LocalStoreOp)
-        if is_local and self.program.local_queue:
-            queue = self.program.local_queue
-        region = self._shared(effect, place)
+        region, is_local = self._shared(effect, place), effect.queue == "local"
         return Access(region, effect.access == "write", effect.proxy == "async", queue, part_of(op, effect, region), is_local)
 
     def _shared(self, effect: Effect, place: BufferRef) -> Region:

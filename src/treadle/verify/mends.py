@@ -11,11 +11,13 @@ from time import perf_counter
 from typing import cast
 
 from treadle.dialects import pipe, sync, tile
+from treadle.dialects.effects import HasEffects
+from treadle.dialects.limits import machine_of
 from treadle.errors import TreadleError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of, set_location
-from treadle.machine import TargetSpec
+from treadle.machine import Queue, TargetSpec
 from treadle.verify.check import prove
 from treadle.verify.faults import changed, faults, flip_parity, matters, set_pending
 from treadle.verify.findings import Finding
@@ -92,7 +94,8 @@ def _candidates(kernel: tile.KernelOp, finding: Finding) -> Iterator[Mend]:
         yield made(text, first, _insert(lambda: [sync.FenceOp(_proxy(finding))], after=True))
     if finding.rule == "V5":
         yield from _announced(kernel, ops)
-    queue = _queue_of(ops[first]) if first is not None else _queue_of(ops[second])
+    found = _queue_of(ops[second if first is None else first])
+    queue = "" if found is None else found.name
     for index, op in enumerate(ops):
         if isinstance(op, sync.WaitOp) and op.queue.data == queue and op.pending.value.data > 0:
             yield made(f"lower `pending` of {_name(op)} by one", index, lambda o: set_pending(o, -1))
@@ -116,23 +119,18 @@ def _candidates(kernel: tile.KernelOp, finding: Finding) -> Iterator[Mend]:
     if queue:
         wait = f'sync.wait "{queue}" pending 0'
         yield made(f"add {wait} before {_name(ops[second])}", second, _insert(lambda: [sync.WaitOp(queue, 0)]))
-        if first is not None:
+        if first is not None and found is not None and found.is_committed:
             text = f"add a commit and {wait} after {_name(ops[first])}"
             yield made(text, first, _insert(lambda: [sync.CommitOp(queue), sync.WaitOp(queue, 0)], after=True))
     yield from _barriers(kernel, ops, first, second, queue, _proxy(finding))
     yield from _more_slots(kernel, ops)
 
 
-def _queue_of(op: Operation) -> str:
-    match op:
-        case tile.ContractOp():
-            return "wgmma"
-        case tile.CopyOutOp():
-            return "bulk_store"
-        case tile.CopyOp():
-            return tile.COPY_QUEUES.get(op.path.data, "")
-        case _:
-            return ""
+def _queue_of(op: Operation) -> Queue | None:
+    """The queue that waits for an operation; barriers flush local accesses."""
+    spec = machine_of(op)
+    roles = [effect.queue for effect in op.effects() if effect.queue not in ("", "local")] if isinstance(op, HasEffects) else []
+    return spec.queue_for(roles[0]) if spec is not None and roles else None
 
 
 def _flushing(op: Operation) -> None:

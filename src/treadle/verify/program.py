@@ -19,7 +19,6 @@ from treadle.records import Record
 from treadle.verify.regions import Buffer
 from treadle.verify.structure import check_structure
 
-LOCAL_QUEUES = ("lgkmcnt", "dscnt")
 _DECIDED = (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp)
 Op = TypeVar("Op", bound=Operation)
 
@@ -61,24 +60,6 @@ class Mbarriers:
         return len(self.arrivals)
 
 
-def is_elected(op: Operation) -> bool:
-    """Whether one thread of a team executes an operation for all."""
-    match op:
-        case tile.CopyOp():
-            return op.path.data == "bulk_tensor"
-        case tile.CopyOutOp() | sync.MbarrierExpectOp():
-            return True
-        case sync.CommitOp() | sync.WaitOp():
-            return op.queue.data == "bulk_store"
-        case _:
-            return False
-
-
-def is_async_queue(effect: Effect) -> bool:
-    """Whether an effect is the result of a queued operation in a register tile."""
-    return effect.completion == "queue" and isinstance(effect.resource.type, builtin.TensorType)
-
-
 class Program:
     """A kernel with what is fixed about it. Raises TR416 where it has no meaning or no machine to run it (`structure.py`).
 
@@ -95,7 +76,9 @@ class Program:
         self._by_kind: dict[type[Operation], list[Operation]] = {}
         for op in self.ops:
             self._by_kind.setdefault(type(op), []).append(op)
-        self.local_queue = next((q for q in LOCAL_QUEUES if q in self.spec.queues), "")
+        self.queues = {queue.name: queue for queue in self.spec.queues}
+        self.queue_names: dict[str, str] = {queue.role: queue.name for queue in self.spec.queues}
+        self.local_queue = self.queue_names.get("local", "")
         self.buffers: dict[SSAValue, Buffer] = {op.result: Buffer.of(op) for op in self.all(tile.AllocOp)}
         self.mbarriers = Mbarriers(self.all(sync.MbarrierAllocOp))
         self.cluster = kernel.cluster_size()
@@ -113,6 +96,26 @@ class Program:
     def effects(self, op: Operation) -> tuple[Effect, ...]:
         """What an operation accesses."""
         return self._effects.get(op, ())
+
+    def queue_name(self, effect: Effect) -> str:
+        """The machine's queue that an effect completes in; "" where it is complete in program order, or by a transaction barrier."""
+        return self.queue_names.get(effect.queue, "") if effect.queue else ""
+
+    def is_in_flight(self, effect: Effect) -> bool:
+        """Whether an effect is the result of a queued operation in a register tile."""
+        return bool(self.queue_name(effect)) and isinstance(effect.resource.type, builtin.TensorType)
+
+    def is_elected(self, op: Operation) -> bool:
+        """Whether one thread of a team executes an operation for all."""
+        match op:
+            case tile.CopyOp():
+                return op.is_bulk
+            case tile.CopyOutOp() | sync.MbarrierExpectOp():
+                return True
+            case sync.CommitOp() | sync.WaitOp():
+                return self.queues[op.queue.data].scope == "elected"
+            case _:
+                return False
 
     def all(self, kind: type[Op]) -> list[Op]:
         """The operations of one class, in order."""
@@ -147,7 +150,7 @@ class Program:
 
     def _add_team(self, found: list[Strand], whole: Strand, ops: Sequence[Operation]) -> None:
         """The strands that stand for a team's warps, which `whole` would be as one; its name is the start of theirs."""
-        wanted = min(whole.warps, 3 if any(is_elected(op) for op in ops) else 2)
+        wanted = min(whole.warps, 3 if any(self.is_elected(op) for op in ops) else 2)
         for at in range(wanted):
             stands_for = 1 if at + 1 < wanted else whole.warps - wanted + 1
             name = f"{whole.name}warp {'abc'[at]}" if wanted > 1 else whole.name.strip() or "warp a"
@@ -167,7 +170,7 @@ class Program:
     def _registers(self) -> dict[SSAValue, int]:
         """Register tiles that a queued operation may still write, numbered: its results and what carries them along."""
         found: dict[SSAValue, int] = {}
-        work = [effect.resource for effects in self._effects.values() for effect in effects if is_async_queue(effect)]
+        work = [effect.resource for effects in self._effects.values() for effect in effects if self.is_in_flight(effect)]
         while work:
             value = work.pop()
             if value in found:

@@ -4,7 +4,8 @@ Traces say how often a stretch of a loop is done. When two moments of a run have
 about every access in flight, phases, meetings), whatever happened between them happens again as long as all stretches go on, so as many
 such rounds as all of them have left are left out at once. Rounds of the remainder are still run.
 
-States are taken whenever the first strand that is in a stretch which repeats begins an iteration of it.
+States are taken whenever the leader begins an iteration: the first strand that is in a stretch which repeats. Who goes on when need not be
+part of them: what happened between two equal states is one legal order of events, and may be repeated whatever the engine would do next.
 """
 
 from collections.abc import Iterator
@@ -25,10 +26,14 @@ class _Knowledge:
 
     def __init__(self, clocks: list[Clock], size: int) -> None:
         self._columns = list(zip(*(clock + [0] * (size - len(clock)) for clock in clocks), strict=True))
+        self._known: dict[tuple[int, int], tuple[bool, ...]] = {}
 
     def of(self, component: int, value: int) -> tuple[bool, ...]:
         """Which clocks know a token."""
-        return tuple([known >= value for known in self._columns[component]])
+        found = self._known.get((component, value))
+        if found is None:
+            found = self._known[component, value] = tuple([known >= value for known in self._columns[component]])
+        return found
 
     def lags(self, component: int, now: int) -> tuple[int, ...]:
         """How far the clocks are behind `now` in a component, large distances by their parity: who is two behind can only be overtaken."""
@@ -45,13 +50,20 @@ class Repetitions:
         self._turn: tuple[int, ...] = ()
         self._pumps: dict[tuple[tuple[int, int, int, int], ...], int] = {}
 
+    def turned(self) -> Agent | None:
+        """The leader, where it has begun another iteration since it was asked for last."""
+        for agent in self.cluster.active:
+            turn = self._turn_of(agent)
+            if turn is not None:
+                if turn == self._turn:
+                    return None
+                self._turn = turn
+                return agent
+        return None
+
     def look(self) -> None:
-        """Called between rounds: leave out what repeats."""
+        """Leave out what repeats."""
         agents = self.cluster.active
-        turn = next((found for agent in agents if (found := self._turn_of(agent)) is not None), None)
-        if turn is None or turn == self._turn:
-            return
-        self._turn = turn
         state = self._state(agents)
         left = tuple([tuple([frame.left for frame in agent.frames]) for agent in agents])
         before = self.seen.get(state)
@@ -65,7 +77,7 @@ class Repetitions:
         for depth in range(len(agent.frames) - 1, -1, -1):
             frame = agent.frames[depth]
             node = self.nodes[frame.loop] if frame.loop >= 0 else None
-            if isinstance(node, LoopNode) and node.segments[frame.segment].repeats > 1:
+            if isinstance(node, LoopNode) and node.segments[frame.segment].count > len(node.segments[frame.segment].iterations):
                 return agent.number, depth, frame.loop, frame.left, frame.iteration
         return None
 
@@ -89,11 +101,8 @@ class Repetitions:
         for agent, depth, step in jumps:
             frame = agent.frames[depth]
             frame.left -= rounds * step
-            node = self.nodes[frame.loop]
-            if isinstance(node, LoopNode):
-                iterations = rounds * step * len(node.segments[frame.segment].iterations)
-                self.cluster.arrays.leave_out(agent, depth, iterations)
-                frame.number += iterations
+            self.cluster.arrays.leave_out(agent, depth, rounds * step)
+            frame.number += rounds * step
         return True
 
     def _note_pump(self, jumps: list[tuple[Agent, int, int]]) -> None:
@@ -104,8 +113,7 @@ class Repetitions:
         for frame, _, step in frames:
             node = self.nodes[frame.loop]
             if isinstance(node, LoopNode):
-                segment = node.segments[frame.segment]
-                frame.pumps.append((pump, segment.stretch, step * len(segment.iterations)))
+                frame.pumps.append((pump, node.segments[frame.segment].stretch, step))
 
     # --- states
 
@@ -132,7 +140,7 @@ class Repetitions:
                 found.append(knowledge.lags(components.passed + at, phases.completed))
         for (rank, name), meeting in barriers.named.items():
             found.append((rank, name, meeting.warps, meeting.needed, tuple([a.number for a in meeting.came])))
-            found.append(knowledge.lags(components.meeting(rank, name), meeting.over))
+            found.append(knowledge.of(components.meeting(rank, name), meeting.over))
         found.append(tuple(sorted(self._records(knowledge))))
         found += [workgroup.memory.written.state() for workgroup in workgroups]
         return tuple(found)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from treadle.dialects import pipe, sync, tile
-from treadle.dialects.agents import arrivals_at, arriving_warps, role_of, roles_of, split_of
+from treadle.dialects.agents import Role, arrivals_at, arriving_warps, role_of, roles_of, split_of
 from treadle.dialects.limits import MAX_ARRIVALS, NAMED_BARRIERS, ancestors
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import SCHEDULE_FORM, TreadleError
@@ -21,7 +21,6 @@ from treadle.plan import expr
 from treadle.verify.regions import element_bytes
 
 _MEMORY = (tile.AllocOp, tile.ViewOp, pipe.SlotOp, pipe.PartOp)
-_MBARRIER_BYTES = 8
 
 
 def check_structure(kernel: tile.KernelOp, spec: TargetSpec, ops: Sequence[Operation]) -> None:
@@ -51,7 +50,7 @@ def _kernel(op: tile.KernelOp, spec: TargetSpec) -> None:
     columns = expr.parse(op.grid_text()[0]).as_int()
     if columns is not None and columns % cluster:
         raise Misuse(f"clusters of {cluster} in a grid of {columns} along its first axis", "make the grid a multiple of the cluster")
-    needed = _shared_bytes(op)
+    needed = _shared_bytes(op, spec)
     if needed > spec.shared_bytes_per_workgroup:
         text = f"{needed} bytes of shared memory; {spec.name} has {spec.shared_bytes_per_workgroup} for a workgroup"
         raise Misuse(text, "use smaller tiles or fewer slots")
@@ -59,7 +58,7 @@ def _kernel(op: tile.KernelOp, spec: TargetSpec) -> None:
         raise Misuse(f"{warps} warps, which sync.barrier splits into {groups} groups", "use a multiple of the groups")
 
 
-def _shared_bytes(kernel: tile.KernelOp) -> int:
+def _shared_bytes(kernel: tile.KernelOp, spec: TargetSpec) -> int:
     """Bytes of the buffers and barriers, as if none had to be aligned."""
     end = free = 0
     for op in kernel.walk():
@@ -70,7 +69,7 @@ def _shared_bytes(kernel: tile.KernelOp) -> int:
             else:
                 end = max(end, op.byte_offset.value.data + size)
         elif isinstance(op, sync.MbarrierAllocOp):
-            free += op.slot_count() * _MBARRIER_BYTES
+            free += op.slot_count() * spec.barrier_bytes
     return end + free
 
 
@@ -85,6 +84,9 @@ def _roles(op: pipe.RolesOp, spec: TargetSpec) -> None:
     others = [other for other in kernel.body.block.ops if isinstance(other, pipe.RolesOp) and other is not op]
     if others and any(role.registers for role in roles):
         raise Misuse("registers move between roles once in a kernel that has several pipe.roles", "leave `registers` 0")
+    for role in roles:
+        if role.registers:
+            _moved_registers(role, spec)
     meeting = [role for role in roles if any(isinstance(inner, sync.BarrierOp) for inner in role.operations())]
     if not meeting:
         return
@@ -95,6 +97,19 @@ def _roles(op: pipe.RolesOp, spec: TargetSpec) -> None:
     idle = kernel.num_warps.value.data - roles[-1].end_warp
     if idle:
         raise Misuse(f"sync.barrier in roles, of which {idle} of the kernel's warps have none: they never arrive", fix)
+
+
+def _moved_registers(role: Role, spec: TargetSpec) -> None:
+    """Registers that a role of the machine may have."""
+    moves = spec.register_moves
+    if moves is None:
+        raise Misuse(f"{spec.name} moves no registers between roles", "leave `registers` 0")
+    if role.registers % moves.granule or not moves.fewest <= role.registers <= moves.most:
+        text = f"role '{role.name}' with {role.registers} registers a thread"
+        raise Misuse(text, f"give it a multiple of {moves.granule} from {moves.fewest} to {moves.most}")
+    if role.first_warp % moves.warps or role.end_warp % moves.warps:
+        text = f"role '{role.name}' takes warps {role.first_warp} to {role.end_warp - 1}"
+        raise Misuse(text, f"registers move by {moves.warps} warps: let the role begin and end at a multiple")
 
 
 def _barrier(op: sync.BarrierOp, spec: TargetSpec) -> None:
@@ -132,22 +147,17 @@ def _allocation(op: sync.MbarrierAllocOp, spec: TargetSpec) -> None:
 
 
 def _queue(op: sync.CommitOp | sync.WaitOp, spec: TargetSpec) -> None:
-    if op.queue.data not in spec.queues:
-        raise Misuse(f"{spec.name} has no queue '{op.queue.data}'", f"its queues are {', '.join(spec.queues)}")
+    op.check_machine(spec)
 
 
 def _copy(op: tile.CopyOp, spec: TargetSpec) -> None:
-    path = op.path.data
-    queue = tile.COPY_QUEUES.get(path)
-    if (spec.bulk_tensor is None) if queue is None else queue not in spec.queues:
-        raise Misuse(f"{spec.name} has no copies by '{path}'", "use tile.load and tile.local_store, or a path of the machine")
-    if queue is None and op.barrier is None:
+    op.check_machine(spec)
+    if op.is_bulk and op.barrier is None:
         raise Misuse("a bulk copy that signals no barrier is never known to be complete", "add `signals`, and an expect of its bytes")
 
 
 def _copy_out(op: tile.CopyOutOp, spec: TargetSpec) -> None:
-    if spec.bulk_tensor is None:
-        raise Misuse(f"{spec.name} has no copies by '{op.path.data}'", "use tile.local_load and tile.store")
+    op.check_machine(spec)
 
 
 def _contract(op: tile.ContractOp, spec: TargetSpec) -> None:
@@ -155,8 +165,12 @@ def _contract(op: tile.ContractOp, spec: TargetSpec) -> None:
     row = next((row for row in spec.matrix_instructions if row.name == name), None)
     if row is None and name != "fma":
         raise Misuse(f"{spec.name} has no instruction '{name}'", 'name one of the machine\'s, or "fma"')
-    if any(is_shared(value.type) for value in (op.a, op.b)) and (row is None or row.operands != "shared"):
-        raise Misuse(f"'{name}' does not read its operands from shared memory", "load them by tile.local_load")
+    for side, value in enumerate((op.a, op.b)):
+        in_shared = is_shared(value.type)
+        if in_shared and (row is None or not row.may_read(side, "shared")):
+            raise Misuse(f"'{name}' does not read its operands from shared memory", "load them by tile.local_load")
+        if not in_shared and row is not None and not row.may_read(side, "registers"):
+            raise Misuse(f"'{name}' does not read its operand {'ab'[side]} from registers", "store it in a shared buffer")
 
 
 def _fence(op: sync.FenceOp, spec: TargetSpec) -> None:

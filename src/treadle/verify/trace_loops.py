@@ -236,13 +236,10 @@ class LoopSteps:
         if is_short:
             start, period = _shortest(ids, start - first, period)
             start += first
-        rounds, extra = divmod(max(0, last - start), period)
-        if not rounds:
+        if last - start < period:
             return list(compress(ids[: last - first], first))
-        begun = start + extra  # what is no whole round comes first: a run is steady the sooner
-        block = tuple([ids[start - first + (at - start) % period] for at in range(begun, begun + period)])
-        found = list(compress(ids[: begun - first], first))
-        found.append(Segment(block, rounds, begun, run.stretch))
+        found = list(compress(ids[: start - first], first))
+        found.append(Segment(tuple(ids[start - first : start - first + period]), last - start, start, run.stretch))
         return found
 
     def _key(self) -> tuple[tuple[object, ...], list[tuple[Form, int, int]]]:

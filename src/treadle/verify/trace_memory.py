@@ -8,7 +8,7 @@ from treadle.ir.dialects import builtin
 from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, number_of, queue_of, with_flags
 from treadle.verify.events import Event, Node
 from treadle.verify.footprints import Footprints
-from treadle.verify.program import is_async_queue, is_elected, pointer_of
+from treadle.verify.program import pointer_of
 from treadle.verify.trace_state import State, Step, Undecided
 
 
@@ -78,10 +78,10 @@ class MemorySteps:
         program, index, env = self.state.program, self.state.program.index[op], self.state.env
         effects = program.effects(op)
         registers = program.registers
-        chains = {e.queue for e in effects if is_async_queue(e)}
+        chains = {e.queue for e in effects if program.is_in_flight(e)}
         chained = tuple(registers[v] for v in op.operands[2:3] if chains and v in registers)
         uses = tuple({registers[v] for at, v in enumerate(op.operands) if v in registers and not (chains and at == 2)})
-        defines = tuple(registers[e.resource] for e in effects if is_async_queue(e))
+        defines = tuple(registers[e.resource] for e in effects if program.is_in_flight(e))
         memory = [e for e in effects if not isinstance(e.resource.type, builtin.TensorType)]
         memory = [e for e in memory if is_shared(e.resource.type) or pointer_of(e.resource) in program.tracked_pointers]
         kind = KINDS.get(op.name, "access")
@@ -105,8 +105,8 @@ class MemorySteps:
             number = env[parity] if parity >= 0 else number_of(op)
             if not isinstance(number, int):
                 raise Undecided(op, "its parity depends on values that are not known before the kernel runs")
-            queue = queue_of(op, effects, self.state.group)
-            event = Event(kind, op, index, accesses, uses, chained, defines, (), queue, number, mbarrier, is_elected(op))
+            queue = queue_of(op, self.state.group) or next((name for e in effects if (name := program.queue_name(e))), "")
+            event = Event(kind, op, index, accesses, uses, chained, defines, (), queue, number, mbarrier, program.is_elected(op))
             return with_flags(event)
 
         if isinstance(op, sync.NamedBarrierOp) and op.per_group is not None:

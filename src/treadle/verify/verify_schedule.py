@@ -37,24 +37,38 @@ def explained_verdict(kernel: tile.KernelOp, *, mend: bool = True, effort: int =
     return Verdict((with_mend(kernel, first, spec, stores=stores), *others), verdict.undecided, verdict.classes, verdict.assumptions)
 
 
+def _tell(pass_name: str, kernel: str, verdict: Verdict) -> None:
+    """Say what is not proven, and what the proof takes for granted: the author of the kernel must know."""
+    for found in verdict.undecided:
+        emit("note", pass_name, kernel, f"not proven: {found.op.name}: {found.reason}", location_of(found.op))
+    for assumed in verdict.assumptions:
+        emit("note", pass_name, kernel, f"proven, assuming that {assumed}")
+
+
 @register_pass
 @dataclass(frozen=True)
 class VerifySchedulePass(ModulePass):
     """Raises TR411-TR414 and TR416 for the first fault of any kernel, TR415 where one is not proven.
 
-    `lint`: also remarks on synchronisation that nothing needs (slower). Stores to arrays that are only written are taken to go to different
-    elements: the passes before see to that.
+    `lint`: also remarks on synchronisation that nothing needs (slower). `stores`: also hold stores to an array that is only written against
+    one another, for kernels that users wrote; else they are taken to go to different elements, which the passes before see to.
+    `allow_unproven`: a kernel in which no fault was found but not everything is proven passes, with a remark.
     """
 
     name = "verify-schedule"
     lint: bool = False
+    stores: bool = False
+    allow_unproven: bool = False
 
     def apply(self, ctx: Context, module: ModuleOp, /) -> None:
         """Verify every kernel; the module stays as it is."""
         for kernel in schedule_kernels(module):
             name = kernel.sym_name.data
-            if (error := explained_verdict(kernel, effort=COMPILED).first_error(name)) is not None:
+            verdict = explained_verdict(kernel, effort=COMPILED, stores=self.stores)
+            if (error := verdict.first_error(name)) is not None and (verdict.findings or not self.allow_unproven):
                 raise error
+            if self.stores:
+                _tell(self.name, name, verdict)
             if self.lint:
                 from treadle.verify.lint import superfluous_sync
 

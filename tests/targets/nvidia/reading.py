@@ -1,8 +1,8 @@
 """Two readings of one kernel's machine code, compared."""
 
-from treadle.codegen.toolchain import disassemble_cubin
 from treadle.targets.nvidia.sass import loops, parse
 from treadle.targets.nvidia.sass_words import decode
+from treadle.targets.nvidia.toolchain import disassemble_cubin
 
 FLOW = ("BRA", "EXIT", "JMP", "RET")
 

@@ -9,7 +9,7 @@ import pytest
 from targets.tile_kernels import converted, copy_only, fma_matmul, softmax, vector_add, warp_conversions, wgmma_matmul
 from transforms.role_kernels import kernel_of
 
-from treadle.codegen.toolchain import KernelResources
+from treadle.artifact import TensorMap
 from treadle.dialects.tile import CopyOp, KernelOp
 from treadle.errors import InternalError, KernelRejected
 from treadle.ir.dialects import builtin
@@ -18,11 +18,13 @@ from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
 from treadle.layout.tile_layout import blocked
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
+from treadle.plan.expr import symbol
 from treadle.targets.interface import CompiledKernel, ExpectedFacts, IndexParam, PointerParam, TensorMapParam
 from treadle.targets.nvidia.audit import audit, instruction_counts
 from treadle.targets.nvidia.backend import param_offsets
 from treadle.targets.nvidia.swizzle import recognise
 from treadle.targets.nvidia.tensor_map import plan_copy
+from treadle.targets.nvidia.toolchain import KernelResources
 from treadle.targets.nvidia.wgmma import accumulator_tiles
 from treadle.targets.registry import backend
 
@@ -82,9 +84,9 @@ def test_wgmma_with_tensor_copies() -> None:
     assert counts["HGMMA"] == 4 and counts["UTMALDG"] == 2
     assert kernel.facts.registers <= 168 and not counts.keys() & {"LDL", "STL"}
     assert kernel.emitted.shared_bytes == (128 + 256) * 64 * 2 + 8
-    maps = [p for p in kernel.emitted.params if isinstance(p, TensorMapParam)]
+    maps = [p.map for p in kernel.emitted.params if isinstance(p, TensorMapParam)]
     assert [m.box_dim for m in maps] == [(64, 128), (64, 256)]
-    assert [m.global_dim for m in maps] == [("4096", "4096")] * 2
+    assert [m.global_dim for m in maps] == [(4096, 4096)] * 2
     assert [m.swizzle for m in maps] == ["128B"] * 2
     assert kernel.facts.param_offsets == (0, 8, 16, 64, 192)
 
@@ -177,8 +179,8 @@ def test_boxes_of_a_copy_fill_the_buffer_once(shape: tuple[int, int]) -> None:
     copy = next(op for op in kernel.body.walk() if isinstance(op, CopyOp))
     assert SPEC.bulk_tensor is not None
     plan = plan_copy(kernel, copy, SPEC.bulk_tensor)
-    assert plan.map.global_dim == ("4096", "s0") and plan.map.global_stride_bytes == ("8192",)
-    width, height = plan.map.box_dim
+    assert plan.param.map.global_dim == (4096, symbol("s0")) and plan.param.map.global_stride_bytes == (8192,)
+    width, height = plan.param.map.box_dim
     assert width == 64 and height <= 256
     seen = np.zeros(shape, int)
     for box in plan.boxes:
@@ -202,7 +204,7 @@ def test_accumulators_are_cut_into_wide_instructions() -> None:
 
 
 def test_parameter_offsets_follow_the_abi() -> None:
-    tensor_map = TensorMapParam(0, "bf16", ("1", "1"), ("2",), (64, 64), "128B")
+    tensor_map = TensorMapParam(0, TensorMap("bf16", (1, 1), (2,), (64, 64), (1, 1), "128B"))
     assert param_offsets([PointerParam(0), IndexParam(1), IndexParam(2), tensor_map, PointerParam(3)]) == ((0, 8, 12, 64, 192), 200)
     assert param_offsets([IndexParam(0), IndexParam(1, 64), IndexParam(2)]) == ((0, 8, 16), 20)
 

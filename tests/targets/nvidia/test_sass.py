@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from treadle.codegen.toolchain import KernelResources
 from treadle.errors import KernelRejected
 from treadle.targets.interface import EmittedKernel, ExpectedFacts
 from treadle.targets.nvidia.audit import audit, instruction_counts
 from treadle.targets.nvidia.sass import in_flight, loops, parse, slow_in_loops, touched_accumulators
+from treadle.targets.nvidia.toolchain import KernelResources
 
 LOOP = """
 //## File "k", line 1

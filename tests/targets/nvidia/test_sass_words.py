@@ -9,7 +9,6 @@ from targets.tile_kernels import fma_matmul, softmax, vector_add, wgmma_matmul
 
 from treadle import driver
 from treadle.bench import families
-from treadle.codegen.toolchain import KernelResources, assemble_ptx
 from treadle.dialects.tile import KernelOp
 from treadle.errors import KernelRejected
 from treadle.ir.dialects import builtin
@@ -17,6 +16,7 @@ from treadle.options import CompileOptions
 from treadle.targets.interface import CompiledKernel
 from treadle.targets.nvidia import audit
 from treadle.targets.nvidia.sass_words import Unknown, Word, decode
+from treadle.targets.nvidia.toolchain import KernelResources, assemble_ptx
 from treadle.targets.registry import backend
 
 BF16, F16, F32 = builtin.bf16, builtin.f16, builtin.f32

@@ -11,7 +11,6 @@ from targets.schedule_programs import consumers, cp_async_ring, ping_pong, tma_r
 from targets.schedule_vocabulary import BF16, accumulator, i32, role, slotted
 from targets.tile_kernels import finish, index, kernel_block, wgmma_matmul
 
-from treadle.codegen.toolchain import disassemble_cubin
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.tile import KernelOp
 from treadle.errors import InternalError
@@ -23,6 +22,7 @@ from treadle.machine import target_spec
 from treadle.targets.interface import CompiledKernel, TensorMapParam
 from treadle.targets.nvidia.sass import loops, parse
 from treadle.targets.nvidia.stmatrix import StmatrixPlan, stmatrix_plan
+from treadle.targets.nvidia.toolchain import disassemble_cubin
 from treadle.targets.registry import backend
 from treadle.verify.check import prove
 
@@ -169,7 +169,7 @@ def test_cp_async_copies_are_wide_and_clipped() -> None:
 
 def test_bulk_stores_have_maps_and_one_issuer() -> None:
     kernel = compiled("store_ring")
-    assert [p.box_dim for p in kernel.emitted.params if isinstance(p, TensorMapParam)] == [(64, 64)]
+    assert [p.map.box_dim for p in kernel.emitted.params if isinstance(p, TensorMapParam)] == [(64, 64)]
     text = kernel.emitted.llvm_text
     assert text.count("cp.async.bulk.wait_group.read 1;") == 1 and text.count("cp.async.bulk.wait_group 0;") == 1
     issue = next(line for line in text.splitlines() if "bulk_group" in line)

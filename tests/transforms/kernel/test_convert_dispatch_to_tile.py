@@ -183,3 +183,26 @@ def test_long_bodies() -> None:
     arrays = [np.zeros(4, np.float32)]
     assert (program(*arrays)[0] == count).all()
     assert (program.reference(*arrays)[0].value == count).all()
+
+
+@pytest.mark.parametrize("shape", ["1", "1x1x1"])
+def test_indices_of_loops_of_one_step(shape: str) -> None:
+    """No axis is left there, and every index is 0."""
+    kind, dims = f"tensor<{shape}xf32>", ", ".join(f"d{i}" for i in range(shape.count("x") + 1))
+    identity = f"affine_map<({dims}) -> ({dims})>"
+    parallel = ", ".join(['"parallel"'] * (shape.count("x") + 1))
+    text = f"""func.func @f(%a: {kind}) -> {kind} {{
+      %e = tensor.empty() : {kind}
+      %r = linalg.generic {{indexing_maps = [{identity}, {identity}], iterator_types = [{parallel}]}} ins(%a : {kind}) outs(%e : {kind}) {{
+      ^bb0(%x: f32, %y: f32):
+        %i = linalg.index 0 : index
+        %j = arith.index_cast %i : index to i32
+        %k = arith.sitofp %j : i32 to f32
+        %s = arith.addf %x, %k : f32
+        linalg.yield %s : f32
+      }} -> {kind}
+      return %r : {kind}
+    }}"""
+    given = np.full([int(extent) for extent in shape.split("x")], 2.5, np.float32)
+    (found,) = treadle.compile(text, target="sim")(given)
+    np.testing.assert_array_equal(found, given)

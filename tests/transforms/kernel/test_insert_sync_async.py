@@ -12,7 +12,7 @@ from generators.async_kernels import ACCUMULATOR, START, Kernel, branch, count, 
 from generators.random_async import random_kernel
 
 from treadle.dialects import sync
-from treadle.errors import InternalError
+from treadle.errors import TreadleError
 from treadle.ir.core import Operation
 from treadle.ir.passes import run_passes
 from treadle.remarks import collect_remarks
@@ -344,7 +344,7 @@ def test_copies_that_a_machine_does_not_have() -> None:
     k = Kernel(rows=64, target="gfx942")
     k.buffers(p=0)
     k.copy("%p", path="cp_async")
-    with pytest.raises(InternalError, match="no copies by 'cp_async'"):
+    with pytest.raises(TreadleError, match="gfx942 has no copies by 'cp_async'"):
         k.synchronised()
 
 

@@ -2,6 +2,7 @@
 
 from treadle.dialects.mlir_ext.affine_max import MaxOp
 from treadle.dialects.mlir_ext.classification import CLASSIFICATIONS
+from treadle.dialects.mlir_ext.conditional import IfOp
 from treadle.dialects.mlir_ext.contractions import NAMED_OPERATIONS
 from treadle.dialects.mlir_ext.elementwise import ElementwiseKindAttr
 from treadle.dialects.mlir_ext.fill import CopyOp, FillOp
@@ -18,7 +19,7 @@ from treadle.ir.core import Dialect
 from treadle.ir.dialects import affine, linalg, math, scf, tensor
 from treadle.ir.extend import extend
 
-SCF = extend(scf.Scf, [ForallOp, InParallelOp])
+SCF = extend(scf.Scf, [ForallOp, IfOp, InParallelOp])
 TENSOR = extend(
     tensor.Tensor,
     [

@@ -3,17 +3,19 @@
 from collections.abc import Callable, Generator
 from typing import Any
 
+from treadle import machine
 from treadle.ir.core import Operation
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import TargetSpec
 from treadle.sim.element_types import Array
+from treadle.sim.faults import SimulationFault
 from treadle.sim.schedule.accesses import Access, Accesses, Places, Shadow
 from treadle.sim.schedule.barriers import Mbarrier, Meeting
 from treadle.sim.schedule.clocks import NEVER, Clock, Component, join
 from treadle.sim.schedule.global_memory import GlobalArray
 from treadle.sim.schedule.ownership import copied, held
-from treadle.sim.schedule.queues import LOCAL_QUEUES, AsyncOperation, PendingTile, Queue, Wait
+from treadle.sim.schedule.queues import AsyncOperation, PendingTile, Queue, Wait
 from treadle.sim.schedule.report import Findings, Party
 from treadle.sim.schedule.shared import Buffer, Region, SharedMemory, SharedPlan
 
@@ -31,8 +33,22 @@ class World:
         self.findings = findings
         self.accesses = Accesses(findings)
         self.interleave = interleave
-        self.local_queue = next((q for q in LOCAL_QUEUES if q in spec.queues), None)
+        self.local_queue = spec.queue_for("local")
         self._numbers = 0
+
+    def queue_for(self, role: machine.QueueRole) -> machine.Queue:
+        """The machine's queue of a role. Raises SimulationFault where it has none."""
+        found = self.spec.queue_for(role)
+        if found is None:
+            raise SimulationFault(f"{self.spec.name} has no queue of the role {role}")
+        return found
+
+    def queue_named(self, name: str) -> machine.Queue:
+        """The machine's queue of that name. Raises SimulationFault where it has none."""
+        found = self.spec.queue(name)
+        if found is None:
+            raise SimulationFault(f"{self.spec.name} has no queue '{name}'")
+        return found
 
     def number(self) -> int:
         """A number that no agent or barrier has."""
@@ -154,11 +170,11 @@ class Agent:
 
     # --- what it has in flight
 
-    def queue(self, name: str) -> Queue:
-        """Its queue of a class."""
-        if name not in self.queues:
-            self.queues[name] = Queue(name, self.number)
-        return self.queues[name]
+    def queue(self, facts: machine.Queue) -> Queue:
+        """Its queue of the machine's."""
+        if facts.name not in self.queues:
+            self.queues[facts.name] = Queue(facts, self.number)
+        return self.queues[facts.name]
 
     def issue(self, op: Operation, queue: Queue | None, read: Callable[[], Any], write: Callable[[Any], None]) -> AsyncOperation:
         """Issue an asynchronous operation."""
@@ -186,7 +202,7 @@ class Agent:
         if value.taken is not None:
             text = f"the result of {operation.op.name}, which another operation has taken over"
             self.world.findings.race("result", Party(value.taken, self.name, "write"), Party(op, self.name, "read"), text)
-        if value.queue.name in LOCAL_QUEUES:
+        if value.queue.is_local:
             value.queue.land_through(operation)
             return value.value
         if value.is_retired:
@@ -221,7 +237,7 @@ class Agent:
         if queue is None:
             return Access(op, self.number, self.name, ("order", self.number), now, now, write, is_async)
         part = queue.read_component if read_queue else queue.component
-        local = queue.name in LOCAL_QUEUES
+        local = queue.is_local
         found = Access(op, self.number, self.name, part, queue.next_group, now if local else NEVER, write, is_async, in_order=local)
         if not local:
             queue.settles(found)

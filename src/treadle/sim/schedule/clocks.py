@@ -7,7 +7,7 @@ a transaction barrier. Whatever orders agents joins their clocks. (Mattern, "Vir
 from collections.abc import Mapping
 
 Component = tuple[str, int]
-"""What is counted, and whose it is: `("order", agent)`, `("wgmma", agent)`, `("fence", agent)` (for global arrays
+"""What is counted, and whose it is: `("order", agent)`, `(name of a queue, agent)`, `("fence", agent)` (for global arrays
 `"global fence"`), `("mbarrier", barrier)`."""
 Clock = dict[Component, int]
 NEVER = 1 << 62

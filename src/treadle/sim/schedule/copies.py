@@ -12,12 +12,10 @@ from treadle.sim.schedule.global_memory import GlobalView, window_of
 from treadle.sim.schedule.report import Party
 from treadle.sim.schedule.shared import Buffer, PerMask, Region, whole_region
 
-BULK_STORE = "bulk_store"
-
 
 def copy_step(op: tile.CopyOp, slots: Slots) -> Step:
     """A hardware copy into shared memory."""
-    return _bulk_copy(op, slots) if op.path.data == "bulk_tensor" else _threads_copy(op, slots)
+    return _bulk_copy(op, slots) if op.is_bulk else _threads_copy(op, slots)
 
 
 def _source(op: tile.CopyOp, slots: Slots) -> Callable[[Agent, Array | None], tuple[GlobalView, Callable[[], Array], Callable[[], Array]]]:
@@ -96,7 +94,6 @@ def _threads_copy(op: tile.CopyOp, slots: Slots) -> Step:
     itemsize = storage_dtype(tile.memref_type(op.destination).element_type).itemsize
     shape = tuple(tile.memref_type(op.destination).get_shape())
     regions = PerMask(op.destination, (0,) * len(shape), shape)
-    queue_name = tile.COPY_QUEUES[op.path.data]
 
     def run(agent: Agent) -> None:
         buffer: Buffer = agent.frame[destination]
@@ -105,7 +102,7 @@ def _threads_copy(op: tile.CopyOp, slots: Slots) -> Step:
         if not region.elements.size:
             return
         view, read, places = source(agent, mask)
-        queue = agent.queue(queue_name)
+        queue = agent.queue(agent.world.queue_for("copy_in"))
         if view.watched is not None:
             agent.enter(view.watched.shadow, places(), agent.access(op, write=False, queue=queue), lambda: f"global array {view.name}")
         agent.enter_shared(buffer, region, agent.access(op, write=True, queue=queue))
@@ -128,7 +125,7 @@ def copy_out_step(op: tile.CopyOutOp, slots: Slots) -> Step:
         buffer: Buffer = agent.frame[source]
         view: GlobalView = agent.frame[view_at]
         offsets = [agent.frame[i] for i in offsets_at]
-        queue = agent.queue(BULK_STORE)
+        queue = agent.queue(agent.world.queue_for("copy_out"))
         read = agent.access(op, write=False, queue=queue, read_queue=True, is_async=True)
         unfenced = agent.enter_shared(buffer, region, read)
         if view.watched is not None:

@@ -209,29 +209,28 @@ def contract_step(op: tile.ContractOp, slots: Slots, spec: TargetSpec) -> Step:
     """A contraction of shared operands: in the queue of matrix instructions on machines that have one."""
     at = slots.each((op.a, op.b, op.accumulator))
     out = slots.of(op.result)
-    multiply = operation_function(op)
+    multiply, facts = operation_function(op), spec.queue_for("matrix")
     resolvers = [resolver(v, op) if isinstance(v.type, builtin.TensorType) else None for v in (op.a, op.b, op.accumulator)]
     regions = [whole_region(v) if is_shared(v.type) else None for v in (op.a, op.b)]
 
-    def operand(agent: Agent, number: int, queued: bool) -> Callable[[], Array]:
+    def operand(agent: Agent, number: int) -> Callable[[], Array]:
         stored = agent.frame[at[number]]
         region, resolve = regions[number], resolvers[number]
         if region is None:
             value = resolve(agent, stored) if resolve is not None else stored
             return lambda: value
-        queue = agent.queue("wgmma") if queued else None
-        access = agent.access(op, write=False, queue=queue, is_async=spec.async_matrix)
+        queue = agent.queue(facts) if facts is not None else None
+        access = agent.access(op, write=False, queue=queue, is_async=facts is not None)
         unfenced = agent.enter_shared(stored, region, access)
         return lambda: agent.read_shared(op, stored, region, unfenced)
 
     def run(agent: Agent) -> None:
-        queued = spec.async_matrix
-        a, b = operand(agent, 0, queued), operand(agent, 1, queued)
+        a, b = operand(agent, 0), operand(agent, 1)
         stored, resolve = agent.frame[at[2]], resolvers[2]
-        if not queued:
+        if facts is None:
             agent.frame[out] = multiply(a(), b(), stored if resolve is None else resolve(agent, stored))
             return
-        queue = agent.queue("wgmma")
+        queue = agent.queue(facts)
         accumulator = stored if resolve is None else _accumulator(agent, op, stored, queue, resolve)
         result = PendingTile(queue)
 

@@ -3,15 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from treadle import machine
 from treadle.ir.core import Operation
 from treadle.sim.schedule.clocks import Clock, Component
-
-LOCAL_QUEUES = ("lgkmcnt", "dscnt")
-"""Queues of accesses to shared memory, on machines that have one."""
-AUTOMATIC_QUEUES = frozenset({"vmcnt", *LOCAL_QUEUES})
-"""Queues in which each operation is a group of its own; the others have sync.commit."""
-UNORDERED_QUEUES = frozenset({"cp_async", "bulk_store"})
-"""Queues whose operations may take effect in any order; the others keep theirs."""
 
 
 class AsyncOperation:
@@ -50,19 +44,25 @@ class Settled(Protocol):
 
 
 class Queue:
-    """The operations an agent issued to one class, in groups.
+    """The operations an agent issued to one queue of the machine, in groups. `facts`: the machine's row of it.
 
     `retired`, `read`: groups known by waits to be complete, or to have read their sources.
     """
 
-    def __init__(self, name: str, agent: int) -> None:
-        self.name = name
+    def __init__(self, facts: machine.Queue, agent: int) -> None:
+        self.facts, self.name = facts, facts.name
+        name = facts.name
         self.component: Component = (name, agent)
         self.read_component: Component = (f"{name} read", agent)
         self.committed = self.retired = self.read = 0
         self.operations: list[AsyncOperation] = []
         self._unknown: list[AsyncOperation] = []
         self._unsettled: list[tuple[int, Settled]] = []
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it holds the agent's own accesses to shared memory."""
+        return self.facts.role == "local"
 
     @property
     def next_group(self) -> int:
@@ -74,7 +74,7 @@ class Queue:
         operation.group, operation.queue = self.next_group, self
         self.operations.append(operation)
         self._unknown.append(operation)
-        if self.name in AUTOMATIC_QUEUES:
+        if not self.facts.is_committed:
             self.committed += 1
 
     def settles(self, access: "Settled") -> None:
@@ -88,9 +88,9 @@ class Queue:
 
     def left(self) -> list[AsyncOperation]:
         """Operations on shared memory that no wait retired (bulk stores: that no wait knows to have read)."""
-        if self.name in LOCAL_QUEUES:
+        if self.is_local:
             return []
-        last = self.read if self.name == "bulk_store" else self.retired
+        last = self.read if self.facts.tells_reads else self.retired
         return [o for o in self._unknown if o.group > last]
 
     def land_through(self, operation: AsyncOperation) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from treadle.sim.schedule.agents import Agent, Workgroup
-from treadle.sim.schedule.queues import UNORDERED_QUEUES, AsyncOperation
+from treadle.sim.schedule.queues import AsyncOperation
 from treadle.sim.schedule.report import Blocked, Deadlock, Findings
 
 Mode = Literal["late", "random"]
@@ -91,7 +91,7 @@ def _landable(workgroup: Workgroup) -> list[AsyncOperation]:
     busy: set[int] = set()
     for operation in workgroup.in_flight:
         queue = operation.queue
-        if queue is None or queue.name in UNORDERED_QUEUES:
+        if queue is None or not queue.facts.is_ordered:
             found.append(operation)
         elif id(queue) not in busy:
             busy.add(id(queue))

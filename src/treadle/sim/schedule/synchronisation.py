@@ -78,7 +78,7 @@ def _fence(op: sync.FenceOp, _: Slots) -> Step:
 
 def _commit(op: sync.CommitOp, _: Slots) -> Step:
     def run(agent: Agent) -> None:
-        agent.queue(op.queue.data).committed += 1
+        agent.queue(agent.world.queue_named(op.queue.data)).committed += 1
 
     return Step(op, act=run)
 
@@ -87,7 +87,7 @@ def _wait(op: sync.WaitOp, _: Slots) -> Step:
     name, pending, read = op.queue.data, int(op.pending.value.data), op.read is not None
 
     def run(agent: Agent) -> Wait | None:
-        queue = agent.queue(name)
+        queue = agent.queue(agent.world.queue_named(name))
         last = queue.committed - pending
         return QueueWait(op, queue, last, agent.clock, read=read) if last > 0 else None
 

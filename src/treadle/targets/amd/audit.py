@@ -16,14 +16,12 @@ from treadle.targets.amd.emitted import emitted_amounts
 from treadle.targets.amd.metadata import KernelMetadata
 from treadle.targets.interface import EmittedKernel
 
-_STORE_QUEUES = frozenset({"vscnt", "storecnt"})
-
 
 def violations(listing: Listing, emitted: EmittedKernel) -> list[Violation]:
     """All broken rules that the instructions show, in the order of the text."""
     expected = emitted.expected
     spec = target_spec(emitted.cpu)
-    counters = Counters(listing, own_store_counter=not _STORE_QUEUES.isdisjoint(spec.queues))
+    counters = Counters(listing, own_store_counter=spec.queue_for("store") is not None)
     found = rules.pending_at_barriers(counters, expected.points) + rules.unpaired_barriers(listing) + rules.invalidations(counters)
     amounts = emitted_amounts(emitted.llvm_text)
     if prod(emitted.block) <= spec.subgroup_size:

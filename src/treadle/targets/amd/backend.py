@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treadle.codegen.toolchain import link_amdgpu
 from treadle.codegen.worker import LlvmJob, compile_many
 from treadle.dialects.tile import KernelOp
 from treadle.errors import InternalError
@@ -11,6 +10,7 @@ from treadle.machine import TargetSpec
 from treadle.targets.amd.audit import audit
 from treadle.targets.amd.hooks import AmdHooks
 from treadle.targets.amd.metadata import read_metadata
+from treadle.targets.amd.toolchain import link_amdgpu
 from treadle.targets.interface import CompiledKernel, EmittedKernel, KernelFacts
 from treadle.targets.simt.kernel import emit_kernel
 

@@ -20,7 +20,7 @@ from treadle.targets.amd.matrix import emit_matrix, instruction_fragments, zero_
 from treadle.targets.amd.planned import schedule_points
 from treadle.targets.interface import ExpectedFacts
 from treadle.targets.simt.context import KernelContext
-from treadle.targets.simt.hooks import SimtHooks
+from treadle.targets.simt.hooks import SHARED_ALIGN, SimtHooks
 from treadle.targets.simt.types import type_name
 
 # What the runtime could pass beside the arguments; none is used, and each would take registers or argument bytes.
@@ -43,22 +43,6 @@ _ABSENT = (
     "flat-scratch-init",
 )
 
-# s_waitcnt's immediate where accesses to shared memory are waited for and nothing else: their count is 0, the others are all ones.
-_LOCAL_DONE, _LOCAL_DONE_GFX11 = 0xC07F, 0xFC07
-# Instruction classes that may cross a scheduling barrier, as its mask counts them.
-_CLASSES = {
-    "alu": 0x1,
-    "vector_alu": 0x2,
-    "scalar_alu": 0x4,
-    "matrix": 0x8,
-    "global": 0x10,
-    "global_load": 0x20,
-    "global_store": 0x40,
-    "shared": 0x80,
-    "shared_load": 0x100,
-    "shared_store": 0x200,
-    "transcendental": 0x400,
-}
 
 # Instructions with errors of 1 unit in the last place; numbers below the normal range count as zero.
 _RAW = {"exp2.flush": "llvm.amdgcn.exp2.f32", "reciprocal.flush": "llvm.amdgcn.rcp.f32"}
@@ -68,6 +52,8 @@ _SCALED = {"exp2": "llvm.exp2", "log2.approximate": "llvm.log2"}
 ROW_LANES = 16
 """Lanes among which a move with data-parallel primitives (DPP) can exchange values."""
 
+_CLOCK_BITS = 32
+"""A counter of fewer bits comes round too often to time a kernel by."""
 _TIMER_MHZ = 100
 """The rate of the timer that all compute units share."""
 
@@ -153,7 +139,7 @@ class AmdHooks(SimtHooks):
         )
 
     def shared_array(self, ctx: KernelContext, size: int) -> tuple[Value, int]:
-        return ctx.module.shared_array("treadle_shared", size, 1024, self.shared_space), 0
+        return ctx.module.shared_array("treadle_shared", size, SHARED_ALIGN, self.shared_space), 0
 
     def expected(self, ctx: KernelContext) -> ExpectedFacts:
         points = schedule_points(ctx.kernel, ctx.lines, ctx.ranges)
@@ -172,7 +158,7 @@ class AmdHooks(SimtHooks):
         return b.intrinsic(f"llvm.amdgcn.workgroup.id.{'xyz'[axis]}", I32, pure=True)
 
     def clock(self, b: Builder) -> Value:
-        if self.spec.name.startswith("gfx11"):  # its own counter has 20 bits: the shared timer, in units near the clock's
+        if self.spec.clock_bits < _CLOCK_BITS:  # the shared timer, in units near the clock's
             return b.mul(super().steady_clock(b), i64(max(1, self.spec.clock_mhz // _TIMER_MHZ)))
         return super().clock(b)
 
@@ -214,21 +200,23 @@ class AmdHooks(SimtHooks):
 
         Rule A4 finds the access that is then pending.
         """
-        if self.spec.name.startswith("gfx12"):
-            b.intrinsic("llvm.amdgcn.s.wait.dscnt", "void", [Value("i16", "0")])
-        else:
-            counts = _LOCAL_DONE_GFX11 if self.spec.name.startswith("gfx11") else _LOCAL_DONE
-            b.intrinsic("llvm.amdgcn.s.waitcnt", "void", [i32(counts)])
+        queue = self.spec.queue_for("local")
+        if queue is None or queue.wait is None:
+            raise InternalError(f"{self.spec.name} has no wait for shared memory")
+        count = queue.wait.immediate(0)
+        name = queue.wait.instruction.replace("_", ".")
+        # The intrinsics of instructions with one count each take 16 bits, the common one 32.
+        b.intrinsic(f"llvm.amdgcn.{name}", "void", [i32(count) if queue.wait.others else Value("i16", str(count))])
 
     def arrived(self, b: Builder, value: Value) -> Value:
         return b.asm("", "=v,0", [value], value.type)
 
     def sched_fence(self, b: Builder, classes: Sequence[str]) -> None:
-        mask = 0
+        mask, known = 0, dict(self.spec.fence_classes)
         for name in classes:
-            if name not in _CLASSES:
-                raise InternalError(f"sync.sched_fence of the unknown class '{name}' (known: {', '.join(_CLASSES)})")
-            mask |= _CLASSES[name]
+            if name not in known:
+                raise InternalError(f"sync.sched_fence of the unknown class '{name}' (known: {', '.join(known)})")
+            mask |= known[name]
         b.intrinsic("llvm.amdgcn.sched.barrier", "void", [i32(mask)])
 
     # --- arithmetic

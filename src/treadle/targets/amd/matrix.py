@@ -41,9 +41,9 @@ def _packed(row: MatrixInstruction, count: int) -> str:
         return vector(count, F16)
     if row.a_type == "bf16":
         # The intrinsics from before LLVM had bfloat take integers.
-        return vector(count, BF16 if row.fragment.startswith("mfma") and count == 8 else I16)
+        return vector(count, BF16 if row.family == "mfma" and count == 8 else I16)
     words = count // 4
-    return I64 if words == 2 and row.fragment.startswith("mfma") else vector(words, I32)
+    return I64 if words == 2 and row.family == "mfma" else vector(words, I32)
 
 
 def intrinsic_of(row: MatrixInstruction) -> Intrinsic:
@@ -53,7 +53,7 @@ def intrinsic_of(row: MatrixInstruction) -> Intrinsic:
     accumulator = vector(fragments[2].num_registers, I32 if row.accumulator_type == "i32" else F32)
     shape = f"{row.m}x{row.n}x{row.k}"
     result = row.accumulator_type
-    if row.fragment.startswith("mfma"):
+    if row.family == "mfma":
         types = {
             "f16": f"{shape}{'.f16' if row.k == 32 else 'f16'}",
             "bf16": f"{shape}{'.bf16' if row.k == 32 else 'bf16.1k'}",
@@ -62,7 +62,7 @@ def intrinsic_of(row: MatrixInstruction) -> Intrinsic:
         }
         words = types.get(row.a_type) or f"{shape}.{_FP8_WORDS[row.a_type]}.{_FP8_WORDS[row.b_type]}"
         return Intrinsic(f"llvm.amdgcn.mfma.{result}.{words}", operand, accumulator, "mfma")
-    if not row.fragment.startswith("wmma"):
+    if row.family != "wmma":
         raise InternalError(f"{row.name} is no AMD instruction")
     words = {"f16": "f16", "bf16": "bf16", "i8": "iu8"}.get(row.a_type) or f"{_FP8_WORDS[row.a_type]}.{_FP8_WORDS[row.b_type]}"
     suffix = f"{_mangled(accumulator)}.{_mangled(operand)}"

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from treadle.analysis.structured_flow import StructuredFlow, yielded
 from treadle.dialects import stamp
 from treadle.dialects.sync import BarrierOp, NamedBarrierOp, WaitOp
-from treadle.dialects.tile import COPY_QUEUES, ContractOp, CopyOp, GatherOp, KernelOp, LoadOp, LocalLoadOp, LocalStoreOp, StoreOp
+from treadle.dialects.tile import ContractOp, CopyOp, GatherOp, KernelOp, LoadOp, LocalLoadOp, LocalStoreOp, StoreOp
 from treadle.ir.core import Operation, Region, SSAValue
 from treadle.ir.dialects import scf
+from treadle.machine import target_spec
 from treadle.targets.interface import SchedulePoint
 from treadle.targets.simt.ranges import Ranges
 
@@ -55,8 +56,10 @@ class _State:
 
 
 class _Walk(StructuredFlow[_State]):
-    def __init__(self, lines: Mapping[Operation, int], ranges: Ranges) -> None:
+    def __init__(self, kernel: KernelOp, lines: Mapping[Operation, int], ranges: Ranges) -> None:
         self.lines, self.ranges = lines, ranges
+        queue = target_spec(kernel.target.data).queue_for("copy_in")
+        self.copy_queue = "" if queue is None else queue.name
         self.points: dict[Operation, SchedulePoint] = {}
 
     def join(self, one: _State, other: _State) -> _State:
@@ -70,9 +73,9 @@ class _Walk(StructuredFlow[_State]):
         kind, line = _KINDS.get(type(op)), self.lines[op]
         if isinstance(op, LoadOp):
             state = _State({**state.loads, op.result: frozenset({line})}, state.copies)
-        elif isinstance(op, CopyOp) and op.path.data == "direct":
+        elif isinstance(op, CopyOp) and not op.is_bulk:
             state = _State(state.loads, {**{other: age + 1 for other, age in state.copies.items()}, line: 0})
-        elif isinstance(op, WaitOp) and op.queue.data == COPY_QUEUES["direct"]:
+        elif isinstance(op, WaitOp) and op.queue.data == self.copy_queue:
             left = op.pending.value.data
             state = _State(state.loads, {other: age for other, age in state.copies.items() if age < left})
         if emit and kind is not None and not (isinstance(op, ContractOp) and op.instruction.data == "fma"):
@@ -121,6 +124,6 @@ class _Walk(StructuredFlow[_State]):
 
 def schedule_points(kernel: KernelOp, lines: Mapping[Operation, int], ranges: Ranges) -> tuple[SchedulePoint, ...]:
     """The operations of a kernel that access memory, meet or multiply, in order; `lines`: the number of each emitted operation."""
-    walk = _Walk(lines, ranges)
+    walk = _Walk(kernel, lines, ranges)
     walk.block(kernel.body.block, _State(), emit=True)
     return tuple(sorted(walk.points.values(), key=lambda point: point.line))

@@ -4,11 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from treadle.codegen.toolchain import KernelResources, disassemble_cubin
 from treadle.errors import KernelRejected
 from treadle.targets.interface import EmittedKernel
 from treadle.targets.nvidia.sass import MATRIX, Code, parse, slow_in_loops, touched_accumulators
 from treadle.targets.nvidia.sass_words import decode
+from treadle.targets.nvidia.toolchain import KernelResources, disassemble_cubin
 
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)")
 

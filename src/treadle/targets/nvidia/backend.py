@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treadle.codegen.toolchain import assemble_ptx
 from treadle.codegen.worker import emit_assembly
 from treadle.dialects.tile import KernelOp
 from treadle.errors import InternalError
@@ -11,6 +10,7 @@ from treadle.machine import TargetSpec
 from treadle.targets.interface import CompiledKernel, EmittedKernel, IndexParam, KernelFacts, Param, TensorMapParam
 from treadle.targets.nvidia.audit import audited_counts
 from treadle.targets.nvidia.hooks import NvidiaHooks
+from treadle.targets.nvidia.toolchain import assemble_ptx
 from treadle.targets.simt.kernel import emit_kernel
 
 # Level 0 of instruction selection serialises matrix instructions (C7511); IR passes change nothing that ptxas does not do.

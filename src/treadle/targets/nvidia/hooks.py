@@ -6,11 +6,11 @@ from treadle.codegen.llvm_text import F32, I32, PTR, Builder, Parameter, Value, 
 from treadle.dialects.agents import Role, arrival_unit, role_of
 from treadle.dialects.pipe import PartOp, SlotOp
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp, NamedBarrierOp
-from treadle.dialects.tile import COPY_QUEUES, AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
+from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
-from treadle.machine import TargetSpec
+from treadle.machine import RegisterMoves, TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
 from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, multicast_form
 from treadle.targets.nvidia.cp_async import emit_cp_async
@@ -41,7 +41,6 @@ _APPROXIMATE = {
     "divide.approximate": "div.full.f32",
 }
 _PROXY_FENCES = {"async_shared": "shared::cta", "async_global": "global"}
-_REGISTER_STEP, _FEWEST_REGISTERS, _MOST_REGISTERS = 8, 24, 256
 WARPGROUP = 4
 
 
@@ -74,17 +73,21 @@ class NvidiaHooks(SimtHooks):
         names: dict[TensorMapParam, str] = {}
         self._tf32 = tf32_buffers(kernel, self.spec)
         for op in kernel.body.walk():
-            if isinstance(op, CopyOutOp) or (isinstance(op, CopyOp) and op.path.data not in COPY_QUEUES):
+            if isinstance(op, CopyOutOp) or (isinstance(op, CopyOp) and op.is_bulk):
                 tf32 = isinstance(op, CopyOp) and allocation(op.destination) in self._tf32
                 plan = plan_copy(kernel, op, self.spec.bulk_tensor, tf32=tf32)
-                self._copies[op] = (plan, names.setdefault(plan.map, f"map{len(names)}"))
+                self._copies[op] = (plan, names.setdefault(plan.param, f"map{len(names)}"))
         # Without grid_constant LLVM copies the map to local memory, where the copy engine cannot read it.
         self._maps = list(names.values())
         words = 'byval([128 x i8]) align 64 "nvvm.grid_constant"'
         return [(param, Parameter(PTR, name, words)) for param, name in names.items()]
 
     def shared_alignment(self, alloc: AllocOp) -> int:
-        return 1024 if any(isinstance(user, CopyOp | CopyOutOp | ContractOp) for user in _users(alloc.result)) else 16
+        return (
+            self.spec.descriptor_align_bytes
+            if any(isinstance(user, CopyOp | CopyOutOp | ContractOp) for user in _users(alloc.result))
+            else 16
+        )
 
     def begin(self, ctx: KernelContext) -> None:
         check_stores(ctx.kernel)
@@ -178,15 +181,15 @@ class NvidiaHooks(SimtHooks):
 
     def check_roles(self, ctx: KernelContext, roles: Sequence[Role]) -> None:
         threads = ctx.warps * ctx.lanes
-        before = self._registers_at_start(ctx)
+        before, moves = self._registers_at_start(ctx), self._register_moves
         taken = (threads - roles[-1].end_warp * ctx.lanes) * before
         for role in roles:
             taken += (role.end_warp - role.first_warp) * ctx.lanes * (role.registers or before)
-            if role.registers and (role.first_warp % WARPGROUP or role.end_warp % WARPGROUP):
+            if role.registers and (role.first_warp % moves.warps or role.end_warp % moves.warps):
                 raise InternalError(
                     f"role '{role.name}' takes warps {role.first_warp} to {role.end_warp - 1}: registers move by warpgroups"
                 )
-            if role.registers % _REGISTER_STEP or (role.registers and not _FEWEST_REGISTERS <= role.registers <= _MOST_REGISTERS):
+            if role.registers % moves.granule or (role.registers and not moves.fewest <= role.registers <= moves.most):
                 raise InternalError(f"role '{role.name}' with {role.registers} registers a thread")
             matrix = any(isinstance(op, ContractOp) and op.instruction.data != "fma" for op in role.operations())
             if matrix and (role.first_warp % WARPGROUP or role.warps % WARPGROUP):
@@ -200,7 +203,14 @@ class NvidiaHooks(SimtHooks):
     def _registers_at_start(self, ctx: KernelContext) -> int:
         """Registers a thread that ptxas gives a kernel whose registers move: as many as its threads may have."""
         per_thread = self.spec.registers_per_unit // (ctx.kernel.num_warps.value.data * ctx.lanes)
-        return min(per_thread // _REGISTER_STEP * _REGISTER_STEP, _MOST_REGISTERS)
+        moves = self._register_moves
+        return min(per_thread // moves.granule * moves.granule, moves.most)
+
+    @property
+    def _register_moves(self) -> RegisterMoves:
+        if self.spec.register_moves is None:
+            raise InternalError(f"registers do not move between roles on {self.spec.name}")
+        return self.spec.register_moves
 
     def begin_role(self, ctx: KernelContext, role: Role) -> None:
         before = self._registers_at_start(ctx)
@@ -247,7 +257,7 @@ class NvidiaHooks(SimtHooks):
             for op, address in barriers:
                 count = op.arrivals.value.data * arrival_unit(op)
                 for slot in range(op.slot_count()):
-                    at = b.ptrtoint(b.gep(address, i32(slot * self.mbarrier_bytes())), I32)
+                    at = b.ptrtoint(b.gep(address, i32(slot * self.spec.barrier_bytes)), I32)
                     b.asm("mbarrier.init.shared::cta.b64 [$0], $1;", f"r,r,{MEMORY}", [at, i32(count)])
             b.asm("fence.mbarrier_init.release.cluster;", MEMORY)
         self.barrier(b)
@@ -317,7 +327,7 @@ class NvidiaHooks(SimtHooks):
         """`(shared address, tensor map, coordinates)` of each box, as operands of what one thread issues."""
         b, todo = ctx.b, self._elected
         plan, name = self._copies[op]
-        moved_by(ctx, buffer, 1024 if plan.map.swizzle != "none" else 128)  # slots keep the boxes aligned
+        moved_by(ctx, buffer, self.spec.descriptor_align_bytes if plan.param.map.swizzle != "none" else 128)  # slots keep the boxes aligned
         source = todo.operand(ctx.parameters[name])
         starts = [ctx.small_index(op.offsets[dim]) for dim in plan.view_dims]
         base = b.ptrtoint(buffer.address, I32)
@@ -377,4 +387,4 @@ def _has_generic_accesses(op: ArriveOp) -> bool:
         kernel = kernel.parent_op()
     around = role.operations() if role is not None else kernel.walk() if kernel is not None else ()
     names = ("tile.local_load", "tile.local_store")
-    return any(other.name in names or (isinstance(other, CopyOp) and other.path.data in COPY_QUEUES) for other in around)
+    return any(other.name in names or (isinstance(other, CopyOp) and not other.is_bulk) for other in around)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from treadle.artifact import Swizzle
 from treadle.errors import InternalError
 from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
-from treadle.targets.interface import Swizzle
 
 ROW_BYTES = (128, 64, 32)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from treadle.artifact import TensorMap
 from treadle.dialects.tile import CopyOp, CopyOutOp, KernelOp, ViewOp, ints, memref_type, shared_layout_of
 from treadle.errors import InternalError
 from treadle.ir.core import BlockArgument, SSAValue
@@ -55,9 +56,9 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """`map` covers the view dimensions `view_dims` (innermost first); `boxes` are the buffer."""
+    """The map of `param` covers the view dimensions `view_dims` (innermost first); `boxes` are the buffer."""
 
-    map: TensorMapParam
+    param: TensorMapParam
     view_dims: tuple[int, ...]
     boxes: tuple[Box, ...]
 
@@ -123,11 +124,15 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, 
     return CopyPlan(
         TensorMapParam(
             arg=view.pointer.index,
-            dtype="tf32" if tf32 else type_name(element),
-            global_dim=tuple(str(expression(sizes[d])) for d in dims),
-            global_stride_bytes=tuple(str(expression(strides[d]) * size) for d in dims[1:]),
-            box_dim=(width, height, *[1] * (len(dims) - 2)),
-            swizzle=rows.name,
+            map=TensorMap(
+                dtype="tf32" if tf32 else type_name(element),
+                global_dim=tuple(expression(sizes[d]) for d in dims),
+                global_stride_bytes=tuple(expression(strides[d]) * size for d in dims[1:]),
+                box_dim=(width, height, *[1] * (len(dims) - 2)),
+                element_stride=(1,) * len(dims),
+                swizzle=rows.name,
+                l2_promotion="128B",
+            ),
             byte_offset=view.offset.value.data * size,
         ),
         dims,

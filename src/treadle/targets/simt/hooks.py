@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from treadle.targets.simt.context import KernelContext
 
 
+SHARED_ALIGN = 1024
+"""Bytes by which the workgroup's shared memory begins: no buffer in it asks for more."""
+
+
 class SimtHooks(ABC):
     """One vendor's part of a kernel's emission.
 
@@ -60,7 +64,7 @@ class SimtHooks(ABC):
 
     def shared_array(self, ctx: "KernelContext", size: int) -> tuple[Value, int]:
         """`(address, dynamic bytes)` of the workgroup's shared memory of `size` bytes. Default: dynamic, all of it passed at launch."""
-        return ctx.module.shared_array("treadle_shared", None, 1024, self.shared_space), size
+        return ctx.module.shared_array("treadle_shared", None, SHARED_ALIGN, self.shared_space), size
 
     def shared_alignment(self, alloc: AllocOp) -> int:
         """Byte alignment of a shared buffer."""
@@ -176,10 +180,6 @@ class SimtHooks(ABC):
     def sched_fence(self, b: Builder, classes: Sequence[str]) -> None:
         """`sync.sched_fence`; nothing where the machine's assembler schedules by itself."""
         _ = b, classes
-
-    def mbarrier_bytes(self) -> int:
-        """Bytes of a transaction barrier."""
-        return 8
 
     def mbarriers_init(self, ctx: "KernelContext", barriers: Sequence[tuple[MbarrierAllocOp, Value]]) -> None:
         """Initialise all transaction barriers (op, address of the first slot) and make them ready for all threads.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from treadle.analysis.structured_flow import StructuredFlow, is_inside, yielded
+from treadle.dialects.limits import machine_of
 from treadle.dialects.pipe import RolesOp
 from treadle.dialects.sync import CommitOp, WaitOp
 from treadle.dialects.tile import ContractOp, KernelOp
@@ -16,7 +17,6 @@ from treadle.errors import InternalError
 from treadle.ir.core import Operation, Region, SSAValue
 from treadle.ir.dialects import scf
 
-QUEUE = "wgmma"
 OPEN = -1
 Ages = dict[SSAValue, int]
 
@@ -29,6 +29,13 @@ class InFlight:
     renewed: dict[Operation, tuple[SSAValue, ...]] = field(default_factory=dict[Operation, tuple[SSAValue, ...]])
 
 
+def matrix_queue(kernel: KernelOp) -> str:
+    """The name of the queue of a kernel's matrix instructions; "" where its machine has none."""
+    spec = machine_of(kernel)
+    queue = spec.queue_for("matrix") if spec is not None else None
+    return "" if queue is None else queue.name
+
+
 def is_queued(op: Operation) -> bool:
     """Whether an operation is a matrix instruction that runs on after it was issued: a contraction of shared buffers."""
     return isinstance(op, ContractOp) and (is_shared(op.a.type) or is_shared(op.b.type))
@@ -36,7 +43,7 @@ def is_queued(op: Operation) -> bool:
 
 def analyse(kernel: KernelOp) -> InFlight:
     """The waits of a kernel. Raises InternalError for a tile that is read while an instruction writes it."""
-    flow = _Ages()
+    flow = _Ages(kernel)
     flow.block(kernel.body.block, {}, emit=True)
     return flow.found
 
@@ -44,17 +51,18 @@ def analyse(kernel: KernelOp) -> InFlight:
 class _Ages(StructuredFlow[Ages]):
     """The data flow of the ages."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernel: KernelOp) -> None:
         self.found = InFlight()
+        self.queue = matrix_queue(kernel)
 
     def join(self, one: Ages, other: Ages) -> Ages:
         return {value: min(one.get(value, other.get(value, 0)), other.get(value, one.get(value, 0))) for value in {**one, **other}}
 
     def plain(self, op: Operation, state: Ages, *, emit: bool) -> Ages:
         match op:
-            case CommitOp() if op.queue.data == QUEUE:
+            case CommitOp() if op.queue.data == self.queue:
                 return {value: age + 1 for value, age in state.items()}
-            case WaitOp() if op.queue.data == QUEUE:
+            case WaitOp() if op.queue.data == self.queue:
                 ready = tuple(value for value, age in state.items() if age >= op.pending.value.data)
                 if emit:
                     self.found.retired[op] = ready

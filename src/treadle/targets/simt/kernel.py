@@ -21,7 +21,7 @@ from treadle.targets.simt.control import emit_for, emit_if
 from treadle.targets.simt.elementwise import ELEMENTWISE, emit_elementwise, no_code
 from treadle.targets.simt.gather import emit_gather
 from treadle.targets.simt.hooks import SimtHooks
-from treadle.targets.simt.in_flight import QUEUE as MATRIX_QUEUE
+from treadle.targets.simt.in_flight import matrix_queue
 from treadle.targets.simt.memory import emit_load, emit_store, emit_view
 from treadle.targets.simt.moves import (
     emit_broadcast,
@@ -121,7 +121,7 @@ class KernelEmitter:
         places: list[int] = []
         for op in barriers:
             places.append(at)
-            at += op.slot_count() * self.hooks.mbarrier_bytes()
+            at += op.slot_count() * self.hooks.spec.barrier_bytes
         total = at if barriers else end
         if total > self.hooks.spec.shared_bytes_per_workgroup:
             raise InternalError(
@@ -236,7 +236,7 @@ class KernelEmitter:
         elif isinstance(op, sync.CommitOp):
             hooks.commit(ctx.b, op.queue.data)
         elif isinstance(op, sync.WaitOp):
-            ctx.retired = ctx.in_flight.retired.get(op, ()) if op.queue.data == MATRIX_QUEUE else ()
+            ctx.retired = ctx.in_flight.retired.get(op, ()) if op.queue.data == matrix_queue(self.kernel) else ()
             (hooks.wait if op.read is None else hooks.wait_read)(ctx, op.queue.data, op.pending.value.data)
         elif isinstance(op, sync.MbarrierSlotOp):
             emit_barrier_slot(ctx, op)

@@ -115,7 +115,7 @@ def emit_part(ctx: KernelContext, op: PartOp) -> None:
 
 def emit_barrier_slot(ctx: KernelContext, op: MbarrierSlotOp) -> None:
     """One of several transaction barriers, which lie one after the other."""
-    step = ctx.hooks.mbarrier_bytes()
+    step = ctx.hooks.spec.barrier_bytes
     ctx.bind(op.result, ctx.b.gep(ctx.scalar(op.source), ctx.b.mul(ctx.small_index(op.index), i32(step)), flags=""))
 
 

@@ -22,9 +22,7 @@ from treadle.plan.shared_packing import BufferDemand, pack_buffers
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass
 
-DESCRIPTOR_ALIGN = 1024
 PLAIN_ALIGN = 16
-MBARRIER_BYTES = 8
 
 
 def buffer_bytes(alloc: tile.AllocOp) -> int:
@@ -46,7 +44,7 @@ def has_descriptor_access(alloc: tile.AllocOp) -> bool:
     return False
 
 
-def barrier_bytes(kernel: tile.KernelOp) -> int:
+def barrier_bytes(kernel: tile.KernelOp, spec: TargetSpec) -> int:
     """Bytes behind the buffers for transaction barriers: those there are, and what insert-sync may make for slots that bulk copies fill.
 
     One a slot; in roles two, and one for each role that takes turns.
@@ -56,10 +54,10 @@ def barrier_bytes(kernel: tile.KernelOp) -> int:
     for op in kernel.body.walk():
         if isinstance(op, pipe.RolesOp):
             allocated += len(op.alternating())
-        if isinstance(op, tile.CopyOp) and op.path.data == "bulk_tensor" and op.barrier is None:
+        if isinstance(op, tile.CopyOp) and op.is_bulk and op.barrier is None:
             if (view := buffer_view(op.destination)) is not None:
                 filled[view.alloc] = prod(view.slot_extents) * (2 if _is_in_role(op) else 1)
-    return MBARRIER_BYTES * (allocated + sum(filled.values()))
+    return spec.barrier_bytes * (allocated + sum(filled.values()))
 
 
 def _is_in_role(op: Operation) -> bool:
@@ -85,14 +83,14 @@ class AllocateSharedPass(KernelPass):
         demands = [
             BufferDemand(
                 buffer_bytes(alloc),
-                DESCRIPTOR_ALIGN if has_descriptor_access(alloc) else PLAIN_ALIGN,
+                spec.descriptor_align_bytes if has_descriptor_access(alloc) else PLAIN_ALIGN,
                 intervals[alloc].start,
                 intervals[alloc].end,
             )
             for alloc in allocs
         ]
         offsets, total = pack_buffers(demands)
-        barriers = barrier_bytes(kernel)
+        barriers = barrier_bytes(kernel, spec)
         if total + barriers > spec.shared_bytes_per_workgroup:
             needed, available = total + barriers, spec.shared_bytes_per_workgroup
             reason = f"it needs {needed} bytes of shared memory, {available} are there"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from treadle.dialects import dispatch, pipe, stamp, sync, tile
+from treadle.dialects.limits import machine_of
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, Region, SSAValue
@@ -23,7 +24,6 @@ from treadle.transforms.kernel.synchronisation.phase_parity import with_iteratio
 
 DEFAULT_WORKGROUPS, DEFAULT_CAPACITY = 4, 4096
 _SILENT = ("tile.splat", "tile.iota", "tile.broadcast", "tile.permute", "tile.slice", "tile.view")
-_QUEUES = {"wgmma": "matrix", "bulk_store": "store", "cp_async": "copy"}
 
 
 def _extents(value: SSAValue) -> str:
@@ -45,14 +45,15 @@ def span_of(op: Operation) -> str | None:
     """The span that an operation belongs to; None for what is not worth one."""
     match op:
         case tile.CopyOp() | sync.MbarrierExpectOp():
-            return "copy: issue copies"
+            return stamp.ISSUE_SPANS["copy_in"]
         case tile.CopyOutOp():
-            return "store: issue stores"
+            return stamp.ISSUE_SPANS["copy_out"]
         case sync.CommitOp():
-            kind = _QUEUES.get(op.queue.data, "work")
-            return {"matrix": "matrix: issue", "store": "store: issue stores", "copy": "copy: issue copies"}.get(kind, "work: commit")
+            spec = machine_of(op)
+            queue = spec.queue(op.queue.data) if spec is not None else None
+            return "work: commit" if queue is None else stamp.ISSUE_SPANS.get(queue.role, "work: commit")
         case tile.ContractOp():
-            return "matrix: issue"
+            return stamp.ISSUE_SPANS["matrix"]
         case sync.WaitOp():
             return f"wait: {op.queue.data} <= {op.pending.value.data}"
         case sync.WaitPhaseOp():

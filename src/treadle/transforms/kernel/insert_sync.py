@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import cast
 
 from treadle.dialects import sync, tile
-from treadle.errors import InternalError
 from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
 from treadle.ir.passes import register_pass
@@ -44,7 +43,7 @@ def group_end(last: Operation, queue: str, wait: Operation, spec: TargetSpec, on
         if isinstance(home, scf.IfOp):
             following = last.next_op
             while following is not None:
-                if any(queue_of(op, spec) == queue for op in following.walk()):
+                if any((found := queue_of(op, spec)) is not None and found.name == queue for op in following.walk()):
                     return last
                 following = following.next_op
         last = home
@@ -74,11 +73,6 @@ class InsertSyncPass(KernelPass):
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Synchronise one kernel."""
-        for op in kernel.walk():
-            if isinstance(op, tile.CopyOp | tile.CopyOutOp) and op.path.data == "bulk_tensor" and spec.bulk_tensor is None:
-                raise InternalError(f"{spec.name} has no descriptor copies")
-            if isinstance(op, tile.CopyOp) and (queue := tile.COPY_QUEUES.get(op.path.data)) and queue not in spec.queues:
-                raise InternalError(f"{spec.name} has no copies by '{op.path.data}'")
         releases = insert_ring_barriers(kernel)
         insert_copy_barriers(kernel)
         plan = Plan()

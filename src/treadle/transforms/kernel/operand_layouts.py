@@ -14,15 +14,22 @@ from treadle.transforms.kernel.kernel_ir import num_warps
 STAGING = "staging"
 
 
+def warp_grid(kernel: tile.KernelOp) -> tuple[int, int]:
+    """Warps along m and n of a contraction's tile: what the configuration says, else all along m."""
+    config = config_of(kernel)
+    m, n = (config.warps if isinstance(config, ContractionConfig) else ()) or (num_warps(kernel), 1)
+    return m, n
+
+
 def contract_layouts(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec) -> ContractLayouts:
     """The register layouts of a contraction of this kernel."""
     m, n = tile.tile_type(op.accumulator).get_shape()
-    config = config_of(kernel)
-    warps_m, warps_n = (config.warps if isinstance(config, ContractionConfig) else ()) or (num_warps(kernel), 1)
+    warps_m, warps_n = warp_grid(kernel)
     if warps_m * warps_n != num_warps(kernel):
         raise InternalError(f"{warps_m} x {warps_n} warps in a kernel of {num_warps(kernel)}")
     if op.instruction.data == "fma":
         k = op.operand_shape(op.a)[1]
         element = tile.memref_type(op.a).element_type if is_shared(op.a.type) else tile.tile_type(op.a).element_type
         return multiply_add_layouts(m, n, warps_m, warps_n, spec.subgroup_size, multiply_add_k_step(k, element_bytes(element)))
-    return matrix_layouts(spec.instruction(op.instruction.data), m, n, warps_m, warps_n)
+    row = spec.instruction(op.instruction.data)
+    return matrix_layouts(row, m, n, warps_m, warps_n, op.operand_shape(op.a)[1] if row.reads_shared else 0)

@@ -22,7 +22,7 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps, tile_bytes
-from treadle.transforms.kernel.synchronisation.operations import is_cheap, queue_of
+from treadle.transforms.kernel.synchronisation.operations import is_cheap, is_matrix
 
 NAME = "order-issue"
 REGISTER_BYTES = 4
@@ -44,7 +44,7 @@ def issue_early(kernel: tile.KernelOp, spec: TargetSpec) -> None:
         return
     values = SlotValues()
     for op in tuple(kernel.walk()):
-        if isinstance(op, tile.ContractOp) and queue_of(op, spec) == "wgmma":
+        if isinstance(op, tile.ContractOp) and is_matrix(op, spec):
             _move_up(op, kernel, spec, values)
 
 
@@ -55,7 +55,7 @@ def _move_up(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec, value
     moving: list[Operation] = [op]
     passed: list[Operation] = []
     previous = op.prev_op
-    while previous is not None and not (isinstance(previous, tile.ContractOp) and queue_of(previous, spec) == "wgmma"):
+    while previous is not None and not is_matrix(previous, spec):
         if previous.regions:
             return
         if any(result in user.operands for user in needed for result in previous.results):

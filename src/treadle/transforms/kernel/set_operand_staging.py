@@ -86,7 +86,7 @@ def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: Target
     load = operand.load
     if spec.bulk_tensor is None:
         return f"{spec.name} has no descriptor copies"
-    if row is None or row.operands != "shared":
+    if row is None or not row.may_read(1 - operand.k_dim, "shared"):
         return "the operands are read as register fragments"
     if load is None or load.result is not operand.value:
         return "the operand is computed, not loaded"
@@ -105,7 +105,7 @@ def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: Target
 def _layout(
     operand: _Operand, row: MatrixInstruction | None, fragment: TileLayout | None, k_step: int, kernel: tile.KernelOp, spec: TargetSpec
 ) -> SharedLayout:
-    if row is not None and row.operands == "shared":
+    if row is not None and row.may_read(1 - operand.k_dim, "shared"):
         swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else (128, 64, 32)
         fastest = operand.contiguous
         if fastest is None or row.k_major_only or not fits_swizzle(operand.shape[fastest], operand.bytes, swizzles):

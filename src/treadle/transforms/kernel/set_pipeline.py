@@ -25,23 +25,22 @@ from treadle.remarks import emit
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass
-from treadle.transforms.kernel.pipelining.loop_body import DESCRIPTOR_ALIGN, LoopBody, read_loop, refusal_text
+from treadle.transforms.kernel.pipelining.loop_body import LoopBody, read_loop, refusal_text
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, request_attribute
 
-BARRIER_BYTES = 8
 STREAM_DEEPEST = 3
 
 
-def shared_bytes(kernel: tile.KernelOp, source: LoopBody, schedule: Schedule | None) -> int:
+def shared_bytes(kernel: tile.KernelOp, source: LoopBody, schedule: Schedule | None, spec: TargetSpec) -> int:
     """Bytes of shared memory the kernel needs with the loop's buffers in slots (an upper bound: descriptors' alignment for all)."""
     counts = dict(zip(source.memory, schedule.slots, strict=True)) if schedule is not None else {}
     demands: list[BufferDemand] = []
     for alloc, interval in buffer_intervals(kernel).items():
         size = tile.shared_layout_of(alloc.result).size * element_bytes(tile.memref_type(alloc.result).element_type)
-        demands.append(BufferDemand(size * counts.get(alloc.result, 1), DESCRIPTOR_ALIGN, interval.start, interval.end))
+        demands.append(BufferDemand(size * counts.get(alloc.result, 1), spec.descriptor_align_bytes, interval.start, interval.end))
     _, total = pack_buffers(demands)
     copies = sum(isinstance(op, tile.CopyOp) for op in source.loop.body.walk())
-    return total + copies * BARRIER_BYTES * max(counts.values(), default=1)
+    return total + copies * spec.barrier_bytes * max(counts.values(), default=1)
 
 
 @register_pass
@@ -90,7 +89,7 @@ class SetPipelinePass(KernelPass):
 
         def needed(stages: int) -> int:
             deeper = plan_loop(source.body, replace(request, stages=stages), is_counted=source.iterations is not None)
-            return shared_bytes(kernel, source, deeper) if isinstance(deeper, Schedule) else 2 * spec.shared_bytes_per_unit
+            return shared_bytes(kernel, source, deeper, spec) if isinstance(deeper, Schedule) else 2 * spec.shared_bytes_per_unit
 
         limit, unit = spec.shared_bytes_per_workgroup, spec.shared_bytes_per_unit
         if self.stages:

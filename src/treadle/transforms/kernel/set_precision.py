@@ -2,7 +2,7 @@
 
 Level: tile. Reads: what the uses of every value need (analysis/needed_precision.py).
 Writes: `error_bits = b` on `arith` and `math` operations whose results may err by 2^-b relative to their size.
-Leaves alone: operations whose results decide something or are f64, and values that nothing uses.
+Leaves alone: operations whose results decide something or are f64, values that nothing uses, and kernels in which it is said already.
 """
 
 from collections import Counter
@@ -48,6 +48,8 @@ class SetPrecisionPass(KernelPass):
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Annotate the operations of one kernel."""
+        if any(error_bits(op) < EXACT for op in kernel.body.walk()):
+            return
         needs = needed_bits(kernel)
         operations = [op for op in kernel.body.walk() if computes(op)]
         for op in operations:

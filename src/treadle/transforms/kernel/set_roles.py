@@ -55,7 +55,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     stages = max(1, fitting_stages(kernel, ping_pong, wanted, spec))
     if stages < wanted:
         cut.append(_cut_back(stages, wanted))
-    producer, consumer = _registers(kernel)
+    producer, consumer = _registers(kernel, spec)
     in_flight = min(asked.steps_in_flight, 1)
     return RolePlan(stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster), cut
 
@@ -71,7 +71,7 @@ def chain_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan | None
     cut = [f"no {name}: contractions read each other's results" for name, is_asked in without.items() if is_asked]
     if 0 < stages < wanted:
         cut.append(_cut_back(stages, wanted))
-    producer, consumer = _registers(kernel)
+    producer, consumer = _registers(kernel, spec)
     return (RolePlan(stages, 1, 0, producer, consumer, asked.workgroups) if stages else None), cut
 
 
@@ -79,9 +79,12 @@ def _cut_back(stages: int, wanted: int) -> str:
     return f"the ring has {stages} stages instead of {wanted}: shared memory holds no more beside the other buffers"
 
 
-def _registers(kernel: tile.KernelOp) -> tuple[int, int]:
-    """Of a thread of the producer and of a consumer: index arithmetic on sizes that only the runtime knows does not fit 40."""
-    return (56, 224) if kernel.symbol_names() else (40, 232)
+def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
+    """Of a thread of the producer and of a consumer; 0 where registers do not move."""
+    moves = spec.register_moves
+    if moves is None:
+        return 0, 0
+    return moves.index_split if kernel.symbol_names() else moves.split
 
 
 @register_pass

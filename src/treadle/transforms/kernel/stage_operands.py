@@ -117,7 +117,7 @@ def stage_contracts(ops: Sequence[tile.ContractOp], kernel: tile.KernelOp, spec:
     sources = [(op.a, op.b) for op in ops]
     staged: Staged = {}
     buffers = [(_stage(op.a, _choice(op, "a"), ops[0], staged), _stage(op.b, _choice(op, "b"), ops[0], staged)) for op in ops]
-    if layouts.a is None:
+    if ops[0].instruction.data != "fma" and spec.instruction(ops[0].instruction.data).reads_shared:
         results: list[SSAValue] = []
         for op, (a, b) in zip(ops, buffers, strict=True):
             new = tile.ContractOp(a, b, op.accumulator, op.instruction.data)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.errors import InternalError
-from treadle.ir.context import Context
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func, tensor
 from treadle.ir.locations import set_location
-from treadle.ir.passes import ModulePass, register_pass
+from treadle.ir.passes import register_pass
 from treadle.ir.retype import retype
-from treadle.transforms.tensor.generics import functions, insert_before
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import insert_before
 
 
 def _is_boxed(value: SSAValue) -> bool:
@@ -49,26 +49,21 @@ def _box_results(last: func.ReturnOp) -> None:
             last.operands[number] = whole.result
 
 
-def box_scalars(module: builtin.ModuleOp) -> None:
-    """Box in the functions of `module` that consist of one block."""
-    for function in functions(module):
+@register_pass
+@dataclass(frozen=True)
+class BoxScalarsPass(FunctionPass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "box-scalars"
+
+    def run(self, function: func.FuncOp) -> None:
+        """Box the arguments and results of a function of one block."""
         last: Operation | None = function.body.blocks[0].last_op
         if len(function.body.blocks) != 1 or not isinstance(last, func.ReturnOp):
-            continue
+            return
         for argument in list(function.body.block.args):
             if not _is_boxed(argument):
                 _box_argument(function, argument)
         _box_results(last)
         types = [argument.type for argument in function.body.block.args], [value.type for value in last.operands]
         function.properties["function_type"] = builtin.FunctionType.from_lists(*types)
-
-
-@register_pass
-@dataclass(frozen=True)
-class BoxScalarsPass(ModulePass):
-    """See the module's docstring."""
-
-    name: ClassVar[str] = "box-scalars"
-
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        box_scalars(op)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle import errors
-from treadle.errors import TreadleError
-from treadle.ir.context import Context
+from treadle.analysis.sizes import cannot_compile
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, scf
-from treadle.ir.locations import location_of
-from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import copy_block, functions, insert_before
+from treadle.ir.dialects import arith, func, scf
+from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.copying import copy_block
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import insert_before
 
 PURE_DIALECTS = ("arith", "math", "affine", "tensor", "linalg")
 
@@ -25,7 +25,7 @@ def _check_pure(conditional: scf.IfOp) -> None:
     for op in conditional.walk():
         if op is not conditional and op.name.split(".")[0] not in PURE_DIALECTS and not isinstance(op, scf.YieldOp):
             hint = "let both sides be tensor operations without loops, so that both can be computed and one selected"
-            raise TreadleError(errors.UNSUPPORTED, location_of(op), what=f"'{op.name}' in a side of scf.if", hint=hint)
+            raise cannot_compile(op, what=f"'{op.name}' in a side of scf.if", hint=hint)
 
 
 def convert_conditional(conditional: scf.IfOp) -> None:
@@ -49,19 +49,14 @@ def _conditionals(root: Operation) -> list[scf.IfOp]:
     return [op for op in root.walk(region_first=True) if isinstance(op, scf.IfOp)]
 
 
-def convert_conditionals(module: builtin.ModuleOp) -> None:
-    """Convert in the functions of `module`, inner ones first."""
-    for function in functions(module):
-        for conditional in _conditionals(function):
-            convert_conditional(conditional)
-
-
 @register_pass
 @dataclass(frozen=True)
-class ConvertConditionalsPass(ModulePass):
+class ConvertConditionalsPass(FunctionPass):
     """See the module's docstring."""
 
     name: ClassVar[str] = "convert-conditionals"
 
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        convert_conditionals(op)
+    def run(self, function: func.FuncOp) -> None:
+        """Convert every conditional, inner ones first."""
+        for conditional in _conditionals(function):
+            convert_conditional(conditional)

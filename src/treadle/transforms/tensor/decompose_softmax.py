@@ -12,11 +12,11 @@ from treadle.analysis.indexing import dim_map
 from treadle.dialects.mlir_ext.linalg_base import cast_scalar
 from treadle.dialects.mlir_ext.softmax import SoftmaxOp
 from treadle.ir.builtin import AnyFloat, FloatAttr, f32
-from treadle.ir.context import Context
 from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, linalg, math, tensor
-from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import build_generic, empty_like, functions, insert_before, replace, tensor_type
+from treadle.ir.dialects import arith, builtin, func, linalg, math, tensor
+from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import build_generic, empty_like, insert_before, replace, tensor_type
 
 Scalars = Sequence[SSAValue]
 
@@ -103,20 +103,15 @@ def decompose(op: SoftmaxOp) -> None:
     replace(op, steps.quotients(values, steps.reduced(values, 0.0, arith.AddfOp)))
 
 
-def decompose_softmax(module: builtin.ModuleOp) -> None:
-    """Decompose in the functions of `module`."""
-    for function in functions(module):
-        for op in list(function.walk()):
-            if isinstance(op, SoftmaxOp) and op.result is not None:
-                decompose(op)
-
-
 @register_pass
 @dataclass(frozen=True)
-class DecomposeSoftmaxPass(ModulePass):
+class DecomposeSoftmaxPass(FunctionPass):
     """See the module's docstring."""
 
     name: ClassVar[str] = "decompose-softmax"
 
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        decompose_softmax(op)
+    def run(self, function: func.FuncOp) -> None:
+        """Decompose every softmax."""
+        for op in list(function.walk()):
+            if isinstance(op, SoftmaxOp) and op.result is not None:
+                decompose(op)

@@ -12,11 +12,11 @@ from typing import ClassVar
 
 from treadle.analysis.indexing import structured
 from treadle.dialects.mlir_ext.shapes import RankOp
-from treadle.ir.context import Context
 from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, linalg, tensor
-from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import functions, insert_before, replace, tensor_type
+from treadle.ir.dialects import arith, builtin, func, linalg, tensor
+from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import insert_before, replace, tensor_type
 from treadle.transforms.tensor.single_elements import collected_elements, inserted_element
 
 Size = SSAValue | int
@@ -129,9 +129,21 @@ def decompose_concat(op: tensor.ConcatOp) -> None:
     _finish(op, result)
 
 
-def decompose_tensor_ops(module: builtin.ModuleOp) -> None:
-    """Rewrite the functions of `module`."""
-    for function in functions(module):
+def _is_input(use: object) -> bool:
+    operation, index = getattr(use, "operation", None), getattr(use, "index", 0)
+    view = structured(operation) if isinstance(operation, Operation) else None
+    return view is not None and int(index) < len(view.inputs)
+
+
+@register_pass
+@dataclass(frozen=True)
+class DecomposeTensorOpsPass(FunctionPass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "decompose-tensor-ops"
+
+    def run(self, function: func.FuncOp) -> None:
+        """Decompose every operation of the top block."""
         for op in list(function.body.block.ops):
             match op:
                 case tensor.PadOp():
@@ -158,20 +170,3 @@ def decompose_tensor_ops(module: builtin.ModuleOp) -> None:
                     op.dest.replace_uses_with_if(op.source, lambda use: structured(use.operation) is not None and _is_input(use))
                 case _:
                     pass
-
-
-def _is_input(use: object) -> bool:
-    operation, index = getattr(use, "operation", None), getattr(use, "index", 0)
-    view = structured(operation) if isinstance(operation, Operation) else None
-    return view is not None and int(index) < len(view.inputs)
-
-
-@register_pass
-@dataclass(frozen=True)
-class DecomposeTensorOpsPass(ModulePass):
-    """See the module's docstring."""
-
-    name: ClassVar[str] = "decompose-tensor-ops"
-
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        decompose_tensor_ops(op)

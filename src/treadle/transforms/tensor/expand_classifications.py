@@ -11,11 +11,11 @@ from typing import ClassVar
 from treadle.dialects.mlir_ext.classification import ClassificationOp, IsFiniteOp, IsInfOp, IsNanOp, IsNormalOp
 from treadle.errors import InternalError
 from treadle.ir.builtin import AnyFloat, FloatAttr, f32
-from treadle.ir.context import Context
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, math
-from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import functions, insert_before, replace
+from treadle.ir.dialects import arith, func, math
+from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import insert_before, replace
 
 SMALLEST_NORMAL_EXPONENT = {
     "f64": -1022,
@@ -63,20 +63,15 @@ def expand(op: ClassificationOp) -> None:
             raise InternalError(f"no comparison stands for {op.name}")
 
 
-def expand_classifications(module: builtin.ModuleOp) -> None:
-    """Expand in the functions of `module`."""
-    for function in functions(module):
-        for op in list(function.walk()):
-            if isinstance(op, ClassificationOp):
-                expand(op)
-
-
 @register_pass
 @dataclass(frozen=True)
-class ExpandClassificationsPass(ModulePass):
+class ExpandClassificationsPass(FunctionPass):
     """See the module's docstring."""
 
     name: ClassVar[str] = "expand-classifications"
 
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        expand_classifications(op)
+    def run(self, function: func.FuncOp) -> None:
+        """Expand every classification."""
+        for op in list(function.walk()):
+            if isinstance(op, ClassificationOp):
+                expand(op)

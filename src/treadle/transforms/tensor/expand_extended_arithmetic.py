@@ -9,13 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treadle.errors import UNSUPPORTED, TreadleError
+from treadle.analysis.sizes import cannot_compile
 from treadle.ir.builtin import is_integer
-from treadle.ir.context import Context
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import arith, builtin
-from treadle.ir.locations import location_of
-from treadle.ir.passes import ModulePass, register_pass
+from treadle.ir.dialects import arith, builtin, func
+from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import insert_before
 
 _WIDEST = 64
@@ -100,7 +99,7 @@ def expanded(op: Operation) -> tuple[SSAValue, SSAValue]:
     kind = left.type
     if not is_integer(kind):
         hint = "compute it on an integer type of known width"
-        raise TreadleError(UNSUPPORTED, location_of(op), what=f"'{op.name}' on {kind}", hint=hint)
+        raise cannot_compile(op, what=f"'{op.name}' on {kind}", hint=hint)
     emitter = _Emitter(op, kind)
     if isinstance(op, arith.AddUIExtendedOp):
         return _add(emitter, left, right)
@@ -112,13 +111,14 @@ def expanded(op: Operation) -> tuple[SSAValue, SSAValue]:
 
 @register_pass
 @dataclass(frozen=True)
-class ExpandExtendedArithmeticPass(ModulePass):
+class ExpandExtendedArithmeticPass(FunctionPass):
     """See the module's docstring."""
 
     name: ClassVar[str] = "expand-extended-arithmetic"
 
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        for found in [inner for inner in op.walk() if isinstance(inner, EXTENDED)]:
+    def run(self, function: func.FuncOp) -> None:
+        """Expand every operation with two results."""
+        for found in [inner for inner in function.walk() if isinstance(inner, EXTENDED)]:
             if isinstance(found.results[0].type, builtin.TensorType):
                 continue
             for old, new in zip(found.results, expanded(found), strict=True):

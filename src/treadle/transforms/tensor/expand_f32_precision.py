@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from treadle.analysis.indexing import Contraction, StructuredOp, classify, dim_map, map_dims
+from treadle.analysis.kernel_structure import origin_of
+from treadle.dialects import dispatch
 from treadle.errors import InternalError
-from treadle.ir.context import Context
 from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import location_of
-from treadle.ir.passes import ModulePass, register_pass
+from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.f32_split import F32_PARTS, SPLITS, Split, split_refusal
 from treadle.plan.tile_config import ContractionShape
 from treadle.remarks import emit
+from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import (
     ORIGIN,
     build_generic,
-    functions,
     generics,
     insert_before,
-    origin_of,
     replace,
     tensor_type,
     view_of,
@@ -208,6 +208,7 @@ class _Expansion:
         maps = (read, *[AffineMap.identity(rank)] * len(order))
         pieces = build_generic([value], outputs, maps, ["parallel"] * rank, Region(block), anchor)
         pieces.attributes[ORIGIN] = builtin.StringAttr("f32_parts")
+        pieces.attributes.pop(dispatch.GROUP, None)
         insert_before(anchor, pieces)
         whole = [*sizes[:-1], _times(k, len(order), anchor)]
         padded = [*sizes[:-1], _rounded_up(whole[-1], ROW_BYTES // self.split.bytes, anchor)]
@@ -254,23 +255,19 @@ def _product_body(element: Attribute) -> Region:
     return Region(block)
 
 
-def expand_in_function(function: func.FuncOp, precision: str, spec: TargetSpec) -> None:
-    """Expand the contractions of one function."""
-    expansion = _Expansion(SPLITS[precision], precision, spec)
-    for op in generics(function):
-        expansion.expand(op)
-
-
 @register_pass
 @dataclass(frozen=True)
-class ExpandF32PrecisionPass(ModulePass):
+class ExpandF32PrecisionPass(FunctionPass):
     """`target`: the machine whose rates decide; `precision`: a name of `SPLITS`, anything else leaves everything alone."""
 
     name: ClassVar[str] = NAME
     target: str
     precision: str = "3xtf32"
 
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        if self.precision in SPLITS:
-            for function in functions(op):
-                expand_in_function(function, self.precision, target_spec(self.target))
+    def run(self, function: func.FuncOp) -> None:
+        """Expand the contractions for which it pays."""
+        if self.precision not in SPLITS:
+            return
+        expansion = _Expansion(SPLITS[self.precision], self.precision, target_spec(self.target))
+        for op in generics(function):
+            expansion.expand(op)

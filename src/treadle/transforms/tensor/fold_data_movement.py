@@ -4,26 +4,26 @@ Level: tensor, after normalize-generics. Reads: generics.
 Writes: input maps and bodies of generics that read a copy, transpose or broadcast (the source is read directly), and contractions whose
 operand is a widened tensor (`f16 -> f32` and the like: the narrow tensor becomes the operand and the body widens its elements, which is the
 same computation and what matrix instructions do). A remark tells of each.
-Leaves alone: copies that something other than a generic reads; initial values.
+Leaves alone: copies that something other than a generic reads, or whose kernel the user has chosen (`dispatch.group`); initial values.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import WIDENING, Contraction, Copy, classify, compose, structured
-from treadle.ir.context import Context
+from treadle.analysis.kernel_structure import origin_of
+from treadle.dialects import dispatch
 from treadle.ir.core import AffineMap, Block, Operation, SSAValue
-from treadle.ir.dialects import builtin, linalg
+from treadle.ir.dialects import func, linalg
 from treadle.ir.locations import location_of, set_location
-from treadle.ir.passes import ModulePass, register_pass
+from treadle.ir.passes import register_pass
 from treadle.remarks import emit
+from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import (
     build_generic,
     clone_body,
     erase_dead,
-    functions,
     generics,
-    origin_of,
     replace,
     sized_loops,
     view_of,
@@ -35,7 +35,7 @@ NAME = "fold-data-movement"
 def moved_source(value: SSAValue) -> tuple[SSAValue, AffineMap] | None:
     """(source, map from the dimensions of `value` to those of the source) where `value` is a copy, transpose or broadcast."""
     owner = value.owner
-    if not isinstance(owner, linalg.ops.GenericOp) or not isinstance(found := classify(owner), Copy):
+    if not isinstance(owner, linalg.ops.GenericOp) or dispatch.GROUP in owner.attributes or not isinstance(found := classify(owner), Copy):
         return None
     view = view_of(owner)
     if view.output_maps[0] != AffineMap.identity(view.rank):
@@ -72,7 +72,7 @@ def _owner(value: SSAValue) -> Operation:
 def widened_source(value: SSAValue) -> tuple[SSAValue, AffineMap, Operation] | None:
     """(narrow tensor, its map, the cast) where `value` is a tensor widened element by element and nothing else."""
     owner = value.owner
-    view = structured(owner) if isinstance(owner, linalg.ops.GenericOp) else None
+    view = structured(owner) if isinstance(owner, linalg.ops.GenericOp) and dispatch.GROUP not in owner.attributes else None
     if view is None or not view.is_parallel or len(view.inputs) != 1 or view.output_maps != (AffineMap.identity(view.rank),):
         return None
     cast = view.body.first_op
@@ -114,9 +114,15 @@ def _fold_widening(op: linalg.ops.GenericOp) -> None:
         replace(op, new)
 
 
-def fold_data_movement(module: builtin.ModuleOp) -> None:
-    """Fold in the functions of `module`, then erase what nobody reads any more."""
-    for function in functions(module):
+@register_pass
+@dataclass(frozen=True)
+class FoldDataMovementPass(FunctionPass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "fold-data-movement"
+
+    def run(self, function: func.FuncOp) -> None:
+        """Fold, then erase what nobody reads any more."""
         for op in generics(function):
             _fold_copies(op)
         for op in generics(function):
@@ -124,14 +130,3 @@ def fold_data_movement(module: builtin.ModuleOp) -> None:
         for op in generics(function):
             _fold_copies(op)
         erase_dead(function)
-
-
-@register_pass
-@dataclass(frozen=True)
-class FoldDataMovementPass(ModulePass):
-    """See the module's docstring."""
-
-    name: ClassVar[str] = "fold-data-movement"
-
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        fold_data_movement(op)

@@ -1,124 +1,29 @@
-"""form-dispatches: every computation of a function goes into a `dispatch.region`, one for each kernel to be.
+"""form-dispatches: every computation of a function goes into a `dispatch.region`, one for each of its dispatch groups.
 
-Level: tensor, after normalize-generics and fold-data-movement. Reads: generics, fills, the values they use.
-Writes: `dispatch.region` holding copies of a group's generics with their `tensor.empty` and `linalg.fill` initial values (`grouping.py`
-decides the groups); roots carry `dispatch.root`, the region `origin`. The block is reordered so that values are defined before uses.
+Level: tensor, after set-dispatch-groups. Reads: generics with their `dispatch.group`, fills, the values they use.
+Writes: `dispatch.region` holding copies of a group's generics with their `tensor.empty` and `linalg.fill` initial values; roots carry
+`dispatch.root`, the region `origin`. The block is reordered so that values are defined before uses.
 Leaves alone: slices, reshapes, constants and index arithmetic, which the host program handles.
-Refuses with TR302 reductions onto `tensor.empty`; with TR301 loops and branches on tensors, operations without a kernel, results that are
-no projection of the loops, index expressions with division or remainder, elements of type `index`.
+Refuses with TR304 groups that cannot be one kernel, with TR305 groups that contradict each other or leave a computation out; with TR301 and
+TR302 what no kernel can hold (`supported.py`).
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treadle import errors
-from treadle.analysis.indexing import is_linear, is_projection, map_dims, tensor_of
-from treadle.analysis.shapes import is_number_argument, unsupported
+from treadle.analysis.indexing import tensor_of
+from treadle.analysis.kernel_structure import origin_of
 from treadle.dialects import dispatch
-from treadle.errors import InternalError, TreadleError
-from treadle.ir.context import Context
+from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
-from treadle.ir.locations import location_of, set_location
-from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import erase_dead, functions, origin_of, view_of
-from treadle.transforms.tensor.grouping import group_generics
+from treadle.ir.locations import set_location
+from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import erase_dead, view_of
+from treadle.transforms.tensor.group_attributes import formed_groups
 from treadle.transforms.tensor.groups import Group, Grouping, captured
-
-HOST_OPERATIONS = frozenset(
-    {
-        "tensor.empty",
-        "tensor.dim",
-        "tensor.cast",
-        "tensor.extract_slice",
-        "tensor.insert_slice",
-        "tensor.expand_shape",
-        "tensor.collapse_shape",
-        "tensor.reshape",
-        "linalg.fill",
-        "linalg.generic",
-        "func.return",
-        "dispatch.region",
-    }
-)
-"""What may stand in a function besides index and scalar arithmetic."""
-
-
-def check_supported(function: func.FuncOp) -> None:
-    """Raise `TreadleError` TR301 at the first operation that neither a kernel nor the host program can hold."""
-    if len(function.body.blocks) != 1:
-        raise TreadleError(
-            errors.UNSUPPORTED,
-            location_of(function),
-            what=f"function '{function.sym_name.data}' with branches",
-            hint="write one straight block",
-        )
-    for op in function.body.block.ops:
-        if isinstance(op, tensor.ExtractOp) and is_number_argument(op.tensor):
-            continue  # the host reads it
-        if op.name not in HOST_OPERATIONS and op.name.split(".")[0] not in ("arith", "math", "affine"):
-            raise unsupported(op)
-        if (
-            op.name.split(".")[0] in ("arith", "math")
-            and op.name != "arith.constant"
-            and any(isinstance(r.type, builtin.TensorType) for r in op.results)
-        ):
-            raise unsupported(op)
-        if isinstance(op, linalg.ops.GenericOp):
-            _check_generic(op)
-
-
-def _check_generic(op: linalg.ops.GenericOp) -> None:
-    view = view_of(op)
-    if not op.results:
-        raise TreadleError(errors.UNSUPPORTED, location_of(op), what="linalg on memrefs", hint="write the program on tensors")
-    first = map_dims(view.output_maps[0])
-    for map_ in view.output_maps:
-        dims = map_dims(map_)
-        if dims is None or not is_projection(map_) or set(dims) != set(view.parallel_dims) or set(dims) != set(first or ()):
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(op),
-                what=f"'linalg.{origin_of(op)}' with the result map {map_}",
-                hint="let each parallel loop be one axis of every result, and reductions none",
-            )
-    read = [argument for value, argument in zip(op.operands, op.body.block.args, strict=True) if isinstance(value.owner, tensor.EmptyOp)]
-    if any(argument.uses or (not view.is_parallel and argument.index >= len(op.inputs)) for argument in read):
-        does = "reads" if view.is_parallel else "reduces onto"
-        raise TreadleError(errors.NO_INITIAL_VALUE, location_of(op), name=f"linalg.{origin_of(op)}", does=does)
-    for map_ in view.input_maps:
-        if not all(is_linear(expr) for expr in map_.results):
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(op),
-                what=f"'linalg.{origin_of(op)}' that reads through {map_}",
-                hint="index with sums of loops and constants times loops; split an axis with tensor.expand_shape instead of dividing",
-            )
-    for value in (*op.inputs, *op.outputs):
-        if (type_ := tensor_of(value)) is not None and isinstance(type_.element_type, builtin.IndexType):
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(op),
-                what=f"'linalg.{origin_of(op)}' on elements of type index",
-                hint="use i32 or i64 elements, and arith.index_cast in the body",
-            )
-    for inner in view.body.walk():
-        known = isinstance(inner, linalg.ops.YieldOp | linalg.ops.IndexOp | tensor.ExtractOp)
-        if inner.name.split(".")[0] not in ("arith", "math") and not known:
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(inner),
-                what=f"'{inner.name}' inside linalg.generic",
-                hint="use arith, math, linalg.index and tensor.extract there",
-            )
-    for value in captured(op):
-        if not isinstance(value.type, builtin.TensorType | builtin.IndexType):
-            raise TreadleError(
-                errors.UNSUPPORTED,
-                location_of(op),
-                what="a scalar that is computed outside of linalg.generic from data",
-                hint="compute it inside the body, or pass it as a tensor of one element",
-            )
+from treadle.transforms.tensor.supported import check_supported
 
 
 @dataclass(slots=True)
@@ -163,6 +68,7 @@ def make_region(group: Group, grouping: Grouping) -> tuple[dispatch.RegionOp, li
             if value.owner not in inside:
                 builder.initial(value)
         copy = builder.copy(op)
+        del copy.attributes[dispatch.GROUP]  # the region says it, and equal kernels are to have equal texts
         if op in group.roots:
             copy.attributes[dispatch.ROOT] = builtin.UnitAttr()
     exported: list[SSAValue] = [result for op in group.members for result in op.results if grouping.needed_outside(result, group)]
@@ -183,26 +89,6 @@ def _outside(operation: Operation, inside: set[Operation]) -> bool:
             return False
         current = current.parent_op()
     return True
-
-
-def form_in_function(function: func.FuncOp) -> None:
-    """Form the regions of one function."""
-    check_supported(function)
-    block = function.body.block
-    grouping = group_generics(block)
-    made = [(group, *make_region(group, grouping)) for group in grouping.groups]
-    for group, region, exported in made:
-        if not exported:
-            continue
-        inside: set[Operation] = set(group.operations())
-        block.insert_op_after(region, group.members[-1])
-        for old, new in zip(exported, region.results, strict=True):
-            old.replace_uses_with_if(new, lambda use, inside=inside: _outside(use.operation, inside))
-    # The generics read each other only now; from the last to the first nobody reads them any more.
-    for op in reversed(grouping.nodes):
-        block.erase_op(op)
-    sort_by_definition(block)
-    erase_dead(function)
 
 
 def sort_by_definition(block: Block) -> None:
@@ -237,18 +123,28 @@ def sort_by_definition(block: Block) -> None:
         block.add_op(op)
 
 
-def form_dispatches(module: builtin.ModuleOp) -> None:
-    """Form the regions of every function of `module`."""
-    for function in functions(module):
-        form_in_function(function)
-
-
 @register_pass
 @dataclass(frozen=True)
-class FormDispatchesPass(ModulePass):
+class FormDispatchesPass(FunctionPass):
     """See the module's docstring."""
 
     name: ClassVar[str] = "form-dispatches"
 
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        form_dispatches(op)
+    def run(self, function: func.FuncOp) -> None:
+        """Form the regions of one function."""
+        check_supported(function)
+        block = function.body.block
+        grouping = formed_groups(block)
+        made = [(group, *make_region(group, grouping)) for group in sorted(grouping.groups, key=grouping.last_position)]
+        for group, region, exported in made:
+            if not exported:
+                continue
+            inside: set[Operation] = set(group.operations())
+            block.insert_op_after(region, max(group.members, key=grouping.position))
+            for old, new in zip(exported, region.results, strict=True):
+                old.replace_uses_with_if(new, lambda use, inside=inside: _outside(use.operation, inside))
+        # The generics read each other only now; from the last to the first nobody reads them any more.
+        for op in reversed(grouping.nodes):
+            block.erase_op(op)
+        sort_by_definition(block)
+        erase_dead(function)

@@ -1,7 +1,8 @@
 """generalize-named-ops: every named linalg operation, and arithmetic on whole tensors, becomes `linalg.generic`.
 
 Level: tensor. Reads: named linalg operations on tensors, `arith` and `math` operations whose result is a tensor, `tensor.bitcast`.
-Writes: `linalg.generic` with the attribute `treadle.origin` naming the operation it was.
+Writes: `linalg.generic` with the attribute `treadle.origin` naming the operation it was, and its `dispatch.group`.
+Refuses with TR305 a `dispatch.group` of anything else: what moves data is decomposed or left to the host next.
 Leaves alone: `linalg.fill` (an initial value that kernels keep as such), constants, generics, operations on memrefs.
 """
 
@@ -9,12 +10,14 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from treadle.analysis.indexing import structured
+from treadle.dialects import dispatch
 from treadle.dialects.mlir_ext.shapes import BitcastOp
-from treadle.ir.context import Context
 from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, linalg
-from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import build_generic, clone_body, empty_like, functions, replace
+from treadle.ir.dialects import arith, builtin, func, linalg
+from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import build_generic, clone_body, empty_like, replace
+from treadle.transforms.tensor.group_attributes import check_places
 
 
 def _element(type_: Attribute) -> Attribute:
@@ -35,7 +38,7 @@ def generalize_arithmetic(op: Operation) -> None:
         operands=list(block.args[: len(op.operands)]),
         result_types=elements,
         properties=dict(op.properties),
-        attributes=dict(op.attributes),
+        attributes={name: value for name, value in op.attributes.items() if name != dispatch.GROUP},
     )
     block.add_ops([scalar, linalg.ops.YieldOp(*scalar.results)])
     result = op.results[0].type
@@ -50,9 +53,15 @@ def _is_elementwise(op: Operation) -> bool:
     return op.name.split(".")[0] in ("arith", "math") or isinstance(op, BitcastOp)
 
 
-def generalize_named_ops(module: builtin.ModuleOp) -> None:
-    """Rewrite every named operation in the functions of `module`."""
-    for function in functions(module):
+@register_pass
+@dataclass(frozen=True)
+class GeneralizeNamedOpsPass(FunctionPass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "generalize-named-ops"
+
+    def run(self, function: func.FuncOp) -> None:
+        """Generalise every named operation and every operation on whole tensors."""
         for op in list(function.walk()):
             if isinstance(op, linalg.ops.GenericOp | linalg.ops.FillOp | arith.ConstantOp) or not op.results:
                 continue
@@ -61,14 +70,4 @@ def generalize_named_ops(module: builtin.ModuleOp) -> None:
                 replace(op, build_generic(view.inputs, view.outputs, maps, view.iterators, clone_body(view), op))
             elif _is_elementwise(op) and isinstance(op.results[0].type, builtin.TensorType):
                 generalize_arithmetic(op)
-
-
-@register_pass
-@dataclass(frozen=True)
-class GeneralizeNamedOpsPass(ModulePass):
-    """See the module's docstring."""
-
-    name: ClassVar[str] = "generalize-named-ops"
-
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        generalize_named_ops(op)
+        check_places(function, linalg.ops.FillOp)

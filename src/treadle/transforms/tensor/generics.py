@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from treadle.analysis.indexing import StructuredOp, classify, structured, tensor_of
+from treadle.analysis.indexing import StructuredOp, structured, tensor_of
+from treadle.analysis.kernel_structure import ORIGIN
+from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
-
-ORIGIN = "treadle.origin"
-"""Attribute of a generic that was a named operation: its name without `linalg.`, for remarks and kernel names."""
 
 
 def functions(module: builtin.ModuleOp) -> list[func.FuncOp]:
@@ -28,15 +27,6 @@ def view_of(op: Operation) -> StructuredOp:
     if view is None:
         raise InternalError(f"{op.name} is not a structured operation")
     return view
-
-
-def origin_of(op: Operation) -> str:
-    """The name of the named operation it was, else what the computation is (`contraction`, `reduction`, `elementwise`, `copy`, `fill`)."""
-    attr = op.attributes.get(ORIGIN)
-    if isinstance(attr, builtin.StringAttr):
-        return attr.data
-    found = classify(op)
-    return type(found).__name__.lower() if found is not None else op.name.split(".")[-1]
 
 
 def tensor_type(value: SSAValue) -> builtin.TensorType[Attribute]:
@@ -63,9 +53,9 @@ def build_generic(
         [linalg.attrs.IteratorTypeAttr(linalg.attrs.IteratorType(kind)) for kind in iterators],
         [value.type for value in outputs],
     )
-    keep: dict[str, Attribute] = dict(like.attributes) if isinstance(like, linalg.ops.GenericOp) else {}
-    op.attributes.update(keep)
-    if ORIGIN not in op.attributes and not isinstance(like, linalg.ops.GenericOp):
+    generic = isinstance(like, linalg.ops.GenericOp)
+    op.attributes.update({name: value for name, value in like.attributes.items() if generic or name == dispatch.GROUP})
+    if ORIGIN not in op.attributes and not generic:
         op.attributes[ORIGIN] = builtin.StringAttr(like.name.split(".")[-1])
     set_location(op, like)
     for old, new in zip(like.results, op.results, strict=False):
@@ -152,18 +142,3 @@ def erase_dead(function: func.FuncOp) -> None:
 
 
 _PURE = frozenset({"linalg", "tensor", "arith", "math", "affine"})
-
-
-def copy_block(block: Block, mapping: dict[SSAValue, SSAValue], anchor: Operation) -> list[SSAValue]:
-    """Insert copies of a block's operations before `anchor`, reading through `mapping`; what the operands of its terminator have become."""
-    target = anchor.parent_block()
-    last = block.last_op
-    if target is None or last is None:
-        raise InternalError("a block without a place or an end")
-    for op in block.ops:
-        if op is last:
-            break
-        copy = op.clone(value_mapper=mapping)
-        mapping.update(zip(op.results, copy.results, strict=True))
-        target.insert_op_before(copy, anchor)
-    return [mapping.get(value, value) for value in last.operands]

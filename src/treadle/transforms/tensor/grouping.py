@@ -1,4 +1,6 @@
-"""Which generics of a function become one kernel: pure decisions over the data-flow graph, no rewriting.
+"""Which generics of a function become one kernel: decisions over the data-flow graph, no rewriting.
+
+What the user has put into groups (`group_attributes.py`) stays there; the rest is decided here and may join these groups.
 
 Roots take turns in program order: contractions and reductions first, then what is left of the elementwise operations. Contractions that
 share an operand may become roots of one group (`siblings.py`). A group grows by
@@ -19,13 +21,14 @@ from treadle.analysis.indexing import (
     classify,
     gathered_tensors,
     is_permutation,
-    is_projection,
     tensor_of,
 )
-from treadle.ir.core import AffineMap, Block, Operation, SSAValue
+from treadle.analysis.kernel_structure import consumer_refusal, producer_refusal
+from treadle.ir.core import AffineMap, Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg, tensor
+from treadle.machine import TargetSpec
 from treadle.transforms.tensor.generics import view_of
-from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, consumer_loops, defining, line_of, say
+from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, defining, line_of, say
 from treadle.transforms.tensor.siblings import join_siblings
 
 CHEAP_OPERATIONS = 2
@@ -37,30 +40,36 @@ RECOMPUTED_OPERATIONS = 16
 RECOMPUTING_KERNELS = 4
 
 
-def group_generics(block: Block) -> Grouping:
-    """Assign every generic of the block to a group. Remarks tell of every fusion made and refused."""
-    nodes = [op for op in block.ops if isinstance(op, linalg.ops.GenericOp)]
-    grouping = Grouping(block, nodes)
+def decide_groups(grouping: Grouping, spec: TargetSpec | None, *, tf32: bool) -> None:
+    """Assign every generic that has no group yet. Remarks tell of every fusion made and refused.
+
+    `spec`: the machine, None where nobody knows it. `tf32`: f32 operands are rounded for matrix instructions.
+    """
+    nodes = grouping.nodes
     for op in nodes:
-        if isinstance(classify(op), Contraction | Reduction):
+        if grouping.free(op) and isinstance(classify(op), Contraction | Reduction):
             _start(grouping, op)
-    join_siblings(grouping)
+    grouping.groups.sort(key=lambda group: grouping.position(group.root))
+    join_siblings(grouping, spec, tf32=tf32)
     for group in list(grouping.groups):
         _grow_consumers(grouping, group)
     for group in list(grouping.groups):
         _grow_producers(grouping, group)
-    for wait in (True, False):
+    # What its readers had better compute themselves starts a kernel only where, after all others, no reader does.
+    for may_be_producer in (False, True):
         for op in nodes:
-            if grouping.free(op) and not (wait and _better_as_producer(op)):
+            if grouping.free(op) and (may_be_producer or not _better_as_producer(op)):
                 group = _start(grouping, op)
                 _grow_consumers(grouping, group)
                 _grow_producers(grouping, group)
+    for group in grouping.groups:
+        group.consumers.sort(key=grouping.position)
+        group.producers.sort(key=grouping.position)
     grouping.groups.sort(key=grouping.last_position)
-    return grouping
 
 
 def _start(grouping: Grouping, root: linalg.ops.GenericOp) -> Group:
-    group = Group([], [])
+    group = Group()
     group.add_root(root)
     grouping.groups.append(group)
     grouping.owner[root] = group
@@ -68,40 +77,29 @@ def _start(grouping: Grouping, root: linalg.ops.GenericOp) -> Group:
 
 
 def _grow_consumers(grouping: Grouping, group: Group) -> None:
-    for op in grouping.nodes[grouping.position(group.root) + 1 :]:
-        if not grouping.free(op):
+    start = grouping.position(group.root) + 1
+    named = group.consumers  # each waits for its place, so that what it reads can join before
+    group.consumers = [op for op in named if grouping.position(op) < start]
+    for op in grouping.nodes[start:]:
+        if op in named:
+            group.consumers.append(op)
+            group.follow(op)
+        if not grouping.free(op) or not any(value in group.axes for value, _ in view_of(op).operands()):
             continue
-        reads = [(value, map_) for value, map_ in view_of(op).operands() if defining(value) in group.members]
-        if not reads:
-            continue
-        reason = _consumer_refusal(grouping, group, op, reads)
+        reason = _consumer_refusal(grouping, group, op)
         if reason is None:
-            group.add_consumer(op, consumer_loops(view_of(op), group.axes) or ())
+            group.consumers.append(op)
+            group.follow(op)
             grouping.owner[op] = group
-            say(
-                "decision",
-                group.root,
-                op,
-                f"{line_of(op)} joins the kernel of {line_of(group.root)}: it works on the result while it is at hand",
-                grouping,
-            )
+            text = f"{line_of(op)} joins the kernel of {line_of(group.root)}: it is fused as an epilogue on the tile of the result"
+            say("decision", group.root, op, text, grouping)
         elif view_of(op).is_parallel:
             say("refusal", group.root, op, f"{line_of(op)} stays out of the kernel of {line_of(group.root)}: {reason}", grouping)
 
 
-def _consumer_refusal(grouping: Grouping, group: Group, op: linalg.ops.GenericOp, reads: list[tuple[SSAValue, AffineMap]]) -> str | None:
-    view = view_of(op)
-    if not view.is_parallel:
-        return "it is a reduction or contraction itself"
-    if not all(map_ == AffineMap.identity(view.rank) for map_ in view.output_maps[:1]):
-        return "its result is not in the order of its loops"
-    for _, map_ in reads:
-        if not is_permutation(map_):
-            return f"it reads the result through {map_}, so it needs more than the tile at hand"
-    if any(defining(value) in group.members for value in gathered_tensors(op)):
-        return "it gathers from the result, so it needs more than the tile at hand"
-    if consumer_loops(view, group.axes) is None:
-        return "it reads results at two places, so it needs more than the tile at hand"
+def _consumer_refusal(grouping: Grouping, group: Group, op: linalg.ops.GenericOp) -> str | None:
+    if (reason := consumer_refusal(view_of(op), group.axes)) is not None:
+        return reason
     if closes_cycle(grouping, group, op, consumer=True):
         return "it also needs something that is computed from this kernel's results by another one"
     return None
@@ -204,8 +202,8 @@ def _only_used_in(grouping: Grouping, op: Operation, group: Group) -> bool:
 
 def _producer_refusal(grouping: Grouping, group: Group, read: Read, op: linalg.ops.GenericOp) -> str | None:
     view = view_of(op)
-    if any(output != AffineMap.identity(view.rank) for output in view.output_maps) or not is_projection(read.map_):
-        return f"it is read through {read.map_}"
+    if (reason := producer_refusal(view, read.map_)) is not None:
+        return reason
     if any(defining(value) in group.members for value in (*(value for value, _ in view.operands()), *gathered_tensors(op))):
         return "it is computed from this kernel's own result"
     if _is_gathered(op):

@@ -1,28 +1,27 @@
 """Groups of generics that become one kernel each, while they are being decided, and questions about the data flow around them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from treadle.analysis.indexing import StructuredOp, is_permutation, map_dims
+from treadle.analysis.kernel_structure import consumer_loops, origin_of, result_axes
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import linalg
 from treadle.ir.locations import location_of
 from treadle.remarks import emit
-from treadle.transforms.tensor.generics import origin_of, view_of
+from treadle.transforms.tensor.generics import view_of
 
-NAME = "form-dispatches"
+NAME = "set-dispatch-groups"
 
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """One kernel to be: `roots` (several where contractions share an operand), `members` (roots, then consumers in program order),
-    `producers` (copied in) in program order.
+    """One kernel to be: `roots` (several where contractions share an operand), `consumers` of their results, `producers` (copied in).
 
-    `axes`: for each result of a member, which loop of the roots each of its axes walks.
+    `name`: the user's, or None while it has none. `axes`: for each result of a member, which loop of the roots each of its axes walks.
     """
 
-    roots: list[linalg.ops.GenericOp]
-    members: list[linalg.ops.GenericOp]
+    name: str | None = None
+    roots: list[linalg.ops.GenericOp] = field(default_factory=list[linalg.ops.GenericOp])
+    consumers: list[linalg.ops.GenericOp] = field(default_factory=list[linalg.ops.GenericOp])
     producers: list[linalg.ops.GenericOp] = field(default_factory=list[linalg.ops.GenericOp])
     axes: dict[SSAValue, tuple[int, ...]] = field(default_factory=dict[SSAValue, tuple[int, ...]])
 
@@ -31,44 +30,26 @@ class Group:
         """The first root: the kernel is named and described by it."""
         return self.roots[0]
 
+    @property
+    def members(self) -> list[linalg.ops.GenericOp]:
+        """Roots, then consumers: what no other kernel computes."""
+        return [*self.roots, *self.consumers]
+
     def add_root(self, op: linalg.ops.GenericOp) -> None:
         """Take a root in."""
         view = view_of(op)
         self.roots.append(op)
-        self.members.append(op)
-        self.axes.update(result_axes(view, tuple(range(view.rank))))
+        self.axes.update(result_axes(view, range(view.rank)))
 
-    def add_consumer(self, op: linalg.ops.GenericOp, loops: tuple[int, ...]) -> None:
-        """Take a consumer in whose loops are these of the roots."""
-        self.members.append(op)
-        self.axes.update(result_axes(view_of(op), loops))
+    def follow(self, op: linalg.ops.GenericOp) -> None:
+        """Tell the axes of a consumer's results, where those of what it reads tell them."""
+        view = view_of(op)
+        if (loops := consumer_loops(view, self.axes)) is not None:
+            self.axes.update(result_axes(view, loops))
 
     def operations(self) -> list[linalg.ops.GenericOp]:
-        """Everything the kernel computes."""
+        """Everything the kernel computes, what is read before what reads it."""
         return [*self.producers, *self.members]
-
-
-def result_axes(view: StructuredOp, loops: tuple[int, ...]) -> dict[SSAValue, tuple[int, ...]]:
-    """Which of `loops`, one a dimension of the operation, each axis of its results walks."""
-    found: dict[SSAValue, tuple[int, ...]] = {}
-    for result, map_ in zip(view.op.results, view.output_maps, strict=True):
-        found[result] = tuple(loops[d] for d in map_dims(map_) or ())
-    return found
-
-
-def consumer_loops(view: StructuredOp, axes: Mapping[SSAValue, tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The roots' loops that an elementwise operation iterates over, one a dimension: what it reads of `axes` tells.
-
-    None where two of its reads tell differently (one transposed, say): they meet different elements. Reads are permutations.
-    """
-    found: set[tuple[int, ...]] = set()
-    for value, map_ in view.operands():
-        if value in axes and is_permutation(map_):
-            loops = [0] * view.rank
-            for axis, d in zip(axes[value], map_dims(map_) or (), strict=True):
-                loops[d] = axis
-            found.add(tuple(loops))
-    return found.pop() if len(found) == 1 else None
 
 
 @dataclass(eq=False, slots=True)

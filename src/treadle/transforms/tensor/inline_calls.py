@@ -9,23 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treadle import errors
-from treadle.errors import TreadleError
+from treadle.analysis.sizes import cannot_compile
 from treadle.ir.context import Context
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import builtin, func
-from treadle.ir.locations import location_of
 from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import copy_block, functions
+from treadle.transforms.tensor.copying import copy_block
+from treadle.transforms.tensor.generics import functions
 
 
-def _refusal(call: func.CallOp, what: str, hint: str) -> TreadleError:
-    return TreadleError(errors.UNSUPPORTED, location_of(call), what=what, hint=hint)
-
-
-def _inline(call: func.CallOp, callee: func.FuncOp) -> None:
+def _inline(call: func.CallOp, callee: func.FuncOp, scope: str) -> None:
     mapping: dict[SSAValue, SSAValue] = dict(zip(callee.body.block.args, call.operands, strict=True))
-    values = copy_block(callee.body.block, mapping, call)
+    values = copy_block(callee.body.block, mapping, call, scope)
     for result, value in zip(call.results, values, strict=True):
         result.replace_all_uses_with(value)
     block = call.parent_block()
@@ -37,10 +32,12 @@ def _callee(call: func.CallOp, by_name: Mapping[str, func.FuncOp], callers: tupl
     name = call.callee.string_value()
     if name in callers:
         path = " -> ".join((*callers[callers.index(name) :], name))
-        raise _refusal(call, f"a call of '{name}' by itself ({path})", "write the repetition as a reduction or a map over a tensor")
+        hint = "write the repetition as a reduction or a map over a tensor"
+        raise cannot_compile(call, what=f"a call of '{name}' by itself ({path})", hint=hint)
     callee = by_name.get(name)
     if callee is None or len(callee.body.blocks) != 1:
-        raise _refusal(call, f"a call of '{name}', which has no straight body here,", "define it in this module, as one block")
+        what = f"a call of '{name}', which has no straight body here,"
+        raise cannot_compile(call, what=what, hint="define it in this module, as one block")
     return callee
 
 
@@ -49,12 +46,12 @@ def _inline_into(
 ) -> None:
     """Inline everything `function` calls, callees first: each is free of calls when it is copied."""
     name = function.sym_name.data
-    for call in [op for op in function.walk() if isinstance(op, func.CallOp)]:
+    for number, call in enumerate([op for op in function.walk() if isinstance(op, func.CallOp)]):
         callee = _callee(call, by_name, (*callers, name))
         called.add(callee.sym_name.data)
         if callee.sym_name.data not in done:
             _inline_into(callee, by_name, (*callers, name), done, called)
-        _inline(call, callee)
+        _inline(call, callee, f"c{number}")
     done.add(name)
 
 

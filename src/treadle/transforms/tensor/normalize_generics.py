@@ -17,18 +17,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import StructuredOp, is_projection, map_dims, structured
-from treadle.ir.context import Context
 from treadle.ir.core import AffineDimExpr, AffineMap, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
-from treadle.ir.passes import ModulePass, register_pass
+from treadle.ir.passes import register_pass
 from treadle.transforms.tensor.affine_reads import gather_divided_reads
 from treadle.transforms.tensor.drafts import Draft, draft_of
+from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import (
     build_generic,
     empty_like,
     erase_dead,
-    functions,
     generics,
     insert_before,
     rename_dims,
@@ -175,7 +174,9 @@ def _convert_filled(op: linalg.ops.FillOp) -> None:
         if isinstance(inner, linalg.ops.YieldOp):
             scalar = converted.get(inner.operands[0], inner.operands[0])
             if scalar is not op.inputs[0]:
-                replace(op, type(op)([scalar], [op.outputs[0]], [op.results[0].type]))
+                new = type(op)([scalar], [op.outputs[0]], [op.results[0].type])
+                new.attributes.update(op.attributes)
+                replace(op, new)
             return
         copy = inner.clone(value_mapper=converted)
         copy.location = op.location
@@ -195,30 +196,21 @@ def _fills(function: func.FuncOp) -> list[linalg.ops.FillOp]:
     return [op for op in function.walk() if isinstance(op, linalg.ops.FillOp) and op.results]
 
 
-def _normalize_function(function: func.FuncOp) -> None:
-    for op in _fills(function):
-        _convert_filled(op)
-    for op in generics(function):
-        normalize(op)
-    for op in _fills(function):
-        _normalize_fill(op)
-    for op in generics(function):  # fills that became generics may hold scalars still
-        normalize(op)
-    erase_dead(function)
-
-
-def normalize_generics(module: builtin.ModuleOp) -> None:
-    """Normalise every generic in the functions of `module`."""
-    for function in functions(module):
-        _normalize_function(function)
-
-
 @register_pass
 @dataclass(frozen=True)
-class NormalizeGenericsPass(ModulePass):
+class NormalizeGenericsPass(FunctionPass):
     """See the module's docstring."""
 
     name: ClassVar[str] = "normalize-generics"
 
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        normalize_generics(op)
+    def run(self, function: func.FuncOp) -> None:
+        """Normalise every generic."""
+        for op in _fills(function):
+            _convert_filled(op)
+        for op in generics(function):
+            normalize(op)
+        for op in _fills(function):
+            _normalize_fill(op)
+        for op in generics(function):  # fills that became generics may hold scalars still
+            normalize(op)
+        erase_dead(function)

@@ -24,6 +24,7 @@ from treadle.analysis.shapes import (
     slice_parameters,
     unsupported,
 )
+from treadle.analysis.sizes import cannot_compile
 from treadle.dialects import dispatch
 from treadle.errors import InternalError, TreadleError
 from treadle.ir.context import Context
@@ -230,9 +231,8 @@ class ProgramBuilder:
         returned: set[SSAValue] = set()
         for operand in op.operands:
             if not isinstance(operand.type, builtin.TensorType):
-                raise TreadleError(
-                    errors.UNSUPPORTED,
-                    location_of(op),
+                raise cannot_compile(
+                    op,
                     what=f"a result of type {operand.type}",
                     hint="return tensors (tensor<f32> holds one number)",
                 )

@@ -11,11 +11,11 @@ from typing import ClassVar
 
 from treadle.analysis.indexing import structured, tensor_of
 from treadle.analysis.shapes import kept_axes
-from treadle.ir.context import Context
 from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, tensor
-from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import erase_dead, functions, insert_before, tensor_type
+from treadle.ir.dialects import arith, builtin, func, tensor
+from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import erase_dead, insert_before, tensor_type
 
 Size = SSAValue | int
 
@@ -53,15 +53,6 @@ def size_of(value: SSAValue, axis: int) -> Size | tuple[SSAValue, int]:
                 return value, axis
 
 
-def resolve_tensor_dims(module: builtin.ModuleOp) -> None:
-    """Rewrite the sizes in the functions of `module`."""
-    for function in functions(module):
-        for op in list(function.body.block.ops):
-            if isinstance(op, tensor.DimOp):
-                _resolve(op)
-        erase_dead(function)
-
-
 def _resolve(op: tensor.DimOp) -> None:
     number = op.index.owner
     if not isinstance(number, arith.ConstantOp) or not isinstance(number.value, builtin.IntegerAttr):
@@ -88,10 +79,14 @@ def _resolve(op: tensor.DimOp) -> None:
 
 @register_pass
 @dataclass(frozen=True)
-class ResolveTensorDimsPass(ModulePass):
+class ResolveTensorDimsPass(FunctionPass):
     """See the module's docstring."""
 
     name: ClassVar[str] = "resolve-tensor-dims"
 
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        resolve_tensor_dims(op)
+    def run(self, function: func.FuncOp) -> None:
+        """Resolve every size of the top block."""
+        for op in list(function.body.block.ops):
+            if isinstance(op, tensor.DimOp):
+                _resolve(op)
+        erase_dead(function)

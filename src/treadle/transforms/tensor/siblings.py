@@ -8,28 +8,36 @@ from math import prod
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction, StructuredOp, classify, is_permutation, tensor_of
+from treadle.analysis.kernel_structure import consumer_loops, result_axes, shared_operands, siblings_refusal
 from treadle.analysis.shapes import infer_shapes
+from treadle.ir.builtin import StringAttr
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import func, linalg
-from treadle.transforms.tensor.generics import ORIGIN, view_of
-from treadle.transforms.tensor.groups import Group, Grouping, captured, closes_cycle, consumer_loops, defining, line_of, result_axes, say
+from treadle.machine import TargetSpec
+from treadle.plan.machine_balance import operations_per_byte
+from treadle.transforms.tensor.expand_f32_precision import F32_PARTS
+from treadle.transforms.tensor.generics import view_of
+from treadle.transforms.tensor.groups import Group, Grouping, captured, closes_cycle, defining, line_of, say
 
 MOST_SIBLINGS = 4
 """More tiles of sums than this leave each too narrow to be worth it."""
 SAVED_PART = 4
 """Contractions whose results do not meet are fused where that saves at least one part in so many of their memory traffic ..."""
-BALANCE = 256
-"""... and they do fewer operations than this for each byte, so that traffic is what they wait for (machines of today do 200 to 300)."""
+"""... and they do fewer operations for each byte than the machine can (`plan/machine_balance.py`): traffic is what they wait for."""
 
 
-def join_siblings(grouping: Grouping) -> None:
-    """Merge the groups of contractions that should share a kernel. Remarks tell of what is merged, and why what shares is not."""
+def join_siblings(grouping: Grouping, spec: TargetSpec | None, *, tf32: bool) -> None:
+    """Merge the groups of contractions that should share a kernel. Remarks tell of what is merged, and why what shares is not.
+
+    `spec`: the machine, None where nobody knows it: then only contractions whose results meet are merged. `tf32`: f32 operands are rounded
+    for matrix instructions. A group that the user has named takes roots in and joins no other.
+    """
     kept: list[Group] = []
     for group in [g for g in grouping.groups if isinstance(kind := classify(g.root), Contraction) and not kind.scales]:
-        for earlier in kept:
-            if not shared_operands(earlier, group.root):
+        for earlier in kept if group.name is None else ():
+            if not shared_operands([view_of(op) for op in (*earlier.roots, group.root)]):
                 continue
-            reason = _refusal(grouping, earlier, group.root)
+            reason = _refusal(grouping, earlier, group.root, spec, tf32=tf32)
             if reason is None:
                 earlier.add_root(group.root)
                 grouping.groups.remove(group)
@@ -43,52 +51,19 @@ def join_siblings(grouping: Grouping) -> None:
             kept.append(group)
 
 
-def shared_operands(group: Group, root: Operation) -> list[int]:
-    """Input numbers at which all roots of the group and `root` read the same value in the same way."""
-    views = [view_of(op) for op in (*group.roots, root)]
-    return [
-        number
-        for number in (0, 1)
-        if len({view.inputs[number] for view in views}) == 1 and len({view.input_maps[number] for view in views}) == 1
-    ]
-
-
-def _refusal(grouping: Grouping, group: Group, root: linalg.ops.GenericOp) -> str | None:
+def _refusal(grouping: Grouping, group: Group, root: linalg.ops.GenericOp, spec: TargetSpec | None, *, tf32: bool) -> str | None:
     """Why a contraction does not become a root of a group it shares an operand with; None where it does."""
-    first, own = view_of(group.root), view_of(root)
-    if own.iterators != first.iterators or own.output_maps != first.output_maps or _roles(own) != _roles(first):
-        return "its loops have other roles"
-    if _types(own) != _types(first):
-        return "its operands or its result have other types"
+    if (reason := siblings_refusal(view_of(group.root), view_of(root))) is not None:
+        return reason
     if len(group.roots) >= MOST_SIBLINGS:
-        return f"it has {MOST_SIBLINGS} contractions already, and more sums would not fit the registers"
+        return f"it has {MOST_SIBLINGS} contractions already, and more accumulators would not fit the registers"
     if any(defining(value) in group.members for value in captured(root)) or closes_cycle(grouping, group, root, consumer=True):
         return "it needs the other's result"
-    known, result = tensor_of(first.op.results[0]), tensor_of(own.op.results[0])
-    if (
-        known is None
-        or result is None
-        or any(a != b and min(a, b) >= 0 for a, b in zip(known.get_shape(), result.get_shape(), strict=True))
-    ):
-        return f"its result is {result}, not {known}"
-    if any(_meet(grouping, op, root) for op in group.roots):
+    if any(meet(grouping, op, root) for op in group.roots):
         return None  # so their sizes agree too
-    if not _equal_sizes(grouping, first.op.results[0], own.op.results[0]):
+    if not equal_sizes(grouping, group.root, root):
         return "their results are not known to be of one size"
-    return _traffic_refusal([view_of(op) for op in (*group.roots, root)], shared_operands(group, root)[0])
-
-
-def _roles(view: StructuredOp) -> tuple[tuple[int, ...], ...]:
-    kind = classify(view.op)
-    return (kind.batch, kind.m, kind.n, kind.k) if isinstance(kind, Contraction) else ()
-
-
-def _types(view: StructuredOp) -> tuple[object, ...]:
-    kind = classify(view.op)
-    casts = (kind.lhs_cast, kind.rhs_cast) if isinstance(kind, Contraction) else ()
-    elements = [type_.element_type for value in (*view.inputs, *view.op.results) if (type_ := tensor_of(value)) is not None]
-    marks = {name: value for name, value in view.op.attributes.items() if name != ORIGIN}
-    return (*casts, *elements, marks)
+    return _traffic_refusal([view_of(op) for op in (*group.roots, root)], spec, tf32=tf32)
 
 
 def _reach(grouping: Grouping, root: Operation) -> dict[Operation, tuple[int, ...]]:
@@ -107,37 +82,49 @@ def _reach(grouping: Grouping, root: Operation) -> dict[Operation, tuple[int, ..
     return found
 
 
-def _meet(grouping: Grouping, first: Operation, second: Operation) -> bool:
+def meet(grouping: Grouping, first: Operation, second: Operation) -> bool:
     """Whether some elementwise operation reads the same element of both results, through other such operations or directly."""
     left, right = _reach(grouping, first), _reach(grouping, second)
     return any(right.get(op) == loops for op, loops in left.items())
 
 
-def _equal_sizes(grouping: Grouping, first: SSAValue, second: SSAValue) -> bool:
-    shape = tensor_of(first)
+def equal_sizes(grouping: Grouping, first: Operation, second: Operation) -> bool:
+    """Whether the results of two contractions, whose static sizes agree, are known to be of one size."""
+    shape = tensor_of(first.results[0])
     if shape is not None and shape.has_static_shape():
         return True
     function = grouping.block.parent_op()
     if not isinstance(function, func.FuncOp):
         return False
     shapes = infer_shapes(function)
-    return shapes.shape(first) == shapes.shape(second)
+    return shapes.shape(first.results[0]) == shapes.shape(second.results[0])
 
 
-def _traffic_refusal(views: list[StructuredOp], shared: int) -> str | None:
+def _traffic_refusal(views: list[StructuredOp], spec: TargetSpec | None, *, tf32: bool) -> str | None:
     """Whether reading the shared operand once is worth narrower tiles, for contractions whose results do not meet."""
+    shared = shared_operands(views)[0]
     one = [_bytes(value) for view in views for value in (view.inputs[1 - shared], view.op.results[0])]
     operand = _bytes(views[0].inputs[shared])
     if operand is None or any(size is None for size in one):
         return "their results do not meet, and how much memory traffic it would save is known at run time only"
+    if spec is None:
+        return "their results do not meet, and no machine is named that might wait for their memory traffic"
     apart = sum(size for size in one if size is not None) + operand * len(views)
     saved = operand * (len(views) - 1)
     operations = 2 * sum(_operations(view) for view in views)
     if saved * SAVED_PART < apart:
         return f"their results do not meet, and it would save {saved} of {apart} bytes of memory traffic only"
-    if operations > BALANCE * (apart - saved):
+    if operations > operations_per_byte(spec, *_operand_types(views[0], tf32=tf32)) * (apart - saved):
         return "their results do not meet, and they wait for arithmetic, not for memory"
     return None
+
+
+def _operand_types(view: StructuredOp, *, tf32: bool) -> tuple[str, str]:
+    """The types that a contraction multiplies, as machines name them."""
+    parts = view.op.attributes.get(F32_PARTS)
+    rounded = tf32 or (isinstance(parts, StringAttr) and parts.data == "tf32")
+    left, right = (str(type_.element_type) for value in view.inputs[:2] if (type_ := tensor_of(value)) is not None)
+    return ("tf32", "tf32") if rounded and (left, right) == ("f32", "f32") else (left, right)
 
 
 def _bytes(value: SSAValue) -> int | None:

@@ -2,12 +2,11 @@
 
 from math import prod
 
-from treadle import errors
-from treadle.errors import InternalError, TreadleError
+from treadle.analysis.sizes import cannot_compile
+from treadle.errors import InternalError
 from treadle.ir.builtin import IndexType, IntegerAttr, IntegerType
 from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, linalg, tensor
-from treadle.ir.locations import location_of
 from treadle.transforms.tensor.generics import build_generic, empty_like, insert_before, tensor_type
 
 MOST_ELEMENTS = 256
@@ -49,7 +48,7 @@ def collected_elements(op: tensor.FromElementsOp) -> linalg.ops.GenericOp:
     if len(op.elements) > MOST_ELEMENTS:
         hint = "write constants as one dense constant, computed values with linalg.generic"
         what = f"tensor.from_elements of {prod(shape)} values (more than {MOST_ELEMENTS})"
-        raise TreadleError(errors.UNSUPPORTED, location_of(op), what=what, hint=hint)
+        raise cannot_compile(op, what=what, hint=hint)
     empty = tensor.EmptyOp([], type_)
     insert_before(op, empty)
     block = Block(arg_types=[type_.element_type])

@@ -6,18 +6,19 @@ Leaves alone: loops whose bounds are not constant (form-dispatches refuses them)
 Refuses with TR301 loops of more than `MOST_OPERATIONS` operations in all iterations.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import ClassVar
 
-from treadle import errors
-from treadle.errors import TreadleError
+from treadle.analysis.sizes import cannot_compile
 from treadle.ir.builtin import is_integer
-from treadle.ir.context import Context
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, scf
-from treadle.ir.locations import location_of
-from treadle.ir.passes import ModulePass, register_pass
-from treadle.transforms.tensor.generics import copy_block, functions, insert_before
+from treadle.ir.dialects import arith, builtin, func, scf
+from treadle.ir.passes import register_pass
+from treadle.transforms.tensor.copying import copy_block
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import insert_before
 
 MOST_OPERATIONS = 2000
 
@@ -35,20 +36,21 @@ def iterations(loop: scf.ForOp) -> range | None:
     return range(low, high, step) if low is not None and high is not None and step is not None and step > 0 else None
 
 
-def unroll(loop: scf.ForOp, numbers: range) -> None:
-    """Put the iterations in place of `loop`."""
+def unroll(loop: scf.ForOp, numbers: range, scopes: Iterator[str]) -> None:
+    """Put the iterations in place of `loop`; each takes its scope (see `copy_block`) where there are several."""
     size = len(numbers) * sum(1 for _ in loop.body.walk())
     if size > MOST_OPERATIONS:
         hint = "write the loop as a reduction with linalg.generic or linalg.reduce"
         what = f"scf.for of {len(numbers)} iterations ({size} operations when written out, more than {MOST_OPERATIONS})"
-        raise TreadleError(errors.UNSUPPORTED, location_of(loop), what=what, hint=hint)
+        raise cannot_compile(loop, what=what, hint=hint)
     block = loop.body.block
     kind = loop.lb.type if is_integer(loop.lb.type) else builtin.IndexType()
     carried: list[SSAValue] = list(loop.iter_args)
     for number in numbers:
         place = arith.ConstantOp(builtin.IntegerAttr(number, kind))
         insert_before(loop, place)
-        carried = copy_block(block, dict(zip(block.args, (place.result, *carried), strict=True)), loop)
+        scope = next(scopes) if len(numbers) > 1 else ""
+        carried = copy_block(block, dict(zip(block.args, (place.result, *carried), strict=True)), loop, scope)
     for result, value in zip(loop.results, carried, strict=True):
         result.replace_all_uses_with(value)
     holder = loop.parent_block()
@@ -64,19 +66,15 @@ def _next_loop(root: Operation) -> tuple[scf.ForOp, range] | None:
     return None
 
 
-def unroll_loops(module: builtin.ModuleOp) -> None:
-    """Unroll in the functions of `module`."""
-    for function in functions(module):
-        while (found := _next_loop(function)) is not None:
-            unroll(*found)
-
-
 @register_pass
 @dataclass(frozen=True)
-class UnrollLoopsPass(ModulePass):
+class UnrollLoopsPass(FunctionPass):
     """See the module's docstring."""
 
     name: ClassVar[str] = "unroll-loops"
 
-    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        unroll_loops(op)
+    def run(self, function: func.FuncOp) -> None:
+        """Unroll inner and outer loops until none of constant length is left."""
+        scopes = (f"i{number}" for number in count())
+        while (found := _next_loop(function)) is not None:
+            unroll(*found, scopes)

@@ -114,7 +114,7 @@ class KernelProblem:
         # An operand that is contiguous along n is copied and read in whole rows of a swizzle.
         n_axis = nest.axes[main_axis(nest, "n")]
         along_n = any(nest.stride_along(a, n_axis) == constant(1) for a in nest.accesses if a.input_number == self.kind.rhs)
-        n_step = 128 // operand_bytes if along_n else row.n_step
+        n_step = spec.slot_row_bytes // operand_bytes if along_n else row.n_step
         # Bounds and addresses of runtime sizes take registers.
         fixed, plain = not dispatch.texts(nest.kernel.symbols), is_plain(nest)
         # Before the first tile the place of a deferred store is behind the end of an array, along columns.

@@ -8,13 +8,14 @@ from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.liveness import allocation
 from treadle.dialects import tile
 from treadle.dialects.effects import HasEffects
+from treadle.dialects.limits import machine_of
 from treadle.ir.core import BlockArgument, IsTerminator, Operation, OpResult, SSAValue, is_side_effect_free
 from treadle.ir.dialects import builtin, scf
 from treadle.plan.loop_body import Access, Body, Resource, Result, Unit, Yielded
 from treadle.plan.stages import Refusal
 
-DESCRIPTOR_ALIGN = 1024
-"""Bytes by which buffers that are reached through descriptors are aligned, each slot too."""
+PLAIN_ALIGN = 16
+"""Bytes by which buffers of the threads are aligned, each slot too."""
 _COSTLY = (tile.ContractOp, tile.ReduceOp, tile.ConvertLayoutOp)
 
 
@@ -187,8 +188,8 @@ def _can_stack(buffer: SSAValue) -> bool:
     )
     if not isinstance(buffer.owner, tile.AllocOp):
         return False
-    size = tile.shared_layout_of(buffer).size * element_bytes(tile.memref_type(buffer).element_type)
-    return size % (DESCRIPTOR_ALIGN if through_descriptors else 16) == 0
+    size, spec = tile.shared_layout_of(buffer).size * element_bytes(tile.memref_type(buffer).element_type), machine_of(buffer.owner)
+    return size % (spec.descriptor_align_bytes if through_descriptors and spec is not None else PLAIN_ALIGN) == 0
 
 
 def read_loop(loop: scf.ForOp) -> LoopBody:

@@ -16,9 +16,6 @@ from treadle.transforms.kernel.roles.late_stores import LateStores, late_stores
 from treadle.transforms.kernel.roles.partition import Partition
 from treadle.transforms.kernel.roles.parts import Parts, parts_of
 
-PRODUCER_WARPS = 4
-"""A whole warpgroup, though one thread works: register reallocation is a warpgroup's."""
-
 
 def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) -> None:
     """Replace a kernel's body."""
@@ -37,13 +34,14 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
         regions += [partition.region(tiles, turn) for turn in range(plan.ping_pong)]
     else:
         regions.append(deferred_consumer(partition, *deferred, _mixed_widths(kernel), tiles))
-    _add_roles(plan, groups, warps, block, regions)
+    producer_warps = 1 if spec.register_moves is None else spec.register_moves.warps  # one thread works, but registers move by groups
+    _add_roles(plan, (producer_warps, groups, warps), block, regions)
     for op in top:
         if op.parent is None:
             op.erase(safe_erase=False, drop_references=True)
     for op in reversed(partition.fixed):
         erase_if_unused(op)
-    kernel.properties["num_warps"] = IntegerAttr(PRODUCER_WARPS + plan.ping_pong * groups * warps, kernel.num_warps.type)
+    kernel.properties["num_warps"] = IntegerAttr(producer_warps + plan.ping_pong * groups * warps, kernel.num_warps.type)
     kernel.properties.pop("groups", None)
     if plan.cluster > 1:
         kernel.properties["cluster"] = IntegerAttr(plan.cluster, kernel.num_warps.type)
@@ -70,10 +68,11 @@ def _deferred(kernel: tile.KernelOp, threads: int) -> tuple[Parts, LateStores]:
     return parts, late
 
 
-def _add_roles(plan: RolePlan, groups: int, warps: int, block: Block, regions: list[Region]) -> None:
+def _add_roles(plan: RolePlan, sizes: tuple[int, int, int], block: Block, regions: list[Region]) -> None:
+    producer_warps, groups, warps = sizes
     turns, registers = plan.ping_pong, [plan.producer_registers, *[plan.consumer_registers] * plan.ping_pong]
     names = ["consumer"] if turns == 1 else [f"consumer{turn}" for turn in range(turns)]
     ping_pong = range(1, turns + 1) if turns > 1 else ()
-    counts = [PRODUCER_WARPS, *[warps] * turns], [1, *[groups] * turns]
+    counts = [producer_warps, *[warps] * turns], [1, *[groups] * turns]
     block.add_op(pipe.RolesOp(["producer", *names], *counts, regions, registers, ping_pong))
     block.add_op(tile.ReturnOp())

@@ -71,7 +71,7 @@ State = dict[Filling, int]
 
 def is_bulk_copy(op: Operation) -> bool:
     """Whether an operation is a bulk copy without a barrier."""
-    return isinstance(op, tile.CopyOp) and op.path.data == "bulk_tensor" and op.barrier is None
+    return isinstance(op, tile.CopyOp) and op.is_bulk and op.barrier is None
 
 
 class FillFlow(StructuredFlow[State]):

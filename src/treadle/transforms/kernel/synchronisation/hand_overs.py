@@ -159,7 +159,7 @@ def _check(ring: HandOver) -> None:
             one, "a buffer between roles that is not filled by the copies of one role and read by others", "fill it by bulk copies"
         )
     for visit in ring.fills:
-        if any(copy.path.data != "bulk_tensor" for copy in visit.copies):
+        if any(not copy.is_bulk for copy in visit.copies):
             raise _refused(visit.copies[0], f"a hand-over of a copy by '{visit.copies[0].path.data}'", "copy by 'bulk_tensor'")
     for visit in ring.reads:
         if any(

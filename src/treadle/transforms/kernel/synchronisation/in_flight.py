@@ -14,8 +14,6 @@ OPEN = -1
 """Number of newer groups of an operation whose group nobody has closed."""
 MOST_GROUPS = 63
 """Numbers of groups are counted up to here; more are as many."""
-IMPLICIT = frozenset({"vmcnt"})
-"""Queues in which every operation is a group of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,8 @@ from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
-from treadle.machine import TargetSpec
+from treadle.machine import Queue, TargetSpec
 from treadle.transforms.kernel.kernel_ir import is_tile
-
-MOST_PENDING = {"wgmma": 7, "vmcnt": 63}
-"""The largest count a wait can name, where the machine has a limit."""
-COPY_QUEUES = frozenset({"cp_async", "vmcnt"})
-LOCAL_QUEUES = ("lgkmcnt", "dscnt")
 
 
 def is_queued(op: Operation) -> bool:
@@ -23,13 +18,22 @@ def is_queued(op: Operation) -> bool:
     return isinstance(op, tile.ContractOp) and (is_shared(op.a.type) or is_shared(op.b.type))
 
 
-def queue_of(op: Operation, spec: TargetSpec) -> str:
-    """The queue that an operation is issued to, "" for none."""
-    if isinstance(op, tile.ContractOp):
-        return "wgmma" if spec.async_matrix and is_queued(op) else ""
-    if isinstance(op, tile.CopyOp):
-        return tile.COPY_QUEUES.get(op.path.data, "")
-    return "bulk_store" if isinstance(op, tile.CopyOutOp) else ""
+def queue_of(op: Operation, spec: TargetSpec) -> Queue | None:
+    """The queue that an operation is issued to and waited for by its groups; None for none. (Local accesses are flushed by barriers.)"""
+    match op:
+        case tile.ContractOp() if is_queued(op):
+            return spec.queue_for("matrix")
+        case tile.CopyOp() if not op.is_bulk:
+            return spec.queue_for("copy_in")
+        case tile.CopyOutOp():
+            return spec.queue_for("copy_out")
+        case _:
+            return None
+
+
+def is_matrix(op: Operation, spec: TargetSpec) -> bool:
+    """Whether an operation runs on in the matrix queue once it is issued."""
+    return isinstance(op, tile.ContractOp) and queue_of(op, spec) is not None
 
 
 def committed_queues(kernel: tile.KernelOp) -> frozenset[str]:

@@ -19,15 +19,13 @@ from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import insert_before
 from treadle.transforms.kernel.synchronisation.accumulators import is_used_beside
 from treadle.transforms.kernel.synchronisation.first_steps import first_steps
-from treadle.transforms.kernel.synchronisation.in_flight import IMPLICIT, OPEN, Flow, Issued, Needs, Plan, needs
+from treadle.transforms.kernel.synchronisation.in_flight import OPEN, Flow, Issued, Needs, Plan, needs
 from treadle.transforms.kernel.synchronisation.loop_edges import LoopEdges
 from treadle.transforms.kernel.synchronisation.operations import (
-    COPY_QUEUES,
-    LOCAL_QUEUES,
-    MOST_PENDING,
     committed_queues,
     is_cheap,
     is_idle,
+    is_matrix,
     loops_around,
     only_copies,
     phase_access,
@@ -71,7 +69,10 @@ class SyncFlow(LoopEdges):
         self.steps: dict[Block, tuple[Operation, ...]] = {}
         self.taken: dict[Operation, bool] = {}
         self.arrivals: dict[Operation, Flow] = {}
-        self.local_queue = next((q for q in LOCAL_QUEUES if q in spec.queues), "")
+        self.queues = {queue.name: queue for queue in spec.queues}
+        self.copies_in = {queue.name for queue in spec.queues if queue.role == "copy_in"}
+        local = spec.queue_for("local")
+        self.local_queue = "" if local is None else local.name
 
     def inserting(self, commits: Set[Operation]) -> "SyncFlow":
         """The same walk once more, behind planning: with the commits that were planned."""
@@ -112,7 +113,9 @@ class SyncFlow(LoopEdges):
         return ends[0].join(ends[-1], min if self.plan is None else max)
 
     def terminator(self, op: scf.YieldOp, state: Flow, *, emit: bool) -> Flow:
-        """An iteration whose next one would begin with draining the matrix queue ends with that; what a branch gives is complete."""
+        """An iteration whose next one would begin with draining a queue that ends at branches ends with that; what a branch gives is
+        complete.
+        """
         loop = op.parent_op()
         state = self._hand_back(op, state, emit=emit, forced=True) if state.owed else state
         if not isinstance(loop, scf.ForOp):
@@ -121,7 +124,7 @@ class SyncFlow(LoopEdges):
             return state
         wanted = Needs()
         for item, newer in state.issued.items():
-            if item.queue == "wgmma":
+            if self.queues[item.queue].ends_at_branches:
                 wanted.require(item.queue, newer)
         return self._apply(op, state, wanted, emit=emit)
 
@@ -204,15 +207,14 @@ class SyncFlow(LoopEdges):
                 return self._plain(op, state, emit=emit)
 
     def _drains_first(self, block: Block, entry: Flow) -> bool:
-        """Whether an iteration first of all waits for all matrix instructions: then the wait belongs to the end of the last one.
+        """Whether an iteration first of all waits for all of a queue that ends at branches: the wait belongs to the end of the last one.
 
-        Loads of the threads in front of it could overlap them, but loads under conditions are branches, and an assembler that meets
-        accumulators in flight at a branch may give up on them (ptxas C7515) and serialise the whole loop. The same goes for the long code
-        of 8-bit floats that are widened on the way in (C7514).
+        Loads of the threads in front of it could overlap them, but loads under conditions are branches, at which some assemblers give up
+        on what is in flight and serialise the whole loop. The same goes for the long code of 8-bit floats that are widened on the way in.
         """
         for op in block.ops:
             wanted = self._wanted(op, entry)
-            if wanted.newer.get("wgmma") in (0, OPEN):
+            if any(newer in (0, OPEN) and self.queues[queue].ends_at_branches for queue, newer in wanted.newer.items()):
                 return True
             if wanted or not (is_cheap(op) or isinstance(op, tile.LoadOp) or widens_small_float(op)):
                 return False
@@ -225,16 +227,16 @@ class SyncFlow(LoopEdges):
         accesses = self.accesses.get(op, ())
         if isinstance(op, sync.WaitPhaseOp):
             return flow.access((phase_access(op, op.barrier, self.values, is_write=False),), is_local=False)
-        if queue := queue_of(op, self.spec):
+        if (queue := queue_of(op, self.spec)) is not None:
             names = frozenset(op.results) if isinstance(op, tile.ContractOp) else frozenset[SSAValue]()
-            return flow.issue(Issued(op, queue, accesses, names), closed=self._counts_alone(queue))
+            return flow.issue(Issued(op, queue.name, accesses, names), closed=self._counts_alone(queue.name))
         if isinstance(op, tile.CopyOp):  # every thread waits for its barrier before anything touches the destination
             return flow
         return flow.access(accesses, is_local=bool(accesses)) if accesses else flow
 
     def _counts_alone(self, queue: str) -> bool:
         """Whether every operation of a queue is a group of its own: always, or while it is planned where groups end."""
-        return queue in IMPLICIT or (self.plan is not None and queue not in self.committed)
+        return not self.queues[queue].is_committed or (self.plan is not None and queue not in self.committed)
 
     def _met(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
         """After a barrier that is there, with what it needs to publish all that was done before it."""
@@ -275,7 +277,7 @@ class SyncFlow(LoopEdges):
                 wanted.require(item.queue, newer)
             return wanted
         reads = frozenset(op.operands)
-        if queue_of(op, self.spec) == "wgmma" and not is_used_beside(op.operands[2], op):
+        if is_matrix(op, self.spec) and not is_used_beside(op.operands[2], op):
             reads = frozenset(op.operands[:2])  # accumulators of one chain stay in the queue
         if isinstance(op, scf.ForOp):  # what it alone carries is waited for where it is read
             reads = frozenset((*op.operands[:3], *(value for value in op.iter_args if is_used_beside(value, op))))
@@ -326,7 +328,7 @@ class SyncFlow(LoopEdges):
                     return
                 if self.team is not None and more.newer:
                     return  # beside other agents an earlier wait costs more than one more meeting of a few warps
-                joins = wanted.barrier and more.barrier and more.newer.keys() <= COPY_QUEUES and not is_later
+                joins = wanted.barrier and more.barrier and more.newer.keys() <= self.copies_in and not is_later
                 if joins or (is_adjacent and starting and is_cheap(following)):
                     wanted.add(more)
                 elif more.barrier:
@@ -340,16 +342,16 @@ class SyncFlow(LoopEdges):
     def _apply(self, op: Operation, flow: Flow, wanted: Needs, *, emit: bool) -> Flow:
         for queue in sorted(wanted.newer):
             newer = wanted.newer[queue]
-            if self.plan is not None and emit and queue not in IMPLICIT and queue not in self.committed:
+            if self.plan is not None and emit and self.queues[queue].is_committed and queue not in self.committed:
                 self.plan.ends += [(item.op, queue, op) for item, n in flow.issued.items() if item.queue == queue and n == newer]
             if newer == OPEN:
                 flow = flow.newer_group(queue)
                 newer = 0
                 if emit and self.plan is None:
                     insert_before(op, sync.CommitOp(queue))
-            pending = min(newer, MOST_PENDING.get(queue, newer))
+            pending = min(newer, self.queues[queue].max_pending)
             if emit and self.plan is None:
-                insert_before(op, sync.WaitOp(queue, pending, read=queue == "bulk_store"))
+                insert_before(op, sync.WaitOp(queue, pending, read=self.queues[queue].tells_reads))
             flow = flow.retire(queue, pending)
         if wanted.barrier:
             if emit and self.plan is None:
@@ -363,7 +365,7 @@ class SyncFlow(LoopEdges):
         if self.team is not None:
             insert_before(op, self.teams.barrier(self.team))
             return
-        if self.local_queue and any(item.queue == "vmcnt" for item in flow.issued):
+        if self.local_queue and any(item.queue in self.copies_in for item in flow.issued):
             # A flushing barrier would wait for the copies too; these may stay in flight.
             if flow.has_local:
                 insert_before(op, sync.WaitOp(self.local_queue, 0))

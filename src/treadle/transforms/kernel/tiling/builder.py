@@ -256,9 +256,11 @@ class KernelBuilder:
                 base = self.index.add(base, self.index.multiply(self.offset[number], factor))
         total = self.index.insert(tile.SplatOp(base, builtin.TensorType(element, [1] * rank)))
         for j, (axis_number, extent) in enumerate(zip(frame.axes, frame.extents, strict=True)):
+            if axis_number == UNIT or extent == 1:
+                continue
             axis = self.nest.axes[axis_number]
-            factor = 0 if axis_number == UNIT else position.coefficients[axis.dims[-1]] * axis.factor
-            if not factor or extent == 1:
+            factor = position.coefficients[axis.dims[-1]] * axis.factor
+            if not factor:
                 continue
             shape = [extent if i == j else 1 for i in range(rank)]
             steps = self.index.insert(tile.IotaOp(j, builtin.TensorType(element, shape)))

@@ -1,24 +1,22 @@
-"""From LLVM text to binaries for every target, and what happens when a tool is not there or fails."""
+"""From PTX to machine code and back to text, and what happens when a tool is not there or fails."""
 
 import re
 import stat
-import threading
-import time
-from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from codegen.kernels import AMD, NVIDIA, vector_add
+from codegen.kernels import NVIDIA, vector_add
 
-from treadle.codegen import toolchain, worker
+from treadle.codegen import worker
 from treadle.errors import TreadleError
+from treadle.targets.nvidia import toolchain
 
 
 def code_of(caught: pytest.ExceptionInfo[TreadleError]) -> str:
     return caught.value.code
 
 
-def test_nvidia_end_to_end() -> None:
+def test_from_text_to_machine_code() -> None:
     ptx = worker.emit_assembly(vector_add(NVIDIA), triple=NVIDIA, cpu="sm_90a")
     result = toolchain.assemble_ptx(ptx, "sm_90a")
     assert result.cubin[:4] == b"\x7fELF"
@@ -30,18 +28,6 @@ def test_nvidia_end_to_end() -> None:
     sass = toolchain.disassemble_cubin(result.cubin)
     assert len(re.findall(r"\bLDG\.E\b", sass)) == 2
     assert "FADD" in sass
-
-
-@pytest.mark.parametrize("cpu", ["gfx942", "gfx950", "gfx1100", "gfx1201"])
-def test_amd_end_to_end(cpu: str) -> None:
-    text = vector_add(AMD)
-    linked = toolchain.link_amdgpu(worker.emit_object(text, triple=AMD, cpu=cpu))
-    assert linked[:4] == b"\x7fELF"
-    assert int.from_bytes(linked[16:18], "little") == 3  # ET_DYN
-    assert b"vector_add.kd" in linked
-    assembly = worker.emit_assembly(text, triple=AMD, cpu=cpu)
-    assert f"amdgcn-amd-amdhsa--{cpu}" in assembly
-    assert len(re.findall(r"global_load_(?:b32|dword)", assembly)) == 2
 
 
 def test_log_with_spills_and_performance_remarks() -> None:
@@ -76,41 +62,11 @@ def test_a_missing_tool_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType]
     with pytest.raises(TreadleError, match="pip install nvidia-cuda-nvcc"):
         toolchain.find_ptxas()
-    with pytest.raises(TreadleError, match="ziglang"):
-        toolchain.find_lld()
 
 
 def test_a_knob_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tool = tmp_path / "ptxas"
-    tool.write_text("#!/bin/sh\necho 'release 1.2, V1.2.3'\n")
+    tool.write_text("#!/bin/sh\n")
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("TREADLE_PTXAS", str(tool))
     assert toolchain.find_ptxas() == tool
-    assert toolchain.tool_version(tool) == "1.2.3"
-    assert "ptxas 1.2.3" in toolchain.toolchain_versions("nvidia")
-    assert any(v.startswith("lld ") for v in toolchain.toolchain_versions("amd"))
-
-
-def test_a_tool_that_hangs_is_stopped() -> None:
-    with pytest.raises(TreadleError) as caught:
-        toolchain.run_tool(["sleep", "30"], seconds=0.05)
-    assert code_of(caught) == "TR553"
-
-
-def test_tools_end_when_they_are_stopped(tmp_path: Path) -> None:
-    """Also those that have started a process of their own, which keeps their pipes open."""
-    slow = tmp_path / "slow"
-    slow.write_text(f"#!/bin/sh\ntouch {tmp_path / 'started'}\nsleep 30\n", encoding="utf-8")
-    slow.chmod(0o755)
-    stop = threading.Event()
-    with ThreadPoolExecutor(1, initializer=toolchain.stop_with, initargs=(stop,)) as tools:
-        assert tools.submit(toolchain.run_tool, ["/bin/cat"], b"x" * 100_000).result().output == b"x" * 100_000
-        with pytest.raises(TreadleError) as caught:
-            tools.submit(toolchain.run_tool, [slow], seconds=0.3).result()
-        assert code_of(caught) == "TR553"
-        running = tools.submit(toolchain.run_tool, [slow])
-        start = time.monotonic()
-        stop.set()
-        with pytest.raises(CancelledError):
-            running.result()
-        assert time.monotonic() - start < 15

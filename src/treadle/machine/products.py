@@ -1,0 +1,255 @@
+"""The products: what one can buy of an architecture, one row each, the architecture's default first.
+
+Facts are from public data sheets (named at each row) as far as nothing else is said. `clock_mhz` is the clock that the stated peak rates of
+the matrix units go by, 1755 on an H200, where it was measured. Models take their constants from a product's `rates`: fitted on the product
+where someone has measured it, otherwise derived from the facts.
+"""
+
+from functools import cached_property
+from typing import Any
+
+from treadle.machine.rates import GeneralRates, Rates, RoleRates, StreamingRates, SwappedRates
+from treadle.records import Record
+
+
+class Product(Record):
+    """One product of an architecture.
+
+    `name`: within the architecture, as in the target `sm_90a:h100-pcie`. `clock_mhz`: MHz under load; `memory_gbps`: GB/s of the memory;
+    `l2_bytes`: of the cache that units share. `matrix_rate`: which part of the architecture's matrix instructions a unit completes in a
+    clock, below 1 where the product is limited. `device_names`: what the driver calls it. `fitted`: rates that were measured on it.
+    """
+
+    name: str
+    architecture: str
+    description: str
+    compute_units: int
+    clock_mhz: int
+    memory_gbps: int
+    l2_bytes: int
+    matrix_rate: float = 1.0
+    device_names: tuple[str, ...] = ()
+    fitted: Rates | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its rates were fitted to times measured on it."""
+        return self.fitted is not None
+
+    @property
+    def unit_bytes_per_clock(self) -> float:
+        """One compute unit's part of the memory's bandwidth."""
+        return self.memory_gbps * 1e3 / self.clock_mhz / self.compute_units
+
+    @cached_property
+    def rates(self) -> Rates:
+        """The constants of the models: fitted ones, else derived ones."""
+        return self.fitted or derived_rates(self)
+
+
+_H200_RATES = Rates(
+    # The share of the peak is for both kinds of work; launches follow each other within a few microseconds.
+    general=GeneralRates(efficiency=0.75, launch_seconds=3e-6, element_macs=48),
+    # Fitted to pairs of shape and tile (tests/plan/role_tiles_h200.json): half of the ratios of tiles on one shape come out within 0.7 %,
+    # nine of ten within 3 %. It is off by 5 % (too slow) for 64 x 256 in ping-pong, and by 15 to 24 % (too fast) for tiles of 192 columns
+    # on a result of 640. In four rounds or fewer, half of the most rows of tiles was as fast or faster by up to 0.6 %; the steps of
+    # columns are fitted to 248 and 232 columns beside 256.
+    roles=RoleRates(
+        l2_bytes_per_clock=82,
+        tile_overhead=170,
+        epilogue_clocks=0.0227,
+        launch_overhead=1330,
+        fill_clocks=0.139,
+        tall_factor=1.015,
+        uneven_factor=1.003,
+        cover_clocks=4096,
+        shallow_factor=0.045,
+        traffic_factor=0.15,
+        idle_factor=0.85,
+        ping_pong_factor=0.98,
+        ping_pong_overhead=200,
+        cut_factors=((32, 1.12), (64, 1.01)),
+        few_rounds=4,
+        full_step=16,
+        step_saved=0.5,
+    ),
+    # Fitted to times (tests/plan/small_m_h200.json), which come out within 2.6 % (mean square). The fixed clocks are 4.8 us between two
+    # events; the share of the peak above 1 is by the fit.
+    streaming=StreamingRates(
+        fixed_clocks=8500,
+        latency_clocks=700,
+        peak_share=1.03,
+        vector_share=0.75,
+        workgroup_clocks=60,
+        alike=0.02,
+        fixed_registers=16,
+        crowded_registers=152,
+        crowded_more=24,
+        max_registers=216,
+    ),
+    swapped=SwappedRates(row_clocks=1.8, missing_row_clocks=5.5, stage_clocks=10, peak_share=0.91, idle_factor=0.07),
+)
+
+# NVIDIA H200 Tensor Core GPU data sheet; units, cache and clock from a device.
+H200_SXM = Product(
+    "h200-sxm",
+    "sm_90a",
+    "NVIDIA H200 SXM",
+    compute_units=132,
+    clock_mhz=1755,
+    memory_gbps=4800,
+    l2_bytes=50 * 2**20,
+    device_names=("NVIDIA H200",),
+    fitted=_H200_RATES,
+)
+
+
+def derived_rates(product: Product) -> Rates:
+    """Rates of a product that nobody has measured.
+
+    What is a number of clocks or of registers, or a share, is taken over from the H200: caches, schedulers and instruction latencies go by
+    the clock on all machines, and times in clocks of the machines at hand differ by less than the rates do. What follows the
+    memory's bandwidth (the fill of a ring from a cold cache) is scaled by a unit's part of it. Peak rates are no constants of a model:
+    the models compute them from units, clock, bandwidth and the rows of the matrix instructions.
+    """
+    measured = _H200_RATES.roles
+    fill = measured.fill_clocks * H200_SXM.unit_bytes_per_clock / product.unit_bytes_per_clock
+    roles: dict[str, Any] = {name: getattr(measured, name) for name in RoleRates.record_names}
+    roles["fill_clocks"] = fill
+    return Rates(_H200_RATES.general, RoleRates(**roles), _H200_RATES.streaming, _H200_RATES.swapped)
+
+
+PRODUCTS: tuple[Product, ...] = (
+    H200_SXM,
+    # NVIDIA H100 Tensor Core GPU data sheet and architecture white paper: 132 units, 989 TFLOP/s of dense bf16, 3.35 TB/s, 50 MB.
+    Product(
+        "h100-sxm",
+        "sm_90a",
+        "NVIDIA H100 SXM",
+        compute_units=132,
+        clock_mhz=1830,
+        memory_gbps=3350,
+        l2_bytes=50 * 2**20,
+        device_names=("NVIDIA H100 80GB HBM3",),
+    ),
+    # The same: 114 units, 756 TFLOP/s of dense bf16, 2.0 TB/s, 50 MB.
+    Product(
+        "h100-pcie",
+        "sm_90a",
+        "NVIDIA H100 PCIe",
+        compute_units=114,
+        clock_mhz=1620,
+        memory_gbps=2000,
+        l2_bytes=50 * 2**20,
+        device_names=("NVIDIA H100 PCIe",),
+    ),
+    # Published figures of the H20: 78 units, 148 TFLOP/s of dense bf16 (a quarter of the H100's a unit and clock), 4.0 TB/s, 60 MB.
+    Product(
+        "h20",
+        "sm_90a",
+        "NVIDIA H20",
+        compute_units=78,
+        clock_mhz=1830,
+        memory_gbps=4000,
+        l2_bytes=60 * 2**20,
+        matrix_rate=0.25,
+        device_names=("NVIDIA H20",),
+    ),
+    # AMD Instinct MI300X data sheet: 304 units, 2100 MHz, 5.3 TB/s. The L2 cache is one die's; a cache of 256 MB lies behind all.
+    Product(
+        "mi300x",
+        "gfx942",
+        "AMD Instinct MI300X",
+        compute_units=304,
+        clock_mhz=2100,
+        memory_gbps=5300,
+        l2_bytes=4 * 2**20,
+        device_names=("AMD Instinct MI300X", "AMD Instinct MI300X OAM"),
+    ),
+    # AMD Instinct MI325X data sheet: as the MI300X, with 6.0 TB/s.
+    Product(
+        "mi325x",
+        "gfx942",
+        "AMD Instinct MI325X",
+        compute_units=304,
+        clock_mhz=2100,
+        memory_gbps=6000,
+        l2_bytes=4 * 2**20,
+        device_names=("AMD Instinct MI325X", "AMD Instinct MI325X OAM"),
+    ),
+    # AMD Instinct MI355X data sheet: 256 units, 2400 MHz, 8.0 TB/s.
+    Product(
+        "mi355x",
+        "gfx950",
+        "AMD Instinct MI355X",
+        compute_units=256,
+        clock_mhz=2400,
+        memory_gbps=8000,
+        l2_bytes=4 * 2**20,
+        device_names=("AMD Instinct MI355X", "AMD Instinct MI355X OAM"),
+    ),
+    # AMD Instinct MI350X data sheet: 256 units, 2200 MHz, 8.0 TB/s.
+    Product(
+        "mi350x",
+        "gfx950",
+        "AMD Instinct MI350X",
+        compute_units=256,
+        clock_mhz=2200,
+        memory_gbps=8000,
+        l2_bytes=4 * 2**20,
+        device_names=("AMD Instinct MI350X", "AMD Instinct MI350X OAM"),
+    ),
+    # AMD Radeon RX 7900 XTX, the product's page: 96 units, boost 2500 MHz, 960 GB/s; behind the L2 lies a cache of 96 MB.
+    Product(
+        "rx-7900-xtx",
+        "gfx1100",
+        "AMD Radeon RX 7900 XTX",
+        compute_units=96,
+        clock_mhz=2500,
+        memory_gbps=960,
+        l2_bytes=6 * 2**20,
+        device_names=("AMD Radeon RX 7900 XTX", "Radeon RX 7900 XTX"),
+    ),
+    # AMD Radeon RX 9070 XT, the product's page: 64 units, boost 2970 MHz, 640 GB/s; behind the L2 lies a cache of 64 MB.
+    Product(
+        "rx-9070-xt",
+        "gfx1201",
+        "AMD Radeon RX 9070 XT",
+        compute_units=64,
+        clock_mhz=2970,
+        memory_gbps=640,
+        l2_bytes=8 * 2**20,
+        device_names=("AMD Radeon RX 9070 XT", "Radeon RX 9070 XT"),
+    ),
+)
+
+
+_known: list[Product] = list(PRODUCTS)
+
+
+def add_product(product: Product) -> None:
+    """Add a row, or replace one of the same name."""
+    _known[:] = [one for one in _known if (one.architecture, one.name) != (product.architecture, product.name)] + [product]
+
+
+def products_of(architecture: str) -> tuple[Product, ...]:
+    """The products of an architecture, the default first."""
+    return tuple(product for product in _known if product.architecture == architecture)
+
+
+def default_product(architecture: str) -> Product:
+    """What a target that names no product stands for."""
+    return products_of(architecture)[0]
+
+
+def target_of(architecture: str, device_name: str, units: int) -> str:
+    """What to compile for on a device of an architecture: with its product, where that is known and not the default one.
+
+    Products are known by the driver's name of the device, else by the number of compute units, of which the first counts; a device that no
+    row is like is compiled for as the default product.
+    """
+    found = products_of(architecture)
+    named = [product for product in found if device_name in product.device_names]
+    alike = [product for product in found if product.compute_units == units]
+    product = next(iter((*named, *alike, *found)), None)
+    return architecture if product is None or product == found[0] else f"{architecture}:{product.name}"

@@ -1,0 +1,105 @@
+"""What the models of `plan/` are fitted to: constants of one product, in clocks of a compute unit unless a name says otherwise."""
+
+from treadle.records import Record
+
+
+class RoleRates(Record):
+    """Of kernels whose copying and computing go to different warps (plan/role_tiles.py, plan/mixed_widths.py).
+
+    `l2_bytes_per_clock`: what a compute unit gets out of the L2 cache when all ask. `tile_overhead`: of a tile outside its loop, whatever
+    its size. `epilogue_clocks`: of an element of the result on its way out of a compute unit. `launch_overhead`: before a kernel's first
+    copy and after its last store. `fill_clocks`: before a kernel's first step, for each byte of a stage of the ring: all compute units ask
+    at once, and the cache is cold.
+
+    Factors of the matrix time. `tall_factor`: each of two consumer warpgroups has more rows than an instruction, so that the other
+    operand is read from shared memory for each of them. `uneven_factor`: rows of the result are no whole number of the widest boxes.
+    `shallow_factor`: for each part that the matrix time of all stages lacks of `cover_clocks`, which hides the copies' latency.
+    `traffic_factor`: for each part of operand traffic beyond that of tiles of 128 x 256, since clocks follow power. `idle_factor`: what an
+    idle compute unit of the last round costs, as a part of its time: the others go faster on the power it leaves. `ping_pong_factor`: of
+    consumers that take tiles in turn, whose queue of matrix instructions never runs empty; `ping_pong_overhead`: clocks between their
+    loops. `cut_factors`: pairs of bytes and a factor, the first that fits counts: a tile's columns begin within a piece of so many bytes
+    of the rows in which an operand contiguous along n is copied.
+
+    `few_rounds`: in as many rounds of tiles, fewer rows of tiles are walked together. `full_step`: columns beyond a multiple of it cost
+    more than their part of the time: matrix instructions go by whole steps, or nearly; `step_saved`: what a column that is missing from a
+    whole step saves, as a part of a column.
+    """
+
+    l2_bytes_per_clock: float
+    tile_overhead: float
+    epilogue_clocks: float
+    launch_overhead: float
+    fill_clocks: float
+    tall_factor: float
+    uneven_factor: float
+    cover_clocks: float
+    shallow_factor: float
+    traffic_factor: float
+    idle_factor: float
+    ping_pong_factor: float
+    ping_pong_overhead: float
+    cut_factors: tuple[tuple[int, float], ...]
+    few_rounds: int
+    full_step: int
+    step_saved: float
+
+
+class StreamingRates(Record):
+    """Of contractions that read their large operand straight into registers (plan/small_m.py).
+
+    `fixed_clocks`: a kernel's launch, the first loads' latency, the memory's ramp, and the end. `latency_clocks`: from a load's issue to
+    its data while the memory has time. `peak_share`: what all units together read of the memory's stated bandwidth where latency sets no
+    limit. `vector_share`: how much of the memory's time the vector units may take: they share issue slots with the loads and with index
+    arithmetic. `workgroup_clocks`: a workgroup's start and end, as far as the unit's other workgroups do not hide them. `alike`: modelled
+    times that differ by less, as a part, are the same, by the model's own error.
+
+    Registers of a thread: `fixed_registers` for addresses and counters; beyond `crowded_registers` the tools take about `crowded_more`
+    more, since they move loads and conversions further up; `max_registers` at most.
+    """
+
+    fixed_clocks: float
+    latency_clocks: float
+    peak_share: float
+    vector_share: float
+    workgroup_clocks: float
+    alike: float
+    fixed_registers: int
+    crowded_registers: int
+    crowded_more: int
+    max_registers: int
+
+
+class SwappedRates(Record):
+    """Of contractions whose large operand goes through a ring of descriptor copies (plan/small_m.py).
+
+    `row_clocks`: a box's row in the copy engine; `missing_row_clocks`: the same for a row outside the array, which the engine fills with
+    zeros: a tile of 32 rows is slower than one of 64. `stage_clocks`: the hand-over of a stage, as far as the other stages do not hide it.
+    `peak_share`: what all units together copy of the memory's stated bandwidth. `idle_factor`: what units without a tile in the last round
+    cost, as a part of the memory's time: the others take nearly all of their bandwidth.
+    """
+
+    row_clocks: float
+    missing_row_clocks: float
+    stage_clocks: float
+    peak_share: float
+    idle_factor: float
+
+
+class GeneralRates(Record):
+    """Of any kernel. `efficiency`: the share of the peak rates that large kernels reach, matrix units and memory alike.
+    `launch_seconds`: of a kernel beside its work. `element_macs`: how many multiply-adds take as long as bringing one element of an operand
+    into a unit.
+    """
+
+    efficiency: float
+    launch_seconds: float
+    element_macs: int
+
+
+class Rates(Record):
+    """All constants of one product."""
+
+    general: GeneralRates
+    roles: RoleRates
+    streaming: StreamingRates
+    swapped: SwappedRates
