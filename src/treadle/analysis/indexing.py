@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
+from treadle.analysis.coupled_reductions import Coupled, coupled_outputs
+from treadle.analysis.scalar_dependence import depends_on
 from treadle.analysis.scaled_products import factors_of, split_product
 from treadle.ir.core import (
     AffineBinaryOpExpr,
@@ -166,11 +168,13 @@ class Reduction:
 
     `combiners[i]` names the operation that joins the accumulator of output i with `elements[i]`, a scalar of the body that depends on no
     accumulator ("arith.addf", "arith.maximumf", ..); "" with element None where the outputs are combined together or in another way.
+    `coupled`: the sets of outputs that are combined together, and as what (`coupled_reductions.py`).
     """
 
     dims: tuple[int, ...]
     combiners: tuple[str, ...]
     elements: tuple[SSAValue | None, ...]
+    coupled: tuple[Coupled, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,22 +278,6 @@ def _classify_parallel(view: StructuredOp) -> Elementwise | Copy | Fill:
     return Elementwise(*body_cost(view.body))
 
 
-def depends_on(value: SSAValue, sources: set[SSAValue], body: Block) -> bool:
-    """Whether a scalar of `body` is computed from one of `sources`."""
-    pending, seen = [value], set[SSAValue]()
-    while pending:
-        current = pending.pop()
-        if current in sources:
-            return True
-        if current in seen:
-            continue
-        seen.add(current)
-        owner = current.owner
-        if isinstance(owner, Operation) and owner.parent_block() is body:
-            pending.extend(owner.operands)
-    return False
-
-
 def _reduction(view: StructuredOp) -> Reduction:
     accumulators = view.body.args[len(view.inputs) :]
     combiners: list[str] = []
@@ -304,7 +292,8 @@ def _reduction(view: StructuredOp) -> Reduction:
                 name, element = owner.name, other
         combiners.append(name)
         elements.append(element)
-    return Reduction(view.reduction_dims, tuple(combiners), tuple(elements))
+    coupled = coupled_outputs(view.body, len(view.inputs), view.yielded())
+    return Reduction(view.reduction_dims, tuple(combiners), tuple(elements), coupled)
 
 
 def _contraction(view: StructuredOp) -> Contraction | None:

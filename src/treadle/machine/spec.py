@@ -66,8 +66,8 @@ class BulkTensorCopy:
     """Descriptor-driven copies of boxes between global and shared memory: alignment rules and limits.
 
     `shared_align_bytes`: where buffers that descriptors reach begin, and each slot of them. `barrier_bytes`: of the transaction barrier
-    that a copy signals. `swizzle_bytes`: rows that swizzles fill, the widest first. `max_extent`: the longest dimension whose elements signed
-    32-bit coordinates reach. `max_pitch_bytes`: the largest distance of neighbours.
+    that a copy signals. `swizzle_bytes`: rows that swizzles fill, the widest first. `max_extent`: the longest dimension whose elements
+    signed 32-bit coordinates reach. `max_pitch_bytes`: the largest distance of neighbours.
     """
 
     base_align_bytes: int
@@ -116,10 +116,10 @@ class TargetSpec:
     branch on it.
 
     `named_barriers`: hardware barriers of a workgroup beside its own. `max_cluster`: workgroups that a cluster may have on every device.
-    `matrix_units`: of a compute unit, each for one warp's instructions. `fma_registers`: of a thread that contractions without matrix instructions can fill before they spill. `wide_integer_registers`: of
-    them, what products of 64-bit integers take beside their operands. `line_bytes`: of the last cache. `register_moves`: None where each
-    warp keeps the registers it starts with. `clock_bits`: of a compute unit's own counter. `fence_classes`: classes of instructions that
-    `sync.sched_fence` can name, with their bits in the instruction.
+    `matrix_units`: of a compute unit, each for one warp's instructions. `fma_registers`: of a thread that contractions without matrix
+    instructions can fill before they spill. `wide_integer_registers`: of them, what products of 64-bit integers take beside their operands.
+    `line_bytes`: of the last cache. `register_moves`: None where each warp keeps the registers it starts with. `clock_bits`: of a compute
+    unit's own counter. `fence_classes`: classes of instructions that `sync.sched_fence` can name, with their bits in the instruction.
     """
 
     name: str

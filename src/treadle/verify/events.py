@@ -81,7 +81,7 @@ class Event:
 class Segment(NamedTuple):
     """`count` iterations, which are `iterations` in turn, as often as that takes; `first` is the number of the first one.
 
-    `stretch`: the stretch between turning points of the loop that it is in, where it would go on repeating if that were longer; else -1.
+    `stretch`: the stretch between turning points of the loop that it is in, where that may be longer and would go on repeating; else -1.
     """
 
     iterations: tuple[tuple[int, ...], ...]

@@ -18,6 +18,7 @@ from treadle.verify.workgroups import Cluster
 
 State = tuple[object, ...]
 MAX_STATES = 4096
+FEW_ROUNDS, MANY_ROUNDS = 2, 8
 OLDEST_PHASE = 3  # older phases are known to whoever knows any that may still be learnt of
 
 
@@ -73,12 +74,20 @@ class Repetitions:
             self.seen[state] = left
 
     def _turn_of(self, agent: Agent) -> tuple[int, ...] | None:
-        """Where a strand is in the innermost stretch that repeats: which, how often it is left to do, and the iteration."""
+        """Where a strand is in the innermost stretch that repeats: which, and the round.
+
+        The iteration, where the stretch may be longer than here and is short: the sooner a state comes back, the fewer lengths are classes
+        of their own. Where it may not, few rounds are sooner run than compared.
+        """
         for depth in range(len(agent.frames) - 1, -1, -1):
             frame = agent.frames[depth]
             node = self.nodes[frame.loop] if frame.loop >= 0 else None
-            if isinstance(node, LoopNode) and node.segments[frame.segment].count > len(node.segments[frame.segment].iterations):
-                return agent.number, depth, frame.loop, frame.left, frame.iteration
+            if isinstance(node, LoopNode):
+                segment = node.segments[frame.segment]
+                rounds, is_open = segment.count / len(segment.iterations), segment.stretch >= 0
+                if rounds > (1 if is_open else FEW_ROUNDS):
+                    at = 0 if is_open and rounds < MANY_ROUNDS else frame.iteration
+                    return agent.number, depth, frame.loop, frame.left + at
         return None
 
     def _leave_out(self, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]) -> bool:

@@ -214,7 +214,8 @@ class LoopSteps:
             state.restore(kept)
         if before == at:
             return list(compress(ids[: last - first], first))
-        return self._repeated(ids, _Run(first, last, before, at, stretch), begin, is_short=is_last and not self.has_results)
+        run = _Run(first, last, before, at, stretch if is_open else -1)
+        return self._repeated(ids, run, begin, is_short=is_last and not self.has_results)
 
     def _once(self, turn: HandOver) -> tuple[int, ...]:
         """One iteration, and what it hands to the next."""

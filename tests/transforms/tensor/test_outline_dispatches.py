@@ -105,18 +105,6 @@ def test_constants_become_buffers_and_splats_scalars() -> None:
     assert len(host_ops(module, dispatch.ConstantOp)) == 2
 
 
-def test_arithmetic_on_whole_tensors() -> None:
-    text = """func.func @f(%x: tensor<?x3xf32>, %y: tensor<?x3xf32>) -> tensor<?x3xf16> {
-      %a = arith.addf %x, %y : tensor<?x3xf32>
-      %p = arith.cmpf ogt, %a, %x : tensor<?x3xf32>
-      %s = arith.select %p, %a, %x : tensor<?x3xi1>, tensor<?x3xf32>
-      %t = math.tanh %s : tensor<?x3xf32>
-      %h = arith.truncf %t : tensor<?x3xf32> to tensor<?x3xf16>
-      return %h : tensor<?x3xf16> }"""
-    module = compare(text, normal(5, 3), normal(5, 3))
-    assert len(kernels(module)) == 1
-
-
 def exp_of(source: str, type_: str, rank: int) -> str:
     dims = ", ".join(f"d{d}" for d in range(rank))
     kinds = ", ".join(['"parallel"'] * rank)
@@ -214,18 +202,6 @@ def test_insert_slice_into_an_argument() -> None:
       %c = tensor.insert_slice %y into %x[2, 0] [1, 6] [1, 1] : tensor<1x6xf32> into tensor<?x6xf32>
       return %c : tensor<?x6xf32> }"""
     compare(text, normal(4, 6), normal(1, 6))
-
-
-def test_pad_and_concat() -> None:
-    text = """func.func @f(%x: tensor<?x3xf32>, %y: tensor<?x3xf32>) -> tensor<?x7xf32> {
-      %zero = arith.constant -1.5 : f32
-      %c = tensor.concat dim(0) %x, %y : (tensor<?x3xf32>, tensor<?x3xf32>) -> tensor<?x3xf32>
-      %p = tensor.pad %c low[0, 1] high[2, 3] {
-      ^bb0(%i: index, %j: index):
-        tensor.yield %zero : f32
-      } : tensor<?x3xf32> to tensor<?x7xf32>
-      return %p : tensor<?x7xf32> }"""
-    compare(text, normal(4, 3), normal(2, 3))
 
 
 def test_strides_and_alignment_of_arguments() -> None:

@@ -1,70 +1,17 @@
-"""generalize-named-ops, normalize-generics, fold-data-movement: the form they leave, and the values."""
+"""normalize-generics: one form of loops, scalars and outputs, and the values."""
 
-import numpy as np
 import pytest
-from transforms.tensor.dispatch_programs import Array, body_generics, compare, host_ops, kernels, lower
+from transforms.tensor.dispatch_programs import body_generics, compare, host_ops, kernels, lower
+from transforms.tensor.test_generalize_named_ops import contraction, generalized, normal
 
-from treadle.analysis.indexing import Contraction, Copy, Elementwise, Fill, Reduction, classify
+from treadle.analysis.indexing import Contraction, Copy, Elementwise, Fill, classify
 from treadle.dialects import dispatch
 from treadle.errors import TreadleError
-from treadle.ir.dialects import arith, builtin, linalg
+from treadle.ir.dialects import linalg
 from treadle.ir.passes import run_passes
-from treadle.ir.text import parse_module, print_module
-from treadle.transforms.tensor.generalize_named_ops import GeneralizeNamedOpsPass
+from treadle.ir.text import print_module
 from treadle.transforms.tensor.generics import generics
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
-
-RANDOM = np.random.default_rng(7)
-
-
-def normal(*shape: int) -> Array:
-    return RANDOM.standard_normal(shape)
-
-
-def generalized(text: str) -> builtin.ModuleOp:
-    module = parse_module(text, "test.mlir")
-    run_passes(module, [GeneralizeNamedOpsPass()])
-    return module
-
-
-def contraction(op: str, a: str, b: str, c: str) -> str:
-    return f"""func.func @f(%a: tensor<{a}>, %b: tensor<{b}>, %c: tensor<{c}>) -> tensor<{c}> {{
-      %p = {op} ins(%a, %b : tensor<{a}>, tensor<{b}>) outs(%c : tensor<{c}>) -> tensor<{c}>
-      return %p : tensor<{c}> }}"""
-
-
-@pytest.mark.parametrize(
-    ("op", "a", "b", "c", "casts"),
-    [
-        ("linalg.matmul", "3x5xf16", "5x7xf16", "3x7xf32", ("arith.extf", "arith.extf")),
-        ("linalg.matmul", "3x5xi8", "5x7xi8", "3x7xi32", ("arith.extsi", "arith.extsi")),
-        ("linalg.matmul", "3x5xf8E4M3FN", "5x7xf8E5M2", "3x7xf32", ("arith.extf", "arith.extf")),
-        ("linalg.matmul_transpose_a", "5x3xf32", "5x7xf32", "3x7xf32", ("", "")),
-        ("linalg.matmul_transpose_b", "3x5xbf16", "7x5xbf16", "3x7xf32", ("arith.extf", "arith.extf")),
-    ],
-)
-def test_contractions_are_recognised(op: str, a: str, b: str, c: str, casts: tuple[str, str]) -> None:
-    (generic,) = generics(generalized(contraction(op, a, b, c)))
-    found = classify(generic)
-    assert isinstance(found, Contraction)
-    assert (found.batch, found.m, found.n, found.k) == ((), (0,), (1,), (2,))
-    assert (found.lhs_cast, found.rhs_cast) == casts
-
-
-def test_batch_dimensions() -> None:
-    (generic,) = generics(generalized(contraction("linalg.batch_matmul", "2x3x5xf32", "2x5x7xf32", "2x3x7xf32")))
-    found = classify(generic)
-    assert isinstance(found, Contraction)
-    assert (found.batch, found.m, found.n, found.k) == ((0,), (1,), (2,), (3,))
-    compare(contraction("linalg.batch_matmul", "2x3x5xf32", "2x5x7xf32", "2x3x7xf32"), normal(2, 3, 5), normal(2, 5, 7), normal(2, 3, 7))
-
-
-def test_a_matrix_times_a_vector_is_a_reduction() -> None:
-    (generic,) = generics(generalized(contraction("linalg.matvec", "3x5xf32", "5xf32", "3xf32")))
-    found = classify(generic)
-    assert isinstance(found, Reduction)
-    assert found.combiners == ("arith.addf",)
-
 
 GENERIC = """func.func @f(%a: tensor<3x5xf32>, %b: tensor<5x7xf32>, %c: tensor<3x7xf32>) -> tensor<3x7xf32> {{
   %p = linalg.generic {{indexing_maps = [affine_map<(k, n, m) -> (m, k)>, affine_map<(k, n, m) -> (k, n)>, affine_map<(k, n, m) -> (m, n)>],
@@ -73,37 +20,6 @@ GENERIC = """func.func @f(%a: tensor<3x5xf32>, %b: tensor<5x7xf32>, %c: tensor<3
     {body}
   }} -> tensor<3x7xf32>
   return %p : tensor<3x7xf32> }}"""
-
-
-@pytest.mark.parametrize(
-    ("body", "kind"),
-    [
-        ("%m = arith.mulf %x, %y : f32\n%s = arith.addf %acc, %m : f32\nlinalg.yield %s : f32", Contraction),
-        ("%m = arith.mulf %y, %x : f32\n%s = arith.addf %m, %acc : f32\nlinalg.yield %s : f32", Contraction),
-        ("%m = arith.mulf %x, %x : f32\n%s = arith.addf %m, %acc : f32\nlinalg.yield %s : f32", Reduction),
-        ("%m = arith.addf %x, %y : f32\n%s = arith.mulf %m, %acc : f32\nlinalg.yield %s : f32", Reduction),
-        ("%m = arith.mulf %x, %y : f32\n%s = arith.subf %acc, %m : f32\nlinalg.yield %s : f32", Reduction),
-        ("%m = arith.mulf %x, %acc : f32\n%s = arith.addf %acc, %m : f32\nlinalg.yield %s : f32", Reduction),
-    ],
-)
-def test_bodies_decide_not_names(body: str, kind: type) -> None:
-    (generic,) = generics(parse_module(GENERIC.format(body=body), "test.mlir"))
-    assert isinstance(classify(generic), kind)
-
-
-def test_combiners() -> None:
-    body = "%m = arith.mulf %x, %x : f32\n%s = arith.maximumf %m, %acc : f32\nlinalg.yield %s : f32"
-    (generic,) = generics(parse_module(GENERIC.format(body=body), "test.mlir"))
-    found = classify(generic)
-    assert isinstance(found, Reduction)
-    assert found.combiners == ("arith.maximumf",)
-    assert found.elements[0] is not None
-    assert isinstance(found.elements[0].owner, arith.MulfOp)
-    coupled = GENERIC.format(body="%m = arith.mulf %x, %acc : f32\n%s = arith.addf %acc, %m : f32\nlinalg.yield %s : f32")
-    (generic,) = generics(parse_module(coupled, "test.mlir"))
-    found = classify(generic)
-    assert isinstance(found, Reduction)
-    assert (found.combiners, found.elements) == (("",), (None,))
 
 
 def test_loops_are_put_in_order() -> None:
@@ -162,42 +78,6 @@ def test_scalars_fills_and_extracted_elements_move_into_bodies() -> None:
     (kernel,) = kernels(module)
     assert len(body_generics(kernel)) == 1
     assert len(host_ops(module, dispatch.LaunchOp)) == 1
-
-
-def test_widened_operands_are_multiplied_narrow() -> None:
-    text = """func.func @f(%a: tensor<3x5xf16>, %w: tensor<7x5xf16>, %c: tensor<3x7xf32>) -> tensor<3x7xf32> {
-      %a32 = arith.extf %a : tensor<3x5xf16> to tensor<3x5xf32>
-      %e = tensor.empty() : tensor<5x7xf16>
-      %t = linalg.transpose ins(%w : tensor<7x5xf16>) outs(%e : tensor<5x7xf16>) permutation = [1, 0]
-      %t32 = arith.extf %t : tensor<5x7xf16> to tensor<5x7xf32>
-      %p = linalg.matmul ins(%a32, %t32 : tensor<3x5xf32>, tensor<5x7xf32>) outs(%c : tensor<3x7xf32>) -> tensor<3x7xf32>
-      return %p : tensor<3x7xf32> }"""
-    (kernel,) = kernels(compare(text, normal(3, 5), normal(7, 5), normal(3, 7)))
-    (generic,) = body_generics(kernel)
-    assert [str(arg.type) for arg in kernel.body.block.args] == ["tensor<3x5xf16>", "tensor<7x5xf16>", "tensor<3x7xf32>"]
-    assert isinstance(classify(generic), Contraction)
-
-
-def test_broadcast_batch_operand_is_read_directly() -> None:
-    text = """func.func @f(%a: tensor<2x3x5xf32>, %w: tensor<5x7xf32>, %c: tensor<2x3x7xf32>) -> tensor<2x3x7xf32> {
-      %e = tensor.empty() : tensor<2x5x7xf32>
-      %b = linalg.broadcast ins(%w : tensor<5x7xf32>) outs(%e : tensor<2x5x7xf32>) dimensions = [0]
-      %p = linalg.batch_matmul ins(%a, %b : tensor<2x3x5xf32>, tensor<2x5x7xf32>) outs(%c : tensor<2x3x7xf32>) -> tensor<2x3x7xf32>
-      return %p : tensor<2x3x7xf32> }"""
-    (kernel,) = kernels(compare(text, normal(2, 3, 5), normal(5, 7), normal(2, 3, 7)))
-    (generic,) = body_generics(kernel)
-    found = classify(generic)
-    assert isinstance(found, Contraction)
-    assert (found.batch, found.m, found.n) == ((), (0, 1), (2,))
-
-
-def test_a_reduction_over_a_broadcast_keeps_its_size() -> None:
-    text = """func.func @f(%x: tensor<3xf32>, %c: tensor<3xf32>) -> tensor<3xf32> {
-      %e = tensor.empty() : tensor<3x4xf32>
-      %b = linalg.broadcast ins(%x : tensor<3xf32>) outs(%e : tensor<3x4xf32>) dimensions = [1]
-      %r = linalg.reduce { arith.addf } ins(%b : tensor<3x4xf32>) outs(%c : tensor<3xf32>) dimensions = [1]
-      return %r : tensor<3xf32> }"""
-    compare(text, normal(3), normal(3))
 
 
 def test_a_fill_that_is_returned_is_a_kernel_without_inputs() -> None:
@@ -283,13 +163,6 @@ def test_contractions_over_nothing_give_way_to_their_initial_values(m: int, n: i
     module = compare(text, normal(m, 0), normal(0, n), normal(m, n))
     kinds = [type(classify(op)) for kernel in kernels(module) for op in body_generics(kernel)]
     assert kinds == ([Copy] if m else []), "a result without elements needs no kernel"
-
-
-@pytest.mark.parametrize("result", ["i1", "i8"])
-def test_truth_values_are_joined_by_and_then_by_or(result: str) -> None:
-    (generic,) = generics(generalized(contraction("linalg.matmul", "3x5xi1", "5x7xi1", f"3x7x{result}")))
-    names = [op.name for op in generic.body.block.ops]
-    assert names[-3:-1] == (["arith.andi", "arith.ori"] if result == "i1" else ["arith.muli", "arith.addi"])
 
 
 @pytest.mark.parametrize("sizes", [(0, 4, 5), (3, 0, 5)])
