@@ -36,6 +36,7 @@ from treadle.dialects.tile_memory import (
     ViewOp,
 )
 from treadle.dialects.tile_types import (
+    BULK_TENSOR,
     DYNAMIC,
     INDEX,
     i64_array,
@@ -71,6 +72,7 @@ from treadle.ir.core import (
 from treadle.ir.dialects import builtin
 
 __all__ = [
+    "BULK_TENSOR",
     "DYNAMIC",
     "INDEX",
     "TILE",

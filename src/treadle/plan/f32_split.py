@@ -11,8 +11,6 @@ from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.tile_config import ContractionShape
 
 UNKNOWN_EXTENT: Final = 4096
-F32_PARTS: Final = "treadle.f32_parts"
-"""Attribute of contractions of parts: the parts' element type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from treadle.analysis.descriptor_access import operand_refusal, result_shape
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.operation_marks import F32_PARTS
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.builtin import element_of
@@ -17,7 +18,6 @@ from treadle.ir.dialects import builtin
 from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant
-from treadle.plan.f32_split import F32_PARTS
 from treadle.plan.role_tiles import ResultShape, RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
 from treadle.transforms.kernel.forms.small_side import SmallSide, small_side
