@@ -130,7 +130,7 @@ class Kernel:
     def text(self) -> str:
         header = (
             f'symbols = [], grid = ["1", "1", "1"], num_warps = 4 : i64, target = "{self.target}", arg_align = array<i64: 16, 16, 16>, '
-            'output_count = 1 : i64, config = {}, sym_name = "k"'
+            'output_count = 1 : i64, sym_name = "k"'
         )
         body = "\n".join(self.lines)
         return (
