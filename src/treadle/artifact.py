@@ -72,7 +72,8 @@ class KernelArg(Record):
 
 
 class Kernel(Record):
-    """A kernel: `symbol` in the file `binary`; `shared_bytes` is the dynamic part only. `facts` is free information for people.
+    """A kernel: `symbol` in the file `binary`; `shared_bytes` is the dynamic part only. `facts` is free information for people
+    (`written_at`: the level of one that a user wrote).
 
     `overlaps`: it may start before the launch ahead of it has ended, for which it waits by itself.
     """
@@ -170,6 +171,11 @@ class Manifest(Record):
     launches: tuple[Launch, ...]
     checks: tuple[Check, ...] = ()
     format: int = FORMAT
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether a user wrote the kernels, for the layouts that the inputs declare: there are no others to be compiled."""
+        return any("written_at" in kernel.facts for kernel in self.kernels)
 
     def kernel(self, name: str) -> Kernel:
         """The kernel of a name."""

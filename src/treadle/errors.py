@@ -111,6 +111,16 @@ NO_INITIAL_VALUE = Entry(
 INDEX_TOO_LARGE = Entry(
     "TR303", "{what} of this operation reaches {value}, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array"
 )
+KERNEL_NOT_TAKEN = Entry(
+    "TR306",
+    "kernel '{kernel}' cannot be compiled as it is written: {reason}",
+    "change what the reason names (docs/kernels.md says what kernels hold); report it with the kernel if nothing is wrong there",
+)
+KERNEL_FAULT = Entry(
+    "TR324",
+    "kernel '{kernel}' breaks a rule of its operations: {reason}",
+    "correct the access, its sizes or what it promises",
+)
 NOT_ONE_KERNEL = Entry("TR304", "{what} cannot be one kernel: '{op}': {reason}", "{fix}")
 F32_SPLIT = Entry("TR306", "treadle.f32_split of '{op}': {reason}", "write it on a contraction of f32, as one of {known}, or none")
 GROUP = Entry("TR305", "dispatch.group of '{op}': {reason}", "{fix}")
@@ -127,7 +137,7 @@ OPTION_REJECTED = Entry(
     "leave these options to the compiler, or choose smaller tiles and fewer stages",
 )
 OTHER_TARGET = Entry(
-    "TR502", "kernel '{kernel}' is written for {written}, not for {target}", 'compile it for {written}, or write it for target "any"'
+    "TR504", "kernel '{kernel}' is written for {written}, not for {target}", 'compile it for {written}, or write it for target "any"'
 )
 TOOL_MISSING = Entry("TR551", "{tool} cannot be run: {reason}", "provide {install}")
 TOOL_FAILED = Entry(

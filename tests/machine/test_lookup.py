@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from treadle.bench import families
 from treadle.driver import cache_key, trace
 from treadle.driver.sources import Source
 from treadle.errors import TreadleError
@@ -91,6 +92,14 @@ def test_grids_fit_the_product() -> None:
     assert '"114"' in workgroups("sm_90a:h100-pcie")
 
 
+@pytest.mark.parametrize("product", PRODUCTS, ids=lambda product: product.name)
+@pytest.mark.parametrize(("m", "n", "k"), [(517, 1033, 264), (3, 1000, 520)])
+def test_programs_of_every_product_become_proven_code(product: Product, m: int, n: int, k: int) -> None:
+    """Tiled contractions and streamed ones; tracing to LLVM text includes the proof of the schedule."""
+    text = families.matmul("f", "", m, n, k, "f16").text
+    assert trace(text, f"{product.architecture}:{product.name}", PLAIN, until="llvm").stages["llvm"]
+
+
 def test_named_products_are_remarked_with_where_their_rates_are_from() -> None:
     def told(target: str) -> list[str]:
         return [remark.text for remark in trace(MATMUL, target, PLAIN, until="dispatch").remarks if remark.pass_name == "machine"]
@@ -125,4 +134,5 @@ def test_cache_keys_cover_products_and_what_is_registered(registry: None) -> Non
     assert key("sm_90a:mine") != first and key("sm_90a") == plain
     register_target(replace(target_spec("sm_90a"), max_cluster=4))
     assert key("sm_90a") != plain and key("sm_90a:h100-pcie") != named
+    assert " at 0x" not in registrations.registered_facts("sm_90a"), "the same in every process"
     assert "sm_90a" in known_targets()

@@ -31,15 +31,15 @@ def lowered(text: str, target: str, until: str) -> builtin.ModuleOp:
 def arrays(kind: str, rows: int, columns: int, random: Random, element: str = "f32") -> ARRAYS:
     """Few distinct numbers, so that most are ties; some NaN; initial values of which some are better than all elements."""
     generator = np.random.default_rng(random.randrange(1000))
-    dtype = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "i8": np.int8}[element]
+    dtype = np.dtype({"f32": "float32", "f16": "float16", "i32": "int32", "i8": "int8"}[element])
     values = generator.integers(-3, 4, (rows, columns)).astype(dtype)
-    if element in ("f32", "f16"):
-        values[generator.random((rows, columns)) < 0.1] = np.nan
-        values[generator.random((rows, columns)) < 0.1] = -np.inf if kind == "argmax" else np.inf
+    if dtype.kind == "f":
         worst = -np.inf if kind == "argmax" else np.inf
+        values[generator.random((rows, columns)) < 0.1] = np.nan
+        values[generator.random((rows, columns)) < 0.1] = worst
     else:
-        worst = np.iinfo(dtype).min if kind == "argmax" else np.iinfo(dtype).max
-    start = np.where(generator.random(rows) < 0.25, dtype(9 if kind == "argmax" else -9), dtype(worst)).astype(dtype)
+        worst = float(np.iinfo(dtype).min if kind == "argmax" else np.iinfo(dtype).max)
+    start = np.where(generator.random(rows) < 0.25, 9.0 if kind == "argmax" else -9.0, worst).astype(dtype)
     return [values, start, generator.integers(-9, 0, rows).astype(np.int32)]
 
 

@@ -18,7 +18,15 @@ from treadle.driver.host_program import HostProgram, LaunchedKernel
 from treadle.driver.layouts import declare_layouts, fixed_layout
 from treadle.driver.program import REMARKS_FILE
 from treadle.driver.sources import Source
-from treadle.errors import SOURCE_HAS_NO_STAGE, TARGET_HAS_NO_STAGE, InternalError, KernelRejected, SourceLocation, TreadleError
+from treadle.errors import (
+    KERNEL_NOT_TAKEN,
+    SOURCE_HAS_NO_STAGE,
+    TARGET_HAS_NO_STAGE,
+    InternalError,
+    KernelRejected,
+    SourceLocation,
+    TreadleError,
+)
 from treadle.frontends import mlir
 from treadle.frontends.levels import LEVELS, Level
 from treadle.frontends.loading import Loaded
@@ -35,7 +43,7 @@ from treadle.targets.interface import CompiledKernel, EmittedKernel, IndexParam,
 
 Stage = Literal["tensor", "dispatch", "tile", "schedule", "llvm", "asm"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-SIMULATOR_STAGES: tuple[Stage, ...] = ("tensor", "dispatch", "tile", "schedule")
+SIMULATOR_STAGES: tuple[Stage, ...] = ("tensor", "dispatch", "tile")
 CHOOSING_LEVELS: tuple[Level, ...] = ("tensor", "dispatch")
 """Where the compiler still chooses the form of kernels, so that a rejected one has another candidate."""
 SIMULATED_MACHINE = "sm_90a"  # the simulator runs tile programs as this machine would be given them
@@ -88,12 +96,8 @@ def lower(
             emit("decision", "machine", "program", _product_text(spec))
         start = len(log.remarks)
         while True:
-            loaded = source.load(function)
+            loaded = _load(source, function, layouts)
             module = loaded.module
-            if layouts is not None:
-                if loaded.level != "tensor":
-                    raise fixed_layout(layouts)
-                declare_layouts(mlir.entry(module, function), layouts)
             kernels, rejected = run.attempt(loaded)
             if not rejected:
                 break
@@ -105,6 +109,22 @@ def lower(
     if until is None:
         _add_files(run.lowered, module, kernels, target if simulated else spec.name)
     return run.lowered
+
+
+def _load(source: Source, function: str | None, layouts: Layouts | None) -> Loaded:
+    loaded = source.load(function)
+    if layouts is not None:
+        if loaded.level != "tensor":
+            raise fixed_layout(layouts)
+        declare_layouts(mlir.entry(loaded.module, function), layouts)
+    return loaded
+
+
+def not_taken(loaded: Loaded, error: InternalError) -> TreadleError:
+    """TR306: what the passes rely on of the kernels that the compiler makes is the user's to keep in those that a user writes."""
+    kernels = tile_kernels(loaded.module)
+    names = "', '".join(kernel.sym_name.data for kernel in kernels)
+    return TreadleError(KERNEL_NOT_TAKEN, location_of(kernels[0]) if kernels else None, kernel=names, reason=error)
 
 
 def _product_text(spec: TargetSpec) -> str:
@@ -130,6 +150,14 @@ class _Run:
 
     def attempt(self, loaded: Loaded) -> tuple[list[_Kernel], list[KernelRejected]]:
         """Take a module as far as it goes with the candidates as they are: its kernels where code was asked for, and the rejected ones."""
+        try:
+            return self._attempt(loaded)
+        except InternalError as error:
+            if loaded.level in CHOOSING_LEVELS:
+                raise
+            raise not_taken(loaded, error) from error
+
+    def _attempt(self, loaded: Loaded) -> tuple[list[_Kernel], list[KernelRejected]]:
         module, until, simulated = loaded.module, self.until, self.target == "sim"
         stop = until if until in LEVELS else "tile" if simulated else "schedule"
         if LEVELS.index(stop) < LEVELS.index(loaded.level):
@@ -146,7 +174,7 @@ class _Run:
             return [], []
         if self.instrument is not None:
             self.instrument(module)
-        return (_simulated(module, self.spec), []) if simulated else self._generate(module, door)
+        return (_simulated(module, self.spec, loaded.level), []) if simulated else self._generate(module, door)
 
     def _observe(self, level: str, module: Operation) -> None:
         if self.texts:
@@ -171,7 +199,7 @@ class _Run:
         if self.texts:
             stages["llvm"] = _join([kernel.emitted for kernel in compiled], lambda kernel: kernel.llvm_text, ";")
             stages["asm"] = _join([kernel.emitted for kernel in compiled], _assembly_of(compiled), "//")
-        return [_Kernel(launched(op, kernel), kernel.binary) for op, kernel in zip(ops, compiled, strict=True)], []
+        return [_Kernel(launched(op, kernel, door.level), kernel.binary) for op, kernel in zip(ops, compiled, strict=True)], []
 
 
 def scheduled(source: Source, target: str, options: CompileOptions, function: str | None) -> builtin.ModuleOp:
@@ -204,7 +232,7 @@ def _join(kernels: Sequence[EmittedKernel], text: Callable[[EmittedKernel], str]
     return "\n".join(f"{comment} kernel {kernel.symbol}\n{text(kernel).rstrip()}\n" for kernel in kernels)
 
 
-def launched(op: tile.KernelOp, compiled: CompiledKernel) -> LaunchedKernel:
+def launched(op: tile.KernelOp, compiled: CompiledKernel, level: Level) -> LaunchedKernel:
     """A kernel with a binary, as the host program launches it."""
     emitted, facts = compiled.emitted, compiled.facts
     name = op.sym_name.data
@@ -217,10 +245,14 @@ def launched(op: tile.KernelOp, compiled: CompiledKernel) -> LaunchedKernel:
         shared_bytes=emitted.shared_bytes,
         kernarg_bytes=facts.param_bytes,
         args=tuple(KernelArg(_kind(param), offset) for param, offset in zip(emitted.params, facts.param_offsets, strict=True)),
-        facts={"registers": facts.registers, "spill_bytes": facts.spill_bytes, "instructions": facts.instructions},
+        facts={"registers": facts.registers, "spill_bytes": facts.spill_bytes, "instructions": facts.instructions} | _origin(level),
         overlaps=emitted.overlaps,
     )
     return LaunchedKernel(record, emitted.params, emitted.grid, op.symbol_names(), len(op.pointers()))
+
+
+def _origin(level: Level) -> dict[str, Any]:
+    return {} if level == "tensor" else {"written_at": level}
 
 
 def _kind(param: Param) -> ArgKind:
@@ -233,7 +265,7 @@ def _kind(param: Param) -> ArgKind:
             return "tensor_map"
 
 
-def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
+def _simulated(module: builtin.ModuleOp, spec: TargetSpec, level: Level) -> list[_Kernel]:
     """Kernels whose binary is their text, locations included; pointers and sizes are passed as on a GPU, eight bytes each."""
     kernels: list[_Kernel] = []
     for op in tile_kernels(module):
@@ -249,6 +281,7 @@ def _simulated(module: builtin.ModuleOp, spec: TargetSpec) -> list[_Kernel]:
             shared_bytes=0,
             kernarg_bytes=8 * count,
             args=tuple(KernelArg(_kind(param), 8 * index) for index, param in enumerate(params)),
+            facts=_origin(level),
         )
         launched = LaunchedKernel(record, params, op.grid_text(), op.symbol_names(), pointers)
         kernels.append(_Kernel(launched, print_module(op, locations=True).encode()))

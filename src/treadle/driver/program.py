@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from treadle import artifact_folder
 from treadle.artifact import MANIFEST_FILE, Manifest, TensorRecord
 from treadle.errors import SourceLocation
 from treadle.remarks import Remark
@@ -54,9 +53,10 @@ class Specialise(Protocol):
 class Program:
     """One function, compiled for one target.
 
-    `target`: "sim" or an architecture. `manifest`: inputs, outputs, buffers, kernels and launches. `binaries`: file name to contents.
-    `remarks`: the compiler's decisions and refusals, in order. `stages`: stage name to text (tensor, dispatch, tile, schedule,
-    llvm, asm; those that the target has), made when first asked for, by compiling once more; nothing else pays for them.
+    `target`: "sim", or an architecture, with the product where one is compiled for. `manifest`: inputs, outputs, buffers, kernels and
+    launches. `binaries`: file name to contents. `remarks`: the compiler's decisions and refusals, in order. `stages`: stage name to text
+    (tensor, dispatch, tile, schedule, llvm, asm; those that the target has), made when first asked for, by compiling once more; nothing
+    else pays for them.
     A program can be copied and pickled: nothing of a device goes with it, and the first call in the other process loads it there.
     """
 
@@ -207,6 +207,8 @@ class Program:
 
         loaded = self._loaded
         layouts = layouts_of(loaded.plan, views, loaded.place)
+        if layouts is not None and loaded.place[0] == "cpu" and self.manifest.is_by_hand:
+            layouts = None  # the simulator copies
         found = self if layouts is None else self._specialised(layouts, wide=False)
         is_beyond = resolve(found._loaded.plan, views, loaded.place[0]).beyond is not None
         return self._specialised(layouts, wide=True) if is_beyond else found
@@ -223,5 +225,7 @@ class Program:
 
     def save(self, folder: str | Path) -> Path:
         """Write the artifact's folder (docs/artifact.md). Raises TreadleError TR902, and TR931 for the simulator's programs."""
+        from treadle import artifact_folder  # a start that only runs does without
+
         constants = {buffer.file: self.files[buffer.file] for buffer in self.manifest.buffers if buffer.file}
         return artifact_folder.write(folder, self.manifest, self.binaries, constants)

@@ -20,6 +20,8 @@ from treadle.runtime.arrays import ArrayForm, ArrayView, HostArray, laid_out, nu
 from treadle.runtime.host_memory import require
 
 _INTERPRETER: Final = "treadle.sim.loading"
+_FAULT: Final = "SimulationFault"
+"""What the interpreter raises where a kernel breaks a promise: the compiler's fault, but for kernels that a user wrote."""
 _UNWRITTEN: Final = 0xFF
 """Fills memory that nothing has written: NaN in every floating-point type."""
 
@@ -102,10 +104,12 @@ class SimulatedProgram:
         for number, (array, record, strides) in enumerate(zip(views, m.inputs, invocation.input_strides, strict=True)):
             check_dtype(array, number, record)
             check_place(array, number, record, self.place)
-            check_layout(array, number, record, strides, self.plan.input_align[number])
+            if not m.is_by_hand:
+                check_layout(array, number, record, strides, self.plan.input_align[number])
             index = self.plan.buffer_index[record.buffer]
-            # A simulated allocation starts at a multiple of 256: the array starts in it where its address says.
-            starts[index] = start = array.address % WIDEST_BYTES if 0 not in array.shape else 0
+            # A simulated allocation starts at a multiple of 256: the array starts in it where its address says, but for kernels that take
+            # one layout only: those get a copy.
+            starts[index] = start = 0 if 0 in array.shape or m.is_by_hand else array.address % WIDEST_BYTES
             dense: HostArray = np.empty(0) if array.host is None else array.host.astype(numpy_dtype(record.dtype), copy=False)
             contents = laid_out(dense, strides, memory[index].size)
             memory[index] = np.full(start + contents.size, _UNWRITTEN, np.uint8)
@@ -130,7 +134,12 @@ class SimulatedProgram:
     def _launch(self, launch: ResolvedLaunch, memory: list[HostArray], starts: list[int]) -> None:
         pointers = [(memory[a.buffer], starts[a.buffer] + a.byte_offset) for a in launch.args if isinstance(a, PointerArg)]
         symbols = [a.value for a in launch.args if isinstance(a, ScalarArg)]
-        self._kernels[launch.kernel.name].launch(pointers, symbols, launch.grid)
+        try:
+            self._kernels[launch.kernel.name].launch(pointers, symbols, launch.grid)
+        except Exception as error:
+            if type(error).__name__ != _FAULT or "written_at" not in launch.kernel.facts:
+                raise
+            raise TreadleError(errors.KERNEL_FAULT, kernel=launch.kernel.name, reason=error) from error
 
 
 def _results_bytes(manifest: Manifest, invocation: Invocation) -> int:

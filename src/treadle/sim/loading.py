@@ -1,18 +1,54 @@
 """A tile kernel as the simulator's device gets it: text in, a launch on raw memory out."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from treadle.dialects import tile
+from treadle.dialects import pipe, tile
 from treadle.errors import InternalError
 from treadle.ir.text import parse_module
 from treadle.sim.element_types import DType, storage_dtype
+from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer
 from treadle.sim.tile_interpreter import TileKernel
 
 Bytes = npt.NDArray[np.uint8]
+
+
+class _Runs(Protocol):
+    """How a kernel is executed."""
+
+    name: str
+
+    def launch(self, pointers: Sequence[Pointer], symbols: Sequence[int], grid: tuple[int, int, int]) -> None:
+        """Run the grid."""
+        ...
+
+
+class _Agents:
+    """A schedule whose warps do different things: it is executed with agents, and what they leave unordered is a fault."""
+
+    def __init__(self, kernel: tile.KernelOp) -> None:
+        from treadle.sim.schedule import ScheduledKernel  # only schedules that users write need it
+
+        self._scheduled = ScheduledKernel(kernel)
+        self.name = self._scheduled.name
+
+    def launch(self, pointers: Sequence[Pointer], symbols: Sequence[int], grid: tuple[int, int, int]) -> None:
+        """Run the grid. Raises SimulationFault for a race or a deadlock."""
+        from treadle.sim.schedule.report import Findings
+
+        findings = Findings()
+        self._scheduled.launch(pointers, symbols, findings, grid=grid)
+        report = findings.report(())
+        if not report.ok:
+            raise SimulationFault(f"kernel {self.name}: {report}")
+
+
+def _has_agents(kernel: tile.KernelOp) -> bool:
+    return any(isinstance(op, pipe.RolesOp) for op in kernel.body.walk())
 
 
 class LoadedKernel:
@@ -22,7 +58,7 @@ class LoadedKernel:
         kernels = [op for op in parse_module(text, name).walk() if isinstance(op, tile.KernelOp)]
         if len(kernels) != 1:
             raise InternalError(f"{name} holds {len(kernels)} kernels, not one")
-        self._kernel = TileKernel(kernels[0])
+        self._kernel: _Runs = _Agents(kernels[0]) if _has_agents(kernels[0]) else TileKernel(kernels[0])
         arguments = kernels[0].body.block.args
         pointers = [a.type for a in arguments[: len(arguments) - len(kernels[0].symbol_names())]]
         self.pointer_types: tuple[DType, ...] = tuple(storage_dtype(t.element_type) for t in pointers if isinstance(t, tile.PointerType))

@@ -29,18 +29,18 @@ def check_workgroup(kernel: tile.KernelOp, spec: TargetSpec) -> None:
 @register_pass
 @dataclass(frozen=True)
 class SetTargetPass(Pass):
-    """`exact`: a kernel that is written for another target is an error, TR502."""
+    """`exact`: a kernel that is written for another target is an error, TR504."""
 
     name = "set-target"
     target: str
     exact: bool = True
 
     def apply(self, ctx: Context, module: ModuleOp, /) -> None:
-        """Set the target of every kernel that has none."""
+        """Set the target of every kernel that has none; of those that name the architecture, the product."""
         for kernel in kernels(module):
             written = kernel.target.data
-            if written == ANY_TARGET:
-                kernel.properties["target"] = builtin.StringAttr(self.target)
-            elif self.exact and written != self.target:
+            if written != ANY_TARGET and self.exact and target_spec(written).name != target_spec(self.target).name:
                 raise TreadleError(OTHER_TARGET, location_of(kernel), kernel=kernel.sym_name.data, written=written, target=self.target)
+            if written == ANY_TARGET or self.exact:
+                kernel.properties["target"] = builtin.StringAttr(self.target)
             check_workgroup(kernel, target_spec(kernel.target.data))
