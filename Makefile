@@ -6,12 +6,13 @@ EXTRAS := test,dev,amd,cuda,plots
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help install demo test lint types format lock clean
+.PHONY: help install demo test golden lint types format lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    compile and run the examples, and show what was generated"
 	@echo "make test    run the tests                (ARGS='-k name' to choose, WORKERS=n)"
+	@echo "make golden  write the stage texts of tests/golden anew, after a change that is to change the code"
 	@echo "make lint    ruff check and format check  (make format mends)"
 	@echo "make types   basedpyright, strict"
 
@@ -34,6 +35,10 @@ test: $(STAMP)
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+
+# The texts of stages that tests/golden compares with; read the difference before you commit it.
+golden: $(STAMP)
+	@$(BIN)/python -m pytest -q tests/golden --update-golden
 
 types: $(STAMP)
 	@$(BIN)/basedpyright

@@ -30,3 +30,8 @@ def session_cache() -> Iterator[None]:
         del os.environ["TREADLE_CACHE_DIR"]
     else:
         os.environ["TREADLE_CACHE_DIR"] = before
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--update-golden` writes the texts of tests/golden anew."""
+    parser.addoption("--update-golden", action="store_true", help="write the texts of tests/golden anew")

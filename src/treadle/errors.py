@@ -112,7 +112,7 @@ INDEX_TOO_LARGE = Entry(
     "TR303", "{what} of this operation reaches {value}, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array"
 )
 KERNEL_NOT_TAKEN = Entry(
-    "TR306",
+    "TR310",
     "kernel '{kernel}' cannot be compiled as it is written: {reason}",
     "change what the reason names (docs/kernels.md says what kernels hold); report it with the kernel if nothing is wrong there",
 )
@@ -122,6 +122,7 @@ KERNEL_FAULT = Entry(
     "correct the access, its sizes or what it promises",
 )
 NOT_ONE_KERNEL = Entry("TR304", "{what} cannot be one kernel: '{op}': {reason}", "{fix}")
+F32_SPLIT = Entry("TR306", "treadle.f32_split of '{op}': {reason}", "write it on a contraction of f32, as one of {known}, or none")
 GROUP = Entry("TR305", "dispatch.group of '{op}': {reason}", "{fix}")
 SHARED_MEMORY = Entry(
     "TR401",

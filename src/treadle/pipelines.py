@@ -11,7 +11,6 @@ from treadle.ir.passes import ModulePass, run_passes
 from treadle.ir.simplify import CsePass, DcePass
 from treadle.machine import TargetSpec, target_name
 from treadle.options import CompileOptions
-from treadle.plan.f32_split import SPLITS
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
@@ -52,6 +51,7 @@ from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
 from treadle.transforms.tensor.set_dispatch_groups import SetDispatchGroupsPass
+from treadle.transforms.tensor.set_f32_split import SetF32SplitPass
 from treadle.transforms.tensor.unroll_loops import UnrollLoopsPass
 
 Observer = Callable[[str, Operation], None]
@@ -84,8 +84,8 @@ TENSOR = Door("tensor")
 
 
 def expansions(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
-    """Rewrites of computations that the options ask for and the machine decides on."""
-    return (ExpandF32PrecisionPass(target_name(spec), options.f32_precision),) if options.f32_precision in SPLITS else ()
+    """Rewrites of computations that the options or the operations ask for and the machine decides on."""
+    return (SetF32SplitPass(target_name(spec), options.f32_precision), ExpandF32PrecisionPass())
 
 
 def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
@@ -95,7 +95,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     """
     expansion = () if spec is None or options is None else expansions(spec, options)
     precision = "ieee" if options is None else options.f32_precision
-    groups = SetDispatchGroupsPass(None if spec is None else spec.name, precision)
+    groups = SetDispatchGroupsPass(None if spec is None else target_name(spec), precision)
     return (
         InlineCallsPass(),  # one function, so that nothing after it has to look through calls
         UnrollLoopsPass(),  # before branches, which may hold loops and take one side for good in some iteration

@@ -2,6 +2,8 @@
 
 import pytest
 from generators.async_kernels import Kernel
+from hazards.kernels import kernel_of
+from hazards.programs_nvidia import register_operand
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import Effect, HasEffects
@@ -74,3 +76,11 @@ def test_local_accesses_stores_and_products() -> None:
     assert rows(k, tile.CopyOutOp) == [[("read", "async", False, "queue", "copy_out"), ("write", "async", False, "queue", "copy_out")]]
     reads, result = [("read", "async", False, "queue", "matrix")] * 2, ("write", "async", False, "queue", "matrix")
     assert rows(k, tile.ContractOp) == [[*reads, result]]
+
+
+def test_a_product_reads_registers_until_its_group_is_retired() -> None:
+    kernel = kernel_of(register_operand())
+    (product,) = (op for op in kernel.walk() if isinstance(op, tile.ContractOp))
+    reads, result = [("read", "async", False, "queue", "matrix")] * 2, ("write", "async", False, "queue", "matrix")
+    assert [row(effect) for effect in product.effects()] == [*reads, result]
+    assert [effect.resource for effect in product.effects()] == [product.a, product.b, product.result]

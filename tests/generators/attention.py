@@ -1,7 +1,7 @@
 """Attention's shape at tile level, without a word of roles or synchronisation: two chained contractions, an online softmax between them.
 
-A workgroup has 64 rows of Q for each group of warps, which are brought once; K and V come in tiles of 64 rows, P goes through shared
-memory.
+A workgroup has 64 rows of Q for each group of warps, which are brought once; K and V come in tiles of 64 rows. P stays in registers, or
+goes through shared memory where that is asked for.
 """
 
 from generators.tile_kernel_texts import kernel, memref, view
@@ -20,8 +20,12 @@ def _reduce(result: str, source: str, op: str, kind: str) -> list[str]:
     ]
 
 
-def attention(rows: int, length: int, *, groups: int = 1, config: str = "") -> str:
-    """softmax(Q K^T) V for Q of `rows` x 64, K and V of `length` x 64, all f16, and a result in f32. `config`: more of the kernel's."""
+def attention(rows: int, length: int, *, groups: int = 1, config: str = "", through: str = "") -> str:
+    """softmax(Q K^T) V for Q of `rows` x 64, K and V of `length` x 64, all f16, and a result in f32. `config`: more of the kernel's.
+
+    `through`: the path that P is asked to take.
+    """
+    staging = f' {{staging = {{a = {{path = "{through}"}}}}}}' if through else ""
     q, o = memref("f16", (rows, SIDE), (SIDE, 1)), memref("f32", (rows, SIDE), (SIDE, 1))
     kt, v = memref("f16", (SIDE, length), (1, SIDE)), memref("f16", (length, SIDE), (SIDE, 1))
     wide, half, narrow = f"tensor<{SIDE}x{SIDE}xf32>", f"tensor<{SIDE}x{SIDE}xf16>", f"tensor<{SIDE}x1xf32>"
@@ -62,7 +66,7 @@ def attention(rows: int, length: int, *, groups: int = 1, config: str = "") -> s
         f"    %kept = arith.mulf %a, %scalew : {wide}",
         f"    %ph = arith.truncf %p : {wide} to {half}",
         f"    %tv = tile.load %vv[%i, %zero] {load} : {v} -> {half}",
-        f'    %new = tile.contract %ph, %tv, %kept "{INSTRUCTION}" : {half}, {half}, {wide} -> {wide}',
+        f'    %new = tile.contract %ph, %tv, %kept "{INSTRUCTION}"{staging} : {half}, {half}, {wide} -> {wide}',
         f"    scf.yield %new, %max, %sum : {wide}, {narrow}, {narrow}",
         "  }",
         f"  %totalw = tile.broadcast %total : {narrow} -> {wide}",

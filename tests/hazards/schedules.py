@@ -117,6 +117,12 @@ def wgmma(result: str, a: str, b: str, acc: str) -> str:
     return f'  {result} = tile.contract {a}, {b}, {acc} "wgmma_m64k16_f32_f16_f16" : {buffer()}, {buffer()}, {t} -> {t}'
 
 
+def wgmma_registers(result: str, a: str, b: str, acc: str) -> str:
+    """The same with A from registers."""
+    t, half = tensor(ACC_LAYOUT), tensor(ACC_LAYOUT, "f16")
+    return f'  {result} = tile.contract {a}, {b}, {acc} "wgmma_m64k16_f32_f16_f16" : {half}, {buffer()}, {t} -> {t}'
+
+
 def local_store(value: str, destination: str, layout: str, element: str = "f16") -> str:
     """Register tile to shared buffer."""
     return f"  tile.local_store {value}, {destination} array<i64: 0, 0> : {tensor(layout, element)}, {buffer(element=element)}"

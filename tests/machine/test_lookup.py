@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from treadle.bench import families
 from treadle.driver import cache_key, trace
 from treadle.driver.sources import Source
 from treadle.errors import TreadleError
@@ -89,6 +90,14 @@ def test_grids_fit_the_product() -> None:
 
     assert '"132"' in workgroups("sm_90a")
     assert '"114"' in workgroups("sm_90a:h100-pcie")
+
+
+@pytest.mark.parametrize("product", PRODUCTS, ids=lambda product: product.name)
+@pytest.mark.parametrize(("m", "n", "k"), [(517, 1033, 264), (3, 1000, 520)])
+def test_programs_of_every_product_become_proven_code(product: Product, m: int, n: int, k: int) -> None:
+    """Tiled contractions and streamed ones; tracing to LLVM text includes the proof of the schedule."""
+    text = families.matmul("f", "", m, n, k, "f16").text
+    assert trace(text, f"{product.architecture}:{product.name}", PLAIN, until="llvm").stages["llvm"]
 
 
 def test_named_products_are_remarked_with_where_their_rates_are_from() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from treadle.machine import Product, known_targets, target_spec
@@ -60,6 +60,7 @@ def test_half_the_bandwidth_doubles_what_follows_the_memory() -> None:
     assert half.rates.streaming == whole.rates.streaming
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the models are searched in every example
 @given(
     units=st.integers(1, 400),
     clock=st.integers(500, 4000),

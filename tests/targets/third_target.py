@@ -1,8 +1,9 @@
 """A machine that nobody builds, from outside the compiler: a row, hooks over `targets/simt`, a backend, a device. It runs on this CPU.
 
 The loom has 16 lanes a warp and at most 64 threads a workgroup; a matrix instruction of 8 x 8 x 4 whose fragments are laid out like no
-other machine's; a queue of its own for accesses to shared memory. Its threads are threads of this process: barriers and what goes from lane
-to lane meet at barriers of the C library, so an order that a schedule forgets shows as a wrong result.
+other machine's; a ferry that brings 4-byte elements to shared memory, with a queue of its own. Its threads are threads of this process:
+barriers and what goes from lane to lane meet at barriers of the C library, and the ferry arrives as late as its queue allows, so an order
+that a schedule forgets shows as a wrong result.
 """
 
 import ctypes
@@ -20,10 +21,11 @@ from targets.host import BF16_ROUNDING, TRIPLE
 from treadle.artifact import Kernel, Manifest
 from treadle.codegen.llvm_text import F32, I32, PTR, Builder, Parameter, Value, i32
 from treadle.codegen.worker import emit_assembly, emit_object
-from treadle.dialects.tile import ContractOp, KernelOp
+from treadle.dialects.tile import ContractOp, CopyOp, KernelOp, ints, memref_type
+from treadle.layout.access import address_plan
 from treadle.layout.bits import unpack
 from treadle.layout.fragments import instruction_positions, instruction_registers, instruction_step
-from treadle.layout.tile_layout import TileLayout
+from treadle.layout.tile_layout import TileLayout, blocked
 from treadle.machine import FragmentLayouts, MatrixInstruction, Product, Queue, SharedBanks, TargetSpec, register_target
 from treadle.plan.invocation import PointerArg, ScalarArg, TensorMapArg
 from treadle.runtime.argument_block import ArgumentBlock, TensorMapEncoder
@@ -36,7 +38,9 @@ from treadle.targets.registry import register_backend
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.kernel import emit_kernel
-from treadle.targets.simt.threads import thread_coordinates
+from treadle.targets.simt.memory import global_accesses
+from treadle.targets.simt.shared import SharedAddresses
+from treadle.targets.simt.threads import holds_first_copy, thread_coordinates
 
 NAME: Final = "loom1"
 LANES: Final = 16
@@ -80,16 +84,18 @@ LOOM: Final = TargetSpec(
     max_vector_bytes=16,
     banks=SharedBanks(16, 4, ((1, 16), (2, 16), (4, 16), (8, 8), (16, 4))),
     matrix_instructions=(_weave("bf16"), _weave("f32")),
-    queues=(Queue("shed", "local", "warp", max_pending=3),),
+    queues=(Queue("ferry", "copy_in", "thread", is_committed=True, is_ordered=False, max_pending=3, path="ferry"),),
     max_warps_per_workgroup=4,
 )
 
 # --- the emitter: what a thread finds in its frame, beside the kernel's arguments
 
 _IDS: Final = 0
-_SHARED, _EXCHANGE, _WORKGROUP, _WARP, _SCRATCH = 16, 24, 32, 40, 48
-_FRAME_BYTES: Final = 56
+_SHARED, _EXCHANGE, _WORKGROUP, _WARP, _SCRATCH, _FERRY = 16, 24, 32, 40, 48, 56
+_FRAME_BYTES: Final = 64
 _SCRATCH_BYTES: Final = 32 << 10
+_FERRY_BYTES: Final = 64 << 10
+_ARRIVED: Final = 1 << 30
 _FRAME: Final = Value(PTR, "%frame")
 
 
@@ -139,8 +145,46 @@ class LoomHooks(SimtHooks):
     def barrier(self, b: Builder, threads: int = 0) -> None:
         _meet(b, _WORKGROUP)
 
+    # A thread's ferry: how many parcels there are, how many groups are closed; a parcel is a place, a value, the number of its group.
+
+    def copy(self, ctx: KernelContext, op: CopyOp) -> None:
+        """Each thread reads its elements, zero outside the view, and leaves them to the ferry."""
+        b, buffer, ferry = ctx.b, ctx.buffer(op.destination), _word(ctx.b, _FERRY)
+        shape = tuple(memref_type(op.destination).get_shape())
+        tile = blocked(shape, tuple(reversed(range(len(shape)))), 1, LANES, ctx.warps)
+        access = global_accesses(ctx, op, ctx.view(op.view), list(op.offsets), ints(op.dims), tile, 1)
+        sources = {group.registers: group for group in access.plan.groups}
+        plan = address_plan(tile, buffer.layout, 4, 4)
+        places = SharedAddresses(ctx, buffer, plan)
+        with b.when(holds_first_copy(ctx, tile)):
+            for group in plan.groups:
+                source = sources[group.registers]
+                value = self.load_global(b, access.address(source), I32, 4, access.predicate(source), i32(0), read_only=False)
+                count = b.load(I32, ferry, 4)
+                parcel = b.gep(ferry, b.mul(b.add(count, i32(1)), i32(16)))
+                b.store(places.of(group), parcel, 8)
+                b.store(value, b.gep(parcel, i32(8)), 4)
+                b.store(b.load(I32, b.gep(ferry, i32(4)), 4), b.gep(parcel, i32(12)), 4)
+                b.store(b.add(count, i32(1)), ferry, 4)
+
+    def commit(self, b: Builder, queue: str) -> None:
+        assert queue == "ferry"
+        closed = b.gep(_word(b, _FERRY), i32(4))
+        b.store(b.add(b.load(I32, closed, 4), i32(1)), closed, 4)
+
     def wait(self, ctx: KernelContext, queue: str, pending: int) -> None:
-        assert queue == "shed"  # a CPU's accesses are complete in program order
+        """What is in groups older than the last `pending` arrives; the list is empty again when all has."""
+        assert queue == "ferry"
+        b, ferry = ctx.b, _word(ctx.b, _FERRY)
+        limit = b.sub(b.load(I32, b.gep(ferry, i32(4)), 4), i32(pending))
+        with b.loop(i32(0), b.load(I32, ferry, 4), i32(1)) as loop:
+            parcel = b.gep(ferry, b.mul(b.add(loop.index, i32(1)), i32(16)))
+            group = b.gep(parcel, i32(12))
+            with b.when(b.icmp("slt", b.load(I32, group, 4), limit)):
+                b.store(b.load(I32, b.gep(parcel, i32(8)), 4), b.load(PTR, parcel, 8), 4)
+                b.store(i32(_ARRIVED), group, 4)
+        if not pending:
+            b.store(i32(0), ferry, 4)
 
     def contract(self, ctx: KernelContext, op: ContractOp) -> None:
         """All instructions of a contraction: the warp lays its operands out in its scratch memory, then each lane adds up its sums."""
@@ -231,6 +275,7 @@ class Workgroup:
         self._exchange = ctypes.create_string_buffer(4 * threads)
         self._barriers = ctypes.create_string_buffer(_BARRIER_BYTES * (1 + warps))
         self._scratch = ctypes.create_string_buffer(_SCRATCH_BYTES * warps)
+        self._ferries = ctypes.create_string_buffer(_FERRY_BYTES * threads)
         self._counts = [threads, *[LANES] * warps]
         for number, count in enumerate(self._counts):
             assert _C.pthread_barrier_init(ctypes.c_void_p(self._barrier(number)), None, count) == 0
@@ -246,8 +291,10 @@ class Workgroup:
         for thread, frame in enumerate(self.frames):
             warp = thread // LANES
             scratch = ctypes.addressof(self._scratch) + _SCRATCH_BYTES * warp
-            addresses = (shared, ctypes.addressof(self._exchange), self._barrier(0), self._barrier(1 + warp), scratch)
-            struct.pack_into("<4i5Q", frame, 0, thread, *place, *addresses)
+            ferry = ctypes.addressof(self._ferries) + _FERRY_BYTES * thread
+            addresses = (shared, ctypes.addressof(self._exchange), self._barrier(0), self._barrier(1 + warp), scratch, ferry)
+            struct.pack_into("<4i6Q", frame, 0, thread, *place, *addresses)
+            ctypes.memset(ferry, 0, 16)
         for done in [self._pool.submit(function, *arguments, ctypes.addressof(frame)) for frame in self.frames]:
             done.result()
 
@@ -283,12 +330,16 @@ class LoomDevice:
         return GpuProgram(self, manifest, files)
 
     def load_kernel(self, kernel: Kernel, binary: bytes) -> int:
+        return self.function(kernel.symbol, binary)
+
+    def function(self, symbol: str, binary: bytes) -> int:
+        """The address of a kernel in an object file."""
         host = llvm.Target.from_triple(TRIPLE).create_target_machine()
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host)
         engine.add_object_file(llvm.ObjectFileRef.from_data(binary))
         engine.finalize_object()
         self._engines.append(engine)
-        return engine.get_function_address(kernel.symbol)
+        return engine.get_function_address(symbol)
 
     def prepare(self, function: int, block: ArgumentBlock, stream: int, early_start: bool = False) -> Callable[[], int]:
         launch, types, values = block.launch, list[Any](), list[Any]()

@@ -11,7 +11,7 @@ from hazards.kernels import kernel_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.verify import repetition
+from treadle.verify import repetition, trace
 from treadle.verify.check import Proof, prove
 from treadle.verify.events import LoopNode, compress
 from treadle.verify.program import Program
@@ -23,8 +23,8 @@ def test_compressed_iterations_are_the_same(head: list[int], block: list[int], c
     tail = data.draw(st.lists(st.integers(0, 3), max_size=5))
     iterations = [(value,) for value in head + block * count + tail]
     segments = compress(iterations)
-    assert [s.iterations[at % len(s.iterations)] for s in segments for at in range(s.count)] == iterations
-    firsts = [sum(s.count for s in segments[:at]) for at in range(len(segments))]
+    assert [s.iterations[at % len(s.iterations)] for s in segments for at in range(s.length)] == iterations
+    firsts = [sum(s.length for s in segments[:at]) for at in range(len(segments))]
     assert [s.first for s in segments] == firsts
 
 
@@ -62,6 +62,27 @@ def test_repetition_is_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     many, same = run_of(LONG[name], monkeypatch, skip=False)
     assert (found, same) == (0, 0)
     assert few * 2 < many
+
+
+REMEMBERED = {
+    "tiles": nvidia.nested(3, None, 7, meetings=1),
+    "known tiles": nvidia.nested(4, 9, 6),
+    "one loop": nvidia.producer_consumer(3, 2, None),
+    "direct": amd.direct_ring(3, 2, 20),
+}
+
+
+@pytest.mark.parametrize("name", REMEMBERED)
+def test_loops_that_are_followed_once_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    proofs = [Proof(Program(kernel_of(REMEMBERED[name])), 8)]
+    verdicts = [proofs[0].verdict()]
+    monkeypatch.setattr(trace, "remembered", lambda state, op, follow: follow)  # pyright: ignore[reportUnknownLambdaType]
+    proofs.append(Proof(Program(kernel_of(REMEMBERED[name])), 8))
+    verdicts.append(proofs[1].verdict())
+    assert verdicts[0].is_proven and verdicts[1].is_proven
+    assert proofs[0].trip_counts == proofs[1].trip_counts
+    assert proofs[0].cost == proofs[1].cost, "events that the runs looked at"
+    assert proofs[0].tracer.state.cost <= proofs[1].tracer.state.cost
 
 
 LATE = {
@@ -118,7 +139,7 @@ def test_all_classes_of_trip_counts_are_run() -> None:
 @pytest.mark.parametrize("meetings", [0, 1, 3])
 def test_tiles_and_ring_that_do_not_divide(stages: int, steps: int, meetings: int) -> None:
     """Slots and parities come back after a number of tiles; the states of the run do so no later, however the roles drift."""
-    proof = Proof(Program(kernel_of(nvidia.nested(stages, None, steps, meetings=meetings))), 8, effort=4)
+    proof = Proof(Program(kernel_of(nvidia.nested(stages, None, steps, meetings=meetings))), 8)
     assert proof.verdict().is_proven
     tiles = 2 * stages // gcd(2 * stages, steps)
     assert proof.classes <= 3 * tiles + stages

@@ -19,25 +19,13 @@ from treadle.analysis.indexing import (
     map_dims,
     tensor_of,
 )
+from treadle.analysis.operation_marks import ORIGIN
 from treadle.dialects import dispatch
 from treadle.ir.core import AffineMap, Operation, SSAValue
-from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
-
-ORIGIN = "treadle.origin"
-"""Attribute of a generic that was a named operation: its name without `linalg.`, for remarks and kernel names."""
 
 Axes = Mapping[SSAValue, tuple[int, ...]]
 """For results of roots and consumers: which loop of the roots each axis walks."""
-
-
-def origin_of(op: Operation) -> str:
-    """The name of the named operation it was, else what the computation is (`contraction`, `reduction`, `elementwise`, `copy`, `fill`)."""
-    attr = op.attributes.get(ORIGIN)
-    if isinstance(attr, builtin.StringAttr):
-        return attr.data
-    found = classify(op)
-    return type(found).__name__.lower() if found is not None else op.name.split(".")[-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from treadle.analysis.indexing import Computation, Contraction, StructuredOp, classify, structured
-from treadle.analysis.kernel_structure import Unbuildable, origin_of, unbuildable
+from treadle.analysis.kernel_structure import Unbuildable, unbuildable
+from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
 from treadle.errors import NOT_ONE_KERNEL, InternalError, TreadleError
 from treadle.ir.builtin import array_ints, element_of

@@ -35,6 +35,7 @@ from treadle.dialects.tile_memory import (
     ViewOp,
 )
 from treadle.dialects.tile_types import (
+    BULK_TENSOR,
     DYNAMIC,
     INDEX,
     i64_array,
@@ -70,6 +71,7 @@ from treadle.ir.core import (
 from treadle.ir.dialects import builtin
 
 __all__ = [
+    "BULK_TENSOR",
     "DYNAMIC",
     "INDEX",
     "TILE",

@@ -83,14 +83,18 @@ class ContractOp(IRDLOperation, HasEffects):
             raise VerifyException(f"tile.contract: {self.defined_columns()} columns of {acc[1]}")
 
     def effects(self) -> tuple[Effect, ...]:
+        if not is_shared(self.a.type) and not is_shared(self.b.type):
+            return ()
         found: list[Effect] = []
         for value in (self.a, self.b):
-            if is_shared(value.type):
-                shape = self.operand_shape(value)
-                found.append(Effect(value, "read", Slice((0,) * len(shape), shape), "async", "queue", "matrix"))
-        if found:
-            found.append(Effect(self.result, "write", None, "async", "queue", "matrix"))
-        return tuple(found)
+            shape = self.operand_shape(value)
+            part = Slice((0,) * len(shape), shape) if is_shared(value.type) else None
+            found.append(Effect(value, "read", part, "async", "queue", "matrix"))
+        return (*found, Effect(self.result, "write", None, "async", "queue", "matrix"))
+
+    def holds_registers(self) -> bool:
+        """Whether an operand beside one in shared memory comes from registers, which are read until its group is retired."""
+        return is_shared(self.a.type) != is_shared(self.b.type)
 
 
 @irdl_op_definition

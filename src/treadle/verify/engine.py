@@ -130,7 +130,7 @@ class Engine:
                 number = frame.items[frame.position]
                 frame.position += 1
                 first = node.segments[0]
-                frames.append(Frame(first.iterations[0], number, 0, first.count, first.first))
+                frames.append(Frame(first.iterations[0], number, 0, first.length, first.first))
             elif not self._meet_for_roles(agent, node):
                 return
         agent.is_done = True
@@ -152,7 +152,7 @@ class Engine:
             if frame.segment == len(node.segments):
                 return False
             segment = node.segments[frame.segment]
-            frame.iteration, frame.left, frame.number = 0, segment.count, segment.first
+            frame.iteration, frame.left, frame.number = 0, segment.length, segment.first
         elif frame.iteration == len(segment.iterations):
             frame.iteration = 0
         frame.items = segment.iterations[frame.iteration]
@@ -253,6 +253,9 @@ class Engine:
             return
         first, second = self.reports.place(agent, flight.event), self.reports.place(agent, event)
         queue = flight.event.queue
+        if register >= len(self.program.registers):
+            self._release(agent, event, flight)
+            return
         message = f"the result of {first.op.name} is used while it may not be there yet"
         missing = f'a wait of "{queue}" that retires the group of the first, before the second'
         steps = (first.describe() + ": issued", second.describe() + ": reads the tile; the group may still be at work")
@@ -262,6 +265,15 @@ class Engine:
             missing = f'a wait of "{queue}" between the result and the operation that adds to it, or an accumulator of its own'
             steps = (first.describe() + ": adds to the tile where it is", second.describe() + ": finds other numbers there")
         self.reports.report("V1", message, agent, event, first=first, memory=f"register tile of {queue}", missing=missing, steps=steps)
+
+    def _release(self, agent: Agent, event: Event, flight: Flight) -> None:
+        """The block of an operation ends that may still read its operand's registers."""
+        first, second = self.reports.place(agent, flight.event), self.reports.place(agent, event)
+        queue = flight.event.queue
+        message = f"{first.op.name} may still read its operand's registers when its block ends and they are given to other tiles"
+        missing = f'a wait of "{queue}" that retires its group, behind it in its block'
+        steps = (first.describe() + ": issued, reads registers", second.describe() + ": the registers get other values")
+        self.reports.report("V2", message, agent, event, first=first, memory=f"registers of {queue}", missing=missing, steps=steps)
 
     def _move(self, agent: Agent, event: Event) -> bool:
         registers = agent.registers

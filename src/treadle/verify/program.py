@@ -75,7 +75,9 @@ class Program:
         self._effects: dict[Operation, tuple[Effect, ...]] = {op: op.effects() for op in self.ops if isinstance(op, HasEffects)}
         self._by_kind: dict[type[Operation], list[Operation]] = {}
         for op in self.ops:
-            self._by_kind.setdefault(type(op), []).append(op)
+            for kind in type(op).__mro__:  # a class of ours may stand for one of upstream
+                if issubclass(kind, Operation):
+                    self._by_kind.setdefault(kind, []).append(op)
         self.queues = {queue.name: queue for queue in self.spec.queues}
         self.queue_names: dict[str, str] = {queue.role: queue.name for queue in self.spec.queues}
         self.local_queue = self.queue_names.get("local", "")
@@ -88,6 +90,8 @@ class Program:
         self.strands = tuple(strands)
         self.tracked_pointers, self.only_written = self._tracked_pointers(stores)
         self.registers = self._registers()
+        self.held = self._held()
+        self.released = self._released()
         self.deciding = self._deciding()
         self.unknowns = self._unknowns()
         self.most_pending = self._most_pending()
@@ -103,7 +107,8 @@ class Program:
 
     def is_in_flight(self, effect: Effect) -> bool:
         """Whether an effect is the result of a queued operation in a register tile."""
-        return bool(self.queue_name(effect)) and isinstance(effect.resource.type, builtin.TensorType)
+        is_tile = isinstance(effect.resource.type, builtin.TensorType)
+        return is_tile and effect.access == "write" and bool(self.queue_name(effect))
 
     def is_elected(self, op: Operation) -> bool:
         """Whether one thread of a team executes an operation for all."""
@@ -186,6 +191,20 @@ class Program:
                         work += [parent.body.block.args[use.index + 1], parent.results[use.index]]
                     elif isinstance(parent, scf.IfOp):
                         work.append(parent.results[use.index])
+        return found
+
+    def _held(self) -> dict[Operation, int]:
+        """Operations that read registers until their group is retired, numbered behind the tiles."""
+        holding = [op for op in self.all(tile.ContractOp) if op.holds_registers() and "matrix" in self.queue_names]
+        return {op: len(self.registers) + at for at, op in enumerate(holding)}
+
+    def _released(self) -> dict[Operation, tuple[int, ...]]:
+        """By the end of a block, the operations of the block whose registers are then given to others."""
+        found: dict[Operation, tuple[int, ...]] = {}
+        for op, number in self.held.items():
+            end = cast(Block, op.parent).last_op
+            if end is not None:
+                found[end] = (*found.get(end, ()), number)
         return found
 
     def _roots(self) -> list[SSAValue]:

@@ -16,6 +16,7 @@ from treadle.verify.demand import demands
 from treadle.verify.events import Event, RolesNode, Trace
 from treadle.verify.linear_forms import LinearForms
 from treadle.verify.program import Program, is_first_axis
+from treadle.verify.remembered_loops import remembered
 from treadle.verify.symbols import Symbol, scaled, shifted
 from treadle.verify.trace_loops import LoopSteps
 from treadle.verify.trace_memory import MemorySteps
@@ -90,8 +91,10 @@ class Tracer:
             case pipe.ClusterRankOp():
                 at = self.state.place(op.result)
                 return [lambda: self.state.put(at, self.state.rank)]
-            case tile.ProgramIdOp() | scf.YieldOp():
+            case tile.ProgramIdOp():
                 return []
+            case scf.YieldOp():
+                return self._memory.event(op) if op in self.program.released else []
             case _ if op.regions and not isinstance(op, tile.ReduceOp):
                 raise Undecided(op, f"the control flow of {op.name} is not known")
             case _ if isinstance(op, HasEffects) or any(v in self.program.registers for v in op.operands):
@@ -129,7 +132,7 @@ class Tracer:
         leave = self._moves(op, "leave", list(zip(op.results, block.args[1:], strict=True)))
         hand_overs = tuple(partial(self._hand_over, *moves) for moves in (enter, turn, (turn[0], None), leave))
         body = self._block(block)
-        return LoopSteps(self.state, op, self.points.of(op), body, hand_overs, self._asked).run
+        return remembered(self.state, op, LoopSteps(self.state, op, self.points.of(op), body, hand_overs, self._asked).run)
 
     def _branch(self, op: scf.IfOp) -> Step:
         state, env = self.state, self.state.env

@@ -3,7 +3,7 @@
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
-from treadle.ir.core import Operation
+from treadle.ir.core import IsTerminator, Operation
 from treadle.ir.dialects import builtin
 from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, number_of, queue_of, with_flags
 from treadle.verify.events import Event, Node
@@ -81,7 +81,12 @@ class MemorySteps:
         chains = {e.queue for e in effects if program.is_in_flight(e)}
         chained = tuple(registers[v] for v in op.operands[2:3] if chains and v in registers)
         uses = tuple({registers[v] for at, v in enumerate(op.operands) if v in registers and not (chains and at == 2)})
-        defines = tuple(registers[e.resource] for e in effects if program.is_in_flight(e))
+        if op.has_trait(IsTerminator):
+            uses = program.released.get(op, ())
+        defines = (
+            *(registers[e.resource] for e in effects if program.is_in_flight(e)),
+            *([program.held[op]] if op in program.held else []),
+        )
         memory = [e for e in effects if not isinstance(e.resource.type, builtin.TensorType)]
         memory = [e for e in memory if is_shared(e.resource.type) or pointer_of(e.resource) in program.tracked_pointers]
         kind = KINDS.get(op.name, "access")

@@ -1,4 +1,6 @@
-"""Attention's shape gets roles and synchronisation: Q brought once, K and V in rings of their own, P handed over through shared memory."""
+"""Attention's shape gets roles and synchronisation: Q brought once, K and V in rings of their own, P handed over through registers, or
+through shared memory where that is asked for.
+"""
 
 import re
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from treadle.ir.text import parse_module
 from treadle.remarks import collect_remarks
 from treadle.sim.schedule import simulate
 from treadle.sim.schedule.scheduler import Mode
+from treadle.targets.registry import backend
 from treadle.verify.check import is_right, prove
 
 WAYS: tuple[tuple[Mode, int], ...] = (("late", 0), ("random", 1))
@@ -23,9 +26,11 @@ CASES = [(64, 64, 1, 2, 0), (128, 192, 1, 2, 0), (192, 320, 1, 3, 1), (192, 128,
 """Rows, length, groups, stages, workgroups: one step; more than stages; several tiles a workgroup; groups without rows of their own."""
 
 
-def scheduled(rows: int, length: int, groups: int, stages: int, workgroups: int, last: str = "insert-sync") -> tile.KernelOp:
-    """The kernel after the pass `last`."""
-    text = attention(rows, length, groups=groups, config=f", stages = {stages} : i64, workgroups = {workgroups} : i64")
+def scheduled(
+    rows: int, length: int, groups: int, stages: int, workgroups: int, last: str = "insert-sync", through: str = ""
+) -> tile.KernelOp:
+    """The kernel after the pass `last`. `through`: the path that P is asked to take."""
+    text = attention(rows, length, groups=groups, config=f", stages = {stages} : i64, workgroups = {workgroups} : i64", through=through)
     assert not re.search(r"\b(sync|pipe\.roles)\b", text)
     module = parse_module(text, "attention.mlir")
     passes = pipelines.unproven_schedule_passes()
@@ -40,9 +45,10 @@ def expected(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return p @ v / p.sum(1, keepdims=True)
 
 
+@pytest.mark.parametrize("through", ["", "threads"])
 @pytest.mark.parametrize(("rows", "length", "groups", "stages", "workgroups"), CASES)
-def test_attention_is_proven_and_right(rows: int, length: int, groups: int, stages: int, workgroups: int) -> None:
-    kernel = scheduled(rows, length, groups, stages, workgroups)
+def test_attention_is_proven_and_right(rows: int, length: int, groups: int, stages: int, workgroups: int, through: str) -> None:
+    kernel = scheduled(rows, length, groups, stages, workgroups, through=through)
     assert prove(kernel).is_proven
     rng = np.random.default_rng(rows)
     arrays = [rng.standard_normal((n, 64)).astype(np.float16) for n in (rows, length, length)]
@@ -84,12 +90,13 @@ def test_k_is_handed_back_before_the_softmax() -> None:
 ORDERING = (sync.WaitOp, sync.WaitPhaseOp, sync.ArriveOp, sync.NamedBarrierOp, sync.FenceOp, sync.CommitOp, sync.MbarrierExpectOp)
 
 
-def test_nothing_that_is_inserted_is_superfluous() -> None:
+@pytest.mark.parametrize("through", ["", "threads"])
+def test_nothing_that_is_inserted_is_superfluous(through: str) -> None:
     """Every operation but what the end of the kernel makes unneeded is missed by the verifier."""
-    count = sum(isinstance(op, ORDERING) for op in scheduled(192, 192, 1, 2, 1).walk())
+    count = sum(isinstance(op, ORDERING) for op in scheduled(192, 192, 1, 2, 1, through=through).walk())
     missed: list[str] = []
     for number in range(count):
-        kernel = scheduled(192, 192, 1, 2, 1)
+        kernel = scheduled(192, 192, 1, 2, 1, through=through)
         op = [op for op in kernel.walk() if isinstance(op, ORDERING)][number]
         name = op.name
         op.detach()
@@ -97,6 +104,31 @@ def test_nothing_that_is_inserted_is_superfluous() -> None:
         if is_right(kernel):
             missed.append(name)
     assert missed == [], missed
+
+
+def test_p_stays_in_registers() -> None:
+    """No buffer and no barrier for it; its registers are given back at the end of each step."""
+    kernel, other = scheduled(192, 320, 2, 3, 1), scheduled(192, 320, 2, 3, 1, through="threads")
+    second = [op for op in kernel.walk() if isinstance(op, tile.ContractOp)][-1]
+    assert second.holds_registers() and tile.layout_of(second.a) is not None
+
+    def count(of: tile.KernelOp, kind: type[Operation]) -> int:
+        return sum(isinstance(op, kind) for op in of.walk())
+
+    assert count(kernel, tile.LocalStoreOp) == count(other, tile.LocalStoreOp) - 1
+    assert count(kernel, sync.NamedBarrierOp) < count(other, sync.NamedBarrierOp)
+    assert not any(isinstance(op, tile.ConvertLayoutOp) for op in kernel.walk())
+    block = second.parent
+    following = [op.name for op in block.ops if second.is_before_in_block(op)] if block is not None else []
+    assert [name for name in following if name in ("sync.commit", "sync.wait")] == ["sync.commit", "sync.wait"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tools_find_nothing_to_serialise(case: tuple[int, int, int, int, int]) -> None:
+    """Assembling audits: no C75xx, nothing spilled, no register of a matrix instruction touched in flight."""
+    target = backend("sm_90a")
+    facts = target.assemble(target.emit(scheduled(*case))).facts
+    assert facts.instructions["HGMMA"] == 8 and facts.spill_bytes == 0
 
 
 def test_a_ring_that_does_not_fit_is_cut_back() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from treadle import driver
+from treadle.analysis.operation_marks import F32_PARTS
 from treadle.bench.texts import Function
 from treadle.dialects import dispatch
 from treadle.ir.core import Operation
@@ -16,7 +17,8 @@ from treadle.pipelines import tensor_passes
 from treadle.plan.expr import as_expr
 from treadle.remarks import collect_remarks
 from treadle.sim.check import check
-from treadle.transforms.tensor.expand_f32_precision import F32_PARTS, NAME
+from treadle.transforms.tensor.expand_f32_precision import NAME
+from treadle.transforms.tensor.set_f32_split import NAME as DECIDED
 
 BIG = (771, 1025, 1201)
 """M, N, K: large enough for parts to pay on sm_90a, and a multiple of nothing."""
@@ -34,7 +36,7 @@ def lowered(text: str, precision: Precision = "3xtf32", target: str = "sm_90a") 
     module = parse_module(text, "test.mlir")
     with collect_remarks() as log:
         run_passes(module, tensor_passes(target_spec(target), CompileOptions(f32_precision=precision)))
-    return module, [f"{r.kind}: {r.text}" for r in log.remarks if r.pass_name == NAME]
+    return module, [f"{r.kind}: {r.text}" for r in log.remarks if r.pass_name in (NAME, DECIDED)]
 
 
 def expanded(module: builtin.ModuleOp) -> list[Operation]:

@@ -15,7 +15,7 @@ from treadle.sim.schedule.barriers import Mbarrier, Meeting
 from treadle.sim.schedule.clocks import NEVER, Clock, Component, join
 from treadle.sim.schedule.global_memory import GlobalArray
 from treadle.sim.schedule.ownership import copied, held
-from treadle.sim.schedule.queues import AsyncOperation, PendingTile, Queue, Wait
+from treadle.sim.schedule.queues import AsyncOperation, PendingTile, Queue, Registers, Wait
 from treadle.sim.schedule.report import Findings, Party
 from treadle.sim.schedule.shared import Buffer, Region, SharedMemory, SharedPlan
 
@@ -143,6 +143,7 @@ class Agent:
         self.clock: Clock = {}
         self.time = 0
         self.queues: dict[str, Queue] = {}
+        self.held: dict[Operation, Registers] = {}
         self.executed: dict[Operation, int] = {}
         self.coroutine: Coroutine | None = None
         self.wait: Wait | None = None

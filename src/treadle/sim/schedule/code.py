@@ -135,7 +135,7 @@ class Compiler:
     def _step(self, op: Operation) -> Step | None:
         match op:
             case tile.ReturnOp() | scf.YieldOp() | pipe.EndRoleOp():
-                return None
+                return self._memory_step(op, self.slots)
             case tile.ProgramIdOp():
                 axis, out = int(op.axis.value.data), self.slots.of(op.result)
 

@@ -8,7 +8,7 @@ import numpy as np
 from treadle.dialects import pipe, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.ir.core import Operation
-from treadle.ir.dialects import builtin
+from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec
 from treadle.sim.element_types import Array, poison, storage_dtype
 from treadle.sim.faults import SimulationFault
@@ -17,7 +17,8 @@ from treadle.sim.schedule.agents import Agent, Frame
 from treadle.sim.schedule.code import Slots, Step, resolver
 from treadle.sim.schedule.copies import copy_out_step, copy_step
 from treadle.sim.schedule.global_memory import GlobalView, window_of
-from treadle.sim.schedule.queues import PendingTile, Queue
+from treadle.sim.schedule.queues import PendingTile, Queue, Registers
+from treadle.sim.schedule.report import Party
 from treadle.sim.schedule.shared import Buffer, PerMask, SharedPlan, slot_offset, value_name, whole_region
 from treadle.sim.schedule.synchronisation import sync_step
 from treadle.sim.values import operation_function
@@ -213,12 +214,16 @@ def contract_step(op: tile.ContractOp, slots: Slots, spec: TargetSpec) -> Step:
     resolvers = [resolver(v, op) if isinstance(v.type, builtin.TensorType) else None for v in (op.a, op.b, op.accumulator)]
     regions = [whole_region(v) if is_shared(v.type) else None for v in (op.a, op.b)]
 
+    held = op.holds_registers() and facts is not None
+
     def operand(agent: Agent, number: int) -> Callable[[], Array]:
         stored = agent.frame[at[number]]
         region, resolve = regions[number], resolvers[number]
         if region is None:
-            value = resolve(agent, stored) if resolve is not None else stored
-            return lambda: value
+            registers = Registers(resolve(agent, stored) if resolve is not None else stored)
+            if held:
+                agent.held[op] = registers
+            return lambda: registers.value
         queue = agent.queue(facts) if facts is not None else None
         access = agent.access(op, write=False, queue=queue, is_async=facts is not None)
         unfenced = agent.enter_shared(stored, region, access)
@@ -238,9 +243,28 @@ def contract_step(op: tile.ContractOp, slots: Slots, spec: TargetSpec) -> Step:
             result.value = multiply(*operands, accumulator.value if isinstance(accumulator, PendingTile) else accumulator)
 
         result.operation = agent.issue(op, queue, lambda: (a(), b()), land)
+        if held:
+            agent.held[op].reader = result
         agent.frame[out] = result
 
     return Step(op, act=run)
+
+
+def release_step(op: Operation) -> Step | None:
+    """The end of a block: registers that its contractions read are given to other tiles. None where none reads any."""
+    holding = [c for c in op.parent.ops if isinstance(c, tile.ContractOp) and c.holds_registers()] if op.parent is not None else []
+
+    def run(agent: Agent) -> None:
+        for contract in holding:
+            registers = agent.held.pop(contract, None)
+            reader = registers.reader if registers is not None else None
+            if registers is None or reader is None or reader.is_retired:
+                continue
+            parties = Party(contract, agent.name, "read"), Party(op, agent.name, "write")
+            agent.world.findings.race("result", *parties, f"the registers that {contract.name} reads, which its block gives up")
+            registers.value = poison(registers.value.shape, registers.value.dtype)
+
+    return Step(op, act=run) if holding else None
 
 
 def _accumulator(agent: Agent, op: Operation, stored: Any, queue: Queue, resolve: Callable[[Agent, Any], Array]) -> Any:
@@ -271,6 +295,8 @@ def memory_steps(plan: SharedPlan, spec: TargetSpec) -> Callable[[Operation, Slo
         if type(op) in simple:
             return simple[type(op)](op, slots)
         match op:
+            case tile.ReturnOp() | scf.YieldOp() | pipe.EndRoleOp():
+                return release_step(op)
             case tile.AllocOp():
                 return alloc_step(op, slots, plan)
             case tile.ContractOp() if is_shared(op.a.type) or is_shared(op.b.type):

@@ -168,6 +168,16 @@ class QueueWait(Wait):
         return f"waits for {len(self.landable())} operation(s) of the queue {self._queue.name}"
 
 
+class Registers:
+    """The registers of a tile that an operation in a queue reads, with the result that says when it is over."""
+
+    __slots__ = ("reader", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.reader: PendingTile | None = None
+
+
 class PendingTile:
     """The result of an operation that has not been waited for; it stands for its value in the frames of agents.
 

@@ -1,4 +1,4 @@
-"""`tile.contract` as warpgroup matrix instructions (wgmma) on shared buffers.
+"""`tile.contract` as warpgroup matrix instructions (wgmma) on shared buffers, A from registers too.
 
 Descriptors (PTX ISA, "Asynchronous warpgroup level matrix shared memory layout", matrix descriptor): bits 0-13 address >> 4, 16-29 leading
 byte offset >> 4, 32-45 stride byte offset >> 4, 62-63 the swizzle (1: 128 B, 2: 64 B, 3: 32 B). K-major operands: stride = 8 rows, leading
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from treadle.codegen.llvm_text import F32, I32, I64, Value, i32, i64, structure, zero
 from treadle.dialects.tile import ContractOp, tile_type
+from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
@@ -17,6 +18,7 @@ from treadle.layout.bits import pack
 from treadle.layout.fragments import wgmma_accumulator
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction
+from treadle.targets.nvidia.register_operand import register_operand
 from treadle.targets.nvidia.swizzle import SwizzledRows, recognise
 from treadle.targets.simt.context import Buffer, KernelContext
 from treadle.targets.simt.roles import moved_by
@@ -131,10 +133,10 @@ def _whole(width: int, step: int) -> int:
 
 
 def instruction_text(
-    row: MatrixInstruction, width: int, transposed: tuple[bool, bool], registers: Sequence[int], a: int, b: int, adds: str
+    row: MatrixInstruction, width: int, transposed: tuple[bool, bool], registers: Sequence[int], a: Sequence[int], b: int, adds: str
 ) -> str:
-    """One instruction of an asm template. `registers`, `a`, `b`: numbers of the operands that are its sums and descriptors; `adds`: what is
-    0 where it starts from nothing instead of adding to them.
+    """One instruction of an asm template. `registers`, `a`, `b`: numbers of the operands that are its sums and descriptors, of A several
+    where it comes from registers; `adds`: what is 0 where it starts from nothing instead of adding to them.
     """
     names = ", ".join(f"${number}" for number in registers)
     a_type, b_type, acc = _PTX_TYPES[row.a_type], _PTX_TYPES[row.b_type], _PTX_TYPES[row.accumulator_type]
@@ -142,10 +144,11 @@ def instruction_text(
     if acc != "s32":
         tail += ", 1, 1"
     if a_type in ("f16", "bf16"):
-        tail += f", {int(transposed[0])}, {int(transposed[1])}"
+        tail += f", {int(transposed[0])}, {int(transposed[1])}" if len(a) == 1 else f", {int(transposed[1])}"
+    left = f"${a[0]}" if len(a) == 1 else f"{{{', '.join(f'${number}' for number in a)}}}"
     return (
         f"{{ .reg .pred p; setp.ne.b32 p, {adds}, 0; "
-        f"wgmma.mma_async.sync.aligned.m64n{width}k{row.k}.{acc}.{a_type}.{b_type} {{{names}}}, ${a}, ${b}, {tail}; }}"
+        f"wgmma.mma_async.sync.aligned.m64n{width}k{row.k}.{acc}.{a_type}.{b_type} {{{names}}}, {left}, ${b}, {tail}; }}"
     )
 
 
@@ -161,10 +164,10 @@ class _Start:
 
 @dataclass(frozen=True, slots=True)
 class _Instruction:
-    """A part of the sums with the descriptors of its operands; `begins`: none before it has the same part."""
+    """A part of the sums with its operands: descriptors, or the registers of A; `begins`: none before it has the same part."""
 
     tile: Tile
-    a: Value
+    a: tuple[Value, ...]
     b: Value
     begins: bool
 
@@ -182,17 +185,28 @@ def _issue(
     letter = "f" if sums[0].type == F32 else "r"
     tied = [] if start.kind == "zero" else list(sums)
     first = count + len(tied)
-    descriptors = list(dict.fromkeys(value for step in chain for value in (step.a, step.b)))
+    descriptors = list(dict.fromkeys(value for step in chain for value in (*step.a, step.b)))
     number = {value: first + at for at, value in enumerate(descriptors)}
     begin = {"zero": "0", "sum": "1", "either": f"${first + len(descriptors)}"}[start.kind]
     lines = [
         instruction_text(
-            row, step.tile.width, transposed, step.tile.registers, number[step.a], number[step.b], begin if step.begins else "1"
+            row,
+            step.tile.width,
+            transposed,
+            step.tile.registers,
+            [number[v] for v in step.a],
+            number[step.b],
+            begin if step.begins else "1",
         )
         for step in chain
     ]
     flag = [] if start.adds is None else [start.adds]
-    constraints = ",".join([f"={letter}"] * count + [str(i) for i in range(len(tied))] + ["l"] * len(descriptors) + ["r"] * len(flag))
+    constraints = ",".join(
+        [f"={letter}"] * count
+        + [str(i) for i in range(len(tied))]
+        + ["l" if value.type == I64 else "r" for value in descriptors]
+        + ["r"] * len(flag)
+    )
     result = ctx.b.asm(" ".join(lines), constraints, [*tied, *descriptors, *flag], structure([sums[0].type] * count))
     ctx.counts.matrix_instructions += len(chain)
     return [ctx.b.extract_value(result, i) for i in range(count)]
@@ -240,21 +254,24 @@ def _gives_accumulators(op: Operation) -> bool:
     return isinstance(op, ContractOp | scf.ForOp | scf.IfOp)
 
 
-def _through_fence(ctx: KernelContext, sums: Sequence[Value]) -> list[Value]:
-    """Values computed otherwise pass through the fence: they are in the accumulator's registers before it, none is moved behind it."""
-    letter = "f" if sums[0].type == F32 else "r"
-    constraints = ",".join([f"={letter}"] * len(sums) + [str(i) for i in range(len(sums))] + ["~{memory}"])
-    passed = ctx.b.asm(_FENCE, constraints, sums, structure([sums[0].type] * len(sums)))
-    return [ctx.b.extract_value(passed, i) for i in range(len(sums))]
+def _through_fence(ctx: KernelContext, values: Sequence[Value]) -> list[Value]:
+    """Values computed otherwise pass through the fence: they are in the instructions' registers before it, none is moved behind it."""
+    if not values:
+        ctx.b.asm(_FENCE, "~{memory}")
+        return []
+    letters = [f"={'f' if value.type == F32 else 'r'}" for value in values]
+    constraints = ",".join([*letters, *(str(i) for i in range(len(values))), "~{memory}"])
+    passed = ctx.b.asm(_FENCE, constraints, values, structure([value.type for value in values]))
+    return [ctx.b.extract_value(passed, i) for i in range(len(values))]
 
 
 def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> None:
     """Issue the instructions of one contraction; the result is in flight until the queue "wgmma" is waited for."""
-    b = ctx.b
     if tile_type(op.accumulator).element_type != tile_type(op.result).element_type or ctx.warps % 4:
         raise InternalError(f"{row.name} in a kernel of {ctx.warps} warps")
     layout = ctx.layout(op.accumulator)
-    left, right = _operand(ctx, op, "a", row), _operand(ctx, op, "b", row)
+    left = _operand(ctx, op, "a", row) if is_shared(op.a.type) else None
+    right = _operand(ctx, op, "b", row)
     groups = layout.warp[2:]
     tiles = within_columns(accumulator_tiles(layout, row), op.defined_columns())
     if any(tile.width % row.n_step for tile in tiles):
@@ -262,22 +279,39 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
     k_extent = op.operand_shape(op.a)[1]
     if k_extent % row.k:
         raise InternalError(f"{row.name} over k = {k_extent}")
-    left_deltas = [left.byte_offset(basis[0], 0) for basis in groups]
     right_deltas = [right.byte_offset(basis[1], 0) for basis in groups]
-    _check_additive(left, [basis[0] for basis in groups], [t.m for t in tiles])
     _check_additive(right, [basis[1] for basis in groups], [t.n for t in tiles])
-    a_base, b_base = _descriptor(left, left_deltas, ctx), _descriptor(right, right_deltas, ctx)
+    registers = register_operand(ctx, op, row, [t.m for t in tiles]) if left is None else None
+    a_base = None if left is None else _left_base(ctx, left, [basis[0] for basis in groups], tiles)
+    b_base = _descriptor(right, right_deltas, ctx)
     sums, start = list(ctx.tile(op.accumulator)), _start(ctx, op)
-    if start.kind == "sum" and isinstance(op.accumulator.owner, Operation) and not _gives_accumulators(op.accumulator.owner):
-        sums = _through_fence(ctx, sums)
-    else:
-        b.asm(_FENCE, "~{memory}")
+    is_computed = start.kind == "sum" and isinstance(op.accumulator.owner, Operation) and not _gives_accumulators(op.accumulator.owner)
+    words = [] if registers is None else list(registers.words)
+    passed = _through_fence(ctx, [*(sums if is_computed else []), *words])
+    if is_computed:
+        sums = passed[: len(sums)]
+    if registers is not None:
+        registers = registers.through(passed[len(passed) - len(words) :])
+        ctx.held[op] = list(registers.words)
+
+    def left_part(m: int, k: int) -> tuple[Value, ...]:
+        if registers is not None:
+            return registers.at(m, k)
+        if left is None or a_base is None:
+            raise InternalError(f"{row.name} without its operand A")
+        return (a_base.at(ctx, left.byte_offset(m, k)),)
+
     chain = [
-        _Instruction(tile, a_base.at(ctx, left.byte_offset(tile.m, k)), b_base.at(ctx, right.byte_offset(tile.n, k)), begins=k == 0)
+        _Instruction(tile, left_part(tile.m, k), b_base.at(ctx, right.byte_offset(tile.n, k)), begins=k == 0)
         for k in range(0, k_extent, row.k)
         for tile in tiles
     ]
-    ctx.bind(op.result, _issue(ctx, row, (not left.is_k_major, not right.is_k_major), chain, start, sums))
+    ctx.bind(op.result, _issue(ctx, row, (left is not None and not left.is_k_major, not right.is_k_major), chain, start, sums))
+
+
+def _left_base(ctx: KernelContext, left: Operand, group_steps: Sequence[int], tiles: Sequence[Tile]) -> _Descriptor:
+    _check_additive(left, group_steps, [tile.m for tile in tiles])
+    return _descriptor(left, [left.byte_offset(step, 0) for step in group_steps], ctx)
 
 
 def _check_additive(operand: Operand, group_steps: Sequence[int], origins: Sequence[int]) -> None:
@@ -314,10 +348,11 @@ def emit_wait(ctx: KernelContext, pending: int) -> None:
     text = f"wgmma.wait_group.sync.aligned {pending};"
     ctx.counts.matrix_waits += 1
     live = ctx.flatten(tiles)
+    held = [word for contraction in ctx.released for word in ctx.held[contraction]]
     if not live:
-        b.asm(text, "~{memory}")
+        b.asm(text, ",".join([*["r"] * len(held), "~{memory}"]), held)
         return
     letters = ["f" if v.type == F32 else "r" for v in live]
-    constraints = ",".join([*(f"={c}" for c in letters), *(str(i) for i in range(len(live))), "~{memory}"])
-    result = b.asm(text, constraints, live, structure([v.type for v in live]) if len(live) > 1 else live[0].type)
+    constraints = ",".join([*(f"={c}" for c in letters), *(str(i) for i in range(len(live))), *["r"] * len(held), "~{memory}"])
+    result = b.asm(text, constraints, [*live, *held], structure([v.type for v in live]) if len(live) > 1 else live[0].type)
     ctx.bind_flat(tiles, [b.extract_value(result, i) for i in range(len(live))] if len(live) > 1 else [result])

@@ -75,7 +75,8 @@ class KernelContext:
     """One kernel under emission.
 
     `thread`, `lane`, `warp` are i32 values and `warps` their number; within a role they count within the executing group, and `group` is
-    its number. `shared` is the base of shared memory. `retired`: the tiles that the wait being emitted makes ready. `accumulate`: for a
+    its number. `shared` is the base of shared memory. `retired`: the tiles that the wait being emitted makes ready; `released`: the
+    contractions that have read their registers then, which are `held` until there. `accumulate`: for a
     loop's accumulator that starts as zero, whether a trip adds to it (i1) or begins it. `lines`: of the line table, by emitted operation.
     `index_type`: what an `index` is.
     """
@@ -100,6 +101,8 @@ class KernelContext:
         self.ranges = Ranges(kernel)
         self.in_flight = analyse(kernel)
         self.retired: tuple[SSAValue, ...] = ()
+        self.released: tuple[Operation, ...] = ()
+        self.held: dict[Operation, list[Value]] = {}
         self.accumulate: dict[SSAValue, Value] = {}
         self.parameters = {}
         self.lines: dict[Operation, int] = {}

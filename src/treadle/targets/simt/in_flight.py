@@ -1,4 +1,4 @@
-"""Which register tiles a matrix instruction is still writing, and which wait makes each of them ready.
+"""Which register tiles a matrix instruction is still writing or reading, and which wait makes each of them ready.
 
 A forward data flow over the structured control flow: a tile's *age* is the number of groups committed since its own (-1: its group is
 still open). At joins the smaller age counts, so a wait for `pending` groups surely retires the tiles of age `pending` and more.
@@ -18,15 +18,20 @@ from treadle.ir.core import Operation, Region, SSAValue
 from treadle.ir.dialects import scf
 
 OPEN = -1
-Ages = dict[SSAValue, int]
+Ages = dict[SSAValue | Operation, int]
+"""By tile that is written, and by contraction that reads registers."""
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """`retired`: the tiles each wait makes ready. `renewed`: the tiles from outside that waits within a loop or branch make ready."""
+    """`retired`: the tiles each wait makes ready. `renewed`: the tiles from outside that waits within a loop or branch make ready.
+
+    `released`: the contractions whose registers each wait gives back.
+    """
 
     retired: dict[Operation, tuple[SSAValue, ...]] = field(default_factory=dict[Operation, tuple[SSAValue, ...]])
     renewed: dict[Operation, tuple[SSAValue, ...]] = field(default_factory=dict[Operation, tuple[SSAValue, ...]])
+    released: dict[Operation, tuple[Operation, ...]] = field(default_factory=dict[Operation, tuple[Operation, ...]])
 
 
 def matrix_queue(kernel: KernelOp) -> str:
@@ -65,14 +70,23 @@ class _Ages(StructuredFlow[Ages]):
             case WaitOp() if op.queue.data == self.queue:
                 ready = tuple(value for value, age in state.items() if age >= op.pending.value.data)
                 if emit:
-                    self.found.retired[op] = ready
+                    self.found.retired[op] = tuple(one for one in ready if isinstance(one, SSAValue))
+                    self.found.released[op] = tuple(one for one in ready if isinstance(one, Operation))
                 return {value: age for value, age in state.items() if value not in ready}
             case ContractOp() if is_queued(op):
-                return {**{v: age for v, age in state.items() if v is not op.accumulator}, op.result: OPEN}
+                held: Ages = {op: OPEN} if op.holds_registers() else {}
+                return {**{v: age for v, age in state.items() if v is not op.accumulator}, op.result: OPEN, **held}
             case _:
                 if any(operand in state for operand in op.operands):
                     raise InternalError(f"{op.name} reads a tile that a matrix instruction is still writing")
                 return state
+
+    def terminator(self, op: scf.YieldOp, state: Ages, *, emit: bool) -> Ages:
+        """Registers that are read beyond the end of their contraction's block could be given to other tiles there."""
+        for one in state:
+            if isinstance(one, Operation) and one.parent is op.parent:
+                raise InternalError(f"{one.name} may still read registers when its block ends: no wait behind it retires it")
+        return super().terminator(op, state, emit=emit)
 
     def roles(self, op: RolesOp, state: Ages, *, emit: bool) -> Ages:
         for region in op.roles:
@@ -86,14 +100,14 @@ class _Ages(StructuredFlow[Ages]):
         """Names of the body do not live around the back edge."""
         arguments = loop.body.block.args[1:]
         renamed = _renamed(state, yielded(loop.body.block), arguments)
-        return {v: age for v, age in renamed.items() if v in arguments or not is_inside(v, loop)}
+        return {v: age for v, age in renamed.items() if v in arguments or isinstance(v, Operation) or not is_inside(v, loop)}
 
     def leave(self, loop: scf.ForOp, state: Ages) -> Ages:
         return _renamed(state, loop.body.block.args[1:], loop.results)
 
     def leave_branch(self, op: scf.IfOp, region: Region, state: Ages) -> Ages:
         after = _renamed(state, yielded(region.block), op.results) if op.results else state
-        return {v: age for v, age in after.items() if not is_inside(v, op)}
+        return {v: age for v, age in after.items() if isinstance(v, Operation) or not is_inside(v, op)}
 
     def emitted(self, op: Operation) -> None:
         inner = [value for wait in op.walk() for value in self.found.retired.get(wait, ())]

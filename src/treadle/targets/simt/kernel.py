@@ -236,7 +236,9 @@ class KernelEmitter:
         elif isinstance(op, sync.CommitOp):
             hooks.commit(ctx.b, op.queue.data)
         elif isinstance(op, sync.WaitOp):
-            ctx.retired = ctx.in_flight.retired.get(op, ()) if op.queue.data == matrix_queue(self.kernel) else ()
+            is_matrix = op.queue.data == matrix_queue(self.kernel)
+            ctx.retired = ctx.in_flight.retired.get(op, ()) if is_matrix else ()
+            ctx.released = ctx.in_flight.released.get(op, ()) if is_matrix else ()
             (hooks.wait if op.read is None else hooks.wait_read)(ctx, op.queue.data, op.pending.value.data)
         elif isinstance(op, sync.MbarrierSlotOp):
             emit_barrier_slot(ctx, op)

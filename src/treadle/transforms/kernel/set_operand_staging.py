@@ -2,7 +2,8 @@
 
 Level: tile. Reads: tile.contract with register operands, the loads behind them, the machine's copies and instructions. Writes: attribute
 `staging` of tile.contract: `{a = {path, layout}, b = {path, layout}}` with path "bulk_tensor" or "threads" and layout a
-`#tile.shared_layout`. Leaves alone: contractions whose operands are in shared memory already.
+`#tile.shared_layout`, or path "registers" alone. Leaves alone: contractions whose operands are in shared memory already; paths that
+`staging` names already.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import SharedLayoutAttr, is_shared
 from treadle.errors import InternalError
-from treadle.ir.core import Attribute, OpResult, SSAValue
+from treadle.ir.core import Attribute, Operation, OpResult, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
@@ -58,6 +59,26 @@ def source_load(value: SSAValue) -> tile.LoadOp | None:
             return current.op
         pending.extend(v for v in reversed(current.op.operands) if is_tile(v))
     return None
+
+
+def chained_contraction(value: SSAValue) -> tile.ContractOp | None:
+    """The contraction whose result an operand is computed from element by element, with nothing of its shape that is loaded."""
+    shape = tile.tile_type(value).get_shape()
+    found: tile.ContractOp | None = None
+    pending, seen = [value], set[SSAValue]()
+    while pending:
+        current = pending.pop()
+        owner = current.owner
+        if current in seen or not is_tile(current) or tile.tile_type(current).get_shape() != shape:
+            continue
+        seen.add(current)
+        if isinstance(owner, tile.ContractOp):
+            found = owner
+        elif isinstance(owner, tile.LoadOp | tile.LocalLoadOp | tile.GatherOp):
+            return None
+        elif isinstance(owner, Operation) and owner.name.startswith(("arith.", "math.")):
+            pending.extend(owner.operands)
+    return found
 
 
 def is_zero(attribute: Attribute | None) -> bool:
@@ -137,6 +158,25 @@ def _layout(
     return layout
 
 
+def _asked_path(op: tile.ContractOp, name: str) -> str:
+    """The path that `staging` names for an operand, "" for none."""
+    staging = op.attributes.get(STAGING)
+    entry = staging.data.get(name) if isinstance(staging, builtin.DictionaryAttr) else None
+    path = entry.data.get("path") if isinstance(entry, builtin.DictionaryAttr) else None
+    return path.data if isinstance(path, builtin.StringAttr) else ""
+
+
+def _stays(operand: _Operand, row: MatrixInstruction | None, fragment: TileLayout | None, kernel: tile.KernelOp, spec: TargetSpec) -> bool:
+    """Whether an operand that may come from registers is computed from another contraction's result whose threads hold what they read."""
+    if row is None or fragment is None or not row.reads_shared or not row.may_read(1 - operand.k_dim, "registers"):
+        return False
+    source = chained_contraction(operand.value)
+    if source is None or source.instruction.data in ("", "fma"):
+        return False
+    held = contract_layouts(source, kernel, spec).accumulator
+    return (held.lane, held.warp) == (fragment.lane, fragment.warp)
+
+
 @register_pass
 @dataclass(frozen=True)
 class SetOperandStagingPass(KernelPass):
@@ -156,11 +196,21 @@ class SetOperandStagingPass(KernelPass):
         staging: dict[str, Attribute] = {}
         for name, value, k_dim, fragment in (("a", op.a, 1, layouts.a), ("b", op.b, 0, layouts.b)):
             operand = _Operand(name, value, k_dim, source_load(value))
-            refusal = _bulk_refusal(operand, row, spec)
+            subject = f"{kernel.sym_name.data}: operand {name}"
+            asked = _asked_path(op, name)
+            stays = _stays(operand, row, fragment, kernel, spec)
+            if stays and asked in ("", "registers"):
+                staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr("registers")})
+                emit("decision", self.name, subject, "read from registers, where another contraction left it", location_of(op))
+                continue
+            if asked == "registers":
+                emit(
+                    "refusal", self.name, subject, "not read from registers: the threads do not hold what they would read", location_of(op)
+                )
+            refusal = "the threads are asked for" if asked == "threads" else _bulk_refusal(operand, row, spec)
             path = "threads" if refusal else "bulk_tensor"
             layout = _layout(operand, row, fragment, layouts.k_step, kernel, spec)
             staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": SharedLayoutAttr(layout)})
-            subject = f"{kernel.sym_name.data}: operand {name}"
             if refusal and spec.bulk_tensor is not None:
                 emit("refusal", self.name, subject, f"descriptor copy refused: {refusal}; staged by the threads", location_of(op))
             else:

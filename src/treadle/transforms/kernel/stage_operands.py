@@ -25,7 +25,7 @@ from treadle.transforms.kernel.set_operand_staging import STAGING, contract_layo
 @dataclass(frozen=True, slots=True)
 class _Choice:
     path: str
-    layout: SharedLayout
+    layout: SharedLayout | None
 
 
 def _choice(op: tile.ContractOp, name: str) -> _Choice:
@@ -33,6 +33,8 @@ def _choice(op: tile.ContractOp, name: str) -> _Choice:
     entry = staging.data.get(name) if isinstance(staging, builtin.DictionaryAttr) else None
     if isinstance(entry, builtin.DictionaryAttr):
         path, layout = entry.data.get("path"), entry.data.get("layout")
+        if isinstance(path, builtin.StringAttr) and path.data == "registers":
+            return _Choice(path.data, None)
         if isinstance(path, builtin.StringAttr) and isinstance(layout, SharedLayoutAttr):
             return _Choice(path.data, layout.data)
     raise InternalError(f"tile.contract with a malformed staging attribute: {staging}")
@@ -43,21 +45,23 @@ Staged = dict[tuple[SSAValue, _Choice], SSAValue]
 
 
 def _stage(value: SSAValue, choice: _Choice, contract: tile.ContractOp, staged: Staged) -> SSAValue:
-    """Put one operand into a shared buffer, in front of `contract`; returns the buffer."""
+    """Put one operand into a shared buffer, in front of `contract`; returns the buffer, or the operand where it stays in registers."""
+    if choice.layout is None:
+        return value
     if (value, choice) not in staged:
-        staged[value, choice] = _staged(value, choice, contract)
+        staged[value, choice] = _staged(value, choice.path, choice.layout, contract)
     return staged[value, choice]
 
 
-def _staged(value: SSAValue, choice: _Choice, contract: tile.ContractOp) -> SSAValue:
+def _staged(value: SSAValue, path: str, layout: SharedLayout, contract: tile.ContractOp) -> SSAValue:
     value_type = tile.tile_type(value)
-    alloc = tile.AllocOp(tile.shared_buffer_type(value_type.get_shape(), value_type.element_type, choice.layout))
-    if choice.path == "bulk_tensor":
+    alloc = tile.AllocOp(tile.shared_buffer_type(value_type.get_shape(), value_type.element_type, layout))
+    if path == tile.BULK_TENSOR:
         load = value.owner
         if not isinstance(load, tile.LoadOp):
             raise InternalError("descriptor copy of an operand that is not a load")
         insert_before(outermost_in_kernel(load), alloc)
-        insert_before(load, tile.CopyOp(load.view, list(load.offsets), tile.ints(load.dims), alloc.result, path=choice.path))
+        insert_before(load, tile.CopyOp(load.view, list(load.offsets), tile.ints(load.dims), alloc.result, path=path))
         return alloc.result
     insert_before(outermost_in_kernel(contract), alloc)
     store = tile.LocalStoreOp(value, alloc.result, (0,) * len(value_type.get_shape()))

@@ -1,10 +1,10 @@
 """expand-f32-precision: contractions of f32 operands become contractions of the operands' tf32 or bf16 parts.
 
-Level: tensor, after fold-data-movement. Reads: contractions of two f32 tensors into f32, the machine's rates.
+Level: tensor, after set-f32-split. Reads: `treadle.f32_split` of contractions of two f32 tensors into f32.
 Writes: for each operand a generic that splits it, its results side by side along k in one array whose rows start on 16 bytes; one
 contraction over the k of all products, with the attribute `treadle.f32_parts` (the parts' type), by which set-tile-config picks the
 instruction and lets sums leave the matrix unit after every step. An operand of several contractions is split once.
-Leaves alone: other contractions, and those that the model has faster as they are; a remark tells of each.
+Leaves alone: what has no such attribute, or "none".
 """
 
 from collections.abc import Sequence
@@ -12,20 +12,17 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from treadle.analysis.indexing import Contraction, StructuredOp, classify, dim_map, map_dims
-from treadle.analysis.kernel_structure import origin_of
+from treadle.analysis.operation_marks import F32_PARTS, F32_SPLIT, ORIGIN, origin_of
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
-from treadle.machine import TargetSpec, target_spec
-from treadle.plan.f32_split import SPLITS, Split, split_refusal
-from treadle.plan.tile_config import ContractionShape
+from treadle.plan.f32_split import SPLITS, Split
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import (
-    ORIGIN,
     build_generic,
     generics,
     insert_before,
@@ -35,7 +32,6 @@ from treadle.transforms.tensor.generics import (
 )
 
 NAME = "expand-f32-precision"
-F32_PARTS = "treadle.f32_parts"
 ROW_BYTES = 16
 """What descriptor copies want the distance of rows to be a multiple of."""
 _TF32_HALF, _TF32_MASK = 0x1000, -0x2000
@@ -153,91 +149,67 @@ def part_values(block: Block, value: SSAValue, split: Split) -> list[SSAValue]:
 class _Expansion:
     """One function's contractions; `made`: split operands by what they are made of."""
 
-    split: Split
-    precision: str
-    spec: TargetSpec
-    made: dict[tuple[SSAValue, tuple[int, ...], tuple[int, ...]], SSAValue] = field(
-        default_factory=dict[tuple[SSAValue, tuple[int, ...], tuple[int, ...]], SSAValue]
+    made: dict[tuple[SSAValue, tuple[int, ...], tuple[int, ...], str], SSAValue] = field(
+        default_factory=dict[tuple[SSAValue, tuple[int, ...], tuple[int, ...], str], SSAValue]
     )
 
-    def expand(self, op: linalg.ops.GenericOp) -> None:
-        """Rewrite one contraction where it is one of f32 that pays."""
+    def expand(self, op: linalg.ops.GenericOp, precision: str) -> None:
+        """Rewrite one contraction by the split of that name."""
+        split = SPLITS[precision]
         kind, view = classify(op), view_of(op)
-        if not isinstance(kind, Contraction) or kind.scales or not _is_f32(view):
-            return
-        reason = split_refusal(self.split, _contraction_shape(view, kind), self.spec)
-        if reason is not None:
-            emit("refusal", NAME, origin_of(op), f"f32_precision={self.precision} not used: {reason}", location_of(op))
-            return
+        if not isinstance(kind, Contraction):
+            raise InternalError("only contractions of f32 are marked to be split")
         sides = ((kind.lhs, kind.m, 0), (kind.rhs, kind.n, 1))
         inputs: list[SSAValue] = [op.inputs[0]] * 2
         maps: list[AffineMap] = [view.input_maps[0]] * 2
         for number, own, side in sides:
             dims = (*kind.batch, *own, *kind.k)
-            inputs[number] = self._operand(view, number, dims, tuple(pair[side] for pair in self.split.products), op)
+            inputs[number] = self._operand(view, number, dims, tuple(pair[side] for pair in split.products), split, op)
             maps[number] = dim_map(view.rank, dims)
-        element: Attribute = builtin.f32 if self.split.element == "tf32" else builtin.bf16
+        element: Attribute = builtin.f32 if split.element == "tf32" else builtin.bf16
         new = build_generic(inputs, view.outputs, (*maps, *view.output_maps), view.iterators, _product_body(element), op)
-        new.attributes[F32_PARTS] = builtin.StringAttr(self.split.element)
+        new.attributes[F32_PARTS] = builtin.StringAttr(split.element)
         replace(op, new)
-        count, made = len(self.split.products), f"{self.split.parts} {self.split.element} parts of each operand"
-        text = f"f32_precision={self.precision}: {count} products of {made}, one after the other along k"
+        count, made = len(split.products), f"{split.parts} {split.element} parts of each operand"
+        text = f"f32_precision={precision}: {count} products of {made}, one after the other along k"
         emit("decision", NAME, origin_of(new), text, location_of(new))
 
-    def _operand(self, view: StructuredOp, number: int, dims: tuple[int, ...], order: tuple[int, ...], anchor: Operation) -> SSAValue:
+    def _operand(
+        self, view: StructuredOp, number: int, dims: tuple[int, ...], order: tuple[int, ...], split: Split, anchor: Operation
+    ) -> SSAValue:
         """The parts of an operand in the order of the products, along the last of `dims`, which is one of k."""
         value = view.inputs[number]
         positions = map_dims(view.input_maps[number])
         if positions is None:
             raise InternalError("the operand of a contraction is no projection")
         axes = tuple(positions.index(d) for d in dims)
-        key = (value, axes, order)
+        key = (value, axes, order, split.element)
         if key not in self.made:
-            self.made[key] = self._split(value, axes, order, anchor)
+            self.made[key] = _split(value, axes, order, split, anchor)
         return self.made[key]
 
-    def _split(self, value: SSAValue, axes: tuple[int, ...], order: tuple[int, ...], anchor: Operation) -> SSAValue:
-        sizes = _sizes(value, axes, anchor)
-        rank, k = len(axes), sizes[-1]
-        element: Attribute = builtin.f32 if self.split.element == "tf32" else builtin.bf16
-        block = Block(arg_types=[builtin.f32, *[element] * len(order)])
-        parts = part_values(block, block.args[0], self.split)
-        block.add_op(linalg.ops.YieldOp(*(parts[part] for part in order)))
-        # Loop d is axis axes[d] of the value.
-        read = dim_map(rank, [axes.index(axis) for axis in range(rank)])
-        outputs = [_empty(sizes, element, anchor) for _ in order]
-        maps = (read, *[AffineMap.identity(rank)] * len(order))
-        pieces = build_generic([value], outputs, maps, ["parallel"] * rank, Region(block), anchor)
-        pieces.attributes[ORIGIN] = builtin.StringAttr("f32_parts")
-        pieces.attributes.pop(dispatch.GROUP, None)
-        insert_before(anchor, pieces)
-        whole = [*sizes[:-1], _times(k, len(order), anchor)]
-        padded = [*sizes[:-1], _rounded_up(whole[-1], ROW_BYTES // self.split.bytes, anchor)]
-        result = _empty(padded, element, anchor)
-        for number, piece in enumerate(pieces.results):
-            result = _insert(piece, result, [*[0] * (rank - 1), _times(k, number, anchor)], sizes, anchor)
-        return result if whole[-1] == padded[-1] else _extract(result, whole, anchor)
 
-
-def _is_f32(view: StructuredOp) -> bool:
-    return all(tensor_type(value).element_type == builtin.f32 for value in (*view.inputs, *view.outputs))
-
-
-def _contraction_shape(view: StructuredOp, kind: Contraction) -> ContractionShape:
-    sizes: dict[int, int] = {}
-    for value, map_ in view.operands():
-        for dim, size in zip(map_dims(map_) or (), tensor_type(value).get_shape(), strict=False):
-            sizes[dim] = size if sizes.get(dim, DYNAMIC_INDEX) == DYNAMIC_INDEX else sizes[dim]
-
-    def total(dims: Sequence[int]) -> int | None:
-        product = 1
-        for dim in dims:
-            if sizes[dim] == DYNAMIC_INDEX:
-                return None
-            product *= sizes[dim]
-        return product
-
-    return ContractionShape(total(kind.batch), total(kind.m), total(kind.n), total(kind.k))
+def _split(value: SSAValue, axes: tuple[int, ...], order: tuple[int, ...], split: Split, anchor: Operation) -> SSAValue:
+    sizes = _sizes(value, axes, anchor)
+    rank, k = len(axes), sizes[-1]
+    element: Attribute = builtin.f32 if split.element == "tf32" else builtin.bf16
+    block = Block(arg_types=[builtin.f32, *[element] * len(order)])
+    parts = part_values(block, block.args[0], split)
+    block.add_op(linalg.ops.YieldOp(*(parts[part] for part in order)))
+    # Loop d is axis axes[d] of the value.
+    read = dim_map(rank, [axes.index(axis) for axis in range(rank)])
+    outputs = [_empty(sizes, element, anchor) for _ in order]
+    maps = (read, *[AffineMap.identity(rank)] * len(order))
+    pieces = build_generic([value], outputs, maps, ["parallel"] * rank, Region(block), anchor)
+    pieces.attributes[ORIGIN] = builtin.StringAttr("f32_parts")
+    pieces.attributes.pop(dispatch.GROUP, None)
+    insert_before(anchor, pieces)
+    whole = [*sizes[:-1], _times(k, len(order), anchor)]
+    padded = [*sizes[:-1], _rounded_up(whole[-1], ROW_BYTES // split.bytes, anchor)]
+    result = _empty(padded, element, anchor)
+    for number, piece in enumerate(pieces.results):
+        result = _insert(piece, result, [*[0] * (rank - 1), _times(k, number, anchor)], sizes, anchor)
+    return result if whole[-1] == padded[-1] else _extract(result, whole, anchor)
 
 
 def _product_body(element: Attribute) -> Region:
@@ -259,16 +231,14 @@ def _product_body(element: Attribute) -> Region:
 @register_pass
 @dataclass(frozen=True)
 class ExpandF32PrecisionPass(FunctionPass):
-    """`target`: the machine whose rates decide; `precision`: a name of `SPLITS`, anything else leaves everything alone."""
+    """See the module's docstring."""
 
     name: ClassVar[str] = NAME
-    target: str
-    precision: str = "3xtf32"
 
     def run(self, function: func.FuncOp) -> None:
-        """Expand the contractions for which it pays."""
-        if self.precision not in SPLITS:
-            return
-        expansion = _Expansion(SPLITS[self.precision], self.precision, target_spec(self.target))
+        """Expand the contractions that are marked."""
+        expansion = _Expansion()
         for op in generics(function):
-            expansion.expand(op)
+            mark = op.attributes.pop(F32_SPLIT, None)
+            if isinstance(mark, builtin.StringAttr) and mark.data in SPLITS:
+                expansion.expand(op, mark.data)

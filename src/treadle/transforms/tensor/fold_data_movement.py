@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import WIDENING, Contraction, Copy, classify, compose, structured
-from treadle.analysis.kernel_structure import origin_of
+from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
 from treadle.ir.core import AffineMap, Block, Operation, SSAValue
 from treadle.ir.dialects import func, linalg

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import tensor_of
-from treadle.analysis.kernel_structure import origin_of
+from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Block, BlockArgument, Operation, Region, SSAValue

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from treadle.analysis.indexing import structured
-from treadle.dialects import dispatch
 from treadle.dialects.mlir_ext.shapes import BitcastOp
 from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg
 from treadle.ir.passes import register_pass
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import build_generic, clone_body, empty_like, replace
+from treadle.transforms.tensor.generics import ASKED, build_generic, clone_body, empty_like, replace
 from treadle.transforms.tensor.group_attributes import check_places
 
 
@@ -38,7 +37,7 @@ def generalize_arithmetic(op: Operation) -> None:
         operands=list(block.args[: len(op.operands)]),
         result_types=elements,
         properties=dict(op.properties),
-        attributes={name: value for name, value in op.attributes.items() if name != dispatch.GROUP},
+        attributes={name: value for name, value in op.attributes.items() if name not in ASKED},
     )
     block.add_ops([scalar, linalg.ops.YieldOp(*scalar.results)])
     result = op.results[0].type

@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Sequence
 
 from treadle.analysis.indexing import StructuredOp, structured, tensor_of
-from treadle.analysis.kernel_structure import ORIGIN
+from treadle.analysis.operation_marks import F32_SPLIT, ORIGIN
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
+
+ASKED = (dispatch.GROUP, F32_SPLIT)
+"""Attributes that a user may write on any linalg operation, and that it keeps when it becomes a generic."""
 
 
 def functions(module: builtin.ModuleOp) -> list[func.FuncOp]:
@@ -54,7 +57,7 @@ def build_generic(
         [value.type for value in outputs],
     )
     generic = isinstance(like, linalg.ops.GenericOp)
-    op.attributes.update({name: value for name, value in like.attributes.items() if generic or name == dispatch.GROUP})
+    op.attributes.update({name: value for name, value in like.attributes.items() if generic or name in ASKED})
     if ORIGIN not in op.attributes and not generic:
         op.attributes[ORIGIN] = builtin.StringAttr(like.name.split(".")[-1])
     set_location(op, like)

@@ -7,7 +7,8 @@ in no other. Operations without it are the compiler's to place, in groups that t
 from collections.abc import Sequence
 
 from treadle import errors
-from treadle.analysis.kernel_structure import origin_of, unbuildable
+from treadle.analysis.kernel_structure import unbuildable
+from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
 from treadle.errors import InternalError, TreadleError
 from treadle.ir.core import Block, Operation, SSAValue

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from treadle.analysis.kernel_structure import consumer_loops, origin_of, result_axes
+from treadle.analysis.kernel_structure import consumer_loops, result_axes
+from treadle.analysis.operation_marks import origin_of
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import linalg
 from treadle.ir.locations import location_of

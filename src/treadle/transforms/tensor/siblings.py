@@ -9,13 +9,13 @@ from math import prod
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction, StructuredOp, classify, is_permutation, tensor_of
 from treadle.analysis.kernel_structure import consumer_loops, result_axes, shared_operands, siblings_refusal
+from treadle.analysis.operation_marks import F32_PARTS
 from treadle.analysis.shapes import infer_shapes
 from treadle.ir.builtin import StringAttr
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import func, linalg
 from treadle.machine import TargetSpec
 from treadle.plan.machine_balance import operations_per_byte
-from treadle.transforms.tensor.expand_f32_precision import F32_PARTS
 from treadle.transforms.tensor.generics import view_of
 from treadle.transforms.tensor.groups import Group, Grouping, captured, closes_cycle, defining, line_of, say
 

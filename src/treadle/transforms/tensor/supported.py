@@ -2,7 +2,7 @@
 
 from treadle import errors
 from treadle.analysis.indexing import is_linear, is_projection, map_dims, tensor_of
-from treadle.analysis.kernel_structure import origin_of
+from treadle.analysis.operation_marks import origin_of
 from treadle.analysis.shapes import is_number_argument, unsupported
 from treadle.analysis.sizes import cannot_compile
 from treadle.errors import TreadleError

@@ -71,11 +71,12 @@ def partition_refusal(kernel: tile.KernelOp) -> str | None:
 
 
 def is_chain(kernel: tile.KernelOp) -> bool:
-    """Whether a contraction reads, through shared memory, what is computed from another's result."""
+    """Whether a contraction reads, from registers or through shared memory, what is computed from another's result."""
     for contract in [op for op in kernel.walk() if isinstance(op, tile.ContractOp)]:
-        for buffer in (contract.a, contract.b):
-            writers = [use.operation for use in buffer.uses if isinstance(use.operation, tile.LocalStoreOp)]
-            if any(_computed_from_contraction(writer.value) for writer in writers):
+        for operand in (contract.a, contract.b):
+            stores = [use.operation for use in operand.uses if isinstance(use.operation, tile.LocalStoreOp)]
+            tiles = [operand] if is_tile(operand) and contract.holds_registers() else [store.value for store in stores]
+            if any(_computed_from_contraction(value) for value in tiles):
                 return True
     return False
 

@@ -35,6 +35,15 @@ from treadle.transforms.kernel.synchronisation.ring_barriers import Release
 from treadle.transforms.kernel.synchronisation.teams import Team, Teams
 
 
+def _released(end: Operation, flow: Flow) -> Needs:
+    """What the end of a block waits for: operations of the block that read registers, which are then given to other tiles."""
+    wanted = Needs()
+    for item, newer in flow.issued.items():
+        if item.op.parent is end.parent and isinstance(item.op, tile.ContractOp) and item.op.holds_registers():
+            wanted.require(item.queue, newer)
+    return wanted
+
+
 class SyncFlow(LoopEdges):
     """One walk over a kernel.
 
@@ -117,11 +126,9 @@ class SyncFlow(LoopEdges):
         state = self._hand_back(op, state, emit=emit, forced=True) if state.owed else state
         if not isinstance(loop, scf.ForOp):
             return self._ready(op, state, emit=emit)
-        if not self.drained.get(loop):
-            return state
-        wanted = Needs()
+        wanted = _released(op, state)
         for item, newer in state.issued.items():
-            if self.queues[item.queue].ends_at_branches:
+            if self.drained.get(loop) and self.queues[item.queue].ends_at_branches:
                 wanted.require(item.queue, newer)
         return self._apply(op, state, wanted, emit=emit)
 
@@ -280,7 +287,10 @@ class SyncFlow(LoopEdges):
             reads = frozenset((*op.operands[:3], *(value for value in op.iter_args if is_used_beside(value, op))))
         if isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.ForOp):
             return Needs()
-        return needs(flow, self._starting(op), reads)
+        wanted = needs(flow, self._starting(op), reads)
+        if isinstance(op, scf.YieldOp):
+            wanted.add(_released(op, flow))
+        return wanted
 
     def _ready(self, op: Operation, flow: Flow, *, emit: bool) -> Flow:
         """Insert what `op` needs, and hand back the slots whose reads are over then."""

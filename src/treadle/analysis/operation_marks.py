@@ -1,0 +1,21 @@
+"""Attributes by which tensor passes tell later ones, and a user tells the compiler, something of one operation."""
+
+from treadle.analysis.indexing import classify
+from treadle.ir.core import Operation
+from treadle.ir.dialects import builtin
+
+ORIGIN = "treadle.origin"
+"""Of a generic that was a named operation: its name without `linalg.`, for remarks and kernel names."""
+F32_SPLIT = "treadle.f32_split"
+"""Of a contraction of f32: the name in `plan/f32_split.SPLITS` by which its operands are split into parts, or "none"."""
+F32_PARTS = "treadle.f32_parts"
+"""Of a contraction of the parts of f32 operands: the parts' type, "tf32" or "bf16"."""
+
+
+def origin_of(op: Operation) -> str:
+    """The name of the named operation it was, else what the computation is (`contraction`, `reduction`, `elementwise`, `copy`, `fill`)."""
+    attr = op.attributes.get(ORIGIN)
+    if isinstance(attr, builtin.StringAttr):
+        return attr.data
+    found = classify(op)
+    return type(found).__name__.lower() if found is not None else op.name.split(".")[-1]

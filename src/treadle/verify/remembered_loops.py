@@ -1,0 +1,67 @@
+"""Loops that a run comes to again with the same inputs, in another iteration of an outer loop or in another run: followed once.
+
+Only where nothing that the loop computes or starts with depends on sizes and workgroups: then it decides nothing about the class either.
+"""
+
+from typing import NamedTuple
+
+from treadle.dialects import sync
+from treadle.dialects.tile_attributes import is_shared
+from treadle.ir.core import SSAValue
+from treadle.ir.dialects import scf
+from treadle.verify.trace_state import State, Step
+
+MAX_REMEMBERED = 4096
+
+
+class _Followed(NamedTuple):
+    """What a run of the loop did: nodes, trip counts and the loops of nodes, and the values of its results by their places."""
+
+    nodes: tuple[int, ...]
+    trips: dict[int, int]
+    loop_of: dict[int, int]
+    results: tuple[tuple[int, object], ...]
+
+
+def remembered(state: State, op: scf.ForOp, follow: Step) -> Step:
+    """`follow`, or what it did the last time with the same inputs."""
+    inner = [each for each in op.walk() if each is not op]
+    blocks = [block for each in op.walk() for region in each.regions for block in region.blocks]
+    made = {value for each in inner for value in each.results} | {value for block in blocks for value in block.args}
+    if not made.isdisjoint(state.unknowns.varies):
+        return follow
+    used = dict.fromkeys(value for each in op.walk() for value in each.operands if value not in made and _matters(state, value))
+    inputs, results = [state.place(value) for value in used], [state.place(value) for value in op.results]
+    known: dict[tuple[object, ...], _Followed] = {}
+
+    def run() -> None:
+        if len(known) > MAX_REMEMBERED or any(state.symbols[at] is not None for at in inputs):
+            follow()
+            return
+        key = (state.group, state.rank, *[state.env[at] for at in inputs])
+        found = known.get(key)
+        if found is None:
+            found = known[key] = _followed(state, results, follow)
+        state.out += found.nodes
+        state.loop_of |= found.loop_of
+        for loop, count in found.trips.items():
+            state.trips[loop] = max(count, state.trips.get(loop, 0))
+        for at, value in found.results:
+            state.put(at, value)
+
+    return run
+
+
+def _matters(state: State, value: SSAValue) -> bool:
+    """Whether steps look at a value."""
+    return value in state.program.deciding or is_shared(value.type) or isinstance(value.type, sync.MbarrierType)
+
+
+def _followed(state: State, results: list[int], follow: Step) -> _Followed:
+    kept = state.out, state.trips, state.loop_of
+    state.out, state.trips, state.loop_of = [], {}, {}
+    try:
+        follow()
+        return _Followed(tuple(state.out), state.trips, state.loop_of, tuple([(at, state.env[at]) for at in results]))
+    finally:
+        state.out, state.trips, state.loop_of = kept
