@@ -18,7 +18,8 @@ from treadle.tools.main import VERBS, invoke
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^treadle (.+)$", README, re.MULTILINE)
+EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^treadle (.+)$", README + EXTENDING, re.MULTILINE)
 KERNELS = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
 FIELDS = CompileOptions.record_names
 KNOBS = {knob.name for knob in knobs.ALL}
@@ -34,14 +35,15 @@ def fixture_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("elsewhere")
-def test_commands_of_the_readme(command: str) -> None:
+def test_commands(command: str) -> None:
     assert invoke(shlex.split(command)) == 0
 
 
+@pytest.mark.parametrize("page", [README, EXTENDING], ids=["README", "extending"])
 @pytest.mark.usefixtures("elsewhere")
-def test_python_of_the_readme() -> None:
-    (text,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    exec(text, {})
+def test_python(page: str) -> None:
+    (text,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(text, {"__name__": "documentation"})
 
 
 @pytest.mark.usefixtures("elsewhere")

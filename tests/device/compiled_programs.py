@@ -18,8 +18,8 @@ from treadle.sim.check import check
 from treadle.tools.inputs import make_inputs
 
 PLAIN = CompileOptions(tuned=False)
-ROLES = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), groups=2, ring=3)
-TURNS = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), groups=1, ring=4, turns=2, pending=1)
+ROLES = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=3)
+TURNS = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=4, ping_pong=2, steps_in_flight=1)
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,19 @@ CASES: dict[str, Case] = {
     "roles-kn": Case(_matmul(300, 520, 200, transposed=False), ROLES, "pipe.roles"),
     "roles-many-tiles": Case(_matmul(1900, 1560, 136), ROLES, "pipe.roles"),
     "roles-one-tile-each": Case(_matmul(300, 520, 200), replace(ROLES, persistent="never"), "pipe.roles"),
-    "late": Case(_matmul(1900, 1560, 136), replace(ROLES, late=True), "pipe.roles"),
-    "two-widths": Case(_matmul(1530, 2552, 136), replace(ROLES, late=True, narrow=112), "columns 112"),
-    "two-widths-eighths": Case(_matmul(1530, 2664, 136), replace(ROLES, late=True, narrow=120), "columns 120"),
-    "pending": Case(_matmul(300, 520, 200), replace(ROLES, pending=1), "pipe.roles"),
+    "late": Case(_matmul(1900, 1560, 136), replace(ROLES, deferred_store=True), "pipe.roles"),
+    "two-widths": Case(_matmul(1530, 2552, 136), replace(ROLES, deferred_store=True, tail_tile_n=112), "columns 112"),
+    "two-widths-eighths": Case(_matmul(1530, 2664, 136), replace(ROLES, deferred_store=True, tail_tile_n=120), "columns 120"),
+    "pending": Case(_matmul(300, 520, 200), replace(ROLES, steps_in_flight=1), "pipe.roles"),
     "turns": Case(_matmul(1900, 1560, 136), TURNS, "pipe.roles"),
     "cluster": Case(_matmul(500, 512, 200), replace(ROLES, cluster=2), "cluster_barrier"),
     "cluster-kn": Case(_matmul(500, 512, 200, transposed=False), replace(ROLES, cluster=2), "cluster_barrier"),
-    "cluster-late": Case(_matmul(2040, 1536, 136), replace(ROLES, cluster=2, late=True), "cluster_barrier"),
-    "cluster-kn-late": Case(_matmul(2040, 1536, 136, transposed=False), replace(ROLES, cluster=2, late=True), "cluster_barrier"),
+    "cluster-late": Case(_matmul(2040, 1536, 136), replace(ROLES, cluster=2, deferred_store=True), "cluster_barrier"),
+    "cluster-kn-late": Case(_matmul(2040, 1536, 136, transposed=False), replace(ROLES, cluster=2, deferred_store=True), "cluster_barrier"),
     "plain": Case(_matmul(300, 520, 200), replace(PLAIN, roles=False)),
-    "pipelined": Case(_matmul(300, 520, 456), replace(PLAIN, roles=False, stages=3)),
+    "pipelined": Case(_matmul(300, 520, 456), replace(PLAIN, roles=False, pipeline_stages=3)),
     "odd-pitch": Case(_matmul(77, 203, 45)),
-    "odd-pitch-pipelined": Case(_matmul(77, 203, 345), replace(PLAIN, stages=3)),
+    "odd-pitch-pipelined": Case(_matmul(77, 203, 345), replace(PLAIN, pipeline_stages=3)),
     "f32": Case(_matmul(65, 77, 123, "f32")),
     "f16": Case(_matmul(128, 264, 1040, "f16")),
     "streaming": Case(_matmul(3, 1000, 1032, "f16")),
