@@ -33,7 +33,9 @@ FLOORS = (
     ("pipelines",),
     ("driver",),
     ("bench", "timeline"),
-    ("lang", "tools"),
+    ("language",),
+    ("torch",),
+    ("tools",),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 VENDORS = ("nvidia", "amd")
@@ -118,6 +120,11 @@ def test_imports_go_downwards() -> None:
         ("treadle.verify.engine", "from treadle.analysis import structured_flow", "independent"),
         ("treadle.sim.machine", "from treadle.analysis import slots", "independent"),
         ("treadle.pipelines", "from importlib import import_module\nimport_module('treadle.driver')", "lower floor"),
+        ("treadle.frontends.kernels", "from treadle import driver", "lower floor"),
+        ("treadle.driver.program", "from treadle.language import kernel", "lower floor"),
+        ("treadle.language.kernel", "from treadle.torch import operators", "lower floor"),
+        ("treadle.language.kernel", "from treadle.targets.nvidia import backend", "registry"),
+        ("treadle.torch.backend", "import treadle.tools.main", "lower floor"),
         ("treadle.helpers.x", "from treadle import errors", "no floor"),
     ],
 )
@@ -133,6 +140,8 @@ def test_forbidden_imports_are_seen(importer: str, text: str, why: str) -> None:
         ("treadle.targets.nvidia.emit", "from treadle.targets.simt import emit"),
         ("treadle.driver", "from treadle import __version__, pipelines"),
         ("treadle.machine.spec", "from treadle import errors"),
+        ("treadle.language.kernel", "from treadle import driver\nfrom treadle.dialects import tile\nfrom treadle.timeline import kernels"),
+        ("treadle.torch.backend", "from treadle import driver\nfrom treadle.language import kernel\nfrom treadle.ir import builtin"),
         ("treadle.targets.simt.ages", "from treadle.analysis import structured_flow"),
         ("treadle.transforms.kernel.x", "from treadle.machine import spec\nimport numpy"),
     ],

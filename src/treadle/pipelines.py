@@ -66,7 +66,7 @@ class Door:
     @property
     def is_by_hand(self) -> bool:
         """Whether a user wrote its tile kernels."""
-        return self.level != "tensor"
+        return self.level in ("tile", "schedule")
 
     def passes(self, spec: TargetSpec) -> tuple[ModulePass, ...]:
         """What makes a program that a user wrote at this level what the passes before would have left."""

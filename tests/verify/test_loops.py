@@ -23,8 +23,8 @@ def test_compressed_iterations_are_the_same(head: list[int], block: list[int], c
     tail = data.draw(st.lists(st.integers(0, 3), max_size=5))
     iterations = [(value,) for value in head + block * count + tail]
     segments = compress(iterations)
-    assert [s.iterations[at % len(s.iterations)] for s in segments for at in range(s.count)] == iterations
-    firsts = [sum(s.count for s in segments[:at]) for at in range(len(segments))]
+    assert [s.iterations[at % len(s.iterations)] for s in segments for at in range(s.length)] == iterations
+    firsts = [sum(s.length for s in segments[:at]) for at in range(len(segments))]
     assert [s.first for s in segments] == firsts
 
 

@@ -101,12 +101,19 @@ def shared_accesses(op: Operation, values: SlotValues | None = None) -> tuple[Sh
     return tuple(access for effect in op.effects() if (access := _access(op, effect, known)) is not None)
 
 
+def accesses_in_any_slot(op: Operation) -> tuple[SharedAccess, ...]:
+    """As `shared_accesses`, of whole buffers: nothing is found out about slots."""
+    if not isinstance(op, HasEffects):
+        return ()
+    return tuple(access for effect in op.effects() if (access := _access(op, effect, None)) is not None)
+
+
 def is_elected(op: Operation) -> bool:
     """Whether one thread executes an operation for all: bulk copies in both directions."""
     return isinstance(op, tile.CopyOutOp) or (isinstance(op, tile.CopyOp) and op.is_bulk)
 
 
-def _access(op: Operation, effect: Effect, values: SlotValues) -> SharedAccess | None:
+def _access(op: Operation, effect: Effect, values: SlotValues | None) -> SharedAccess | None:
     view = buffer_view(effect.resource)
     if view is None:
         return None
@@ -125,8 +132,8 @@ def _access(op: Operation, effect: Effect, values: SlotValues) -> SharedAccess |
         extents,
         effect.access == "write",
         effect.proxy == "async",
-        tuple(values.of(i).within(e) for i, e in zip(view.indices, view.slot_extents, strict=True)),
-        view.slot_extents,
+        () if values is None else tuple(values.of(i).within(e) for i, e in zip(view.indices, view.slot_extents, strict=True)),
+        () if values is None else view.slot_extents,
         is_elected(op),
         _holder(op),
     )

@@ -36,6 +36,8 @@ class StructuredFlow(ABC, Generic[StateT]):
 
     def operation(self, op: Operation, state: StateT, *, emit: bool) -> StateT:
         """The state after an operation and all that it holds."""
+        if not op.regions:
+            return self.terminator(op, state, emit=emit) if isinstance(op, scf.YieldOp) else self.plain(op, state, emit=emit)
         match op:
             case scf.ForOp():
                 return self.loop(op, self.before(op, state, emit=emit), emit=emit)
@@ -43,8 +45,6 @@ class StructuredFlow(ABC, Generic[StateT]):
                 return self.branch(op, self.before(op, state, emit=emit), emit=emit)
             case RolesOp():
                 return self.roles(op, self.before(op, state, emit=emit), emit=emit)
-            case scf.YieldOp():
-                return self.terminator(op, state, emit=emit)
             case _:
                 return self.plain(op, state, emit=emit)
 

@@ -6,6 +6,7 @@ use (PTX ISA, "Shared Memory Matrix Layout"): 16-byte chunks exchanged by the bi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -50,11 +51,7 @@ class SharedLayout:
     @property
     def base_shape(self) -> Coordinates:
         """Sides of the base tile, powers of two."""
-        reach = [0] * self.rank
-        for basis in self.offset:
-            for axis, value in enumerate(basis):
-                reach[axis] |= value
-        return tuple(1 << value.bit_length() for value in reach)
+        return _reach(self.offset, len(self.repeat))
 
     @property
     def base_size(self) -> int:
@@ -73,13 +70,11 @@ class SharedLayout:
 
     def stacked(self, count: int) -> "SharedLayout":
         """`count` of these buffers as slots of a new leading dimension, one whole slot after the other."""
-        return SharedLayout(tuple((0, *basis) for basis in self.offset), (count, *self.repeat))
+        return _with_slots(self, count)
 
     def slot(self, dims: int = 1) -> "SharedLayout":
         """The layout of one slot: the opposite of `stacked`, `dims` times. Raises `InternalError` where leading dimensions are no slots."""
-        if any(any(basis[:dims]) for basis in self.offset):
-            raise InternalError(f"the first {dims} dimensions of {self.to_lists()} are no slots")
-        return SharedLayout(tuple(basis[dims:] for basis in self.offset), self.repeat[dims:])
+        return _without_slots(self, dims)
 
     @property
     def repeat_order(self) -> tuple[int, ...]:
@@ -250,3 +245,24 @@ def xor_swizzled(shape: Sequence[int], order: Sequence[int], vector_elements: in
         raise InternalError(f"xor swizzle with a period of {per_phase * max_phase} rows over {shape[row]} rows")
     pairs = [(per_phase << bit, vector_elements << bit) for bit in range(log2_exact(max_phase))]
     return SharedLayout(_xor_rows(plain.offset, column, row, pairs), plain.repeat)
+
+
+@lru_cache(maxsize=256)
+def _reach(offset: Bases, rank: int) -> Coordinates:
+    reach = [0] * rank
+    for basis in offset:
+        for axis, value in enumerate(basis):
+            reach[axis] |= value
+    return tuple(1 << value.bit_length() for value in reach)
+
+
+@lru_cache(maxsize=256)
+def _with_slots(layout: SharedLayout, count: int) -> SharedLayout:
+    return SharedLayout(tuple((0, *basis) for basis in layout.offset), (count, *layout.repeat))
+
+
+@lru_cache(maxsize=256)
+def _without_slots(layout: SharedLayout, dims: int) -> SharedLayout:
+    if any(any(basis[:dims]) for basis in layout.offset):
+        raise InternalError(f"the first {dims} dimensions of {layout.to_lists()} are no slots")
+    return SharedLayout(tuple(basis[dims:] for basis in layout.offset), layout.repeat[dims:])

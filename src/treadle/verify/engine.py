@@ -130,7 +130,7 @@ class Engine:
                 number = frame.items[frame.position]
                 frame.position += 1
                 first = node.segments[0]
-                frames.append(Frame(first.iterations[0], number, 0, first.count, first.first))
+                frames.append(Frame(first.iterations[0], number, 0, first.length, first.first))
             elif not self._meet_for_roles(agent, node):
                 return
         agent.is_done = True
@@ -152,7 +152,7 @@ class Engine:
             if frame.segment == len(node.segments):
                 return False
             segment = node.segments[frame.segment]
-            frame.iteration, frame.left, frame.number = 0, segment.count, segment.first
+            frame.iteration, frame.left, frame.number = 0, segment.length, segment.first
         elif frame.iteration == len(segment.iterations):
             frame.iteration = 0
         frame.items = segment.iterations[frame.iteration]

@@ -79,13 +79,13 @@ class Event:
 
 
 class Segment(NamedTuple):
-    """`count` iterations, which are `iterations` in turn, as often as that takes; `first` is the number of the first one.
+    """`length` iterations, which are `iterations` in turn, as often as that takes; `first` is the number of the first one.
 
     `stretch`: the stretch between turning points of the loop that it is in, where that may be longer and would go on repeating; else -1.
     """
 
     iterations: tuple[tuple[int, ...], ...]
-    count: int
+    length: int
     first: int
     stretch: int = -1
 

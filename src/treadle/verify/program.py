@@ -75,7 +75,9 @@ class Program:
         self._effects: dict[Operation, tuple[Effect, ...]] = {op: op.effects() for op in self.ops if isinstance(op, HasEffects)}
         self._by_kind: dict[type[Operation], list[Operation]] = {}
         for op in self.ops:
-            self._by_kind.setdefault(type(op), []).append(op)
+            for kind in type(op).__mro__:  # a class of ours may stand for one of upstream
+                if issubclass(kind, Operation):
+                    self._by_kind.setdefault(kind, []).append(op)
         self.queues = {queue.name: queue for queue in self.spec.queues}
         self.queue_names: dict[str, str] = {queue.role: queue.name for queue in self.spec.queues}
         self.local_queue = self.queue_names.get("local", "")

@@ -84,7 +84,7 @@ class Repetitions:
             node = self.nodes[frame.loop] if frame.loop >= 0 else None
             if isinstance(node, LoopNode):
                 segment = node.segments[frame.segment]
-                rounds, is_open = segment.count / len(segment.iterations), segment.stretch >= 0
+                rounds, is_open = segment.length / len(segment.iterations), segment.stretch >= 0
                 if rounds > (1 if is_open else FEW_ROUNDS):
                     at = 0 if is_open and rounds < MANY_ROUNDS else frame.iteration
                     return agent.number, depth, frame.loop, frame.left + at

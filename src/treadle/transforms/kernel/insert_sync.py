@@ -15,17 +15,17 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import cast
 
-from treadle.dialects import sync, tile
+from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
 from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
-from treadle.transforms.kernel.synchronisation.in_flight import Flow, Plan
-from treadle.transforms.kernel.synchronisation.operations import queue_of
+from treadle.transforms.kernel.synchronisation.in_flight import Plan
+from treadle.transforms.kernel.synchronisation.operations import queue_of, refused
 from treadle.transforms.kernel.synchronisation.ring_barriers import insert_ring_barriers
-from treadle.transforms.kernel.synchronisation.sync_flow import SyncFlow
+from treadle.transforms.kernel.synchronisation.sync_flow import NOTHING, SyncFlow
 
 
 def group_end(last: Operation, queue: str, wait: Operation, spec: TargetSpec, once: Set[Operation]) -> Operation:
@@ -64,6 +64,16 @@ def insert_commits(plan: Plan, spec: TargetSpec) -> set[Operation]:
     return commits
 
 
+KNOWN_REGIONS = tile.KernelOp | tile.ReduceOp | pipe.RolesOp | scf.ForOp | scf.IfOp
+
+
+def check_control_flow(kernel: tile.KernelOp) -> None:
+    """Refuse control flow that no walk knows (TR301)."""
+    for op in kernel.walk():
+        if op.regions and not isinstance(op, KNOWN_REGIONS):
+            raise refused(op, f"{op.name} in a tile kernel", "write it with scf.for and scf.if")
+
+
 @register_pass
 @dataclass(frozen=True)
 class InsertSyncPass(KernelPass):
@@ -73,9 +83,10 @@ class InsertSyncPass(KernelPass):
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Synchronise one kernel."""
-        releases = insert_ring_barriers(kernel)
+        check_control_flow(kernel)
+        owed = insert_ring_barriers(kernel)
         insert_copy_barriers(kernel)
         plan = Plan()
-        walk = SyncFlow(kernel, spec, plan, releases)
-        walk.block(kernel.body.block, Flow(), emit=True)
-        walk.inserting(insert_commits(plan, spec)).block(kernel.body.block, Flow(), emit=True)
+        walk = SyncFlow(kernel, spec, plan, owed)
+        walk.block(kernel.body.block, NOTHING, emit=True)
+        walk.inserting(insert_commits(plan, spec)).block(kernel.body.block, NOTHING, emit=True)

@@ -1,11 +1,15 @@
 """order-issue: the order in which asynchronous operations are issued.
 
 Level: tile. Reads: effects on shared memory, the machine's queues and registers. Writes: operations of one block in another order.
-Leaves alone: kernels with `pipe.roles` (form-roles has put each operation where it belongs); what another order would change.
+Leaves alone: what another order would change; of kernels with `pipe.roles` all but loads.
 
 Matrix instructions: an independent one moves up to where the last was issued.
 D1 = a b; f(D1); D2 = c d; g(D2) becomes D1 = a b; D2 = c d; f(D1); g(D2): insert-sync then waits for the first group alone before f, which
 overlaps the second. Both accumulators are alive together then, so it is done only where the registers suffice.
+
+Loads, and arithmetic on them (the scales of a step's accumulators), move down behind the matrix instructions of their role that do not
+read them. They run under the instructions then. Ahead of them they would be waited for, for insert-sync makes the instructions wait for
+their operands, and no assembler moves anything across that.
 
 Bulk stores: one moves down behind the local stores of the next, so that one fence, one barrier and one group serve both.
 """
@@ -16,13 +20,13 @@ from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.shared_accesses import shared_accesses
 from treadle.analysis.slot_values import SlotValues
 from treadle.dialects import pipe, tile
-from treadle.ir.core import Block, Operation
+from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps, tile_bytes
-from treadle.transforms.kernel.synchronisation.operations import is_cheap, is_matrix
+from treadle.transforms.kernel.kernel_ir import KernelPass, is_tile, num_warps, tile_bytes
+from treadle.transforms.kernel.synchronisation.operations import is_cheap, is_idle, is_matrix
 
 NAME = "order-issue"
 REGISTER_BYTES = 4
@@ -88,6 +92,51 @@ def _move_up(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec, value
     emit("decision", NAME, subject, "issued before the results of the instruction ahead of it are used", place)
 
 
+def scale_late(kernel: tile.KernelOp, spec: TargetSpec) -> None:
+    """Move loads, and arithmetic on them, down behind the matrix instructions of their role that do without them."""
+    if not spec.async_matrix:
+        return
+    for roles in [op for op in kernel.walk() if isinstance(op, pipe.RolesOp)]:
+        contracts = [op for op in roles.walk() if is_matrix(op, spec)]
+        for block in {op.parent: None for op in contracts}:
+            if block is not None:
+                _move_down(block, spec)
+
+
+def _move_down(block: Block, spec: TargetSpec) -> None:
+    """Move what stands ahead of the first matrix instructions of a block; stores keep it behind themselves, and in front of them."""
+    loaded: set[SSAValue] = set()
+    waiting: list[Operation] = []
+    staying: list[Operation] = []
+    anchor: Operation | None = None
+    for op in block.ops:
+        if is_matrix(op, spec):
+            anchor = op
+        elif anchor is not None and not is_idle(op):
+            break
+        elif isinstance(op, tile.LoadOp) or (_is_arithmetic(op) and loaded.intersection(op.operands)):
+            loaded.add(op.results[0])
+            waiting.append(op)
+            continue
+        elif op.regions or isinstance(op, tile.StoreOp | tile.CopyOutOp):
+            waiting.clear()
+        staying.append(op)
+    if anchor is None:
+        return
+    needed = {value for op in staying for inner in op.walk() for value in inner.operands}
+    for op in reversed(waiting):
+        if op.results[0] in needed:
+            needed.update(op.operands)
+        else:
+            op.detach()
+            block.insert_op_after(op, anchor)
+
+
+def _is_arithmetic(op: Operation) -> bool:
+    """Whether an operation computes a register tile from others, each thread from what it holds."""
+    return (op.name.startswith(("arith.", "math.")) or isinstance(op, tile.BroadcastOp)) and is_tile(op.results[0])
+
+
 def batch_stores(kernel: tile.KernelOp, spec: TargetSpec) -> None:
     """Move bulk stores down to the next one where only index arithmetic and local stores to buffers that no store reads lie between."""
     if spec.bulk_tensor is None:
@@ -120,12 +169,13 @@ def _is_free(op: Operation) -> bool:
 @register_pass
 @dataclass(frozen=True)
 class OrderIssuePass(KernelPass):
-    """Reorders what is issued in kernels whose warps all run the same code."""
+    """Reorders what is issued."""
 
     name = NAME
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Reorder one kernel."""
+        scale_late(kernel, spec)
         if any(isinstance(op, pipe.RolesOp) for op in kernel.walk()):
             return
         issue_early(kernel, spec)

@@ -69,12 +69,13 @@ def _tile(
     What the loop does not need comes after it: the matrix instructions do not wait for the place of their accumulators. `chosen`: what
     selections give in tiles of this width.
     """
+    leaving = late.late()
     for op in loop_first(tile_loop.parts):
         if op is tile_loop.parts.loop:
             slot = _with_late_stores(tile_loop, index, slot, late, theirs)
         elif op in chosen:
             tile_loop.mapping[op.results[0]] = tile_loop.mapping.get(chosen[op], chosen[op])
-        elif op not in late.late():
+        elif op not in leaving:
             clone(op, tile_loop.mapping, index, tile_loop.group, tile_loop.place)
     return slot
 

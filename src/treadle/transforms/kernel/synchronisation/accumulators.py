@@ -1,7 +1,29 @@
-"""Accumulators that matrix instructions take over: which of them something else still uses."""
+"""Accumulators that matrix instructions take over: what names them, and which of them something else still uses."""
+
+from collections.abc import Sequence
 
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, scf
+
+
+def accumulator_names(results: Sequence[SSAValue]) -> set[SSAValue]:
+    """All values that may be one of some results: what loops and branches carry and give of them as well."""
+    found, pending = set[SSAValue](), list(results)
+    while pending:
+        value = pending.pop()
+        if value in found:
+            continue
+        found.add(value)
+        for use in value.uses:
+            op, at = use.operation, use.index
+            loop = op.parent_op() if isinstance(op, scf.YieldOp) else op
+            if isinstance(op, scf.ForOp):
+                at -= 3
+            if isinstance(loop, scf.ForOp) and at >= 0:
+                pending += [loop.body.block.args[1 + at], loop.results[at]]
+            elif isinstance(loop, scf.IfOp) and op is not loop:
+                pending.append(loop.results[at])
+    return found
 
 
 def is_used_beside(value: SSAValue, chain: Operation) -> bool:

@@ -12,13 +12,13 @@ from treadle.analysis.buffers import buffer_view
 from treadle.analysis.shared_accesses import SharedAccess, shared_accesses, slot_count
 from treadle.analysis.slot_values import SlotValues
 from treadle.dialects import sync, tile
-from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of
 from treadle.remarks import emit as remark
 from treadle.transforms.kernel.kernel_ir import insert_before
 from treadle.transforms.kernel.synchronisation.fill_flow import Fill, FillFlow, Ring, is_bulk_copy, never_filled
+from treadle.transforms.kernel.synchronisation.operations import refused
 from treadle.transforms.kernel.synchronisation.phase_parity import PhaseWait, insert_phase_waits, standing_for
 
 MAX_SLOTS = 32
@@ -74,9 +74,9 @@ def _fills(kernel: tile.KernelOp, values: SlotValues) -> list[Fill]:
         for copy in site:
             view = buffer_view(copy.destination)
             if view is None:
-                raise InternalError("a bulk copy into something that tile.alloc does not give")
+                raise refused(copy, "a bulk copy into something that tile.alloc does not give", "copy into a buffer of the kernel's own")
             if dims.setdefault(view.alloc, len(view.indices)) != len(view.indices):
-                raise InternalError("a buffer is filled by slots and whole")
+                raise refused(copy, "a buffer that bulk copies fill by slots and whole", "fill it in one way")
             places.setdefault(view.alloc, []).append(number)
     rings: dict[tuple[object, ...], list[tile.AllocOp]] = {}
     for alloc, numbers in places.items():
@@ -113,7 +113,7 @@ def _place_waits(kernel: tile.KernelOp, fills: list[Fill], values: SlotValues) -
             at = next(f.copies[0] for f in fills if f.ring is ring)
             text = "copies are waited for at once: which of them a reader needs cannot be told from the slots"
             remark("note", "insert-sync", kernel.sym_name.data, text, location_of(at))
-    raise InternalError("bulk copies that are waited for at once are still in flight")
+    raise refused(fills[0].copies[0], "bulk copies of which no order is known", "use the slots of a buffer in turn")
 
 
 def insert_copy_barriers(kernel: tile.KernelOp) -> None:
@@ -128,7 +128,7 @@ def insert_copy_barriers(kernel: tile.KernelOp) -> None:
     for fill in fills:
         ring = fill.ring
         if ring.slots > MAX_SLOTS:
-            raise InternalError(f"a ring of {ring.slots} slots")
+            raise refused(fill.copies[0], f"a buffer of {ring.slots} slots that bulk copies fill", f"use at most {MAX_SLOTS} slots")
         if ring not in barriers:
             barriers[ring] = sync.MbarrierAllocOp(1, ring.slots if ring.slots > 1 else None)
             insert_before(top, barriers[ring])

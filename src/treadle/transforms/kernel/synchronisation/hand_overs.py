@@ -7,20 +7,22 @@ ring. Pure: nothing is changed here.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeGuard
 
-from treadle import errors
 from treadle.analysis.buffers import buffer_view
-from treadle.dialects import pipe, tile
-from treadle.dialects.effects import HasEffects
-from treadle.errors import TreadleError
+from treadle.dialects import pipe, sync, tile
+from treadle.dialects.effects import Effect, HasEffects
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, scf
-from treadle.ir.locations import location_of
+from treadle.transforms.kernel.synchronisation.operations import refused
 
 
 @dataclass(eq=False, slots=True)
 class Visit:
-    """One use of a slot by a role: in `block`, from `first` to `last`, operations of it. `places`: the `pipe.slot`s that name the slot."""
+    """One use of a slot by a role: in `block`, from `first` to `last`, operations of it. `places`: the `pipe.slot`s that name the slot.
+
+    `copies`: the bulk copies into it. `fills`: something is written to it. `is_async`: something goes through the async proxy.
+    """
 
     role: int
     block: Block
@@ -28,6 +30,8 @@ class Visit:
     last: Operation
     places: list[pipe.SlotOp]
     copies: list[tile.CopyOp] = field(default_factory=list[tile.CopyOp])
+    fills: bool = False
+    is_async: bool = False
 
     @property
     def slot(self) -> SSAValue:
@@ -44,6 +48,15 @@ class HandOver:
     fills: list[Visit] = field(default_factory=list[Visit])
     reads: list[Visit] = field(default_factory=list[Visit])
 
+    @property
+    def is_bulk(self) -> bool:
+        """Whether bulk copies fill it, which signal their barrier themselves; else threads do, or copies that they wait for."""
+        return all(visit.copies for visit in self.fills)
+
+    def full_arrivals(self, roles: pipe.RolesOp) -> int:
+        """How many agents say that a slot is full: who announces the bytes, or all groups of the role that fills it."""
+        return 1 if self.is_bulk else roles.role_groups()[self.fills[0].role]
+
     def ranks(self) -> tuple[int, ...]:
         """The workgroups of the cluster that fill each other's slots; none where each fills its own."""
         return tuple(sorted({rank for fill in self.fills for copy in fill.copies for rank in copy.multicast_ranks()}))
@@ -57,27 +70,56 @@ class HandOver:
 
 
 def hand_overs(roles: pipe.RolesOp) -> list[HandOver]:
-    """The rings of a kernel's roles that copies fill and no barrier orders yet. Raises TR301 for what cannot be handed over."""
-    touched: dict[tile.AllocOp, list[tuple[int, Operation, pipe.SlotOp | None]]] = {}
+    """The rings of a kernel's roles that one role fills and others read, as far as nothing orders them yet.
+
+    Raises TR301 for what cannot be handed over.
+    """
+    touched: dict[tile.AllocOp, list[_Use]] = {}
     for role, region in enumerate(roles.roles):
         for op in region.walk():
             if isinstance(op, HasEffects):
                 for effect in op.effects():
                     view = buffer_view(effect.resource)
                     if view is not None:
-                        touched.setdefault(view.alloc, []).append((role, op, _outermost_slot(effect.resource)))
-    rings: dict[frozenset[tuple[int, SSAValue]], HandOver] = {}
+                        touched.setdefault(view.alloc, []).append(_Use(role, op, effect))
+    is_synchronised = _waits_for_each_other(roles)
+    rings: dict[tuple[bool, frozenset[tuple[int, SSAValue]]], HandOver] = {}
     for alloc, uses in touched.items():
-        copies = [op for _, op, _ in uses if isinstance(op, tile.CopyOp)]
-        if len({role for role, _, _ in uses}) < 2 or not copies or any(copy.barrier is not None for copy in copies):
+        writers = {use.role for use in uses if use.effect.access == "write"}
+        copies = [use.op for use in uses if is_bulk_copy(use.op)]
+        is_done = any(copy.barrier is not None for copy in copies) if copies else is_synchronised
+        if is_done or not writers or not {use.role for use in uses} - writers:
             continue
         visits = _visits(uses)
-        key = frozenset((visit.role, visit.slot) for visit in visits)
+        key = bool(copies), frozenset((visit.role, visit.slot) for visit in visits)
         ring = rings.setdefault(key, HandOver([], tile.memref_type(alloc.result).get_shape()[0]))
         _add(ring, alloc, visits)
     for ring in rings.values():
         _check(ring)
     return list(rings.values())
+
+
+class _Use(NamedTuple):
+    role: int
+    op: Operation
+    effect: Effect
+
+
+def is_bulk_copy(op: Operation) -> TypeGuard[tile.CopyOp]:
+    """Whether an operation is a copy by the machine's copy engine."""
+    return isinstance(op, tile.CopyOp) and op.is_bulk
+
+
+def _waits_for_each_other(roles: pipe.RolesOp) -> bool:
+    """Whether synchronisation between roles is there already: who wrote it hands over what threads fill, too."""
+    for number, region in enumerate(roles.roles):
+        own = roles.role_warps()[number] * roles.role_groups()[number]
+        for op in region.walk():
+            if isinstance(op, sync.WaitPhaseOp | sync.ArriveOp | sync.BarrierOp):
+                return True
+            if isinstance(op, sync.NamedBarrierOp) and op.warps.value.data > own:
+                return True
+    return False
 
 
 def _outermost_slot(value: SSAValue) -> pipe.SlotOp | None:
@@ -89,11 +131,12 @@ def _outermost_slot(value: SSAValue) -> pipe.SlotOp | None:
     return found
 
 
-def _visits(uses: Sequence[tuple[int, Operation, pipe.SlotOp | None]]) -> list[Visit]:
+def _visits(uses: Sequence[_Use]) -> list[Visit]:
     found: dict[tuple[int, SSAValue, Block], Visit] = {}
-    for role, op, place in uses:
+    for role, op, effect in uses:
+        place = _outermost_slot(effect.resource)
         if place is None:
-            raise _refused(op, "a buffer without slots", "give the buffer a leading dimension of slots, one if need be")
+            raise refused(op, "a buffer without slots", "give the buffer a leading dimension of slots, one if need be")
         block = _home(place.indices[0], op)
         anchor = _within(block, op)
         visit = found.setdefault((role, place.indices[0], block), Visit(role, block, anchor, anchor, []))
@@ -101,7 +144,9 @@ def _visits(uses: Sequence[tuple[int, Operation, pipe.SlotOp | None]]) -> list[V
             visit.places.append(place)
         visit.first = anchor if anchor.is_before_in_block(visit.first) else visit.first
         visit.last = anchor if visit.last.is_before_in_block(anchor) else visit.last
-        if isinstance(op, tile.CopyOp):
+        visit.fills = visit.fills or effect.access == "write"
+        visit.is_async = visit.is_async or effect.proxy == "async"
+        if is_bulk_copy(op):
             visit.copies.append(op)
     return list(found.values())
 
@@ -120,7 +165,7 @@ def _home(slot: SSAValue, op: Operation) -> Block:
             break
         current = parent
     if current.parent is None:
-        raise _refused(op, "an operation outside of blocks", "put it into the kernel")
+        raise refused(op, "an operation outside of blocks", "put it into the kernel")
     return current.parent
 
 
@@ -130,7 +175,7 @@ def _within(block: Block, op: Operation) -> Operation:
     while current.parent is not block:
         parent = current.parent_op()
         if parent is None:
-            raise _refused(op, "a slot outside of the block of its number", "use the slot where its number is defined")
+            raise refused(op, "a slot outside of the block of its number", "use the slot where its number is defined")
         current = parent
     return current
 
@@ -139,34 +184,27 @@ def _add(ring: HandOver, alloc: tile.AllocOp, visits: list[Visit]) -> None:
     """Take a buffer into its ring, whose visits grow by what is done to it."""
     ring.buffers.append(alloc)
     for visit in visits:
-        known = ring.fills if visit.copies else ring.reads
+        known = ring.fills if visit.fills else ring.reads
         same = next((v for v in known if v.role == visit.role and v.slot is visit.slot and v.block is visit.block), None)
         if same is None:
             known.append(visit)
             continue
         same.places += visit.places
         same.copies += visit.copies
+        same.is_async = same.is_async or visit.is_async
         same.first = visit.first if visit.first.is_before_in_block(same.first) else same.first
         same.last = visit.last if same.last.is_before_in_block(visit.last) else same.last
 
 
 def _check(ring: HandOver) -> None:
-    """Refuse what no barrier of copies completes."""
-    filling = {visit.role for visit in ring.fills}
-    if len(filling) != 1 or filling & {visit.role for visit in ring.reads}:
-        one = (ring.fills or ring.reads)[0].first
-        raise _refused(
-            one, "a buffer between roles that is not filled by the copies of one role and read by others", "fill it by bulk copies"
-        )
-    for visit in ring.fills:
-        if any(not copy.is_bulk for copy in visit.copies):
-            raise _refused(visit.copies[0], f"a hand-over of a copy by '{visit.copies[0].path.data}'", "copy by 'bulk_tensor'")
-    for visit in ring.reads:
-        if any(
-            not isinstance(use.operation, tile.ContractOp | tile.LocalLoadOp | pipe.SlotOp) for p in visit.places for use in p.result.uses
-        ):
-            raise _refused(visit.first, "a buffer that its reader writes", "write to a buffer of the role itself")
-
-
-def _refused(op: Operation, what: str, hint: str) -> TreadleError:
-    return TreadleError(errors.UNSUPPORTED, location_of(op), what=what, hint=hint)
+    """Refuse what no pair of barriers orders."""
+    filling, reading = {visit.role for visit in ring.fills}, {visit.role for visit in ring.reads}
+    if len(filling) > 1:
+        one = next(visit.first for visit in ring.fills if visit.role != ring.fills[0].role)
+        raise refused(one, "a buffer that several roles fill", "let one role fill it")
+    if filling & reading:
+        one = next(visit.first for visit in ring.reads if visit.role in filling)
+        raise refused(one, "a buffer that its reader writes", "write to a buffer of the role itself")
+    if not ring.is_bulk and any(visit.copies for visit in ring.fills):
+        one = next(visit.first for visit in ring.fills if not visit.copies)
+        raise refused(one, "a buffer that bulk copies and threads fill", "fill it in one way")

@@ -1,11 +1,12 @@
 """The state of insert-sync's data flow: operations in the queues, with how many groups are newer, and accesses other agents do not know of.
 
 Joins keep the least number of newer groups, for a wait that leaves n groups pending retires an operation on every path only where at
-least n newer groups exist on every path.
+least n newer groups exist on every path. Accesses are numbers of an `AccessTable`: a walk comes to the same ones again and again.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from treadle.analysis.shared_accesses import SharedAccess
 from treadle.ir.core import Operation, SSAValue
@@ -16,18 +17,51 @@ MOST_GROUPS = 63
 """Numbers of groups are counted up to here; more are as many."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Issued:
-    """An operation in a queue: what it accesses, and the values that hold its result (`names`)."""
+    """An operation in a queue: what it accesses, and the values that hold its result (`names`). One object for each (`AccessTable`)."""
 
     op: Operation
     queue: str
-    accesses: tuple[SharedAccess, ...]
+    accesses: tuple[int, ...]
     names: frozenset[SSAValue] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class AccessTable:
+    """The accesses of one kernel by number, and its operations in queues: equal ones are one number, and one object."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[SharedAccess, int] = {}
+        self._accesses: list[SharedAccess] = []
+        self._issued: dict[tuple[Operation, tuple[int, ...], frozenset[SSAValue]], Issued] = {}
+        self._fenced: dict[int, int] = {}
+
+    def __getitem__(self, number: int) -> SharedAccess:
+        """The access of a number."""
+        return self._accesses[number]
+
+    def number(self, access: SharedAccess) -> int:
+        """The number of an access."""
+        found = self._numbers.setdefault(access, len(self._accesses))
+        if found == len(self._accesses):
+            self._accesses.append(access)
+        return found
+
+    def fenced(self, number: int) -> int:
+        """An access that the async proxy may see."""
+        if number not in self._fenced:
+            self._fenced[number] = self.number(replace(self[number], is_async=True))
+        return self._fenced[number]
+
+    def issued(self, op: Operation, queue: str, accesses: tuple[int, ...], names: frozenset[SSAValue]) -> Issued:
+        """An operation in a queue."""
+        key = (op, accesses, names)
+        if key not in self._issued:
+            self._issued[key] = Issued(op, queue, accesses, names)
+        return self._issued[key]
+
+
+class Flow(NamedTuple):
     """What is known before an operation.
 
     `issued`: operations in flight, with the number of newer groups. `unordered`: complete accesses that other agents may not know of.
@@ -35,13 +69,15 @@ class Flow:
     back as soon as their reads are over.
     """
 
-    issued: Mapping[Issued, int] = field(default_factory=dict[Issued, int])
-    unordered: frozenset[SharedAccess] = frozenset()
+    issued: Mapping[Issued, int]
+    unordered: frozenset[int] = frozenset()
     has_local: bool = False
     owed: frozenset[Operation] = frozenset()
 
     def join(self, other: "Flow", count: Callable[[int, int], int] = min) -> "Flow":
         """What is known where two paths meet. `count`: which number of newer groups is kept where they differ."""
+        if self == other:
+            return self
         merged = dict(self.issued)
         for item, newer in other.issued.items():
             merged[item] = count(newer, merged.get(item, newer))
@@ -50,9 +86,7 @@ class Flow:
     def issue(self, item: Issued, *, closed: bool) -> "Flow":
         """An operation enters its queue; `closed`: as a group of its own."""
         flow = self.newer_group(item.queue) if closed else self
-        issued = dict(flow.issued)
-        issued[item] = 0 if closed else OPEN
-        return replace(flow, issued=issued)
+        return Flow({**flow.issued, item: 0 if closed else OPEN}, *flow[1:])
 
     def is_open(self, queue: str) -> bool:
         """Whether a commit of the queue would close a group that holds something, on some path."""
@@ -60,8 +94,7 @@ class Flow:
 
     def newer_group(self, queue: str) -> "Flow":
         """A group of the queue is closed: what it held counts 0 newer ones, the rest one more."""
-        issued = {i: min(n + 1, MOST_GROUPS) if i.queue == queue else n for i, n in self.issued.items()}
-        return replace(self, issued=issued)
+        return Flow({i: min(n + 1, MOST_GROUPS) if i.queue == queue else n for i, n in self.issued.items()}, *self[1:])
 
     def retire(self, queue: str, pending: int) -> "Flow":
         """All but the newest `pending` groups are complete, for the agent that waited."""
@@ -72,27 +105,23 @@ class Flow:
                 done.update(item.accesses)
             else:
                 left[item] = newer
-        return replace(self, issued=left, unordered=frozenset(done))
-
-    def fenced(self) -> "Flow":
-        """What this agent wrote may be seen by the async proxy once it is ordered."""
-        return replace(self, unordered=frozenset(replace(access, is_async=True) for access in self.unordered))
+        return Flow(left, frozenset(done), self.has_local, self.owed)
 
     def meet(self) -> "Flow":
         """All agents met: what was complete is known to all."""
-        return replace(self, unordered=frozenset(), has_local=False)
+        return Flow(self.issued, owed=self.owed)
 
-    def access(self, accesses: tuple[SharedAccess, ...], *, is_local: bool) -> "Flow":
+    def access(self, accesses: tuple[int, ...], *, is_local: bool) -> "Flow":
         """Accesses that are complete when the next operation starts."""
-        return replace(self, unordered=self.unordered | frozenset(accesses), has_local=self.has_local or is_local)
+        return Flow(self.issued, self.unordered.union(accesses), self.has_local or is_local, self.owed)
 
-    def moved(self, slots: Callable[[SharedAccess], SharedAccess], names: Callable[[frozenset[SSAValue]], frozenset[SSAValue]]) -> "Flow":
+    def moved(self, accesses: Callable[[int], int], items: Callable[[Issued], Issued]) -> "Flow":
         """Seen from behind an edge of a loop."""
         issued: dict[Issued, int] = {}
         for item, newer in self.issued.items():
-            there = replace(item, accesses=tuple(map(slots, item.accesses)), names=names(item.names))
+            there = items(item)
             issued[there] = min(newer, issued.get(there, newer))
-        return replace(self, issued=issued, unordered=frozenset(map(slots, self.unordered)))
+        return Flow(issued, frozenset(map(accesses, self.unordered)), self.has_local, self.owed)
 
 
 @dataclass(slots=True)
@@ -104,46 +133,3 @@ class Plan:
 
     ends: list[tuple[Operation, str, Operation]] = field(default_factory=list[tuple[Operation, str, Operation]])
     once: set[Operation] = field(default_factory=set[Operation])
-
-
-@dataclass(slots=True)
-class Needs:
-    """What an operation has to wait for: of each queue the newest operation, by the number of newer groups, and the other agents."""
-
-    newer: dict[str, int] = field(default_factory=dict[str, int])
-    barrier: bool = False
-
-    def __bool__(self) -> bool:
-        return self.barrier or bool(self.newer)
-
-    def require(self, queue: str, newer: int) -> None:
-        """Something of the queue must be complete."""
-        self.newer[queue] = min(newer, self.newer.get(queue, newer))
-
-    def add(self, other: "Needs") -> None:
-        """Both."""
-        for queue, newer in other.newer.items():
-            self.require(queue, newer)
-        self.barrier = self.barrier or other.barrier
-
-
-def needs(flow: Flow, starting: tuple[SharedAccess, ...], reads: frozenset[SSAValue]) -> Needs:
-    """What must happen before accesses start and values are read."""
-    found = Needs()
-    for item, newer in flow.issued.items():
-        if item.names & reads:
-            found.require(item.queue, newer)
-        for earlier in item.accesses:
-            for access in starting:
-                if earlier.conflicts(access):
-                    found.require(item.queue, newer)
-                    found.barrier = found.barrier or not (earlier.is_elected and access.is_elected)
-    if not found.barrier:
-        found.barrier = any(_crosses_agents(earlier, access) for earlier in flow.unordered for access in starting)
-    return found
-
-
-def _crosses_agents(earlier: SharedAccess, access: SharedAccess) -> bool:
-    if earlier.is_elected and access.is_elected:
-        return False
-    return earlier.conflicts(access) and not earlier.keeps_to_threads(access)

@@ -1,16 +1,27 @@
 """What insert-sync goes by in single operations: the queues they are issued to, what is cheap, phases as accesses."""
 
+from treadle import errors
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.shared_accesses import SharedAccess
 from treadle.analysis.slot_values import SlotValues
-from treadle.analysis.slots import Congruence
 from treadle.dialects import sync, tile
 from treadle.dialects.tile_attributes import is_shared
-from treadle.errors import InternalError
+from treadle.errors import TreadleError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
+from treadle.ir.locations import location_of
 from treadle.machine import Queue, TargetSpec
 from treadle.transforms.kernel.kernel_ir import is_tile
+
+BUSY = frozenset({tile.LoadOp, tile.LocalLoadOp, tile.ContractOp, tile.StoreOp})
+"""What takes time worth overlapping though it gives no register tile, or is asynchronous."""
+QUEUED = frozenset({tile.ContractOp, tile.CopyOp, tile.CopyOutOp})
+NEVER_IDLE = frozenset({tile.LoadOp, tile.LocalLoadOp, sync.MbarrierAllocOp})
+
+
+def refused(op: Operation, what: str, hint: str) -> TreadleError:
+    """The user's error TR301 at an operation that insert-sync cannot synchronise."""
+    return TreadleError(errors.UNSUPPORTED, location_of(op), what=what, hint=hint)
 
 
 def is_queued(op: Operation) -> bool:
@@ -20,6 +31,8 @@ def is_queued(op: Operation) -> bool:
 
 def queue_of(op: Operation, spec: TargetSpec) -> Queue | None:
     """The queue that an operation is issued to and waited for by its groups; None for none. (Local accesses are flushed by barriers.)"""
+    if type(op) not in QUEUED:
+        return None
     match op:
         case tile.ContractOp() if is_queued(op):
             return spec.queue_for("matrix")
@@ -41,27 +54,26 @@ def committed_queues(kernel: tile.KernelOp) -> frozenset[str]:
     return frozenset(op.queue.data for op in kernel.walk() if isinstance(op, sync.CommitOp))
 
 
+def barrier_alloc(op: Operation, barrier: SSAValue) -> sync.MbarrierAllocOp:
+    """The allocation of a transaction barrier, or of the ring that it is one of."""
+    owner = barrier.owner.source.owner if isinstance(barrier.owner, sync.MbarrierSlotOp) else barrier.owner
+    if not isinstance(owner, sync.MbarrierAllocOp):
+        raise refused(op, "a barrier that sync.mbarrier_alloc does not give", "use one of the kernel's own")
+    return owner
+
+
 def phase_access(op: Operation, barrier: SSAValue, values: SlotValues, *, is_write: bool) -> SharedAccess:
     """A phase of a transaction barrier as an access: the next may begin only when all have seen the last (an expect writes it)."""
-    slots: tuple[Congruence, ...] = ()
-    extents: tuple[int, ...] = ()
-    owner = barrier.owner
-    if isinstance(owner, sync.MbarrierSlotOp):
-        alloc = owner.source.owner
-        if isinstance(alloc, sync.MbarrierAllocOp):
-            extents = (alloc.slot_count(),)
-            slots = (values.of(owner.index).within(extents[0]),)
-        owner = alloc
-    if not isinstance(owner, sync.MbarrierAllocOp):
-        raise InternalError(f"{op.name} on a barrier that is not allocated in the kernel")
-    return SharedAccess(owner, None, 0, (), (), is_write, True, slots, extents, is_elected=is_write)
+    alloc, owner = barrier_alloc(op, barrier), barrier.owner
+    if not isinstance(owner, sync.MbarrierSlotOp):
+        return SharedAccess(alloc, None, 0, (), (), is_write, True, is_elected=is_write)
+    slots = (values.of(owner.index).within(alloc.slot_count()),)
+    return SharedAccess(alloc, None, 0, (), (), is_write, True, slots, (alloc.slot_count(),), is_elected=is_write)
 
 
 def is_cheap(op: Operation) -> bool:
     """Whether an operation takes no time worth overlapping: it issues, stores what is there, or computes an index."""
-    if isinstance(op, tile.LoadOp | tile.LocalLoadOp | tile.ContractOp | tile.StoreOp):
-        return False
-    return not op.regions and not any(isinstance(v.type, builtin.TensorType) for v in op.results)
+    return type(op) not in BUSY and not op.regions and not any(isinstance(v.type, builtin.TensorType) for v in op.results)
 
 
 def widens_small_float(op: Operation) -> bool:
@@ -71,7 +83,7 @@ def widens_small_float(op: Operation) -> bool:
 
 def is_idle(op: Operation) -> bool:
     """Whether an operation computes scalars or names memory: it issues nothing, orders nothing and reads no register tile."""
-    if op.regions or not op.results or isinstance(op, tile.LoadOp | tile.LocalLoadOp | sync.MbarrierAllocOp):
+    if op.regions or not op.results or type(op) in NEVER_IDLE:
         return False
     return not any(isinstance(value.type, builtin.TensorType) for value in op.operands)
 

@@ -1,11 +1,12 @@
-"""Full and empty barriers of the rings that roles hand over: waits, announced bytes, turns of ping-pong roles; who owes which slot back.
+"""Full and empty barriers of the rings that roles hand over: waits, announced bytes, turns of ping-pong roles; who owes which slot.
 
-Who fills a slot waits until the readers of the round before have handed it back, announces the bytes, and lets the copies signal. Who
-reads it waits for that, and owes the slot from its last access on: where its reads are known to be over, the walk of `sync_flow.py`
-hands it back.
+Who fills a slot waits until the readers of the round before have handed it back. Bulk copies signal the full barrier themselves, once the
+bytes are announced. Threads that fill a slot, or copies that threads wait for, owe it to its readers from the last write on. Who reads a
+slot waits until it is full, and owes it to who fills it from the last access on. What is owed is handed over by the walk of
+`sync_flow.py`, where the accesses are known to be over.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import pipe, sync, tile
@@ -19,30 +20,52 @@ from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A slot that is handed back at `barrier` once the reads of `buffers` up to `after` are over, in `after`'s block."""
+    """A slot that is handed over at `barrier` once the accesses to `buffers` up to `after` are over, in `after`'s block.
+
+    `crosses_proxies`: it was written by threads and is read through the async proxy.
+    """
 
     after: Operation
     barrier: sync.MbarrierSlotOp
     buffers: tuple[tile.AllocOp, ...]
-    peers: tuple[int, ...]
+    peers: tuple[int, ...] = ()
+    crosses_proxies: bool = False
 
 
-def insert_ring_barriers(kernel: tile.KernelOp) -> list[Release]:
-    """Synchronise what roles hand over, but for handing slots back. Raises TR301 for what cannot be handed over."""
-    releases: list[Release] = []
+@dataclass(frozen=True, slots=True)
+class Regained:
+    """A slot of `buffers` whose `barrier` a role waits for before it fills it again: all its warps know what they did there before."""
+
+    wait: Operation
+    barrier: sync.MbarrierSlotOp
+    buffers: tuple[tile.AllocOp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """What the barriers of rings leave to the walk of `sync_flow.py`."""
+
+    releases: list[Release] = field(default_factory=list[Release])
+    regained: list[Regained] = field(default_factory=list[Regained])
+
+
+def insert_ring_barriers(kernel: tile.KernelOp) -> Owed:
+    """Synchronise what roles hand over, but for handing slots over. Raises TR301 for what cannot be handed over."""
+    owed = Owed()
     places = RingPlaces()
     for roles in [op for op in kernel.walk() if isinstance(op, pipe.RolesOp)]:
         rings = hand_overs(roles)
         stretches = {role: _stretch([v.block for ring in rings for v in ring.reads if v.role == role]) for role in roles.alternating()}
         for ring in rings:
-            releases += _RingBarriers(roles, ring, places).insert()
+            _RingBarriers(roles, ring, places, owed).insert()
         _order_turns(roles, rings, stretches, places)
         if any(ring.ranks() for ring in rings):
             _meet_peers(roles)
     places.expand(kernel)
     for op in kernel.walk():
         op.attributes.pop(pipe.STEPS_IN_FLIGHT, None)
-    return [Release(places.current(one.after), one.barrier, one.buffers, one.peers) for one in releases]
+    owed.releases[:] = [replace(one, after=places.current(one.after)) for one in owed.releases]
+    return owed
 
 
 @dataclass(slots=True)
@@ -52,32 +75,44 @@ class _RingBarriers:
     roles: pipe.RolesOp
     ring: HandOver
     places: RingPlaces
+    owed: Owed
 
-    def insert(self) -> list[Release]:
-        """Insert them. Returns who owes which slot."""
-        full = sync.MbarrierAllocOp(1, self.ring.slots)
+    def insert(self) -> None:
+        """Insert them, and say who owes which slot."""
+        full = sync.MbarrierAllocOp(self.ring.full_arrivals(self.roles), self.ring.slots)
         empty = sync.MbarrierAllocOp(self.ring.arrivals(self.roles), self.ring.slots)
         insert_before(self.roles, full, empty)
+        is_async = any(visit.is_async for visit in self.ring.reads)
         for fill in self.ring.fills:
-            self._fill(fill, full.result, empty.result)
-        releases: list[Release] = []
+            self._wait(fill, empty.result, starts_free=True)
+            if self.ring.is_bulk:
+                self._announce(fill, full.result)
+            else:
+                owed = self._owed(fill, self.ring.fills, full.result)
+                self.owed.releases.extend(replace(one, crosses_proxies=is_async) for one in owed)
         for visit in self.ring.reads:
-            parity = self.places.parity(visit.slot, self.ring.slots, visit.first)
-            first = self.places.current(visit.first)
-            barrier = sync.MbarrierSlotOp(full.result, visit.slot)
-            insert_before(first, barrier, sync.WaitPhaseOp(barrier.result, parity))
-            releases += self._owed(visit, empty.result)
-        return releases
+            self._wait(visit, full.result, starts_free=False)
+            owed = self._owed(visit, self.ring.reads, empty.result)
+            self.owed.releases.extend(replace(one, peers=self.ring.ranks()) for one in owed)
 
-    def _fill(self, fill: Visit, full: SSAValue, empty: SSAValue) -> None:
-        parity = self.places.parity(fill.slot, self.ring.slots, fill.first)
-        first = self.places.current(fill.first)
-        free = sync.MbarrierSlotOp(empty, fill.slot)
-        insert_before(first, free)
-        turned = flipped(IndexBuilder(Builder(InsertPoint.before(first)), {}), parity)
+    def _wait(self, visit: Visit, barriers: SSAValue, *, starts_free: bool) -> None:
+        """Wait for a slot's phase of this round; slots `starts_free`: for that of the round before, none in the first."""
+        parity = self.places.parity(visit.slot, self.ring.slots, visit.first)
+        first = self.places.current(visit.first)
+        barrier = sync.MbarrierSlotOp(barriers, visit.slot)
+        insert_before(first, barrier)
+        if starts_free:
+            parity = flipped(IndexBuilder(Builder(InsertPoint.before(first)), {}), parity)
+        wait = sync.WaitPhaseOp(barrier.result, parity)
+        insert_before(first, wait)
+        if starts_free and not self.ring.is_bulk:
+            self.owed.regained.append(Regained(wait, barrier, tuple(self.ring.buffers)))
+
+    def _announce(self, fill: Visit, full: SSAValue) -> None:
+        """Announce the bytes of a fill, and let its copies signal."""
         filled = sync.MbarrierSlotOp(full, fill.slot)
         total = sum(landing_bytes(copy) for copy in fill.copies)
-        insert_before(first, sync.WaitPhaseOp(free.result, turned), filled, sync.MbarrierExpectOp(filled.result, total))
+        insert_before(self.places.current(fill.first), filled, sync.MbarrierExpectOp(filled.result, total))
         for op in fill.copies:
             ranks = op.multicast_ranks() or None
             path, dims = op.path.data, tile.ints(op.dims)
@@ -86,32 +121,32 @@ class _RingBarriers:
             op.detach()
             op.erase()
 
-    def _owed(self, visit: Visit, empty: SSAValue) -> list[Release]:
+    def _owed(self, visit: Visit, visits: list[Visit], barriers: SSAValue) -> list[Release]:
         """The slots owed behind a visit: its own, or that of the visit before it where a step's instructions run under the next step."""
         last = self.places.current(visit.last)
         loop = visit.block.parent_op()
-        if isinstance(loop, scf.ForOp) and (ahead := self._ahead_of(loop)) is not None:
+        if isinstance(loop, scf.ForOp) and (ahead := self._ahead_of(loop, visits)) is not None:
             wider = self.places.widened(loop, ahead.slot)
             before, end = visit.block.args[-1], visit.block.last_op
             if isinstance(end, scf.YieldOp):
                 end.operands = (*end.operands, visit.slot)
-            return [self._release(last, before, empty), self._release(wider, wider.results[-1], empty)]
-        if any(isinstance(op, scf.ForOp) and self._ahead_of(op) is visit for op in visit.block.ops):
+            return [self._release(last, before, barriers), self._release(wider, wider.results[-1], barriers)]
+        if any(isinstance(op, scf.ForOp) and self._ahead_of(op, visits) is visit for op in visit.block.ops):
             return []  # the loop behind it owes it
-        return [self._release(last, visit.slot, empty)]
+        return [self._release(last, visit.slot, barriers)]
 
-    def _ahead_of(self, loop: scf.ForOp) -> Visit | None:
+    def _ahead_of(self, loop: scf.ForOp, visits: list[Visit]) -> Visit | None:
         """The visit right in front of a loop whose steps run under one another."""
         steps = loop.attributes.get(pipe.STEPS_IN_FLIGHT)
         if not isinstance(steps, builtin.IntegerAttr) or not steps.value.data:
             return None
-        ahead = [v for v in self.ring.reads if v.block is loop.parent and self.places.current(v.last).is_before_in_block(loop)]
+        ahead = [v for v in visits if v.block is loop.parent and self.places.current(v.last).is_before_in_block(loop)]
         return ahead[-1] if ahead else None
 
-    def _release(self, after: Operation, slot: SSAValue, empty: SSAValue) -> Release:
-        barrier = sync.MbarrierSlotOp(empty, slot)
+    def _release(self, after: Operation, slot: SSAValue, barriers: SSAValue) -> Release:
+        barrier = sync.MbarrierSlotOp(barriers, slot)
         insert_after(after, barrier)
-        return Release(after, barrier, tuple(self.ring.buffers), self.ring.ranks())
+        return Release(after, barrier, tuple(self.ring.buffers))
 
 
 def landing_bytes(copy: tile.CopyOp) -> int:

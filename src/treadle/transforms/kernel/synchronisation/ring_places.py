@@ -4,12 +4,10 @@ A ring's slots are used in turn from slot 0 on, so that the phases of a slot's b
 wraps. It is carried wherever the number is: by loops, into their results, past what others use (`pipe.advance` by more than one).
 """
 
-from treadle import errors
 from treadle.dialects import pipe
-from treadle.errors import TreadleError
 from treadle.ir.core import BlockArgument, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
-from treadle.ir.locations import location_of
+from treadle.transforms.kernel.synchronisation.operations import refused
 from treadle.transforms.kernel.synchronisation.phase_parity import with_iteration_argument
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
@@ -57,7 +55,7 @@ class RingPlaces:
             case _:
                 what = "a hand-over between roles by a slot whose number does not go around a ring"
                 hint = "carry the slot's number from 0 on and step it by pipe.advance"
-                raise TreadleError(errors.UNSUPPORTED, location_of(user), what=what, hint=hint)
+                raise refused(user, what, hint)
         self._parities[slot] = found
         return found
 

@@ -4,11 +4,9 @@ Joins at branches, fix points at back edges. Where an operation needs something,
 the same time, so that one wait and one barrier serve them all.
 """
 
-from collections.abc import Sequence, Set
-from dataclasses import replace
+from collections.abc import Callable, Sequence, Set
 from functools import reduce
 
-from treadle.analysis.shared_accesses import SharedAccess
 from treadle.dialects import pipe, sync, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
@@ -17,24 +15,21 @@ from treadle.machine import TargetSpec
 from treadle.transforms.kernel.forms import tiles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import insert_before
-from treadle.transforms.kernel.synchronisation.accumulators import is_used_beside
 from treadle.transforms.kernel.synchronisation.first_steps import first_steps
-from treadle.transforms.kernel.synchronisation.in_flight import OPEN, Flow, Issued, Needs, Plan, needs
-from treadle.transforms.kernel.synchronisation.loop_edges import LoopEdges
+from treadle.transforms.kernel.synchronisation.in_flight import OPEN, Flow, Plan
+from treadle.transforms.kernel.synchronisation.needs import Needs
 from treadle.transforms.kernel.synchronisation.operations import (
     committed_queues,
     is_cheap,
-    is_idle,
-    is_matrix,
     loops_around,
-    only_copies,
-    phase_access,
-    queue_of,
     widens_small_float,
 )
 from treadle.transforms.kernel.synchronisation.releases import Releases
-from treadle.transforms.kernel.synchronisation.ring_barriers import Release
+from treadle.transforms.kernel.synchronisation.ring_barriers import Owed
+from treadle.transforms.kernel.synchronisation.steps import Steps
 from treadle.transforms.kernel.synchronisation.teams import Team, Teams
+
+NOTHING: Flow = Flow({})
 
 
 def _released(end: Operation, flow: Flow) -> Needs:
@@ -46,12 +41,12 @@ def _released(end: Operation, flow: Flow) -> Needs:
     return wanted
 
 
-class SyncFlow(LoopEdges):
+class SyncFlow(Steps):
     """One walk over a kernel.
 
     Planning (`plan` given), every queued operation is a group of its own and nothing is inserted; else commits stand in the kernel, and
     waits, fences and barriers are inserted where `emit` is set. Synchronisation that is there does what it does, and is completed where
-    that is not enough. `releases`: the slots of rings that are owed. `dispensable`: commits that may go where they close nothing.
+    that is not enough. `owed`: the slots of rings that are. `dispensable`: commits that may go where they close nothing.
     """
 
     def __init__(
@@ -59,25 +54,32 @@ class SyncFlow(LoopEdges):
         kernel: tile.KernelOp,
         spec: TargetSpec,
         plan: Plan | None = None,
-        releases: Sequence[Release] = (),
+        owed: Owed | None = None,
         dispensable: Set[Operation] = frozenset(),
     ) -> None:
-        self.spec, self.plan = spec, plan
+        self.releases = Releases(owed or Owed())
+        super().__init__(kernel, spec, {*self.releases.behind, *self.releases.regained})
+        self.plan = plan
         self.dispensable = dispensable
         self.committed = committed_queues(kernel) if plan is not None else frozenset[str]()
-        self.releases = Releases(releases)
         self.team: Team | None = None
         self.teams = Teams(kernel)
-        super().__init__(kernel)
-        self.position = {op: at for at, op in enumerate(kernel.walk())}
-        self.asynchronous = [(op, a) for op, found in self.accesses.items() for a in found if a.is_async]
         self.drained: dict[scf.ForOp, bool] = {}
         config = config_of(kernel)
         self.drains_all = isinstance(config, tiles.Config) and config.is_drained
         self.fixed: dict[scf.ForOp, tuple[Flow, Flow, Flow]] = {}
-        self.steps: dict[Block, tuple[Operation, ...]] = {}
         self.taken: dict[Operation, bool] = {}
         self.arrivals: dict[Operation, Flow] = {}
+        self.handlers: dict[type[Operation], Callable[..., Flow]] = {
+            sync.CommitOp: self._commit,
+            sync.ClusterBarrierOp: self._barrier,
+            sync.BarrierOp: self._barrier,
+            sync.NamedBarrierOp: self._named_barrier,
+            sync.WaitOp: self._wait,
+            sync.FenceOp: self._fence,
+            sync.WaitPhaseOp: self._wait_phase,
+            pipe.EndRoleOp: self._end_role,
+        }
         self.queues = {queue.name: queue for queue in spec.queues}
         self.copies_in = {queue.name for queue in spec.queues if queue.role == "copy_in"}
         local = spec.queue_for("local")
@@ -86,7 +88,8 @@ class SyncFlow(LoopEdges):
     def inserting(self, commits: Set[Operation]) -> "SyncFlow":
         """The same walk once more, behind planning: with the commits that were planned."""
         self.plan, self.committed, self.dispensable = None, frozenset[str](), commits
-        for known in (self.drained, self.fixed, self.steps, self.arrivals):
+        self.block_changed()
+        for known in (self.drained, self.fixed, self.arrivals):
             known.clear()
         return self
 
@@ -94,27 +97,28 @@ class SyncFlow(LoopEdges):
 
     def block(self, block: Block, state: Flow, *, emit: bool) -> Flow:
         """The state after a block; scalars and views neither change it nor need anything."""
-        if block not in self.steps:
-            self.steps[block] = tuple(op for op in block.ops if self.accesses.get(op) or not is_idle(op))
-        for op in self.steps[block]:
-            state = self.operation(op, state, emit=emit)
+        for step in self.steps(block):
+            state = self.operation(step.op, state, emit=emit)
         return state
 
     def operation(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
         """The state after an operation; slots that it read last are owed from here on."""
         after = super().operation(op, state, emit=emit)
-        return replace(after, owed=after.owed | {op}) if op in self.releases.behind else after
+        return after._replace(owed=after.owed | {op}) if op in self.releases.behind else after
 
     def roles(self, op: pipe.RolesOp, state: Flow, *, emit: bool) -> Flow:
         """Each role starts from nothing and ends with nothing in flight: what is around it is ordered by start and end."""
         for number in range(len(op.roles)):
-            self.team = self.teams.of(op, number)
-            self.role(op, number, Flow(), emit=emit)
+            if not self.leaves_nothing(op.roles[number].block):
+                self.team = self.teams.of(op, number)
+                self.role(op, number, NOTHING, emit=emit)
         self.team = None
-        return Flow()
+        return NOTHING
 
     def before(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
-        """What a loop or a conditional needs is waited for ahead of it."""
+        """What a loop or a conditional needs is waited for ahead of it; who waits for others within it owes nothing then."""
+        if state.owed and self.waits_for_others(op):
+            state = self._hand_back(op, state, emit=emit, forced=True)
         return self._ready(op, state, emit=emit)
 
     def join_branches(self, op: scf.IfOp, ends: Sequence[Flow]) -> Flow:
@@ -183,35 +187,46 @@ class SyncFlow(LoopEdges):
 
     def plain(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
         """The state after an operation, synchronisation before it included."""
-        match op:
-            case sync.CommitOp():
-                if state.is_open(op.queue.data):
-                    return state.newer_group(op.queue.data)
-                if op not in self.dispensable:
-                    return state.newer_group(op.queue.data)
-                if emit:
-                    op.detach()
-                    op.erase()
-                return state
-            case sync.ClusterBarrierOp() | sync.BarrierOp() if not isinstance(op, sync.BarrierOp) or op.groups is None:
-                return self._met(op, state, emit=emit)
-            case sync.NamedBarrierOp() if self.team is not None and op.arrive is None and op.warps.value.data >= self.team.warps:
-                return self._met(op, state, emit=emit)
-            case sync.WaitOp():
-                state = self._ready(op, state, emit=emit).retire(op.queue.data, op.pending.value.data)
-                is_local = op.queue.data == self.local_queue and not op.pending.value.data
-                return replace(state, has_local=state.has_local and not is_local)
-            case sync.FenceOp():
-                return self._ready(op, state, emit=emit).fenced()
-            case tile.ReduceOp():
-                return self._ready(op, state, emit=emit)
-            case pipe.EndRoleOp():
-                state = self._hand_back(op, state, emit=emit, forced=True) if state.owed else state
-                return self._ready(op, state, emit=emit)
-            case _ if op.regions:
-                raise InternalError(f"insert-sync does not know the control flow of {op.name}")
-            case _:
-                return self._plain(op, state, emit=emit)
+        return self.handlers.get(type(op), self._plain)(op, state, emit=emit)
+
+    def _commit(self, op: sync.CommitOp, state: Flow, *, emit: bool) -> Flow:
+        if state.is_open(op.queue.data) or op not in self.dispensable:
+            return state.newer_group(op.queue.data)
+        if emit:
+            op.detach()
+            op.erase()
+        return state
+
+    def _barrier(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
+        if isinstance(op, sync.BarrierOp) and op.groups is not None:
+            return self._ready(op, state, emit=emit)
+        return self._met(op, state, emit=emit)
+
+    def _named_barrier(self, op: sync.NamedBarrierOp, state: Flow, *, emit: bool) -> Flow:
+        if self.team is None or op.arrive is not None or op.warps.value.data < self.team.warps:
+            return self._ready(op, state, emit=emit)
+        return self._met(op, state, emit=emit)
+
+    def _wait(self, op: sync.WaitOp, state: Flow, *, emit: bool) -> Flow:
+        state = self._ready(op, state, emit=emit).retire(op.queue.data, op.pending.value.data)
+        is_local = op.queue.data == self.local_queue and not op.pending.value.data
+        return state._replace(has_local=state.has_local and not is_local)
+
+    def _fence(self, op: sync.FenceOp, state: Flow, *, emit: bool) -> Flow:
+        state = self._ready(op, state, emit=emit)
+        return state._replace(unordered=frozenset(map(self.table.fenced, state.unordered)))
+
+    def _wait_phase(self, op: sync.WaitPhaseOp, state: Flow, *, emit: bool) -> Flow:
+        """All warps that wait for a slot know what they did to it before they handed it over."""
+        state, regained = self._plain(op, state, emit=emit), self.releases.regained.get(op)
+        if regained is None:
+            return state
+        slot = self.releases.slot(regained, self.values, self.table)
+        return state._replace(unordered=frozenset(number for number in state.unordered if not slot.holds(number)))
+
+    def _end_role(self, op: pipe.EndRoleOp, state: Flow, *, emit: bool) -> Flow:
+        state = self._hand_back(op, state, emit=emit, forced=True) if state.owed else state
+        return self._ready(op, state, emit=emit)
 
     def _drains_first(self, block: Block, entry: Flow) -> bool:
         """Whether an iteration first of all waits for all of a queue that ends at branches: the wait belongs to the end of the last one.
@@ -230,16 +245,13 @@ class SyncFlow(LoopEdges):
     # --- operations
 
     def _plain(self, op: Operation, flow: Flow, *, emit: bool) -> Flow:
-        flow = self._ready(op, flow, emit=emit)
-        accesses = self.accesses.get(op, ())
-        if isinstance(op, sync.WaitPhaseOp):
-            return flow.access((phase_access(op, op.barrier, self.values, is_write=False),), is_local=False)
-        if (queue := queue_of(op, self.spec)) is not None:
+        if op.regions and not isinstance(op, tile.ReduceOp):
+            raise InternalError(f"insert-sync does not know the control flow of {op.name}")
+        flow, step = self._ready(op, flow, emit=emit), self.step(op)
+        if step.queue:
             names = frozenset(op.results) if isinstance(op, tile.ContractOp) else frozenset[SSAValue]()
-            return flow.issue(Issued(op, queue.name, accesses, names), closed=self._counts_alone(queue.name))
-        if isinstance(op, tile.CopyOp):  # every thread waits for its barrier before anything touches the destination
-            return flow
-        return flow.access(accesses, is_local=bool(accesses)) if accesses else flow
+            return flow.issue(self.table.issued(op, step.queue, step.leaves, names), closed=self._counts_alone(step.queue))
+        return flow.access(step.leaves, is_local=not isinstance(op, sync.WaitPhaseOp)) if step.leaves else flow
 
     def _counts_alone(self, queue: str) -> bool:
         """Whether every operation of a queue is a group of its own: always, or while it is planned where groups end."""
@@ -256,42 +268,15 @@ class SyncFlow(LoopEdges):
                 insert_before(op, sync.WaitOp(self.local_queue, 0))
         return state.meet()
 
-    def _starting(self, op: Operation) -> tuple[SharedAccess, ...]:
-        """The accesses that start with `op`: its own; those of the announced copies for an expect, none for such a copy.
-
-        A conditional around nothing but copies starts them all: what orders them stands before it, the same on both paths.
-        """
-        if isinstance(op, sync.MbarrierExpectOp):
-            announced: list[SharedAccess] = [phase_access(op, op.barrier, self.values, is_write=True)]
-            copy = op.next_op
-            while copy is not None:
-                if isinstance(copy, tile.CopyOp) and copy.barrier is op.barrier:
-                    announced += self.accesses[copy]
-                copy = copy.next_op
-            return tuple(announced)
-        if isinstance(op, tile.CopyOp) and op.barrier is not None:
-            return ()
-        if isinstance(op, pipe.RolesOp):
-            return tuple(a for inner in op.walk() for a in self.accesses.get(inner, ()))
-        if isinstance(op, scf.IfOp) and only_copies(op):
-            return tuple(a for inner in op.walk() if inner is not op for a in self._starting(inner))
-        return self.accesses.get(op, ())
-
     def _wanted(self, op: Operation, flow: Flow) -> Needs:
+        """What an operation has to wait for; all that is in flight where the kernel or a role ends."""
         if isinstance(op, tile.ReturnOp | pipe.EndRoleOp):
             wanted = Needs()
             for item, newer in flow.issued.items():
                 wanted.require(item.queue, newer)
             return wanted
-        reads = frozenset(op.operands)
-        if is_matrix(op, self.spec) and not is_used_beside(op.operands[2], op):
-            reads = frozenset(op.operands[:2])  # accumulators of one chain stay in the queue
-        if isinstance(op, scf.ForOp):  # what it alone carries is waited for where it is read
-            reads = frozenset((*op.operands[:3], *(value for value in op.iter_args if is_used_beside(value, op))))
-        if isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.ForOp):
-            return Needs()
-        wanted = needs(flow, self._starting(op), reads)
-        if isinstance(op, scf.YieldOp):
+        wanted = self.start(op).needs(flow) if flow.issued or flow.unordered else Needs()
+        if isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.IfOp):
             wanted.add(_released(op, flow))
         return wanted
 
@@ -309,14 +294,15 @@ class SyncFlow(LoopEdges):
             if after.parent is not op.parent:
                 continue
             for release in self.releases.behind[after]:
-                pending = Needs(needs(flow, self.releases.accesses(release, self.values), frozenset()).newer)
+                pending = Needs(self.releases.slot(release, self.values, self.table).needs(flow).newer)
                 if op is release.barrier or (pending and not forced):
                     break
                 flow = self._apply(op, flow, pending, emit=emit)
                 if emit and self.plan is None:
-                    insert_before(op, sync.ArriveOp(release.barrier.result, release.peers or None))
+                    fence = [sync.FenceOp("async_shared")] if release.crosses_proxies else []
+                    insert_before(op, *fence, sync.ArriveOp(release.barrier.result, release.peers or None))
             else:
-                flow = replace(flow, owed=flow.owed - {after})
+                flow = flow._replace(owed=flow.owed - {after})
         return flow
 
     def _add_following(self, op: Operation, flow: Flow, wanted: Needs) -> None:
@@ -325,29 +311,28 @@ class SyncFlow(LoopEdges):
         Right behind it, anything that is in flight already. Further on, copies whose readers would need a barrier of their own: the one
         before `op` does for both. Behind a contraction only for others of the same step, which do not go on from its result.
         """
-        between = list(self._starting(op))
+        between = [self.start(op)]
         done: set[SSAValue] = set(op.results) if isinstance(op, tile.ContractOp) else set()
         is_adjacent = True
-        following = op.next_op
-        while following is not None and not (following.regions and not isinstance(following, tile.ReduceOp)):
-            starting = self._starting(following)
-            more = self._wanted(following, flow) if not isinstance(following, tile.ReturnOp) else Needs()
-            is_later = bool(done) and not (isinstance(following, tile.ContractOp) and following.accumulator not in done)
+        for step in self.following(op):
+            following, starting = step.op, self.start(step.op)
+            more = starting.needs(flow)
+            is_contract = isinstance(following, tile.ContractOp)
+            is_later = bool(done) and not (is_contract and following.accumulator not in done)
             if more:
-                if any(a.conflicts(b) for a in starting for b in between) or OPEN in more.newer.values():
+                if OPEN in more.newer.values() or any(map(starting.conflicts, between)):
                     return
                 if self.team is not None and more.newer:
                     return  # beside other agents an earlier wait costs more than one more meeting of a few warps
                 joins = wanted.barrier and more.barrier and more.newer.keys() <= self.copies_in and not is_later
-                if joins or (is_adjacent and starting and is_cheap(following)):
+                if joins or (is_adjacent and starting.accesses and step.is_cheap):
                     wanted.add(more)
                 elif more.barrier:
                     return
-            is_adjacent = is_adjacent and is_cheap(following)
-            if isinstance(following, tile.ContractOp):
+            is_adjacent = is_adjacent and step.is_cheap
+            if is_contract:
                 done.update(following.results)
-            between += starting
-            following = following.next_op
+            between.append(starting)
 
     def _apply(self, op: Operation, flow: Flow, wanted: Needs, *, emit: bool) -> Flow:
         for queue in sorted(wanted.newer):
@@ -385,9 +370,10 @@ class SyncFlow(LoopEdges):
 
     def _crosses_proxies(self, op: Operation, flow: Flow) -> bool:
         """Whether a barrier before `op` publishes generic writes to bytes that are accessed asynchronously from there on."""
-        written = [access for access in flow.unordered if access.is_write and not access.is_async]
-        for later, access in self.asynchronous:
-            if self.position[later] >= self.position[op] or loops_around(later) & loops_around(op):
-                if any(w.may_meet_in_time(access) for w in written):
-                    return True
-        return False
+        unordered = [self.table[number] for number in flow.unordered]
+        written = [access for access in unordered if access.is_write and not access.is_async]
+        if not written:
+            return False
+        around, at = loops_around(op), self.position[op]
+        later = [found for later, loops, found in self.asynchronous if self.position[later] >= at or loops & around]
+        return any(w.may_meet_in_time(access) for found in later for access in found for w in written)

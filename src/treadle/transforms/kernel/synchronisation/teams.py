@@ -28,9 +28,16 @@ class Teams:
         used = [op.id.value.data + 1 for op in kernel.walk() if isinstance(op, sync.NamedBarrierOp)]
         self._next = max([1, *used])
         self._numbers: dict[Team, int] = {}
+        self._teams: dict[tuple[Operation, int], Team] = {}
 
     def of(self, roles: pipe.RolesOp, number: int) -> Team:
         """The team of a role."""
+        if (roles, number) not in self._teams:
+            self._teams[roles, number] = self._made(roles, number)
+        return self._teams[roles, number]
+
+    @staticmethod
+    def _made(roles: pipe.RolesOp, number: int) -> Team:
         groups, warps = roles.role_groups()[number], roles.role_warps()[number]
         shares = groups > 1 and not all(_is_of_group(op) for op in roles.roles[number].walk())
         return Team((roles, number), warps * (groups if shares else 1), groups, groups > 1 and not shares)
