@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import treadle
 from treadle import knobs
 from treadle.options import CompileOptions
 from treadle.tools.main import VERBS, invoke
@@ -16,7 +18,9 @@ from treadle.tools.main import VERBS, invoke
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^treadle (.+)$", README, re.MULTILINE)
+EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^treadle (.+)$", README + EXTENDING, re.MULTILINE)
+KERNELS = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
 FIELDS = CompileOptions.record_names
 KNOBS = {knob.name for knob in knobs.ALL}
 
@@ -31,14 +35,31 @@ def fixture_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("elsewhere")
-def test_commands_of_the_readme(command: str) -> None:
+def test_commands(command: str) -> None:
     assert invoke(shlex.split(command)) == 0
 
 
+@pytest.mark.parametrize("page", [README, EXTENDING], ids=["README", "extending"])
 @pytest.mark.usefixtures("elsewhere")
-def test_python_of_the_readme() -> None:
-    (text,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def test_python(page: str) -> None:
+    (text,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(text, {"__name__": "documentation"})
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_kernels_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    """The page's commands, one after the other, what it shows in Python, and its program of two launches."""
+    commands = re.findall(r"^treadle (.+)$", KERNELS, re.MULTILINE)
+    assert len(commands) > 6
+    for command in commands:
+        assert invoke(shlex.split(command)) == 0, capsys.readouterr().err
+    (text,) = re.findall(r"```python\n(.*?)```", KERNELS, re.DOTALL)
+    capsys.readouterr()
     exec(text, {})
+    assert capsys.readouterr().out.strip() == text.rpartition("# ")[2].strip()
+    (program,) = re.findall(r"```\n(dispatch.program.*?)```", KERNELS, re.DOTALL)
+    twice = treadle.compile(Path("examples/row_softmax.mlir").read_text(encoding="utf-8") + program, target="sim", function="twice")
+    assert len(twice.manifest.launches) == 2 and twice(np.ones((2, 4), np.float32))[0].tolist() == [[0.25] * 4] * 2
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -1,6 +1,7 @@
 """The import order of docs/architecture.md, "Packages and the import order": every import of the package is walked and judged."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +33,9 @@ FLOORS = (
     ("pipelines",),
     ("driver",),
     ("bench", "timeline"),
-    ("lang", "tools"),
+    ("language",),
+    ("torch",),
+    ("tools",),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 VENDORS = ("nvidia", "amd")
@@ -117,6 +120,11 @@ def test_imports_go_downwards() -> None:
         ("treadle.verify.engine", "from treadle.analysis import structured_flow", "independent"),
         ("treadle.sim.machine", "from treadle.analysis import slots", "independent"),
         ("treadle.pipelines", "from importlib import import_module\nimport_module('treadle.driver')", "lower floor"),
+        ("treadle.frontends.kernels", "from treadle import driver", "lower floor"),
+        ("treadle.driver.program", "from treadle.language import kernel", "lower floor"),
+        ("treadle.language.kernel", "from treadle.torch import operators", "lower floor"),
+        ("treadle.language.kernel", "from treadle.targets.nvidia import backend", "registry"),
+        ("treadle.torch.backend", "import treadle.tools.main", "lower floor"),
         ("treadle.helpers.x", "from treadle import errors", "no floor"),
     ],
 )
@@ -132,9 +140,45 @@ def test_forbidden_imports_are_seen(importer: str, text: str, why: str) -> None:
         ("treadle.targets.nvidia.emit", "from treadle.targets.simt import emit"),
         ("treadle.driver", "from treadle import __version__, pipelines"),
         ("treadle.machine.spec", "from treadle import errors"),
+        ("treadle.language.kernel", "from treadle import driver\nfrom treadle.dialects import tile\nfrom treadle.timeline import kernels"),
+        ("treadle.torch.backend", "from treadle import driver\nfrom treadle.language import kernel\nfrom treadle.ir import builtin"),
         ("treadle.targets.simt.ages", "from treadle.analysis import structured_flow"),
         ("treadle.transforms.kernel.x", "from treadle.machine import spec\nimport numpy"),
     ],
 )
 def test_allowed_imports_pass(importer: str, text: str) -> None:
     assert violations(importer, text) == []
+
+
+def passes_among(modules: dict[str, str]) -> set[str]:
+    """The modules, by name with their text, that define a registered pass."""
+    return {name for name, text in modules.items() if re.search(r"^@register_pass$", text, re.MULTILINE)}
+
+
+def passes_that_import_passes(modules: dict[str, str]) -> list[str]:
+    """Each import of one pass module by another: what two passes share belongs to neither."""
+    passes = passes_among(modules)
+    return [
+        f"{name}:{line}: imports {target}"
+        for name in sorted(passes)
+        for line, target in imported(ast.parse(modules[name]), name)
+        if target in passes or target.rpartition(".")[0] in passes
+    ]
+
+
+def test_passes_do_not_import_passes() -> None:
+    modules = {module_name(path): path.read_text(encoding="utf-8") for path in (SOURCE / "transforms").rglob("*.py")}
+    assert len(passes_among(modules)) > 30
+    found = passes_that_import_passes(modules)
+    assert not found, "\n".join(found)
+
+
+def test_imports_among_passes_are_seen() -> None:
+    decider = "@register_pass\nclass A:\n    pass\n\ndef helper() -> None: ...\n"
+    modules = {
+        "t.a": decider,
+        "t.b": f"from t.a import helper\n{decider}",
+        "t.c": "from t.a import helper\n",
+        "t.d": f"import t.a\n{decider}",
+    }
+    assert passes_that_import_passes(modules) == ["t.b:1: imports t.a.helper", "t.d:1: imports t.a"]

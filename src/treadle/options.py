@@ -7,7 +7,7 @@ from treadle.records import Record
 Precision = Literal["ieee", "tf32", "3xtf32", "bf16x3", "bf16x6"]
 Fp8Accumulation = Literal["fast", "promoted"]
 Persistence = Literal["auto", "always", "never"]
-Form = Literal["auto", "tiles", "streaming", "swapped"]
+Form = Literal["auto", "tiles", "roles", "streaming", "swapped"]
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "f32_precision": get_args(Precision),
@@ -18,8 +18,42 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
 """The values of the options that are one of a few words."""
 
 
-class CompileOptions(Record):
-    """Choices that change the generated code.
+class ContractionOverrides(Record):
+    """What is asked of contractions instead of the compiler's choice. Each default leaves the choice open.
+
+    `form`: the form by name: "tiles" (all warps alike), "roles" (copying and computing go to different warps), and for one side of at most
+    64 "streaming" or "swapped"; where it refuses, another is taken. "auto": the fastest by the models (docs/architecture.md).
+    `tile`: m, n, k of a tile. `warps`: warps along m and n of a tile. With a tile, the form is "roles" where `num_stages` is given, else
+    "tiles".
+    `roles`: forms with roles may be taken.
+    `num_stages`: stages of the ring between warps that copy and warps that compute; for "streaming" the loads in flight.
+    `consumer_warpgroups`: how many compute a tile, each `tile` of it. `ping_pong`: sets of them that take tiles in turn, one's epilogue
+    under another's main loop. `steps_in_flight`: groups of matrix instructions left in flight (0 or 1). `deferred_store`: a tile's results
+    leave under the next one's main loop.
+    `cluster`: so many workgroups, neighbours along m, fetch what they share once (1: none), where sizes allow.
+    `tail_tile_n`: columns of narrower tiles that fill the last round, 0 for none.
+    `group_m`: rows of tiles walked together for reuse in the cache.
+    `persistent`: whether as many workgroups as the machine holds take the tiles in turn ("always"), or each workgroup has one tile
+    ("never"). "auto": forms with roles are persistent.
+    """
+
+    form: Form = "auto"
+    tile: tuple[int, ...] = ()
+    warps: tuple[int, ...] = ()
+    roles: bool = True
+    num_stages: int = 0
+    consumer_warpgroups: int = 1
+    ping_pong: int = 1
+    steps_in_flight: int = 0
+    deferred_store: bool = False
+    cluster: int = 1
+    tail_tile_n: int = 0
+    group_m: int = 0
+    persistent: Persistence = "auto"
+
+
+class CompileOptions(ContractionOverrides):
+    """Choices that change the generated code: those about contractions, and
 
     `f32_precision`: how contractions of f32 operands multiply. "ieee": as written. "tf32": operands rounded to tf32 for matrix
     instructions. "3xtf32", "bf16x6", "bf16x3": operands split into two tf32 or three or two bf16 parts, sums of products of parts
@@ -28,20 +62,7 @@ class CompileOptions(Record):
     where the unit keeps fewer bits than f32.
     `verify`: check the module at every level, and prove the schedule. `allow_unproven`: accept kernels in whose schedules no fault is found
     but not everything is proven; a remark says what is open.
-    `form`: how contractions with one side of at most 64 are computed. "tiles" as all others, "streaming" (`ring`: loads under way) or
-    "swapped" (docs/architecture.md); "auto" is the compiler's choice.
-    `tile`: m, n, k of a contraction's tile, empty for the compiler's choice.
-    `warps`: warps along m and n of a contraction's tile, empty for the compiler's choice.
-    `stages`: stages of pipelined loops (see set-pipeline): 1 for none, 0 for the compiler's choice.
-    `roles`: contractions may give copying and computing to different warps where the machine's rules allow.
-    `ring`: slots of the ring between warps that copy and warps that compute, 0 for no such roles; `groups`: how many groups compute a
-    tile; `turns`: how many sets of them take tiles in turn; `pending`: groups of matrix instructions left in flight (0 or 1);
-    `late`: a tile's results leave under the next one's first steps.
-    `cluster`: so many workgroups, neighbours along m, fetch what they share once (1: none), where sizes allow.
-    `narrow`: columns of narrower tiles beside those of `tile` that fill the last round, 0 for none (see docs/architecture.md).
-    `raster`: rows of tiles walked together for reuse in the cache, 0 for the compiler's choice.
-    `persistent`: whether as many workgroups as the machine holds take a contraction's tiles in turn ("always"), or each workgroup has one
-    tile ("never"). "auto": kernels with roles are persistent.
+    `pipeline_stages`: stages of pipelined loops (see set-pipeline): 1 for none, 0 for the compiler's choice.
     `index_bits`: 32: sizes and strides that only the runtime knows are checked to fit 32-bit indices; 64: they may have any value, and what
     depends on them indexes with 64 bits, without descriptor copies. Static sizes need no choice. A `Program` called on sizes beyond 32 bits
     compiles and runs its own variant with 64.
@@ -57,24 +78,16 @@ class CompileOptions(Record):
     fp8_accumulation: Fp8Accumulation = "fast"
     verify: bool = True
     allow_unproven: bool = False
-    form: Form = "auto"
-    tile: tuple[int, ...] = ()
-    warps: tuple[int, ...] = ()
-    stages: int = 1
-    roles: bool = True
-    ring: int = 0
-    groups: int = 1
-    turns: int = 1
-    pending: int = 0
-    raster: int = 0
-    late: bool = False
-    cluster: int = 1
-    narrow: int = 0
-    persistent: Persistence = "auto"
+    pipeline_stages: int = 1
     overlap_launches: bool = False
     index_bits: int = 32
 
     tuned: bool = True
+
+    @property
+    def overrides(self) -> ContractionOverrides:
+        """The choices about contractions alone."""
+        return ContractionOverrides(*(getattr(self, name) for name in ContractionOverrides.record_names))
 
     def __post_init__(self) -> None:
         for name, words in CHOICES.items():

@@ -25,14 +25,13 @@ from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
 from treadle.transforms.kernel.set_candidate import SetCandidatePass
 from treadle.transforms.kernel.set_index_width import SetIndexWidthPass
 from treadle.transforms.kernel.set_instruction import SetInstructionPass
+from treadle.transforms.kernel.set_kernel_form import SetKernelFormPass
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.set_pipeline import SetPipelinePass
 from treadle.transforms.kernel.set_precision import SetPrecisionPass
 from treadle.transforms.kernel.set_roles import SetRolesPass
 from treadle.transforms.kernel.set_size_bounds import SetSizeBoundsPass
-from treadle.transforms.kernel.set_small_tile_config import SetSmallTileConfigPass
 from treadle.transforms.kernel.set_target import SetTargetPass
-from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
 from treadle.transforms.kernel.simplify_math import SimplifyMathPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
@@ -67,7 +66,7 @@ class Door:
     @property
     def is_by_hand(self) -> bool:
         """Whether a user wrote its tile kernels."""
-        return self.level != "tensor"
+        return self.level in ("tile", "schedule")
 
     def passes(self, spec: TargetSpec) -> tuple[ModulePass, ...]:
         """What makes a program that a user wrote at this level what the passes before would have left."""
@@ -119,22 +118,14 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
 
 def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[str, int] | None = None) -> tuple[ModulePass, ...]:
     """Dispatch level to tile level: each kernel becomes one workgroup's program. `candidates`: of kernels that do not take their best."""
-    target = target_name(spec)
-    m, n, k = (*options.tile, 0, 0, 0)[:3]
-    warps_m, warps_n = (*options.warps, 0, 0)[:2]
-    numerics = (options.f32_precision, options.fp8_accumulation)
-    roles = (options.groups, options.ring, options.roles, options.turns, options.pending, options.raster, options.persistent)
-    late = (options.late, options.cluster, options.narrow)
-    config = SetTileConfigPass(target, *numerics, m, n, k, warps_m, warps_n, *roles, *late, pipelined=options.stages == 0)
-    asked = (m, n, k, warps_m * max(warps_n, 1), options.ring, options.roles, options.cluster)
-    small = SetSmallTileConfigPass(target, *numerics, options.form, *asked)
+    target, numerics = target_name(spec), (options.f32_precision, options.fp8_accumulation)
+    form = SetKernelFormPass(target, *numerics, options.overrides, is_pipelined=options.pipeline_stages == 0)
     # before anything looks at sizes: what may be large has no descriptor copies
     any_size = (SetSizeBoundsPass(),) if options.index_bits == 64 else ()
     return (
         *any_size,
         *(SetCandidatePass(kernel, number) for kernel, number in (candidates or {}).items()),  # what tools have rejected is not tried again
-        small,  # what is bound by reading one operand has forms of its own
-        config,  # all choices in one place, before anything is rewritten
+        form,  # all choices in one place, before anything is rewritten
         SetIndexWidthPass(),  # the extents of tiles are known, and no index is written yet
         ConvertDispatchToTilePass(target=target),  # does what was chosen; sequential and obviously right
         CsePass(),  # index arithmetic is emitted where it is needed, not once
@@ -199,7 +190,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None) -> tuple[Mod
         FormRolesPass(),  # whatever it clones and drops is cleaned up next
         CsePass(),  # layouts make equal constants and loads distinct values; join those that agreed
         DcePass(),  # what only the old forms used
-        *pipelining_passes(1 if options is None else options.stages),
+        *pipelining_passes(1 if options is None else options.pipeline_stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
         OrderIssuePass(),  # what moves ahead of what, while moving needs no care for barriers
         InsertSyncPass(),  # sees every access there will be

@@ -40,6 +40,7 @@ class Record:
         cls.record_names = (*cls.record_names, *own)
         cls.record_defaults = {**cls.record_defaults, **{name: cls.__dict__[name] for name in own if name in cls.__dict__}}
         cls.__match_args__ = cls.record_names
+        cls.__dataclass_fields__ = _Fields()  # not those of a record that this one extends
 
     def __init__(self, *args: Any, **given: Any) -> None:
         names, values = self.record_names, self.__dict__

@@ -77,15 +77,15 @@ def test_a_row_of_nvidia_smi() -> None:
 
 
 def test_options_as_text() -> None:
-    plain = parse_options(["ring=4", "tile=128x256,64", "f32_precision=tf32"])
-    assert plain == {"ring": 4, "tile": [128, 256, 64], "f32_precision": "tf32"}
-    options = options_from_plain(CompileOptions(groups=2), plain)
-    assert options == CompileOptions(groups=2, ring=4, tile=(128, 256, 64), f32_precision="tf32")
+    plain = parse_options(["num_stages=4", "tile=128x256,64", "f32_precision=tf32"])
+    assert plain == {"num_stages": 4, "tile": [128, 256, 64], "f32_precision": "tf32"}
+    options = options_from_plain(CompileOptions(consumer_warpgroups=2), plain)
+    assert options == CompileOptions(consumer_warpgroups=2, num_stages=4, tile=(128, 256, 64), f32_precision="tf32")
     assert options_from_plain(CompileOptions(), json.loads(json.dumps(plain_options(options)))) == options
     assert plain_options(CompileOptions()) == {}
 
 
-@pytest.mark.parametrize("text", ["ring", "rings=1", "ring=four", "verify=maybe", "tile=1,b", "f32_precision=half"])
+@pytest.mark.parametrize("text", ["num_stages", "ring=1", "num_stages=four", "verify=maybe", "tile=1,b", "f32_precision=half"])
 def test_options_that_are_none(text: str) -> None:
     with pytest.raises(TreadleError, match="TR822"):
         parse_options([text])

@@ -54,7 +54,7 @@ def test_candidates_are_distinct_and_begin_with_the_compilers_choice(name: str, 
     assert len(found) == len(set(found)) == 6
     assert all(one.tile and one.warps for one in found[1:])
     has_roles = target_spec(target).bulk_tensor is not None and workload.options.f32_precision == "ieee" and "f32" not in name
-    assert any(one.ring for one in found) == (has_roles or "decode-1-" in name)
+    assert any(one.num_stages for one in found) == (has_roles or "decode-1-" in name)
     assert candidates(problem_of(workload.text, name, target, workload.options), target, workload.options, 1) == found[:2]
 
 
@@ -76,7 +76,7 @@ class Timed:
         self._program = driver.compile(SMALL.text, target="sim")
         self.manifest = self._program.manifest
         self._results: Any = None
-        self._machine, self._ms, self._off = machine, float(options.ring or 10), off
+        self._machine, self._ms, self._off = machine, float(options.num_stages or 10), off
 
     def bind(self, *arrays: Any) -> Callable[[], Any]:
         results = self._program(*arrays)
@@ -90,29 +90,34 @@ class Timed:
 
 def test_candidates_are_measured_and_compared() -> None:
     machine = FakeMachine()
-    chosen = [CompileOptions(), CompileOptions(ring=3), CompileOptions(ring=7), CompileOptions(ring=1, groups=2)]
+    chosen = [
+        CompileOptions(),
+        CompileOptions(num_stages=3),
+        CompileOptions(num_stages=7),
+        CompileOptions(num_stages=1, consumer_warpgroups=2),
+    ]
 
     def compile_text(text: str, options: CompileOptions) -> Any:
         assert text == SMALL.text
-        return Timed(machine, options, off=1000.0 if options.groups == 2 else 0.0)
+        return Timed(machine, options, off=1000.0 if options.consumer_warpgroups == 2 else 0.0)
 
     rows = measure_candidates(SMALL.text, chosen, machine, compile_text, QUICK)
     assert [row.get("ms") for row in rows] == [10.0, 3.0, 7.0, None]
     assert "differs" in rows[3]["problem"]
     best = winner(rows)
     assert best is not None
-    assert best["options"] == {"ring": 3}
+    assert best["options"] == {"num_stages": 3}
     assert winner([{"problem": "x"}]) is None
 
 
 def test_the_winner_is_found_again(cache: Path) -> None:
     base = CompileOptions(f32_precision="tf32")
     assert tuned_options(SMALL.text, "sm_90a", base) is None
-    best = {"options": {"ring": 3, "tile": [64, 128, 64]}, "ms": 1.0}
+    best = {"options": {"num_stages": 3, "tile": [64, 128, 64]}, "ms": 1.0}
     path = store(SMALL.text, "sm_90a", "a product", base, best, [best])
     assert path == record_path(SMALL.text, "sm_90a", base)
     assert path.is_relative_to(cache)
-    assert tuned_options(SMALL.text, "sm_90a", base) == CompileOptions(f32_precision="tf32", ring=3, tile=(64, 128, 64))
+    assert tuned_options(SMALL.text, "sm_90a", base) == CompileOptions(f32_precision="tf32", num_stages=3, tile=(64, 128, 64))
     assert tuned_options(SMALL.text, "gfx942", base) is None
     assert tuned_options(SMALL.text, "sm_90a", CompileOptions()) is None, "tuned for other numerics"
     assert tuned_options(SMALL.text + " ", "sm_90a", base) is None

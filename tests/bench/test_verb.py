@@ -58,7 +58,7 @@ def fixture_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
 
 
 def test_all_is_right(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["bench", "square-2048-*", "--quick", "--option", "ring=3", "--timeout", "77"]) == 0
+    assert invoke(["bench", "square-2048-*", "--quick", "--option", "num_stages=3", "--timeout", "77"]) == 0
     shown = capsys.readouterr()
     assert "geometric means of peer / treadle: g 1.250, all 1.250" in shown.out
     assert "2 of 2 right on a device; torch 9.9" in shown.out
@@ -130,7 +130,7 @@ def test_tuned_options_are_used(asked: Asked, monkeypatch: pytest.MonkeyPatch, t
     workload = find("square-2048-nk")
     assert workload is not None
     store(workload.text, "sm_90a", "a product", workload.options, {"options": {"ring": 5}, "ms": 1.0}, [])
-    assert invoke(["bench", "square-2048-*", "--tuned", "--option", "groups=2"]) == 0
+    assert invoke(["bench", "square-2048-*", "--tuned", "--option", "consumer_warpgroups=2"]) == 0
     assert [request["options"] for request in asked[1:]] == [{"groups": 2, "ring": 5}, {"groups": 2}]
 
 

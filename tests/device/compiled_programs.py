@@ -18,8 +18,8 @@ from treadle.sim.check import check
 from treadle.tools.inputs import make_inputs
 
 PLAIN = CompileOptions(tuned=False)
-ROLES = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), groups=2, ring=3)
-TURNS = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), groups=1, ring=4, turns=2, pending=1)
+ROLES = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=3)
+TURNS = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=4, ping_pong=2, steps_in_flight=1)
 
 
 ROLE = r'names = \["producer", "consumer"\]'
@@ -61,30 +61,42 @@ CASES: dict[str, Case] = {
     "roles-kn": Case(_matmul(300, 520, 200, transposed=False), ROLES, (ROLE, BF16), (DEFERRED, IN_FLIGHT, SHARED_FETCH)),
     "roles-many-tiles": Case(_matmul(1900, 1560, 136), ROLES, (ROLE, BF16, r'grid = \["132"')),
     "roles-one-tile-each": Case(_matmul(300, 520, 200), replace(ROLES, persistent="never"), (ROLE, BF16, r'grid = \["15"')),
-    "late": Case(_matmul(1900, 1560, 136), replace(ROLES, late=True), (ROLE, DEFERRED)),
-    "two-widths": Case(_matmul(1530, 2552, 136), replace(ROLES, late=True, narrow=112), (ROLE, DEFERRED, "columns 112")),
-    "two-widths-eighths": Case(_matmul(1530, 2664, 136), replace(ROLES, late=True, narrow=120), (ROLE, DEFERRED, "columns 120")),
-    "pending": Case(_matmul(300, 520, 200), replace(ROLES, pending=1), (ROLE, IN_FLIGHT)),
+    "late": Case(_matmul(1900, 1560, 136), replace(ROLES, deferred_store=True), (ROLE, DEFERRED)),
+    "two-widths": Case(_matmul(1530, 2552, 136), replace(ROLES, deferred_store=True, tail_tile_n=112), (ROLE, DEFERRED, "columns 112")),
+    "two-widths-eighths": Case(
+        _matmul(1530, 2664, 136), replace(ROLES, deferred_store=True, tail_tile_n=120), (ROLE, DEFERRED, "columns 120")
+    ),
+    "pending": Case(_matmul(300, 520, 200), replace(ROLES, steps_in_flight=1), (ROLE, IN_FLIGHT)),
     "turns": Case(_matmul(1900, 1560, 136), TURNS, (IN_TURNS, IN_FLIGHT)),
     "cluster": Case(_matmul(500, 512, 200), replace(ROLES, cluster=2), (ROLE, SHARED_FETCH, "cluster_barrier")),
     "cluster-kn": Case(_matmul(500, 512, 200, transposed=False), replace(ROLES, cluster=2), (ROLE, SHARED_FETCH, "cluster_barrier")),
-    "cluster-late": Case(_matmul(2040, 1536, 136), replace(ROLES, cluster=2, late=True), (SHARED_FETCH, "cluster_barrier", DEFERRED)),
+    "cluster-late": Case(
+        _matmul(2040, 1536, 136), replace(ROLES, cluster=2, deferred_store=True), (SHARED_FETCH, "cluster_barrier", DEFERRED)
+    ),
     "cluster-kn-late": Case(
-        _matmul(2040, 1536, 136, transposed=False), replace(ROLES, cluster=2, late=True), (SHARED_FETCH, "cluster_barrier", DEFERRED)
+        _matmul(2040, 1536, 136, transposed=False),
+        replace(ROLES, cluster=2, deferred_store=True),
+        (SHARED_FETCH, "cluster_barrier", DEFERRED),
     ),
     "plain": Case(_matmul(300, 520, 200), replace(PLAIN, roles=False), (BF16, "bulk_tensor"), (r"pipe\.roles", PIPELINED)),
-    "pipelined": Case(_matmul(300, 520, 456), replace(PLAIN, roles=False, stages=3), (BF16, "bulk_tensor", PIPELINED), (r"pipe\.roles",)),
+    "pipelined": Case(
+        _matmul(300, 520, 456), replace(PLAIN, roles=False, pipeline_stages=3), (BF16, "bulk_tensor", PIPELINED), (r"pipe\.roles",)
+    ),
     "odd-pitch": Case(_matmul(77, 203, 45), PLAIN, (BF16, r"tile\.local_store"), (ROLES_OR_BULK, PIPELINED)),
-    "odd-pitch-pipelined": Case(_matmul(77, 203, 345), replace(PLAIN, stages=3), (BF16, r"tile\.local_store", PIPELINED), (ROLES_OR_BULK,)),
+    "odd-pitch-pipelined": Case(
+        _matmul(77, 203, 345), replace(PLAIN, pipeline_stages=3), (BF16, r"tile\.local_store", PIPELINED), (ROLES_OR_BULK,)
+    ),
     "f32": Case(_matmul(65, 77, 123, "f32"), PLAIN, (_instruction("fma"),), ("wgmma",)),
     "f16": Case(_matmul(128, 264, 1040, "f16"), PLAIN, (ROLE, _instruction("wgmma_m64k16_f32_f16_f16"))),
-    "streaming": Case(_matmul(3, 1000, 1032, "f16"), PLAIN, ('form = "streaming"', r"tile\.reduce"), (r"tile\.contract",)),
-    "swapped": Case(_matmul(17, 1000, 1032, "f16"), PLAIN, ('form = "swapped"', ROLE, _instruction("wgmma_m64k16_f32_f16_f16"))),
+    "streaming": Case(_matmul(3, 1000, 1032, "f16"), PLAIN, ("#tile.form<streaming", r"tile\.reduce"), (r"tile\.contract",)),
+    "swapped": Case(_matmul(17, 1000, 1032, "f16"), PLAIN, ("#tile.form<swapped", ROLE, _instruction("wgmma_m64k16_f32_f16_f16"))),
     "tf32": Case(_matmul(130, 132, 260, "f32"), replace(PLAIN, f32_precision="tf32"), (ROLE, _instruction("wgmma_m64k8_f32_tf32_tf32"))),
     # Three products of parts pay where k is long: below, f32 is multiplied as it is.
     "3xtf32": Case(_matmul(515, 644, 2052, "f32"), replace(PLAIN, f32_precision="3xtf32"), (_instruction("wgmma_m64k8_f32_tf32_tf32"),)),
-    "fp8": Case(_matmul(300, 528, 400, "f8E4M3FN"), PLAIN, (ROLE, FP8), ("promoted = 1",)),
-    "fp8-promoted": Case(_matmul(300, 528, 400, "f8E4M3FN"), replace(PLAIN, fp8_accumulation="promoted"), (ROLE, FP8, "promoted = 1")),
+    "fp8": Case(_matmul(300, 528, 400, "f8E4M3FN"), PLAIN, (ROLE, FP8), ("is_promoted = true",)),
+    "fp8-promoted": Case(
+        _matmul(300, 528, 400, "f8E4M3FN"), replace(PLAIN, fp8_accumulation="promoted"), (ROLE, FP8, "is_promoted = true")
+    ),
     "fp8-blocks": Case(families.block_scaled("case", "case", 256, 384, 512, "f8E4M3FN"), PLAIN, (ROLE, FP8, r"math\.fma")),
     "int8": Case(_matmul(300, 528, 400, "i8"), PLAIN, (ROLE, _instruction("wgmma_m64k32_i32_i8_i8"))),
     "bias-gelu": Case(families.epilogue("case", "case", "linear_bias_gelu", 300, 520, 200, "bf16"), PLAIN, (ROLE, BF16, r"math\.exp2")),

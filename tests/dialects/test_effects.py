@@ -3,7 +3,7 @@
 import pytest
 from generators.async_kernels import Kernel
 from hazards.kernels import kernel_of
-from hazards.programs_nvidia import register_operand
+from hazards.programs_registers import register_operand
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import Effect, HasEffects

@@ -96,4 +96,8 @@ def test_tiles_that_shared_memory_does_not_hold() -> None:
 def test_options_that_choose() -> None:
     assert chosen_options(CompileOptions()) == ()
     assert chosen_options(replace(CompileOptions(), f32_precision="tf32", verify=False)) == ()
-    assert chosen_options(CompileOptions(stages=3, persistent="always", tile=(32, 32))) == ("tile=32,32", "stages=3", "persistent=always")
+    assert chosen_options(CompileOptions(pipeline_stages=3, persistent="always", tile=(32, 32))) == (
+        "tile=32,32",
+        "persistent=always",
+        "pipeline_stages=3",
+    )

@@ -14,7 +14,7 @@ from treadle.options import CompileOptions
 from treadle.tools.main import invoke
 
 TEXT = matmul("small", "test", 256, 256, 128, "bf16").text
-BEST = {"options": {"tile": [64, 64, 64], "warps": [4, 1], "ring": 3, "tuned": False}, "ms": 1.0}
+BEST = {"options": {"tile": [64, 64, 64], "warps": [4, 1], "num_stages": 3, "tuned": False}, "ms": 1.0}
 PRODUCT = "NVIDIA H200"
 
 
@@ -34,14 +34,14 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_record_is_used_and_told(stored: Path) -> None:
     options, told = picked_up(TEXT, "sm_90a", CompileOptions())
-    assert (options.tile, options.warps, options.ring) == ((64, 64, 64), (4, 1), 3)
+    assert (options.tile, options.warps, options.num_stages) == ((64, 64, 64), (4, 1), 3)
     assert PRODUCT in told and stored.name in told
     program = driver.compile(TEXT, target="sm_90a")
     assert any(remark.pass_name == "tune" for remark in program.remarks)
     assert any("tile 64x64x64" in remark.text for remark in program.remarks)
     plain = driver.compile(TEXT, target="sm_90a", options=CompileOptions(tuned=False))
     assert not any(remark.pass_name == "tune" for remark in plain.remarks)
-    assert "tile 64x64x64" not in "".join(remark.text for remark in plain.remarks if remark.pass_name == "set-tile-config")
+    assert "tile 64x64x64" not in "".join(remark.text for remark in plain.remarks if remark.pass_name == "set-kernel-form")
 
 
 def test_explain_says_where_choices_are_from(stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,9 +62,9 @@ def test_explain_says_where_choices_are_from(stored: Path, tmp_path: Path, capsy
         (TEXT, "sm_90a", CompileOptions(tuned=False)),
         (TEXT, "sm_90a", CompileOptions(f32_precision="tf32")),
         (TEXT, "sm_90a", CompileOptions(fp8_accumulation="promoted")),
-        (TEXT, "sm_90a", CompileOptions(ring=4)),
+        (TEXT, "sm_90a", CompileOptions(num_stages=4)),
         (TEXT, "sm_90a", CompileOptions(roles=False)),
-        (TEXT, "sm_90a", CompileOptions(stages=0)),
+        (TEXT, "sm_90a", CompileOptions(pipeline_stages=0)),
     ],
 )
 def test_whatever_differs_is_left_alone(stored: Path, text: str, target: str, options: CompileOptions) -> None:

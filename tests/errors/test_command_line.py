@@ -117,8 +117,8 @@ def test_an_array_of_objects_is_refused(fail: Fail) -> None:
         ("TR901", ["run", "."]),
         ("TR104", ["run", "in.mlir", "--function", "h"]),
         ("TR811", ["opt", "in.mlir", "--passes", "weave"]),
-        ("TR812", ["opt", "in.mlir", "--passes", "set-tile-config{shuttle=3}"]),
-        ("TR813", ["opt", "in.mlir", "--passes", "set-tile-config{"]),
+        ("TR812", ["opt", "in.mlir", "--passes", "set-kernel-form{shuttle=3}"]),
+        ("TR813", ["opt", "in.mlir", "--passes", "set-kernel-form{"]),
         ("TR902", ["compile", "in.mlir", "--target", "sm_90a", "--emit", "tile", "-o", "no/such/folder"]),
     ],
 )

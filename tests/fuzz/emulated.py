@@ -58,7 +58,7 @@ def _contraction(rng: random.Random) -> Case:
     transposed, stages = rng.choice(("", "a", "b", "ab")), rng.choice((0, 2, 2, 3, 3, 4))
     program = programs.matmul(m, n, k, kind, result, transposed=transposed, bias=rng.random() < 0.4)
     label = f"{m}x{n}x{k} {kind} transposed '{transposed}' stages {stages}"
-    return program.text, program.arrays(), CompileOptions(stages=stages), label
+    return program.text, program.arrays(), CompileOptions(pipeline_stages=stages), label
 
 
 def _module(rng: random.Random) -> Case:

@@ -14,7 +14,7 @@ from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import Pass, run_passes
 from treadle.ir.text import parse_module
-from treadle.layout.fragments import tile_fragment, wgmma_accumulator
+from treadle.layout.fragments import tile_fragment, wgmma_a, wgmma_accumulator
 from treadle.layout.shared_layout import row_major, swizzled
 from treadle.layout.tile_layout import blocked
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
@@ -22,6 +22,7 @@ from treadle.transforms.kernel.order_issue import OrderIssuePass
 
 MMA = "wgmma_m64k16_f32_f16_f16"
 SIDE = 64
+FRAGMENT = str(tile_of([SIDE, SIDE], builtin.f16, tile_fragment(wgmma_a(2), (SIDE, SIDE), (1, 1))))
 ACCUMULATOR = str(tile_of([SIDE, SIDE], builtin.f32, tile_fragment(wgmma_accumulator(SIDE), (SIDE, SIDE), (1, 1))))
 PLAIN = str(tile_of([SIDE, SIDE], builtin.f16, blocked([SIDE, SIDE], [1, 0], 8, 32, 4)))
 OUT = str(tile_of([SIDE, SIDE], builtin.f32, blocked([SIDE, SIDE], [1, 0], 4, 32, 4)))
@@ -97,6 +98,16 @@ class Kernel:
         self.add(f'{found} = tile.contract {a}, {b}, {accumulator} "{MMA}" : {kinds}')
         return found
 
+    def fragment(self, source: str) -> str:
+        """A left operand in registers: of a slot, or a result that is narrowed."""
+        if source not in self.types:
+            found = self.fresh("h")
+            self.add(f"{found} = arith.truncf {source} : {ACCUMULATOR} to {FRAGMENT}")
+        else:
+            found = self.local_load(source, FRAGMENT)
+        self.types[found] = FRAGMENT
+        return found
+
     def relu(self, value: str) -> str:
         found = self.fresh("e")
         self.add(f"{found} = arith.maximumf {value}, %zero : {ACCUMULATOR}")
@@ -119,7 +130,7 @@ class Kernel:
     def text(self) -> str:
         header = (
             f'symbols = [], grid = ["1", "1", "1"], num_warps = 4 : i64, target = "{self.target}", arg_align = array<i64: 16, 16, 16>, '
-            'output_count = 1 : i64, config = {}, sym_name = "k"'
+            'output_count = 1 : i64, sym_name = "k"'
         )
         body = "\n".join(self.lines)
         return (

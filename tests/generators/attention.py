@@ -20,8 +20,9 @@ def _reduce(result: str, source: str, op: str, kind: str) -> list[str]:
     ]
 
 
-def attention(rows: int, length: int, *, groups: int = 1, config: str = "", through: str = "") -> str:
-    """softmax(Q K^T) V for Q of `rows` x 64, K and V of `length` x 64, all f16, and a result in f32. `config`: more of the kernel's.
+def attention(rows: int, length: int, *, groups: int = 1, config: str = "tiles", through: str = "") -> str:
+    """softmax(Q K^T) V for Q of `rows` x 64, K and V of `length` x 64, all f16, and a result in f32. `config`: its form and what
+    is said of it.
 
     `through`: the path that P is asked to take.
     """
@@ -74,7 +75,7 @@ def attention(rows: int, length: int, *, groups: int = 1, config: str = "", thro
         f"  tile.store %out, %vo[%m0, %zero] {load} : {wide}, {o}",
     ]
     args = "%q: !tile.ptr<f16>, %k: !tile.ptr<f16>, %v: !tile.ptr<f16>, %o: !tile.ptr<f32>"
-    settings = f'kind = "contraction", warps_m = 4 : i64, warps_n = 1 : i64, instruction = "{INSTRUCTION}"{config}'
+    settings = f'{config}, warps = [4, 1], instruction = "{INSTRUCTION}"'
     grid = (str(-(-rows // (SIDE * groups))), "1")
     text = kernel("attention", args, "\n".join(lines), warps=4, target="sm_90a", grid=grid, config=settings, pointers=4)
     return text.replace("symbols = []", f"symbols = [], groups = {groups} : i64") if groups > 1 else text

@@ -248,7 +248,7 @@ def random_contraction(seed: int, *, longest: int = LONGEST, targets: Sequence[s
     result = rng.choice(_FP8_RESULTS if element in FP8 else _RESULTS[element])
     options: dict[str, Any] = {}
     if rng.random() < 0.15:
-        name, values = rng.choice((("stages", (0, 2, 3)), ("persistent", ("always", "never")), ("roles", (False,))))
+        name, values = rng.choice((("pipeline_stages", (0, 2, 3)), ("persistent", ("always", "never")), ("roles", (False,))))
         options[name] = rng.choice(values)
     return ContractionCase(
         m,

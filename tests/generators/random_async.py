@@ -55,6 +55,8 @@ class Source:
                 k.local_load(self.place(rng.choice(list(SLOTS))))
             case "mma":
                 a, b = self.place("%p"), self.place(rng.choice(["%q", "%w"]))
+                if rng.random() < 0.4:
+                    a = k.fragment(rng.choice([a, *self.results[-1:]]))
                 self.results.append(k.mma(a, b, rng.choice([*self.results[-1:], "%zero"])))
             case "use" if self.results:
                 self.results.append(k.relu(rng.choice(self.results)))

@@ -16,13 +16,21 @@ def memref(element: str, sizes: tuple[int, int], strides: tuple[int, int]) -> st
 
 
 def kernel(
-    name: str, args: str, body: str, *, warps: int, target: str, grid: tuple[str, str] = ("1", "1"), config: str = "", pointers: int = 3
+    name: str,
+    args: str,
+    body: str,
+    *,
+    warps: int,
+    target: str,
+    grid: tuple[str, str] = ("1", "1"),
+    config: str = "tiles",
+    pointers: int = 3,
 ) -> str:
     """A kernel in generic form around `body`."""
     types = ", ".join("16" for _ in range(pointers))
     header = (
         f'symbols = [], grid = ["{grid[0]}", "{grid[1]}", "1"], num_warps = {warps} : i64, target = "{target}", '
-        f'arg_align = array<i64: {types}>, output_count = 1 : i64, config = {{{config}}}, sym_name = "{name}"'
+        f'arg_align = array<i64: {types}>, output_count = 1 : i64, config = #tile.form<{config}>, sym_name = "{name}"'
     )
     return f'"tile.kernel"() <{{{header}}}> ({{\n^bb0({args}):\n{body}\n  tile.return\n}}) : () -> ()\n'
 
@@ -88,7 +96,7 @@ def matmul(
         lines.append(f"  %narrow = arith.truncf {value} : {acc} to {value_type}")
         value = "%narrow"
     lines.append(f"  tile.store {value}, %vc[%m0, %n0] dims array<i64: 0, 1> vector 1 : i64 : {value_type}, {c_type}")
-    config = f'kind = "contraction", warps_m = {warps[0]} : i64, warps_n = {warps[1]} : i64, instruction = "{instruction}"'
+    config = f'tiles, warps = [{warps[0]}, {warps[1]}], instruction = "{instruction}"'
     grid = (str(-(-n // bn)), str(-(-m // bm)))
     args += f", %c: !tile.ptr<{out}>"
     return kernel(
@@ -128,7 +136,7 @@ def row_softmax(rows: int, columns: int, tile: tuple[int, int], *, warps: int = 
         f"  %q = arith.divf %e, %sumw : {wide}",
         f"  tile.store %q, %vy[%m0, %zero] dims array<i64: 0, 1> vector 1 : i64 : {wide}, {x_type}",
     ]
-    config = 'kind = "reduction"'
+    config = "reduction"
     args = "%x: !tile.ptr<f32>, %y: !tile.ptr<f32>"
     return kernel("softmax", args, "\n".join(lines), warps=warps, target=target, grid=(str(-(-rows // bm)), "1"), config=config, pointers=2)
 
@@ -151,7 +159,7 @@ def transpose(rows: int, columns: int, tile: tuple[int, int], *, element: str = 
         f"  %two = arith.addf %t, %t : {shape}",
         f"  tile.store %two, %vy[%m0, %n0] dims array<i64: 0, 1> vector 1 : i64 : {shape}, {y}",
     ]
-    config = 'kind = "elementwise"'
+    config = "elementwise"
     args = f"%x: !tile.ptr<{element}>, %y: !tile.ptr<{element}>"
     grid = (str(-(-columns // bn)), str(-(-rows // bm)))
     return kernel("transpose", args, "\n".join(lines), warps=warps, target=target, grid=grid, config=config, pointers=2)

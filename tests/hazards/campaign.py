@@ -14,12 +14,12 @@ import numpy as np
 from generators.attention import attention
 from hazards.kernels import kernel_of
 from hazards.programs import PROGRAMS
+from transforms.kernel_configs import reconfigure
 from transforms.role_kernels import kernel_of as kernel_of_roles
 from transforms.role_kernels import mixed_kernel
 
 from treadle import machine, pipelines
 from treadle.dialects import tile
-from treadle.ir.dialects import builtin
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
 from treadle.options import CompileOptions
@@ -42,11 +42,11 @@ func.func @f(%a: tensor<{m}x{k}xf16>, %b: tensor<{k}x{n}xf16>, %c: tensor<{m}x{n
 def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
     """Kernels that the pipeline makes, with roles, pipelined and plain, for both vendors."""
     choices = (
-        ("roles", "sm_90a", CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=2, ring=2), (128, 64, 192)),
+        ("roles", "sm_90a", CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=2), (128, 64, 192)),
         ("bulk", "sm_90a", CompileOptions(roles=False), (64, 64, 192)),
         ("threads", "sm_90a", CompileOptions(), (64, 33, 100)),
-        ("pipelined", "sm_90a", CompileOptions(roles=False, stages=3), (64, 64, 320)),
-        ("cluster", "sm_90a", CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=1, ring=2), (256, 64, 192)),
+        ("pipelined", "sm_90a", CompileOptions(roles=False, pipeline_stages=3), (64, 64, 320)),
+        ("cluster", "sm_90a", CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=2), (256, 64, 192)),
         ("mfma", "gfx942", CompileOptions(), (32, 32, 96)),
         ("wmma", "gfx1100", CompileOptions(), (32, 32, 96)),
     )
@@ -55,18 +55,17 @@ def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
         spec = machine.target_spec(target)
         run_passes(module, [*pipelines.tensor_passes(spec, options), *pipelines.tile_passes(spec, options)])
         kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
-        if name == "cluster" and kernel.config is not None:
-            numbers = {key: builtin.IntegerAttr(2, builtin.i64) for key in ("cluster", "workgroups")}
-            kernel.properties["config"] = builtin.DictionaryAttr({**kernel.config.data, **numbers})
+        if name == "cluster":
+            reconfigure(kernel, cluster=2, workgroups=2)
         run_passes(module, pipelines.unproven_schedule_passes(options))
         yield f"matmul_{name}_{target}", next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     for groups, workgroups in ((1, 0), (2, 1)):
-        text = attention(128 * groups, 192, groups=groups, config=f", stages = 2 : i64, workgroups = {workgroups} : i64")
+        text = attention(128 * groups, 192, groups=groups, config=f"roles, num_stages = 2, workgroups = {workgroups}")
         module = parse_module(text, "attention.mlir")
         run_passes(module, pipelines.unproven_schedule_passes())
         yield f"attention_{groups}_sm_90a", next(op for op in module.walk() if isinstance(op, tile.KernelOp))
-    late = CompileOptions(tile=(64, 128, 64), warps=(4, 1), groups=1, ring=2, late=True)
-    yield "matmul_late_sm_90a", kernel_of_roles(64, 352, 128, late, late=1)
+    late = CompileOptions(tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=2, deferred_store=True)
+    yield "matmul_late_sm_90a", kernel_of_roles(64, 352, 128, late, deferred_store=True)
     yield "matmul_two_widths_sm_90a", mixed_kernel(64, 592, 128, 96, 2, late)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hazards import programs_amd as amd
 from hazards import programs_cluster as cluster
 from hazards import programs_nvidia as nvidia
-from hazards import programs_queues, races
+from hazards import programs_queues, programs_registers, races
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ PROGRAMS = _by_name(
     Schedule("cp_async_ring_3_2", programs_queues.cp_async_ring(3, 2)),
     Schedule("bulk_store_ring", programs_queues.bulk_store_ring()),
     Schedule("two_products", nvidia.two_products()),
-    Schedule("register_operand", nvidia.register_operand()),
+    Schedule("register_operand", programs_registers.register_operand()),
     Schedule("nested", nvidia.nested()),
     Schedule("cluster_shared_operand", cluster.shared_operand()),
     Schedule("cluster_drained", cluster.shared_operand(2, 5, drained=True)),
@@ -72,7 +72,7 @@ RACES = _by_name(
     Schedule("triton_9720_four_stages_on_three_buffers", races.four_stages_on_three_buffers(), ("V1", "V2", "V3", "V5")),
     Schedule("triton_11047_wait_narrower_than_readers", races.wait_narrower_than_readers(), ("V2", "V3")),
     Schedule("tilelang_2566_trip_count_one", nvidia.producer_consumer(3, 1, None, second_wait=True), ("V5",), (1,)),
-    Schedule("registers_given_up_in_flight", nvidia.register_operand(in_time=False), ("V2",)),
+    Schedule("registers_given_up_in_flight", programs_registers.register_operand(in_time=False), ("V2",)),
     Schedule("trailing_group_one_slot", amd.two_groups(slots=1), ("V3",)),
     Schedule("conditional_barriers_do_not_pair", amd.two_groups(end=False), ("V5",)),
 )

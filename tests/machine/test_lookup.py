@@ -134,4 +134,5 @@ def test_cache_keys_cover_products_and_what_is_registered(registry: None) -> Non
     assert key("sm_90a:mine") != first and key("sm_90a") == plain
     register_target(replace(target_spec("sm_90a"), max_cluster=4))
     assert key("sm_90a") != plain and key("sm_90a:h100-pcie") != named
+    assert " at 0x" not in registrations.registered_facts("sm_90a"), "the same in every process"
     assert "sm_90a" in known_targets()

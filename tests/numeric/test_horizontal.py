@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from generators.horizontal import Products
+from transforms.kernel_configs import reconfigure
 
 from treadle import pipelines
 from treadle.dialects import dispatch, pipe, sync, tile
@@ -17,11 +18,11 @@ from treadle.sim.check import check
 from treadle.sim.reference import evaluate_module
 from treadle.sim.schedule import run_program_scheduled
 from treadle.sim.schedule.scheduler import Mode
-from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
+from treadle.transforms.kernel.set_kernel_form import SetKernelFormPass
 
 PLAIN: dict[str, Any] = {"roles": False}
-PIPELINED: dict[str, Any] = {"roles": False, "stages": 0}
-ROLES: dict[str, Any] = {"tile": (64, 64, 64), "warps": (4, 1), "ring": 3, "groups": 2}
+PIPELINED: dict[str, Any] = {"roles": False, "pipeline_stages": 0}
+ROLES: dict[str, Any] = {"tile": (64, 64, 64), "warps": (4, 1), "num_stages": 3, "consumer_warpgroups": 2}
 CASES = {
     "odd": Products(77, 50, 33, "f16", result="f16"),
     "three results, ragged rows and columns": Products(130, 200, 72, kept=True),
@@ -87,11 +88,11 @@ ROLE_CASES: dict[str, tuple[Products, dict[str, Any]]] = {
     "three results": (Products(200, 136, 264, kept=True), {}),
     "layouts apart": (Products(130, 200, 264, weights=("kn", "nk")), {}),
     "the second factor shared": (Products(136, 200, 264, shared_last=True, weights=("nk", "kn")), {}),
-    "three products": (Products(130, 136, 264, weights=("nk",) * 3), {"tile": (64, 64, 64), "ring": 2}),
+    "three products": (Products(130, 136, 264, weights=("nk",) * 3), {"tile": (64, 64, 64), "num_stages": 2}),
     "columns known at run time": (Products(130, 136, 264, dynamic=True), {}),
     "one tile a workgroup": (Products(200, 200, 200), {"persistent": "never"}),
-    "an instruction in flight": (Products(200, 200, 264), {"pending": 1}),
-    "in turn": (Products(200, 200, 264, kept=True), {"groups": 1, "turns": 2, "tile": (64, 64, 64)}),
+    "an instruction in flight": (Products(200, 200, 264), {"steps_in_flight": 1}),
+    "in turn": (Products(200, 200, 264, kept=True), {"consumer_warpgroups": 1, "ping_pong": 2, "tile": (64, 64, 64)}),
     "i8": (Products(130, 160, 272, "i8", result="i32"), {"tile": (64, 32, 128)}),
     "one step": (Products(130, 136, 64), {}),
 }
@@ -105,19 +106,17 @@ def test_products_with_roles(number: int) -> None:
     assert any(isinstance(op, pipe.RolesOp) for op in kernel.walk())
 
 
-@pytest.mark.parametrize("options", [PIPELINED, PLAIN, ROLES, ROLES | {"groups": 1, "turns": 2}])
+@pytest.mark.parametrize("options", [PIPELINED, PLAIN, ROLES, ROLES | {"consumer_warpgroups": 1, "ping_pong": 2}])
 def test_few_workgroups_take_all_tiles_in_turn(options: dict[str, Any]) -> None:
     program, spec = Products(200, 136, 136, kept=True), target_spec("sm_90a")
     sized: dict[str, Any] = {"tile": (64, 32, 64), "warps": (4, 1), **options}
     asked = CompileOptions(persistent="always", **sized)
     module = parse_module(program.text(), "test.mlir")
     passes = pipelines.tile_passes(spec, asked)
-    deciding = 1 + next(i for i, one in enumerate(passes) if isinstance(one, SetTileConfigPass))
+    deciding = 1 + next(i for i, one in enumerate(passes) if isinstance(one, SetKernelFormPass))
     run_passes(module, [*pipelines.tensor_passes(), *passes[:deciding]])
     (kernel,) = [op for op in module.walk() if isinstance(op, dispatch.KernelOp)]
-    chosen = kernel.attributes["config"]
-    assert isinstance(chosen, builtin.DictionaryAttr)
-    kernel.attributes["config"] = builtin.DictionaryAttr({**chosen.data, "workgroups": builtin.IntegerAttr(2, builtin.i64)})
+    reconfigure(kernel, workgroups=2)
     run_passes(module, [*passes[deciding:], *pipelines.schedule_passes(asked)])
     assert kernel_of(module).grid_text()[0] == "2"
     report = run_program_scheduled(module, program.arrays(), "random")

@@ -56,7 +56,7 @@ def scheduled(text: str, options: CompileOptions, target: str = "sm_90a") -> tup
     module = mlir.load(text + "\n", "test.mlir")
     with collect_remarks() as log:
         pipelines.lower(module, target_spec(target), options)
-    return module, [remark.text for remark in log.remarks if remark.pass_name == "set-tile-config"]
+    return module, [remark.text for remark in log.remarks if (remark.pass_name, remark.kind) == ("set-kernel-form", "decision")]
 
 
 def has_roles(module: Any) -> bool:

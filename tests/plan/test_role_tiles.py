@@ -2,13 +2,19 @@
 
 import json
 from dataclasses import replace
+from functools import lru_cache
+from itertools import permutations
+from math import log
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from plan.refit import refit, with_rates
 
 from treadle.machine import target_spec
+from treadle.machine.rates import RoleRates
+from treadle.machine.spec import TargetSpec
 from treadle.plan.role_tiles import (
     MOST_PLAIN_SUMS,
     MOST_SUMS,
@@ -94,47 +100,100 @@ def measured() -> dict[tuple[int, int, int], dict[RoleTile, float]]:
     return found
 
 
-MEASURED = measured()
+MEASURED = {
+    # Tall tiles of two groups with more than 128 accumulators a thread are no candidates.
+    shape: {tile: ratio for tile, ratio in tiles.items() if tile.turns > 1 or tile.m * tile.n <= 128 * 128}
+    for shape, tiles in measured().items()
+}
+FOLDS = 4
+
+
+def errors(spec: TargetSpec, shape: tuple[int, int, int]) -> list[float]:
+    """How far the modelled times of a shape's tiles are from the measured ones, as logarithms, but for a factor that all share."""
+    logs = [log(role_cost(tile, problem(*shape), spec) * ratio) for tile, ratio in MEASURED[shape].items()]
+    middle = sorted(logs)[len(logs) // 2]
+    return [found - middle for found in logs]
+
+
+@lru_cache
+def held_out(fold: int) -> tuple[TargetSpec, tuple[tuple[int, int, int], ...]]:
+    """A machine whose constants are fitted without the shapes of a fold, and these."""
+    unseen = tuple(MEASURED)[fold::FOLDS]
+
+    def with_roles(rates: RoleRates) -> TargetSpec:
+        return with_rates("sm_90a", lambda kept: replace(kept, roles=rates))
+
+    def loss(rates: RoleRates) -> float:
+        found = (errors(with_roles(rates), shape) for shape in MEASURED if shape not in unseen)
+        return sum(min(abs(error), 0.08) for each in found for error in each)  # outliers count once
+
+    return with_roles(refit(SPEC.rates.roles, loss)), unseen
+
+
+@pytest.mark.parametrize("fold", range(FOLDS))
+def test_the_model_orders_tiles_of_shapes_that_it_has_not_seen(fold: int) -> None:
+    """Of two tiles that differ by more than 5 % the faster is told in at least 80 %, and half of the times come out within 2 %.
+
+    Not so for the shortest sums: no other shape tells what the clocks outside of the loop are. There half are within 10 %.
+    """
+    spec, unseen = held_out(fold)
+    for shape in unseen:
+        is_within = shape[2] > min(k for _, _, k in MEASURED)
+        pairs = [(one, other) for (one, a), (other, b) in permutations(MEASURED[shape].items(), 2) if a > b * 1.05]
+        right = sum(role_cost(one, problem(*shape), spec) < role_cost(other, problem(*shape), spec) for one, other in pairs)
+        assert pairs and right >= (0.8 if is_within else 0.55) * len(pairs), (shape, right, len(pairs))
+        off = sorted(abs(error) for error in errors(spec, shape))
+        assert off[len(off) // 2] < (0.02 if is_within else 0.1), shape
+
+
+@pytest.mark.parametrize("fold", range(FOLDS))
+def test_the_pick_for_a_shape_that_was_not_seen_measured_well(fold: int) -> None:
+    spec, unseen = held_out(fold)
+    for shape in unseen:
+        pick = min(MEASURED[shape], key=lambda tile: role_cost(tile, problem(*shape), spec))
+        assert MEASURED[shape][pick] > max(MEASURED[shape].values()) - 0.03, shape
 
 
 @pytest.mark.parametrize("shape", MEASURED)
 def test_the_tile_that_is_chosen_measured_well(shape: tuple[int, int, int]) -> None:
+    """With the constants that are kept; of these shapes they have seen all."""
     tile = role_tile(problem(*shape), SPEC)
     assert tile is not None
-    alike = [
-        r
-        for t, r in MEASURED[shape].items()
-        if (t.m, t.n, t.groups, t.turns, t.late) == (tile.m, tile.n, tile.groups, tile.turns, tile.late)
-    ]
+    told = (tile.m, tile.n, tile.groups, tile.turns, tile.late)
+    alike = [r for t, r in MEASURED[shape].items() if (t.m, t.n, t.groups, t.turns, t.late) == told]
     assert alike and max(alike) > max(MEASURED[shape].values()) - 0.01
 
 
-@pytest.mark.parametrize("shape", MEASURED)
-def test_the_model_follows_what_was_measured(shape: tuple[int, int, int]) -> None:
-    # Tall tiles of two groups with more than 128 sums a thread are no candidates.
-    tiles = {t: r for t, r in MEASURED[shape].items() if t.turns > 1 or t.m * t.n <= 128 * 128}
-    times = [role_cost(tile, problem(*shape), SPEC) * ratio for tile, ratio in tiles.items()]
-    middle = sorted(times)[len(times) // 2]
-    errors = sorted(abs(time / middle - 1) for time in times)
-    assert errors[len(errors) // 2] < 0.02 and errors[len(errors) * 2 // 3] < 0.03
-
-
-def test_two_widths_gain_about_what_was_measured() -> None:
+def test_two_widths_are_modelled_to_gain_where_they_were_measured_to() -> None:
+    """Gains of at least 1 % are gains in the model, or are not considered; the largest of them are not the smallest of the model."""
     rows = json.loads(Path(__file__).with_name("role_tiles_h200.json").read_text())["mixed_measured"]
+    gains: list[tuple[float, float]] = []
     for m, n, k, narrow, ratio in rows:
         alone = RoleTile(64, 256, 64, 4, 2, 4, raster=16, late=True)
         mixed = replace(alone, narrow=narrow)
-        gain = role_cost(alone, problem(m, n, k), SPEC) / role_cost(mixed, problem(m, n, k), SPEC)
-        assert mixed_tiles(mixed, problem(m, n, k), SPEC) is None or abs(gain - ratio) < 0.015
+        if mixed_tiles(mixed, problem(m, n, k), SPEC) is not None:
+            gains.append((ratio, role_cost(alone, problem(m, n, k), SPEC) / role_cost(mixed, problem(m, n, k), SPEC)))
+    assert len(gains) >= len(rows) - 2
+    assert all(modelled > 1.0 for ratio, modelled in gains if ratio >= 1.01)
+    assert max(gains)[1] > min(modelled for _, modelled in gains)
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "k", "narrow"), [(4096, 4096, 4096, 232), (2048, 6144, 4096, 240), (2048, 4096, 4096, 248), (2048, 2048, 2048, 0)]
-)
-def test_two_widths_are_chosen_where_they_fill_the_rounds(m: int, n: int, k: int, narrow: int) -> None:
+@given(m=st.integers(1, 20_000), n=st.integers(1, 20_000), k=st.integers(64, 9000))
+@settings(max_examples=100)
+@example(m=4096, n=4096, k=4096)
+@example(m=2048, n=2048, k=2048)
+def test_two_widths_are_chosen_only_where_they_take_less_time(m: int, n: int, k: int) -> None:
     tile = role_tile(problem(m, n, k), SPEC)
     assert tile is not None
-    assert tile.narrow == narrow
+    alone = replace(tile, narrow=0)
+    assert not tile.narrow or role_cost(tile, problem(m, n, k), SPEC) < role_cost(alone, problem(m, n, k), SPEC)
+
+
+@given(m=st.integers(1, 20_000), n=st.integers(1, 20_000), k=st.integers(1, 9000))
+@settings(max_examples=50)
+def test_longer_sums_take_more_time(m: int, n: int, k: int) -> None:
+    for tile in role_tiles(problem(m, n, k), SPEC):
+        assert role_cost(tile, problem(m, n, k), SPEC) <= role_cost(tile, problem(m, n, 2 * k), SPEC)
 
 
 ELEMENTS = st.sampled_from([("wgmma_m64k16_f32_bf16_bf16", 2), ("wgmma_m64k32_f32_f8E4M3FN_f8E4M3FN", 1), ("wgmma_m64k8_f32_tf32_tf32", 4)])

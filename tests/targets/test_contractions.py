@@ -71,7 +71,7 @@ def test_workgroups_that_take_tiles_in_turn_pass_the_audit(case: ContractionCase
 
 
 AHEAD = [
-    ContractionCase(m, n, k, element, "nt", target=target, options={"stages": 2})
+    ContractionCase(m, n, k, element, "nt", target=target, options={"pipeline_stages": 2})
     for target, elements in (
         ("gfx942", ("f8E4M3FN", "f8E5M2")),
         ("gfx1100", ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ")),

@@ -130,7 +130,7 @@ TILE = str(tile_of([SIDE, SIDE], builtin.f32, blocked([SIDE, SIDE], [0, 1], 1, L
 VIEW = f"memref<{ROWS}x{SIDE}xf32, strided<[{SIDE}, 1]>>"
 BY_FERRY = f"""
 "tile.kernel"() <{{symbols = [], grid = ["1", "1", "1"], num_warps = 4 : i64, target = "{LOOM.name}", arg_align = array<i64: 16, 16>,
-                  output_count = 1 : i64, config = {{}}, sym_name = "twice"}}> ({{
+                  output_count = 1 : i64, sym_name = "twice"}}> ({{
 ^bb0(%x: !tile.ptr<f32>, %y: !tile.ptr<f32>):
   %vx = tile.view %x offset 0 : i64 align 16 : i64 sizes [] strides [] : !tile.ptr<f32> -> {VIEW}
   %vy = tile.view %y offset 0 : i64 align 16 : i64 sizes [] strides [] : !tile.ptr<f32> -> {VIEW}

@@ -15,8 +15,8 @@ F32, FP8 = matmul("f", "g", 33, 17, 45, "f32").text, matmul("f", "g", 33, 48, 25
 
 def test_words_and_choices_become_options() -> None:
     assert compile_options() == CompileOptions()
-    asked = compile_options(["ring=4", "f32_precision=tf32"], None, "promoted", tuned=False)
-    assert asked == CompileOptions(ring=4, f32_precision="tf32", fp8_accumulation="promoted", tuned=False)
+    asked = compile_options(["num_stages=4", "f32_precision=tf32"], None, "promoted", tuned=False)
+    assert asked == CompileOptions(num_stages=4, f32_precision="tf32", fp8_accumulation="promoted", tuned=False)
     assert compile_options(["f32_precision=tf32"], "3xtf32").f32_precision == "3xtf32", "the option of that name wins"
 
 

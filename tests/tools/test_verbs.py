@@ -37,7 +37,7 @@ def test_run_checks(capsys: Captured, file: str) -> None:
     assert record["verdict"] == "correct"
     assert 0 < record["relative_error"] <= record["outputs"][0]["allowed"]
     assert record["kernels"]
-    assert any(remark["pass"] == "set-tile-config" for remark in record["remarks"])
+    assert any(remark["pass"] == "set-kernel-form" for remark in record["remarks"])
 
 
 RECORD = {
@@ -185,12 +185,12 @@ def test_opt_prints_after_every_pass(capsys: Captured) -> None:
 
 def test_opt_lists_passes_of_every_level(capsys: Captured) -> None:
     shown = out(capsys, "opt", "--list")
-    assert all(name in shown for name in ("form-dispatches", "set-tile-config{target, f32_precision=ieee", "insert-sync", "cse"))
+    assert all(name in shown for name in ("form-dispatches", "set-kernel-form{target, f32_precision=ieee", "insert-sync", "cse"))
 
 
 def test_explain(capsys: Captured) -> None:
     shown = out(capsys, "explain", LINEAR, "--target", "gfx942")
-    assert "set-tile-config" in shown
+    assert "set-kernel-form" in shown
     assert "mfma" in shown
     assert "decisions" in shown
 

@@ -1,8 +1,11 @@
 """Kernels of roles as the pipeline makes them, for so many workgroups as a test likes."""
 
+from typing import Any
+
+from transforms.kernel_configs import reconfigure
+
 from treadle import machine, pipelines
 from treadle.dialects import dispatch, tile
-from treadle.ir.dialects import builtin
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
 from treadle.options import CompileOptions
@@ -26,18 +29,15 @@ func.func @f(%a: tensor<{m}x{k}xbf16>, %b: tensor<{n}x{k}xbf16>) -> tensor<{m}x{
   return %g : tensor<{m}x{n}xbf16>
 }}
 """
-LATE = CompileOptions(tile=(64, 128, 64), warps=(4, 1), groups=2, ring=3, late=True)
+LATE = CompileOptions(tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=3, deferred_store=True)
 
 
-def kernel_of(m: int, n: int, k: int, options: CompileOptions, workgroups: int = 2, **config: int) -> tile.KernelOp:
+def kernel_of(m: int, n: int, k: int, options: CompileOptions, workgroups: int = 2, **config: Any) -> tile.KernelOp:
     """The schedule of a product, its tiles taken in turn by so many workgroups; `config`: further choices."""
     module = parse_module(MATMUL.format(m=m, n=n, k=k), "test.mlir")
     run_passes(module, [*pipelines.tensor_passes(SPEC, options), *pipelines.tile_passes(SPEC, options)])
     kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
-    assert kernel.config is not None
-    numbers = {"workgroups": workgroups, **config}
-    chosen = {name: builtin.IntegerAttr(value, builtin.i64) for name, value in numbers.items()}
-    kernel.properties["config"] = builtin.DictionaryAttr({**kernel.config.data, **chosen})
+    reconfigure(kernel, workgroups=workgroups, **config)
     run_passes(module, pipelines.unproven_schedule_passes(options))
     return next(op for op in module.walk() if isinstance(op, tile.KernelOp))
 
@@ -49,14 +49,8 @@ def mixed_kernel(m: int, n: int, k: int, narrow: int, workgroups: int, options: 
     at = next(i for i, one in enumerate(passes) if one.name == "convert-dispatch-to-tile")
     run_passes(module, [*pipelines.tensor_passes(SPEC, options), *passes[:at]])
     kernel = next(op for op in module.walk() if isinstance(op, dispatch.KernelOp))
-    config = kernel.attributes["config"]
-    mixed = mixed_widths(-(-m // (64 * options.groups)), n, options.tile[1], narrow, workgroups, SPEC.rates.roles)
-    assert isinstance(config, builtin.DictionaryAttr)
+    mixed = mixed_widths(-(-m // (64 * options.consumer_warpgroups)), n, options.tile[1], narrow, workgroups, SPEC.rates.roles)
     assert mixed is not None
-    more = {
-        "workgroups": builtin.IntegerAttr(workgroups, builtin.i64),
-        "blocks": builtin.DenseArrayBase.from_list(builtin.i64, mixed.numbers()),
-    }
-    kernel.attributes["config"] = builtin.DictionaryAttr({**config.data, **more})
+    reconfigure(kernel, workgroups=workgroups, blocks=tuple(mixed.numbers()))
     run_passes(module, [*passes[at:], *pipelines.unproven_schedule_passes(options)])
     return next(op for op in module.walk() if isinstance(op, tile.KernelOp))

@@ -32,6 +32,12 @@ def is_float(value: SSAValue) -> bool:
     return isinstance(element_of(value), builtin.AnyFloat)
 
 
+def computes(op: Operation) -> bool:
+    """Whether an operation computes one float value per element."""
+    is_arithmetic = op.name.startswith(("arith.", "math.")) and bool(op.operands) and len(op.results) == 1
+    return is_arithmetic and op.name not in ("arith.truncf", "arith.extf") and is_float(op.results[0])
+
+
 def rounding_need(element: Attribute) -> int:
     """What a value needs that is rounded to an element type right away."""
     name = str(element)

@@ -4,14 +4,11 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from treadle.analysis.element_bytes import element_bytes
-from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import loop_nest
-from treadle.bench.small_candidates import shape_of, streaming_options, swapped_options
+from treadle.bench.small_candidates import streaming_options, swapped_options
 from treadle.dialects import dispatch
 from treadle.errors import NOTHING_TO_TUNE, TreadleError
 from treadle.frontends import mlir
-from treadle.ir.builtin import array_ints
-from treadle.ir.dialects import builtin
 from treadle.ir.passes import run_passes
 from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
@@ -19,8 +16,8 @@ from treadle.pipelines import tensor_passes
 from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, role_cost, role_tiles
 from treadle.plan.small_m import SmallShape
 from treadle.plan.tile_config import ContractionShape, contraction_cost, narrowed, tiles_for
-from treadle.transforms.kernel.set_small_tile_config import SetSmallTileConfigPass
-from treadle.transforms.kernel.set_tile_config import SetTileConfigPass, shared_operand
+from treadle.transforms.kernel.forms.problem import NO_OVERRIDES, KernelProblem
+from treadle.transforms.kernel.set_kernel_form import answers
 
 UNKNOWN_EXTENT = 4096
 VARIED = 2
@@ -32,7 +29,7 @@ MOST_ROWS_TOGETHER = 32
 class Problem:
     """A contraction to tune: its sizes, the matrix instruction ("fma" for none), bytes of an operand's and a result's element, results.
 
-    `small`: where one side is small, what its forms are chosen by.
+    `small`: where one side is small, what its forms are chosen by; `few_is_m`: that side is m.
     """
 
     kernel: str
@@ -42,6 +39,7 @@ class Problem:
     result_bytes: int
     results: int = 1
     small: SmallShape | None = None
+    few_is_m: bool = True
 
     @property
     def work(self) -> int:
@@ -53,37 +51,25 @@ class Problem:
 def problem_of(text: str, name: str, target: str, options: CompileOptions) -> Problem:
     """The largest contraction of a program. Raises TR823 where there is none."""
     module = mlir.load(text, name)
-    numerics = (options.f32_precision, options.fp8_accumulation)
-    decide = [SetSmallTileConfigPass(target, *numerics), SetTileConfigPass(target, *numerics)]
-    run_passes(module, [*tensor_passes(target_spec(target), options), *decide])
-    found = [p for op in module.body.block.ops if isinstance(op, dispatch.KernelOp) and (p := _problem(op)) is not None]
+    run_passes(module, tensor_passes(target_spec(target), options))
+    spec, numerics = target_spec(target), (options.f32_precision, options.fp8_accumulation)
+    nests = [loop_nest(op) for op in module.body.block.ops if isinstance(op, dispatch.KernelOp)]
+    found = [_problem(KernelProblem(nest, spec, NO_OVERRIDES, *numerics)) for nest in nests if nest.kind == "contraction"]
     if not found:
         raise TreadleError(NOTHING_TO_TUNE, name=name, target=target, reason="no kernel is a contraction")
     return max(found, key=lambda problem: problem.work)
 
 
-def _problem(kernel: dispatch.KernelOp) -> Problem | None:
-    nest = loop_nest(kernel)
-    config = kernel.attributes["config"]
-    if not isinstance(nest.computation, Contraction) or not isinstance(config, builtin.DictionaryAttr):
-        return None
-    sizes: dict[str, int | None] = {}
-    chosen: list[int] = []
-    for role in ("m", "n", "k"):
-        value = config.data[f"{role}_axis"]
-        axis = value.value.data if isinstance(value, builtin.IntegerAttr) else -1
-        sizes[role] = nest.axes[axis].size.as_int() if axis >= 0 else 1
-        chosen.append(axis)
-    batch = [axis.size.as_int() for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in chosen]
-    whole = None if None in batch else prod(size for size in batch if size is not None)
-    named = config.data["instruction"]
+def _problem(asked: KernelProblem) -> Problem:
+    (best, *_) = answers(asked)
+    nest, side = asked.nest, asked.small_side
     operand = max(element_bytes(a.element) for a in nest.accesses if not a.is_result)
     results = [element_bytes(a.element) for a in nest.accesses if a.is_result]
-    instruction = named.data if isinstance(named, builtin.StringAttr) else "fma"
-    shared = shared_operand(nest, nest.computation)
-    shape = ContractionShape(whole, sizes["m"], sizes["n"], sizes["k"], len(nest.roots), shared)
-    small = shape_of(array_ints(config.data["small_shape"])) if "small_shape" in config.data else None
-    return Problem(kernel.sym_name.data, shape, instruction, operand, max(results), len(results), small)
+    small = None if isinstance(side, str) or best.form.NAME not in ("streaming", "swapped") else side
+    instruction = "fma" if best.form.NAME == "streaming" else asked.types.instruction
+    few_is_m = small is None or small.few_role == "m"
+    name, shape = nest.kernel.sym_name.data, asked.shape
+    return Problem(name, shape, instruction, operand, max(results), len(results), small and small.shape, few_is_m)
 
 
 def candidates(problem: Problem, target: str, base: CompileOptions, count: int) -> list[CompileOptions]:
@@ -109,8 +95,7 @@ def _small_options(
     problem: Problem, shape: SmallShape, spec: TargetSpec, base: CompileOptions
 ) -> tuple[list[CompileOptions], list[CompileOptions]]:
     """Swapped and streaming ones, the form that the compiler chose first."""
-    # Swapped kernels have the large side as m.
-    few_is_m = shape.few == (problem.shape.n if problem.instruction != "fma" else problem.shape.m)
+    few_is_m = problem.few_is_m
     streaming = streaming_options(shape, few_is_m, spec, base)
     if problem.instruction == "fma":
         return streaming, []
@@ -154,14 +139,14 @@ def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
         base,
         tile=(tile.m, tile.n, tile.k),
         warps=(tile.warps, 1),
-        ring=tile.slots,
-        groups=tile.groups,
-        turns=tile.turns,
-        pending=tile.pending,
-        raster=tile.raster,
-        late=tile.late,
+        num_stages=tile.slots,
+        consumer_warpgroups=tile.groups,
+        ping_pong=tile.turns,
+        steps_in_flight=tile.pending,
+        group_m=tile.raster,
+        deferred_store=tile.late,
         cluster=tile.cluster,
-        narrow=tile.narrow,
+        tail_tile_n=tile.narrow,
     )
 
 
@@ -169,6 +154,5 @@ def _plain_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> 
     instruction = None if problem.instruction == "fma" else spec.instruction(problem.instruction)
     fitting = narrowed(tiles_for(instruction, spec, problem.operand_bytes), instruction, problem.shape.sums)
     tiles = sorted(fitting, key=lambda tile: contraction_cost(tile, problem.shape, spec))
-    depths = (0, 1) if base.stages == 1 else (base.stages,)
-    plain = replace(base, ring=0, groups=1, turns=1, pending=0)
-    return [replace(plain, tile=(t.m, t.n, t.k), warps=(t.warps_m, t.warps_n), stages=depth) for t in tiles for depth in depths]
+    depths = (0, 1) if base.pipeline_stages == 1 else (base.pipeline_stages,)
+    return [replace(base, tile=(t.m, t.n, t.k), warps=(t.warps_m, t.warps_n), pipeline_stages=depth) for t in tiles for depth in depths]

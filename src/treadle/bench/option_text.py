@@ -1,4 +1,4 @@
-"""Compile options as text and as JSON: `ring=4`, `tile=128,256,64`."""
+"""Compile options as text and as JSON: `num_stages=4`, `tile=128,256,64`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -12,7 +12,7 @@ _DEFAULTS = CompileOptions()
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
-    """`["ring=4", "tile=128,256,64"]` as plain values by name. Raises TR822 for a name or value that is none."""
+    """`["num_stages=4", "tile=128,256,64"]` as plain values by name. Raises TR822 for a name or value that is none."""
     known = [field.name for field in fields(CompileOptions)]
     found: dict[str, Any] = {}
     for text in texts:

@@ -1,7 +1,6 @@
 """What tuning tries for contractions with one small side: the model's best few of each form, as compile options."""
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.options import CompileOptions
@@ -11,19 +10,13 @@ TRIED = 6
 """Of each form."""
 
 
-def shape_of(numbers: Sequence[int]) -> SmallShape:
-    """The shape that set-tile-config wrote into a kernel's config."""
-    values = {field.name: None if number < 0 else number for field, number in zip(fields(SmallShape), numbers, strict=True)}
-    return SmallShape(**values)  # pyright: ignore[reportArgumentType]
-
-
 def streaming_options(shape: SmallShape, few_is_m: bool, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
     """The best streaming tiles by the model."""
     if stream_refusal(shape, spec) is not None:
         return []
-    plain = replace(base, form="streaming", groups=1)
+    plain = replace(base, form="streaming")
     return [
-        replace(plain, tile=(t.few, t.many, t.k) if few_is_m else (t.many, t.few, t.k), warps=(t.warps, 1), ring=t.ahead)
+        replace(plain, tile=(t.few, t.many, t.k) if few_is_m else (t.many, t.few, t.k), warps=(t.warps, 1), num_stages=t.ahead)
         for t in stream_tiles(shape, spec)[:TRIED]
     ]
 
@@ -35,6 +28,6 @@ def swapped_options(
     found: list[CompileOptions] = []
     for tile in swapped_tiles(row, shape, spec)[:TRIED]:
         sides = (tile.few, tile.step) if few_is_m else (tile.step, tile.few)
-        options = replace(base, form="swapped", tile=(*sides, tile.k), warps=(tile.warps, 1), ring=tile.slots)
+        options = replace(base, form="swapped", tile=(*sides, tile.k), warps=(tile.warps, 1), num_stages=tile.slots)
         found += [options, replace(options, cluster=2)]
     return found

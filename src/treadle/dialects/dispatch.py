@@ -76,6 +76,8 @@ GROUP = "dispatch.group"
 """Attribute (`GroupAttr`) of an operation of a function: the kernels that will compute it. set-dispatch-groups keeps what is there."""
 ROOT = "dispatch.root"
 """Unit attribute of the operations of a kernel's body that it is formed around."""
+ANY_SIZE = "any_size"
+"""Unit attribute of kernels whose runtime sizes may be of any 64-bit value."""
 
 
 @irdl_op_definition

@@ -9,6 +9,7 @@ from typing import cast
 
 from treadle.dialects.dispatch_attributes import Strings
 from treadle.dialects.effects import Effect, HasEffects
+from treadle.dialects.kernel_form import KernelFormAttr
 from treadle.dialects.kernel_text import check_signature, parse_kernel
 from treadle.dialects.limits import check_number
 from treadle.dialects.tile_attributes import PointerType, SharedLayoutAttr, SharedSpaceAttr, TileLayoutAttr
@@ -134,7 +135,7 @@ class KernelOp(IRDLOperation):
     cluster = opt_prop_def(builtin.IntegerAttr)
     overlaps = opt_prop_def(builtin.UnitAttr)
     index_bits = opt_prop_def(builtin.IntegerAttr)
-    config = opt_prop_def(builtin.DictionaryAttr)
+    config = opt_prop_def(KernelFormAttr)
     arg_shapes = opt_prop_def(builtin.ArrayAttr[Strings])
     arg_strides = opt_prop_def(builtin.ArrayAttr[Strings])
     arg_names = opt_prop_def(Strings)
@@ -157,7 +158,7 @@ class KernelOp(IRDLOperation):
         groups: int = 1,
         cluster: int = 1,
         index_bits: int = 32,
-        config: builtin.DictionaryAttr | None = None,
+        config: KernelFormAttr | None = None,
     ) -> None:
         super().__init__(
             properties={
@@ -294,5 +295,5 @@ TILE = Dialect(
         SplatOp,
         IotaOp,
     ],
-    [PointerType, TileLayoutAttr, SharedLayoutAttr, SharedSpaceAttr],
+    [PointerType, TileLayoutAttr, SharedLayoutAttr, SharedSpaceAttr, KernelFormAttr],
 )

@@ -20,7 +20,7 @@ MOST_ATTEMPTS = 16
 _NO_CHOICES = ("f32_precision", "fp8_accumulation", "verify", "allow_unproven", "overlap_launches", "tuned")
 Place = Callable[[str], SourceLocation | None]
 """Where in the user's text a kernel is from."""
-_DECIDERS = ("set-small-tile-config", "set-tile-config")
+_DECIDER = "set-kernel-form"
 
 
 def chosen_options(options: CompileOptions) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class Candidates:
             tried.append(config)
             number = self.numbers.get(kernel, 0)
             self.numbers[kernel] = number + 1
-            decided = next((r.text for r in reversed(remarks) if r.subject == kernel and r.pass_name in _DECIDERS), "")
+            decided = next((r.text for r in reversed(remarks) if (r.subject, r.pass_name, r.kind) == (kernel, _DECIDER, "decision")), "")
             what = f"candidate {number}{f' ({decided})' if decided else ''} is rejected: {rejected.reason}; candidate {number + 1} is next"
             self.refusals.append(Remark("refusal", NAME, kernel, what, place(kernel)))
 

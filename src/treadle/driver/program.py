@@ -53,9 +53,10 @@ class Specialise(Protocol):
 class Program:
     """One function, compiled for one target.
 
-    `target`: "sim" or an architecture. `manifest`: inputs, outputs, buffers, kernels and launches. `binaries`: file name to contents.
-    `remarks`: the compiler's decisions and refusals, in order. `stages`: stage name to text (tensor, dispatch, tile, schedule,
-    llvm, asm; those that the target has), made when first asked for, by compiling once more; nothing else pays for them.
+    `target`: "sim", or an architecture, with the product where one is compiled for. `manifest`: inputs, outputs, buffers, kernels and
+    launches. `binaries`: file name to contents. `remarks`: the compiler's decisions and refusals, in order. `stages`: stage name to text
+    (tensor, dispatch, tile, schedule, llvm, asm; those that the target has), made when first asked for, by compiling once more; nothing
+    else pays for them.
     A program can be copied and pickled: nothing of a device goes with it, and the first call in the other process loads it there.
     """
 

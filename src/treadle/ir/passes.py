@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from types import NoneType
 from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_type_hints
 
@@ -14,6 +14,7 @@ from treadle.ir.context import Context, default_context
 from treadle.ir.core import Operation
 from treadle.ir.locations import location_of
 from treadle.ir.text import find_invalid
+from treadle.records import Record
 
 __all__ = ["Context", "ModulePass", "Pass", "format_pass", "parse_passes", "register_pass", "registered_passes", "run_passes"]
 
@@ -78,21 +79,33 @@ def _value(kind: Any, text: str, describe: str) -> Any:
     raise InternalError(f"option {describe} has a type that the command line cannot spell: {kind}")
 
 
+def pass_options(kind: type[Pass]) -> dict[str, tuple[Field[Any], Any, str]]:
+    """The options of a pass by name: the field, its type, and the pass' field that holds a record of it ("": none)."""
+    hints, found = get_type_hints(kind), dict[str, tuple[Field[Any], Any, str]]()
+    for field in fields(kind):
+        if isinstance(hint := hints[field.name], type) and issubclass(hint, Record):
+            inner = get_type_hints(hint)
+            found |= {part.name.replace("_", "-"): (part, inner[part.name], field.name) for part in fields(hint)}
+        else:
+            found[field.name.replace("_", "-")] = (field, hint, "")
+    return found
+
+
 def _make(kind: type[Pass], options: Mapping[str, str]) -> Pass:
-    hints = get_type_hints(kind)
-    known = {field.name.replace("_", "-"): field for field in fields(kind)}
-    values: dict[str, Any] = {}
+    known = pass_options(kind)
+    values: dict[str, Any] = {field.name: field.default for field in fields(kind) if isinstance(field.default, Record)}
     for key, text in options.items():
-        field = known.get(key.replace("_", "-"))
+        field, hint, record = known.get(key.replace("_", "-"), (None, None, ""))
         if field is None:
             listing = ", ".join(known) or "none"
             raise TreadleError(PASS_OPTION, name=kind.name, option=key, reason=f"no such option (there are: {listing})")
         try:
-            values[field.name] = _value(hints[field.name], text, f"{kind.name}.{key}")
+            value = _value(hint, text, f"{kind.name}.{key}")
         except ValueError as error:
             raise TreadleError(PASS_OPTION, name=kind.name, option=key, reason=f"'{text}': {error}") from error
-    for name, field in known.items():
-        if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
+        values[record or field.name] = replace(values[record], **{field.name: value}) if record else value
+    for name, (field, _, record) in known.items():
+        if not record and field.name not in values and field.default is MISSING and field.default_factory is MISSING:
             raise TreadleError(PASS_OPTION, name=kind.name, option=name, reason="it has no default and must be given")
     return kind(**values)
 
@@ -130,8 +143,8 @@ def parse_passes(text: str, passes: Mapping[str, type[Pass]] | None = None) -> t
 def format_pass(item: Pass) -> str:
     """The pass in the syntax of `parse_passes`, options at their default left out."""
     shown: list[str] = []
-    for field in fields(item):
-        value = getattr(item, field.name)
+    for field, _, record in pass_options(type(item)).values():
+        value = getattr(getattr(item, record) if record else item, field.name)
         if field.default is not MISSING and value == field.default:
             continue
         spelled = ":".join(map(str, cast("tuple[object, ...]", value))) if isinstance(value, tuple) else str(value)

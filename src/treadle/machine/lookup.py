@@ -1,5 +1,6 @@
 """Machines by name: an architecture (`sm_90a`), or an architecture and a product of it (`sm_90a:h100-pcie`)."""
 
+import re
 from dataclasses import replace
 
 from treadle.errors import Entry, TreadleError
@@ -10,6 +11,9 @@ from treadle.machine.spec import TargetSpec
 
 UNKNOWN_TARGET = Entry("TR501", "target '{name}' is not supported", "use one of: {known}")
 UNKNOWN_PRODUCT = Entry("TR502", "{architecture} has no product '{name}'", "use one of: {known} (see `treadle targets`)")
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""Of a function in its text: another one in every process, while keys of the cache must be the same."""
 
 _rows: dict[str, TargetSpec] = {row.name: row for row in ROWS}
 
@@ -49,7 +53,7 @@ def target_name(spec: TargetSpec) -> str:
 def register_target(spec: TargetSpec) -> None:
     """Add an architecture with its default product (third parties and tests); replaces a row of the same name."""
     _rows[spec.name] = spec
-    registrations.note(spec.name, repr(spec))
+    registrations.note(spec.name, _ADDRESS.sub("", repr(spec)))
 
 
 def register_product(product: Product) -> None:

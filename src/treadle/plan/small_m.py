@@ -12,7 +12,9 @@ tiles load the units. Constants are the product's (`StreamingRates`, `SwappedRat
 from dataclasses import dataclass, replace
 from itertools import product
 
+from treadle.machine.rates import SwappedRates
 from treadle.machine.spec import MatrixInstruction, TargetSpec
+from treadle.plan.tile_config import next_power_of_two
 
 MOST_ROWS = 64
 """Beyond it the small operand's traffic and arithmetic count, and ordinary tiles serve."""
@@ -66,11 +68,7 @@ class SwappedTile:
     warps: int
 
 
-def _power_at_least(value: int) -> int:
-    return 1 << max(value - 1, 0).bit_length()
-
-
-def _limited(one: float, other: float, sharpness: float) -> float:
+def limited(one: float, other: float, sharpness: float) -> float:
     """Clocks of work with two limits: the larger, and more where both are near."""
     return (one**sharpness + other**sharpness) ** (1 / sharpness)
 
@@ -102,7 +100,7 @@ def _spread(shape: SmallShape, spec: TargetSpec) -> int:
     line = max(1, spec.line_bytes // (shape.large_bytes * shape.vector))
     if not shape.along_k:
         return min(spec.subgroup_size, line)
-    return min(spec.subgroup_size, max(line, _power_at_least(-(-length // shape.vector))))
+    return min(spec.subgroup_size, max(line, next_power_of_two(-(-length // shape.vector))))
 
 
 def _stream_candidates(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
@@ -117,7 +115,7 @@ def _stream_candidates(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
         else:
             side, step = shape.vector * wide * (warps // across), held * (lanes // wide) * across
         is_power = step & step - 1 == 0
-        if is_power and ahead * step < 2 * max(k, step // across) and side <= _power_at_least(many):
+        if is_power and ahead * step < 2 * max(k, step // across) and side <= next_power_of_two(many):
             found.append(StreamTile(shape.few, side, step, ahead, warps))
     return found
 
@@ -157,7 +155,7 @@ def stream_clocks(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> floa
     turns, last = divmod(left, resident)
     # The latency limit of a turn does not depend on how many workgroups it has: they all wait for their own loads.
     waiting = work * rates.latency_clocks / under_way
-    clocks = turns * _limited(resident * work / peak, waiting, 2) + (_limited(last * work / peak, waiting, 2) if last else 0.0)
+    clocks = turns * limited(resident * work / peak, waiting, 2) + (limited(last * work / peak, waiting, 2) if last else 0.0)
     return rates.fixed_clocks + clocks + left * rates.workgroup_clocks
 
 
@@ -184,18 +182,27 @@ _LEAST_WIDE_RING = 4
 """Slots that a ring of two swizzle spans a slot must have."""
 
 
+def engine_clocks(rows: int, missing: int, row_bytes: int, rates: SwappedRates) -> float:
+    """Clocks of a unit's copy engine for a slot: so many rows of operands, and so many outside of the arrays, each of `row_bytes`."""
+    spans = -(-row_bytes // _BOX_ROW_BYTES)
+    return spans * (rows * rates.row_clocks + missing * rates.missing_row_clocks) + rates.stage_clocks
+
+
+def copied_clocks(memory_bytes: float, spec: TargetSpec) -> float:
+    """Clocks in which all units together copy so many bytes of global memory."""
+    return memory_bytes / (spec.product.unit_bytes_per_clock * spec.compute_units * spec.rates.swapped.peak_share)
+
+
 def swapped_clocks(tile: SwappedTile, shape: SmallShape, spec: TargetSpec) -> float:
     """Modelled clocks of a swapped kernel: the memory's time, or that of each unit's copy engine."""
     many, k, rates = shape.many or _UNKNOWN, shape.k or _UNKNOWN, spec.rates.swapped
     tiles = shape.batch * -(-many // tile.step)
     rounds = -(-tiles // spec.compute_units)
-    spans = -(-tile.k * shape.large_bytes // _BOX_ROW_BYTES)
-    rows = (shape.roots * tile.step + tile.few) * rates.row_clocks + shape.roots * (tile.rows - tile.step) * rates.missing_row_clocks
-    engine = rounds * -(-k // tile.k) * (spans * rows + rates.stage_clocks)
-    peak = spec.product.unit_bytes_per_clock * spec.compute_units * rates.peak_share
+    rows, missing = shape.roots * tile.step + tile.few, shape.roots * (tile.rows - tile.step)
+    engine = rounds * -(-k // tile.k) * engine_clocks(rows, missing, tile.k * shape.large_bytes, rates)
     idle = rounds * spec.compute_units / tiles - 1
-    memory = shape.roots * shape.batch * many * k * shape.large_bytes / peak * (1 + rates.idle_factor * idle)
-    return spec.rates.streaming.fixed_clocks + _limited(memory, engine, 5)
+    memory = copied_clocks(shape.roots * shape.batch * many * k * shape.large_bytes, spec) * (1 + rates.idle_factor * idle)
+    return spec.rates.streaming.fixed_clocks + limited(memory, engine, 5)
 
 
 def row_steps(row: MatrixInstruction, many: int | None) -> tuple[int, ...]:

@@ -46,6 +46,11 @@ class ContractionTypes:
     accumulator: str
     instruction: str
 
+    @property
+    def operand_bytes(self) -> int:
+        """Bytes of an element of A as it is multiplied."""
+        return {"tf32": 4, "f64": 8, "f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2}.get(self.a, 1)
+
 
 @dataclass(frozen=True, slots=True)
 class ContractionTile:

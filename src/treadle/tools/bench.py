@@ -42,7 +42,9 @@ def bench(
     max_autotune: Annotated[bool, typer.Option("--max-autotune", help="Also torch.compile with max-autotune (slow to compile).")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Eleven rounds, short warm-up, small samples.")] = False,
     rounds: Annotated[int, typer.Option(min=0, help="Calls of each contender (at least 11); 0 for the default.")] = 0,
-    option: Annotated[list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="A compile option, such as ring=4.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="A compile option, such as num_stages=4.")
+    ] = None,
     f32_precision: PrecisionOption = None,
     fp8_accumulation: Fp8Option = None,
     tuned: Annotated[bool, typer.Option("--tuned", help="Use what `treadle tune` stored, where it did.")] = False,

@@ -18,7 +18,7 @@ Fp8Option = Annotated[
     Fp8Accumulation | None,
     typer.Option("--fp8-accumulation", help="Where 8-bit floats are summed (default: fast, in the matrix unit)."),
 ]
-ChoicesOption = Annotated[list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="A compile option, such as ring=4.")]
+ChoicesOption = Annotated[list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="A compile option, such as num_stages=4.")]
 UnprovenOption = Annotated[
     bool, typer.Option("--allow-unproven", help="Accept kernels in which no fault is found but not everything is proven.")
 ]

@@ -34,7 +34,7 @@ def explain(
 ) -> int:
     """Show what the compiler decided and refused for FILE.mlir, and why."""
     options = compile_options(option, f32_precision, fp8_accumulation, tuned=tuned, allow_unproven=allow_unproven)
-    options = replace(options, stages=stages) if stages != 1 else options
+    options = replace(options, pipeline_stages=stages) if stages != 1 else options
     remarks = driver.trace(file, target=target, options=options, function=function, until="schedule", level=level).remarks
     out = report.console()
     if not remarks:

@@ -3,7 +3,7 @@
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from treadle import transforms
 from treadle.driver.sources import read_source
 from treadle.ir.core import Operation
-from treadle.ir.passes import Pass, parse_passes, run_passes
+from treadle.ir.passes import Pass, parse_passes, pass_options, run_passes
 from treadle.ir.text import parse_module, print_module
 
 Observer = Callable[[str, str], None]
@@ -55,7 +55,9 @@ def describe_passes() -> str:
     """One line a pass: its name, options with their defaults, and the first line of its module's docstring."""
     lines: list[str] = []
     for name, kind in all_passes().items():
-        options = ", ".join(field.name if field.default is MISSING else f"{field.name}={field.default}" for field in fields(kind))
+        options = ", ".join(
+            field.name if field.default is MISSING else f"{field.name}={field.default}" for field, _, _ in pass_options(kind).values()
+        )
         summary = (import_module(kind.__module__).__doc__ or "").partition("\n")[0].removeprefix(f"{name}: ")
         lines.append(f"{name}{'{' + options + '}' if options else ''}\n    {summary}\n")
     return "".join(lines)

@@ -17,7 +17,7 @@ from treadle.bench.suite import choose, find
 from treadle.bench.workload import Workload
 from treadle.errors import USAGE, TreadleError
 
-DECIDERS = ("set-tile-config", "set-small-tile-config")
+DECIDER = "set-kernel-form"
 
 
 def random_workloads(sample: str, count: int, seed: int, dtypes: Sequence[str], layouts: Sequence[str]) -> tuple[Workload, ...]:
@@ -54,5 +54,5 @@ def chosen_form(name: str, target: str) -> str:
         trace = driver.trace(workload.text, target=target, options=replace(workload.options, tuned=False), until="tile")
     except TreadleError as problem:
         return f"{problem.code}: {problem.message}"
-    decided = [remark for remark in trace.remarks if remark.pass_name in DECIDERS and remark.kind == "decision"]
+    decided = [remark for remark in trace.remarks if remark.pass_name == DECIDER and remark.kind == "decision"]
     return "; ".join(" ".join(remark.text.split()) for remark in decided)

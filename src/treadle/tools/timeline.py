@@ -33,7 +33,9 @@ def timeline(
         Path | None, typer.Option("-o", "--output", metavar="OUT", help=".svg, .png or .pdf: a picture; .json: trace events for Perfetto.")
     ] = None,
     function: Annotated[str | None, typer.Option(help="The function, where the file has several.")] = None,
-    option: Annotated[list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="A compile option, such as stages=3.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="A compile option, such as num_stages=3.")
+    ] = None,
     size: Annotated[list[str] | None, typer.Option("--size", metavar="NAME=VALUE", help="A size that only the runtime knows.")] = None,
     begin: Annotated[float, typer.Option(min=0, help="First clock of the picture.")] = 0.0,
     end: Annotated[float, typer.Option(min=0, help="Last clock of the picture; 0: the first 15,000 after its beginning.")] = 0.0,

@@ -97,7 +97,7 @@ def test_programs(name: str, target: str) -> None:
 @pytest.mark.parametrize("stages", [2, 3])
 def test_pipelined_loops(stages: int, target: str) -> None:
     text = MODULES["matmul f16"]
-    module = scheduled(text, target, CompileOptions(stages=stages))
+    module = scheduled(text, target, CompileOptions(pipeline_stages=stages))
     arrays = inputs_of(module)
     for mode, seed in (WAYS[0], WAYS[3]):
         report = run_program_scheduled(module, arrays, mode, seed)

@@ -10,11 +10,9 @@ from generators import elementwise_programs
 
 from treadle.frontends.mlir import load
 from treadle.ir.dialects import builtin
-from treadle.ir.passes import run_passes
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
-from treadle.pipelines import lower, schedule_passes, tensor_passes, tile_passes
-from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
+from treadle.pipelines import lower
 
 TARGETS = ("gfx942", "gfx950", "gfx1100", "gfx1201")
 DTYPES: dict[str, Any] = {
@@ -57,10 +55,7 @@ def lowered(text: str, target: str, **config: int) -> builtin.ModuleOp:
         lower(module, spec, CompileOptions())
         return module
     m, n, k, warps_m, warps_n = (config.get(name, 0) for name in ("tile_m", "tile_n", "tile_k", "warps_m", "warps_n"))
-    chosen = SetTileConfigPass(target, tile_m=m, tile_n=n, tile_k=k, warps_m=warps_m, warps_n=warps_n)
-    tile = (chosen, *tile_passes(spec, CompileOptions())[1:])
-    for passes in (tensor_passes(), tile, schedule_passes()):
-        run_passes(module, passes)
+    lower(module, spec, CompileOptions(tile=(m, n, k), warps=(warps_m, warps_n)))
     return module
 
 

@@ -243,7 +243,7 @@ def pipelined(request: pytest.FixtureRequest) -> CompiledKernel:
     """A ragged contraction whose loads go through registers one or two steps ahead."""
     target, stages = request.param
     module = load(programs.matmul(150, 140, 200, "f16", "f32", bias=True).text)
-    lower(module, target_spec(target), CompileOptions(stages=stages, tile=(64, 64, 32), warps=(2, 2)))
+    lower(module, target_spec(target), CompileOptions(pipeline_stages=stages, tile=(64, 64, 32), warps=(2, 2)))
     (kernel,) = emulator.compile_kernels(module, target).values()
     return kernel
 

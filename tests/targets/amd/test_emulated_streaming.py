@@ -46,5 +46,5 @@ def test_parts_of_a_row_in_several_warps(target: str, ring: int) -> None:
     _check(
         programs.matmul(2, 24, 4 * wave + 2, "bf16", "f32", transposed="b"),
         target,
-        CompileOptions(form="streaming", tile=(2, 1, 4 * wave), ring=ring, warps=(4, 1)),
+        CompileOptions(form="streaming", tile=(2, 1, 4 * wave), num_stages=ring, warps=(4, 1)),
     )

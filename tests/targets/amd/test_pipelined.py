@@ -22,7 +22,7 @@ RAGGED = [
 
 def _lowered(program: programs.Program, target: str, stages: int) -> builtin.ModuleOp:
     module = load(program.text)
-    lower(module, target_spec(target), CompileOptions(stages=stages))
+    lower(module, target_spec(target), CompileOptions(pipeline_stages=stages))
     return module
 
 

@@ -16,12 +16,17 @@ ARITHMETIC = ("FADD", "FMUL", "FFMA", "FMNMX", "FSETP", "FSEL", "SEL", "MUFU", "
 CASES: list[tuple[Callable[[], Workload], CompileOptions, int, float]] = [
     (
         lambda: epilogue("a", "t", "linear_bias_gelu", 1024, 1024, 256, "bf16"),
-        CompileOptions(tile=(64, 256, 64), groups=2, ring=4),
+        CompileOptions(tile=(64, 256, 64), consumer_warpgroups=2, num_stages=4),
         128,
         12,
     ),
-    (lambda: epilogue("b", "t", "linear_silu_two", 1024, 1024, 256, "bf16"), CompileOptions(tile=(64, 256, 64), groups=2, ring=4), 128, 8),
-    (lambda: gated("c", "t", 1024, 1024, 256, "bf16"), CompileOptions(tile=(64, 128, 64), groups=2, ring=4), 64, 9),
+    (
+        lambda: epilogue("b", "t", "linear_silu_two", 1024, 1024, 256, "bf16"),
+        CompileOptions(tile=(64, 256, 64), consumer_warpgroups=2, num_stages=4),
+        128,
+        8,
+    ),
+    (lambda: gated("c", "t", 1024, 1024, 256, "bf16"), CompileOptions(tile=(64, 128, 64), consumer_warpgroups=2, num_stages=4), 64, 9),
 ]
 
 

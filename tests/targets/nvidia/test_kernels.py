@@ -148,7 +148,7 @@ def test_traps_of_the_text() -> None:
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_descriptors_of_clusters_leave_the_rank_out(cluster: int) -> None:
     """A workgroup's shared addresses begin with its rank in the cluster; in a descriptor it would be a part of the leading byte offset."""
-    options = CompileOptions(tile=(64, 128, 64), warps=(4, 1), groups=2, ring=3)
+    options = CompileOptions(tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=3)
     text = backend("sm_90a").emit(kernel_of(512, 256, 128, options, workgroups=4, cluster=cluster)).llvm_text
     assert ("and i32" in text and ", 262143" in text) == (cluster > 1)
 

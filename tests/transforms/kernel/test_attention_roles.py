@@ -30,7 +30,7 @@ def scheduled(
     rows: int, length: int, groups: int, stages: int, workgroups: int, last: str = "insert-sync", through: str = ""
 ) -> tile.KernelOp:
     """The kernel after the pass `last`. `through`: the path that P is asked to take."""
-    text = attention(rows, length, groups=groups, config=f", stages = {stages} : i64, workgroups = {workgroups} : i64", through=through)
+    text = attention(rows, length, groups=groups, config=f"roles, num_stages = {stages}, workgroups = {workgroups}", through=through)
     assert not re.search(r"\b(sync|pipe\.roles)\b", text)
     module = parse_module(text, "attention.mlir")
     passes = pipelines.unproven_schedule_passes()

@@ -1,4 +1,4 @@
-"""convert-dispatch-to-tile and set-tile-config on tensor programs: the tile program's structure."""
+"""convert-dispatch-to-tile and set-kernel-form on tensor programs: the tile program's structure."""
 
 import re
 
@@ -8,17 +8,17 @@ import pytest
 import treadle
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module, print_module
+from treadle.options import ContractionOverrides
 from treadle.pipelines import tensor_passes
 from treadle.remarks import Remark, collect_remarks
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
-from treadle.transforms.kernel.set_tile_config import SetTileConfigPass
+from treadle.transforms.kernel.set_kernel_form import SetKernelFormPass
 
 
-def tiled(text: str, target: str = "sm_90a", tile: tuple[int, int, int] = (0, 0, 0)) -> tuple[str, list[Remark]]:
+def tiled(text: str, target: str = "sm_90a", tile: tuple[int, ...] = ()) -> tuple[str, list[Remark]]:
     """Tile-level text of a tensor-level module; its round trip is checked."""
     module = parse_module(text, "test.mlir")
-    m, n, k = tile
-    config = SetTileConfigPass(target=target, tile_m=m, tile_n=n, tile_k=k)
+    config = SetKernelFormPass(target=target, overrides=ContractionOverrides(tile=tile))
     with collect_remarks() as log:
         run_passes(module, [*tensor_passes(), config, ConvertDispatchToTilePass(target=target)])
     printed = print_module(module)
@@ -44,7 +44,7 @@ def test_contraction_loops_along_k_and_stores_a_masked_tile() -> None:
     assert re.search(r"scf.for .* iter_args\(.* -> \(tensor<64x32xf32>\)", text)
     assert 'grid = ["4", "1", "1"]' in text
     assert "arith.addf" not in text
-    assert any(r.pass_name == "set-tile-config" and "77x45x203" in r.text for r in remarks)
+    assert any(r.pass_name == "set-kernel-form" and "77x45x203" in r.text for r in remarks)
 
 
 def test_an_initial_value_is_added_after_the_loop() -> None:
@@ -145,11 +145,11 @@ func.func @ew(%x: tensor<7x11x13xf32>) -> tensor<7x11x13xf32> {
 
 def test_leaves_alone_what_has_a_config() -> None:
     module = parse_module(MATMUL.format(init=FILL, out="%f"), "test.mlir")
-    run_passes(module, [*tensor_passes(), SetTileConfigPass(target="sm_90a", tile_m=64, tile_n=64)])
+    run_passes(module, [*tensor_passes(), SetKernelFormPass(target="sm_90a", overrides=ContractionOverrides(tile=(64, 64)))])
     before = print_module(module)
-    run_passes(module, [SetTileConfigPass(target="sm_90a", tile_m=128, tile_n=32)])
+    run_passes(module, [SetKernelFormPass(target="sm_90a", overrides=ContractionOverrides(tile=(128, 32)))])
     assert print_module(module) == before
-    assert "tile_n = 64" in before
+    assert "tile = [64, 64, 64]" in before
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "gfx942", "gfx1100"])
@@ -158,7 +158,7 @@ def test_locations_survive_to_the_tile_level(target: str) -> None:
     from treadle.ir.locations import location_of
 
     module = parse_module(MATMUL.format(init=FILL, out="%f"), "test.mlir")
-    run_passes(module, [*tensor_passes(), SetTileConfigPass(target=target), ConvertDispatchToTilePass(target=target)])
+    run_passes(module, [*tensor_passes(), SetKernelFormPass(target=target), ConvertDispatchToTilePass(target=target)])
     contract = next(op for op in module.walk() if isinstance(op, tile.ContractOp))
     found = location_of(contract)
     assert found is not None and (found.file, found.line) == ("test.mlir", 6)

@@ -30,7 +30,7 @@ TEXTS = {
     "softmax": softmax("s", "g", 33, 1000, "f32").text,
     "gated": gated("g", "g", 65, 130, 77, "f16").text,
 }
-OPTIONS = {"": CompileOptions(), "3 stages": CompileOptions(stages=3, roles=False)}
+OPTIONS = {"": CompileOptions(), "3 stages": CompileOptions(pipeline_stages=3, roles=False)}
 
 
 def _lowered(text: str, target: str, options: CompileOptions) -> builtin.ModuleOp:

@@ -37,14 +37,16 @@ def check(kernel: tile.KernelOp, m: int, n: int, k: int) -> None:
 def test_schedules_of_roles(name: str, m: int, n: int, k: int) -> None:
     turns = 2 if "turns" in name else 1
     pending = int("pending" in name)
-    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=3 - turns, ring=3, turns=turns, pending=pending)
-    check(kernel_of(m, n, k, options, late=int(name == "late")), m, n, k)
+    options = CompileOptions(
+        tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=3 - turns, num_stages=3, ping_pong=turns, steps_in_flight=pending
+    )
+    check(kernel_of(m, n, k, options, deferred_store=name == "late"), m, n, k)
 
 
 @pytest.mark.parametrize("turns", [1, 2])
 def test_groups_of_a_turn_are_one_role(turns: int) -> None:
     m, n, k = 264, 72, 136
-    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=2, ring=2, turns=turns)
+    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=2, ping_pong=turns)
     kernel = kernel_of(m, n, k, options)
     (roles,) = (op for op in kernel.walk() if isinstance(op, pipe.RolesOp))
     assert roles.role_names() == ("producer", *(("consumer",) if turns == 1 else ("consumer0", "consumer1")))
@@ -56,16 +58,16 @@ def test_groups_of_a_turn_are_one_role(turns: int) -> None:
 
 @pytest.mark.parametrize("columns", [32, 48, 96])
 def test_late_boxes_of_several_widths(columns: int) -> None:
-    options = CompileOptions(tile=(64, columns, 64), warps=(4, 1), groups=2, ring=2)
-    kernel = kernel_of(200, 136, 128, options, late=1)
+    options = CompileOptions(tile=(64, columns, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=2)
+    kernel = kernel_of(200, 136, 128, options, deferred_store=True)
     check(kernel, 200, 136, 128)
 
 
 @pytest.mark.parametrize(("columns", "steps"), [(96, 4), (160, 4), (160, 1), (256, 4), (256, 2)])
 def test_deferred_stores_run_under_matrix_instructions(columns: int, steps: int) -> None:
     """The boxes of the tile before stand between a step's instructions and the wait for them, each in one step alone."""
-    options = CompileOptions(tile=(64, columns, 64), warps=(4, 1), groups=2, ring=2)
-    kernel = kernel_of(256, 3 * columns, 64 * steps, options, late=1)
+    options = CompileOptions(tile=(64, columns, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=2)
+    kernel = kernel_of(256, 3 * columns, 64 * steps, options, deferred_store=True)
     loop = next(op.parent_op() for op in kernel.walk() if isinstance(op, tile.ContractOp))
     assert isinstance(loop, scf.ForOp)
     names = [op.name for op in loop.body.block.ops if op.name in ("tile.contract", "sync.commit", "scf.if", "sync.wait", "sync.arrive")]
@@ -81,8 +83,8 @@ def boxes(loop: scf.ForOp) -> list[tile.CopyOutOp]:
 @pytest.mark.parametrize("columns", [96, 160])
 def test_a_box_waits_for_its_own_buffer_alone(columns: int) -> None:
     """Which branches ran before is known: no wait in the loop is for a store that was sent in the step before."""
-    options = CompileOptions(tile=(64, columns, 64), warps=(4, 1), groups=1, ring=2)
-    kernel = kernel_of(192, 2 * columns, 256, options, late=1)
+    options = CompileOptions(tile=(64, columns, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=2)
+    kernel = kernel_of(192, 2 * columns, 256, options, deferred_store=True)
     loop = next(op.parent_op() for op in kernel.walk() if isinstance(op, tile.ContractOp))
     assert isinstance(loop, scf.ForOp)
     sent = [alloc_of(op.source) for op in boxes(loop)]
@@ -111,7 +113,7 @@ def alloc_of(buffer: SSAValue) -> tuple[object, ...]:
 
 
 def test_a_turn_barrier_is_needed() -> None:
-    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=1, ring=2, turns=2)
+    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=2, ping_pong=2)
     kernel = kernel_of(256, 128, 256, options)
     turns = next(op for op in kernel.walk() if isinstance(op, sync.MbarrierAllocOp) and op.slot_count() == 2 and op is not None)
     assert turns.arrivals.value.data == 1
@@ -125,11 +127,11 @@ def test_a_turn_barrier_is_needed() -> None:
     assert not is_right(kernel)
 
 
-@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(("m", "n", "k"), [(200, 136, 200), (250, 72, 264)])
-def test_clusters_share_what_their_tiles_have_in_common(m: int, n: int, k: int, late: int) -> None:
-    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=1, ring=3)
-    kernel = kernel_of(m, n, k, options, workgroups=4, cluster=2, late=late)
+def test_clusters_share_what_their_tiles_have_in_common(m: int, n: int, k: int, late: bool) -> None:
+    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=3)
+    kernel = kernel_of(m, n, k, options, workgroups=4, cluster=2, deferred_store=late)
     assert kernel.cluster_size() == 2
     copies = [op for op in kernel.walk() if isinstance(op, tile.CopyOp)]
     assert [op.multicast_ranks() for op in copies] == [(), (0, 1)]

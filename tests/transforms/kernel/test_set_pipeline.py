@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_made_smaller() -> None:
 
 
 def test_off_by_default() -> None:
-    assert pipelining_passes(CompileOptions().stages) == ()
+    assert pipelining_passes(CompileOptions().pipeline_stages) == ()
     assert [p.name for p in pipelining_passes(0)] == ["set-pipeline", "pipeline-loops", "cse", "dce"]
 
 
@@ -106,7 +106,7 @@ func.func @f(%a: tensor<33x200xf32>, %b: tensor<200x17xf32>) -> tensor<33x17xf32
 def test_explained_on_the_way_through_the_compiler() -> None:
     told: dict[int, list[str]] = {}
     for stages in (1, 0, 3):
-        found = trace(MODULE, target="gfx942", options=CompileOptions(stages=stages), until="schedule")
+        found = trace(MODULE, target="gfx942", options=CompileOptions(pipeline_stages=stages), until="schedule")
         told[stages] = [r.text for r in found.remarks if r.pass_name in ("set-pipeline", "pipeline-loops")]
         assert ("pipelined = {stages" in found.stages["schedule"]) == (stages != 1)
     assert told[1] == []

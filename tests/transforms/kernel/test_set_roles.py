@@ -1,6 +1,7 @@
 """set-roles and form-roles: what is decided can be read, written and overridden; what is formed holds no synchronisation."""
 
 import pytest
+from transforms.kernel_configs import reconfigure
 from transforms.role_kernels import MATMUL, SPEC
 
 from treadle import pipelines
@@ -14,7 +15,7 @@ from treadle.options import CompileOptions
 from treadle.remarks import collect_remarks
 from treadle.verify.check import is_right
 
-OPTIONS = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=2, ring=3, tuned=False)
+OPTIONS = CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=3, tuned=False)
 
 
 def until(
@@ -53,7 +54,9 @@ def test_the_decision_can_be_read_and_written() -> None:
 def test_plans_that_say_nothing_are_refused(text: str) -> None:
     printed = print_module(until("set-roles"))
     with pytest.raises(TreadleError):
-        parse_module(printed.replace("num_stages = 3", text, 1).replace(f", workgroups = {SPEC.compute_units}", ""), "again")
+        parse_module(
+            printed.replace("role_plan<num_stages = 3", f"role_plan<{text}", 1).replace(f", workgroups = {SPEC.compute_units}", ""), "again"
+        )
 
 
 def test_a_plan_that_is_there_is_carried_out() -> None:
@@ -68,7 +71,15 @@ def test_a_plan_that_is_there_is_carried_out() -> None:
 @pytest.mark.parametrize(("turns", "late", "cluster"), [(1, False, 1), (2, False, 1), (1, True, 1), (1, False, 2)])
 def test_roles_are_formed_without_synchronisation(turns: int, late: bool, cluster: int) -> None:
     options = CompileOptions(
-        tile=(64, 64, 64), warps=(4, 1), groups=3 - turns, ring=3, turns=turns, late=late, cluster=cluster, pending=turns - 1, tuned=False
+        tile=(64, 64, 64),
+        warps=(4, 1),
+        consumer_warpgroups=3 - turns,
+        num_stages=3,
+        ping_pong=turns,
+        deferred_store=late,
+        cluster=cluster,
+        steps_in_flight=turns - 1,
+        tuned=False,
     )
     module = until("form-roles", options)
     assert any(isinstance(op, pipe.RolesOp) for op in module.walk())
@@ -78,9 +89,7 @@ def test_roles_are_formed_without_synchronisation(turns: int, late: bool, cluste
 def test_a_ring_that_is_cut_back_is_a_remark() -> None:
     """The config asks for more than fits; the model's own choices never do."""
     module = until("lower-layout-conversions")
-    kernel = kernel_in(module)
-    assert kernel.config is not None
-    kernel.properties["config"] = builtin.DictionaryAttr({**kernel.config.data, "stages": builtin.IntegerAttr(40, builtin.i64)})
+    reconfigure(kernel_in(module), num_stages=40)
     passes = pipelines.unproven_schedule_passes(OPTIONS)
     at = [one.name for one in passes].index("store-in-bulk")
     with collect_remarks() as log:
@@ -90,7 +99,16 @@ def test_a_ring_that_is_cut_back_is_a_remark() -> None:
 
 
 def test_what_is_refused_is_a_remark_and_left_alone() -> None:
-    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), groups=1, ring=3, turns=2, late=True, persistent="never", tuned=False)
+    options = CompileOptions(
+        tile=(64, 64, 64),
+        warps=(4, 1),
+        consumer_warpgroups=1,
+        num_stages=3,
+        ping_pong=2,
+        deferred_store=True,
+        persistent="never",
+        tuned=False,
+    )
     with collect_remarks() as log:
         plan = plan_of(until("set-roles", options))
     assert (plan.ping_pong, plan.deferred_stores, plan.workgroups) == (1, 0, 0)

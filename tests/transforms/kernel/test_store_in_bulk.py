@@ -35,7 +35,9 @@ def lowered(n: int, tile_n: int) -> tuple[list[Operation], list[str]]:
     """Operations of the role kernel and the pass's remarks; the schedule is verified on the way."""
     module = parse_module(LINEAR.format(n=n), "test.mlir")
     with collect_remarks() as log:
-        pipelines.lower(module, machine.target_spec("sm_90a"), CompileOptions(tile=(64, tile_n, 64), warps=(4, 1), groups=2, ring=3))
+        pipelines.lower(
+            module, machine.target_spec("sm_90a"), CompileOptions(tile=(64, tile_n, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=3)
+        )
     return list(module.walk()), [r.text for r in log.remarks if r.pass_name == "store-in-bulk"]
 
 

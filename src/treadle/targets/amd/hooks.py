@@ -119,7 +119,7 @@ class AmdHooks(SimtHooks):
         self._axes = {op.axis.value.data for op in kernel.body.walk() if isinstance(op, ProgramIdOp)}
         read, written = accessed_pointers(kernel)
         self._orders_global = bool(read & written)
-        self._promotes = kernel.config is not None and "promoted" in kernel.config.data
+        self._promotes = kernel.config is not None and "is_promoted" in kernel.config.data.values
         self._accumulators: dict[TileLayout, MatrixInstruction] = {}
         for op in kernel.body.walk():
             if isinstance(op, ContractOp) and op.instruction.data != "fma" and (layout := layout_of(op.accumulator)) is not None:

@@ -24,7 +24,7 @@ from treadle.plan.access import contiguous_dim
 from treadle.plan.layout_choice import GlobalAccess, access_layout, candidates, global_cost, reduce_cost, shared_cost
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after, insert_before, num_warps, tile_bytes
-from treadle.transforms.kernel.set_operand_staging import contract_layouts
+from treadle.transforms.kernel.operand_layouts import contract_layouts
 
 LOOP_WEIGHT = 16
 

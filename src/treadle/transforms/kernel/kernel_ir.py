@@ -1,4 +1,4 @@
-"""What the passes over `tile.kernel` share: finding kernels and their machine, reading configs, inserting, facts about views."""
+"""What the passes over `tile.kernel` share: finding kernels and their machine, inserting, facts about views."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -10,14 +10,12 @@ from treadle.analysis.divisibility import EVERYTHING, divisor
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
 from treadle.errors import InternalError
-from treadle.ir.builtin import array_ints
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import set_location
 from treadle.ir.passes import Context, Pass
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.access import AccessFacts, DimFacts
-from treadle.plan.mixed_widths import MixedWidths
 
 
 @dataclass(frozen=True)
@@ -39,22 +37,6 @@ class KernelPass(Pass):
 def kernels(module: Operation) -> tuple[tile.KernelOp, ...]:
     """All tile kernels of a module, in order."""
     return tuple(op for op in module.walk() if isinstance(op, tile.KernelOp))
-
-
-def config_int(kernel: tile.KernelOp, name: str, default: int | None = None) -> int:
-    """An integer of the kernel's config; `InternalError` where it is missing and there is no default."""
-    attribute = kernel.config.data.get(name) if kernel.config is not None else None
-    if isinstance(attribute, builtin.IntegerAttr):
-        return attribute.value.data
-    if default is None:
-        raise InternalError(f"kernel {kernel.sym_name.data} has no '{name}' in its config")
-    return default
-
-
-def mixed_widths_of(kernel: tile.KernelOp) -> MixedWidths | None:
-    """Where the kernel's tiles of two widths lie; None where all have one."""
-    blocks = kernel.config.data.get("blocks") if kernel.config is not None else None
-    return None if blocks is None else MixedWidths.of(array_ints(blocks))
 
 
 def num_warps(kernel: tile.KernelOp) -> int:

@@ -21,14 +21,8 @@ from treadle.plan.stages import Refusal, Request, Schedule, plan_loop
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
 from treadle.transforms.kernel.pipelining.emission import emit_expansion, emit_versions
-from treadle.transforms.kernel.pipelining.loop_body import LoopBody, read_loop
+from treadle.transforms.kernel.pipelining.loop_body import LoopBody, read_loop, refusal_text
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, pipelined_attribute, read_request
-
-
-def refusal_text(refusal: Refusal, source: LoopBody) -> tuple[str, Operation]:
-    """A refusal for the user: rule and sentence, and the operation at fault."""
-    at = source.loop if refusal.unit is None else source.operations[refusal.unit]
-    return f"not pipelined ({refusal.rule}): {refusal.text}", at
 
 
 def stacked_buffers(source: LoopBody, schedule: Schedule) -> dict[SSAValue, tile.AllocOp]:

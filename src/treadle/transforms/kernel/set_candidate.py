@@ -1,7 +1,7 @@
 """set-candidate: which of the ways to compute a kernel is taken: the best, or one behind it.
 
-Level: dispatch. Reads: nothing. Writes: attribute `candidate` on the `dispatch.kernel` of the name, which set-small-tile-config and
-set-tile-config read. Leaves alone: all other kernels.
+Level: dispatch. Reads: nothing. Writes: attribute `candidate` on the `dispatch.kernel` of the name, which set-kernel-form reads.
+Leaves alone: all other kernels.
 
 Only the tools know whether machine code fits the registers; where they say no, the driver lowers the program again with the next number.
 """
@@ -9,22 +9,9 @@ Only the tools know whether machine code fits the registers; where they say no, 
 from dataclasses import dataclass
 
 from treadle.dialects import dispatch
-from treadle.ir.builtin import attr_number
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import Context, Pass, register_pass
-
-CANDIDATE = "candidate"
-
-
-def candidate_of(kernel: dispatch.KernelOp) -> int:
-    """The number of the candidate that is asked for, 0 for the best."""
-    number = attr_number(kernel.attributes[CANDIDATE]) if CANDIDATE in kernel.attributes else 0
-    return number if isinstance(number, int) else 0
-
-
-def ask_for_candidate(kernel: dispatch.KernelOp, number: int) -> None:
-    """Ask for a candidate."""
-    kernel.attributes[CANDIDATE] = builtin.IntegerAttr(number, builtin.i64)
+from treadle.transforms.kernel.forms.candidate import ask_for_candidate
 
 
 @register_pass

@@ -13,10 +13,9 @@ from typing import ClassVar, Final
 from treadle import errors
 from treadle.analysis.index_bounds import Bound, IndexBounds, exactly, up_to
 from treadle.analysis.indexing import StructuredOp, structured
-from treadle.analysis.loop_nest import LoopNest, iteration_sizes, kernel_symbols
+from treadle.analysis.loop_nest import LoopNest, iteration_sizes, kernel_symbols, loop_nest
 from treadle.dialects import dispatch
 from treadle.errors import TreadleError
-from treadle.ir.builtin import array_ints
 from treadle.ir.context import Context
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg
@@ -25,8 +24,7 @@ from treadle.ir.passes import ModulePass, register_pass
 from treadle.plan.expr import Expr, as_expr, ceil_div, constant, product
 from treadle.plan.index_range import INDEX_LIMIT, SIZE_LIMIT, WIDE_LIMIT, largest, peaks
 from treadle.remarks import emit
-from treadle.transforms.kernel.set_size_bounds import ANY_SIZE
-from treadle.transforms.kernel.tiling.configured_nest import config_number, config_of, configured_nest
+from treadle.transforms.kernel.forms.registry import decided
 
 NAME: Final = "set-index-width"
 INDEX_BITS: Final = "index_bits"
@@ -50,24 +48,13 @@ class Need:
         return None if known is None else known <= self.limit
 
 
-def _tile_extents(nest: LoopNest) -> tuple[list[int], int]:
-    """How many elements a workgroup takes along each axis, and rows of tiles that are walked together."""
-    config = config_of(nest.kernel)
-    if "tile" in config.data:
-        return list(array_ints(config.data["tile"])), 1
-    extents = [1] * len(nest.axes)
-    for role in ("m", "n"):
-        if (axis := config_number(config, f"{role}_axis")) >= 0:
-            extents[axis] = config_number(config, f"tile_{role}")
-    return extents, config_number(config, "group") if "group" in config.data else 1
-
-
 def _tile_counts(nest: LoopNest) -> Iterator[tuple[Expr, str]]:
     """How many tiles there are, times the rows of them that are walked together; the tiles of one axis are fewer than its elements."""
-    extents, group = _tile_extents(nest)
+    config = decided(nest.kernel)
+    extents, together = config.extents(len(nest.axes)), config.rows_together
     counts = [ceil_div(axis.size, e) for axis, e in zip(nest.axes, extents, strict=True) if not axis.is_reduction]
-    if len(counts) > 1 or group > 1:
-        yield product(counts) * group, "the number of tiles"
+    if len(counts) > 1 or together > 1:
+        yield product(counts) * together, "the number of tiles"
 
 
 def _sizes(nest: LoopNest) -> Iterator[tuple[Expr, str]]:
@@ -162,7 +149,7 @@ def index_width(nest: LoopNest) -> tuple[int, tuple[Need, ...]]:
         reason = "nothing bounds it" if failed.value is None else f"{failed.value} is beyond {failed.limit}"
         emit("decision", NAME, subject, f"64-bit indices: {failed.what}: {reason}", place)
         return WIDE, ()
-    if open_needs and ANY_SIZE in nest.kernel.attributes:
+    if open_needs and dispatch.ANY_SIZE in nest.kernel.attributes:
         emit("decision", NAME, subject, "64-bit indices: sizes that the runtime gives may be of any value", place)
         return WIDE, ()
     if open_needs:
@@ -198,7 +185,7 @@ class SetIndexWidthPass(ModulePass):
         checked: dict[str, tuple[Need, ...]] = {}
         for kernel in op.body.block.ops:
             if isinstance(kernel, dispatch.KernelOp) and INDEX_BITS not in kernel.attributes:
-                bits, checked[kernel.sym_name.data] = index_width(configured_nest(kernel))
+                bits, checked[kernel.sym_name.data] = index_width(decided(kernel).nest_of(loop_nest(kernel)))
                 if bits == WIDE:
                     kernel.attributes[INDEX_BITS] = builtin.IntegerAttr(WIDE, builtin.i64)
         for program in op.body.block.ops:

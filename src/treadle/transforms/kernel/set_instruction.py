@@ -14,7 +14,8 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, config_int, num_warps
+from treadle.transforms.kernel.kernel_ir import KernelPass
+from treadle.transforms.kernel.operand_layouts import warp_grid
 
 NAME = "set-instruction"
 VECTOR_UNITS = "fma"
@@ -50,7 +51,7 @@ class SetInstructionPass(KernelPass):
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Name the first instruction that fits. Raises TR416 for a named one that the machine does not have, or that does not fit."""
-        warps_m, warps_n = config_int(kernel, "warps_m", num_warps(kernel)), config_int(kernel, "warps_n", 1)
+        warps_m, warps_n = warp_grid(kernel)
         for op in kernel.body.walk():
             if not isinstance(op, tile.ContractOp):
                 continue

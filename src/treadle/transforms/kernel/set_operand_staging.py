@@ -20,28 +20,11 @@ from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.plan.access import contiguous_dim
-from treadle.plan.contract_layouts import ContractLayouts, matrix_layouts, multiply_add_layouts
 from treadle.plan.layout_choice import GlobalAccess
-from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, multiply_add_k_step, register_buffer
+from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, register_buffer
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, config_int, is_tile, num_warps
-
-STAGING = "staging"
-
-
-def contract_layouts(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec) -> ContractLayouts:
-    """The register layouts of a contraction of this kernel."""
-    m, n = tile.tile_type(op.accumulator).get_shape()
-    warps_m, warps_n = config_int(kernel, "warps_m", num_warps(kernel)), config_int(kernel, "warps_n", 1)
-    if warps_m * warps_n != num_warps(kernel):
-        raise InternalError(f"{warps_m} x {warps_n} warps in a kernel of {num_warps(kernel)}")
-    if op.instruction.data == "fma":
-        k = op.operand_shape(op.a)[1]
-        element = tile.memref_type(op.a).element_type if is_shared(op.a.type) else tile.tile_type(op.a).element_type
-        return multiply_add_layouts(m, n, warps_m, warps_n, spec.subgroup_size, multiply_add_k_step(k, element_bytes(element)))
-    row = spec.instruction(op.instruction.data)
-    k = op.operand_shape(op.a)[1] if row.reads_shared else 0
-    return matrix_layouts(row, m, n, warps_m, warps_n, k)
+from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, is_tile, num_warps
+from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts
 
 
 def source_load(value: SSAValue) -> tile.LoadOp | None:

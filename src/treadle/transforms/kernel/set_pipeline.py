@@ -2,7 +2,7 @@
 
 Level: tile. Reads: innermost loops (effects of their bodies, which the pre-flight check of pipeline-loops needs), the sizes of shared
 buffers and when they are in use, the machine's shared memory. Writes: attribute `pipeline = {stages, mode}` on scf.for. Leaves alone: loops
-that carry it already, loops around loops, kernels with roles or with `sequential` in their config, and loops that the check refuses; a
+that carry it already, loops around loops, kernels with roles or whose config says `is_sequential`, and loops that the check refuses; a
 remark says which rule and which operation.
 
 Loops with asynchronous copies are pipelined by them (mode "async"), others by registers (mode "stream").
@@ -22,9 +22,10 @@ from treadle.plan.pipeline_depth import DEEP, choose_depth
 from treadle.plan.shared_packing import BufferDemand, pack_buffers
 from treadle.plan.stages import Mode, Refusal, Request, Schedule, Tail, plan_loop
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, config_int
-from treadle.transforms.kernel.pipeline_loops import refusal_text
-from treadle.transforms.kernel.pipelining.loop_body import LoopBody, read_loop
+from treadle.transforms.kernel.forms.contraction import ContractionConfig
+from treadle.transforms.kernel.forms.registry import config_of
+from treadle.transforms.kernel.kernel_ir import KernelPass
+from treadle.transforms.kernel.pipelining.loop_body import LoopBody, read_loop, refusal_text
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, request_attribute
 
 STREAM_DEEPEST = 3
@@ -63,7 +64,8 @@ class SetPipelinePass(KernelPass):
         if any(isinstance(op, pipe.RolesOp) for op in kernel.body.walk()):
             emit("note", self.name, kernel.sym_name.data, "left alone: roles overlap by themselves", location_of(kernel))
             return
-        if config_int(kernel, "sequential", 0):
+        config = config_of(kernel)
+        if isinstance(config, ContractionConfig) and config.is_sequential:
             emit("note", self.name, kernel.sym_name.data, "left alone: its pipelined form was rejected", location_of(kernel))
             return
         for loop in kernel.body.walk():

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from treadle import remarks
-from treadle.analysis.needed_precision import element_of, is_float, needed_bits, rounding_need
+from treadle.analysis.needed_precision import computes, element_of, needed_bits, rounding_need
 from treadle.dialects import tile
 from treadle.dialects.precision import EXACT, FULL, error_bits, set_error_bits
 from treadle.ir.core import Operation
@@ -21,12 +21,6 @@ from treadle.transforms.kernel.kernel_ir import KernelPass
 
 NAME = "set-precision"
 _CHEAP = ("arith.addf", "arith.subf", "arith.mulf", "arith.negf", "arith.extf", "arith.truncf", "arith.constant", "math.fma", "math.absf")
-
-
-def computes(op: Operation) -> bool:
-    """Whether an operation computes one float value per element."""
-    is_arithmetic = op.name.startswith(("arith.", "math.")) and bool(op.operands) and len(op.results) == 1
-    return is_arithmetic and op.name not in ("arith.truncf", "arith.extf") and is_float(op.results[0])
 
 
 def _report(kernel: tile.KernelOp, operations: Iterable[Operation]) -> None:

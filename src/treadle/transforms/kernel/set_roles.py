@@ -1,6 +1,6 @@
 """set-roles: which warps copy and which compute, and how they work together.
 
-Level: tile. Reads: what the config asks of roles (`stages`, `turns`, `pending`, `late`, `cluster`, `workgroups`); operations; the
+Level: tile. Reads: what the config of a form with roles asks for; operations; the
 machine's facts. Writes: `roles` (`#pipe.role_plan`), which form-roles carries out. Leaves alone: kernels that have it already; those whose
 config asks for no roles; those it must refuse. What is refused or cut back, a remark says.
 
@@ -12,54 +12,67 @@ from dataclasses import dataclass
 from treadle import remarks
 from treadle.dialects import tile
 from treadle.dialects.role_plan import RolePlan, RolePlanAttr
+from treadle.errors import InternalError
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
-from treadle.transforms.kernel.kernel_ir import KernelPass, config_int
+from treadle.transforms.kernel.forms import roles
+from treadle.transforms.kernel.forms.registry import config_of
+from treadle.transforms.kernel.kernel_ir import KernelPass
 from treadle.transforms.kernel.roles.copy_rings import fitting_stages, is_chain, partition_refusal
 from treadle.transforms.kernel.roles.late_stores import late_refusal
 from treadle.transforms.kernel.roles.parts import cluster_refusal, refusal, turns_refusal
 
 NAME = "set-roles"
-CHAINED = (("turns", "ping-pong"), ("late", "deferred stores"), ("cluster", "clusters"))
-"""What kernels of contractions that read each other's results do without, by key of the config."""
+
+
+def asked_roles(kernel: tile.KernelOp) -> roles.Config:
+    """What the config asks of roles; InternalError for another form."""
+    config = config_of(kernel)
+    if not isinstance(config, roles.Config):
+        raise InternalError(f"kernel {kernel.sym_name.data} is of no form with roles")
+    return config
 
 
 def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[str]]:
     """The roles of a kernel that `refusal` lets pass, and what of its config could not be had."""
     cut: list[str] = []
-    ping_pong, workgroups = config_int(kernel, "turns", 1), config_int(kernel, "workgroups", spec.compute_units)
+    asked = asked_roles(kernel)
+    ping_pong, workgroups = asked.ping_pong, asked.workgroups
     reason = turns_refusal(kernel) if workgroups else "each workgroup has one tile"
     if ping_pong > 1 and reason is not None:
         cut.append(f"no ping-pong: {reason}")
         ping_pong = 1
-    cluster = config_int(kernel, "cluster", 1)
+    cluster = asked.cluster
     if cluster > 1 and (reason := cluster_refusal(kernel, cluster)) is not None:
         cut.append(f"no clusters: {reason}")
         cluster = 1
-    deferred = config_int(kernel, "late", 0)
+    deferred = int(asked.deferred_store)
     if deferred and (reason := late_refusal(kernel, ping_pong, workgroups, spec)) is not None:
         cut.append(f"no deferred stores: {reason}")
         deferred = 0
-    wanted = config_int(kernel, "stages")
+    wanted = asked.num_stages
     stages = max(1, fitting_stages(kernel, ping_pong, wanted, spec))
     if stages < wanted:
         cut.append(_cut_back(stages, wanted))
     producer, consumer = _registers(kernel, spec)
-    in_flight = min(config_int(kernel, "pending", 0), 1)
+    in_flight = min(asked.steps_in_flight, 1)
     return RolePlan(stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster), cut
 
 
 def chain_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan | None, list[str]]:
     """The roles of a kernel whose contractions read each other's results, and what of its config could not be had; None without room."""
-    wanted = config_int(kernel, "stages")
+    asked = asked_roles(kernel)
+    wanted, without = (
+        asked.num_stages,
+        {"ping-pong": asked.ping_pong > 1, "deferred stores": asked.deferred_store, "clusters": asked.cluster > 1},
+    )
     stages = fitting_stages(kernel, 1, wanted, spec)
-    cut = [f"no {name}: contractions read each other's results" for key, name in CHAINED if config_int(kernel, key, 0) > (key != "late")]
+    cut = [f"no {name}: contractions read each other's results" for name, is_asked in without.items() if is_asked]
     if 0 < stages < wanted:
         cut.append(_cut_back(stages, wanted))
     producer, consumer = _registers(kernel, spec)
-    workgroups = config_int(kernel, "workgroups", spec.compute_units)
-    return (RolePlan(stages, 1, 0, producer, consumer, workgroups) if stages else None), cut
+    return (RolePlan(stages, 1, 0, producer, consumer, asked.workgroups) if stages else None), cut
 
 
 def _cut_back(stages: int, wanted: int) -> str:
@@ -77,13 +90,13 @@ def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
 @register_pass
 @dataclass(frozen=True)
 class SetRolesPass(KernelPass):
-    """Works on kernels whose config has `stages`."""
+    """Works on kernels of a form with roles."""
 
     name = NAME
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Decide for one kernel."""
-        if not config_int(kernel, "stages", 0) or "roles" in kernel.attributes:
+        if not isinstance(config_of(kernel), roles.Config) or "roles" in kernel.attributes:
             return
         subject, place = kernel.sym_name.data, location_of(kernel)
         reason, plan, cut = refusal(kernel), None, []

@@ -12,8 +12,6 @@ from treadle.ir.context import Context
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import ModulePass, register_pass
 
-ANY_SIZE = "any_size"
-
 
 @register_pass
 @dataclass(frozen=True)
@@ -25,4 +23,4 @@ class SetSizeBoundsPass(ModulePass):
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
         for kernel in op.body.block.ops:
             if isinstance(kernel, dispatch.KernelOp) and len(kernel.symbols):
-                kernel.attributes[ANY_SIZE] = builtin.UnitAttr()
+                kernel.attributes[dispatch.ANY_SIZE] = builtin.UnitAttr()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from treadle import remarks
-from treadle.analysis.needed_precision import constant_float, element_of
+from treadle.analysis.needed_precision import computes, constant_float, element_of
 from treadle.dialects import tile
 from treadle.dialects.precision import FULL, NARROW, error_bits, has_flag, set_error_bits
 from treadle.ir.core import Operation, OpResult, SSAValue
@@ -24,7 +24,6 @@ from treadle.ir.passes import register_pass
 from treadle.ir.rewriting import InsertPoint, Pattern, PatternRewriter, rewrite_greedily
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass
-from treadle.transforms.kernel.set_precision import computes
 
 NAME = "simplify-math"
 _LOG2E = numbers.log2(numbers.e)

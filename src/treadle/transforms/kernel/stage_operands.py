@@ -19,7 +19,7 @@ from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, erase_if_unused, insert_before, outermost_in_kernel
-from treadle.transforms.kernel.set_operand_staging import STAGING, contract_layouts
+from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,19 +22,19 @@ from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout, swizzled
-from treadle.layout.slicing import slice_layout
+from treadle.layout.slicing import slice_layout, slice_refusal
 from treadle.machine import TargetSpec
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_tiles import box_buffers, box_widths
 from treadle.plan.staging import bulk_refusal
+from treadle.transforms.kernel.forms import roles
+from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import (
     KernelPass,
     access_facts,
-    config_int,
     erase_if_unused,
     insert_before,
     is_tile,
-    mixed_widths_of,
 )
 
 NAME = "store-in-bulk"
@@ -172,8 +172,8 @@ class Ring:
 BoxType = builtin.TensorType[Attribute]
 
 
-def box_types(store: tile.StoreOp, spec: TargetSpec) -> tuple[BoxType, ...]:
-    """The boxes that the rows of a store's tile are cut into, in order. Raises InternalError where its layout does not allow them."""
+def box_types(store: tile.StoreOp, spec: TargetSpec) -> tuple[BoxType, ...] | str:
+    """The boxes that the rows of a store's tile are cut into, in order, or why its layout does not allow them."""
     value, _ = stored_value(store)
     kind, layout = tile.tile_type(value), tile.layout_of(value)
     if spec.bulk_tensor is None or layout is None:
@@ -181,9 +181,10 @@ def box_types(store: tile.StoreOp, spec: TargetSpec) -> tuple[BoxType, ...]:
     rows, columns = kind.get_shape()
     widths = box_widths(columns, element_bytes(kind.element_type), spec.bulk_tensor.swizzle_bytes)
     if widths is None:
-        raise InternalError(f"{columns} columns are no whole number of the narrowest boxes")
-    for width in widths:
-        slice_layout(layout, (rows, width))
+        return f"{columns} columns are no whole number of the narrowest boxes"
+    refusals = (slice_refusal(layout, (rows, width)) for width in widths)
+    if (reason := next((found for found in refusals if found is not None), None)) is not None:
+        return reason
     return tuple(builtin.TensorType(kind.element_type, (rows, width)) for width in widths)
 
 
@@ -238,24 +239,25 @@ def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxTy
 @register_pass
 @dataclass(frozen=True)
 class StoreInBulkPass(KernelPass):
-    """Works on kernels that set-roles will be asked about (`stages` in their config)."""
+    """Works on kernels that set-roles will be asked about (of a form with roles)."""
 
     name = NAME
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Rewrite the stores of one kernel."""
-        if not config_int(kernel, "stages", 0):
+        config = config_of(kernel)
+        if not isinstance(config, roles.Config):
             return
         by_store: dict[tile.StoreOp, tuple[BoxType, ...]] = {}
         for store in [op for op in kernel.body.block.ops if isinstance(op, tile.StoreOp)]:
-            try:
-                reason = refusal(store, spec)
-                if reason is None:
-                    by_store[store] = box_types(store, spec)
-            except InternalError as error:
-                reason = str(error)
+            reason = refusal(store, spec)
+            boxes = box_types(store, spec) if reason is None else reason
+            if isinstance(boxes, tuple):
+                by_store[store] = boxes
+            else:
+                reason = boxes
             text = "stored by descriptor copies" if reason is None else f"stored by the threads: {reason}"
             remarks.emit("decision" if reason is None else "refusal", NAME, kernel.sym_name.data, text, location_of(store))
         rings = make_rings(by_store)
         for store, kinds in by_store.items():
-            _rewrite(store, kinds, rings, mixed_widths_of(kernel))
+            _rewrite(store, kinds, rings, config.mixed_widths)

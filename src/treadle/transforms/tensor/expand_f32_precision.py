@@ -2,7 +2,7 @@
 
 Level: tensor, after set-f32-split. Reads: `treadle.f32_split` of contractions of two f32 tensors into f32.
 Writes: for each operand a generic that splits it, its results side by side along k in one array whose rows start on 16 bytes; one
-contraction over the k of all products, with the attribute `treadle.f32_parts` (the parts' type), by which set-tile-config picks the
+contraction over the k of all products, with the attribute `treadle.f32_parts` (the parts' type), by which set-kernel-form picks the
 instruction and lets sums leave the matrix unit after every step. An operand of several contractions is split once.
 Leaves alone: what has no such attribute, or "none".
 """

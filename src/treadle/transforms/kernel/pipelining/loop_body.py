@@ -12,6 +12,7 @@ from treadle.dialects.limits import machine_of
 from treadle.ir.core import BlockArgument, IsTerminator, Operation, OpResult, SSAValue, is_side_effect_free
 from treadle.ir.dialects import builtin, scf
 from treadle.plan.loop_body import Access, Body, Resource, Result, Unit, Yielded
+from treadle.plan.stages import Refusal
 
 PLAIN_ALIGN = 16
 """Bytes by which buffers of the threads are aligned, each slot too."""
@@ -34,6 +35,12 @@ class LoopBody:
         if lower is None or upper is None or step is None or step < 1:
             return None
         return max(0, -((lower - upper) // step))
+
+
+def refusal_text(refusal: Refusal, source: LoopBody) -> tuple[str, Operation]:
+    """A refusal for the user: rule and sentence, and the operation at fault."""
+    at = source.loop if refusal.unit is None else source.operations[refusal.unit]
+    return f"not pipelined ({refusal.rule}): {refusal.text}", at
 
 
 def used_values(op: Operation) -> Iterator[SSAValue]:

@@ -10,7 +10,9 @@ from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
 from treadle.plan.role_tiles import ROLE_MARGIN_BYTES
 from treadle.transforms.kernel.allocate_shared import buffer_bytes
-from treadle.transforms.kernel.kernel_ir import config_int, is_tile
+from treadle.transforms.kernel.forms import roles
+from treadle.transforms.kernel.forms.registry import config_of
+from treadle.transforms.kernel.kernel_ir import is_tile
 from treadle.transforms.kernel.roles.parts import depends_on_group
 
 
@@ -85,15 +87,16 @@ def fitting_stages(kernel: tile.KernelOp, ping_pong: int, wanted: int, spec: Tar
     """As many slots of the rings that loops fill as fit, at most `wanted`; 0 where not even one does."""
     rings, groups = copy_rings(kernel), kernel.group_count()
     of_loop = sum(_ring_bytes(ring, groups) for ring in rings if ring.is_in_loop)
-    once = sum(_ring_bytes(ring, groups) for ring in rings if not ring.is_in_loop) * _slots_outside(kernel, spec)
+    once = sum(_ring_bytes(ring, groups) for ring in rings if not ring.is_in_loop) * _slots_outside(kernel)
     filled = {copy.destination for ring in rings for copy in ring.copies}
     scratch = groups * ping_pong * sum(buffer_bytes(op) for op in kernel.walk() if isinstance(op, tile.AllocOp) and op.result not in filled)
     return max(0, min(wanted, (spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES - scratch - once) // of_loop))
 
 
-def _slots_outside(kernel: tile.KernelOp, spec: TargetSpec) -> int:
+def _slots_outside(kernel: tile.KernelOp) -> int:
     """Slots of what is brought once a tile: two where workgroups take tiles in turn, for the next tile's is brought under this one."""
-    return 2 if config_int(kernel, "workgroups", spec.compute_units) else 1
+    config = config_of(kernel)
+    return 2 if isinstance(config, roles.Config) and config.workgroups else 1
 
 
 def _ring_bytes(ring: CopyRing, groups: int) -> int:

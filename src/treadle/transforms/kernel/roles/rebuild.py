@@ -7,7 +7,10 @@ from treadle.ir.builtin import IntegerAttr
 from treadle.ir.core import Block, Region, SSAValue
 from treadle.machine import TargetSpec
 from treadle.plan.expr import as_expr, constant, minimum
-from treadle.transforms.kernel.kernel_ir import erase_if_unused, mixed_widths_of
+from treadle.plan.mixed_widths import MixedWidths
+from treadle.transforms.kernel.forms import roles
+from treadle.transforms.kernel.forms.registry import config_of
+from treadle.transforms.kernel.kernel_ir import erase_if_unused
 from treadle.transforms.kernel.roles.deferred_consumer import deferred_consumer
 from treadle.transforms.kernel.roles.late_stores import LateStores, late_stores
 from treadle.transforms.kernel.roles.partition import Partition
@@ -30,7 +33,7 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
     if deferred is None:
         regions += [partition.region(tiles, turn) for turn in range(plan.ping_pong)]
     else:
-        regions.append(deferred_consumer(partition, *deferred, mixed_widths_of(kernel), tiles))
+        regions.append(deferred_consumer(partition, *deferred, _mixed_widths(kernel), tiles))
     producer_warps = 1 if spec.register_moves is None else spec.register_moves.warps  # one thread works, but registers move by groups
     _add_roles(plan, (producer_warps, groups, warps), block, regions)
     for op in top:
@@ -43,6 +46,11 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
     if plan.cluster > 1:
         kernel.properties["cluster"] = IntegerAttr(plan.cluster, kernel.num_warps.type)
     kernel.set_grid([str(minimum(tiles, constant(plan.workgroups)) if plan.workgroups else tiles), "1", "1"])
+
+
+def _mixed_widths(kernel: tile.KernelOp) -> MixedWidths | None:
+    config = config_of(kernel)
+    return config.mixed_widths if isinstance(config, roles.Config) else None
 
 
 def _symbols(kernel: tile.KernelOp) -> dict[str, SSAValue]:

@@ -12,7 +12,9 @@ from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
-from treadle.transforms.kernel.kernel_ir import config_int, insert_before
+from treadle.transforms.kernel.forms import tiles
+from treadle.transforms.kernel.forms.registry import config_of
+from treadle.transforms.kernel.kernel_ir import insert_before
 from treadle.transforms.kernel.synchronisation.first_steps import first_steps
 from treadle.transforms.kernel.synchronisation.in_flight import OPEN, Flow, Plan
 from treadle.transforms.kernel.synchronisation.needs import Needs
@@ -63,7 +65,8 @@ class SyncFlow(Steps):
         self.team: Team | None = None
         self.teams = Teams(kernel)
         self.drained: dict[scf.ForOp, bool] = {}
-        self.drains_all = bool(config_int(kernel, "drained", 0))
+        config = config_of(kernel)
+        self.drains_all = isinstance(config, tiles.Config) and config.is_drained
         self.fixed: dict[scf.ForOp, tuple[Flow, Flow, Flow]] = {}
         self.taken: dict[Operation, bool] = {}
         self.arrivals: dict[Operation, Flow] = {}

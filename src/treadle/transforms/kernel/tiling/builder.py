@@ -1,5 +1,6 @@
 """The tile kernel under construction: arguments, views of global arrays, and tiles of any tensor of the dispatched body."""
 
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from treadle.analysis.loop_nest import Linear, Linears, LoopNest, compose, kerne
 from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
-from treadle.ir.builtin import array_ints, element_of
+from treadle.ir.builtin import array_ints, element_of, is_tensor
 from treadle.ir.core import Attribute, Block, BlockArgument, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg
 from treadle.plan.expr import Expr, as_expr, constant
@@ -63,6 +64,18 @@ class KernelBuilder:
         self._view_anchor: Operation = cast(Operation, self.offset[UNIT].owner)
         self._tiles: list[dict[object, Value]] = [{}]
         self._scalars: dict[SSAValue, Value] = {}
+
+    def element_type(self, name: str) -> Attribute:
+        """The element type of a name: "tf32" is f32 in memory; 8-bit floats are an argument's."""
+        if name == "tf32":
+            return builtin.f32
+        found = (t.element_type for t in (arg.type for arg in self.kernel.body.block.args) if is_tensor(t) and str(t.element_type) == name)
+        known: dict[str, Attribute] = {str(kind): kind for kind in (builtin.f16, builtin.bf16, builtin.f32, builtin.f64)}
+        if (width := re.fullmatch(r"i(\d+)", name)) is not None:
+            return builtin.IntegerType(int(width.group(1)))
+        if (kind := known.get(name) or next(found, None)) is None:
+            raise InternalError(f"no argument has the element type {name} that the config names")
+        return kind
 
     # places
 

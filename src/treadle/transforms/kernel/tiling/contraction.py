@@ -14,6 +14,7 @@ from treadle.ir.core import AffineMap, Attribute, Block, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan.expr import Expr, ceil_div, constant, minimum, product
 from treadle.plan.mixed_widths import MixedWidths
+from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.tiling.accumulation import accumulate, scale_of
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.index_math import delinearize, grouped_raster
@@ -21,29 +22,6 @@ from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.reduction import mask_tail
 from treadle.transforms.kernel.tiling.scalars import Constant, Tile, Value, convert, dense, stored_type
 from treadle.transforms.kernel.tiling.tile_blocks import mixed_place
-
-
-@dataclass(frozen=True, slots=True)
-class ContractionPlan:
-    """What `config` says: main axes (-1: extent one), tile extents, types, instruction, rows of tiles walked together.
-
-    `groups`: how many groups of warps share a workgroup, each with its own tile; their tiles are neighbours along m. `roles`: copies and
-    arithmetic will go to different warps. `promoted`: see `accumulate`. `workgroups`: how many take all tiles in turn, 0 for one a tile.
-    `mixed`: where tiles of two widths lie; those of the narrower one compute, and store again, columns of their neighbours.
-    """
-
-    axes: tuple[int, int, int]
-    extents: tuple[int, int, int]
-    a_type: Attribute
-    b_type: Attribute
-    accumulator_type: Attribute
-    instruction: str
-    group: int
-    groups: int = 1
-    roles: bool = False
-    promoted: bool = False
-    workgroups: int = 0
-    mixed: MixedWidths | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +40,21 @@ class TileCounts:
         return product([*self.along_others, self.m, self.n]) if self.mixed is None else constant(self.mixed.tiles)
 
 
-def _tile_counts(kernel: KernelBuilder, plan: ContractionPlan) -> TileCounts:
-    (m_axis, n_axis, _), (tile_m, tile_n, _) = plan.axes, plan.extents
+def _tile_counts(kernel: KernelBuilder, config: ContractionConfig, mixed: MixedWidths | None) -> TileCounts:
+    (m_axis, n_axis, _), (tile_m, tile_n, _) = config.axes, config.tile
     others = tuple(i for i, axis in enumerate(kernel.nest.axes) if not axis.is_reduction and i not in (m_axis, n_axis))
-    count_m, count_n = ceil_div(kernel.axis_size(m_axis), tile_m * plan.groups), ceil_div(kernel.axis_size(n_axis), tile_n)
-    return TileCounts(count_m, count_n, others, tuple(kernel.axis_size(a) for a in others), plan.mixed)
+    count_m, count_n = ceil_div(kernel.axis_size(m_axis), tile_m * config.groups), ceil_div(kernel.axis_size(n_axis), tile_n)
+    return TileCounts(count_m, count_n, others, tuple(kernel.axis_size(a) for a in others), mixed)
 
 
-def _place(kernel: KernelBuilder, plan: ContractionPlan, counts: TileCounts, number: SSAValue) -> None:
+def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts, number: SSAValue) -> None:
     """Set the offsets of all parallel axes for the tile of that number."""
     index = kernel.index
-    (m_axis, n_axis, _), (tile_m, tile_n, _) = plan.axes, plan.extents
-    if plan.mixed is not None:
-        row, kernel.offset[n_axis] = mixed_place(index, number, plan.mixed, plan.group)
-        kernel.offset[m_axis] = index.multiply(row, tile_m * plan.groups)
-        _own_rows(kernel, plan)
+    (m_axis, n_axis, _), (tile_m, tile_n, _) = config.axes, config.tile
+    if counts.mixed is not None:
+        row, kernel.offset[n_axis] = mixed_place(index, number, counts.mixed, config.group_m)
+        kernel.offset[m_axis] = index.multiply(row, tile_m * config.groups)
+        _own_rows(kernel, config)
         return
     m_tiles, n_tiles = index.expression(counts.m), index.expression(counts.n)
     sizes = {axis: index.expression(count) for axis, count in zip(counts.others, counts.along_others, strict=True)}
@@ -85,21 +63,21 @@ def _place(kernel: KernelBuilder, plan: ContractionPlan, counts: TileCounts, num
     batch = [axis for axis in counts.others if axis not in columns]
     across = index.product([*(sizes[axis] for axis in columns), n_tiles])
     *outer, plane = delinearize(index, number, [*(sizes[axis] for axis in batch), index.product([m_tiles, across])])
-    m_place, n_place = grouped_raster(index, plane, m_tiles, across, plan.group)
+    m_place, n_place = grouped_raster(index, plane, m_tiles, across, config.group_m)
     *blocks, n_place = delinearize(index, n_place, [*(sizes[axis] for axis in columns), n_tiles])
     for axis, place in zip([*batch, *columns], [*outer, *blocks], strict=True):
         kernel.offset[axis] = place
-    for axis, extent, place in ((m_axis, tile_m * plan.groups, m_place), (n_axis, tile_n, n_place)):
+    for axis, extent, place in ((m_axis, tile_m * config.groups, m_place), (n_axis, tile_n, n_place)):
         if axis != UNIT:
             kernel.offset[axis] = index.multiply(place, extent)
-    _own_rows(kernel, plan)
+    _own_rows(kernel, config)
 
 
-def _own_rows(kernel: KernelBuilder, plan: ContractionPlan) -> None:
-    """Move on from the rows of the workgroup's tile to those of this group."""
-    m_axis, index = plan.axes[0], kernel.index
-    if plan.groups > 1 and m_axis != UNIT:
-        own = index.multiply(index.insert(pipe.GroupIdOp()), plan.extents[0])
+def _own_rows(kernel: KernelBuilder, config: ContractionConfig) -> None:
+    """Move on from the rows of the workgroup's tile to those of this group of warps."""
+    m_axis, index = config.axes[0], kernel.index
+    if config.groups > 1 and m_axis != UNIT:
+        own = index.multiply(index.insert(pipe.GroupIdOp()), config.tile[0])
         kernel.offset[m_axis] = index.add(kernel.offset[m_axis], own)
 
 
@@ -121,29 +99,41 @@ def _is_zero(value: Value) -> bool:
     return isinstance(value, Constant) and attr_number(value.value) == 0
 
 
-def build_contraction(kernel: KernelBuilder, kind: Contraction, plan: ContractionPlan) -> tuple[Expr, Expr, Expr]:
-    """Emit the kernel; returns its grid."""
+def build_contraction(
+    kernel: KernelBuilder,
+    kind: Contraction,
+    config: ContractionConfig,
+    *,
+    workgroups: int = 0,
+    mixed: MixedWidths | None = None,
+    has_roles: bool = False,
+) -> tuple[Expr, Expr, Expr]:
+    """Emit the kernel; returns its grid.
+
+    `workgroups`: how many take all tiles in turn, 0 for one a tile. `mixed`: where tiles of two widths lie; those of the narrower one
+    compute, and store again, columns of their neighbours. `has_roles`: copies and arithmetic will go to different warps.
+    """
     index = kernel.index
-    counts = _tile_counts(kernel, plan)
+    counts = _tile_counts(kernel, config, mixed)
     first = index.insert(tile.ProgramIdOp(0))
-    if not plan.workgroups:
-        _place(kernel, plan, counts, first)
-        _build_tile(kernel, kind, plan)
+    if not workgroups:
+        _place(kernel, config, counts, first)
+        _build_tile(kernel, kind, config, has_roles=has_roles)
         return counts.total, constant(1), constant(1)
     block = Block(arg_types=[builtin.IndexType()])
-    index.builder.insert(scf.ForOp(first, index.expression(counts.total), index.constant(plan.workgroups), [], block))
+    index.builder.insert(scf.ForOp(first, index.expression(counts.total), index.constant(workgroups), [], block))
     place = kernel.enter(block)
-    _place(kernel, plan, counts, block.args[0])
-    _build_tile(kernel, kind, plan)
+    _place(kernel, config, counts, block.args[0])
+    _build_tile(kernel, kind, config, has_roles=has_roles)
     index.builder.insert(scf.YieldOp())
     kernel.leave(place)
-    return minimum(counts.total, constant(plan.workgroups)), constant(1), constant(1)
+    return minimum(counts.total, constant(workgroups)), constant(1), constant(1)
 
 
-def _build_tile(kernel: KernelBuilder, kind: Contraction, plan: ContractionPlan) -> None:
+def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionConfig, *, has_roles: bool) -> None:
     """Emit the program of one tile."""
     nest, index, roots = kernel.nest, kernel.index, kernel.nest.roots
-    (m_axis, n_axis, k_axis), (tile_m, tile_n, tile_k) = plan.axes, plan.extents
+    (m_axis, n_axis, k_axis), (tile_m, tile_n, tile_k) = config.axes, config.tile
     a_frame, b_frame = Frame((m_axis, k_axis), (tile_m, tile_k)), Frame((k_axis, n_axis), (tile_k, tile_n))
     c_frame = Frame((m_axis, n_axis), (tile_m, tile_n))
     reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
@@ -151,7 +141,7 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, plan: ContractionPlan)
     if len(loops) > 1 and kernel.axis_size(k_axis).as_int() == tile_k:
         del loops[-1]  # one step: the loop around it is the one that copies and arithmetic share
         kernel.offset[k_axis] = index.constant(0)
-    acc_type = plan.accumulator_type
+    a_type, b_type, acc_type = (kernel.element_type(name) for name in (config.a_type, config.b_type, config.accumulator_type))
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
         made: dict[tuple[SSAValue, AffineMap, int], SSAValue] = {}
@@ -162,13 +152,13 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, plan: ContractionPlan)
                 made[key] = _operand(kernel, root, kind, number, frame, target, k_axis)
             return made[key]
 
-        operands = [(operand(root, kind.lhs, a_frame, plan.a_type), operand(root, kind.rhs, b_frame, plan.b_type)) for root in roots]
+        operands = [(operand(root, kind.lhs, a_frame, a_type), operand(root, kind.rhs, b_frame, b_type)) for root in roots]
         scales = [scale_of(kernel, root, kind, c_frame) for root in roots]
-        return accumulate(index, operands, carried, plan.instruction, scales, promoted=plan.promoted)
+        return accumulate(index, operands, carried, config.instruction, scales, promoted=config.is_promoted)
 
     start_tiles = [index.insert(dense(number_attr(0, acc_type), acc_type, c_frame.extents)) for _ in roots]
     # Roles hand over whatever the loop copies, so they need it even around a single step.
-    totals = reduction_loops(kernel, loops, start_tiles, step, always=plan.roles)
+    totals = reduction_loops(kernel, loops, start_tiles, step, always=has_roles)
     evaluator = kernel.evaluator(c_frame)
     for root, total in zip(roots, totals, strict=True):
         start = kernel.value(root.outputs[0], compose(root.output_maps[0], identity(root.rank), root.rank), c_frame)

@@ -25,13 +25,13 @@ from treadle.transforms.kernel.tiling.scalars import Constant, Tile, convert, de
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """What `config` says: main axes (UNIT: extent one), tile extents along m, n and k, steps of k under way, the sums' type.
+    """Main axes (UNIT: extent one) and tile extents along m, n and k, steps of k in flight, the accumulators' type.
 
     `large`: input number of the operand that is loaded ahead; `small`: the other one.
     """
 
-    axes: tuple[int, int, int]
-    extents: tuple[int, int, int]
+    axes: tuple[int, ...]
+    extents: tuple[int, ...]
     ahead: int
     accumulator_type: Attribute
     large: int

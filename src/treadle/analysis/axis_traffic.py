@@ -1,0 +1,25 @@
+"""What memory traffic there is along the axes of a loop nest."""
+
+from math import prod
+
+from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.loop_nest import Access, Axis, LoopNest
+from treadle.plan.expr import constant
+from treadle.plan.tile_config import UNKNOWN_EXTENT, AxisShape
+
+
+def bytes_touched(nest: LoopNest, access: Access) -> int:
+    """Size of the array along the axes it depends on; unknown extents count as 4096."""
+    extents = [axis.size.as_int() or UNKNOWN_EXTENT for axis in nest.axes if nest.stride_along(access, axis) != constant(0)]
+    return element_bytes(access.element) * prod(extents)
+
+
+def axis_shape(nest: LoopNest, axis: Axis) -> AxisShape:
+    """What the pointwise and reduction tilings need to know of an axis."""
+
+    def total(accesses: list[Access]) -> int:
+        return sum(bytes_touched(nest, a) for a in accesses if nest.stride_along(a, axis) == constant(1))
+
+    reads = [a for a in nest.accesses if not a.is_result]
+    writes = [a for a in nest.accesses if a.is_result]
+    return AxisShape(axis.size.as_int(), axis.is_reduction, total(reads), total(writes))

@@ -1,0 +1,62 @@
+"""What a contraction's loop nest is to who tiles it: its main axes, what it reduces, what happens to its results."""
+
+from typing import Literal
+
+from treadle.analysis.indexing import Contraction
+from treadle.analysis.loop_nest import Access, LoopNest
+from treadle.machine.spec import TargetSpec
+from treadle.plan.expr import constant
+
+FILLS_A_TILE = 128
+"""An axis as long as this is as good as any longer one; the innermost has the shortest strides."""
+
+
+def main_axis(nest: LoopNest, role: str) -> int:
+    """The axis of a role along which tiles lie: the innermost of those that fill one, else the largest; -1 where there is none.
+
+    Unknown sizes count as large. Along k it is one that no scale depends on.
+    """
+    found = [i for i, axis in enumerate(nest.axes) if axis.role == role]
+    kind = nest.computation
+    if role == "k" and isinstance(kind, Contraction) and kind.scales:
+        found = [i for i in found if nest.axes[i].dims[-1] in kind.inner]
+    return max(found, key=lambda i: (min(nest.axes[i].size.as_int() or 1 << 30, FILLS_A_TILE), i), default=-1)
+
+
+def is_one_step(nest: LoopNest, operand_bytes: int, spec: TargetSpec) -> bool:
+    """Whether all of the main axis of k goes into one slot of a ring, so that the loop is along the other reduced axis."""
+    reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
+    return len(reduced) == 2 and nest.axes[main_axis(nest, "k")].size.as_int() == spec.slot_row_bytes // operand_bytes
+
+
+def reduced_size(nest: LoopNest) -> int | None:
+    """Terms of each sum, None where only the runtime knows."""
+    total = 1
+    for axis in nest.axes:
+        if axis.is_reduction:
+            size = axis.size.as_int()
+            if size is None:
+                return None
+            total *= size
+    return total
+
+
+def shared_operand(nest: LoopNest, kind: Contraction) -> Literal["a", "b"]:
+    """The operand that all roots read."""
+    return "b" if len({root.inputs[kind.lhs] for root in nest.roots}) > 1 else "a"
+
+
+def reads_whole_tile(nest: LoopNest, access: Access) -> bool:
+    """Whether something beside the operands is read in tiles as large as the result's (an initial value, a residual)."""
+    rows, columns = main_axis(nest, "m"), main_axis(nest, "n")
+    if access.is_result or access.input_number >= 0 or rows < 0 or columns < 0:
+        return False
+    return all(nest.stride_along(access, nest.axes[i]) != constant(0) for i in (rows, columns))
+
+
+CASTS = frozenset({"arith.truncf", "arith.extf", "arith.extsi", "arith.trunci", "linalg.yield"})
+
+
+def is_plain(nest: LoopNest) -> bool:
+    """Whether nothing happens to the accumulators but casts."""
+    return all(op.name in CASTS for consumer in nest.consumer_dims for region in consumer.regions for op in region.block.ops)

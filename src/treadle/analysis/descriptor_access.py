@@ -1,0 +1,94 @@
+"""Which accesses of a loop nest descriptor copies can make: operands on their way to matrix instructions, results on their way out."""
+
+from treadle.analysis.contraction_axes import is_one_step, main_axis
+from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.indexing import Contraction
+from treadle.analysis.loop_nest import Access, LoopNest
+from treadle.dialects.dispatch import ANY_SIZE
+from treadle.ir.builtin import element_of
+from treadle.ir.core import BlockArgument
+from treadle.machine.spec import BulkTensorCopy, TargetSpec
+from treadle.plan.expr import constant
+from treadle.plan.role_tiles import ResultShape
+from treadle.plan.tile_config import ContractionTypes
+
+
+def operand_refusal(nest: LoopNest, kind: Contraction, types: ContractionTypes, spec: TargetSpec) -> str | None:
+    """Why descriptor copies cannot bring a contraction's operands to where its matrix instruction reads them, None where they can."""
+    rules = spec.bulk_tensor
+    if rules is None or types.instruction == "fma" or not spec.instruction(types.instruction).reads_shared:
+        return "the machine has no bulk copies into buffers that its matrix instructions read"
+    if sum(axis.is_reduction for axis in nest.axes) != 1 and not is_one_step(nest, types.operand_bytes, spec):
+        return "not exactly one axis is reduced, nor one in steps of a whole slot"
+    if any(size.as_int() == 0 for size in nest.dim_sizes):
+        return "it is empty"
+    row = spec.instruction(types.instruction)
+    operands = ((kind.lhs, types.a, "m"), (kind.rhs, types.b, "n"))
+    for which, root, (number, wanted, own) in ((w, r, o) for w, r in enumerate(nest.roots) for o in operands):
+        value = root.inputs[number]
+        found = [a for a in nest.accesses if (a.root, a.input_number) == (which, number)]
+        if not isinstance(value, BlockArgument) or len(found) != 1:
+            return f"operand {own} is computed inside the kernel"
+        element = element_of(value.type)
+        if str(element) != ("f32" if wanted == "tf32" else wanted):
+            return f"operand {own} is converted from {element} to {wanted}"
+        reason = _bulk_refusal(nest, found[0], own, rules, k_major_only=row.k_major_only)
+        if reason is not None:
+            return f"operand {own}: {reason}"
+    return None
+
+
+def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCopy, *, k_major_only: bool) -> str | None:
+    size = element_bytes(access.element)
+    if access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
+        return f"its base is not aligned to {rules.base_align_bytes} bytes"
+    unit: set[str] = set()
+    if (reason := beyond_descriptors(nest, access, rules)) is not None:
+        return reason
+    for number, axis in enumerate(nest.axes):
+        stride = nest.stride_along(access, axis)
+        if stride == constant(0):
+            if axis.role in (own, "k"):
+                return "it is broadcast"
+        elif stride == constant(1):
+            unit.add(axis.role if number in (main_axis(nest, own), main_axis(nest, "k")) else "other")
+        elif stride.divisor() * size % rules.pitch_align_bytes:
+            return f"a pitch of {stride} elements is not known to be a multiple of {rules.pitch_align_bytes} bytes"
+    if unit != {"k"} and (k_major_only or unit != {own}):
+        return "its unit-stride axis is not one that the instruction reads along"
+    return None
+
+
+def beyond_descriptors(nest: LoopNest, access: Access, rules: BulkTensorCopy) -> str | None:
+    """Which size or pitch of an array no descriptor holds, None where all fit: runtime ones do where they are checked to fit 32 bits."""
+    size = element_bytes(access.element)
+    for axis in nest.axes:
+        stride, extent = nest.stride_along(access, axis), axis.size.as_int()
+        if stride == constant(0):
+            continue
+        if (extent is None and ANY_SIZE in nest.kernel.attributes) or (extent or 0) > rules.max_extent:
+            return f"an extent of {axis.size} may be beyond {rules.max_extent}"
+        if stride.as_int() is None and ANY_SIZE in nest.kernel.attributes:
+            return f"a pitch of {stride} elements may be beyond {rules.max_pitch_bytes} bytes"
+        if (stride.as_int() or 0) * size > rules.max_pitch_bytes:
+            return f"a pitch of {stride} elements is beyond {rules.max_pitch_bytes} bytes"
+    return None
+
+
+def result_shape(nest: LoopNest, access: Access, spec: TargetSpec) -> ResultShape:
+    """How a result can leave: in bulk where its rows lie along n and every row and pitch keeps the rules of descriptor copies."""
+    size = element_bytes(access.element)
+    rules, row_axis = spec.bulk_tensor, main_axis(nest, "n")
+    if rules is None or row_axis < 0 or access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
+        return ResultShape(size, False)
+    if beyond_descriptors(nest, access, rules) is not None:
+        return ResultShape(size, False)
+    for number, axis in enumerate(nest.axes):
+        stride = nest.stride_along(access, axis)
+        if number == row_axis:
+            fits = stride == constant(1) and axis.size.divisor() * size % rules.base_align_bytes == 0
+        else:
+            fits = stride.divisor() * size % rules.pitch_align_bytes == 0
+        if not fits:
+            return ResultShape(size, False)
+    return ResultShape(size, True)

@@ -1,0 +1,51 @@
+"""Modelled times of kernel forms on one scale, seconds from the launch to the end, so that forms can be held against each other.
+
+The models of role kernels and of contractions with a small side are fitted to measured times (`role_tiles.py`, `small_m.py`). That of plain
+tiles has the terms of role kernels, with copies and arithmetic of a workgroup one after another; it comes out at 280 us for 4096^3 in bf16
+on an H200, where 247 were measured.
+"""
+
+from treadle.machine.spec import MatrixInstruction, TargetSpec
+from treadle.plan.role_tiles import RoleProblem, RoleTile, role_cost
+from treadle.plan.small_m import copied_clocks, engine_clocks, limited
+from treadle.plan.tile_config import UNKNOWN_EXTENT, ContractionShape, ContractionTile, contraction_cost, resident_workgroups
+
+BOTH = 2
+"""How arithmetic and memory add up where a kernel is not planned by bytes in flight: as the sides of a right angle (see `limited`)."""
+
+
+def seconds(clocks: float, spec: TargetSpec) -> float:
+    """Clocks of the machine as time."""
+    return clocks / (spec.clock_mhz * 1e6)
+
+
+def moving_seconds(memory_bytes: float, spec: TargetSpec) -> float:
+    """Time of a kernel that does nothing but move so many bytes of global memory."""
+    return seconds(spec.rates.streaming.fixed_clocks, spec) + memory_bytes / (spec.memory_gbps * 1e9)
+
+
+def _with_memory(clocks: float, memory_bytes: float, spec: TargetSpec) -> float:
+    return seconds(spec.rates.streaming.fixed_clocks + limited(clocks, copied_clocks(memory_bytes, spec), BOTH), spec)
+
+
+def role_seconds(tile: RoleTile, problem: RoleProblem, memory_bytes: float, spec: TargetSpec) -> float:
+    """Modelled time of a role kernel that reads and writes so many bytes of global memory: that of its loops, or of the copy engines."""
+    shape = problem.shape
+    m, n = shape.m or UNKNOWN_EXTENT, shape.n or UNKNOWN_EXTENT
+    rounds = -(-(shape.batch or 1) * -(-m // tile.rows) * -(-n // tile.n) // spec.compute_units)
+    rows = shape.operand_rows(min(m, tile.rows), min(n, tile.n))
+    engine = engine_clocks(rows, shape.operand_rows(tile.rows, tile.n) - rows, tile.k * problem.operand_bytes, spec.rates.swapped)
+    loops = role_cost(tile, problem, spec) - spec.rates.roles.launch_overhead
+    return _with_memory(max(loops, rounds * -(-(shape.k or UNKNOWN_EXTENT) // tile.k) * engine), memory_bytes, spec)
+
+
+def tile_seconds(
+    tile: ContractionTile, row: MatrixInstruction | None, shape: ContractionShape, operand_bytes: int, memory_bytes: float, spec: TargetSpec
+) -> float:
+    """Modelled time of a kernel of plain tiles."""
+    m, n = shape.m or UNKNOWN_EXTENT, shape.n or UNKNOWN_EXTENT
+    resident, rates = resident_workgroups(tile, shape, spec), spec.rates.roles
+    loops = contraction_cost(tile, shape, spec) * (shape.k or UNKNOWN_EXTENT) / spec.macs_per_clock(row)
+    fill = rates.fill_clocks * resident * shape.operand_rows(tile.m, tile.n) * tile.k * operand_bytes
+    rounds = max(1, (shape.batch or 1) * -(-m // tile.m) * -(-n // tile.n) / spec.compute_units)
+    return _with_memory(loops + fill + rounds * (rates.tile_overhead + tile.m * tile.n * rates.epilogue_clocks), memory_bytes, spec)

@@ -1,0 +1,1 @@
+"""The ways to compute a kernel, one module each; `registry.py` lists them."""

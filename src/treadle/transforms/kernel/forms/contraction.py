@@ -1,0 +1,74 @@
+"""What the forms of contractions on matrix instructions (or multiply-adds) in tiles share."""
+
+from dataclasses import dataclass
+
+from treadle.analysis.indexing import Contraction
+from treadle.errors import InternalError
+from treadle.plan.tile_config import ContractionTile, ContractionTypes
+from treadle.transforms.kernel.forms.form import FormConfig
+from treadle.transforms.kernel.forms.problem import KernelProblem
+from treadle.transforms.kernel.tiling.builder import KernelBuilder
+
+GROUP_M = 8
+"""Rows of tiles that are walked together where nothing says better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractionConfig(FormConfig):
+    """`axes`: the main ones along m, n and k (-1: extent one); `tile`: extents along them; `warps`: along m and n (empty: all along m).
+
+    `a_type`, `b_type`, `accumulator_type`: what products and accumulators are computed in; `instruction`: a matrix instruction or "fma".
+    `group_m`: rows of tiles that are walked together. `is_promoted`: see tiling/accumulation.py. `is_sequential`: loops are not pipelined.
+    """
+
+    axes: tuple[int, ...] = (-1, -1, -1)
+    tile: tuple[int, ...] = (1, 1, 1)
+    warps: tuple[int, ...] = ()
+    instruction: str = "fma"
+    a_type: str = ""
+    b_type: str = ""
+    accumulator_type: str = ""
+    group_m: int = 1
+    is_promoted: bool = False
+    is_sequential: bool = False
+
+    @property
+    def num_warps(self) -> int:
+        return self.warps[0] * self.warps[1]
+
+    @property
+    def rows_together(self) -> int:
+        return self.group_m
+
+    def extents(self, rank: int) -> list[int]:
+        found = [1] * rank
+        for axis, extent in zip(self.axes[:2], self.tile, strict=False):
+            if axis >= 0:
+                found[axis] = extent
+        return found
+
+
+def asked_tile(problem: KernelProblem, usual: ContractionTile) -> ContractionTile:
+    """The tile that the overrides name, as `usual` where they leave something open."""
+    asked = problem.overrides
+    m, n, k = (*asked.tile, 0, 0)[:3]
+    warps_m, warps_n = (*asked.warps, 0, 0)[:2]
+    return ContractionTile(m, n or usual.n, k or usual.k, warps_m or usual.warps_m, warps_n or usual.warps_n, asked.group_m or GROUP_M)
+
+
+def contraction_text(problem: KernelProblem, tile: ContractionTile, types: ContractionTypes, *, is_promoted: bool) -> str:
+    """How a choice of tiles reads in remarks."""
+    count = problem.shape.sums
+    what = f"{count} contractions" if count > 1 else "contraction"
+    accumulators = f"{types.accumulator}, promoted every {tile.k} along k" if is_promoted else types.accumulator
+    return (
+        f"{what} {problem.extents_text}, operands {types.a} and {types.b}, accumulators in {accumulators}: "
+        f"tile {tile.m}x{tile.n}x{tile.k}, {tile.warps_m}x{tile.warps_n} warps, instruction {types.instruction}"
+    )
+
+
+def contraction_of(kernel: KernelBuilder) -> Contraction:
+    """What a kernel computes, for the forms that are of contractions."""
+    if not isinstance(kernel.nest.computation, Contraction):
+        raise InternalError("a form of contractions for another kernel")
+    return kernel.nest.computation

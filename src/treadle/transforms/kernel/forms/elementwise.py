@@ -1,0 +1,62 @@
+"""elementwise: kernels all of whose dimensions are parallel, one tile a workgroup."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from treadle.analysis.axis_traffic import axis_shape
+from treadle.analysis.element_bytes import element_bytes
+from treadle.plan.form_times import moving_seconds
+from treadle.plan.tile_config import halved, pointwise_tile
+from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid
+from treadle.transforms.kernel.forms.problem import KernelProblem
+from treadle.transforms.kernel.tiling.builder import KernelBuilder
+from treadle.transforms.kernel.tiling.elementwise import build_elementwise
+
+NAME = "elementwise"
+KIND = "elementwise"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(FormConfig):
+    """`tile`: elements along each axis of the nest; `warps` of the workgroup."""
+
+    form: ClassVar[str] = NAME
+    tile: tuple[int, ...] = ()
+    warps: int = 1
+
+    @property
+    def num_warps(self) -> int:
+        return self.warps
+
+    def extents(self, rank: int) -> list[int]:
+        return list(self.tile)
+
+
+def refusal(problem: KernelProblem) -> str | None:
+    """Nothing is refused."""
+    return None
+
+
+def decide(problem: KernelProblem) -> Sequence[Choice]:
+    """See `Form`."""
+    nest = problem.nest
+    largest = max((element_bytes(a.element) for a in nest.accesses), default=4)
+    tile, warps = pointwise_tile(tuple(axis_shape(nest, axis) for axis in nest.axes), largest, problem.spec)
+    return halvings(problem, Config(tile=tile, warps=warps))
+
+
+def halvings(problem: KernelProblem, best: Config) -> list[Choice]:
+    """A configuration, and behind it the same with ever smaller tiles."""
+    nest, seconds = problem.nest, moving_seconds(problem.memory_bytes, problem.spec)
+    extents = "x".join(str(axis.size) for axis in nest.axes) or "scalar"
+    found: dict[tuple[int, ...], Choice] = {}
+    while (tile := halved(best.tile, len(found))) not in found:
+        text = f"{nest.kind} over {extents}: tile {'x'.join(map(str, tile)) or '1'}, {best.warps} warps"
+        found[tile] = Choice(replace(best, tile=tile), seconds, text, is_light=True)
+    return list(found.values())
+
+
+def build(kernel: KernelBuilder, config: Config) -> Grid:
+    """See `Form`."""
+    return build_elementwise(kernel, config.tile)

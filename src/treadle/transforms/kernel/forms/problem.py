@@ -1,0 +1,144 @@
+"""What a kernel form is chosen for: a kernel's loop nest, the machine, what the user asks for, and what follows from them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from treadle.analysis.axis_traffic import bytes_touched
+from treadle.analysis.contraction_axes import is_plain, main_axis, reads_whole_tile, reduced_size, shared_operand
+from treadle.analysis.descriptor_access import operand_refusal, result_shape
+from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.indexing import Contraction
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.operation_marks import F32_PARTS
+from treadle.dialects import dispatch
+from treadle.errors import InternalError
+from treadle.ir.builtin import element_of
+from treadle.ir.dialects import builtin
+from treadle.machine.spec import TargetSpec
+from treadle.options import ContractionOverrides
+from treadle.plan.expr import constant
+from treadle.plan.role_tiles import ResultShape, RoleProblem
+from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
+from treadle.transforms.kernel.forms.small_side import SmallSide, small_side
+
+NO_OVERRIDES = ContractionOverrides()
+
+
+@dataclass(frozen=True)
+class KernelProblem:
+    """A kernel that a form is wanted for. The facts about contractions are for nests that are one.
+
+    `f32_precision`, `fp8_accumulation`: as in `CompileOptions`. `is_pipelined`: set-pipeline will decide about the kernel's loops.
+    """
+
+    nest: LoopNest
+    spec: TargetSpec
+    overrides: ContractionOverrides = NO_OVERRIDES
+    f32_precision: str = "ieee"
+    fp8_accumulation: str = "fast"
+    is_pipelined: bool = False
+
+    @cached_property
+    def kind(self) -> Contraction:
+        """The contraction."""
+        if not isinstance(self.nest.computation, Contraction):
+            raise InternalError("a fact of contractions is asked for")
+        return self.nest.computation
+
+    @cached_property
+    def names(self) -> tuple[str, str, str]:
+        """Element types of A, B and the result."""
+        root = self.nest.root
+        a, b, result = (str(element_of(v.type)) for v in (root.inputs[self.kind.lhs], root.inputs[self.kind.rhs], root.op.results[0]))
+        return a, b, result
+
+    @property
+    def f32_parts(self) -> str:
+        """The type of the parts of f32 operands that are multiplied (see expand-f32-precision); "" for any other contraction."""
+        parts = self.nest.root.op.attributes.get(F32_PARTS)
+        return parts.data if isinstance(parts, builtin.StringAttr) else ""
+
+    @cached_property
+    def types(self) -> ContractionTypes:
+        """What it is computed in where a matrix instruction may be used."""
+        allow_tf32 = "tf32" in (self.f32_parts, self.f32_precision)
+        return contraction_types(self.spec, *self.names, (self.kind.lhs_cast, self.kind.rhs_cast), allow_tf32)
+
+    @cached_property
+    def is_promoted(self) -> bool:
+        """Whether each step along k has accumulators of its own, added to the running ones in f32."""
+        wanted = self.f32_parts != "" or (self.fp8_accumulation == "promoted" and self.types.a.startswith("f8"))
+        return bool(self.kind.scales) or promotes(self.spec, self.types.instruction, wanted)
+
+    @cached_property
+    def axes(self) -> tuple[int, int, int]:
+        """The main axes along m, n and k; -1 where there is none."""
+        return (main_axis(self.nest, "m"), main_axis(self.nest, "n"), main_axis(self.nest, "k"))
+
+    @cached_property
+    def sizes(self) -> tuple[int | None, int | None, int | None]:
+        """Extents of the main axes; None where only the runtime knows."""
+        m, n, k = (self.nest.axes[i].size.as_int() if i >= 0 else 1 for i in self.axes)
+        return m, n, k
+
+    @cached_property
+    def shape(self) -> ContractionShape:
+        """The sizes as the models of tiles see them."""
+        nest, (m, n, _) = self.nest, self.sizes
+        others = [axis.size.as_int() for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in self.axes[:2]]
+        batch = None if None in others else prod(size for size in others if size is not None)
+        return ContractionShape(batch, m, n, reduced_size(nest), len(nest.roots), shared_operand(nest, self.kind))
+
+    @cached_property
+    def descriptor_refusal(self) -> str | None:
+        """Why descriptor copies cannot bring the operands to where the matrix instruction reads them, None where they can."""
+        return operand_refusal(self.nest, self.kind, self.types, self.spec)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether registers hold more than accumulators and an epilogue: runtime sizes cost as many as threads' copies do, for the same
+        bounds and addresses; so do further results, held beside the first.
+        """
+        several = sum(access.is_result for access in self.nest.accesses) > 1
+        return self.descriptor_refusal is not None or bool(dispatch.texts(self.nest.kernel.symbols)) or several
+
+    @cached_property
+    def role_problem(self) -> RoleProblem:
+        """What tiles of role kernels are chosen for, where `descriptor_refusal` is None."""
+        nest, spec, shape = self.nest, self.spec, self.shape
+        row, operand_bytes = spec.instruction(self.types.instruction), self.types.operand_bytes
+        results = tuple(result_shape(nest, a, spec) for a in nest.accesses if a.is_result) + tuple(
+            ResultShape(element_bytes(a.element), in_bulk=False, may_stay=True) for a in nest.accesses if reads_whole_tile(nest, a)
+        )
+        # An operand that is contiguous along n is copied and read in whole rows of a swizzle.
+        n_axis = nest.axes[main_axis(nest, "n")]
+        along_n = any(nest.stride_along(a, n_axis) == constant(1) for a in nest.accesses if a.input_number == self.kind.rhs)
+        n_step = spec.slot_row_bytes // operand_bytes if along_n else row.n_step
+        # Bounds and addresses of runtime sizes take registers.
+        fixed, plain = not dispatch.texts(nest.kernel.symbols), is_plain(nest)
+        # Before the first tile the place of a deferred store is behind the end of an array, along columns.
+        deferred = shape.n is not None and shape.k is not None and (fixed or plain) and all(result.in_bulk for result in results)
+        return RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_late=deferred)
+
+    @cached_property
+    def small_side(self) -> SmallSide | str:
+        """The small and the large side, or why none counts as small."""
+        if self.kind.scales or self.f32_parts:
+            return "products have scales, or are those of parts of f32"
+        return small_side(self.nest, self.kind, self.axes, self.sizes, self.types, self.spec)
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        """Bytes of all arrays that the kernel reads and writes; unknown extents count as 4096."""
+        return sum(bytes_touched(self.nest, access) for access in self.nest.accesses)
+
+    @property
+    def extents_text(self) -> str:
+        """The sizes of the main axes, as remarks tell them."""
+        return "x".join(str(self.nest.axes[i].size) if i >= 0 else "1" for i in self.axes)
+
+    @property
+    def operands_text(self) -> str:
+        """The contraction with its operands as they are in memory."""
+        return f"contraction {self.extents_text}, operands {self.names[0]} and {self.names[1]}, accumulators in {self.types.accumulator}"

@@ -1,0 +1,43 @@
+"""reduction: reductions that are no contractions, over tiles of all axes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from treadle.analysis.axis_traffic import axis_shape
+from treadle.analysis.indexing import Reduction
+from treadle.plan.tile_config import reduction_tile
+from treadle.transforms.kernel.forms import elementwise
+from treadle.transforms.kernel.forms.form import Choice, Grid
+from treadle.transforms.kernel.forms.problem import KernelProblem
+from treadle.transforms.kernel.tiling.builder import KernelBuilder
+from treadle.transforms.kernel.tiling.reduction import build_reduction
+
+NAME = "reduction"
+KIND = "reduction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(elementwise.Config):
+    """The same entries."""
+
+    form: ClassVar[str] = NAME
+
+
+def refusal(problem: KernelProblem) -> str | None:
+    """Nothing is refused."""
+    return None
+
+
+def decide(problem: KernelProblem) -> Sequence[Choice]:
+    """See `Form`."""
+    kind = problem.nest.computation
+    shapes = tuple(axis_shape(problem.nest, axis) for axis in problem.nest.axes)
+    is_separable = isinstance(kind, Reduction) and all(kind.combiners)
+    tile, warps = reduction_tile(shapes, problem.spec, is_separable) if shapes else ((), 1)
+    return elementwise.halvings(problem, Config(tile=tile, warps=warps))
+
+
+def build(kernel: KernelBuilder, config: Config) -> Grid:
+    """See `Form`."""
+    return build_reduction(kernel, config.tile)

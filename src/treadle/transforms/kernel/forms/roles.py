@@ -1,0 +1,169 @@
+"""roles: copying and computing of a contraction go to different warps, which take the tiles in turn (set-roles, form-roles)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from treadle.plan.form_times import role_seconds
+from treadle.plan.mixed_widths import MixedWidths
+from treadle.plan.role_tiles import RoleTile, may_cluster, mixed_tiles, role_cost, role_tiles
+from treadle.plan.tile_config import ContractionTile, contraction_tile
+from treadle.transforms.kernel.forms.contraction import GROUP_M, ContractionConfig, asked_tile, contraction_of, contraction_text
+from treadle.transforms.kernel.forms.form import Choice, Grid
+from treadle.transforms.kernel.forms.problem import KernelProblem
+from treadle.transforms.kernel.tiling.builder import KernelBuilder
+from treadle.transforms.kernel.tiling.contraction import build_contraction
+
+NAME = "roles"
+KIND = "contraction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(ContractionConfig):
+    """What is asked of roles; set-roles decides what can be had.
+
+    `num_stages`: slots of the ring between copying and computing warps. `consumer_warpgroups`: groups of warps that compute a tile, each
+    `tile` of it, neighbours along m. `ping_pong`: sets of them that take tiles in turn. `steps_in_flight`: groups of matrix instructions
+    that still run when the next slot is waited for (0 or 1). `deferred_store`: a tile's results leave under the next one's first steps.
+    `cluster`: workgroups, neighbours along m, that fetch what they share once. `workgroups`: how many take all tiles in turn, 0 for one a
+    tile. `blocks`: where tiles of two widths lie (see `MixedWidths.numbers`), empty where all have one.
+    """
+
+    form: ClassVar[str] = NAME
+    num_stages: int = 1
+    consumer_warpgroups: int = 1
+    ping_pong: int = 1
+    steps_in_flight: int = 0
+    deferred_store: bool = False
+    cluster: int = 1
+    workgroups: int = 0
+    blocks: tuple[int, ...] = ()
+
+    @property
+    def groups(self) -> int:
+        return self.consumer_warpgroups
+
+    @property
+    def mixed_widths(self) -> MixedWidths | None:
+        """Where tiles of two widths lie; None where all have one."""
+        return MixedWidths.of(self.blocks) if self.blocks else None
+
+    def relieved(self, problem: KernelProblem) -> "Config":
+        """Without iterations that overlap, where roles are refused in the end."""
+        return replace(self, is_sequential=problem.is_pipelined)
+
+
+def refusal(problem: KernelProblem) -> str | None:
+    """See `Form`."""
+    if not problem.overrides.roles:
+        return "roles are turned off"
+    if (reason := problem.descriptor_refusal) is not None:
+        return reason
+    if problem.overrides.tile and not problem.overrides.num_stages:
+        return "a tile is asked for without the stages of a ring (num_stages)"
+    return None
+
+
+def decide(problem: KernelProblem) -> Sequence[Choice]:
+    """See `Form`."""
+    if problem.overrides.tile:
+        warps = asked_tile(problem, _usual_tile(problem))
+        return [_choice(problem, _asked(problem, warps), (warps.warps_m, warps.warps_n))]
+    return [_choice(problem, tile, (tile.warps, 1), is_light=number > 0) for number, tile in enumerate(_candidates(problem))]
+
+
+def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
+    """The tile of least modelled time, and the best of those that need fewer registers."""
+    asked, costs = (
+        problem.overrides,
+        {t: role_cost(t, problem.role_problem, problem.spec) for t in role_tiles(problem.role_problem, problem.spec)},
+    )
+    if not costs:
+        return
+    best = min(costs, key=lambda tile: costs[tile])
+    lighter = [t for t in costs if 2 * t.m * t.n <= best.m * best.n or (t.turns < best.turns and t.m * t.n <= best.m * best.n)]
+    # The model saw the columns of one block of them only.
+    several = sum(axis.role == "n" for axis in problem.nest.axes) > 1
+    for tile in (best, *sorted(lighter, key=lambda tile: costs[tile])[:1]):
+        yield replace(
+            tile,
+            slots=asked.num_stages or tile.slots,
+            raster=asked.group_m or (GROUP_M if several else tile.raster),
+            late=asked.deferred_store or tile.late,
+            cluster=max(asked.cluster, tile.cluster),
+            narrow=asked.tail_tile_n or tile.narrow,
+        )
+
+
+def _usual_tile(problem: KernelProblem) -> ContractionTile:
+    """What stands for extents and warps that the overrides leave open."""
+    how = {"through_registers": problem.is_crowded, "promoted": problem.is_promoted}
+    return contraction_tile(problem.types, problem.shape, problem.spec, problem.types.operand_bytes, **how)
+
+
+def _asked(problem: KernelProblem, tile: ContractionTile) -> RoleTile:
+    """The roles that the overrides name, with a tile."""
+    asked = problem.overrides
+    return RoleTile(
+        tile.m,
+        tile.n,
+        tile.k,
+        tile.num_warps,
+        asked.consumer_warpgroups,
+        asked.num_stages,
+        asked.ping_pong,
+        asked.steps_in_flight,
+        tile.group,
+        asked.deferred_store,
+        asked.cluster,
+        asked.tail_tile_n,
+    )
+
+
+def _mixed_widths(problem: KernelProblem, tile: RoleTile) -> tuple[MixedWidths | None, str]:
+    """Where tiles of two widths lie, and what to tell about it."""
+    if not tile.narrow:
+        return None, ""
+    if not problem.role_problem.may_be_late or problem.overrides.persistent == "never" or min(problem.axes[:2]) < 0:
+        reason = "workgroups do not take tiles in turn whose results leave in boxes"
+    elif (mixed := mixed_tiles(tile, problem.role_problem, problem.spec)) is not None:
+        tail = mixed.tiles - mixed.first_narrow
+        return mixed, f"; {tail} of {mixed.tiles} tiles have {mixed.narrow} columns, which fills the last round"
+    else:
+        reason = "results do not leave late, their boxes are wider, or such tiles do not fill the last round"
+    return None, f"; no tiles of {tile.narrow} columns: {reason}"
+
+
+def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, is_light: bool = False) -> Choice:
+    spec, types = problem.spec, problem.types
+    mixed, about_widths = _mixed_widths(problem, tile)
+    config = Config(
+        axes=problem.axes,
+        tile=(tile.m, tile.n, tile.k),
+        warps=warps,
+        instruction=types.instruction,
+        a_type=types.a,
+        b_type=types.b,
+        accumulator_type=types.accumulator,
+        group_m=tile.raster,
+        is_promoted=problem.is_promoted,
+        num_stages=tile.slots,
+        consumer_warpgroups=tile.groups,
+        ping_pong=tile.turns,
+        steps_in_flight=tile.pending,
+        deferred_store=tile.late,
+        cluster=tile.cluster if may_cluster(tile, tile.raster, problem.shape) else 1,
+        workgroups=0 if problem.overrides.persistent == "never" else spec.compute_units,
+        blocks=tuple(mixed.numbers()) if mixed is not None else (),
+    )
+    seconds = role_seconds(tile, problem.role_problem, problem.memory_bytes, spec)
+    how = "in ping-pong " if tile.turns > 1 else "with deferred stores " if tile.late else ""
+    shown = ContractionTile(tile.m, tile.n, tile.k, *warps)
+    text = contraction_text(problem, shown, types, is_promoted=problem.is_promoted)
+    text += f"; {tile.groups * tile.turns} consumer warpgroups {how}fed through {tile.slots} stages by a producer{about_widths}"
+    return Choice(config, seconds, text, tile.m * tile.n / tile.warps, is_light)
+
+
+def build(kernel: KernelBuilder, config: Config) -> Grid:
+    """See `Form`."""
+    return build_contraction(kernel, contraction_of(kernel), config, mixed=config.mixed_widths, has_roles=True)

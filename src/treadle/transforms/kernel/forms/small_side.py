@@ -1,0 +1,91 @@
+"""Contractions with one side of at most 64: which side that is, and the problem as `plan/small_m.py` sees it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.indexing import Contraction
+from treadle.analysis.loop_nest import Access, LoopNest
+from treadle.machine.spec import TargetSpec
+from treadle.options import ContractionOverrides
+from treadle.plan.expr import constant
+from treadle.plan.small_m import MOST_ROWS, SmallShape
+from treadle.plan.tile_config import ContractionTypes
+
+LEAST_BYTES = 1 << 18
+"""Smaller operands are there before a launch is: other forms serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmallSide:
+    """A contraction's small and large side: roles of their axes, input numbers of their operands, and the sizes."""
+
+    few_role: Literal["m", "n"]
+    few_axis: int
+    many_axis: int
+    k_axis: int
+    small: int
+    large: int
+    shape: SmallShape
+
+    def refusal(self, overrides: ContractionOverrides) -> str | None:
+        """Why the forms for small sides are out of the question where nobody asks for them, None where they are not."""
+        if overrides.tile:
+            return "a tile is asked for"
+        large_bytes = (self.shape.many or LEAST_BYTES) * (self.shape.k or 1) * self.shape.large_bytes * self.shape.batch
+        return f"the large operand has {large_bytes} bytes, fewer than {LEAST_BYTES}" if large_bytes < LEAST_BYTES else None
+
+
+def small_side(
+    nest: LoopNest, kind: Contraction, axes: Sequence[int], sizes: Sequence[int | None], types: ContractionTypes, spec: TargetSpec
+) -> SmallSide | str:
+    """The sides of a contraction, or why none counts as small. `axes`, `sizes`: the main ones along m, n and k."""
+    known = {role: size for role, size in zip("mn", sizes, strict=False) if size is not None and size <= MOST_ROWS}
+    if not known or axes[2] < 0:
+        return f"neither side is known to have at most {MOST_ROWS}"
+    if min(known, key=lambda role: known[role]) == "m":
+        few_role, few, many, small, large = "m", 0, 1, kind.lhs, kind.rhs
+    else:
+        few_role, few, many, small, large = "n", 1, 0, kind.rhs, kind.lhs
+    of_large, of_small = _read(nest, large), _read(nest, small)
+    if of_large is None or of_small is None or len({root.inputs[small] for root in nest.roots}) > 1:
+        return "an operand is not one array, read by all contractions alike"
+    if axes[many] < 0:
+        return "the large operand has no large axis"
+    unit = next((a for a in (axes[many], axes[2]) if nest.stride_along(of_large, nest.axes[a]) == constant(1)), None)
+    others = [a.size.as_int() for i, a in enumerate(nest.axes) if not a.is_reduction and i not in (axes[few], axes[many])]
+    shape = SmallShape(
+        sizes[few] or 1,
+        sizes[many],
+        sizes[2],
+        element_bytes(of_large.element),
+        element_bytes(of_small.element),
+        8 if types.accumulator in ("f64", "i64") else 4,
+        unit != axes[many],
+        1 if unit is None else _vector(nest, of_large, unit, spec),
+        prod(size or 1 for size in others),
+        len(nest.roots),
+    )
+    return SmallSide(few_role, axes[few], axes[many], axes[2], small, large, shape)
+
+
+def _read(nest: LoopNest, number: int) -> Access | None:
+    """How the first root reads an input; None where that is computed from several arrays, or roots read it in other ways."""
+    found = [[a for a in nest.accesses if a.input_number == number and a.root == root] for root in range(len(nest.roots))]
+    first = found[0][0] if found[0] else None
+    alike = all(len(f) == 1 and (f[0].strides, f[0].element) == (found[0][0].strides, found[0][0].element) for f in found)
+    return first if alike else None
+
+
+def _vector(nest: LoopNest, access: Access, along: int, spec: TargetSpec) -> int:
+    """Elements of an operand that may be loaded at once along an axis: no address leaves their alignment."""
+    size = element_bytes(access.element)
+    limit = min(spec.max_vector_bytes, access.align) // size
+    limit = min(limit, access.offset.divisor())
+    for number, axis in enumerate(nest.axes):
+        stride = nest.stride_along(access, axis)
+        if number != along and stride != constant(0):
+            limit = min(limit, stride.divisor())
+    return max(1, min(limit, nest.axes[along].size.divisor()))

@@ -1,0 +1,97 @@
+"""tiles: each workgroup computes tiles of a contraction, all its warps alike. Every contraction can be computed so."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from treadle.analysis.contraction_axes import reads_whole_tile
+from treadle.plan.form_times import tile_seconds
+from treadle.plan.tile_config import (
+    ContractionTile,
+    ContractionTypes,
+    candidate_tiles,
+    contraction_cost,
+    contraction_tile,
+    resident_workgroups,
+)
+from treadle.transforms.kernel.forms.contraction import ContractionConfig, asked_tile, contraction_of, contraction_text
+from treadle.transforms.kernel.forms.form import Choice, Grid
+from treadle.transforms.kernel.forms.problem import KernelProblem
+from treadle.transforms.kernel.tiling.builder import KernelBuilder
+from treadle.transforms.kernel.tiling.contraction import build_contraction
+
+NAME = "tiles"
+KIND = "contraction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(ContractionConfig):
+    """`workgroups`: how many take all tiles in turn, 0 for one a tile. `is_drained`: loops wait for their matrix instructions at the end of
+    a step.
+    """
+
+    form: ClassVar[str] = NAME
+    workgroups: int = 0
+    is_drained: bool = False
+
+    def relieved(self, problem: KernelProblem) -> "Config":
+        """Without iterations that overlap."""
+        return replace(self, is_sequential=problem.is_pipelined, is_drained=problem.spec.async_matrix)
+
+
+def refusal(problem: KernelProblem) -> str | None:
+    """Nothing is refused."""
+    return None
+
+
+def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, ContractionTypes]]:
+    """The tiles that are considered, the fastest first, and what each is computed in: the last goes without matrix instructions, on a
+    tile that every machine holds.
+    """
+    shape, spec, types = problem.shape, problem.spec, problem.types
+    how = {
+        "through_registers": problem.is_crowded,
+        "promoted": problem.is_promoted,
+        "beside": not problem.overrides.tile and any(reads_whole_tile(problem.nest, a) for a in problem.nest.accesses),
+    }
+    best = contraction_tile(types, shape, spec, types.operand_bytes, **how)
+    if problem.overrides.tile:
+        yield asked_tile(problem, best), types
+        return
+    yield best, types
+    others = (tile for tile in candidate_tiles(types, shape, spec, types.operand_bytes, **how) if tile != best)
+    yield from ((tile, types) for tile in sorted(others, key=lambda tile: contraction_cost(tile, shape, spec)))
+    if types.instruction != "fma":
+        plain = ContractionTypes(types.accumulator, types.accumulator, types.accumulator, "fma")
+        yield min(candidate_tiles(plain, shape, spec, 4), key=lambda tile: tile.m * tile.n), plain
+
+
+def decide(problem: KernelProblem) -> Sequence[Choice]:
+    """See `Form`."""
+    return [_choice(problem, tile, types) for tile, types in tiles(problem)]
+
+
+def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTypes) -> Choice:
+    spec, persistent = problem.spec, problem.overrides.persistent
+    is_promoted = problem.is_promoted and (bool(problem.kind.scales) or types.instruction != "fma")
+    config = Config(
+        axes=problem.axes,
+        tile=(tile.m, tile.n, tile.k),
+        warps=(tile.warps_m, tile.warps_n),
+        instruction=types.instruction,
+        a_type=types.a,
+        b_type=types.b,
+        accumulator_type=types.accumulator,
+        group_m=problem.overrides.group_m or tile.group,
+        is_promoted=is_promoted,
+        workgroups=resident_workgroups(tile, problem.shape, spec) * spec.compute_units if persistent == "always" else 0,
+    )
+    row = None if types.instruction == "fma" else spec.instruction(types.instruction)
+    seconds = tile_seconds(tile, row, problem.shape, types.operand_bytes, problem.memory_bytes, spec)
+    text = contraction_text(problem, tile, types, is_promoted=is_promoted)
+    return Choice(config, seconds, text, tile.m * tile.n / tile.num_warps, is_light=types != problem.types)
+
+
+def build(kernel: KernelBuilder, config: Config) -> Grid:
+    """See `Form`."""
+    return build_contraction(kernel, contraction_of(kernel), config, workgroups=config.workgroups)

@@ -1,0 +1,35 @@
+"""The register layouts that a contraction's operands and accumulators have, and the attribute that says how operands are staged."""
+
+from treadle.analysis.element_bytes import element_bytes
+from treadle.dialects import tile
+from treadle.dialects.tile_attributes import is_shared
+from treadle.errors import InternalError
+from treadle.machine import TargetSpec
+from treadle.plan.contract_layouts import ContractLayouts, matrix_layouts, multiply_add_layouts
+from treadle.plan.staging import multiply_add_k_step
+from treadle.transforms.kernel.forms.contraction import ContractionConfig
+from treadle.transforms.kernel.forms.registry import config_of
+from treadle.transforms.kernel.kernel_ir import num_warps
+
+STAGING = "staging"
+
+
+def warp_grid(kernel: tile.KernelOp) -> tuple[int, int]:
+    """Warps along m and n of a contraction's tile: what the configuration says, else all along m."""
+    config = config_of(kernel)
+    m, n = (config.warps if isinstance(config, ContractionConfig) else ()) or (num_warps(kernel), 1)
+    return m, n
+
+
+def contract_layouts(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec) -> ContractLayouts:
+    """The register layouts of a contraction of this kernel."""
+    m, n = tile.tile_type(op.accumulator).get_shape()
+    warps_m, warps_n = warp_grid(kernel)
+    if warps_m * warps_n != num_warps(kernel):
+        raise InternalError(f"{warps_m} x {warps_n} warps in a kernel of {num_warps(kernel)}")
+    if op.instruction.data == "fma":
+        k = op.operand_shape(op.a)[1]
+        element = tile.memref_type(op.a).element_type if is_shared(op.a.type) else tile.tile_type(op.a).element_type
+        return multiply_add_layouts(m, n, warps_m, warps_n, spec.subgroup_size, multiply_add_k_step(k, element_bytes(element)))
+    row = spec.instruction(op.instruction.data)
+    return matrix_layouts(row, m, n, warps_m, warps_n, op.operand_shape(op.a)[1] if row.reads_shared else 0)
