@@ -65,7 +65,7 @@ def test_all_is_right(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
     assert "1755 MHz" in shown.out
     assert "2/2 square-2048-kn: ok" in shown.err
     assert [request["kind"] for request in asked] == ["environment", "case", "case"]
-    assert asked[1]["options"] == {"ring": 3}
+    assert asked[1]["options"] == {"num_stages": 3}
     assert asked[1]["peers"] == ["torch"]
     assert asked[1]["measure"]["rounds"] == 11
     assert asked[1]["seconds"] == 77
@@ -129,9 +129,9 @@ def test_tuned_options_are_used(asked: Asked, monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("TREADLE_CACHE_DIR", str(tmp_path / "cache"))
     workload = find("square-2048-nk")
     assert workload is not None
-    store(workload.text, "sm_90a", "a product", workload.options, {"options": {"ring": 5}, "ms": 1.0}, [])
+    store(workload.text, "sm_90a", "a product", workload.options, {"options": {"num_stages": 5}, "ms": 1.0}, [])
     assert invoke(["bench", "square-2048-*", "--tuned", "--option", "consumer_warpgroups=2"]) == 0
-    assert [request["options"] for request in asked[1:]] == [{"groups": 2, "ring": 5}, {"groups": 2}]
+    assert [request["options"] for request in asked[1:]] == [{"consumer_warpgroups": 2, "num_stages": 5}, {"consumer_warpgroups": 2}]
 
 
 def test_random_workloads_are_measured_and_reported(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,11 @@ KERNEL = """dispatch.kernel @k(%x: tensor<?x4xf16>, %s0: index) -> (tensor<4x?xf
   symbols = ["s0"], arg_shapes = [["s0", "4"]], arg_strides = [["4", "1"]], arg_align = array<i64: 16>,
   result_shapes = [["4", "s0"]], result_strides = [["s0", "1"]], result_align = array<i64: 256>, origin = "transpose"} {
   %e = tensor.empty(%s0) : tensor<4x?xf16>
-  %r = linalg.transpose ins(%x : tensor<?x4xf16>) outs(%e : tensor<4x?xf16>) permutation = [1, 0]
+  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>],
+      iterator_types = ["parallel", "parallel"]} ins(%x : tensor<?x4xf16>) outs(%e : tensor<4x?xf16>) attrs = {dispatch.root} {
+  ^bb0(%a: f16, %b: f16):
+    linalg.yield %a : f16
+  } -> tensor<4x?xf16>
   dispatch.yield %r : tensor<4x?xf16>
 }
 """

@@ -16,8 +16,8 @@ from treadle.targets import registry
 
 PIECES = ("mlp-forward", "mlp-bias", "mlp-silu", "mlp-horizontal-3", "mlp-horizontal-1", "mlp-batch")
 FORMS: dict[str, dict[str, Any]] = {
-    "one tile a workgroup": {"roles": False, "stages": 0, "persistent": "never"},
-    "persistent": {"roles": False, "stages": 0, "persistent": "always"},
+    "one tile a workgroup": {"roles": False, "pipeline_stages": 0, "persistent": "never"},
+    "persistent": {"roles": False, "pipeline_stages": 0, "persistent": "always"},
     "one tile a workgroup, roles": {"persistent": "never"},
     "persistent, roles": {"persistent": "always"},
 }

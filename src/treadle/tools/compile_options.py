@@ -11,6 +11,12 @@ from treadle.options import CompileOptions, Fp8Accumulation, Precision
 Level = Literal["tensor", "dispatch", "tile", "schedule"]
 """The levels of `frontends.levels`, which a start from the cache does not load; a test holds them against each other."""
 
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        "--target", help="sm_90a, gfx942, gfx950, gfx1100, gfx1201, a product such as sm_90a:h100-pcie (`treadle targets`), or sim."
+    ),
+]
 PrecisionOption = Annotated[
     Precision | None, typer.Option("--f32-precision", help="How contractions of f32 operands multiply (default: ieee, as written).")
 ]

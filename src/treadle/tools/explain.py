@@ -13,11 +13,11 @@ from treadle.tools.compile_options import (
     Fp8Option,
     LevelOption,
     PrecisionOption,
+    TargetOption,
     TunedOption,
     UnprovenOption,
     compile_options,
 )
-from treadle.tools.targets import TargetOption
 
 
 def explain(

@@ -1,4 +1,4 @@
-"""`treadle targets`: what can be compiled for, and how well its models know it; the `--target` option that several verbs share."""
+"""`treadle targets`: what can be compiled for, and how well its models know it."""
 
 import json as json_text
 from typing import Annotated, Any
@@ -6,13 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from treadle.tools import report
-
-TargetOption = Annotated[
-    str,
-    typer.Option(
-        "--target", help="sm_90a, gfx942, gfx950, gfx1100, gfx1201, a product such as sm_90a:h100-pcie (`treadle targets`), or sim."
-    ),
-]
 
 
 def targets(json: Annotated[bool, typer.Option("--json", help="Print a record instead of a table.")] = False) -> int:

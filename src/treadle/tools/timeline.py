@@ -19,8 +19,8 @@ from treadle.timeline.measured import measured_timelines
 from treadle.timeline.perfetto import trace_events
 from treadle.tools import report
 from treadle.tools.compile import write
+from treadle.tools.compile_options import TargetOption
 from treadle.tools.inputs import make_inputs
-from treadle.tools.targets import TargetOption
 from treadle.transforms.kernel.insert_stamps import DEFAULT_CAPACITY, DEFAULT_WORKGROUPS, InsertStampsPass
 
 SHOWN_CLOCKS = 15_000.0
