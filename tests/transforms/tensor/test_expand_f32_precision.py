@@ -15,6 +15,7 @@ from treadle.machine import target_spec
 from treadle.options import CompileOptions, Precision
 from treadle.pipelines import tensor_passes
 from treadle.plan.expr import as_expr
+from treadle.remarks import collect_remarks
 from treadle.sim.check import check
 from treadle.transforms.tensor.expand_f32_precision import NAME
 from treadle.transforms.tensor.set_f32_split import NAME as DECIDED
