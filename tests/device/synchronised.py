@@ -34,6 +34,25 @@ def long_epilogue() -> Kernel:
     return k
 
 
+def registers() -> Kernel:
+    """Left operands in registers: of a buffer, and the narrowed result of another product."""
+    k = operands()
+    first = k.mma(k.fragment("%p"), "%q")
+    k.store(first)
+    k.store(k.mma(k.fragment(first), "%q"), "%r1")
+    return k
+
+
+def registers_in_turn() -> Kernel:
+    """A left operand that every trip loads again while the sums go on."""
+    k = operands()
+    k.add(f"%acc = scf.for %i = %c0 to %c8 step %c1 iter_args(%old = %zero) -> ({ACCUMULATOR}) {{")
+    new = k.mma(k.fragment("%p"), "%q", "%old")
+    k.add(f"scf.yield {new} : {ACCUMULATOR}\n}}")
+    k.store("%acc")
+    return k
+
+
 def stores(slots: int) -> Kernel:
     """Bulk stores out of a ring, one a trip."""
     k = Kernel(rows=64 * 8)
@@ -49,6 +68,8 @@ def stores(slots: int) -> Kernel:
 
 _SOURCES: dict[str, Callable[[], Kernel]] = {
     "independent": independent,
+    "registers": registers,
+    "registers_in_turn": registers_in_turn,
     "long_epilogue": long_epilogue,
     "stores_one_buffer": lambda: stores(1),
     "stores_three_buffers": lambda: stores(3),

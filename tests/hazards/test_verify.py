@@ -90,3 +90,4 @@ def test_mends_of_the_known_races() -> None:
     assert "lower `pending`" in proposed["triton_9720_four_stages_on_three_buffers"]
     assert "add sync.barrier before sync.mbarrier_expect" in proposed["triton_11047_wait_narrower_than_readers"]
     assert "one more (2)" in proposed["trailing_group_one_slot"]
+    assert 'add sync.wait "wgmma" pending 0 before scf.yield' in proposed["registers_given_up_in_flight"]
