@@ -195,3 +195,15 @@ def test_the_key_of_the_cache_tells_levels_apart() -> None:
     text = SOFTMAX.read_text(encoding="utf-8")
     keys = {driver.cache_key(read_source(text, level), "sim", CompileOptions(), None) for level in (None, "tile", "schedule")}
     assert len(keys) == 3
+
+
+def test_the_simulator_runs_roles_as_agents() -> None:
+    """Unproven as asked for, a ring whose waits are gone races in the simulator instead of giving results."""
+    right = driver.trace(LINEAR, target="sm_90a", until="schedule").stages["schedule"]
+    assert "pipe.roles" in right
+    lines = [line for line in right.splitlines() if "sync.wait_phase" not in line]
+    program = treadle.compile("\n".join(lines), target="sim", options=CompileOptions(verify=False))
+    arrays = [np.ones([as_expr(n).evaluate({}) for n in t.shape], ml_dtypes.bfloat16) for t in program.manifest.inputs]
+    with pytest.raises(TreadleError, match="not ordered") as caught:
+        program(*arrays)
+    assert caught.value.code == "TR324"

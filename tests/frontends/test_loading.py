@@ -114,6 +114,7 @@ SHAPES = 'arg_shapes = [["rows", "columns"], ["rows", "columns"]]'
         case(edited('grid = ["rows"]', 'grid = ["lines"]'), "TR107", "'lines' uses lines"),
         case(edited(SHAPES, SHAPES + ', arg_strides = [["columns", "1"], ["2*columns", "1"]]'), "TR107", "are not row-major"),
         case(edited(SHAPES, SHAPES + ', arg_names = ["a", "a"]'), "TR107", "two arguments have one name"),
+        case(edited(SHAPES, SHAPES + ", arg_align = array<i64: 0, 16>"), "TR201", "arg_align holds powers of two"),
         case(edited(SHAPES, SHAPES + ", arg_align = array<i64: 16, 512>"), "TR107", "asks for 512 bytes"),
         case(KERNEL + KERNEL.replace("@row_softmax", "@other"), "TR104", "2 kernels and no program (functions: row_softmax, other)"),
         case(KERNEL, "TR104", "there is no program or kernel 'softmax'", function="softmax"),

@@ -52,6 +52,9 @@ def check_signature(kernel: "KernelOp", pointers: int) -> None:
         for number, (shape, strides) in enumerate(zip(kernel.arg_shapes, kernel.arg_strides, strict=True)):
             if len(shape) != len(strides):
                 raise VerifyException(f"tile.kernel: pointer {number} has {len(shape)} sizes and {len(strides)} strides")
+    aligns = integers(kernel.arg_align)
+    if any(align < 1 or align & (align - 1) for align in aligns):
+        raise VerifyException(f"tile.kernel: arg_align holds powers of two (bytes), found {list(aligns)}")
     first = pointers - kernel.output_count.value.data
     in_place = integers(kernel.in_place) if kernel.in_place is not None else ()
     if any(not first <= number < pointers for number in in_place) or len(set(in_place)) != len(in_place):
