@@ -112,7 +112,7 @@ INDEX_TOO_LARGE = Entry(
     "TR303", "{what} of this operation reaches {value}, beyond 2^63 - 1", "use smaller sizes; no memory holds such an array"
 )
 KERNEL_NOT_TAKEN = Entry(
-    "TR306",
+    "TR310",
     "kernel '{kernel}' cannot be compiled as it is written: {reason}",
     "change what the reason names (docs/kernels.md says what kernels hold); report it with the kernel if nothing is wrong there",
 )

@@ -22,13 +22,34 @@ ROLES = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=2, 
 TURNS = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=4, ping_pong=2, steps_in_flight=1)
 
 
+ROLE = r'names = \["producer", "consumer"\]'
+IN_TURNS = r'names = \["producer", "consumer0", "consumer1"\]'
+DEFERRED = r"scf\.if .*\{\n(\s+(?!scf|\}).*\n)*?\s+tile\.copy_out"
+"""A box that is stored in one of a loop's first steps."""
+IN_FLIGHT = r'sync\.wait "wgmma" pending 1 '
+SHARED_FETCH = "multicast array<i64: 0, 1>"
+PIPELINED = r"\bpipelined\b"
+ROLES_OR_BULK = r"pipe\.roles|bulk_tensor"
+
+
+def _instruction(name: str) -> str:
+    return f'tile\\.contract .*"{name}"'
+
+
+BF16 = _instruction("wgmma_m64k16_f32_bf16_bf16")
+FP8 = _instruction("wgmma_m64k32_f32_f8E4M3FN_f8E4M3FN")
+
+
 @dataclass(frozen=True)
 class Case:
-    """A program, how it is compiled, and what its kernels must hold as schedule (a word of the schedule-level text)."""
+    """A program, how it is compiled, and what its schedule must hold for the case to be one of its kind: expressions for the text of the
+    schedule level that are all found there (`shows`), and such that are not (`lacks`).
+    """
 
     workload: Workload
     options: CompileOptions = PLAIN
-    shows: str = ""
+    shows: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
 
 
 def _matmul(m: int, n: int, k: int, dtype: str = "bf16", options: CompileOptions = PLAIN, *, transposed: bool = True) -> Workload:
@@ -36,40 +57,57 @@ def _matmul(m: int, n: int, k: int, dtype: str = "bf16", options: CompileOptions
 
 
 CASES: dict[str, Case] = {
-    "roles": Case(_matmul(300, 520, 200), ROLES, "pipe.roles"),
-    "roles-kn": Case(_matmul(300, 520, 200, transposed=False), ROLES, "pipe.roles"),
-    "roles-many-tiles": Case(_matmul(1900, 1560, 136), ROLES, "pipe.roles"),
-    "roles-one-tile-each": Case(_matmul(300, 520, 200), replace(ROLES, persistent="never"), "pipe.roles"),
-    "late": Case(_matmul(1900, 1560, 136), replace(ROLES, deferred_store=True), "pipe.roles"),
-    "two-widths": Case(_matmul(1530, 2552, 136), replace(ROLES, deferred_store=True, tail_tile_n=112), "columns 112"),
-    "two-widths-eighths": Case(_matmul(1530, 2664, 136), replace(ROLES, deferred_store=True, tail_tile_n=120), "columns 120"),
-    "pending": Case(_matmul(300, 520, 200), replace(ROLES, steps_in_flight=1), "pipe.roles"),
-    "turns": Case(_matmul(1900, 1560, 136), TURNS, "pipe.roles"),
-    "cluster": Case(_matmul(500, 512, 200), replace(ROLES, cluster=2), "cluster_barrier"),
-    "cluster-kn": Case(_matmul(500, 512, 200, transposed=False), replace(ROLES, cluster=2), "cluster_barrier"),
-    "cluster-late": Case(_matmul(2040, 1536, 136), replace(ROLES, cluster=2, deferred_store=True), "cluster_barrier"),
-    "cluster-kn-late": Case(_matmul(2040, 1536, 136, transposed=False), replace(ROLES, cluster=2, deferred_store=True), "cluster_barrier"),
-    "plain": Case(_matmul(300, 520, 200), replace(PLAIN, roles=False)),
-    "pipelined": Case(_matmul(300, 520, 456), replace(PLAIN, roles=False, pipeline_stages=3)),
-    "odd-pitch": Case(_matmul(77, 203, 45)),
-    "odd-pitch-pipelined": Case(_matmul(77, 203, 345), replace(PLAIN, pipeline_stages=3)),
-    "f32": Case(_matmul(65, 77, 123, "f32")),
-    "f16": Case(_matmul(128, 264, 1040, "f16")),
-    "streaming": Case(_matmul(3, 1000, 1032, "f16")),
-    "swapped": Case(_matmul(17, 1000, 1032, "f16")),
-    "tf32": Case(_matmul(130, 132, 260, "f32"), replace(PLAIN, f32_precision="tf32")),
-    "3xtf32": Case(_matmul(515, 644, 516, "f32"), replace(PLAIN, f32_precision="3xtf32")),
-    "fp8": Case(_matmul(300, 528, 400, "f8E4M3FN")),
-    "fp8-promoted": Case(_matmul(300, 528, 400, "f8E4M3FN"), replace(PLAIN, fp8_accumulation="promoted")),
-    "fp8-blocks": Case(families.block_scaled("case", "case", 256, 384, 512, "f8E4M3FN")),
-    "int8": Case(_matmul(300, 528, 400, "i8")),
-    "bias-gelu": Case(families.epilogue("case", "case", "linear_bias_gelu", 300, 520, 200, "bf16")),
-    "silu-two": Case(families.epilogue("case", "case", "linear_silu_two", 300, 520, 200, "bf16")),
-    "swiglu": Case(families.gated("case", "case", 300, 520, 200, "bf16")),
-    "horizontal-three": Case(families.gated("case", "case", 300, 520, 200, "bf16", outputs=3)),
-    "batch": Case(families.batch_matmul("case", "case", 3, 136, 264, 200, "bf16")),
-    "row-sums": Case(families.row_sums("case", "case", 333, 1027, "f32")),
-    "softmax": Case(families.softmax("case", "case", 77, 1001, "bf16")),
+    "roles": Case(_matmul(300, 520, 200), ROLES, (ROLE, BF16), (DEFERRED, IN_FLIGHT, SHARED_FETCH)),
+    "roles-kn": Case(_matmul(300, 520, 200, transposed=False), ROLES, (ROLE, BF16), (DEFERRED, IN_FLIGHT, SHARED_FETCH)),
+    "roles-many-tiles": Case(_matmul(1900, 1560, 136), ROLES, (ROLE, BF16, r'grid = \["132"')),
+    "roles-one-tile-each": Case(_matmul(300, 520, 200), replace(ROLES, persistent="never"), (ROLE, BF16, r'grid = \["15"')),
+    "late": Case(_matmul(1900, 1560, 136), replace(ROLES, deferred_store=True), (ROLE, DEFERRED)),
+    "two-widths": Case(_matmul(1530, 2552, 136), replace(ROLES, deferred_store=True, tail_tile_n=112), (ROLE, DEFERRED, "columns 112")),
+    "two-widths-eighths": Case(
+        _matmul(1530, 2664, 136), replace(ROLES, deferred_store=True, tail_tile_n=120), (ROLE, DEFERRED, "columns 120")
+    ),
+    "pending": Case(_matmul(300, 520, 200), replace(ROLES, steps_in_flight=1), (ROLE, IN_FLIGHT)),
+    "turns": Case(_matmul(1900, 1560, 136), TURNS, (IN_TURNS, IN_FLIGHT)),
+    "cluster": Case(_matmul(500, 512, 200), replace(ROLES, cluster=2), (ROLE, SHARED_FETCH, "cluster_barrier")),
+    "cluster-kn": Case(_matmul(500, 512, 200, transposed=False), replace(ROLES, cluster=2), (ROLE, SHARED_FETCH, "cluster_barrier")),
+    "cluster-late": Case(
+        _matmul(2040, 1536, 136), replace(ROLES, cluster=2, deferred_store=True), (SHARED_FETCH, "cluster_barrier", DEFERRED)
+    ),
+    "cluster-kn-late": Case(
+        _matmul(2040, 1536, 136, transposed=False),
+        replace(ROLES, cluster=2, deferred_store=True),
+        (SHARED_FETCH, "cluster_barrier", DEFERRED),
+    ),
+    "plain": Case(_matmul(300, 520, 200), replace(PLAIN, roles=False), (BF16, "bulk_tensor"), (r"pipe\.roles", PIPELINED)),
+    "pipelined": Case(
+        _matmul(300, 520, 456), replace(PLAIN, roles=False, pipeline_stages=3), (BF16, "bulk_tensor", PIPELINED), (r"pipe\.roles",)
+    ),
+    "odd-pitch": Case(_matmul(77, 203, 45), PLAIN, (BF16, r"tile\.local_store"), (ROLES_OR_BULK, PIPELINED)),
+    "odd-pitch-pipelined": Case(
+        _matmul(77, 203, 345), replace(PLAIN, pipeline_stages=3), (BF16, r"tile\.local_store", PIPELINED), (ROLES_OR_BULK,)
+    ),
+    "f32": Case(_matmul(65, 77, 123, "f32"), PLAIN, (_instruction("fma"),), ("wgmma",)),
+    "f16": Case(_matmul(128, 264, 1040, "f16"), PLAIN, (ROLE, _instruction("wgmma_m64k16_f32_f16_f16"))),
+    "streaming": Case(_matmul(3, 1000, 1032, "f16"), PLAIN, ("#tile.form<streaming", r"tile\.reduce"), (r"tile\.contract",)),
+    "swapped": Case(_matmul(17, 1000, 1032, "f16"), PLAIN, ("#tile.form<swapped", ROLE, _instruction("wgmma_m64k16_f32_f16_f16"))),
+    "tf32": Case(_matmul(130, 132, 260, "f32"), replace(PLAIN, f32_precision="tf32"), (ROLE, _instruction("wgmma_m64k8_f32_tf32_tf32"))),
+    # Three products of parts pay where k is long: below, f32 is multiplied as it is.
+    "3xtf32": Case(_matmul(515, 644, 2052, "f32"), replace(PLAIN, f32_precision="3xtf32"), (_instruction("wgmma_m64k8_f32_tf32_tf32"),)),
+    "fp8": Case(_matmul(300, 528, 400, "f8E4M3FN"), PLAIN, (ROLE, FP8), ("is_promoted = true",)),
+    "fp8-promoted": Case(
+        _matmul(300, 528, 400, "f8E4M3FN"), replace(PLAIN, fp8_accumulation="promoted"), (ROLE, FP8, "is_promoted = true")
+    ),
+    "fp8-blocks": Case(families.block_scaled("case", "case", 256, 384, 512, "f8E4M3FN"), PLAIN, (ROLE, FP8, r"math\.fma")),
+    "int8": Case(_matmul(300, 528, 400, "i8"), PLAIN, (ROLE, _instruction("wgmma_m64k32_i32_i8_i8"))),
+    "bias-gelu": Case(families.epilogue("case", "case", "linear_bias_gelu", 300, 520, 200, "bf16"), PLAIN, (ROLE, BF16, r"math\.exp2")),
+    "silu-two": Case(families.epilogue("case", "case", "linear_silu_two", 300, 520, 200, "bf16"), PLAIN, (ROLE, BF16, r"math\.exp2")),
+    "swiglu": Case(families.gated("case", "case", 300, 520, 200, "bf16"), PLAIN, (ROLE, rf"{BF16}(.*\n)+?.*{BF16}", r"math\.exp2")),
+    "horizontal-three": Case(
+        families.gated("case", "case", 300, 520, 200, "bf16", outputs=3), PLAIN, (ROLE, rf"{BF16}(.*\n)+?.*{BF16}", "output_count = 3")
+    ),
+    "batch": Case(families.batch_matmul("case", "case", 3, 136, 264, 200, "bf16"), PLAIN, (ROLE, BF16, r"memref<3x136x264x")),
+    "row-sums": Case(families.row_sums("case", "case", 333, 1027, "f32"), PLAIN, (r"tile\.reduce",), (r"tile\.contract",)),
+    "softmax": Case(families.softmax("case", "case", 77, 1001, "bf16"), PLAIN, (r"tile\.reduce", r"math\.exp2?\b"), (r"tile\.contract",)),
 }
 
 

@@ -4,6 +4,7 @@ TREADLE_TEST_RUNS sets how often each runs (default 200).
 """
 
 import os
+import re
 
 import pytest
 from device.compiled_programs import CASES, compiled, wrong
@@ -13,9 +14,11 @@ RUNS = int(os.environ.get("TREADLE_TEST_RUNS", "200"))
 
 @pytest.mark.parametrize("name", CASES)
 def test_compiles_to_its_schedule(name: str) -> None:
-    program = compiled(name)
-    if CASES[name].shows:
-        assert CASES[name].shows in program.stages["schedule"]
+    schedule, case = compiled(name).stages["schedule"], CASES[name]
+    assert case.shows, "a case shows what it is a case of"
+    missing = [pattern for pattern in case.shows if not re.search(pattern, schedule)]
+    assert not missing
+    assert not [pattern for pattern in case.lacks if re.search(pattern, schedule)]
 
 
 @pytest.mark.usefixtures("hopper")

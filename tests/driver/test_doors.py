@@ -177,7 +177,7 @@ def edited(path: Path, old: str, new: str) -> str:
         (edited(MATMUL, '%acc ""', '%acc "wgmma_m64k16_f32_bf16_bf16"'), "sm_90a", "TR416"),
         (edited(MATMUL, "num_warps = 4", "num_warps = 64"), "gfx942", "TR107"),
         (edited(MATMUL, "num_warps = 4", 'num_warps = 4, target = "gfx942"'), "sm_90a", "TR504"),
-        (edited(SOFTMAX, "num_warps = 4", "num_warps = 3"), "sm_90a", "TR306"),
+        (edited(SOFTMAX, "num_warps = 4", "num_warps = 3"), "sm_90a", "TR310"),
         (edited(SOFTMAX, "axis = 0", "axis = 1"), "sm_90a", "TR201"),
     ],
 )

@@ -34,7 +34,6 @@ def test_the_named_function_and_what_it_calls_stay() -> None:
         (TWO, None, "TR104", "the module has 2 functions (functions: one, two)", 1),
         (TWO, "three", "TR104", "there is no function 'three'", 1),
         ("module {\n}\n", None, "TR104", "the module has no function", 1),
-        ("func.func @f(%x: f32) -> f32 {\n  return %x : f32\n}\n", None, "TR301", "which has no tensors", 1),
         ("func.func @f(%x: memref<3xf32>, %y: tensor<3xf32>) {\n  return\n}\n", None, "TR301", "of type memref<3xf32>", 1),
         ("func.func @f(%x: tensor<*xf32>) {\n  return\n}\n", None, "TR301", "of type tensor<*xf32>", 1),
         (

@@ -6,7 +6,7 @@ import pytest
 from hazards.programs import PROGRAMS
 
 from treadle.dialects import sync, tile
-from treadle.ir.core import IRDLOperation, Operation
+from treadle.ir.core import IRDLOperation, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.text import find_invalid, parse_module, print_module
 
@@ -51,7 +51,7 @@ def test_copies_print_as_what_they_are_of(text: str) -> None:
 def test_copies_take_the_mapped_operands_and_map_their_results() -> None:
     one, other = (arith.ConstantOp(builtin.IntegerAttr(value, builtin.IndexType())) for value in (1, 2))
     total = arith.AddiOp(one.result, one.result)
-    mapping = {one.result: other.result}
+    mapping: dict[SSAValue, SSAValue] = {one.result: other.result}
     copy = total.clone(mapping)
     assert list(copy.operands) == [other.result, other.result]
     assert mapping[total.result] is copy.results[0]

@@ -26,7 +26,8 @@ class Coupled:
 
     `outputs`: their numbers in the order of their roles, `elements`: the scalars that one step takes in, which depend on no accumulator:
     - argmax, argmin: (value, index); elements (value, index). `ties`: which of equal elements stays. `nan`: "skipped", it never stays;
-      "first", the first one stays (NumPy); "order", what stays depends on the order of all elements; "" for integers;
+      "first", the first one stays (NumPy); "order", what stays depends on the order of all elements; "" for integers, which are
+      compared without signs where `unsigned`;
     - mean_variance: (count, mean, sum of squared deviations), or the last two where the count is an element; elements (value[, count]);
     - online_softmax: (maximum, sum of exponentials, weighted sums..); elements (score, weighted values..). `base`: "exp" or "exp2";
     - "": in the order of the operation; no elements.
@@ -37,6 +38,7 @@ class Coupled:
     elements: tuple[SSAValue, ...] = ()
     ties: Literal["first", "last", ""] = ""
     nan: Literal["skipped", "first", "order", ""] = ""
+    unsigned: bool = False
     base: Literal["exp", "exp2", ""] = ""
 
 
@@ -184,13 +186,13 @@ def _extremum(fold: _Fold, outputs: tuple[int, ...]) -> Coupled | None:
     if not exact and not isinstance(value.owner, _MAXIMA if largest else _MINIMA):
         return None
     comparison = condition.owner
-    if not exact and isinstance(comparison, arith.CmpiOp):
-        if (comparison.predicate.value.data >= _FIRST_UNSIGNED) != isinstance(value.owner, _UNSIGNED_EXTREMA):
-            return None
+    unsigned = isinstance(comparison, arith.CmpiOp) and comparison.predicate.value.data >= _FIRST_UNSIGNED
+    if not exact and isinstance(comparison, arith.CmpiOp) and unsigned != isinstance(value.owner, _UNSIGNED_EXTREMA):
+        return None
     if isinstance(value.owner, arith.MaximumfOp | arith.MinimumfOp):
         nan = "order"  # the value becomes NaN where the index stays
     ties = "first" if relation in ("gt", "lt") else "last"
-    return Coupled("argmax" if largest else "argmin", outputs, (element, where), ties, nan)  # pyright: ignore[reportArgumentType]
+    return Coupled("argmax" if largest else "argmin", outputs, (element, where), ties, nan, unsigned)  # pyright: ignore[reportArgumentType]
 
 
 # mean and variance

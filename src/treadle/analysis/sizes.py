@@ -7,8 +7,8 @@ from typing import cast
 from treadle import errors
 from treadle.analysis.indexing import tensor_of
 from treadle.errors import SourceLocation, TreadleError
-from treadle.ir.core import DYNAMIC_INDEX, Attribute, Operation, SSAValue
-from treadle.ir.dialects import builtin, tensor
+from treadle.ir.core import DYNAMIC_INDEX, Attribute, BlockArgument, Operation, SSAValue
+from treadle.ir.dialects import builtin, func, tensor
 from treadle.ir.locations import location_of
 from treadle.plan.expr import Expr, constant, symbol
 
@@ -132,8 +132,21 @@ def cannot_compile(op: Operation, *, what: str, hint: str) -> TreadleError:
     return TreadleError(errors.UNSUPPORTED, location_of(op), what=what, hint=hint)
 
 
+def _scalar_on_the_host(op: Operation) -> TreadleError | None:
+    """The error for a scalar argument, an array without dimensions by now, that a size or an index is computed from; None for others."""
+    source = op.operands[0] if op.name == "tensor.extract" and len(op.operands) == 1 else None
+    if not isinstance(source, BlockArgument) or not isinstance(source.owner.parent_op(), func.FuncOp):
+        return None
+    what = f"a size or an index that is computed from argument {source.index} ('{source.name_hint or f'arg{source.index}'}') of type"
+    users = [use.operation for use in op.results[0].uses]
+    hint = "take it as an integer (index, i32, i64): whole numbers are read before kernels are launched, others inside of them"
+    return cannot_compile(users[0] if users else op, what=f"{what} {op.results[0].type}", hint=hint)
+
+
 def unsupported(op: Operation) -> TreadleError:
     """The error for an operation that no kernel and no host program can hold."""
+    if (scalar := _scalar_on_the_host(op)) is not None:
+        return scalar
     hints = {
         "scf.forall": "write the computation of the whole tensor with linalg operations; tiling is the compiler's choice",
         "scf.for": "give it constant bounds, or write it as a reduction with linalg.generic or linalg.reduce",

@@ -202,7 +202,7 @@ def _reference(source: Source, options: CompileOptions, function: str | None, ar
     loaded = source.load(function)
     if loaded.level != "tensor":
         raise TreadleError(NO_REFERENCE, file=source.file, level=loaded.level)
-    require(sum(math.prod(array.shape) for array in arrays) * _REFERENCE_BYTES, "the reference's arrays in float64")
+    require(sum(math.prod(getattr(array, "shape", ())) for array in arrays) * _REFERENCE_BYTES, "the reference's arrays in float64")
     return evaluate_module(loaded.module, arrays, function, f32_precision=options.f32_precision)
 
 

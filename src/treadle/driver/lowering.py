@@ -121,7 +121,7 @@ def _load(source: Source, function: str | None, layouts: Layouts | None) -> Load
 
 
 def not_taken(loaded: Loaded, error: InternalError) -> TreadleError:
-    """TR306: what the passes rely on of the kernels that the compiler makes is the user's to keep in those that a user writes."""
+    """TR310: what the passes rely on of the kernels that the compiler makes is the user's to keep in those that a user writes."""
     kernels = tile_kernels(loaded.module)
     names = "', '".join(kernel.sym_name.data for kernel in kernels)
     return TreadleError(KERNEL_NOT_TAKEN, location_of(kernels[0]) if kernels else None, kernel=names, reason=error)

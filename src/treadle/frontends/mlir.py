@@ -36,7 +36,7 @@ def load(text: str, file: str = DEFAULT_FILE, function: str | None = None) -> Mo
 def check(module: ModuleOp, function: str | None = None, file: str = DEFAULT_FILE) -> None:
     """Check that a module is a program at tensor level, and leave the entry and what it calls in it.
 
-    `function` picks the entry among several. It takes and returns tensors and scalars, and at least one argument or result is a tensor.
+    `function` picks the entry among several. It takes and returns tensors and scalars.
     `file`: for what has no line of its own.
 
     Raises `TreadleError`: TR104 for the choice of function, TR203 and TR204 for tensor types, TR301 for what is outside the tensor level.
@@ -112,9 +112,6 @@ def _check_signature(entry: func.FuncOp) -> None:
         if not isinstance(kind, TensorType | AnyFloat | IndexType | IntegerType):
             hint = "use ranked tensors and scalars"
             raise TreadleError(UNSUPPORTED, location_of(entry), what=f"an argument or result of type {kind}", hint=hint)
-    if not any(isinstance(kind, TensorType) for kind in kinds):
-        hint = "take or return at least one ranked tensor"
-        raise TreadleError(UNSUPPORTED, location_of(entry), what=f"function '{entry.sym_name.data}', which has no tensors,", hint=hint)
 
 
 _FLOATS = (

@@ -18,7 +18,7 @@ from treadle.sim.schedule.scheduler import Mode
 from treadle.transforms.kernel.order_issue import OrderIssuePass
 from treadle.verify.check import is_right
 
-ROLES = CompileOptions(tile=(64, 128, 128), warps=(4, 1), groups=2, ring=3)
+ROLES = CompileOptions(tile=(64, 128, 128), warps=(4, 1), consumer_warpgroups=2, num_stages=3)
 LISTED = ("sync.wait_phase", "tile.contract", "tile.load", "arith.mulf", "sync.commit", "sync.wait", "sync.arrive", "math.fma")
 WAYS: tuple[tuple[Mode, int], ...] = (("late", 0), ("random", 1))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.axis_traffic import axis_shape
-from treadle.analysis.indexing import Reduction
+from treadle.analysis.indexing import Reduction, is_separable
 from treadle.plan.tile_config import reduction_tile
 from treadle.transforms.kernel.forms import elementwise
 from treadle.transforms.kernel.forms.form import Choice, Grid
@@ -33,8 +33,8 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
     kind = problem.nest.computation
     shapes = tuple(axis_shape(problem.nest, axis) for axis in problem.nest.axes)
-    is_separable = isinstance(kind, Reduction) and all(kind.combiners)
-    tile, warps = reduction_tile(shapes, problem.spec, is_separable) if shapes else ((), 1)
+    in_parts = isinstance(kind, Reduction) and is_separable(problem.nest.root, kind)
+    tile, warps = reduction_tile(shapes, problem.spec, in_parts) if shapes else ((), 1)
     return elementwise.halvings(problem, Config(tile=tile, warps=warps))
 
 

@@ -16,7 +16,7 @@ from treadle.ir.locations import give_location
 from treadle.plan.expr import Expr
 from treadle.transforms.kernel.roles.copy_rings import CopyRing, block_lies_in, copy_rings
 from treadle.transforms.kernel.roles.frame import clone, slot_of, stacked, start_of_role, static_steps, step_count
-from treadle.transforms.kernel.roles.parts import depends_on_group, depends_on_workgroup, is_fixed, is_index_math, part_axis
+from treadle.transforms.kernel.roles.parts import dealt_out, depends_on_group, is_index_math, part_axis
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 Values = dict[SSAValue, SSAValue]
@@ -35,18 +35,7 @@ class Partition:
     def __init__(self, kernel: tile.KernelOp, plan: RolePlan, symbols: dict[str, SSAValue]) -> None:
         self.plan, self.groups, self.symbols = plan, kernel.group_count(), symbols
         self.rings = copy_rings(kernel)
-        self.fixed: list[Operation] = []
-        self.body: list[Operation] = []
-        self.allocs: list[tile.AllocOp] = []
-        dependent: set[Operation] = set()
-        for op in kernel.body.block.ops:
-            if isinstance(op, tile.AllocOp):
-                self.allocs.append(op)
-            elif isinstance(op, scf.ForOp) or depends_on_workgroup(op, dependent) or not is_fixed(op):
-                dependent.add(op)
-                self.body.append(op)
-            else:
-                self.fixed.append(op)
+        self.fixed, self.body, self.allocs = dealt_out(kernel)
         copies = [copy for ring in self.rings for copy in ring.copies]
         columns = {op.b for op in kernel.walk() if isinstance(op, tile.ContractOp)}
         self.own = {copy for copy in copies if depends_on_group(copy)}

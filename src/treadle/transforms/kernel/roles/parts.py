@@ -53,8 +53,8 @@ def refusal(kernel: tile.KernelOp) -> str | None:
     return None
 
 
-def parts_of(kernel: tile.KernelOp) -> Parts:
-    """Take a kernel apart that `refusal` lets pass."""
+def dealt_out(kernel: tile.KernelOp) -> tuple[list[Operation], list[Operation], list[tile.AllocOp]]:
+    """The operations of a kernel's own block: scalars and views that are the same for all workgroups, all others, buffers."""
     fixed: list[Operation] = []
     body: list[Operation] = []
     allocs: list[tile.AllocOp] = []
@@ -69,6 +69,12 @@ def parts_of(kernel: tile.KernelOp) -> Parts:
             body.append(op)
         else:
             fixed.append(op)
+    return fixed, body, allocs
+
+
+def parts_of(kernel: tile.KernelOp) -> Parts:
+    """Take a kernel apart that `refusal` lets pass."""
+    fixed, body, allocs = dealt_out(kernel)
     loop = next(op for op in body if isinstance(op, scf.ForOp) and any(isinstance(inner, tile.CopyOp) for inner in op.walk()))
     copies = tuple(op for op in loop.body.block.ops if isinstance(op, tile.CopyOp))
     contracts = tuple(op for op in loop.body.block.ops if isinstance(op, tile.ContractOp))

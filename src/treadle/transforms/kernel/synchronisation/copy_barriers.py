@@ -12,14 +12,13 @@ from treadle.analysis.buffers import buffer_view
 from treadle.analysis.shared_accesses import SharedAccess, shared_accesses, slot_count
 from treadle.analysis.slot_values import SlotValues
 from treadle.dialects import sync, tile
-from treadle.ir.core import Block, Operation, SSAValue
-from treadle.ir.dialects import arith, builtin
+from treadle.ir.core import Block, Operation
 from treadle.ir.locations import location_of
 from treadle.remarks import emit as remark
 from treadle.transforms.kernel.kernel_ir import insert_before
-from treadle.transforms.kernel.synchronisation.fill_flow import Fill, FillFlow, Ring, is_bulk_copy, never_filled
+from treadle.transforms.kernel.synchronisation.fill_flow import Fill, FillFlow, PhaseWait, Ring, is_bulk_copy, never_filled
 from treadle.transforms.kernel.synchronisation.operations import refused
-from treadle.transforms.kernel.synchronisation.phase_parity import PhaseWait, insert_phase_waits, standing_for
+from treadle.transforms.kernel.synchronisation.phase_parity import insert_phase_waits, slot_barrier, standing_for
 
 MAX_SLOTS = 32
 """Phases are kept as bits of an i32."""
@@ -98,7 +97,7 @@ def _fills(kernel: tile.KernelOp, values: SlotValues) -> list[Fill]:
     return fills
 
 
-def _place_waits(kernel: tile.KernelOp, fills: list[Fill], values: SlotValues) -> list[PhaseWait[Ring]]:
+def _place_waits(kernel: tile.KernelOp, fills: list[Fill], values: SlotValues) -> list[PhaseWait]:
     """Where the phases are waited for; rings that cannot be followed become eager."""
     accesses = {op: shared_accesses(op, values) for op in kernel.walk()}
     starts: dict[Operation, Fill] = {f.copies[0]: f for f in fills}
@@ -132,7 +131,7 @@ def insert_copy_barriers(kernel: tile.KernelOp) -> None:
         if ring not in barriers:
             barriers[ring] = sync.MbarrierAllocOp(1, ring.slots if ring.slots > 1 else None)
             insert_before(top, barriers[ring])
-    replaced = insert_phase_waits(kernel, {ring: alloc.result for ring, alloc in barriers.items()}, waits, slot_barrier)
+    replaced = insert_phase_waits(kernel, {ring: alloc.result for ring, alloc in barriers.items()}, waits)
     for fill in fills:
         indices = tuple(standing_for(index, replaced) for index in fill.indices)
         barrier = slot_barrier(fill.copies[0], barriers[fill.ring].result, fill.ring, indices)[0]
@@ -143,20 +142,3 @@ def insert_copy_barriers(kernel: tile.KernelOp) -> None:
             insert_before(op, signalling)
             op.detach()
             op.erase()
-
-
-def slot_barrier(before: Operation, barrier: SSAValue, ring: Ring, indices: tuple[SSAValue, ...]) -> tuple[SSAValue, SSAValue | None]:
-    """The barrier of a slot and the slot's number, made before an operation; the one barrier and None where there are no slots."""
-    if ring.slots == 1:
-        return barrier, None
-    extents = tile.shared_layout_of(next(iter(ring.buffers)).result).shape[: ring.dims]
-    number = indices[0]
-    for index, extent in zip(indices[1:], extents[1:], strict=True):
-        count = arith.ConstantOp(builtin.IntegerAttr(extent, builtin.IndexType()))
-        scaled = arith.MuliOp(number, count.result)
-        total = arith.AddiOp(scaled.result, index)
-        insert_before(before, count, scaled, total)
-        number = total.result
-    slot = sync.MbarrierSlotOp(barrier, number)
-    insert_before(before, slot)
-    return slot.result, number

@@ -19,7 +19,6 @@ from treadle.analysis.structured_flow import StructuredFlow
 from treadle.dialects import tile
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, scf
-from treadle.transforms.kernel.synchronisation.phase_parity import PhaseWait
 
 FURTHEST = 32
 """How many iterations ahead a known trip count is made use of: more than a pipeline is deep."""
@@ -44,6 +43,15 @@ class Fill:
     copies: list[tile.CopyOp]
     indices: tuple[SSAValue, ...]
     ring: Ring
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseWait:
+    """A wait to be inserted before an operation, for the fill in a slot of a ring."""
+
+    before: Operation
+    ring: Ring
+    indices: tuple[SSAValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,7 @@ class FillFlow(StructuredFlow[State]):
         accesses: dict[Operation, tuple[SharedAccess, ...]],
     ) -> None:
         self.values, self.starts, self.ends, self.accesses = values, starts, ends, accesses
-        self.waits: list[PhaseWait[Ring]] = []
+        self.waits: list[PhaseWait] = []
         self.refused: set[Ring] = set()
         self.motions = Motions(values, lambda op: accesses.get(op, ()))
         self.facts: list[Linear] = []

@@ -82,13 +82,13 @@ def hand_overs(roles: pipe.RolesOp) -> list[HandOver]:
                     view = buffer_view(effect.resource)
                     if view is not None:
                         touched.setdefault(view.alloc, []).append(_Use(role, op, effect))
-    is_synchronised = _waits_for_each_other(roles)
     rings: dict[tuple[bool, frozenset[tuple[int, SSAValue]]], HandOver] = {}
     for alloc, uses in touched.items():
         writers = {use.role for use in uses if use.effect.access == "write"}
         copies = [use.op for use in uses if is_bulk_copy(use.op)]
-        is_done = any(copy.barrier is not None for copy in copies) if copies else is_synchronised
-        if is_done or not writers or not {use.role for use in uses} - writers:
+        if not writers or not {use.role for use in uses} - writers:
+            continue
+        if any(copy.barrier is not None for copy in copies) if copies else _waits_for_each_other(roles):
             continue
         visits = _visits(uses)
         key = bool(copies), frozenset((visit.role, visit.slot) for visit in visits)

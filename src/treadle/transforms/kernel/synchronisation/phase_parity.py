@@ -4,9 +4,8 @@ The phase of a slot's barrier flips with every fill, and every fill is waited fo
 the value is the parity itself.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import TypeVar, cast
 
 from treadle.dialects import sync, tile
 from treadle.errors import InternalError
@@ -14,30 +13,14 @@ from treadle.ir.core import Block, Operation, OpResult, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.locations import set_location
 from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
-
-RingT = TypeVar("RingT")
-SlotBarrier = Callable[[Operation, SSAValue, RingT, tuple[SSAValue, ...]], tuple[SSAValue, SSAValue | None]]
+from treadle.transforms.kernel.synchronisation.fill_flow import PhaseWait, Ring
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseWait(Generic[RingT]):
-    """A wait to be inserted before an operation, for the fill in a slot of a ring."""
-
-    before: Operation
-    ring: RingT
-    indices: tuple[SSAValue, ...]
-
-
-def insert_phase_waits(
-    kernel: tile.KernelOp, barriers: Mapping[RingT, SSAValue], waits: Sequence[PhaseWait[RingT]], slot_barrier: SlotBarrier[RingT]
-) -> dict[Operation, Operation]:
-    """Insert waits; `slot_barrier` makes the barrier of a slot and the slot's number (None: the only one) before an operation.
-
-    Gives what stands for loops and branches that carry phases now.
-    """
+def insert_phase_waits(kernel: tile.KernelOp, barriers: Mapping[Ring, SSAValue], waits: Sequence[PhaseWait]) -> dict[Operation, Operation]:
+    """Insert waits. Gives what stands for loops and branches that carry phases now."""
     replaced: dict[Operation, Operation] = {}
     for ring, barrier in barriers.items():
-        mine: dict[Operation, list[PhaseWait[RingT]]] = {}
+        mine: dict[Operation, list[PhaseWait]] = {}
         for wait in waits:
             if wait.ring is ring:
                 before = wait.before
@@ -50,8 +33,25 @@ def insert_phase_waits(
             if not isinstance(owner, Operation):
                 raise InternalError("a barrier that nothing allocates")
             insert_after(owner, zero)
-            _Phases(barrier, ring, mine, slot_barrier, replaced).block(kernel.body.block, zero.result)
+            _Phases(barrier, ring, mine, replaced).block(kernel.body.block, zero.result)
     return replaced
+
+
+def slot_barrier(before: Operation, barrier: SSAValue, ring: Ring, indices: tuple[SSAValue, ...]) -> tuple[SSAValue, SSAValue | None]:
+    """The barrier of a slot and the slot's number, made before an operation; the one barrier and None where there are no slots."""
+    if ring.slots == 1:
+        return barrier, None
+    extents = tile.shared_layout_of(next(iter(ring.buffers)).result).shape[: ring.dims]
+    number = indices[0]
+    for index, extent in zip(indices[1:], extents[1:], strict=True):
+        count = arith.ConstantOp(builtin.IntegerAttr(extent, builtin.IndexType()))
+        scaled = arith.MuliOp(number, count.result)
+        total = arith.AddiOp(scaled.result, index)
+        insert_before(before, count, scaled, total)
+        number = total.result
+    slot = sync.MbarrierSlotOp(barrier, number)
+    insert_before(before, slot)
+    return slot.result, number
 
 
 def standing_for(value: SSAValue, replaced: Mapping[Operation, Operation]) -> SSAValue:
@@ -61,18 +61,13 @@ def standing_for(value: SSAValue, replaced: Mapping[Operation, Operation]) -> SS
     return value
 
 
-class _Phases(Generic[RingT]):
+class _Phases:
     """Threads the phases of one ring through the kernel."""
 
     def __init__(
-        self,
-        barrier: SSAValue,
-        ring: RingT,
-        waits: dict[Operation, list[PhaseWait[RingT]]],
-        slot_barrier: SlotBarrier[RingT],
-        replaced: dict[Operation, Operation],
+        self, barrier: SSAValue, ring: Ring, waits: dict[Operation, list[PhaseWait]], replaced: dict[Operation, Operation]
     ) -> None:
-        self._barrier, self._ring, self._waits, self._slot_barrier, self._replaced = barrier, ring, waits, slot_barrier, replaced
+        self._barrier, self._ring, self._waits, self._replaced = barrier, ring, waits, replaced
 
     def block(self, block: Block, phases: SSAValue) -> SSAValue:
         """The phases after a block."""
@@ -86,10 +81,10 @@ class _Phases(Generic[RingT]):
     def _has_waits(self, op: Operation) -> bool:
         return any(inner in self._waits for inner in op.walk() if inner is not op)
 
-    def _wait(self, op: Operation, wait: PhaseWait[RingT], phases: SSAValue) -> SSAValue:
+    def _wait(self, op: Operation, wait: PhaseWait, phases: SSAValue) -> SSAValue:
         one = arith.ConstantOp(builtin.IntegerAttr(1, builtin.i32))
         indices = tuple(standing_for(index, self._replaced) for index in wait.indices)
-        barrier, number = self._slot_barrier(op, self._barrier, self._ring, indices)
+        barrier, number = slot_barrier(op, self._barrier, self._ring, indices)
         if number is None:
             flipped = arith.XOrIOp(phases, one.result)
             insert_before(op, sync.WaitPhaseOp(barrier, phases), one, flipped)

@@ -1,6 +1,6 @@
 """The operations that a walk of insert-sync comes to, each with what does not depend on where the walk comes from."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -63,6 +63,7 @@ class Steps(LoopEdges):
         self._known: dict[Operation, Step] = {}
         self._starts: dict[Operation, Start] = {}
         self._waits: dict[Operation, bool] = {}
+        self._following: dict[Operation, list[Step]] = {}
         self._blocks: dict[Block, tuple[Step, ...]] = {}
         expects = [op for op in ops if isinstance(op, sync.MbarrierExpectOp)]
         self._announced = {(_role(op), barrier_alloc(op, op.barrier)) for op in expects}
@@ -77,6 +78,7 @@ class Steps(LoopEdges):
     def block_changed(self) -> None:
         """Operations were inserted."""
         self._blocks.clear()
+        self._following.clear()
 
     def steps(self, block: Block) -> tuple[Step, ...]:
         """What of a block a walk comes to."""
@@ -96,13 +98,16 @@ class Steps(LoopEdges):
             self._waits[op] = any(isinstance(inner, sync.WaitPhaseOp) for inner in op.walk())
         return self._waits[op]
 
-    def following(self, op: Operation) -> Iterator[Step]:
+    def following(self, op: Operation) -> list[Step]:
         """The steps behind an operation in its block, up to control flow."""
-        current = op.next_op
-        while current is not None and (not current.regions or isinstance(current, tile.ReduceOp)):
-            if current in self._known or not (is_idle(current) and is_cheap(current)):
-                yield self.step(current)
-            current = current.next_op
+        if op not in self._following:
+            found, current = list[Step](), op.next_op
+            while current is not None and (not current.regions or isinstance(current, tile.ReduceOp)):
+                if not (is_idle(current) and is_cheap(current)):
+                    found.append(self.step(current))
+                current = current.next_op
+            self._following[op] = found
+        return self._following[op]
 
     def step(self, op: Operation) -> Step:
         """What is known of an operation."""

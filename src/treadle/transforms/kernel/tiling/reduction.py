@@ -2,47 +2,27 @@
 
 Separable reductions (each result joined with an element by one associative operation) accumulate whole tiles elementwise and reduce the
 tile once
-at the end. Others walk the reduced axes one element at a time with the user's own body.
+at the end; so do the indices of extrema (`coupled.py`). Others walk the reduced axes one element at a time with the user's own body.
 """
 
-import math
 from collections.abc import Sequence
 
-from treadle.analysis.indexing import Contraction, Reduction, StructuredOp
+from treadle.analysis.indexing import Contraction, Reduction, StructuredOp, foldable
 from treadle.analysis.loop_nest import LoopNest, compose, identity
 from treadle.dialects import tile
 from treadle.errors import InternalError
-from treadle.ir.builtin import attr_number, element_of, integer_width, number_attr
+from treadle.ir.builtin import attr_number, element_of
 from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import arith, builtin
+from treadle.ir.dialects import builtin
 from treadle.plan.expr import Expr
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
+from treadle.transforms.kernel.tiling.combiners import identity_of
+from treadle.transforms.kernel.tiling.coupled import build_coupled
 from treadle.transforms.kernel.tiling.elementwise import frame_of, grid_of, place_tiles
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 from treadle.transforms.kernel.tiling.loops import reduction_loops
+from treadle.transforms.kernel.tiling.masks import mask_tail
 from treadle.transforms.kernel.tiling.scalars import Constant, Tile, Value, convert, dense, stored_type
-
-_ZERO = ("arith.addf", "arith.addi", "arith.ori", "arith.xori", "arith.maxui")
-_ONE = ("arith.mulf", "arith.muli")
-
-
-def identity_of(combiner: str, element: Attribute) -> Attribute:
-    """The neutral element of a combiner in an element type."""
-    width = integer_width(element)
-    if width is None:
-        low = combiner in ("arith.maximumf", "arith.maxnumf")
-        return number_attr(0.0 if combiner in _ZERO else 1.0 if combiner in _ONE else -math.inf if low else math.inf, element)
-    if combiner in _ZERO:
-        number = 0
-    elif combiner in _ONE:
-        number = 1
-    elif combiner in ("arith.andi", "arith.minui"):
-        number = -1
-    elif combiner == "arith.maxsi":
-        number = -(1 << (width - 1))
-    else:
-        number = (1 << (width - 1)) - 1
-    return number_attr(number & 1 if width == 1 else number, element)
 
 
 def accumulator_type(combiner: str, element: Attribute) -> Attribute:
@@ -65,29 +45,6 @@ def _combiner_region(template: Operation, element: Attribute) -> Region:
     block.add_op(op)
     block.add_op(tile.YieldOp([op.results[0]]))
     return Region(block)
-
-
-def mask_tail(kernel: KernelBuilder, value: SSAValue, frame: Frame, axes: Sequence[int], neutral: Attribute) -> SSAValue:
-    """`value` with the neutral element wherever an axis that its size does not fill is past its end."""
-    index = kernel.index
-    shape = tile.tile_type(value).get_shape()
-    element = tile.tile_type(value).element_type
-    for j, (axis, extent) in enumerate(zip(frame.axes, frame.extents, strict=True)):
-        if axis not in axes or extent == 1:
-            continue
-        size = kernel.axis_size(axis)
-        if (known := size.as_int()) is not None and known % extent == 0:
-            continue
-        unit = [extent if i == j else 1 for i in range(len(shape))]
-        room = index.subtract(index.expression(size), kernel.offset[axis])
-        if index.element != builtin.i32:  # the elements' type need only tell what is within the tile
-            room = index.minimum(room, index.constant(extent))
-        steps = index.insert(tile.IotaOp(j, builtin.TensorType(builtin.i32, unit)))
-        limit = index.insert(tile.SplatOp(room, builtin.TensorType(builtin.i32, unit)))
-        inside = index.insert(arith.CmpiOp(steps, limit, "slt"))
-        whole = index.insert(tile.BroadcastOp(inside, builtin.TensorType(builtin.i1, list(shape)))) if list(unit) != list(shape) else inside
-        value = index.insert(arith.SelectOp(whole, value, index.insert(dense(neutral, element, shape))))
-    return value
 
 
 def _direct_input(root: StructuredOp, element: SSAValue) -> int | None:
@@ -197,6 +154,8 @@ def build_reduction(kernel: KernelBuilder, extents: Sequence[int]) -> tuple[Expr
         raise InternalError("a contraction is tiled as one")
     if isinstance(kind, Reduction) and all(kind.combiners):
         values = _separable(kernel, frame, loops, kind.combiners, [e for e in kind.elements if e is not None])
+    elif isinstance(kind, Reduction) and (coupled := foldable(root, kind)) is not None:
+        values = build_coupled(kernel, frame, loops, coupled)
     else:
         values = _sequential(kernel, frame, loops)
     for result, value in zip(root.op.results, values, strict=True):
