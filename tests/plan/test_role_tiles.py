@@ -51,11 +51,11 @@ def test_role_tiles_fit_shared_memory_and_registers(
     m: int | None, n: int | None, k: int | None, result_bytes: int, in_bulk: bool, n_step: int
 ) -> None:
     tile = chosen(m, n, k, ResultShape(result_bytes, in_bulk), n_step)
-    assert tile.slots >= 2 and tile.n % n_step == 0
-    ring = tile.slots * (tile.rows + tile.n) * tile.k * 2
+    assert tile.num_stages >= 2 and tile.n % n_step == 0
+    ring = tile.num_stages * (tile.rows + tile.n) * tile.k * 2
     staging = staging_bytes([ResultShape(result_bytes, in_bulk)], tile.m, tile.n, SWIZZLES)
-    assert ring + tile.groups * tile.turns * staging <= SPEC.shared_bytes_per_workgroup
-    assert tile.m * tile.n // (tile.warps * SPEC.subgroup_size) <= (MOST_PLAIN_SUMS if tile.turns > 1 else MOST_SUMS)
+    assert ring + tile.consumer_warpgroups * tile.ping_pong * staging <= SPEC.shared_bytes_per_workgroup
+    assert tile.m * tile.n // (tile.warps * SPEC.subgroup_size) <= (MOST_PLAIN_SUMS if tile.ping_pong > 1 else MOST_SUMS)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_boxes_fill_rows_widest_first(columns: int, size: int, widths: tuple[int
 def test_large_products_take_large_tiles_and_small_ones_fill_the_machine() -> None:
     for size in (2048, 4096, 8192):
         tile = chosen(size, size, size)
-        assert tile.turns * tile.rows * tile.n >= 128 * 192
+        assert tile.ping_pong * tile.rows * tile.n >= 128 * 192
     tile = chosen(512, 512, 512)
     assert tile.rows * tile.n <= 128 * 128, "few tiles would leave the machine idle"
 
@@ -102,7 +102,7 @@ def measured() -> dict[tuple[int, int, int], dict[RoleTile, float]]:
 
 MEASURED = {
     # Tall tiles of two groups with more than 128 accumulators a thread are no candidates.
-    shape: {tile: ratio for tile, ratio in tiles.items() if tile.turns > 1 or tile.m * tile.n <= 128 * 128}
+    shape: {tile: ratio for tile, ratio in tiles.items() if tile.ping_pong > 1 or tile.m * tile.n <= 128 * 128}
     for shape, tiles in measured().items()
 }
 FOLDS = 4
@@ -159,8 +159,8 @@ def test_the_tile_that_is_chosen_measured_well(shape: tuple[int, int, int]) -> N
     """With the constants that are kept; of these shapes they have seen all."""
     tile = role_tile(problem(*shape), SPEC)
     assert tile is not None
-    told = (tile.m, tile.n, tile.groups, tile.turns, tile.late)
-    alike = [r for t, r in MEASURED[shape].items() if (t.m, t.n, t.groups, t.turns, t.late) == told]
+    told = (tile.m, tile.n, tile.consumer_warpgroups, tile.ping_pong, tile.deferred_store)
+    alike = [r for t, r in MEASURED[shape].items() if (t.m, t.n, t.consumer_warpgroups, t.ping_pong, t.deferred_store) == told]
     assert alike and max(alike) > max(MEASURED[shape].values()) - 0.01
 
 
@@ -169,8 +169,8 @@ def test_two_widths_are_modelled_to_gain_where_they_were_measured_to() -> None:
     rows = json.loads(Path(__file__).with_name("role_tiles_h200.json").read_text())["mixed_measured"]
     gains: list[tuple[float, float]] = []
     for m, n, k, narrow, ratio in rows:
-        alone = RoleTile(64, 256, 64, 4, 2, 4, raster=16, late=True)
-        mixed = replace(alone, narrow=narrow)
+        alone = RoleTile(64, 256, 64, 4, 2, 4, group_m=16, deferred_store=True)
+        mixed = replace(alone, tail_tile_n=narrow)
         if mixed_tiles(mixed, problem(m, n, k), SPEC) is not None:
             gains.append((ratio, role_cost(alone, problem(m, n, k), SPEC) / role_cost(mixed, problem(m, n, k), SPEC)))
     assert len(gains) >= len(rows) - 2
@@ -185,8 +185,8 @@ def test_two_widths_are_modelled_to_gain_where_they_were_measured_to() -> None:
 def test_two_widths_are_chosen_only_where_they_take_less_time(m: int, n: int, k: int) -> None:
     tile = role_tile(problem(m, n, k), SPEC)
     assert tile is not None
-    alone = replace(tile, narrow=0)
-    assert not tile.narrow or role_cost(tile, problem(m, n, k), SPEC) < role_cost(alone, problem(m, n, k), SPEC)
+    alone = replace(tile, tail_tile_n=0)
+    assert not tile.tail_tile_n or role_cost(tile, problem(m, n, k), SPEC) < role_cost(alone, problem(m, n, k), SPEC)
 
 
 @given(m=st.integers(1, 20_000), n=st.integers(1, 20_000), k=st.integers(1, 9000))
@@ -218,29 +218,31 @@ def test_boxes_of_wide_tiles_cover_narrow_ones(m: int, n: int, k: int, size: int
         SPEC.instruction(name), ContractionShape(1, m, n, k), operand_bytes, (ResultShape(size, True),), n_step, may_be_late=True
     )
     for tile in role_tiles(one, SPEC):
-        if not tile.narrow:
+        if not tile.tail_tile_n:
             continue
         widths = box_widths(tile.n, size, SWIZZLES)
         assert widths is not None
-        starts = [min(sum(widths[:at]), tile.narrow - width) for at, width in enumerate(widths)]
+        starts = [min(sum(widths[:at]), tile.tail_tile_n - width) for at, width in enumerate(widths)]
         assert min(starts) == 0, (tile, widths)
         covered = {start + column for start, width in zip(starts, widths, strict=True) for column in range(width)}
-        assert covered == set(range(tile.narrow)), (tile, widths)
+        assert covered == set(range(tile.tail_tile_n)), (tile, widths)
 
 
 def test_groups_take_turns_only_where_workgroups_have_several_tiles() -> None:
-    assert any(t.turns > 1 for t in role_tiles(problem(2048, 2048, 2048), SPEC))
+    assert any(t.ping_pong > 1 for t in role_tiles(problem(2048, 2048, 2048), SPEC))
     for tile in role_tiles(problem(2048, 1536, 8192), SPEC):
-        assert tile.turns == 1 or -(-2048 // tile.rows) * -(-1536 // tile.n) > SPEC.compute_units
+        assert tile.ping_pong == 1 or -(-2048 // tile.rows) * -(-1536 // tile.n) > SPEC.compute_units
 
 
 def test_results_leave_late_where_registers_hold_them_and_workgroups_have_several_tiles() -> None:
-    late = {t.n for t in role_tiles(problem(8192, 8192, 4096), SPEC) if t.late}
+    late = {t.n for t in role_tiles(problem(8192, 8192, 4096), SPEC) if t.deferred_store}
     assert 256 in late and 160 in late
-    assert not any(t.late for t in role_tiles(problem(8192, 8192, 4096, results=(HALVES, HALVES)), SPEC) if t.n > 128)
-    assert not any(t.late for t in role_tiles(problem(1024, 1024, 4096), SPEC) if t.n > 128), "one tile each: nothing runs under its end"
+    assert not any(t.deferred_store for t in role_tiles(problem(8192, 8192, 4096, results=(HALVES, HALVES)), SPEC) if t.n > 128)
+    assert not any(t.deferred_store for t in role_tiles(problem(1024, 1024, 4096), SPEC) if t.n > 128), (
+        "one tile each: nothing runs under its end"
+    )
     by_thread = replace(problem(8192, 8192, 4096), may_be_late=False)
-    assert not any(t.late for t in role_tiles(by_thread, SPEC))
+    assert not any(t.deferred_store for t in role_tiles(by_thread, SPEC))
 
 
 def test_rows_walked_together_make_a_square_of_what_is_read() -> None:

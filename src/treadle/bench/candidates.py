@@ -13,7 +13,7 @@ from treadle.ir.passes import run_passes
 from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
-from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, role_cost, role_tiles
+from treadle.plan.role_tiles import ROLE_KNOBS, ResultShape, RoleProblem, RoleTile, role_cost, role_tiles
 from treadle.plan.small_m import SmallShape
 from treadle.plan.tile_config import ContractionShape, contraction_cost, narrowed, tiles_for
 from treadle.transforms.kernel.forms.problem import NO_OVERRIDES, KernelProblem
@@ -123,31 +123,20 @@ def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> l
 
 def _variants(tile: RoleTile) -> list[RoleTile]:
     """The tile, and the same walked, waited for and stored otherwise."""
-    rasters = [raster for raster in (2 * tile.raster, tile.raster // 2) if 1 <= raster <= MOST_ROWS_TOGETHER]
-    late = [replace(tile, late=not tile.late, narrow=0)] if tile.turns == 1 else []
+    rasters = [raster for raster in (2 * tile.group_m, tile.group_m // 2) if 1 <= raster <= MOST_ROWS_TOGETHER]
+    late = [replace(tile, deferred_store=not tile.deferred_store, tail_tile_n=0)] if tile.ping_pong == 1 else []
     return [
         tile,
         *late,
-        replace(tile, pending=1 - tile.pending),
-        replace(tile, cluster=3 - tile.cluster, narrow=0),
-        *(replace(tile, raster=raster) for raster in rasters),
+        replace(tile, steps_in_flight=1 - tile.steps_in_flight),
+        replace(tile, cluster=3 - tile.cluster, tail_tile_n=0),
+        *(replace(tile, group_m=raster) for raster in rasters),
     ]
 
 
 def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
-    return replace(
-        base,
-        tile=(tile.m, tile.n, tile.k),
-        warps=(tile.warps, 1),
-        num_stages=tile.slots,
-        consumer_warpgroups=tile.groups,
-        ping_pong=tile.turns,
-        steps_in_flight=tile.pending,
-        group_m=tile.raster,
-        deferred_store=tile.late,
-        cluster=tile.cluster,
-        tail_tile_n=tile.narrow,
-    )
+    names = (*ROLE_KNOBS, "group_m", "tail_tile_n")
+    return replace(base, tile=(tile.m, tile.n, tile.k), warps=(tile.warps, 1), **{name: getattr(tile, name) for name in names})
 
 
 def _plain_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:

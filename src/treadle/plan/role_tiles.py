@@ -23,32 +23,32 @@ where the other operand is contiguous along n.
 
 @dataclass(frozen=True, slots=True)
 class RoleTile:
-    """A persistent kernel of roles: `groups` computing groups with a tile of `m` x `n` each (neighbours along m), `slots` of `k` in the
-    ring.
+    """A persistent kernel of roles: `consumer_warpgroups` groups of `warps` with a tile of `m` x `n` each (neighbours along m),
+    `num_stages` of `k` in the ring.
 
-    `turns`: sets of such groups that take tiles in turn, one's epilogue under another's loop. `pending`: groups of matrix instructions in
-    flight while the next slot is waited for. `raster`: rows of tiles walked together. `late`: a tile's results leave under the next one's
-    first steps. `cluster`: workgroups, neighbours along m, that fetch the operand they share once. `narrow`: columns of further tiles that
-    fill the last round (see `mixed_widths`), 0 for none.
+    `ping_pong`: sets of such groups that take tiles in turn, one's epilogue under another's main loop. `steps_in_flight`: groups of matrix
+    instructions in flight while the next stage is waited for. `group_m`: rows of tiles walked together. `deferred_store`: a tile's results
+    leave under the next one's main loop. `cluster`: workgroups, neighbours along m, that fetch the operand they share once. `tail_tile_n`:
+    columns of further tiles that fill the last round (see `mixed_widths`), 0 for none.
     """
 
     m: int
     n: int
     k: int
     warps: int
-    groups: int
-    slots: int
-    turns: int = 1
-    pending: int = 0
-    raster: int = 8
-    late: bool = False
+    consumer_warpgroups: int
+    num_stages: int
+    ping_pong: int = 1
+    steps_in_flight: int = 0
+    group_m: int = 8
+    deferred_store: bool = False
     cluster: int = 1
-    narrow: int = 0
+    tail_tile_n: int = 0
 
     @property
     def rows(self) -> int:
         """Rows of the tile that all groups of one turn compute."""
-        return self.m * self.groups
+        return self.m * self.consumer_warpgroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +145,17 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
     room = spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
     swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
     for form in _forms(problem, spec):
-        if form.turns > 1 and _tiles(form, problem.shape) <= spec.compute_units:
+        if form.ping_pong > 1 and _tiles(form, problem.shape) <= spec.compute_units:
             continue  # one group would compute, the other wait for a turn that never comes
-        consumers = form.groups * form.turns
+        consumers = form.consumer_warpgroups * form.ping_pong
         staging = consumers * staging_bytes([r for r in problem.results if not r.may_stay], form.m, form.n, swizzles)
         at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles)
         slot = problem.shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
         slots = min(DEEPEST_RING, (room - staging) // slot)
         if (room - at_most) // slot >= 2 and slots >= 3 - (form.n > 64):
             late = stores_late(form, problem, spec)
-            tile = replace(form, slots=slots, raster=raster(form, problem.shape, spec), late=late)
-            narrower = (replace(tile, narrow=narrow) for narrow in narrow_widths(tile.n, problem.row.n_step))
+            tile = replace(form, num_stages=slots, group_m=raster(form, problem.shape, spec), deferred_store=late)
+            narrower = (replace(tile, tail_tile_n=narrow) for narrow in narrow_widths(tile.n, problem.row.n_step))
             found += [tile, *(each for each in narrower if mixed_tiles(each, problem, spec) is not None)]
     return tuple(found)
 
@@ -172,17 +172,19 @@ def mixed_tiles(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> Mixed
     narrow width does not fill them.
     """
     shape = problem.shape
-    if not tile.narrow or not tile.late or tile.cluster > 1 or shape.batch != 1 or shape.sums > 1 or shape.m is None or shape.n is None:
+    if not tile.tail_tile_n or not tile.deferred_store or tile.cluster > 1:
         return None
-    if not holds_boxes(tile.narrow, tile, problem, spec):
+    if shape.batch != 1 or shape.sums > 1 or shape.m is None or shape.n is None:
         return None
-    return mixed_widths(-(-shape.m // tile.rows), shape.n, tile.n, tile.narrow, spec.compute_units, spec.rates.roles)
+    if not holds_boxes(tile.tail_tile_n, tile, problem, spec):
+        return None
+    return mixed_widths(-(-shape.m // tile.rows), shape.n, tile.n, tile.tail_tile_n, spec.compute_units, spec.rates.roles)
 
 
 def stores_late(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
     """Whether a tile's results had better leave under the next one's steps: they fit the registers, and workgroups have several tiles."""
     swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
-    if tile.turns > 1 or tile.m > problem.row.m or problem.promoted or not problem.may_be_late:
+    if tile.ping_pong > 1 or tile.m > problem.row.m or problem.promoted or not problem.may_be_late:
         return False
     held = sum(result.element_bytes for result in problem.results) * tile.m * tile.n // (tile.warps * spec.subgroup_size)
     fits = held <= LATE_BYTES and all(box_widths(tile.n, result.element_bytes, swizzles) for result in problem.results)
@@ -227,23 +229,23 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     loops = part + rates.idle_factor * (busiest - part)
     operand_bytes = shape.operand_rows(tile.rows, tile.n) * tile.k * problem.operand_bytes
     matrix = tile.rows * tile.n * shape.sums * tile.k / spec.macs_per_clock(problem.row)
-    matrix *= rates.tall_factor if tile.m > problem.row.m and tile.turns == 1 else 1
-    matrix *= rates.ping_pong_factor if tile.turns > 1 else 1
+    matrix *= rates.tall_factor if tile.m > problem.row.m and tile.ping_pong == 1 else 1
+    matrix *= rates.ping_pong_factor if tile.ping_pong > 1 else 1
     matrix *= rates.uneven_factor if tile.n % 64 else 1
     if mixed is not None and problem.n_step > problem.row.n_step:
-        matrix *= next((factor for cut, factor in rates.cut_factors if tile.narrow * problem.operand_bytes % cut), 1)
-    matrix *= 1 + rates.shallow_factor * max(0, rates.cover_clocks / (tile.slots * matrix) - 1)
+        matrix *= next((factor for cut, factor in rates.cut_factors if tile.tail_tile_n * problem.operand_bytes % cut), 1)
+    matrix *= 1 + rates.shallow_factor * max(0, rates.cover_clocks / (tile.num_stages * matrix) - 1)
     least = (128 + 256) / (128 * 256)
     matrix *= 1 + rates.traffic_factor * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.sums) / least - 1)
     loop = -(-(shape.k or UNKNOWN_EXTENT) // tile.k) * max(matrix, operand_bytes / rates.l2_bytes_per_clock)
     elements = tile.rows * tile.n * max(1, len(problem.results))
-    leaving, computing = elements * rates.epilogue_clocks, elements * problem.heavy * 2 / tile.groups
+    leaving, computing = elements * rates.epilogue_clocks, elements * problem.heavy * 2 / tile.consumer_warpgroups
     start = rates.launch_overhead + operand_bytes * rates.fill_clocks
-    if tile.turns > 1:
+    if tile.ping_pong > 1:
         # An epilogue may take as long as the others' loops; the last one is not hidden.
-        turn = max(loop + rates.ping_pong_overhead, (loop + computing + 2 * leaving) / tile.turns)
+        turn = max(loop + rates.ping_pong_overhead, (loop + computing + 2 * leaving) / tile.ping_pong)
         return start + loops * turn + rates.tile_overhead + computing + leaving
-    if tile.late:
+    if tile.deferred_store:
         return start + loops * (loop + computing) + rounds * rates.tile_overhead + leaving
     return start + loops * (loop + rates.tile_overhead + computing + leaving)
 
@@ -251,3 +253,7 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
 def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
     """The candidate of least modelled cost, of equals the first; None where none fits."""
     return min(role_tiles(problem, spec), key=lambda tile: role_cost(tile, problem, spec), default=None)
+
+
+ROLE_KNOBS = ("num_stages", "consumer_warpgroups", "ping_pong", "steps_in_flight", "deferred_store", "cluster")
+"""Fields of `RoleTile` that overrides and configurations have too, by the same names."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from treadle.plan.form_times import role_seconds
 from treadle.plan.mixed_widths import MixedWidths
-from treadle.plan.role_tiles import RoleTile, may_cluster, mixed_tiles, role_cost, role_tiles
+from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, may_cluster, mixed_tiles, role_cost, role_tiles
 from treadle.plan.tile_config import ContractionTile, contraction_tile
 from treadle.transforms.kernel.forms.contraction import GROUP_M, ContractionConfig, asked_tile, contraction_of, contraction_text
 from treadle.transforms.kernel.forms.form import Choice, Grid
@@ -74,24 +74,22 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
 
 def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
     """The tile of least modelled time, and the best of those that need fewer registers."""
-    asked, costs = (
-        problem.overrides,
-        {t: role_cost(t, problem.role_problem, problem.spec) for t in role_tiles(problem.role_problem, problem.spec)},
-    )
+    asked, wanted, spec = problem.overrides, problem.role_problem, problem.spec
+    costs = {tile: role_cost(tile, wanted, spec) for tile in role_tiles(wanted, spec)}
     if not costs:
         return
     best = min(costs, key=lambda tile: costs[tile])
-    lighter = [t for t in costs if 2 * t.m * t.n <= best.m * best.n or (t.turns < best.turns and t.m * t.n <= best.m * best.n)]
+    lighter = [t for t in costs if 2 * t.m * t.n <= best.m * best.n or (t.ping_pong < best.ping_pong and t.m * t.n <= best.m * best.n)]
     # The model saw the columns of one block of them only.
     several = sum(axis.role == "n" for axis in problem.nest.axes) > 1
     for tile in (best, *sorted(lighter, key=lambda tile: costs[tile])[:1]):
         yield replace(
             tile,
-            slots=asked.num_stages or tile.slots,
-            raster=asked.group_m or (GROUP_M if several else tile.raster),
-            late=asked.deferred_store or tile.late,
+            num_stages=asked.num_stages or tile.num_stages,
+            group_m=asked.group_m or (GROUP_M if several else tile.group_m),
+            deferred_store=asked.deferred_store or tile.deferred_store,
             cluster=max(asked.cluster, tile.cluster),
-            narrow=asked.tail_tile_n or tile.narrow,
+            tail_tile_n=asked.tail_tile_n or tile.tail_tile_n,
         )
 
 
@@ -103,26 +101,13 @@ def _usual_tile(problem: KernelProblem) -> ContractionTile:
 
 def _asked(problem: KernelProblem, tile: ContractionTile) -> RoleTile:
     """The roles that the overrides name, with a tile."""
-    asked = problem.overrides
-    return RoleTile(
-        tile.m,
-        tile.n,
-        tile.k,
-        tile.num_warps,
-        asked.consumer_warpgroups,
-        asked.num_stages,
-        asked.ping_pong,
-        asked.steps_in_flight,
-        tile.group,
-        asked.deferred_store,
-        asked.cluster,
-        asked.tail_tile_n,
-    )
+    knobs = {name: getattr(problem.overrides, name) for name in (*ROLE_KNOBS, "tail_tile_n")}
+    return RoleTile(tile.m, tile.n, tile.k, tile.num_warps, group_m=tile.group, **knobs)
 
 
 def _mixed_widths(problem: KernelProblem, tile: RoleTile) -> tuple[MixedWidths | None, str]:
     """Where tiles of two widths lie, and what to tell about it."""
-    if not tile.narrow:
+    if not tile.tail_tile_n:
         return None, ""
     if not problem.role_problem.may_be_late or problem.overrides.persistent == "never" or min(problem.axes[:2]) < 0:
         reason = "workgroups do not take tiles in turn whose results leave in boxes"
@@ -131,12 +116,14 @@ def _mixed_widths(problem: KernelProblem, tile: RoleTile) -> tuple[MixedWidths |
         return mixed, f"; {tail} of {mixed.tiles} tiles have {mixed.narrow} columns, which fills the last round"
     else:
         reason = "results do not leave late, their boxes are wider, or such tiles do not fill the last round"
-    return None, f"; no tiles of {tile.narrow} columns: {reason}"
+    return None, f"; no tiles of {tile.tail_tile_n} columns: {reason}"
 
 
 def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, is_light: bool = False) -> Choice:
     spec, types = problem.spec, problem.types
     mixed, about_widths = _mixed_widths(problem, tile)
+    knobs = {name: getattr(tile, name) for name in ROLE_KNOBS}
+    knobs["cluster"] = tile.cluster if may_cluster(tile, tile.group_m, problem.shape) else 1
     config = Config(
         axes=problem.axes,
         tile=(tile.m, tile.n, tile.k),
@@ -145,22 +132,18 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
         a_type=types.a,
         b_type=types.b,
         accumulator_type=types.accumulator,
-        group_m=tile.raster,
+        group_m=tile.group_m,
         is_promoted=problem.is_promoted,
-        num_stages=tile.slots,
-        consumer_warpgroups=tile.groups,
-        ping_pong=tile.turns,
-        steps_in_flight=tile.pending,
-        deferred_store=tile.late,
-        cluster=tile.cluster if may_cluster(tile, tile.raster, problem.shape) else 1,
+        **knobs,
         workgroups=0 if problem.overrides.persistent == "never" else spec.compute_units,
         blocks=tuple(mixed.numbers()) if mixed is not None else (),
     )
     seconds = role_seconds(tile, problem.role_problem, problem.memory_bytes, spec)
-    how = "in ping-pong " if tile.turns > 1 else "with deferred stores " if tile.late else ""
+    how = "in ping-pong " if tile.ping_pong > 1 else "with deferred stores " if tile.deferred_store else ""
     shown = ContractionTile(tile.m, tile.n, tile.k, *warps)
     text = contraction_text(problem, shown, types, is_promoted=problem.is_promoted)
-    text += f"; {tile.groups * tile.turns} consumer warpgroups {how}fed through {tile.slots} stages by a producer{about_widths}"
+    consumers = tile.consumer_warpgroups * tile.ping_pong
+    text += f"; {consumers} consumer warpgroups {how}fed through {tile.num_stages} stages by a producer{about_widths}"
     return Choice(config, seconds, text, tile.m * tile.n / tile.warps, is_light)
 
 
