@@ -11,9 +11,9 @@ KERNEL = """dispatch.kernel @k(%x: tensor<?x4xf16>, %s0: index) -> (tensor<4x?xf
   symbols = ["s0"], arg_shapes = [["s0", "4"]], arg_strides = [["4", "1"]], arg_align = array<i64: 16>,
   result_shapes = [["4", "s0"]], result_strides = [["s0", "1"]], result_align = array<i64: 256>, origin = "transpose"} {
   %e = tensor.empty(%s0) : tensor<4x?xf16>
-  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>],
-      iterator_types = ["parallel", "parallel"]} ins(%x : tensor<?x4xf16>) outs(%e : tensor<4x?xf16>) attrs = {dispatch.root} {
-  ^bb0(%a: f16, %b: f16):
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"], dispatch.root} ins(%x : tensor<?x4xf16>) outs(%e : tensor<4x?xf16>) {
+  ^bb0(%a: f16, %o: f16):
     linalg.yield %a : f16
   } -> tensor<4x?xf16>
   dispatch.yield %r : tensor<4x?xf16>
@@ -59,6 +59,7 @@ def test_round_trip(text: str) -> None:
         (KERNEL, 'symbols = ["s0"]', "symbols = []", "tensors first"),
         (KERNEL, "-> (tensor<4x?xf16>) attributes", "-> (tensor<?x4xf16>) attributes", "says 4"),
         (KERNEL, "dispatch.yield %r : tensor<4x?xf16>", "dispatch.yield", "where \\(tensor"),
+        (KERNEL, ", dispatch.root}", "}", "no operation with dispatch.root"),
         (PROGRAM, "array<i64: 0, 0>", "array<i64: 1, 0>", "has 1 inputs"),
         (PROGRAM, "array<i64: 0, 0>", "array<i64: 0, 2>", "has 2 dimensions"),
         (PROGRAM, "array<i64: 0, 0>", "3 : i64", "must be array"),

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import dispatch
+from treadle.ir.builtin import element_of
 from treadle.ir.core import Attribute, SSAValue
 from treadle.plan.expr import Expr, constant, product
-from treadle.transforms.tensor.grouping import element_bytes
 
 ALLOC_ALIGN = 256
 
@@ -78,7 +79,7 @@ def whole_buffer(
         shape=sizes,
         strides=tuple(strides) if strides is not None else row_major(sizes),
         base_align=align,
-        bytes_per_element=element_bytes(tensor),
+        bytes_per_element=element_bytes(element_of(tensor.type)),
         owned=owned,
         base_elements=product(sizes),
         value=base,

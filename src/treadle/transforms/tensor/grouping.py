@@ -11,6 +11,7 @@ cycle with another.
 
 from dataclasses import dataclass
 
+from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import (
     Contraction,
     Copy,
@@ -25,9 +26,9 @@ from treadle.analysis.indexing import (
 )
 from treadle.analysis.kernel_structure import consumer_refusal, producer_refusal
 from treadle.ir.core import AffineMap, Operation, SSAValue
-from treadle.ir.dialects import builtin, linalg, tensor
+from treadle.ir.dialects import linalg, tensor
 from treadle.machine import TargetSpec
-from treadle.transforms.tensor.generics import view_of
+from treadle.transforms.tensor.generics import tensor_type, view_of
 from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, defining, line_of, say
 from treadle.transforms.tensor.siblings import join_siblings
 
@@ -235,7 +236,7 @@ def _recompute_refusal(op: linalg.ops.GenericOp) -> str | None:
         return f"its {arithmetic} operations are computed once, not in every kernel that reads it"
     if isinstance(classify(op), Copy | Fill):
         return None
-    if _bytes_read(view) > max(element_bytes(value) for value in view.outputs):
+    if _bytes_read(view) > max(element_bytes(tensor_type(value).element_type) for value in view.outputs):
         return "computing it again reads more memory than its result holds"
     return None
 
@@ -243,12 +244,4 @@ def _recompute_refusal(op: linalg.ops.GenericOp) -> str | None:
 def _bytes_read(view: StructuredOp) -> int:
     """Bytes read per element of the result; operands with fewer dimensions are read from caches and not counted."""
     full = [value for value, map_ in zip(view.inputs, view.input_maps, strict=True) if len(map_.used_dims()) == view.rank]
-    return sum(element_bytes(value) for value in full)
-
-
-def element_bytes(value: SSAValue) -> int:
-    """Bytes of one element of a tensor, at least 1."""
-    type_ = tensor_of(value)
-    element = type_.element_type if type_ is not None else value.type
-    width = element.bitwidth if isinstance(element, builtin.AnyFloat | builtin.IntegerType) else 64
-    return max(1, width // 8)
+    return sum(element_bytes(tensor_type(value).element_type) for value in full if tensor_of(value) is not None)
