@@ -274,6 +274,14 @@ class Barriers:
         phases.arrived = phases.announced = phases.delivered = 0
         phases.clock = []
 
+    def forget_known(self, agents: list[Agent]) -> None:
+        """Drop what completed phases tell where all agents at work know it, so that nobody learns of it by a wait."""
+        for component, phases in enumerate(self.phases, self.components.mbarrier):
+            if phases.completions:
+                least = min([agent.clock[component] for agent in agents])
+                for count in [count for count in phases.completions if count <= least]:
+                    del phases.completions[count]
+
     def wait_phase(self, agent: Agent, event: Event) -> bool:
         """Wait for the oldest phase that could let the strand pass."""
         barrier = self.barrier_of(agent, event)

@@ -23,11 +23,20 @@ OLDEST_PHASE = 3  # older phases are known to whoever knows any that may still b
 
 
 class _Knowledge:
-    """What a number of clocks know of tokens."""
+    """What a number of clocks know of tokens. The first `agents` of them are those of agents."""
 
-    def __init__(self, clocks: list[Clock], size: int) -> None:
+    def __init__(self, clocks: list[Clock], agents: int, size: int) -> None:
+        self._agents = agents
         self._columns = list(zip(*(clock + [0] * (size - len(clock)) for clock in clocks), strict=True))
+        self._least: dict[int, int] = {}
         self._known: dict[tuple[int, int], tuple[bool, ...]] = {}
+
+    def of_agents(self, component: int, value: int) -> tuple[bool, ...]:
+        """Which clocks know a token that only agents are asked about; empty where all of these know it, who then can learn no more."""
+        least = self._least.get(component)
+        if least is None:
+            least = self._least[component] = min(self._columns[component][: self._agents])
+        return () if value <= least else self.of(component, value)
 
     def of(self, component: int, value: int) -> tuple[bool, ...]:
         """Which clocks know a token."""
@@ -37,8 +46,13 @@ class _Knowledge:
         return found
 
     def lags(self, component: int, now: int) -> tuple[int, ...]:
-        """How far the clocks are behind `now` in a component, large distances by their parity: who is two behind can only be overtaken."""
-        return tuple([lag if (lag := now - known) < 2 else 2 + lag % 2 for known in self._columns[component]])
+        """How far the clocks are behind `now` in a component, large distances by their parity: who is two behind can only be overtaken.
+
+        Other clocks than those of agents are only ever joined to these, so what every agent knows counts as known.
+        """
+        column = self._columns[component]
+        least = min(column[: self._agents])
+        return tuple([lag if (lag := now - (known if known > least else least)) < 2 else 2 + lag % 2 for known in column])
 
 
 class Repetitions:
@@ -65,6 +79,8 @@ class Repetitions:
     def look(self) -> None:
         """Leave out what repeats."""
         agents = self.cluster.active
+        self.barriers.forget_known(agents)
+        self.cluster.forget_everywhere()
         state = self._state(agents)
         left = tuple([tuple([frame.left for frame in agent.frames]) for agent in agents])
         before = self.seen.get(state)
@@ -128,13 +144,12 @@ class Repetitions:
 
     def _state(self, agents: list[Agent]) -> State:
         barriers, components, workgroups = self.barriers, self.components, self.cluster.workgroups
-        clocks: list[Clock] = [agent.clock for agent in agents]
-        clocks += [agent.clock for workgroup in workgroups if workgroup.is_in_roles for agent in workgroup.main]
+        clocks: list[Clock] = [agent.clock for agent in agents]  # whoever waits for roles to end knows less than all of these
         for phases in barriers.phases:
             clocks += [phases.clock, *phases.completions.values()]
             clocks += [clock for value in phases.parts.values() for clock in value]
         clocks += [meeting.clock for meeting in barriers.named.values()]
-        knowledge = _Knowledge(clocks, components.size)
+        knowledge = _Knowledge(clocks, len(agents), components.size)
         found: list[object] = [agent.state(barriers.phases_left(agent), self.oldest) for agent in agents]
         for at, phases in enumerate(barriers.phases):
             parts = tuple(sorted([(key, len(value)) for key, value in phases.parts.items() if value]))
@@ -149,7 +164,7 @@ class Repetitions:
                 found.append(knowledge.lags(components.passed + at, phases.completed))
         for (rank, name), meeting in barriers.named.items():
             found.append((rank, name, meeting.warps, meeting.needed, tuple([a.number for a in meeting.came])))
-            found.append(knowledge.of(components.meeting(rank, name), meeting.over))
+            found.append(knowledge.of_agents(components.meeting(rank, name), meeting.over))
         found.append(tuple(sorted(self._records(knowledge))))
         found += [workgroup.memory.written.state() for workgroup in workgroups]
         return tuple(found)
@@ -173,8 +188,7 @@ class Repetitions:
             age = age if age < OLDEST_PHASE else OLDEST_PHASE + age % 2
         else:
             age = min(record.agent.closed.get(queue, 0) - value, oldest)
-        fenced: tuple[bool, ...] = ()
-        if needs_fence(record.access):
-            token = fence_token(self.components, record)
-            fenced = knowledge.of(*token) if token is not None else ()
-        return *record.sort_key(), age, knowledge.of(component, value), fenced
+        fenced: tuple[bool, ...] | None = None
+        if needs_fence(record.access) and (token := fence_token(self.components, record)) is not None:
+            fenced = knowledge.of_agents(*token)
+        return *record.sort_key(), age, knowledge.of_agents(component, value), fenced
