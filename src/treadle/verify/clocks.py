@@ -26,7 +26,7 @@ class Components:
             self.passed = self.size
             self.size += barriers
         self._local_queue = program.local_queue
-        self._queues: dict[tuple[int, str], int] = {}
+        self._queues: dict[tuple[int, str, bool], int] = {}
         self._meetings: dict[tuple[int, str], int] = {}
         self.strand_count = count
 
@@ -34,11 +34,12 @@ class Components:
         """The time of the last fence of a strand for shared or global memory; the strand's own time is the component of its number."""
         return (2 if is_global else 1) * self.strand_count + strand
 
-    def queue(self, strand: int, name: str) -> int:
-        """Groups of a strand's queue known to be retired."""
-        found = self._queues.get((strand, name))
+    def queue(self, strand: int, name: str, *, is_read: bool = False) -> int:
+        """Groups of a strand's queue known to be retired; `is_read`: known to have read their sources."""
+        key = strand, name, is_read
+        found = self._queues.get(key)
         if found is None:
-            found = self._queues[(strand, name)] = self._next()
+            found = self._queues[key] = self._next()
         return found
 
     def meeting(self, rank: int, name: str) -> int:
@@ -66,6 +67,9 @@ def reached(clock: Clock, component: int, value: int) -> bool:
 
 def join(clock: Clock, other: Clock) -> None:
     """Let `clock` know what `other` knows."""
+    if not clock:
+        clock.extend(other)
+        return
     short = len(other) - len(clock)
     if short > 0:
         clock.extend([0] * short)
