@@ -156,15 +156,18 @@ class Agent:
         self.clock[self.number] = now
         return now
 
+    def place(self) -> tuple[tuple[int, ...], ...]:
+        """Where it stands in each of its loops, outermost first, but for how much of them is left."""
+        return tuple([(f.loop, f.segment, f.iteration, f.position) for f in self.frames])
+
     def state(self, phases_left: int, oldest: int) -> tuple[object, ...]:
-        """Where it stands and what it waits for, in numbers that do not grow with time; ages above `oldest` count as that."""
-        place = tuple([(f.loop, f.segment, f.iteration, f.position) for f in self.frames])
+        """What it waits for and has in flight, in numbers that do not grow with time; ages above `oldest` count as that."""
         tiles = [
             (register, f.event.op_index, min(self.closed.get(f.event.queue, 0) - f.value, oldest), f.taken.op_index if f.taken else -1)
             for register, f in self.registers.items()
             if f.taken is not None or self.at(f.component) < f.value
         ]
-        return place, self.blocked, phases_left, tuple(sorted(tiles)), self.is_done
+        return self.blocked, phases_left, tuple(sorted(tiles)), self.is_done
 
     def iteration(self) -> int:
         """The iteration of the innermost loop it is in, -1 in none; the repetitions left out count."""

@@ -15,7 +15,7 @@ from treadle.verify.geometry import Geometry
 from treadle.verify.global_memory import GlobalMemory
 from treadle.verify.memory import Memory
 from treadle.verify.program import Program
-from treadle.verify.repetition import Repetitions
+from treadle.verify.repetition import Repetitions, Rounds
 from treadle.verify.reports import Reports, Stop
 from treadle.verify.workgroups import Cluster, Workgroup
 
@@ -28,11 +28,11 @@ class Engine:
     """One run of a program over one trace.
 
     `executions`: for each node of a loop what repeated each time that somebody ran it: (pump, stretch, iterations of a round).
-    `cost`: nodes looked at.
+    `cost`: nodes looked at. `rounds`: of the runs over this tracer's nodes so far.
     """
 
-    def __init__(self, program: Program, trace: Trace, geometry: Geometry, max_findings: int) -> None:
-        self.program = program
+    def __init__(self, program: Program, trace: Trace, geometry: Geometry, max_findings: int, rounds: Rounds) -> None:
+        self.program, self.rounds = program, rounds
         self.nodes = trace.nodes
         self.reports = Reports(trace.trip_counts, max_findings)
         self.components = Components(program)
@@ -68,7 +68,7 @@ class Engine:
 
     def run(self) -> list[Finding]:
         """All findings, in the order found."""
-        repetitions = Repetitions(self.nodes, self.program.most_pending, self.cluster, self.barriers, self.components)
+        repetitions = Repetitions(self.nodes, self.program.most_pending, self.cluster, self.barriers, self.components, self.rounds)
         try:
             self.arrays.check_grid()
             is_led = True

@@ -4,6 +4,9 @@ Traces say how often a stretch of a loop is done. When two moments of a run have
 about every access in flight, phases, meetings), whatever happened between them happens again as long as all stretches go on, so as many
 such rounds as all of them have left are left out at once. Rounds of the remainder are still run.
 
+A round in which nobody left the innermost loop it was in says nothing about the loops around that: it goes for every place that these loops
+come to the state at, and for every run.
+
 States are taken whenever the leader begins an iteration: the first strand that is in a stretch which repeats. Who goes on when need not be
 part of them: what happened between two equal states is one legal order of events, and may be repeated whatever the engine would do next.
 """
@@ -17,9 +20,31 @@ from treadle.verify.orders import fence_token, needs_fence
 from treadle.verify.workgroups import Cluster
 
 State = tuple[object, ...]
+Steps = tuple[int, ...]
+"""How many iterations of its innermost loop each agent does in a round."""
 MAX_STATES = 4096
 FEW_ROUNDS, MANY_ROUNDS = 2, 8
 OLDEST_PHASE = 3  # older phases are known to whoever knows any that may still be learnt of
+
+
+class Rounds:
+    """The states that runs of one tracer came by, as numbers, and the rounds of innermost loops that lead from one back to it."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, Steps] = {}
+        self._numbers: dict[State, int] = {}
+        self._count = 0
+
+    def number(self, state: State) -> int:
+        """The number of a state; no other state ever has it."""
+        found = self._numbers.get(state)
+        if found is None:
+            if len(self._numbers) >= MAX_STATES:
+                self._numbers.clear()
+                self.steps.clear()
+            self._count += 1
+            found = self._numbers[state] = self._count
+        return found
 
 
 class _Knowledge:
@@ -56,10 +81,13 @@ class _Knowledge:
 
 
 class Repetitions:
-    """The states of a run so far. `pending`: the most groups that any wait leaves in flight."""
+    """The states of a run so far. `pending`: the most groups that any wait leaves in flight. `rounds`: what earlier runs know of such states."""
 
-    def __init__(self, nodes: list[Node], pending: int, cluster: Cluster, barriers: Barriers, components: Components) -> None:
+    def __init__(
+        self, nodes: list[Node], pending: int, cluster: Cluster, barriers: Barriers, components: Components, rounds: Rounds
+    ) -> None:
         self.nodes, self.cluster, self.barriers, self.components = nodes, cluster, barriers, components
+        self.rounds = rounds
         self.seen: dict[State, tuple[tuple[int, ...], ...]] = {}
         self.oldest = pending + 2
         self._turn: tuple[int, ...] = ()
@@ -81,10 +109,14 @@ class Repetitions:
         agents = self.cluster.active
         self.barriers.forget_known(agents)
         self.cluster.forget_everywhere()
-        state = self._state(agents)
+        places = [agent.place() for agent in agents]
+        number = self.rounds.number((tuple([place[-1:] for place in places]), *self._state(agents)))
+        state = number, *[place[:-1] for place in places]
         left = tuple([tuple([frame.left for frame in agent.frames]) for agent in agents])
         before = self.seen.get(state)
-        if before is None or not self._leave_out(agents, before, left):
+        if before is None and (steps := self.rounds.steps.get(number)) is not None:
+            before = tuple([(*now[:-1], now[-1] + step) if step else now for now, step in zip(left, steps, strict=True)])
+        if before is None or not self._leave_out(number, agents, before, left):
             if len(self.seen) >= MAX_STATES:
                 self.seen.clear()
             self.seen[state] = left
@@ -106,7 +138,7 @@ class Repetitions:
                     return agent.number, depth, frame.loop, frame.left + at
         return None
 
-    def _leave_out(self, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]) -> bool:
+    def _leave_out(self, state: int, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]) -> bool:
         rounds = 1 << 62
         jumps: list[tuple[Agent, int, int]] = []
         for agent, old, new in zip(agents, before, now, strict=True):
@@ -121,6 +153,9 @@ class Repetitions:
         if not jumps:
             return False
         self._note_pump(jumps)
+        if all(depth == len(agent.frames) - 1 for agent, depth, _ in jumps):
+            steps = {agent.number: step for agent, _, step in jumps}
+            self.rounds.steps[state] = tuple([steps.get(agent.number, 0) for agent in agents])
         if not rounds:
             return False
         for agent, depth, step in jumps:
