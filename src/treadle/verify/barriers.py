@@ -38,9 +38,9 @@ class Barriers:
         self.count = len(program.mbarriers)
         self.phases = [Phases(needed) for _ in range(program.cluster) for needed in program.mbarriers.arrivals]
         self.named: dict[tuple[int, str], Meeting] = {}
-        self._teams: dict[int, list[int]] = {}
+        self._teams: dict[int, list[tuple[int, int]]] = {}
         for strand in program.strands:
-            self._teams.setdefault(strand.team, []).append(strand.number)
+            self._teams.setdefault(strand.team, []).append((strand.team, strand.number))
 
     def name(self, barrier: int) -> str:
         """What messages call an mbarrier."""
@@ -150,7 +150,9 @@ class Barriers:
             other.blocked = "" if other is agent else "met"
         if event.is_arrive:
             return True
-        self.cluster.forget(agent, [other.clock for other in self.cluster.workgroup(agent).active])
+        active = self.cluster.workgroup(agent).active
+        if len(meeting.came) == len(active):  # the others learn nothing
+            self.cluster.forget(agent, [other.clock for other in active])
         return True
 
     # --- mbarriers
@@ -176,10 +178,10 @@ class Barriers:
         if strand.counts_alone:
             self._count(agent, event, barrier, strand.warps, agent.clock)
             return
+        keys = self._teams[strand.team]
         phases.parts.setdefault((strand.team, strand.number), []).append(list(agent.clock))
-        parts = [phases.parts.get((strand.team, number)) for number in self._teams[strand.team]]
-        if all(parts):
-            known, *others = [part.pop(0) for part in parts if part]
+        if all(phases.parts.get(key) for key in keys):
+            known, *others = [phases.parts[key].pop(0) for key in keys]
             for other in others:
                 join(known, other)
             self._count(agent, event, barrier, 1, known)

@@ -64,6 +64,8 @@ KINDS: dict[str, Kind] = {
 
 def number_of(op: Operation) -> int:
     """The number an operation carries: pending groups, warps, bytes."""
+    if op.name not in KINDS:  # sooner asked than the class
+        return 0
     match op:
         case sync.WaitOp():
             return op.pending.value.data
@@ -77,6 +79,8 @@ def number_of(op: Operation) -> int:
 
 def queue_of(op: Operation, group: int) -> str:
     """The queue that an operation names; of a named barrier its number for the executing group, of a fence its proxy; else ""."""
+    if op.name not in KINDS:
+        return ""
     match op:
         case sync.WaitOp() | sync.CommitOp():
             return op.queue.data
@@ -90,6 +94,8 @@ def queue_of(op: Operation, group: int) -> str:
 
 def with_flags(event: Event) -> Event:
     """The event with what its operation says by flags and lists."""
+    if event.op.name not in KINDS and event.op.name != "tile.copy":
+        return event
     match event.op:
         case sync.WaitOp():
             event.is_read_wait = event.op.read is not None

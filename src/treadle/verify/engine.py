@@ -289,6 +289,8 @@ class Engine:
 
     def _move(self, agent: Agent, event: Event) -> bool:
         registers = agent.registers
+        if not registers:
+            return True
         values = [registers.get(source) for _, source in event.moves]
         for (to, _), value in zip(event.moves, values, strict=True):
             if value is None:

@@ -24,6 +24,7 @@ class Geometry:
         self._team_warps: dict[int, int] = {}
         for strand in program.strands:
             self._team_warps[strand.team] = self._team_warps.get(strand.team, 0) + strand.warps
+        self._met: dict[tuple[int, Access, Access], bool] = {}
         self.has_async_machine = program.spec.async_matrix or program.spec.bulk_tensor is not None
 
     def neighbours(self, home: Home) -> tuple[Home, ...]:
@@ -35,10 +36,15 @@ class Geometry:
         one, other = before.part, access.part
         if one is None or other is None or earlier.strand.team != agent.strand.team:
             return True
-        warps = self._team_warps[agent.strand.team]
-        if any(part.layout is not None and part.layout.num_warps != warps for part in (one, other)):
-            return True  # who holds what is then not the layout's to say
-        return self.owners.meet(before.region, one, before.is_write, access.region, other, access.is_write)
+        key = agent.strand.team, before, access
+        found = self._met.get(key)
+        if found is None:
+            warps = self._team_warps[agent.strand.team]
+            # Who holds what is not the layout's to say where it is one of another number of warps.
+            found = self._met[key] = any(
+                part.layout is not None and part.layout.num_warps != warps for part in (one, other)
+            ) or self.owners.meet(before.region, one, before.is_write, access.region, other, access.is_write)
+        return found
 
 
 def _share_bytes(one: Buffer, other: Buffer) -> bool:

@@ -11,7 +11,7 @@ from treadle.verify.events import Access, Event
 from treadle.verify.findings import Finding, Place
 from treadle.verify.global_accesses import GlobalAccess
 from treadle.verify.global_arrays import Distance, GlobalArrays, Kind, Meeting
-from treadle.verify.orders import is_fenced, is_ordered, is_over, needs_fence
+from treadle.verify.orders import is_fenced, is_ordered, needs_fence, not_over
 from treadle.verify.program import Program
 from treadle.verify.races import report_fence, report_race
 from treadle.verify.reports import Reports
@@ -143,11 +143,11 @@ class GlobalMemory:
                 return ahead > span[1]
         return False
 
-    def forget_ordered(self, clocks: list[Clock]) -> None:
-        """Drop what everybody knows to be over."""
+    def forget_ordered(self, known: Clock) -> None:
+        """Drop what is over, as everybody knows."""
         for pointer, records in self._records.items():
             fences = pointer in self._has_async
-            self._records[pointer] = [r for r in records if not is_over(self.components, r, clocks, fences=fences)]
+            self._records[pointer] = not_over(self.components, records, known, fences=fences)
 
     def records(self) -> Iterator[Record]:
         """All that are kept."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from treadle.verify.clocks import Agent, Clock, Components, Record, reached
 from treadle.verify.events import Access, Event
 from treadle.verify.geometry import Geometry, Home
-from treadle.verify.orders import is_fenced, is_ordered, is_over, needs_fence
+from treadle.verify.orders import is_fenced, is_ordered, needs_fence, not_over
 from treadle.verify.races import report_fence, report_race
 from treadle.verify.regions import Buffer, Region
 from treadle.verify.reports import Reports
@@ -13,7 +13,7 @@ from treadle.verify.written import Written
 
 
 class _Place:
-    """A region that was accessed: the records of it, the regions that share a byte with it, and those of the same buffer that lie within it."""
+    """A region that was accessed: its records, the regions that share a byte with it, and those of the same buffer that lie within it."""
 
     __slots__ = ("inside", "near", "records", "region")
 
@@ -112,12 +112,12 @@ class Memory:
         self._homes.setdefault(region.buffer, []).append(found)
         return found
 
-    def forget_ordered(self, clocks: list[Clock]) -> None:
-        """Drop what everybody knows to be over."""
+    def forget_ordered(self, known: Clock) -> None:
+        """Drop what is over, as everybody knows."""
+        fences = self.geometry.has_async_machine
         for place in self._places.values():
             if place.records:
-                fences = self.geometry.has_async_machine
-                place.records = [r for r in place.records if not is_over(self.components, r, clocks, fences=fences)]
+                place.records = not_over(self.components, place.records, known, fences=fences)
 
     def records(self) -> Iterator[Record]:
         """All that are kept."""
@@ -137,7 +137,9 @@ class Memory:
 
 def _drop_superseded(records: list[Record], new: Record) -> None:
     """Drop those of `records`, in order, that `new` makes superfluous; mostly none or one."""
-    found = [at for at, old in enumerate(records) if _is_superseded(old, new)]
+    agent, access = new.agent, new.access
+    of_all = access.is_write and access.part is None  # else only those of the same agent can be
+    found = [at for at, old in enumerate(records) if (of_all or old.agent is agent) and _is_superseded(old, new)]
     for at in reversed(found):
         del records[at]
 

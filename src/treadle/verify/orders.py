@@ -32,12 +32,16 @@ def is_fenced(components: Components, record: Record, clock: Clock) -> bool:
     return token is not None and reached(clock, *token)
 
 
-def is_over(components: Components, record: Record, clocks: list[Clock], *, fences: bool) -> bool:
-    """Whether all clocks know that an access is over; `fences`: and that it was fenced, where the async proxy may come."""
-    component, value = record.component, record.value
-    for clock in clocks:
-        if component >= len(clock) or clock[component] < value:
-            return False
-    if fences and needs_fence(record.access):
-        return all(is_fenced(components, record, clock) for clock in clocks)
-    return True
+def known_to_all(clocks: list[Clock]) -> Clock:
+    """What every one of some clocks knows."""
+    return [min(column) for column in zip(*clocks, strict=False)]
+
+
+def not_over(components: Components, records: list[Record], known: Clock, *, fences: bool) -> list[Record]:
+    """Those of `records` that are not `known` to be over; `fences`: and to be fenced, where the async proxy may come."""
+    size = len(known)
+    return [
+        r
+        for r in records
+        if r.component >= size or known[r.component] < r.value or (fences and needs_fence(r.access) and not is_fenced(components, r, known))
+    ]

@@ -20,6 +20,7 @@ from treadle.verify.regions import Buffer
 from treadle.verify.structure import check_structure
 
 _DECIDED = (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp)
+_MAYBE_ELECTED = frozenset(op.name for op in (tile.CopyOp, tile.CopyOutOp, sync.MbarrierExpectOp, sync.CommitOp, sync.WaitOp))
 Op = TypeVar("Op", bound=Operation)
 
 
@@ -112,6 +113,8 @@ class Program:
 
     def is_elected(self, op: Operation) -> bool:
         """Whether one thread of a team executes an operation for all."""
+        if op.name not in _MAYBE_ELECTED:  # sooner asked than the class
+            return False
         match op:
             case tile.CopyOp():
                 return op.is_bulk

@@ -75,6 +75,8 @@ class Tracer:
     def _steps_of(self, op: Operation) -> list[Step]:
         if (control := self._control.get(op.name)) is not None:
             return [control(op)]
+        if op.name.startswith("arith.") and not any(v in self.program.registers for v in op.operands):
+            return self._scalars.of(op)
         match op:
             case sync.MbarrierAllocOp():
                 self.state.env[self.state.place(op.result)] = self.state.references.mbarrier(

@@ -4,6 +4,7 @@ from treadle.verify.clocks import Agent, Clock, Components, join, reached
 from treadle.verify.events import Event
 from treadle.verify.global_memory import GlobalMemory
 from treadle.verify.memory import Memory
+from treadle.verify.orders import known_to_all
 from treadle.verify.reports import Reports
 
 
@@ -56,15 +57,16 @@ class Cluster:
         rank = agent.strand.rank
         if len(self.workgroups) > 1:
             clocks = clocks + [other.clock for other in self.active if other.strand.rank != rank]
-        self.workgroups[rank].memory.forget_ordered(clocks)
-        self.arrays.forget_ordered(clocks)
+        known = known_to_all(clocks)
+        self.workgroups[rank].memory.forget_ordered(known)
+        self.arrays.forget_ordered(known)
 
     def forget_everywhere(self) -> None:
         """Drop records of accesses that all strands at work know to be over."""
-        clocks = [agent.clock for agent in self.active]
+        known = known_to_all([agent.clock for agent in self.active])
         for workgroup in self.workgroups:
-            workgroup.memory.forget_ordered(clocks)
-        self.arrays.forget_ordered(clocks)
+            workgroup.memory.forget_ordered(known)
+        self.arrays.forget_ordered(known)
 
     def allocate(self, agent: Agent, event: Event) -> bool:
         """A strand's mbarriers are there."""
