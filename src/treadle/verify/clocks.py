@@ -89,10 +89,6 @@ class Record:
         self.component, self.value, self.iteration, self.done = component, value, iteration, done
         self.vector: tuple[int, ...] = ()
 
-    def sort_key(self) -> tuple[int, int, int]:
-        """A number for the record that does not depend on time."""
-        return self.agent.strand.number, self.event.op_index, id(self.access)
-
 
 class Flight:
     """A register tile that a queued operation writes: ready for those who know the token. All names of the tile share it.
@@ -156,9 +152,9 @@ class Agent:
         self.clock[self.number] = now
         return now
 
-    def place(self) -> tuple[tuple[int, ...], ...]:
-        """Where it stands in each of its loops, outermost first, but for how much of them is left."""
-        return tuple([(f.loop, f.segment, f.iteration, f.position) for f in self.frames])
+    def place(self) -> tuple[tuple[object, ...], ...]:
+        """Where it stands in each row of nodes, outermost first, but for how much of loops is left: which nodes come next in it."""
+        return tuple([(f.loop, f.segment, f.iteration if f.loop >= 0 else f.items, f.position) for f in self.frames])
 
     def state(self, phases_left: int, oldest: int) -> tuple[object, ...]:
         """What it waits for and has in flight, in numbers that do not grow with time; ages above `oldest` count as that."""

@@ -24,6 +24,8 @@ Steps = tuple[int, ...]
 """How many iterations of its innermost loop each agent does in a round."""
 MAX_STATES = 4096
 FEW_ROUNDS, MANY_ROUNDS = 2, 8
+SHORT_ROUND, OFTEN = 8, 2
+"""States are taken every other iteration of short rounds: a round repeats the sooner, from wherever in it what came before is over."""
 OLDEST_PHASE = 3  # older phases are known to whoever knows any that may still be learnt of
 
 
@@ -135,6 +137,8 @@ class Repetitions:
                 rounds, is_open = segment.length / len(segment.iterations), segment.stretch >= 0
                 if rounds > (1 if is_open else FEW_ROUNDS):
                     at = 0 if is_open and rounds < MANY_ROUNDS else frame.iteration
+                    if rounds > 2 * FEW_ROUNDS and frame.left > len(segment.iterations) <= SHORT_ROUND:
+                        at %= OFTEN
                     return agent.number, depth, frame.loop, frame.left + at
         return None
 
@@ -208,22 +212,23 @@ class Repetitions:
         """Every access in flight or to be ordered after: whose it is, its age, who knows of it and of its fence."""
         for workgroup in self.cluster.workgroups:
             for record in workgroup.memory.records():
-                yield workgroup.rank, *self._record(record, knowledge)
+                yield self._record(record, knowledge, workgroup.rank)
         for record in self.cluster.arrays.records():
-            yield -1, *self._record(record, knowledge), self.cluster.arrays.age(record)
+            yield *self._record(record, knowledge, -1), self.cluster.arrays.age(record)
 
-    def _record(self, record: Record, knowledge: _Knowledge) -> tuple[object, ...]:
+    def _record(self, record: Record, knowledge: _Knowledge, rank: int) -> tuple[object, ...]:
         oldest, base = self.oldest, self.components.mbarrier
-        component, value = record.component, record.value
-        queue = record.access.queue
+        component, value, access, agent = record.component, record.value, record.access, record.agent
+        queue = access.queue
         if not queue:
             age = 0
         elif queue == "mbarrier":
             age = self.barriers.phases[component - base].completed - value
             age = age if age < OLDEST_PHASE else OLDEST_PHASE + age % 2
         else:
-            age = min(record.agent.closed.get(queue, 0) - value, oldest)
-        fenced: tuple[bool, ...] | None = None
-        if needs_fence(record.access) and (token := fence_token(self.components, record)) is not None:
+            age = min(agent.closed.get(queue, 0) - value, oldest)
+        fenced: tuple[int, ...] = (-1,)  # not even done; all of these have to compare
+        if needs_fence(access) and (token := fence_token(self.components, record)) is not None:
             fenced = knowledge.of_agents(*token)
-        return *record.sort_key(), age, knowledge.of_agents(component, value), fenced
+        known = knowledge.of_agents(component, value)
+        return rank, agent.number, record.event.op_index, id(access), age, known, fenced
