@@ -6,7 +6,6 @@ With that a loop's state is small: a counter of tiles that only picks slots of a
 from math import gcd, lcm
 
 from treadle.dialects import pipe, sync, tile
-from treadle.dialects.tile_attributes import is_shared
 from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.verify.program import Program, yielded
@@ -88,8 +87,7 @@ def _roots(program: Program) -> list[SSAValue]:
     for op in program.all(scf.ForOp):
         found += [op.lb, op.ub, op.step]
     found += [op.cond for op in program.all(scf.IfOp)]
-    for op in program.ops:
-        found += [v for v in op.operands if is_shared(v.type) or isinstance(v.type, sync.MbarrierType)]
+    found += program.places
     return [v for v in found if not isinstance(v.owner, tile.AllocOp)]
 
 

@@ -93,6 +93,7 @@ class Program:
         self.registers = self._registers()
         self.held = self._held()
         self.released = self._released()
+        self.places = self._places()
         self.deciding = self._deciding()
         self.unknowns = self._unknowns()
         self.most_pending = self._most_pending()
@@ -135,7 +136,8 @@ class Program:
         """The strands of a workgroup; teams are numbered on from the last."""
         team = found[-1].team + 1 if found else 0
         roles = self.all(pipe.RolesOp)
-        outside = [op for op in self.ops if not _inside_role(op)] if roles else self.ops
+        inside = {inner for op in roles for inner in op.walk() if inner is not op}
+        outside = [op for op in self.ops if op not in inside]
         warps = self.kernel.num_warps.value.data
         groups = split_of(self.kernel)
         for group in range(groups):
@@ -219,9 +221,12 @@ class Program:
             roots += [op.lb, op.ub, op.step]
         for op in self.all(scf.IfOp):
             roots.append(op.cond)
-        for op in self.ops:
-            roots += [v for v in op.operands if is_shared(v.type) or isinstance(v.type, sync.MbarrierType)]
-        return roots
+        return [*roots, *self.places]
+
+    def _places(self) -> tuple[SSAValue, ...]:
+        """Operands that are shared buffers or mbarriers, or parts of them."""
+        operands = dict.fromkeys(value for op in self.ops for value in op.operands)
+        return tuple(value for value in operands if is_shared(value.type) or isinstance(value.type, sync.MbarrierType))
 
     def _deciding(self) -> frozenset[SSAValue]:
         """Values that slots, parities, bounds and branches are computed from."""
@@ -298,12 +303,3 @@ def yielded(loop: scf.ForOp) -> Sequence[SSAValue]:
     """What an iteration hands to the next."""
     end = loop.body.block.last_op
     return end.operands if end is not None else ()
-
-
-def _inside_role(op: Operation) -> bool:
-    parent = op.parent_op()
-    while parent is not None:
-        if isinstance(parent, pipe.RolesOp):
-            return True
-        parent = parent.parent_op()
-    return False
