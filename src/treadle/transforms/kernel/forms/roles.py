@@ -115,7 +115,7 @@ def _mixed_widths(problem: KernelProblem, tile: RoleTile) -> tuple[MixedWidths |
         tail = mixed.tiles - mixed.first_narrow
         return mixed, f"; {tail} of {mixed.tiles} tiles have {mixed.narrow} columns, which fills the last round"
     else:
-        reason = "results do not leave late, their boxes are wider, or such tiles do not fill the last round"
+        reason = "stores are not deferred, boxes are wider, or such tiles do not fill the last round"
     return None, f"; no tiles of {tile.tail_tile_n} columns: {reason}"
 
 

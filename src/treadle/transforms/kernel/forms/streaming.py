@@ -19,7 +19,7 @@ KIND = "contraction"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(FormConfig):
-    """`axes`, `tile`: as for other contractions; `warps`: all of them. `steps_in_flight`: steps of k whose loads are under way.
+    """`axes`, `tile`: as for other contractions; `warps`: all of them. `steps_in_flight`: steps of k whose loads are in flight.
 
     `large`: input number of the operand that is loaded ahead; `small`: the other one.
     """

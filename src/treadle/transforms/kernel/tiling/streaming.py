@@ -2,7 +2,7 @@
 its use.
 
 Sums stay spread over the threads that share the work along k, and are joined once at the end. The loads of a step are issued right after
-the arithmetic that frees their registers, so as many bytes are under way all the time. Contractions that share the small operand run in
+the arithmetic that frees their registers, so as many bytes are in flight all the time. Contractions that share the small operand run in
 one loop, each with a large operand and sums of its own.
 """
 
