@@ -35,7 +35,7 @@ class Outcome:
 
     @property
     def is_defect(self) -> bool:
-        """Whether something must be mended."""
+        """Whether something must be fixed."""
         return self.status in DEFECTS
 
     def line(self) -> str:

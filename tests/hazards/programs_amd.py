@@ -52,7 +52,7 @@ def double_buffer(steps: int = 7, *, slots: int = 2, dynamic: bool = False) -> s
 
 
 def direct_ring(stages: int = 3, ahead: int = 2, steps: int = 9, *, pending: int | None = None) -> str:
-    """Direct copies `ahead` steps ahead; the counter says how many may be under way, a bare barrier tells the others."""
+    """Direct copies `ahead` steps ahead; the counter says how many may be in flight, a bare barrier tells the others."""
     kind = array(64 * steps, 64)
     head: list[str] = []
     for at in range(ahead):

@@ -78,8 +78,8 @@ def test_groups_at_barriers_of_their_own() -> None:
 
 def test_a_barrier_for_each_group_is_proposed() -> None:
     once = groups_apart().replace("per_group warps", "warps", 1)
-    mends = [found.mend for found in explained_verdict(kernel_of(once)).findings]
-    assert any("give each group a barrier of its own" in mend for mend in mends), mends
+    fixes = [found.fix for found in explained_verdict(kernel_of(once)).findings]
+    assert any("give each group a barrier of its own" in fix for fix in fixes), fixes
     missing = groups_apart().replace("  sync.named_barrier 3 : i64 per_group warps 4 : i64\n", "", 1)
-    mends = [found.mend for found in explained_verdict(kernel_of(missing)).findings]
-    assert any("sync.named_barrier of the group's 4 warps" in mend for mend in mends), mends
+    fixes = [found.fix for found in explained_verdict(kernel_of(missing)).findings]
+    assert any("sync.named_barrier of the group's 4 warps" in fix for fix in fixes), fixes

@@ -55,7 +55,7 @@ def test_faults_are_caught(schedule: Schedule) -> None:
     assert len(needed) + len(removed) == sum(1 for _ in sync_ops(kernel))
 
 
-PHASE_MENDS = {
+PHASE_FIXES = {
     ("tma_unpipelined", "sync.mbarrier_expect"): "add sync.mbarrier_expect of 16384 bytes before tile.copy",
     ("tma_unpipelined", "sync.wait_phase"): "add sync.wait_phase of %full, parity %parity, before tile.contract",
     ("two_consumers", "sync.mbarrier_expect"): "add sync.mbarrier_expect of 24576 bytes before tile.copy",
@@ -69,19 +69,19 @@ PHASE_MENDS = {
 }
 
 
-@pytest.mark.parametrize(("name", "removed"), PHASE_MENDS)
-def test_mends_of_phases(name: str, removed: str) -> None:
+@pytest.mark.parametrize(("name", "removed"), PHASE_FIXES)
+def test_fixes_of_phases(name: str, removed: str) -> None:
     """Whatever is taken away is proposed again, and nothing is left to object to then."""
     kernel = kernel_of(PROGRAMS[name].text, name)
     walked = list(kernel.walk())
-    mends = [explained_verdict(f.kernel).findings[0].mend for f in faults(kernel, ("remove",)) if walked[f.index].name == removed]
-    assert mends
-    assert all(PHASE_MENDS[name, removed] in mend and "another fault" not in mend for mend in mends), mends
+    fixes = [explained_verdict(f.kernel).findings[0].fix for f in faults(kernel, ("remove",)) if walked[f.index].name == removed]
+    assert fixes
+    assert all(PHASE_FIXES[name, removed] in fix and "another fault" not in fix for fix in fixes), fixes
 
 
-def test_mends_of_the_known_races() -> None:
-    """What is proposed does mend (it was verified), and is what a person would have done."""
-    proposed = {name: explained_verdict(kernel_of(s.text, name)).findings[0].mend for name, s in RACES.items()}
+def test_fixes_of_the_known_races() -> None:
+    """What is proposed does fix it (it was verified), and is what a person would have done."""
+    proposed = {name: explained_verdict(kernel_of(s.text, name)).findings[0].fix for name, s in RACES.items()}
     assert "before scf.for" in proposed["iree_22468_prologue_without_barrier"]
     assert "add sync.barrier before tile.local_store" in proposed["iree_23435_read_without_barrier"]
     assert "move sync.arrive" in proposed["nvfuser_3561_release_before_wait"]

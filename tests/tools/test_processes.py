@@ -83,7 +83,7 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     assert process.wait(timeout=60) == 0
 
 
-def test_a_damaged_cache_mends_itself(tmp_path: Path) -> None:
+def test_a_damaged_cache_repairs_itself(tmp_path: Path) -> None:
     arguments = ("compile", LINEAR, "--target", "gfx942", "--emit", "artifact", "-o")
     assert run(tmp_path, *arguments, "first").returncode == 0
     (manifest,) = tmp_path.glob("cache/entries/*/*/manifest.json")

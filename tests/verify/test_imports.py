@@ -7,7 +7,7 @@ from graphlib import TopologicalSorter
 
 from test_layers import SOURCE, imported, module_name
 
-ONLY_FOR_FAULTS = ("mends", "phase_mends", "faults", "lint")
+ONLY_FOR_FAULTS = ("fixes", "phase_fixes", "faults", "lint")
 LOADED = "import sys, treadle.verify.verify_schedule as found; print(*(name for name in sys.modules if name.startswith('treadle.verify.')))"
 
 

@@ -67,11 +67,11 @@ def consumer_refusal(view: StructuredOp, axes: Axes) -> str | None:
         return "its result is not in the order of its loops"
     for value, map_ in view.operands():
         if value in axes and not is_permutation(map_):
-            return f"it reads the result through {map_}, so it needs more than the tile at hand"
+            return f"it reads the result through {map_}, so it needs more than the accumulator's own tile"
     if any(value in axes for value in gathered_tensors(view.op)):
-        return "it gathers from the result, so it needs more than the tile at hand"
+        return "it gathers from the result, so it needs more than the accumulator's own tile"
     if consumer_loops(view, axes) is None:
-        return "it reads results at two places, so it needs more than the tile at hand"
+        return "it reads results at two places, so it needs more than the accumulator's own tile"
     return None
 
 

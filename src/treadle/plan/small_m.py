@@ -4,8 +4,8 @@
 multiplies and adds in the vector units; lanes and warps that share a sum join them at the end. *Swapped*: the large operand takes the
 side of the matrix instruction that is 64 wide, the few rows its narrow one, behind the ring of a role kernel.
 
-Streaming kernels are planned by bytes under way: a compute unit gets its share of the memory's bandwidth only while latency times bandwidth
-is requested (Little's law). Copies of whole boxes keep far more under way: there a box's time in the copy engine counts, and how evenly the
+Streaming kernels are planned by bytes in flight: a compute unit gets its share of the memory's bandwidth only while latency times bandwidth
+is requested (Little's law). Copies of whole boxes keep far more in flight: there a box's time in the copy engine counts, and how evenly the
 tiles load the units. Constants are the product's (`StreamingRates`, `SwappedRates`).
 """
 
@@ -45,7 +45,7 @@ class SmallShape:
 
 @dataclass(frozen=True, slots=True)
 class StreamTile:
-    """A workgroup of a streaming kernel: its tile of `few` x `many` sums, `k` a step, `ahead` steps under way, `warps`."""
+    """A workgroup of a streaming kernel: its tile of `few` x `many` sums, `k` a step, `ahead` steps in flight, `warps`."""
 
     few: int
     many: int
@@ -121,7 +121,7 @@ def _stream_candidates(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
 
 
 def stream_registers(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> int:
-    """Registers a thread needs: its sums, the large operand's elements under way twice (a step's loads are issued when the elements before
+    """Registers a thread needs: its sums, the large operand's elements in flight twice (a step's loads are issued when the elements before
     them are converted, not when they are used up), the small operand's for all steps of an iteration.
     """
     elements = max(1, tile.many * tile.k // (tile.warps * spec.subgroup_size))
@@ -136,7 +136,7 @@ def stream_registers(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> i
 
 def stream_clocks(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> float:
     """Modelled clocks: each unit's workgroups in turns of as many as are resident, each turn bound by the memory or by
-    the latency of its bytes under way.
+    the latency of its bytes in flight.
     """
     many, k, rates = shape.many or _UNKNOWN, shape.k or _UNKNOWN, spec.rates.streaming
     threads = tile.warps * spec.subgroup_size

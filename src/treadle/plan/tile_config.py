@@ -207,7 +207,7 @@ FMA_BESIDE = 30
 FMA_UNKNOWN = 14
 """More where the runtime knows how far n or k go: bounds and strides."""
 FMA_MATRIX = 16
-"""More where a matrix is read beside the operands: its elements under way."""
+"""More where a matrix is read beside the operands: its elements in flight."""
 
 
 def fma_registers(tile: ContractionTile, types: ContractionTypes, shape: ContractionShape, spec: TargetSpec, *, beside: bool) -> int:

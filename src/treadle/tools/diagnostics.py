@@ -1,4 +1,4 @@
-"""How the command line reports errors: the user's line with a caret for what a user can mend, a short apology for what a user cannot."""
+"""How the command line reports errors: the user's line with a caret for what a user can fix, a short apology for what a user cannot."""
 
 import sys
 import traceback

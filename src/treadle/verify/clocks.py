@@ -93,7 +93,7 @@ class Record:
 class Flight:
     """A register tile that a queued operation writes: ready for those who know the token. All names of the tile share it.
 
-    `taken`: the operation that took the tile over as its accumulator while it was under way; nobody else may use it then.
+    `taken`: the operation that took the tile over as its accumulator while it was in flight; nobody else may use it then.
     """
 
     __slots__ = ("component", "event", "taken", "value")

@@ -11,10 +11,10 @@ Rule = Literal["V1", "V2", "V3", "V4", "V5", "V8"]
 """V1 read before the wait, V2 overwritten while in use, V3 unordered between agents, V4 no fence, V5 barriers and phases, V8 never
 written. (V6, needed synchronisation, is lint; V7, deep enough buffers, shows as V2 or V3.)"""
 
-SCHEDULE_RACE = Entry("TR411", "kernel '{kernel}': {message}", "{mend}")
-SCHEDULE_STUCK = Entry("TR412", "kernel '{kernel}': {message}", "{mend}")
-SCHEDULE_FENCE = Entry("TR413", "kernel '{kernel}': {message}", "{mend}")
-SCHEDULE_UNWRITTEN = Entry("TR414", "kernel '{kernel}': {message}", "{mend}")
+SCHEDULE_RACE = Entry("TR411", "kernel '{kernel}': {message}", "{fix}")
+SCHEDULE_STUCK = Entry("TR412", "kernel '{kernel}': {message}", "{fix}")
+SCHEDULE_FENCE = Entry("TR413", "kernel '{kernel}': {message}", "{fix}")
+SCHEDULE_UNWRITTEN = Entry("TR414", "kernel '{kernel}': {message}", "{fix}")
 NOT_VERIFIABLE = Entry(
     "TR415",
     "kernel '{kernel}' is not proven, because of '{op}': {reason}",
@@ -59,13 +59,13 @@ class Finding(Record):
     missing: str = ""
     steps: tuple[str, ...] = ()
     trip_counts: tuple[tuple[int, int], ...] = ()
-    mend: str = ""
+    fix: str = ""
     where: tuple[tuple[str, int], ...] = ()
 
     def at(self, where: tuple[tuple[str, int], ...]) -> "Finding":
         """The same, with its sizes and workgroup."""
         return Finding(
-            self.rule, self.message, self.second, self.first, self.memory, self.missing, self.steps, self.trip_counts, self.mend, where
+            self.rule, self.message, self.second, self.first, self.memory, self.missing, self.steps, self.trip_counts, self.fix, where
         )
 
     @property
@@ -83,16 +83,15 @@ class Finding(Record):
         if self.trip_counts:
             lines.append("  trip counts: " + ", ".join(f"{count}" for _, count in self.trip_counts))
         lines += [f"  {at}. {step}" for at, step in enumerate(self.steps, 1)]
-        if self.mend:
-            lines.append(f"  smallest change that mends it: {self.mend}")
+        if self.fix:
+            lines.append(f"  suggested fix: {self.fix}")
         return "\n".join(lines)
 
     def error(self, kernel: str) -> TreadleError:
         """The user error."""
         details = self.explain().partition("\n")[2]
         message = f"{self.message} [{self.rule}]" + (f"\n{details}" if details else "")
-        mend = (
-            self.mend
-            or "order the two operations: a wait by whoever issued the first, then a barrier or an arrival that the second follows"
+        fix = (
+            self.fix or "order the two operations: a wait by whoever issued the first, then a barrier or an arrival that the second follows"
         )
-        return TreadleError(_ENTRIES.get(self.rule, SCHEDULE_RACE), self.second.location, kernel=kernel, message=message, mend=mend)
+        return TreadleError(_ENTRIES.get(self.rule, SCHEDULE_RACE), self.second.location, kernel=kernel, message=message, fix=fix)

@@ -30,7 +30,7 @@ def report_race(
     steps = [first.describe() + f": starts to {does} {earlier.region.describe()}"]
     if agent.last_sync is not None:
         steps.append(f"{reports.place(agent, agent.last_sync).describe()}: passed, which says nothing about step 1")
-    steps.append(second.describe() + f": {verb} {where} while step 1 is under way")
+    steps.append(second.describe() + f": {verb} {where} while step 1 is in flight")
     reports.report(rule, message, agent, event, first=first, memory=where, missing=missing, steps=(*steps, *witness))
 
 

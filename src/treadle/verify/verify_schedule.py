@@ -25,16 +25,18 @@ def schedule_kernels(module: Operation) -> tuple[tile.KernelOp, ...]:
     return tuple(op for op in module.walk() if isinstance(op, tile.KernelOp))
 
 
-def explained_verdict(kernel: tile.KernelOp, *, mend: bool = True, effort: int = 1, stores: bool = False) -> Verdict:
-    """The verdict on a kernel, the first of its faults with the smallest change that mends it; the rest as for `prove`."""
+def explained_verdict(kernel: tile.KernelOp, *, fix: bool = True, effort: int = 1, stores: bool = False) -> Verdict:
+    """The verdict on a kernel, the first of its faults with the smallest change that fixes it; the rest as for `prove`."""
     spec = target_spec(kernel.target.data)
     verdict = prove(kernel, spec, effort=effort, stores=stores)
-    if not verdict.findings or not mend:
+    if not verdict.findings or not fix:
         return verdict
-    from treadle.verify.mends import with_mend  # right programs, which are nearly all, need none of it
+    from treadle.verify.fixes import with_suggested_fix  # right programs, which are nearly all, need none of it
 
     first, *others = verdict.findings
-    return Verdict((with_mend(kernel, first, spec, stores=stores), *others), verdict.undecided, verdict.classes, verdict.assumptions)
+    return Verdict(
+        (with_suggested_fix(kernel, first, spec, stores=stores), *others), verdict.undecided, verdict.classes, verdict.assumptions
+    )
 
 
 def _tell(pass_name: str, kernel: str, verdict: Verdict) -> None:

@@ -181,7 +181,7 @@ class Registers:
 class PendingTile:
     """The result of an operation that has not been waited for; it stands for its value in the frames of agents.
 
-    `taken`: the operation that took it over as its accumulator while it was under way.
+    `taken`: the operation that took it over as its accumulator while it was in flight.
     """
 
     __slots__ = ("operation", "queue", "taken", "value")

@@ -1,7 +1,7 @@
-"""What a kernel's final schedule says about its machine code: which loads are under way at each operation that the audit can find again.
+"""What a kernel's final schedule says about its machine code: which loads are in flight at each operation that the audit can find again.
 
-A forward data flow over structured control flow. A load is under way from where it stands to the first use of its tile; where paths meet,
-it counts if it is under way on all of them. A direct copy is under way until a wait of its queue retires it; there any path counts.
+A forward data flow over structured control flow. A load is in flight from where it stands to the first use of its tile; where paths meet,
+it counts if it is in flight on all of them. A direct copy is in flight until a wait of its queue retires it; there any path counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _KINDS: dict[type[Operation], str] = {
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """`loads`: the lines of the loads that a value under way may come from. `copies`: by line, how many direct copies are newer."""
+    """`loads`: the lines of the loads that a value in flight may come from. `copies`: by line, how many direct copies are newer."""
 
     loads: Mapping[SSAValue, frozenset[int]] = field(default_factory=dict[SSAValue, frozenset[int]])
     copies: Mapping[int, int] = field(default_factory=dict[int, int])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from treadle.codegen.llvm_text import F32, I8, I16, I32, Builder, Value, vector
 from treadle.ir.dialects import builtin
 from treadle.targets.simt.casts import widen_to_f32
-from treadle.targets.simt.small_floats import mend_overflow
+from treadle.targets.simt.small_floats import correct_overflow
 
 FP8_PTX = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
 """The instructions' names of the types."""
@@ -22,7 +22,7 @@ def to_fp8(b: Builder, values: Sequence[Value], source: str, result: str) -> Seq
         text = f"cvt.rn.satfinite.{FP8_PTX[result]}x2.f32 $0, $1, $2;"
         pair = b.asm(text, "=h,f,f", [high, low], I16, side_effect=False, convergent=False)
         found += [b.trunc(pair, I8), b.trunc(b.lshr(pair, Value(I16, "8", 8)), I8)]
-    return [mend_overflow(b, v, code, result) for v, code in zip(wide, found, strict=False)]
+    return [correct_overflow(b, v, code, result) for v, code in zip(wide, found, strict=False)]
 
 
 def from_fp8(b: Builder, values: Sequence[Value], source: str, result: str) -> Sequence[Value]:

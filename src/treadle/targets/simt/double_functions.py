@@ -197,8 +197,8 @@ def log1p(b: Builder, x: Value) -> Value:
     u = b.fadd(x, _d(1.0), "")
     is_large = b.fcmp("ogt", x, _d(1.0))
     lost = b.select(is_large, b.fsub(_d(1.0), b.fsub(u, x, ""), ""), b.fsub(x, b.fsub(u, _d(1.0), ""), ""))
-    mended = b.fadd(log(b, u), b.fdiv(lost, u, ""), "")
-    result = b.select(b.fcmp("oeq", u, _d(_INF)), u, mended)
+    corrected = b.fadd(log(b, u), b.fdiv(lost, u, ""), "")
+    result = b.select(b.fcmp("oeq", u, _d(_INF)), u, corrected)
     result = b.select(b.fcmp("oeq", u, _d(0.0)), _d(-_INF), result)
     return b.select(b.fcmp("olt", _abs(b, x), _d(2.0**-54)), x, result)
 

@@ -150,8 +150,8 @@ def log1p(b: Builder, hooks: SimtHooks, x: Value) -> Value:
     # The part of x (or of 1, whichever is smaller) that u does not hold.
     is_large = b.fcmp("ogt", x, _f(1.0))
     lost = b.select(is_large, b.fsub(_f(1.0), b.fsub(u, x, ""), ""), b.fsub(x, b.fsub(u, _f(1.0), ""), ""))
-    mended = b.fadd(log(b, hooks, u), b.fdiv(lost, u, ""), "")
-    result = b.select(b.fcmp("oeq", u, _f(_INF)), u, mended)
+    corrected = b.fadd(log(b, hooks, u), b.fdiv(lost, u, ""), "")
+    result = b.select(b.fcmp("oeq", u, _f(_INF)), u, corrected)
     result = b.select(b.fcmp("oeq", u, _f(0.0)), _f(-_INF), result)
     return b.select(b.fcmp("olt", _abs(b, x), _f(2.0**-25)), x, result)
 

@@ -91,7 +91,7 @@ def decode_to_f32(b: Builder, value: Value, name: str) -> Value:
         return b.fpext(b.bitcast(b.shl(b.zext(value, I16), integer(I16, 8)), F16), F32)
     wide = b.zext(value, I32)
     magnitude = b.shl(b.and_(wide, i32(0x7F)), i32(23 - form.mantissa))
-    # The exponent field is too small by (127 - bias): a multiplication mends it, subnormals included.
+    # The exponent field is too small by (127 - bias): a multiplication corrects it, subnormals included.
     scaled = b.fmul(b.bitcast(magnitude, F32), floating(F32, 2.0 ** (127 - form.bias)), "")
     sign = b.shl(b.and_(wide, i32(0x80)), i32(24))
     signed = b.bitcast(b.or_(b.bitcast(scaled, I32), sign), F32)
@@ -130,7 +130,7 @@ def encode_from_f32(b: Builder, value: Value, name: str) -> Value:
     return b.trunc(b.or_(code, sign), I8)
 
 
-def mend_overflow(b: Builder, value: Value, code: Value, name: str) -> Value:
+def correct_overflow(b: Builder, value: Value, code: Value, name: str) -> Value:
     """Turn the saturated result of a machine's own conversion into NaN or infinity where `value` (f32) overflows."""
     form = small_float(name)
     limit, including = first_overflow(name)

@@ -65,7 +65,7 @@ def _staged(value: SSAValue, path: str, layout: SharedLayout, contract: tile.Con
         return alloc.result
     insert_before(outermost_in_kernel(contract), alloc)
     store = tile.LocalStoreOp(value, alloc.result, (0,) * len(value_type.get_shape()))
-    # Next to the contraction: all global loads of the step are then under way before the threads wait for the buffers.
+    # Next to the contraction: all global loads of the step are then in flight before the threads wait for the buffers.
     insert_before(contract, store)
     return alloc.result
 

@@ -1,4 +1,4 @@
-"""Mends by mbarriers and clusters: an expect, an arrival or a wait for a phase that is not there, meetings of the cluster.
+"""Fixes by mbarriers and clusters: an expect, an arrival or a wait for a phase that is not there, meetings of the cluster.
 
 Candidates are built from what the kernel has: a ring's slot is picked by an index that the same block picks slots with, a parity is an i32
 of the block or its opposite. They are proposed, not proven: whoever asks verifies each.

@@ -1,7 +1,7 @@
-"""The smallest change that mends a fault, found by trying: each candidate is made on a clone and verified, cheapest first.
+"""The smallest change that fixes a fault, found by trying: each candidate is made on a clone and verified, cheapest first.
 
 Candidates: another count on a wait that is there, a fence, a flushing barrier for a bare one, another place for a wait, barrier or
-arrival, an expect, arrival or wait for a phase (`phase_mends.py`), a new wait, a new barrier, both, as many bytes as are copied, one slot
+arrival, an expect, arrival or wait for a phase (`phase_fixes.py`), a new wait, a new barrier, both, as many bytes as are copied, one slot
 more. A change that makes the kernel right wins; failing that, one after which this fault is gone.
 """
 
@@ -21,7 +21,7 @@ from treadle.machine import Queue, TargetSpec
 from treadle.verify.check import prove
 from treadle.verify.faults import changed, faults, flip_parity, matters, set_pending
 from treadle.verify.findings import Finding
-from treadle.verify.phase_mends import announced_bytes, proposals
+from treadle.verify.phase_fixes import announced_bytes, proposals
 
 MAX_TRIES = 120
 MAX_SECONDS = 2.0
@@ -30,31 +30,31 @@ LAST_BARRIER_ID = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Mend:
+class Fix:
     """A change and what it is called."""
 
     text: str
     kernel: tile.KernelOp
 
 
-def with_mend(kernel: tile.KernelOp, finding: Finding, spec: TargetSpec | None = None, *, stores: bool = False) -> Finding:
-    """The finding with the smallest change that mends it, where one was found."""
+def with_suggested_fix(kernel: tile.KernelOp, finding: Finding, spec: TargetSpec | None = None, *, stores: bool = False) -> Finding:
+    """The finding with the smallest change that fixes it, where one was found."""
     start, partial = perf_counter(), ""
-    for tries, mend in enumerate(_candidates(kernel, finding)):
+    for tries, fix in enumerate(_candidates(kernel, finding)):
         if tries >= MAX_TRIES or perf_counter() - start > MAX_SECONDS:
             break
         try:
-            verdict = prove(mend.kernel, spec, stores=stores)
+            verdict = prove(fix.kernel, spec, stores=stores)
         except TreadleError:
             continue
         left = verdict.findings
         if verdict.is_proven:
-            return replace(finding, mend=mend.text)
+            return replace(finding, fix=fix.text)
         shifted = {(f.rule, type(f.second.op), None if f.first is None else type(f.first.op)) for f in left}
         first = None if finding.first is None else type(finding.first.op)
         if not partial and (finding.rule, type(finding.second.op), first) not in shifted and all(f.rule != "V5" for f in left):
-            partial = f"{mend.text} (another fault is left then)"
-    return replace(finding, mend=partial)
+            partial = f"{fix.text} (another fault is left then)"
+    return replace(finding, fix=partial)
 
 
 def _proxy(finding: Finding) -> str:
@@ -80,14 +80,14 @@ def _insert(ops: Callable[[], list[Operation]], *, after: bool = False) -> Calla
     return change
 
 
-def _candidates(kernel: tile.KernelOp, finding: Finding) -> Iterator[Mend]:
+def _candidates(kernel: tile.KernelOp, finding: Finding) -> Iterator[Fix]:
     # Findings number operations within the body; a walk of the kernel starts with the kernel itself.
     second = finding.second.op_index + 1
     first = None if finding.first is None else finding.first.op_index + 1
     ops = list(kernel.walk())
 
-    def made(text: str, index: int, change: Callable[[Operation], None]) -> Mend:
-        return Mend(text, changed(kernel, index, change))
+    def made(text: str, index: int, change: Callable[[Operation], None]) -> Fix:
+        return Fix(text, changed(kernel, index, change))
 
     if finding.rule == "V4" and first is not None:
         text = f'add sync.fence "{_proxy(finding)}" after {_name(ops[first])}'
@@ -115,7 +115,7 @@ def _candidates(kernel: tile.KernelOp, finding: Finding) -> Iterator[Mend]:
     for proposal in proposals(kernel, ops, finding.rule, first, second):
         clone = kernel.clone()
         proposal.change(list(clone.walk()))
-        yield Mend(proposal.text, clone)
+        yield Fix(proposal.text, clone)
     if queue:
         wait = f'sync.wait "{queue}" pending 0'
         yield made(f"add {wait} before {_name(ops[second])}", second, _insert(lambda: [sync.WaitOp(queue, 0)]))
@@ -166,7 +166,7 @@ def _groups_of(op: Operation) -> int:
     return 1 if roles is None else roles.role_groups()[_number_of_role(roles, op)]
 
 
-def _barriers(kernel: tile.KernelOp, ops: list[Operation], first: int | None, second: int, queue: str, proxy: str) -> Iterator[Mend]:
+def _barriers(kernel: tile.KernelOp, ops: list[Operation], first: int | None, second: int, queue: str, proxy: str) -> Iterator[Fix]:
     roles = _role_of(ops[second])
     if roles is None:
         make, what = (lambda: cast(Operation, sync.BarrierOp())), "sync.barrier"
@@ -177,17 +177,17 @@ def _barriers(kernel: tile.KernelOp, ops: list[Operation], first: int | None, se
             f"sync.named_barrier of the group's {warps} warps",
         )
     for index in _nearest_first(ops, first, second):
-        yield Mend(f"add {what} before {_name(ops[index])}", changed(kernel, index, _insert(lambda: [make()])))
+        yield Fix(f"add {what} before {_name(ops[index])}", changed(kernel, index, _insert(lambda: [make()])))
     parent = ops[second].parent_op()
     if parent is not None and not isinstance(parent, tile.KernelOp | pipe.RolesOp):
         outer = ops.index(parent)
-        yield Mend(f"add {what} before {_name(parent)}", changed(kernel, outer, _insert(lambda: [make()])))
+        yield Fix(f"add {what} before {_name(parent)}", changed(kernel, outer, _insert(lambda: [make()])))
     if queue:
         text = f'add sync.wait "{queue}" pending 0 and {what} before {_name(ops[second])}'
-        yield Mend(text, changed(kernel, second, _insert(lambda: [sync.WaitOp(queue, 0), make()])))
+        yield Fix(text, changed(kernel, second, _insert(lambda: [sync.WaitOp(queue, 0), make()])))
     if first is not None:
         text = f'add sync.fence "{proxy}" and {what} after {_name(ops[first])}'
-        yield Mend(text, changed(kernel, first, _insert(lambda: [sync.FenceOp(proxy), make()], after=True)))
+        yield Fix(text, changed(kernel, first, _insert(lambda: [sync.FenceOp(proxy), make()], after=True)))
 
 
 def _nearest_first(ops: list[Operation], first: int | None, second: int) -> list[int]:
@@ -203,16 +203,16 @@ def _nearest_first(ops: list[Operation], first: int | None, second: int) -> list
     return [*sorted(before, reverse=True), *others][:MAX_PLACES]
 
 
-def _moved(kernel: tile.KernelOp, ops: list[Operation], near: list[int]) -> Iterator[Mend]:
+def _moved(kernel: tile.KernelOp, ops: list[Operation], near: list[int]) -> Iterator[Fix]:
     """Synchronisation of the same blocks, one operation further on or back."""
     blocks = {ops[index].parent for index in near}
     for fault in faults(kernel, ("earlier", "later")):
         op = ops[fault.index]
         if op.parent in blocks and isinstance(op, sync.WaitOp | sync.BarrierOp | sync.ArriveOp | sync.WaitPhaseOp):
-            yield Mend(f"move {_name(op)} one operation {fault.kind}", cast(tile.KernelOp, fault.root))
+            yield Fix(f"move {_name(op)} one operation {fault.kind}", cast(tile.KernelOp, fault.root))
 
 
-def _announced(kernel: tile.KernelOp, ops: list[Operation]) -> Iterator[Mend]:
+def _announced(kernel: tile.KernelOp, ops: list[Operation]) -> Iterator[Fix]:
     """As many bytes as the copies of the same block bring."""
     for index, op in enumerate(ops):
         if not isinstance(op, sync.MbarrierExpectOp):
@@ -225,15 +225,15 @@ def _announced(kernel: tile.KernelOp, ops: list[Operation]) -> Iterator[Mend]:
             def change(o: Operation, total: int = total) -> None:
                 cast(sync.MbarrierExpectOp, o).byte_count = builtin.IntegerAttr(total, builtin.i64)
 
-            yield Mend(text, changed(kernel, index, change))
+            yield Fix(text, changed(kernel, index, change))
 
 
-def _more_slots(kernel: tile.KernelOp, ops: list[Operation]) -> Iterator[Mend]:
+def _more_slots(kernel: tile.KernelOp, ops: list[Operation]) -> Iterator[Fix]:
     counts = {tile.memref_type(op.source).get_shape()[0] for op in ops if isinstance(op, pipe.SlotOp)}
     for count in sorted(counts):
         clone = kernel.clone()
         if _add_slot(clone, count):
-            yield Mend(f"give the buffers of {count} slots one more ({count + 1})", clone)
+            yield Fix(f"give the buffers of {count} slots one more ({count + 1})", clone)
 
 
 def _add_slot(kernel: tile.KernelOp, count: int) -> bool:
