@@ -85,7 +85,7 @@ def _clone_with_sources(index: IndexBuilder, op: object, mapping: dict[SSAValue,
 
 
 def deferred_stores(parts: Parts, threads: int) -> DeferredStores | str:
-    """The boxes of a kernel whose stores can be deferred, or why they cannot. `threads`: of a computing group."""
+    """The boxes of a kernel whose stores can be deferred, or why they cannot. `threads`: of a consumer warpgroup."""
     after = list(parts.body[parts.body.index(parts.loop) + 1 :])
     boxes: list[Box] = []
     pending: tile.LocalStoreOp | None = None
