@@ -35,28 +35,41 @@ def _walk_operation(self: Operation, *, reverse: bool = False, region_first: boo
         yield from _walk_of_operation(self, reverse=reverse, region_first=region_first)
         return
     yield self
-    for region in self.regions:
-        yield from _walk_region(region)
+    if self.regions:
+        yield from _within(block for region in self.regions for block in region.blocks)
 
 
 def _walk_region(self: Region, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
     if reverse or region_first:
         yield from _walk_of_region(self, reverse=reverse, region_first=region_first)
         return
-    for block in self.blocks:
-        yield from _walk_block(block)
+    yield from _within(iter(self.blocks))
 
 
 def _walk_block(self: Block, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
     if reverse or region_first:
         yield from _walk_of_block(self, reverse=reverse, region_first=region_first)
         return
-    following = self.first_op
-    while (op := following) is not None:
-        following = op.next_op
-        yield op
-        for region in op.regions:
-            yield from _walk_region(region)
+    yield from _within(iter((self,)))
+
+
+def _within(blocks: Iterator[Block]) -> Iterator[Operation]:
+    """The operations of blocks and all within them; what is left to do around them is kept, not the generators that would do it."""
+    around: list[tuple[Iterator[Block], Operation | None]] = []
+    following: Operation | None = None
+    while True:
+        while (op := following) is not None:
+            following = op.next_op
+            yield op
+            if op.regions:
+                around.append((blocks, following))
+                blocks, following = iter([block for region in op.regions for block in region.blocks]), None
+        if (block := next(blocks, None)) is not None:
+            following = block.first_op
+        elif around:
+            blocks, following = around.pop()
+        else:
+            return
 
 
 @cache
