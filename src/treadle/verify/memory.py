@@ -13,7 +13,9 @@ from treadle.verify.written import Written
 
 
 class _Place:
-    """A region that was accessed: the records of it, the regions that share a byte with it, and those of the same buffer that lie within it."""
+    """A region that was accessed: the records of it, the regions that share a byte with it, and those of the same buffer that lie within
+    it.
+    """
 
     __slots__ = ("inside", "near", "records", "region")
 

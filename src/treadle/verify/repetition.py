@@ -81,7 +81,9 @@ class _Knowledge:
 
 
 class Repetitions:
-    """The states of a run so far. `pending`: the most groups that any wait leaves in flight. `rounds`: what earlier runs know of such states."""
+    """The states of a run so far. `pending`: the most groups that any wait leaves in flight. `rounds`: what earlier runs know of such
+    states.
+    """
 
     def __init__(
         self, nodes: list[Node], pending: int, cluster: Cluster, barriers: Barriers, components: Components, rounds: Rounds
