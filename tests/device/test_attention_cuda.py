@@ -1,4 +1,4 @@
-"""Attention's shape, written at tile level without roles or synchronisation, on a GPU: what set-roles and insert-sync make of it is right."""
+"""Attention's shape, written at tile level without roles or synchronisation, on a GPU: what the passes make of it is right."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ from generators.attention import attention
 from transforms.kernel.test_attention_roles import CASES, expected
 
 import treadle
-from treadle.runtime.cuda import CudaDevice
 
 LARGE = [(2048, 4096, 2, 2, 132), (4096 + 64, 1024 + 64, 1, 3, 132)]
 """As in `CASES`: rows, length, groups, stages, workgroups."""
