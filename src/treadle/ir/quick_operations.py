@@ -8,13 +8,14 @@ special goes the way upstream goes.
 from abc import ABCMeta
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from struct import unpack
+from typing import Any, cast
 
-from xdsl.dialects.builtin import UNKNOWN_LOC, LocationAttr
+from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, LocationAttr
 from xdsl.ir import Attribute, Block, Operation, OpTrait, Region, SSAValue
 from xdsl.ir.core import IRNode, OpResult, SSAValues
 from xdsl.irdl import IRDLOperation, OpDef, operations
-from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VariadicDef, VarIRConstruct
+from xdsl.irdl.operations import BaseAttrAccessor, BeforeVariadicSingleAccessor, VariadicDef, VarIRConstruct, get_op_constructs
 
 MAX_VERIFIED = 1 << 13
 """Kinds of operations that are remembered as verified."""
@@ -24,6 +25,7 @@ _operation_init, _is_ancestor, _get_trait = Operation.__init__, Operation.is_anc
 _get_accessed: Callable[..., Any] = getattr(BeforeVariadicSingleAccessor, "__get__")  # noqa: B009 - untyped upstream
 _item: Callable[[tuple[Any, ...], int], Any] = tuple[Any, ...].__getitem__  # past a subclass that asks whether the index is a slice
 _NOTHING: Mapping[str, Attribute] = {}
+SEGMENT_BYTES = 4
 OPERAND, RESULT = VarIRConstruct.OPERAND, VarIRConstruct.RESULT
 _walk_of_operation, _walk_of_block, _walk_of_region, _clone = Operation.walk, Block.walk, Region.walk, Operation.clone
 _verified: set[tuple[object, ...]] = set()
@@ -143,6 +145,18 @@ def _quick_get(self: BeforeVariadicSingleAccessor, obj: Operation, objtype: type
 
 
 @cache
+def _segments(sizes: bytes) -> tuple[int, ...]:
+    return unpack(f"<{len(sizes) // SEGMENT_BYTES}i", sizes)
+
+
+def _quick_get_segment(self: BaseAttrAccessor, obj: Operation, objtype: type | None = None) -> Any:
+    """Operands or results of an operation that says how many of each variable kind it has."""
+    sizes = cast("DenseArrayBase[Any]", self.option.container(obj)[self.option.attribute_name])
+    values: Sequence[Any] = obj.operands if self.construct is OPERAND else get_op_constructs(obj, self.construct)
+    return self.index(_segments(sizes.data.data), values)
+
+
+@cache
 def _first_trait(traits: frozenset[OpTrait], kind: type[OpTrait]) -> OpTrait | None:
     return next((trait for trait in traits if isinstance(trait, kind)), None)
 
@@ -221,6 +235,7 @@ Operation.__init__ = _operation
 Operation.is_ancestor = _quick_is_ancestor
 setattr(Operation, "get_trait", classmethod(_quick_get_trait))  # noqa: B010 - its type is an overloaded one
 BeforeVariadicSingleAccessor.__get__ = _quick_get
+BaseAttrAccessor.__get__ = _quick_get_segment
 Region.walk = _walk_region
 Block.walk = _walk_block
 IRDLOperation.__hash__ = object.__hash__  # told apart by identity, as upstream, without a call in Python
