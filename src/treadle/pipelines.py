@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from treadle import knobs
 from treadle.frontends.levels import LEVELS, Level
+from treadle.ir.context import default_context
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import ModulePass, run_passes
@@ -223,10 +224,10 @@ def lower(
         "tile": lambda: tile_passes(spec, options, candidates),
         "schedule": lambda: unproven_schedule_passes(options),
     }
-    start = LEVELS.index(door.level)
+    start, context = LEVELS.index(door.level), default_context()
     for number, level in enumerate(LEVELS[start : LEVELS.index(until) + 1]):
         passes = makers[level]() if number else door.passes(spec)
-        run_passes(module, passes, verify=often if options.verify else "none")
+        run_passes(module, passes, verify=often if options.verify else "none", ctx=context)
         if level == "schedule" and proven:
             prove(module, options, door)
         if observe is not None:

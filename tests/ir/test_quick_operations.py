@@ -1,4 +1,4 @@
-"""The short ways through walking, copying and verifying operations give what the general ones give."""
+"""The short ways through walking, copying, asking and verifying operations give what the general ones give."""
 
 from collections.abc import Callable
 
@@ -46,6 +46,21 @@ def test_copies_print_as_what_they_are_of(text: str) -> None:
             assert [r.name_hint for r in copy.results] == [r.name_hint for r in op.results]
             assert copy.properties is not op.properties
             copy.erase()
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_questions_about_operations_are_answered_as_by_a_search(text: str) -> None:
+    module = parse_module(text, "quick.mlir")
+    kinds, traits = {type(op) for op in module.walk()}, {type(trait) for op in module.walk() for trait in op.traits}
+    for op in module.walk():
+        assert {kind for kind in kinds if isinstance(op, kind)} == {kind for kind in kinds if issubclass(type(op), kind)}
+        for trait in traits:
+            assert op.has_trait(trait) == any(isinstance(own, trait) for own in op.traits)
+        for inner in module.walk():
+            around = inner
+            while around is not None and around is not op:
+                around = around.parent_op()
+            assert op.is_ancestor(inner) == (around is op)
 
 
 def test_copies_take_the_mapped_operands_and_map_their_results() -> None:

@@ -1,23 +1,34 @@
-"""Walking, making, copying and verifying operations without the general case.
+"""Walking, making, reading, copying and verifying operations without the general case.
 
 A compilation does each of them some thousand times. Upstream walks by a generator within a generator for each level, sorts the parts of
-operations that have none of variable number, and verifies every clone of an operation anew. What is special goes the way upstream goes.
+operations that have none of variable number, searches the traits for each question about them, and verifies every operation anew. What is
+special goes the way upstream goes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABCMeta
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from struct import unpack
+from typing import Any, cast
 
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, LocationAttr
+from xdsl.ir import Attribute, Block, Operation, OpTrait, Region, SSAValue
+from xdsl.ir.core import IRNode, OpResult, SSAValues
 from xdsl.irdl import IRDLOperation, OpDef, operations
-from xdsl.irdl.operations import VariadicDef
+from xdsl.irdl.operations import BaseAttrAccessor, BeforeVariadicSingleAccessor, VariadicDef, VarIRConstruct, get_op_constructs
 
 MAX_VERIFIED = 1 << 13
 """Kinds of operations that are remembered as verified."""
 
 _init, _verify = operations.irdl_op_init, OpDef.verify
+_operation_init, _is_ancestor, _get_trait = Operation.__init__, Operation.is_ancestor, Operation.get_trait.__func__
+_get_accessed: Callable[..., Any] = getattr(BeforeVariadicSingleAccessor, "__get__")  # noqa: B009 - untyped upstream
+_item: Callable[[tuple[Any, ...], int], Any] = tuple[Any, ...].__getitem__  # past a subclass that asks whether the index is a slice
+_NOTHING: Mapping[str, Attribute] = {}
+SEGMENT_BYTES = 4
+OPERAND, RESULT = VarIRConstruct.OPERAND, VarIRConstruct.RESULT
 _walk_of_operation, _walk_of_block, _walk_of_region, _clone = Operation.walk, Block.walk, Region.walk, Operation.clone
-_verified: dict[tuple[object, ...], tuple[Attribute, ...]] = {}
+_verified: set[tuple[object, ...]] = set()
 
 
 def _walk_operation(self: Operation, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
@@ -26,28 +37,41 @@ def _walk_operation(self: Operation, *, reverse: bool = False, region_first: boo
         yield from _walk_of_operation(self, reverse=reverse, region_first=region_first)
         return
     yield self
-    for region in self.regions:
-        yield from _walk_region(region)
+    if self.regions:
+        yield from _within(block for region in self.regions for block in region.blocks)
 
 
 def _walk_region(self: Region, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
     if reverse or region_first:
         yield from _walk_of_region(self, reverse=reverse, region_first=region_first)
         return
-    for block in self.blocks:
-        yield from _walk_block(block)
+    yield from _within(iter(self.blocks))
 
 
 def _walk_block(self: Block, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
     if reverse or region_first:
         yield from _walk_of_block(self, reverse=reverse, region_first=region_first)
         return
-    following = self.first_op
-    while (op := following) is not None:
-        following = op.next_op
-        yield op
-        for region in op.regions:
-            yield from _walk_region(region)
+    yield from _within(iter((self,)))
+
+
+def _within(blocks: Iterator[Block]) -> Iterator[Operation]:
+    """The operations of blocks and all within them; what is left to do around them is kept, not the generators that would do it."""
+    around: list[tuple[Iterator[Block], Operation | None]] = []
+    following: Operation | None = None
+    while True:
+        while (op := following) is not None:
+            following = op.next_op
+            yield op
+            if op.regions:
+                around.append((blocks, following))
+                blocks, following = iter([block for region in op.regions for block in region.blocks]), None
+        if (block := next(blocks, None)) is not None:
+            following = block.first_op
+        elif around:
+            blocks, following = around.pop()
+        else:
+            return
 
 
 @cache
@@ -84,6 +108,69 @@ def _quick_init(
     )
 
 
+def _operation(
+    self: Operation,
+    *,
+    operands: Sequence[SSAValue] = (),
+    result_types: Sequence[Attribute] = (),
+    properties: Mapping[str, Attribute] = _NOTHING,
+    attributes: Mapping[str, Attribute] = _NOTHING,
+    location: LocationAttr | None = None,
+    successors: Sequence[Block] = (),
+    regions: Sequence[Region] = (),
+) -> None:
+    if successors:
+        parts: dict[str, Any] = {"operands": operands, "result_types": result_types, "successors": successors, "regions": regions}
+        _operation_init(self, properties=properties, attributes=attributes, location=location, **parts)
+        return
+    self.operands = operands
+    self.results = SSAValues([OpResult(kind, self, at) for at, kind in enumerate(result_types)])
+    self.properties, self.attributes = dict(properties), dict(attributes)
+    self.location = UNKNOWN_LOC if location is None else location
+    for region in regions:
+        self.add_region(region)
+    self.__post_init__()
+
+
+def _quick_is_ancestor(self: Operation, op: IRNode) -> bool:
+    """Nothing is within an operation without regions."""
+    return op is self or (bool(self.regions) and _is_ancestor(self, op))
+
+
+def _quick_get(self: BeforeVariadicSingleAccessor, obj: Operation, objtype: type | None = None) -> Any:
+    """An operand or a result that stands before those of variable number."""
+    if self.construct is OPERAND:
+        return obj.operands[self.idx]
+    return _item(obj.results, self.idx) if self.construct is RESULT else _get_accessed(self, obj, objtype)
+
+
+@cache
+def _segments(sizes: bytes) -> tuple[int, ...]:
+    return unpack(f"<{len(sizes) // SEGMENT_BYTES}i", sizes)
+
+
+def _quick_get_segment(self: BaseAttrAccessor, obj: Operation, objtype: type | None = None) -> Any:
+    """Operands or results of an operation that says how many of each variable kind it has."""
+    sizes = cast("DenseArrayBase[Any]", self.option.container(obj)[self.option.attribute_name])
+    values: Sequence[Any] = obj.operands if self.construct is OPERAND else get_op_constructs(obj, self.construct)
+    return self.index(_segments(sizes.data.data), values)
+
+
+@cache
+def _first_trait(traits: frozenset[OpTrait], kind: type[OpTrait]) -> OpTrait | None:
+    return next((trait for trait in traits if isinstance(trait, kind)), None)
+
+
+def _quick_get_trait(cls: type[Operation], trait: Any) -> Any:
+    return _first_trait(cls.traits.traits, trait) if isinstance(trait, type) else _get_trait(cls, trait)
+
+
+@cache
+def _checking(traits: frozenset[OpTrait]) -> tuple[OpTrait, ...]:
+    """Those that verify something."""
+    return tuple(trait for trait in traits if type(trait).verify is not OpTrait.verify)
+
+
 def _quick_verify(self: OpDef, op: Operation) -> None:
     """The types and attributes of an operation are what its definition asks for, once for all operations that share them."""
     if op.regions or op.successors:
@@ -91,15 +178,15 @@ def _quick_verify(self: OpDef, op: Operation) -> None:
         return
     types = [value.type for value in (*op.operands, *op.results)]
     parts = (*types, *op.properties.values(), *op.attributes.values())
-    key = (id(self), len(op.results), *op.properties, None, *op.attributes, *map(id, parts))
+    key = (id(self), len(op.results), *op.properties, None, *op.attributes, *parts)
     if key in _verified:
-        for trait in self.traits:
+        for trait in _checking(self.traits.traits):
             trait.verify(op)
         return
     _verify(self, op)
     if len(_verified) >= MAX_VERIFIED:
         _verified.clear()
-    _verified[key] = parts  # alive, so that nothing else gets their numbers
+    _verified.add(key)
 
 
 def _quick_clone(
@@ -127,8 +214,28 @@ def _quick_clone(
     return made
 
 
+class _QuickChecks(ABCMeta):
+    """Classes of which nothing is an instance by registration alone, so that `isinstance` looks at the bases and calls no Python."""
+
+    __instancecheck__ = type.__instancecheck__
+
+
+def _check_quickly(kind: type) -> None:
+    for derived in type.__subclasses__(kind):
+        _check_quickly(derived)
+    if type(kind) is ABCMeta:
+        kind.__class__ = _QuickChecks
+
+
+for checked in (Operation, Attribute, SSAValue):
+    _check_quickly(checked)
 Operation.walk = _walk_operation
 Operation.clone = _quick_clone
+Operation.__init__ = _operation
+Operation.is_ancestor = _quick_is_ancestor
+setattr(Operation, "get_trait", classmethod(_quick_get_trait))  # noqa: B010 - its type is an overloaded one
+BeforeVariadicSingleAccessor.__get__ = _quick_get
+BaseAttrAccessor.__get__ = _quick_get_segment
 Region.walk = _walk_region
 Block.walk = _walk_block
 IRDLOperation.__hash__ = object.__hash__  # told apart by identity, as upstream, without a call in Python

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xdsl.transforms.common_subexpression_elimination import cse
+from xdsl.transforms.common_subexpression_elimination import OperationInfo, cse
 from xdsl.transforms.dead_code_elimination import is_trivially_dead, region_dce
 
 from treadle.ir import arith
@@ -77,6 +77,24 @@ class EraseDead(Pattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if op.results and is_trivially_dead(op):
             rewriter.erase(op)
+
+
+def _hash(self: OperationInfo) -> int:
+    """Operations differ in their operands mostly, and constants in their value: upstream hashes every type and attribute, at every look."""
+    op = self.op
+    return hash((op.name, *op.operands) if op.operands else (op.name, *op.properties.values(), *op.result_types))
+
+
+def _equal(self: OperationInfo, other: object) -> bool:
+    if not isinstance(other, OperationInfo):
+        return False
+    one, two = self.op, other.op
+    parts = one.operands == two.operands and one.properties == two.properties and one.attributes == two.attributes
+    same = parts and self.name == other.name and one.result_types == two.result_types
+    return same and all(a.is_structurally_equivalent(b) for a, b in zip(one.regions, two.regions, strict=True))
+
+
+OperationInfo.__hash__, OperationInfo.__eq__ = _hash, _equal
 
 
 @register_pass

@@ -271,11 +271,22 @@ def verify_module(module: Operation) -> None:
     raise TreadleError(VERIFY, location_of(op), message=f"'{op.name}': {_reason(error)}")
 
 
+class _QuickPrinter(Printer):
+    """Writes text of one line, which nearly all is, without asking how to indent it."""
+
+    def print_string(self, text: str, *, indent: int | None = None) -> None:
+        if "\n" in text or self.stream is None:
+            super().print_string(text, indent=indent)
+            return
+        self._current_column += len(text)
+        self.stream.write(text)
+
+
 def print_module(op: Operation, *, locations: bool = False) -> str:
     """The operation as MLIR text ending in a newline; with `locations` each operation carries its `loc(...)`.
 
     Nothing is verified: broken IR prints too, for error messages.
     """
     stream = StringIO()
-    Printer(stream=stream, print_debuginfo=locations).print_op(op)
+    _QuickPrinter(stream=stream, print_debuginfo=locations).print_op(op)
     return stream.getvalue().rstrip("\n") + "\n"

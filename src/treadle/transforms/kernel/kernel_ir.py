@@ -34,9 +34,9 @@ class KernelPass(Pass):
         """Rewrite one kernel in place."""
 
 
-def kernels(module: Operation) -> tuple[tile.KernelOp, ...]:
+def kernels(module: builtin.ModuleOp) -> tuple[tile.KernelOp, ...]:
     """All tile kernels of a module, in order."""
-    return tuple(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    return tuple(op for op in module.body.block.ops if isinstance(op, tile.KernelOp))
 
 
 def num_warps(kernel: tile.KernelOp) -> int:
