@@ -8,11 +8,12 @@ slot waits until it is full, and owes it to who fills it from the last access on
 
 from dataclasses import dataclass, field, replace
 
-from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
+from treadle.transforms.kernel.carried_values import also_yield
 from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
+from treadle.transforms.kernel.synchronisation.announced_copies import announce
 from treadle.transforms.kernel.synchronisation.hand_overs import HandOver, Visit, hand_overs
 from treadle.transforms.kernel.synchronisation.ring_places import RingPlaces, flipped
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
@@ -110,16 +111,9 @@ class _RingBarriers:
 
     def _announce(self, fill: Visit, full: SSAValue) -> None:
         """Announce the bytes of a fill, and let its copies signal."""
-        filled = sync.MbarrierSlotOp(full, fill.slot)
-        total = sum(landing_bytes(copy) for copy in fill.copies)
-        insert_before(self.places.current(fill.first), filled, sync.MbarrierExpectOp(filled.result, total))
-        for op in fill.copies:
-            ranks = op.multicast_ranks() or None
-            path, dims = op.path.data, tile.ints(op.dims)
-            signalling = tile.CopyOp(op.view, list(op.offsets), dims, op.destination, path=path, barrier=filled.result, multicast=ranks)
-            insert_before(op, signalling)
-            op.detach()
-            op.erase()
+        first, filled = self.places.current(fill.first), sync.MbarrierSlotOp(full, fill.slot)
+        insert_before(first, filled)
+        announce(first, fill.copies, filled.result)
 
     def _owed(self, visit: Visit, visits: list[Visit], barriers: SSAValue) -> list[Release]:
         """The slots owed behind a visit: its own, or that of the visit before it where a step's instructions run under the next step."""
@@ -127,9 +121,8 @@ class _RingBarriers:
         loop = visit.block.parent_op()
         if isinstance(loop, scf.ForOp) and (ahead := self._ahead_of(loop, visits)) is not None:
             wider = self.places.widened(loop, ahead.slot)
-            before, end = visit.block.args[-1], visit.block.last_op
-            if isinstance(end, scf.YieldOp):
-                end.operands = (*end.operands, visit.slot)
+            before = visit.block.args[-1]
+            also_yield(visit.block, visit.slot)
             return [self._release(last, before, barriers), self._release(wider, wider.results[-1], barriers)]
         if any(isinstance(op, scf.ForOp) and self._ahead_of(op, visits) is visit for op in visit.block.ops):
             return []  # the loop behind it owes it
@@ -147,15 +140,6 @@ class _RingBarriers:
         barrier = sync.MbarrierSlotOp(barriers, slot)
         insert_after(after, barrier)
         return Release(after, barrier, tuple(self.ring.buffers))
-
-
-def landing_bytes(copy: tile.CopyOp) -> int:
-    """Bytes that land in this workgroup's buffer when every workgroup of the cluster makes a copy."""
-    kind = tile.memref_type(copy.destination)
-    total = element_bytes(kind.element_type) * max(1, len(copy.multicast_ranks()))
-    for extent in kind.get_shape():
-        total *= extent
-    return total
 
 
 def _meet_peers(roles: pipe.RolesOp) -> None:

@@ -4,11 +4,12 @@ A ring's slots are used in turn from slot 0 on, so that the phases of a slot's b
 wraps. It is carried wherever the number is: by loops, into their results, past what others use (`pipe.advance` by more than one).
 """
 
+from treadle.analysis.structured_flow import yielded
 from treadle.dialects import pipe
 from treadle.ir.core import BlockArgument, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
+from treadle.transforms.kernel.carried_values import also_yield, with_iteration_argument
 from treadle.transforms.kernel.synchronisation.operations import refused
-from treadle.transforms.kernel.synchronisation.phase_parity import with_iteration_argument
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 
@@ -71,10 +72,8 @@ class RingPlaces:
             return self._parities[slot]
         block = self.widened(loop, start).body.block
         self._parities[slot] = block.args[-1]
-        carried, last = block.args[-1], block.last_op
-        if isinstance(last, scf.YieldOp):
-            following = self.parity(last.operands[slot.index - 1], slots, last)
-            last.operands = (*last.operands, following)
+        carried = block.args[-1]
+        also_yield(block, self.parity(yielded(block)[slot.index - 1], slots, user))
         return carried
 
     def _advanced(self, op: pipe.AdvanceOp, parity: SSAValue) -> SSAValue:

@@ -114,10 +114,6 @@ class IndexBuilder:
             total = term if total is None else self.add(total, term)
         return total if total is not None else self.constant(0)
 
-    def at_end_of(self, insertion: InsertPoint) -> None:
-        """Continue at another place."""
-        self.builder.insertion_point = insertion
-
 
 def builder_at_end(block: Block, symbols: Mapping[str, SSAValue]) -> IndexBuilder:
     """An index builder that appends to a block."""
