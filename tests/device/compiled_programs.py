@@ -70,10 +70,10 @@ CASES: dict[str, Case] = {
     "turns": Case(_matmul(1900, 1560, 136), TURNS, (IN_TURNS, IN_FLIGHT)),
     "cluster": Case(_matmul(500, 512, 200), replace(ROLES, cluster=2), (ROLE, SHARED_FETCH, "cluster_barrier")),
     "cluster-kn": Case(_matmul(500, 512, 200, transposed=False), replace(ROLES, cluster=2), (ROLE, SHARED_FETCH, "cluster_barrier")),
-    "cluster-late": Case(
+    "cluster-deferred": Case(
         _matmul(2040, 1536, 136), replace(ROLES, cluster=2, deferred_store=True), (SHARED_FETCH, "cluster_barrier", DEFERRED)
     ),
-    "cluster-kn-late": Case(
+    "cluster-kn-deferred": Case(
         _matmul(2040, 1536, 136, transposed=False),
         replace(ROLES, cluster=2, deferred_store=True),
         (SHARED_FETCH, "cluster_barrier", DEFERRED),

@@ -64,9 +64,9 @@ def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
         module = parse_module(text, "attention.mlir")
         run_passes(module, pipelines.unproven_schedule_passes())
         yield f"attention_{groups}_sm_90a", next(op for op in module.walk() if isinstance(op, tile.KernelOp))
-    late = CompileOptions(tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=2, deferred_store=True)
-    yield "matmul_late_sm_90a", kernel_of_roles(64, 352, 128, late, deferred_store=True)
-    yield "matmul_two_widths_sm_90a", mixed_kernel(64, 592, 128, 96, 2, late)
+    deferred = CompileOptions(tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=2, deferred_store=True)
+    yield "matmul_deferred_sm_90a", kernel_of_roles(64, 352, 128, deferred, deferred_store=True)
+    yield "matmul_two_widths_sm_90a", mixed_kernel(64, 592, 128, 96, 2, deferred)
 
 
 def arrays_of(kernel: tile.KernelOp) -> list[Array]:

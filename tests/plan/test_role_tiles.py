@@ -16,8 +16,8 @@ from treadle.machine import target_spec
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
 from treadle.plan.role_tiles import (
-    MOST_PLAIN_SUMS,
-    MOST_SUMS,
+    MAX_ACCUMULATOR_REGISTERS,
+    MAX_PLAIN_ACCUMULATOR_REGISTERS,
     RASTERS,
     ResultShape,
     RoleProblem,
@@ -55,7 +55,9 @@ def test_role_tiles_fit_shared_memory_and_registers(
     ring = tile.num_stages * (tile.rows + tile.n) * tile.k * 2
     staging = staging_bytes([ResultShape(result_bytes, in_bulk)], tile.m, tile.n, SWIZZLES)
     assert ring + tile.consumer_warpgroups * tile.ping_pong * staging <= SPEC.shared_bytes_per_workgroup
-    assert tile.m * tile.n // (tile.warps * SPEC.subgroup_size) <= (MOST_PLAIN_SUMS if tile.ping_pong > 1 else MOST_SUMS)
+    assert tile.m * tile.n // (tile.warps * SPEC.subgroup_size) <= (
+        MAX_PLAIN_ACCUMULATOR_REGISTERS if tile.ping_pong > 1 else MAX_ACCUMULATOR_REGISTERS
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,8 +86,8 @@ def test_tiles_that_fill_the_last_round_are_preferred() -> None:
 
 
 def problem(m: int, n: int, k: int, *, results: tuple[ResultShape, ...] = (HALVES,)) -> RoleProblem:
-    """A product of bf16 whose results may leave late."""
-    return RoleProblem(ROW, ContractionShape(1, m, n, k), 2, results, may_be_late=True)
+    """A product of bf16 whose stores may be deferred."""
+    return RoleProblem(ROW, ContractionShape(1, m, n, k), 2, results, may_be_deferred=True)
 
 
 def measured() -> dict[tuple[int, int, int], dict[RoleTile, float]]:
@@ -134,7 +136,7 @@ def held_out(fold: int) -> tuple[TargetSpec, tuple[tuple[int, int, int], ...]]:
 def test_the_model_orders_tiles_of_shapes_that_it_has_not_seen(fold: int) -> None:
     """Of two tiles that differ by more than 5 % the faster is told in at least 80 %, and half of the times come out within 2 %.
 
-    Not so for the shortest sums: no other shape tells what the clocks outside of the loop are. There half are within 10 %.
+    Not so for the shortest accumulators: no other shape tells what the clocks outside of the loop are. There half are within 10 %.
     """
     spec, unseen = held_out(fold)
     for shape in unseen:
@@ -215,7 +217,7 @@ def test_boxes_of_wide_tiles_cover_narrow_ones(m: int, n: int, k: int, size: int
     """Each box of a wide tile, moved back to end in the narrow one, begins inside it, and together they cover its columns."""
     name, operand_bytes = element
     one = RoleProblem(
-        SPEC.instruction(name), ContractionShape(1, m, n, k), operand_bytes, (ResultShape(size, True),), n_step, may_be_late=True
+        SPEC.instruction(name), ContractionShape(1, m, n, k), operand_bytes, (ResultShape(size, True),), n_step, may_be_deferred=True
     )
     for tile in role_tiles(one, SPEC):
         if not tile.tail_tile_n:
@@ -241,7 +243,7 @@ def test_results_leave_late_where_registers_hold_them_and_workgroups_have_severa
     assert not any(t.deferred_store for t in role_tiles(problem(1024, 1024, 4096), SPEC) if t.n > 128), (
         "one tile each: nothing runs under its end"
     )
-    by_thread = replace(problem(8192, 8192, 4096), may_be_late=False)
+    by_thread = replace(problem(8192, 8192, 4096), may_be_deferred=False)
     assert not any(t.deferred_store for t in role_tiles(by_thread, SPEC))
 
 

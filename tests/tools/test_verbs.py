@@ -279,3 +279,23 @@ def test_run_schedules(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "tile.local_store" in shown and "are not ordered" in shown
     assert invoke(["run", LINEAR, "--device", "auto", "--schedule"]) == 2
     assert "--schedule needs --device sim" in capsys.readouterr().err
+
+
+class OnDevice:
+    """An array as a GPU returns it: it can be copied to the host, and nothing else."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> Any:
+        return self._array
+
+
+def test_results_on_a_device_are_checked(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    call: Any = Program.__call__
+
+    def on_device(program: Program, *arrays: Any) -> tuple[OnDevice, ...]:
+        return tuple(OnDevice(np.asarray(result)) for result in call(program, *arrays))
+
+    monkeypatch.setattr(Program, "__call__", on_device)
+    assert "correct" in out(capsys, "run", LINEAR, "--device", "sim", "--check")

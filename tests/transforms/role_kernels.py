@@ -29,7 +29,7 @@ func.func @f(%a: tensor<{m}x{k}xbf16>, %b: tensor<{n}x{k}xbf16>) -> tensor<{m}x{
   return %g : tensor<{m}x{n}xbf16>
 }}
 """
-LATE = CompileOptions(tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=3, deferred_store=True)
+DEFERRED = CompileOptions(tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=3, deferred_store=True)
 
 
 def kernel_of(m: int, n: int, k: int, options: CompileOptions, workgroups: int = 2, **config: Any) -> tile.KernelOp:
@@ -42,8 +42,8 @@ def kernel_of(m: int, n: int, k: int, options: CompileOptions, workgroups: int =
     return next(op for op in module.walk() if isinstance(op, tile.KernelOp))
 
 
-def mixed_kernel(m: int, n: int, k: int, narrow: int, workgroups: int, options: CompileOptions = LATE) -> tile.KernelOp:
-    """As `kernel_of`, with late stores and tiles of two widths that fill the rounds of so many workgroups."""
+def mixed_kernel(m: int, n: int, k: int, narrow: int, workgroups: int, options: CompileOptions = DEFERRED) -> tile.KernelOp:
+    """As `kernel_of`, with deferred stores and tiles of two widths that fill the rounds of so many workgroups."""
     module = parse_module(MATMUL.format(m=m, n=n, k=k), "test.mlir")
     passes = pipelines.tile_passes(SPEC, options)
     at = next(i for i, one in enumerate(passes) if one.name == "convert-dispatch-to-tile")

@@ -10,7 +10,7 @@ from typing import TypeAlias, cast
 
 from treadle.analysis.coupled_reductions import Coupled, coupled_outputs
 from treadle.analysis.scalar_dependence import depends_on
-from treadle.analysis.scaled_products import factors_of, split_product
+from treadle.analysis.scaled_products import Factor, factors_of, split_product
 from treadle.ir.builtin import integer_width
 from treadle.ir.core import (
     AffineBinaryOpExpr,
@@ -299,11 +299,8 @@ def _reduction(view: StructuredOp) -> Reduction:
     return Reduction(view.reduction_dims, tuple(combiners), tuple(elements), coupled)
 
 
-def _contraction(view: StructuredOp) -> Contraction | None:
-    if len(view.inputs) < 2 or len(view.outputs) != 1:
-        return None
-    if not all(is_projection(map_) for map_ in (*view.input_maps, *view.output_maps)):
-        return None
+def _accumulated_factors(view: StructuredOp) -> list[Factor] | None:
+    """The factors of the product that the body adds to its accumulator, in the order of the inputs; None for any other body."""
     add = view.yielded()[0].owner
     if not isinstance(add, arith.AddfOp | arith.AddiOp):
         return None
@@ -312,7 +309,17 @@ def _contraction(view: StructuredOp) -> Contraction | None:
     factors = None if other is None else factors_of(other, view.body, WIDENING)
     if factors is None or sorted(f.argument for f in factors) != list(range(len(view.inputs))):
         return None
-    factors.sort(key=lambda factor: factor.argument)
+    return sorted(factors, key=lambda factor: factor.argument)
+
+
+def _contraction(view: StructuredOp) -> Contraction | None:
+    if len(view.inputs) < 2 or len(view.outputs) != 1:
+        return None
+    if not all(is_projection(map_) for map_ in (*view.input_maps, *view.output_maps)):
+        return None
+    factors = _accumulated_factors(view)
+    if factors is None:
+        return None
     read = [set(map_dims(map_) or ()) for map_ in view.input_maps]
     product = split_product(factors, read, view.reduction_dims)
     if product is None or any(factor.cast or not _is_f32(view.inputs[factor.argument]) for factor in product.scales):

@@ -108,22 +108,28 @@ def _slice_bounds(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, whole: SSAVa
 
 
 def _infer(op: Operation, shapes: Shapes) -> None:
-    view = structured(op)
-    if view is not None:
-        _infer_structured(op, shapes)
-        return
     match op:
+        case _ if structured(op) is not None:
+            _infer_structured(op, shapes)
         case arith.ConstantOp():
             _infer_constant(op, shapes)
         case tensor.DimOp():
-            axis = shapes.index(op.index)
-            sizes = shapes.shape(op.source)
-            number = axis.as_int() if axis is not None else None
-            if number is None or not 0 <= number < len(sizes):
-                raise cannot_compile(op, what="tensor.dim of this axis", hint="use a constant axis of the tensor")
-            shapes.set_index(op.result, sizes[number])
+            _infer_dim(op, shapes)
         case tensor.ExtractOp() if is_number_argument(op.tensor):
             shapes.set_index(op.result, _argument_value(op, shapes))
+        case affine.ApplyOp() | affine.MinOp():
+            infer_affine(op, shapes)
+        case _ if op.name == "affine.max":
+            infer_affine(op, shapes)
+        case _ if len(op.results) == 1 and not _infer_tensor(op, shapes):
+            infer_arithmetic(op, shapes)
+        case _:
+            pass
+
+
+def _infer_tensor(op: Operation, shapes: Shapes) -> bool:
+    """The shape of an operation that makes or moves a tensor; False for any other."""
+    match op:
         case tensor.EmptyOp():
             shapes.set_shape(op.tensor, mixed(tensor_sizes(op.tensor), op.dynamic_sizes, shapes, op))
         case tensor.SplatOp():
@@ -139,10 +145,7 @@ def _infer(op: Operation, shapes: Shapes) -> None:
             sizes = _slice_bounds(op, op.source, shapes)
             shapes.set_shape(op.result, [sizes[axis] for axis in kept_axes(op, op.result)])
         case tensor.InsertSliceOp():
-            sizes = _slice_bounds(op, op.dest, shapes)
-            for axis, found in zip(kept_axes(op, op.source), shapes.shape(op.source), strict=True):
-                shapes.equate(sizes[axis], found, f"axis {axis} of the slice of {op.name}", op)
-            shapes.set_shape(op.result, shapes.shape(op.dest))
+            _infer_insert_slice(op, shapes)
         case tensor.ReshapeOp() if DYNAMIC_INDEX not in tensor_sizes(op.result):
             sizes = [constant(size) for size in tensor_sizes(op.result)]
             shapes.equate(product(shapes.shape(op.source)), product(sizes), "the number of elements of tensor.reshape", op)
@@ -154,22 +157,37 @@ def _infer(op: Operation, shapes: Shapes) -> None:
             high = mixed([int(v) for v in op.static_high.get_values()], op.high, shapes, op)
             shapes.set_shape(op.result, [a + b + c for a, b, c in zip(low, shapes.shape(op.source), high, strict=True)])
         case tensor.ConcatOp():
-            axis = int(op.dim.value.data)
-            parts = [shapes.shape(value) for value in op.inputs]
-            for other in range(len(parts[0])):
-                for left, right in pairwise(parts):
-                    if other != axis:
-                        shapes.equate(left[other], right[other], f"axis {other} of the operands of tensor.concat", op)
-            total = sum((part[axis] for part in parts), start=constant(0))
-            shapes.set_shape(op.result, [total if other == axis else size for other, size in enumerate(parts[0])])
-        case affine.ApplyOp() | affine.MinOp():
-            infer_affine(op, shapes)
-        case _ if op.name == "affine.max":
-            infer_affine(op, shapes)
-        case _ if len(op.results) == 1:
-            infer_arithmetic(op, shapes)
+            _infer_concat(op, shapes)
         case _:
-            pass
+            return False
+    return True
+
+
+def _infer_dim(op: tensor.DimOp, shapes: Shapes) -> None:
+    axis = shapes.index(op.index)
+    sizes = shapes.shape(op.source)
+    number = axis.as_int() if axis is not None else None
+    if number is None or not 0 <= number < len(sizes):
+        raise cannot_compile(op, what="tensor.dim of this axis", hint="use a constant axis of the tensor")
+    shapes.set_index(op.result, sizes[number])
+
+
+def _infer_insert_slice(op: tensor.InsertSliceOp, shapes: Shapes) -> None:
+    sizes = _slice_bounds(op, op.dest, shapes)
+    for axis, found in zip(kept_axes(op, op.source), shapes.shape(op.source), strict=True):
+        shapes.equate(sizes[axis], found, f"axis {axis} of the slice of {op.name}", op)
+    shapes.set_shape(op.result, shapes.shape(op.dest))
+
+
+def _infer_concat(op: tensor.ConcatOp, shapes: Shapes) -> None:
+    axis = int(op.dim.value.data)
+    parts = [shapes.shape(value) for value in op.inputs]
+    for other in range(len(parts[0])):
+        for left, right in pairwise(parts):
+            if other != axis:
+                shapes.equate(left[other], right[other], f"axis {other} of the operands of tensor.concat", op)
+    total = sum((part[axis] for part in parts), start=constant(0))
+    shapes.set_shape(op.result, [total if other == axis else size for other, size in enumerate(parts[0])])
 
 
 def is_number_argument(value: SSAValue) -> bool:

@@ -112,7 +112,7 @@ def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> l
     row = spec.instruction(problem.instruction)
     results = (ResultShape(problem.result_bytes, True),) * problem.results
     known = problem.shape.n is not None and problem.shape.k is not None
-    asked = RoleProblem(row, problem.shape, problem.operand_bytes, results, row.n_step, may_be_late=known)
+    asked = RoleProblem(row, problem.shape, problem.operand_bytes, results, row.n_step, may_be_deferred=known)
     ranked = sorted(role_tiles(asked, spec), key=lambda tile: role_cost(tile, asked, spec))
     found: list[CompileOptions] = []
     for number, tile in enumerate(ranked):
@@ -141,7 +141,7 @@ def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
 
 def _plain_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
     instruction = None if problem.instruction == "fma" else spec.instruction(problem.instruction)
-    fitting = narrowed(tiles_for(instruction, spec, problem.operand_bytes), instruction, problem.shape.sums)
+    fitting = narrowed(tiles_for(instruction, spec, problem.operand_bytes), instruction, problem.shape.root_count)
     tiles = sorted(fitting, key=lambda tile: contraction_cost(tile, problem.shape, spec))
     depths = (0, 1) if base.pipeline_stages == 1 else (base.pipeline_stages,)
     return [replace(base, tile=(t.m, t.n, t.k), warps=(t.warps_m, t.warps_n), pipeline_stages=depth) for t in tiles for depth in depths]

@@ -75,23 +75,26 @@ def functions() -> dict[str, Peer]:
     def softmax(x: Any) -> Any:
         return f.softmax(x, dim=-1)
 
-    def product(layouts: str, epilogue: str) -> Peer:
-        after: dict[str, Callable[[Any], Any]] = {"gelu": lambda y: f.gelu(y, approximate="tanh"), "silu": f.silu}
+    named = (linear, scaled_mm, scaled_mm_promoted, scaled_mm_rows, scaled_mm_blocks, int_mm, linear_bias, linear_bias_gelu)
+    more = (linear_silu_two, gated, gated_three, row_sums, softmax)
+    return {function.__name__: function for function in (*named, *more)} | {"matmul": torch.matmul} | _products(torch)
 
+
+def _products(torch: Any) -> dict[str, Peer]:
+    """Products by how their operands are stored and what follows them, as `named_shapes` names them."""
+    f: Any = torch.nn.functional
+    after: dict[str, Callable[[Any], Any]] = {"gelu": lambda y: f.gelu(y, approximate="tanh"), "silu": f.silu}
+
+    def product(layouts: str, epilogue: str) -> Peer:
         def function(x: Any, w: Any, *bias: Any) -> Any:
             y = torch.matmul(x if layouts[0] == "n" else x.mT, w if layouts[1] == "n" else w.mT)
             return y + bias[0] if bias else after[epilogue](y) if epilogue else y
 
         return function
 
-    products = {
-        f"product_{layouts}{'_' * bool(epilogue)}{epilogue}": product(layouts, epilogue)
-        for layouts in LAYOUTS
-        for epilogue in ("", *EPILOGUES)
-    }
-    named = (linear, scaled_mm, scaled_mm_promoted, scaled_mm_rows, scaled_mm_blocks, int_mm, linear_bias, linear_bias_gelu)
-    more = (linear_silu_two, gated, gated_three, row_sums, softmax)
-    return {function.__name__: function for function in (*named, *more)} | {"matmul": torch.matmul} | products
+    names = {f"product_{layouts}": (layouts, "") for layouts in LAYOUTS}
+    names |= {f"product_{layouts}_{epilogue}": (layouts, epilogue) for layouts in LAYOUTS for epilogue in EPILOGUES}
+    return {name: product(*kind) for name, kind in names.items()}
 
 
 def make_peer(kind: str, workload: Workload) -> Peer:

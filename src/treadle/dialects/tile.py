@@ -24,10 +24,9 @@ from treadle.dialects.tile_compute import (
     SplatOp,
     YieldOp,
 )
+from treadle.dialects.tile_copies import CopyOp, CopyOutOp
 from treadle.dialects.tile_memory import (
     AllocOp,
-    CopyOp,
-    CopyOutOp,
     GatherOp,
     LoadOp,
     LocalLoadOp,

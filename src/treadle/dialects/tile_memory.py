@@ -1,14 +1,11 @@
-"""Operations of the `tile` dialect on memory: views, loads and stores, shared buffers, hardware copies."""
+"""Operations of the `tile` dialect on memory: views, loads and stores, shared buffers."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from treadle.dialects.effects import Access, Effect, HasEffects, Slice
-from treadle.dialects.limits import check_ranks, machine_of
-from treadle.dialects.sync import MbarrierType, check_single_barrier
 from treadle.dialects.tile_attributes import PointerType, is_shared
+from treadle.dialects.tile_boxes import verify_tile_dims, view_slice
 from treadle.dialects.tile_types import (
-    BULK_TENSOR,
     DYNAMIC,
     i64_array,
     ints,
@@ -26,7 +23,6 @@ from treadle.ir.core import (
     VerifyException,
     irdl_op_definition,
     operand_def,
-    opt_operand_def,
     opt_prop_def,
     prop_def,
     result_def,
@@ -35,19 +31,11 @@ from treadle.ir.core import (
 )
 from treadle.ir.dialects import builtin
 from treadle.ir.misuse import Misuse
-from treadle.machine import TargetSpec
 
 
 def _verify_vector(vector: builtin.IntegerAttr) -> None:
     if vector.value.data < 1:
         raise VerifyException(f"an access of {vector.value.data} elements at once")
-
-
-def _verify_tile_dims(dims: tuple[int, ...], tile_shape: Sequence[int], rank: int) -> None:
-    if len(dims) != len(tile_shape):
-        raise VerifyException(f"dims {list(dims)} must name one dimension of the view for each of the tile's {len(tile_shape)}")
-    if len(set(dims)) != len(dims) or any(not 0 <= d < rank for d in dims):
-        raise VerifyException(f"dims {list(dims)} must be distinct dimensions below {rank}")
 
 
 @irdl_op_definition
@@ -156,13 +144,13 @@ class LoadOp(IRDLOperation, HasEffects):
         rank = len(memref_type(self.view).get_shape())
         if len(self.offsets) != rank:
             raise VerifyException(f"tile.load needs {rank} offsets, got {len(self.offsets)}")
-        _verify_tile_dims(ints(self.dims), tile_type(self.result).get_shape(), rank)
+        verify_tile_dims(ints(self.dims), tile_type(self.result).get_shape(), rank)
         if memref_type(self.view).element_type != tile_type(self.result).element_type:
             raise VerifyException("tile.load: element types of view and tile differ")
         _verify_vector(self.vector)
 
     def effects(self) -> tuple[Effect, ...]:
-        return (Effect(self.view, "read", _view_slice(self.offsets, ints(self.dims), tile_type(self.result).get_shape()), "generic"),)
+        return (Effect(self.view, "read", view_slice(self.offsets, ints(self.dims), tile_type(self.result).get_shape()), "generic"),)
 
 
 @irdl_op_definition
@@ -221,13 +209,13 @@ class StoreOp(IRDLOperation, HasEffects):
         rank = len(memref_type(self.view).get_shape())
         if len(self.offsets) != rank:
             raise VerifyException(f"tile.store needs {rank} offsets, got {len(self.offsets)}")
-        _verify_tile_dims(ints(self.dims), tile_type(self.value).get_shape(), rank)
+        verify_tile_dims(ints(self.dims), tile_type(self.value).get_shape(), rank)
         if memref_type(self.view).element_type != tile_type(self.value).element_type:
             raise VerifyException("tile.store: element types of view and tile differ")
         _verify_vector(self.vector)
 
     def effects(self) -> tuple[Effect, ...]:
-        return (Effect(self.view, "write", _view_slice(self.offsets, ints(self.dims), tile_type(self.value).get_shape()), "generic"),)
+        return (Effect(self.view, "write", view_slice(self.offsets, ints(self.dims), tile_type(self.value).get_shape()), "generic"),)
 
 
 @irdl_op_definition
@@ -256,157 +244,6 @@ class AllocOp(IRDLOperation, HasEffects):
 
     def effects(self) -> tuple[Effect, ...]:
         return ()
-
-
-@irdl_op_definition
-class CopyOp(IRDLOperation, HasEffects):
-    """Hardware copy of a view's box into a shared buffer (tile dimension j along view dimension `dims[j]`), zero outside the view.
-
-    `path`: "bulk_tensor" (descriptor copy by one thread), or what the machine's row calls copies by all threads (each its part, completing
-    in the queue of the role "copy_in"). At tile
-    level the copy is complete when the next op starts; at schedule level `barrier`, where given, is the mbarrier it completes on.
-    `multicast`: it fills the destination in each of these workgroups of the cluster, by rank, and signals each one's own `barrier`.
-    """
-
-    name = "tile.copy"
-    view = operand_def(builtin.MemRefType)
-    offsets = var_operand_def(builtin.IndexType)
-    destination = operand_def(builtin.MemRefType)
-    barrier = opt_operand_def()
-    dims = prop_def(Attribute)
-    path = prop_def(builtin.StringAttr)
-    multicast = opt_prop_def(Attribute)
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
-    assembly_format = (
-        "$view `[` $offsets `]` `dims` $dims `,` $destination (`signals` $barrier^ `:` type($barrier))? `path` $path "
-        "(`multicast` $multicast^)? attr-dict `:` type($view) `,` type($destination)"
-    )
-
-    def __init__(
-        self,
-        view: SSAValue,
-        offsets: Sequence[SSAValue],
-        dims: Sequence[int],
-        destination: SSAValue,
-        *,
-        path: str,
-        barrier: SSAValue | None = None,
-        multicast: Sequence[int] | None = None,
-    ) -> None:
-        ranks = None if multicast is None else i64_array(multicast)
-        super().__init__(
-            operands=[view, list(offsets), destination, barrier],
-            properties={"dims": i64_array(dims), "path": builtin.StringAttr(path), "multicast": ranks},
-        )
-
-    @property
-    def is_bulk(self) -> bool:
-        """Whether one thread issues it and a transaction barrier tells that it is complete."""
-        return self.path.data == BULK_TENSOR
-
-    def multicast_ranks(self) -> tuple[int, ...]:
-        """The workgroups that it fills, by rank; empty: the executing one."""
-        return () if self.multicast is None else ints(self.multicast)
-
-    def verify_(self) -> None:
-        rank = len(memref_type(self.view).get_shape())
-        if len(self.offsets) != rank:
-            raise VerifyException(f"tile.copy needs {rank} offsets, got {len(self.offsets)}")
-        if not is_shared(self.destination.type):
-            raise VerifyException("tile.copy writes shared buffers only")
-        if self.barrier is not None and not self.is_bulk:
-            raise VerifyException(f"tile.copy by '{self.path.data}' completes in a queue, it signals no barrier")
-        if self.multicast is not None and not self.is_bulk:
-            raise VerifyException(f"tile.copy by '{self.path.data}' fills the executing workgroup alone")
-        if memref_type(self.view).element_type != memref_type(self.destination).element_type:
-            raise VerifyException("tile.copy: element types of view and buffer differ")
-        if (spec := machine_of(self)) is not None:
-            self.check_machine(spec)
-        if self.multicast is not None:
-            check_ranks(self, self.multicast_ranks())
-        if self.barrier is not None:
-            if not isinstance(self.barrier.type, MbarrierType):
-                raise VerifyException(f"tile.copy signals a !sync.mbarrier, not {self.barrier.type}")
-            check_single_barrier(self.barrier)
-        _verify_tile_dims(ints(self.dims), memref_type(self.destination).get_shape(), rank)
-
-    def check_machine(self, spec: TargetSpec) -> None:
-        """Raises Misuse where the machine has no such copies."""
-        queue = spec.queue_for("copy_in")
-        if spec.bulk_tensor is None if self.is_bulk else queue is None or queue.path != self.path.data:
-            fix = "use tile.load and tile.local_store, or a path of the machine"
-            raise Misuse(f"{spec.name} has no copies by '{self.path.data}'", fix)
-
-    def effects(self) -> tuple[Effect, ...]:
-        shape = memref_type(self.destination).get_shape()
-        whole = Slice((0,) * len(shape), tuple(shape))
-        source = _view_slice(self.offsets, ints(self.dims), shape)
-        if self.is_bulk:
-            done = "mbarrier" if self.barrier is not None else "program_order"
-            return (
-                Effect(self.view, "read", source, "async", done),
-                Effect(self.destination, "write", whole, "async", done),
-            )
-        return (
-            Effect(self.view, "read", source, "generic", "queue", "copy_in"),
-            Effect(self.destination, "write", replace(whole, own_part=True), "generic", "queue", "copy_in"),
-        )
-
-
-@irdl_op_definition
-class CopyOutOp(IRDLOperation, HasEffects):
-    """Hardware copy of a shared buffer into a view's box; elements outside the view are not written. Issued by one thread.
-
-    Its group in the queue of the role "copy_out" is complete when the global array is written; a wait with `read` asks only that the buffer
-    is free.
-    `repeats`: copies of the same agent that say so too may write some of its elements, in any order, with the same values.
-    """
-
-    name = "tile.copy_out"
-    source = operand_def(builtin.MemRefType)
-    view = operand_def(builtin.MemRefType)
-    offsets = var_operand_def(builtin.IndexType)
-    dims = prop_def(Attribute)
-    path = prop_def(builtin.StringAttr)
-    repeats = opt_prop_def(builtin.UnitAttr)
-    assembly_format = (
-        "$source `,` $view `[` $offsets `]` `dims` $dims `path` $path (`repeats` $repeats^)? attr-dict `:` type($source) `,` type($view)"
-    )
-
-    def __init__(
-        self, source: SSAValue, view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int], *, path: str, repeats: bool = False
-    ) -> None:
-        unit = builtin.UnitAttr() if repeats else None
-        super().__init__(
-            operands=[source, view, list(offsets)],
-            properties={"dims": i64_array(dims), "path": builtin.StringAttr(path), "repeats": unit},
-        )
-
-    def verify_(self) -> None:
-        rank = len(memref_type(self.view).get_shape())
-        if len(self.offsets) != rank:
-            raise VerifyException(f"tile.copy_out needs {rank} offsets, got {len(self.offsets)}")
-        if not is_shared(self.source.type):
-            raise VerifyException("tile.copy_out reads shared buffers only")
-        if self.path.data != BULK_TENSOR:
-            raise VerifyException(f"tile.copy_out: unknown path '{self.path.data}'")
-        if memref_type(self.view).element_type != memref_type(self.source).element_type:
-            raise VerifyException("tile.copy_out: element types of view and buffer differ")
-        _verify_tile_dims(ints(self.dims), memref_type(self.source).get_shape(), rank)
-        if (spec := machine_of(self)) is not None:
-            self.check_machine(spec)
-
-    def check_machine(self, spec: TargetSpec) -> None:
-        """Raises Misuse where the machine has no such copies."""
-        if spec.bulk_tensor is None:
-            raise Misuse(f"{spec.name} has no copies by '{self.path.data}'", "use tile.local_load and tile.store")
-
-    def effects(self) -> tuple[Effect, ...]:
-        shape = memref_type(self.source).get_shape()
-        return (
-            Effect(self.source, "read", Slice((0,) * len(shape), tuple(shape)), "async", "queue", "copy_out"),
-            Effect(self.view, "write", _view_slice(self.offsets, ints(self.dims), shape), "async", "queue", "copy_out"),
-        )
 
 
 @irdl_op_definition
@@ -452,13 +289,6 @@ class LocalStoreOp(IRDLOperation, HasEffects):
 def _local(buffer: SSAValue, access: Access, offsets: Attribute, tile: SSAValue) -> Effect:
     box = Slice(ints(offsets), tuple(tile_type(tile).get_shape()), own_part=True)
     return Effect(buffer, access, box, completion="queue", queue="local")
-
-
-def _view_slice(offsets: Sequence[SSAValue], dims: Sequence[int], shape: Sequence[int]) -> Slice:
-    extents = [1] * len(offsets)
-    for dim, extent in zip(dims, shape, strict=True):
-        extents[dim] = extent
-    return Slice(tuple(offsets), tuple(extents))
 
 
 def _verify_local(buffer: builtin.MemRefType[Attribute], offsets: tuple[int, ...], tile: builtin.TensorType[Attribute]) -> None:

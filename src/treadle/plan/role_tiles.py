@@ -12,8 +12,8 @@ from treadle.plan.tile_config import PROMOTED_REGISTERS, UNKNOWN_EXTENT, Contrac
 
 ROLE_MARGIN_BYTES = 2048
 """Shared memory of role kernels that is kept for barriers and alignment."""
-LATE_BYTES = 256
-"""Of results a thread may hold under the next tile's first steps: 64 registers beside the sums."""
+DEFERRED_BYTES = 256
+"""Of results a thread may hold under the next tile's first steps: 64 registers beside the accumulators."""
 DEEPEST_RING = 8
 RASTERS = (1, 2, 4, 8)
 """Walking 16 rows of tiles together reads less at one time, yet gained no more than the 0.5 % by which runs differ, and cost up to 2 %
@@ -47,7 +47,7 @@ class RoleTile:
 
     @property
     def rows(self) -> int:
-        """Rows of the tile that all groups of one turn compute."""
+        """Rows of the tile that all consumer warpgroups of one set compute."""
         return self.m * self.consumer_warpgroups
 
 
@@ -98,8 +98,8 @@ def staging_bytes(results: Sequence[ResultShape], m: int, n: int, swizzles: Sequ
 class RoleProblem:
     """What a tile is chosen for. `results`: tiles beside the operands. `n_step`: what widths must be a multiple of.
 
-    `promoted`: sums are held twice. `is_plain`: sums leave as they are, but for a cast. `heavy`: clocks of arithmetic on an element of the
-    result, for a workgroup of two groups. `may_be_late`: nothing but boxes leaves, and the steps are known.
+    `promoted`: accumulators are held twice. `is_plain`: accumulators leave as they are, but for a cast. `heavy`: clocks of arithmetic on an
+    element of the result, for a workgroup of two groups. `may_be_deferred`: nothing but boxes leaves, and the steps are known.
     """
 
     row: MatrixInstruction
@@ -110,31 +110,32 @@ class RoleProblem:
     promoted: bool = False
     is_plain: bool = True
     heavy: float = 0.0
-    may_be_late: bool = False
+    may_be_deferred: bool = False
 
 
-TURN_STEP = 64
-"""Widths of tiles that groups take in turn: others were never the best of those measured."""
-MOST_SUMS = 128
-"""Registers of sums a thread may hold beside an epilogue."""
-MOST_PLAIN_SUMS = 192
-"""The same where the result leaves as it is, of groups that take tiles in turn."""
+PING_PONG_STEP = 64
+"""Widths of tiles in ping-pong: others were never the best of those measured."""
+MAX_ACCUMULATOR_REGISTERS = 128
+"""Registers of accumulators a thread may hold beside an epilogue."""
+MAX_PLAIN_ACCUMULATOR_REGISTERS = 192
+"""The same where the result leaves as it is, in ping-pong."""
 
 
 def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
     """Shapes of tiles that the registers allow, rings not yet."""
     row, k = problem.row, spec.slot_row_bytes // problem.operand_bytes
     threads = row.warps * spec.subgroup_size
-    for m, groups, turns in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
+    for m, warpgroups, sets in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
+        most = MAX_PLAIN_ACCUMULATOR_REGISTERS if sets > 1 and problem.is_plain else MAX_ACCUMULATOR_REGISTERS
         for n in range(row.n, 31, -16):
-            sums = m * n * problem.shape.sums // threads
-            if n % row.n_step or n % problem.n_step or sums > (MOST_PLAIN_SUMS if turns > 1 and problem.is_plain else MOST_SUMS):
+            accumulators = m * n * problem.shape.root_count // threads
+            if n % row.n_step or n % problem.n_step or accumulators > most:
                 continue
-            if turns > 1 and n % TURN_STEP:
+            if sets > 1 and n % PING_PONG_STEP:
                 continue
-            if problem.promoted and 2 * sums > PROMOTED_REGISTERS:
+            if problem.promoted and 2 * accumulators > PROMOTED_REGISTERS:
                 continue
-            yield RoleTile(m, n, k, row.warps, groups, 0, turns, int(turns > 1))
+            yield RoleTile(m, n, k, row.warps, warpgroups, 0, sets, int(sets > 1))
 
 
 def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
@@ -146,15 +147,15 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
     swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
     for form in _forms(problem, spec):
         if form.ping_pong > 1 and _tiles(form, problem.shape) <= spec.compute_units:
-            continue  # one group would compute, the other wait for a turn that never comes
+            continue  # one set would compute, the other wait for a tile that never comes
         consumers = form.consumer_warpgroups * form.ping_pong
         staging = consumers * staging_bytes([r for r in problem.results if not r.may_stay], form.m, form.n, swizzles)
         at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles)
         slot = problem.shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
         slots = min(DEEPEST_RING, (room - staging) // slot)
         if (room - at_most) // slot >= 2 and slots >= 3 - (form.n > 64):
-            late = stores_late(form, problem, spec)
-            tile = replace(form, num_stages=slots, group_m=raster(form, problem.shape, spec), deferred_store=late)
+            deferred = defers_stores(form, problem, spec)
+            tile = replace(form, num_stages=slots, group_m=raster(form, problem.shape, spec), deferred_store=deferred)
             narrower = (replace(tile, tail_tile_n=narrow) for narrow in narrow_widths(tile.n, problem.row.n_step))
             found += [tile, *(each for each in narrower if mixed_tiles(each, problem, spec) is not None)]
     return tuple(found)
@@ -168,26 +169,26 @@ def holds_boxes(columns: int, tile: RoleTile, problem: RoleProblem, spec: Target
 
 
 def mixed_tiles(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> MixedWidths | None:
-    """Where the tile's two widths lie; None where results do not leave late, boxes do not fit the narrow width, rounds are full, or the
+    """Where the tile's two widths lie; None where stores are not deferred, boxes do not fit the narrow width, rounds are full, or the
     narrow width does not fill them.
     """
     shape = problem.shape
     if not tile.tail_tile_n or not tile.deferred_store or tile.cluster > 1:
         return None
-    if shape.batch != 1 or shape.sums > 1 or shape.m is None or shape.n is None:
+    if shape.batch != 1 or shape.root_count > 1 or shape.m is None or shape.n is None:
         return None
     if not holds_boxes(tile.tail_tile_n, tile, problem, spec):
         return None
     return mixed_widths(-(-shape.m // tile.rows), shape.n, tile.n, tile.tail_tile_n, spec.compute_units, spec.rates.roles)
 
 
-def stores_late(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
+def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
     """Whether a tile's results had better leave under the next one's steps: they fit the registers, and workgroups have several tiles."""
     swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
-    if tile.ping_pong > 1 or tile.m > problem.row.m or problem.promoted or not problem.may_be_late:
+    if tile.ping_pong > 1 or tile.m > problem.row.m or problem.promoted or not problem.may_be_deferred:
         return False
     held = sum(result.element_bytes for result in problem.results) * tile.m * tile.n // (tile.warps * spec.subgroup_size)
-    fits = held <= LATE_BYTES and all(box_widths(tile.n, result.element_bytes, swizzles) for result in problem.results)
+    fits = held <= DEFERRED_BYTES and all(box_widths(tile.n, result.element_bytes, swizzles) for result in problem.results)
     return fits and _tiles(tile, problem.shape) > spec.compute_units
 
 
@@ -228,7 +229,7 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
         part, busiest = mixed.columns(rates) / spec.compute_units / width, mixed.most_columns(spec.compute_units, rates) / width
     loops = part + rates.idle_factor * (busiest - part)
     operand_bytes = shape.operand_rows(tile.rows, tile.n) * tile.k * problem.operand_bytes
-    matrix = tile.rows * tile.n * shape.sums * tile.k / spec.macs_per_clock(problem.row)
+    matrix = tile.rows * tile.n * shape.root_count * tile.k / spec.macs_per_clock(problem.row)
     matrix *= rates.tall_factor if tile.m > problem.row.m and tile.ping_pong == 1 else 1
     matrix *= rates.ping_pong_factor if tile.ping_pong > 1 else 1
     matrix *= rates.uneven_factor if tile.n % 64 else 1
@@ -236,7 +237,7 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
         matrix *= next((factor for cut, factor in rates.cut_factors if tile.tail_tile_n * problem.operand_bytes % cut), 1)
     matrix *= 1 + rates.shallow_factor * max(0, rates.cover_clocks / (tile.num_stages * matrix) - 1)
     least = (128 + 256) / (128 * 256)
-    matrix *= 1 + rates.traffic_factor * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.sums) / least - 1)
+    matrix *= 1 + rates.traffic_factor * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.root_count) / least - 1)
     loop = -(-(shape.k or UNKNOWN_EXTENT) // tile.k) * max(matrix, operand_bytes / rates.l2_bytes_per_clock)
     elements = tile.rows * tile.n * max(1, len(problem.results))
     leaving, computing = elements * rates.epilogue_clocks, elements * problem.heavy * 2 / tile.consumer_warpgroups

@@ -26,7 +26,7 @@ _UNKNOWN = 4096
 class SmallShape:
     """A contraction whose one side is small: `few` rows there, `many` on the other side, `k` to sum over; None: only the runtime knows.
 
-    `large_bytes`, `small_bytes`, `sum_bytes`: of an element of the large and the small operand and of a sum; `along_k`: the large
+    `large_bytes`, `small_bytes`, `accumulator_bytes`: of an element of the large and the small operand and of a sum; `along_k`: the large
     operand's unit-stride axis is k; `vector`: its elements that may be loaded at once; `batch`: independent contractions; `roots`:
     contractions of one kernel that share the small operand.
     """
@@ -36,7 +36,7 @@ class SmallShape:
     k: int | None
     large_bytes: int
     small_bytes: int
-    sum_bytes: int
+    accumulator_bytes: int
     along_k: bool
     vector: int
     batch: int = 1
@@ -45,7 +45,7 @@ class SmallShape:
 
 @dataclass(frozen=True, slots=True)
 class StreamTile:
-    """A workgroup of a streaming kernel: its tile of `few` x `many` sums, `k` a step, `ahead` steps in flight, `warps`."""
+    """A workgroup of a streaming kernel: its tile of `few` x `many` accumulators, `k` a step, `ahead` steps in flight, `warps`."""
 
     few: int
     many: int
@@ -80,7 +80,7 @@ def streamed_share(shape: SmallShape, rows: int, spec: TargetSpec) -> float:
     """Time of the vector units over the memory's: for each element of the large operand `few` multiply-adds, its conversion, and its part
     of the small operand's, which `rows` rows share.
     """
-    convert = 0 if shape.large_bytes == shape.sum_bytes else 1
+    convert = 0 if shape.large_bytes == shape.accumulator_bytes else 1
     each = shape.few + convert + (convert * shape.few) / (rows * shape.roots)
     return each / spec.fma_per_unit_per_clock / (shape.large_bytes / spec.product.unit_bytes_per_clock)
 
@@ -121,16 +121,16 @@ def _stream_candidates(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
 
 
 def stream_registers(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> int:
-    """Registers a thread needs: its sums, the large operand's elements in flight twice (a step's loads are issued when the elements before
-    them are converted, not when they are used up), the small operand's for all steps of an iteration.
+    """Registers a thread needs: its accumulators, the large operand's elements in flight twice (a step's loads are issued when the elements
+    before them are converted, not when they are used up), the small operand's for all steps of an iteration.
     """
     elements = max(1, tile.many * tile.k // (tile.warps * spec.subgroup_size))
-    widened = shape.sum_bytes if shape.large_bytes < shape.sum_bytes else 0
+    widened = shape.accumulator_bytes if shape.large_bytes < shape.accumulator_bytes else 0
     small = tile.few * (shape.vector if shape.along_k else max(1, elements // shape.vector))
-    sums = shape.roots * elements * tile.few * shape.sum_bytes
+    accumulators = shape.roots * elements * tile.few * shape.accumulator_bytes
     large = shape.roots * tile.ahead * elements * (shape.large_bytes + widened)
     rates = spec.rates.streaming
-    found = (sums + large + small * (tile.ahead * shape.small_bytes + widened)) // 4 + rates.fixed_registers
+    found = (accumulators + large + small * (tile.ahead * shape.small_bytes + widened)) // 4 + rates.fixed_registers
     return found + rates.crowded_more if found > rates.crowded_registers else found
 
 
@@ -216,7 +216,7 @@ def _slots(tile: SwappedTile, shape: SmallShape, spec: TargetSpec) -> int:
     in_flight = 4 * spec.rates.streaming.latency_clocks * spec.product.unit_bytes_per_clock
     wanted = -(-int(in_flight) // (shape.roots * tile.step * tile.k * shape.large_bytes))
     steps = _MOST_SLOTS if shape.k is None else max(2, -(-shape.k // tile.k))
-    staging = shape.roots * tile.rows * tile.few * max(shape.sum_bytes, 4)
+    staging = shape.roots * tile.rows * tile.few * max(shape.accumulator_bytes, 4)
     slot = (shape.roots * tile.rows + tile.few) * tile.k * shape.large_bytes
     return min((spec.shared_bytes_per_workgroup - 2048 - staging) // slot, max(wanted, _RING), steps, _MOST_SLOTS)
 

@@ -19,24 +19,24 @@ _FP8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
 class ContractionShape:
     """Sizes of a contraction's merged axes: one main axis each of m, n, k, and the product of all others (`batch`).
 
-    `sums`: so many contractions share the loop and the operand `shared`, each with a tile of sums of its own.
+    `root_count`: so many contractions share the loop and the operand `shared`, each with a tile of accumulators of its own.
     """
 
     batch: int | None
     m: int | None
     n: int | None
     k: int | None
-    sums: int = 1
+    root_count: int = 1
     shared: Literal["a", "b"] = "a"
 
     def operand_rows(self, m: int, n: int) -> int:
         """Rows of k that a tile of `m` x `n` reads of all operands."""
-        return m + self.sums * n if self.shared == "a" else self.sums * m + n
+        return m + self.root_count * n if self.shared == "a" else self.root_count * m + n
 
 
 @dataclass(frozen=True, slots=True)
 class ContractionTypes:
-    """Types a contraction computes in: operands are converted to `a` and `b` on the way in, sums are in `accumulator`.
+    """Types a contraction computes in: operands are converted to `a` and `b` on the way in, accumulators are in `accumulator`.
 
     `instruction` is a matrix instruction's name or "fma".
     """
@@ -96,11 +96,11 @@ def contraction_types(spec: TargetSpec, lhs: str, rhs: str, result: str, casts: 
 
 
 PROMOTED_REGISTERS = 192
-"""A thread's registers for sums where each step along k has sums of its own beside the running ones."""
+"""A thread's registers for accumulators where each step along k has accumulators of its own beside the running ones."""
 
 
 def promotes(spec: TargetSpec, instruction: str, wanted: bool) -> bool:
-    """Whether sums leave the matrix unit after each step along k: where that is `wanted` and the unit cuts them as they run."""
+    """Whether accumulators leave the matrix unit after each step along k: where that is `wanted` and the unit cuts them as they run."""
     return wanted and instruction != "fma" and spec.instruction(instruction).truncates
 
 
@@ -122,7 +122,7 @@ def _warp_grid(warps: int) -> tuple[int, int]:
 
 
 def _in_registers(tiles: tuple[ContractionTile, ...], spec: TargetSpec) -> tuple[ContractionTile, ...]:
-    """The tiles whose sums take at most half of a thread's registers; the last where none does."""
+    """The tiles whose accumulators take at most half of a thread's registers; the last where none does."""
     most = spec.max_registers_per_thread // 2
     return tuple(tile for tile in tiles if tile.m * tile.n <= most * tile.num_warps * spec.subgroup_size) or tiles[-1:]
 
@@ -136,7 +136,7 @@ def tiles_for(
     promoted: bool = False,
 ) -> tuple[ContractionTile, ...]:
     """Tiles worth considering, large first. `through_registers`: threads bring operands to shared memory, which takes registers too.
-    `promoted`: sums are held twice.
+    `promoted`: accumulators are held twice.
     """
     warps = usual_threads(spec) // spec.subgroup_size
     if instruction is None:
@@ -149,9 +149,9 @@ def tiles_for(
         )
         return _in_registers(tiles, spec)
     if instruction.reads_shared:
-        # No operand takes registers: the warps that issue an instruction together hold 128 x 128 sums and leave room for three workgroups
-        # on a unit, whose copies hide behind each other's arithmetic: 557 TFLOP/s on an H200 at 4096^3 bf16, against 337 for 128 x 256
-        # with one workgroup on a unit.
+        # No operand takes registers: the warps that issue an instruction together hold 128 x 128 accumulators and leave room for three
+        # workgroups on a unit, whose copies hide behind each other's arithmetic: 557 TFLOP/s on an H200 at 4096^3 bf16, against 337 for 128
+        # x 256 with one workgroup on a unit.
         m, together, k = instruction.m, instruction.warps, spec.slot_row_bytes // operand_bytes
         large = (ContractionTile(2 * m, 128, k, 2 * together, 1),)
         if not through_registers and not promoted:
@@ -167,18 +167,18 @@ def tiles_for(
     return _in_registers(tiles, spec)
 
 
-def narrowed(tiles: tuple[ContractionTile, ...], instruction: MatrixInstruction | None, sums: int) -> tuple[ContractionTile, ...]:
-    """The tiles for `sums` contractions at once: where their sums together would need more registers than the most that one tile does, the
-    tile is halved along n, as far as each warp keeps a whole instruction.
+def narrowed(tiles: tuple[ContractionTile, ...], instruction: MatrixInstruction | None, root_count: int) -> tuple[ContractionTile, ...]:
+    """The tiles for `root_count` contractions at once: where their accumulators together would need more registers than the most that one
+    tile does, the tile is halved along n, as far as each warp keeps a whole instruction.
     """
     narrowest = instruction.n if instruction is not None and not instruction.reads_shared else 32
     most = max(tile.m * tile.n // tile.num_warps for tile in tiles)
     found: list[ContractionTile] = []
     for tile in tiles:
         n = tile.n
-        while tile.m * n * sums > most * tile.num_warps and n > narrowest * tile.warps_n:
+        while tile.m * n * root_count > most * tile.num_warps and n > narrowest * tile.warps_n:
             n //= 2
-        if tile.m * n * sums <= most * tile.num_warps:
+        if tile.m * n * root_count <= most * tile.num_warps:
             found.append(replace(tile, n=n))
     return tuple(dict.fromkeys(found))
 
@@ -186,7 +186,7 @@ def narrowed(tiles: tuple[ContractionTile, ...], instruction: MatrixInstruction 
 def resident_workgroups(tile: ContractionTile, shape: ContractionShape, spec: TargetSpec) -> int:
     """How many workgroups share a compute unit, as far as registers say; at most 4."""
     threads = tile.num_warps * spec.subgroup_size
-    registers = tile.m * tile.n * shape.sums // threads + 40
+    registers = tile.m * tile.n * shape.root_count // threads + 40
     return max(1, min(4, spec.registers_per_unit // (threads * registers)))
 
 
@@ -197,13 +197,13 @@ def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: Targe
     # Small tiles share a compute unit, so that one's copies hide behind another's arithmetic.
     resident = resident_workgroups(tile, shape, spec)
     rounds = -(-tiles // (spec.compute_units * resident)) * resident
-    arithmetic = tile.m * tile.n * shape.sums
+    arithmetic = tile.m * tile.n * shape.root_count
     traffic = spec.rates.general.element_macs * shape.operand_rows(tile.m, tile.n)
     return rounds * (arithmetic + traffic)
 
 
 FMA_BESIDE = 30
-"""Registers of a contraction without matrix instructions beside sums and operands: addresses and counters."""
+"""Registers of a contraction without matrix instructions beside accumulators and operands: addresses and counters."""
 FMA_UNKNOWN = 14
 """More where the runtime knows how far n or k go: bounds and strides."""
 FMA_MATRIX = 16
@@ -211,15 +211,15 @@ FMA_MATRIX = 16
 
 
 def fma_registers(tile: ContractionTile, types: ContractionTypes, shape: ContractionShape, spec: TargetSpec, *, beside: bool) -> int:
-    """Registers that a thread needs where sums are in the vector units, by what tools gave for tiles of 128 x 128: sums, a step's operands
-    for them twice (read ahead), and the rest.
+    """Registers that a thread needs where accumulators are in the vector units, by what tools gave for tiles of 128 x 128: accumulators, a
+    step's operands for them twice (read ahead), and the rest.
     """
     words = 2 if types.accumulator in ("f64", "i64") else 1
     threads = tile.num_warps * spec.subgroup_size
-    sums = tile.m * tile.n * shape.sums // threads
-    operands = 4 * isqrt(sums) + shape.operand_rows(tile.m, tile.n) * tile.k // threads
+    accumulators = tile.m * tile.n * shape.root_count // threads
+    operands = 4 * isqrt(accumulators) + shape.operand_rows(tile.m, tile.n) * tile.k // threads
     more = FMA_UNKNOWN * (shape.n is None or shape.k is None) + FMA_MATRIX * beside
-    return words * (sums + operands) + FMA_BESIDE + more + spec.wide_integer_registers * (types.accumulator == "i64")
+    return words * (accumulators + operands) + FMA_BESIDE + more + spec.wide_integer_registers * (types.accumulator == "i64")
 
 
 def candidate_tiles(
@@ -235,7 +235,7 @@ def candidate_tiles(
     """The tiles that are considered, large first. `beside`: a matrix is read besides the operands."""
     instruction = None if types.instruction == "fma" else spec.instruction(types.instruction)
     tiles = tiles_for(instruction, spec, operand_bytes, through_registers=through_registers, promoted=promoted)
-    found = narrowed(tiles, instruction, shape.sums)
+    found = narrowed(tiles, instruction, shape.root_count)
     if instruction is not None:
         return found
     fitting = tuple(tile for tile in found if fma_registers(tile, types, shape, spec, beside=beside) <= spec.fma_registers)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 from treadle import driver
@@ -66,7 +67,8 @@ def run(
     arrays = make_inputs(program.name, program.manifest.inputs, inputs or (), seed, program.manifest.number_inputs)
     made = time.perf_counter()
     scheduled = _scheduled(file, function, target, arrays, seed, options, level) if schedule else None
-    results: tuple[Array, ...] = program(*arrays) if scheduled is None else scheduled.results
+    given = program(*arrays) if scheduled is None else scheduled.results
+    results: tuple[Array, ...] = tuple(map(np.asarray, given))  # a GPU's are arrays on the device
     ran = time.perf_counter()
     comparisons = check_results(program, results, arrays) if check else ()
     wrong = any(not one.ok for one in comparisons) or (scheduled is not None and not scheduled.ok)

@@ -145,7 +145,7 @@ class Barriers:
             )
         self.named[rank, name] = Meeting(meeting.over + 1)
         for other in meeting.waiting:
-            join(other.clock, meeting.clock)
+            other.clock = list(meeting.clock)  # theirs are part of it
             other.put(component, meeting.over + 1)
             other.blocked = "" if other is agent else "met"
         if event.is_arrive:
@@ -179,9 +179,9 @@ class Barriers:
         phases.parts.setdefault((strand.team, strand.number), []).append(list(agent.clock))
         parts = [phases.parts.get((strand.team, number)) for number in self._teams[strand.team]]
         if all(parts):
-            known: Clock = []
-            for part in parts:
-                join(known, part.pop(0) if part else [])
+            known, *others = [part.pop(0) for part in parts if part]
+            for other in others:
+                join(known, other)
             self._count(agent, event, barrier, 1, known)
 
     def expect(self, agent: Agent, event: Event) -> bool:
@@ -251,8 +251,8 @@ class Barriers:
         phases = self.phases[barrier]
         if phases.arrived < phases.needed or phases.delivered < phases.announced:
             return
-        name = self.name(barrier)
         if phases.delivered > phases.announced:
+            name = self.name(barrier)
             self.reports.report(
                 "V5",
                 f"{name} is told of {phases.announced} bytes, its copies bring {phases.delivered}",
@@ -270,9 +270,17 @@ class Barriers:
         phases.completions.pop(phases.completed - 2, None)
         for waiter, time, waited in phases.waiters.pop(phases.completed - 1, ()):
             if clock[waiter.number] < time:
-                self._report_overtaken(waiter, waited, name)
+                self._report_overtaken(waiter, waited, self.name(barrier))
         phases.arrived = phases.announced = phases.delivered = 0
         phases.clock = []
+
+    def forget_known(self, agents: list[Agent]) -> None:
+        """Drop what completed phases tell where all agents at work know it, so that nobody learns of it by a wait."""
+        for component, phases in enumerate(self.phases, self.components.mbarrier):
+            if phases.completions:
+                least = min([agent.clock[component] for agent in agents])
+                for count in [count for count in phases.completions if count <= least]:
+                    del phases.completions[count]
 
     def wait_phase(self, agent: Agent, event: Event) -> bool:
         """Wait for the oldest phase that could let the strand pass."""

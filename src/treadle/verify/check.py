@@ -13,6 +13,7 @@ from treadle.verify.events import Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
 from treadle.verify.program import Program
+from treadle.verify.repetition import Rounds
 from treadle.verify.scalars import scalar_function
 from treadle.verify.symbols import Form
 from treadle.verify.trace import Tracer
@@ -56,7 +57,7 @@ class Proof:
 
     def __init__(self, program: Program, max_findings: int, effort: int = 1) -> None:
         self.program, self.max_findings, self.effort = program, max_findings, effort
-        self.geometry = Geometry(program)
+        self.geometry, self.rounds = Geometry(program), Rounds()
         self.classes = self.cost = 0
         self.trip_counts: list[dict[int, int]] = []
         self._undecided: dict[Operation, Open] = {}
@@ -107,7 +108,7 @@ class Proof:
         known = self._runs.get(trace.roots)
         if known is not None:
             return known, ()
-        engine = Engine(self.program, trace, self.geometry, self.max_findings)
+        engine = Engine(self.program, trace, self.geometry, self.max_findings, self.rounds)
         findings = engine.run()
         self.cost += engine.cost
         for op, reason in engine.reports.undecided.items():

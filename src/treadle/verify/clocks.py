@@ -26,7 +26,7 @@ class Components:
             self.passed = self.size
             self.size += barriers
         self._local_queue = program.local_queue
-        self._queues: dict[tuple[int, str], int] = {}
+        self._queues: dict[tuple[int, str, bool], int] = {}
         self._meetings: dict[tuple[int, str], int] = {}
         self.strand_count = count
 
@@ -34,11 +34,12 @@ class Components:
         """The time of the last fence of a strand for shared or global memory; the strand's own time is the component of its number."""
         return (2 if is_global else 1) * self.strand_count + strand
 
-    def queue(self, strand: int, name: str) -> int:
-        """Groups of a strand's queue known to be retired."""
-        found = self._queues.get((strand, name))
+    def queue(self, strand: int, name: str, *, is_read: bool = False) -> int:
+        """Groups of a strand's queue known to be retired; `is_read`: known to have read their sources."""
+        key = strand, name, is_read
+        found = self._queues.get(key)
         if found is None:
-            found = self._queues[(strand, name)] = self._next()
+            found = self._queues[key] = self._next()
         return found
 
     def meeting(self, rank: int, name: str) -> int:
@@ -66,6 +67,9 @@ def reached(clock: Clock, component: int, value: int) -> bool:
 
 def join(clock: Clock, other: Clock) -> None:
     """Let `clock` know what `other` knows."""
+    if not clock:
+        clock.extend(other)
+        return
     short = len(other) - len(clock)
     if short > 0:
         clock.extend([0] * short)
@@ -152,15 +156,18 @@ class Agent:
         self.clock[self.number] = now
         return now
 
+    def place(self) -> tuple[tuple[int, ...], ...]:
+        """Where it stands in each of its loops, outermost first, but for how much of them is left."""
+        return tuple([(f.loop, f.segment, f.iteration, f.position) for f in self.frames])
+
     def state(self, phases_left: int, oldest: int) -> tuple[object, ...]:
-        """Where it stands and what it waits for, in numbers that do not grow with time; ages above `oldest` count as that."""
-        place = tuple([(f.loop, f.segment, f.iteration, f.position) for f in self.frames])
+        """What it waits for and has in flight, in numbers that do not grow with time; ages above `oldest` count as that."""
         tiles = [
             (register, f.event.op_index, min(self.closed.get(f.event.queue, 0) - f.value, oldest), f.taken.op_index if f.taken else -1)
             for register, f in self.registers.items()
             if f.taken is not None or self.at(f.component) < f.value
         ]
-        return place, self.blocked, phases_left, tuple(sorted(tiles)), self.is_done
+        return self.blocked, phases_left, tuple(sorted(tiles)), self.is_done
 
     def iteration(self) -> int:
         """The iteration of the innermost loop it is in, -1 in none; the repetitions left out count."""

@@ -15,7 +15,7 @@ from treadle.verify.geometry import Geometry
 from treadle.verify.global_memory import GlobalMemory
 from treadle.verify.memory import Memory
 from treadle.verify.program import Program
-from treadle.verify.repetition import Repetitions
+from treadle.verify.repetition import Repetitions, Rounds
 from treadle.verify.reports import Reports, Stop
 from treadle.verify.workgroups import Cluster, Workgroup
 
@@ -28,11 +28,11 @@ class Engine:
     """One run of a program over one trace.
 
     `executions`: for each node of a loop what repeated each time that somebody ran it: (pump, stretch, iterations of a round).
-    `cost`: nodes looked at.
+    `cost`: nodes looked at. `rounds`: of the runs over this tracer's nodes so far.
     """
 
-    def __init__(self, program: Program, trace: Trace, geometry: Geometry, max_findings: int) -> None:
-        self.program = program
+    def __init__(self, program: Program, trace: Trace, geometry: Geometry, max_findings: int, rounds: Rounds) -> None:
+        self.program, self.rounds = program, rounds
         self.nodes = trace.nodes
         self.reports = Reports(trace.trip_counts, max_findings)
         self.components = Components(program)
@@ -68,7 +68,7 @@ class Engine:
 
     def run(self) -> list[Finding]:
         """All findings, in the order found."""
-        repetitions = Repetitions(self.nodes, self.program.most_pending, self.cluster, self.barriers, self.components)
+        repetitions = Repetitions(self.nodes, self.program.most_pending, self.cluster, self.barriers, self.components, self.rounds)
         try:
             self.arrays.check_grid()
             is_led = True
@@ -200,22 +200,34 @@ class Engine:
         queue = event.queue
         if queue and not self.program.queues[queue].is_committed:
             agent.closed[queue] = agent.closed.get(queue, 0) + 1
-        ranks = event.ranks or (agent.strand.rank,)
-        for rank in ranks:
-            if rank != agent.strand.rank:
-                self.cluster.reach(agent, event, rank)
-        for access in event.accesses:
-            for memory, _ in self._touched(access, ranks):
-                memory.check(agent, event, access)
-        for access in event.accesses:
-            for memory, rank in self._touched(access, ranks):
-                memory.add(self._record(agent, event, access, now, rank))
+        own = agent.strand.rank
+        ranks = event.ranks or (own,)
+        if event.ranks:
+            self._access_peers(agent, event, now)
+        else:
+            memory, arrays = self.workgroups[own].memory, self.arrays
+            for access in event.accesses:
+                (memory if access.effect is None else arrays).check(agent, event, access)
+            for access in event.accesses:
+                (memory if access.effect is None else arrays).add(self._record(agent, event, access, now, own))
         for register in event.defines:
             agent.registers[register] = Flight(self.components.queue(agent.number, queue), agent.closed.get(queue, 0) + 1, event)
         if event.barrier >= 0:
             for rank in ranks:
                 self.barriers.deliver(agent, event, rank)
         return True
+
+    def _access_peers(self, agent: Agent, event: Event, now: int) -> None:
+        """The accesses of an event that names the workgroups whose memory it touches."""
+        for rank in event.ranks:
+            if rank != agent.strand.rank:
+                self.cluster.reach(agent, event, rank)
+        for access in event.accesses:
+            for memory, _ in self._touched(access, event.ranks):
+                memory.check(agent, event, access)
+        for access in event.accesses:
+            for memory, rank in self._touched(access, event.ranks):
+                memory.add(self._record(agent, event, access, now, rank))
 
     def _touched(self, access: Access, ranks: tuple[int, ...]) -> list[tuple[Memory | GlobalMemory, int]]:
         """The memories that an access touches, with the workgroups by whose barriers it is known to be over."""
@@ -233,8 +245,8 @@ class Engine:
             return Record(agent, event, access, component, value, iteration)
         facts = self.program.queues[queue]
         value = agent.closed.get(queue, 0) + facts.is_committed
-        name = f"{queue} read" if facts.tells_reads and not access.is_write else queue
-        return Record(agent, event, access, self.components.queue(agent.number, name), value, iteration)
+        component = self.components.queue(agent.number, queue, is_read=facts.tells_reads and not access.is_write)
+        return Record(agent, event, access, component, value, iteration)
 
     def _chain(self, agent: Agent, event: Event, register: int) -> None:
         """The next operation of a queue takes over a tile that the one before may still be writing; it is then nobody else's."""
@@ -294,12 +306,10 @@ class Engine:
         agent.last_sync = event
         retired = agent.closed.get(event.queue, 0) - event.number
         if retired > 0:
-            names = [event.queue] if not event.is_read_wait else []
             if self.program.queues[event.queue].tells_reads:
-                names.append(f"{event.queue} read")
-            for name in names:
-                agent.put(self.components.queue(agent.number, name), retired)
+                agent.put(self.components.queue(agent.number, event.queue, is_read=True), retired)
             if not event.is_read_wait:
+                agent.put(self.components.queue(agent.number, event.queue), retired)
                 agent.retired.setdefault(event.queue, []).append((retired, now))
         return True
 

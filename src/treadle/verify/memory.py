@@ -13,7 +13,9 @@ from treadle.verify.written import Written
 
 
 class _Place:
-    """A region that was accessed: the records of it, and the regions of the same buffer that share a byte with it, or lie within it."""
+    """A region that was accessed: the records of it, the regions that share a byte with it, and those of the same buffer that lie within
+    it.
+    """
 
     __slots__ = ("inside", "near", "records", "region")
 
@@ -42,11 +44,7 @@ class Memory:
         for place in self._place(region).near:
             if place.records:
                 self._compare_all(place.records, agent, event, access)
-        for home in self.geometry.neighbours(region.buffer):
-            for place in self._homes.get(home, ()) if home is not region.buffer else ():
-                if place.records and self.overlaps(region, place.region):
-                    self._compare_all(place.records, agent, event, access)
-        if isinstance(region.buffer, Buffer) and not access.is_write and not self.written.holds(agent, access):
+        if not access.is_write and isinstance(region.buffer, Buffer) and not self.written.holds(agent, access):
             place = self.reports.place(agent, event)
             self.reports.report(
                 "V8",
@@ -91,26 +89,29 @@ class Memory:
         is_sure = not record.event.is_perhaps
         for other in place.inside if is_sure else ():
             if other.records:
-                other.records = [r for r in other.records if not _is_superseded(r, record)]
+                _drop_superseded(other.records, record)
         place.records.append(record)
         if access.is_write and isinstance(region.buffer, Buffer):
             self.written.note(record.agent, access, is_sure=is_sure)
 
     def _place(self, region: Region) -> _Place:
-        """The place of a region, among those of its buffer."""
-        found = self._places.get(region)
-        if found is None:
-            found = self._places[region] = _Place(region)
-            others = self._homes.setdefault(region.buffer, [])
-            for other in others:
+        """The place of a region, among those of its buffer and of others that share bytes with it."""
+        return self._places.get(region) or self._new_place(region)
+
+    def _new_place(self, region: Region) -> _Place:
+        found = self._places[region] = _Place(region)
+        for home in self.geometry.neighbours(region.buffer):
+            for other in self._homes.get(home, ()):
                 if self.overlaps(region, other.region):
                     found.near.append(other)
                     other.near.append(found)
+                if home is not region.buffer:
+                    continue
                 if self.overlaps.within(other.region, region):
                     found.inside.append(other)
                 if self.overlaps.within(region, other.region):
                     other.inside.append(found)
-            others.append(found)
+        self._homes.setdefault(region.buffer, []).append(found)
         return found
 
     def forget_ordered(self, clocks: list[Clock]) -> None:
@@ -134,6 +135,13 @@ class Memory:
             and not r.access.in_local_order
             and not reached(known, r.component, r.value)
         ]
+
+
+def _drop_superseded(records: list[Record], new: Record) -> None:
+    """Drop those of `records`, in order, that `new` makes superfluous; mostly none or one."""
+    found = [at for at, old in enumerate(records) if _is_superseded(old, new)]
+    for at in reversed(found):
+        del records[at]
 
 
 def _is_superseded(old: Record, new: Record) -> bool:

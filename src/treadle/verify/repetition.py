@@ -4,6 +4,9 @@ Traces say how often a stretch of a loop is done. When two moments of a run have
 about every access in flight, phases, meetings), whatever happened between them happens again as long as all stretches go on, so as many
 such rounds as all of them have left are left out at once. Rounds of the remainder are still run.
 
+A round in which nobody left the innermost loop it was in says nothing about the loops around that: it goes for every place that these loops
+come to the state at, and for every run.
+
 States are taken whenever the leader begins an iteration: the first strand that is in a stretch which repeats. Who goes on when need not be
 part of them: what happened between two equal states is one legal order of events, and may be repeated whatever the engine would do next.
 """
@@ -17,17 +20,48 @@ from treadle.verify.orders import fence_token, needs_fence
 from treadle.verify.workgroups import Cluster
 
 State = tuple[object, ...]
+Steps = tuple[int, ...]
+"""How many iterations of its innermost loop each agent does in a round."""
 MAX_STATES = 4096
 FEW_ROUNDS, MANY_ROUNDS = 2, 8
 OLDEST_PHASE = 3  # older phases are known to whoever knows any that may still be learnt of
 
 
-class _Knowledge:
-    """What a number of clocks know of tokens."""
+class Rounds:
+    """The states that runs of one tracer came by, as numbers, and the rounds of innermost loops that lead from one back to it."""
 
-    def __init__(self, clocks: list[Clock], size: int) -> None:
+    def __init__(self) -> None:
+        self.steps: dict[int, Steps] = {}
+        self._numbers: dict[State, int] = {}
+        self._count = 0
+
+    def number(self, state: State) -> int:
+        """The number of a state; no other state ever has it."""
+        found = self._numbers.get(state)
+        if found is None:
+            if len(self._numbers) >= MAX_STATES:
+                self._numbers.clear()
+                self.steps.clear()
+            self._count += 1
+            found = self._numbers[state] = self._count
+        return found
+
+
+class _Knowledge:
+    """What a number of clocks know of tokens. The first `agents` of them are those of agents."""
+
+    def __init__(self, clocks: list[Clock], agents: int, size: int) -> None:
+        self._agents = agents
         self._columns = list(zip(*(clock + [0] * (size - len(clock)) for clock in clocks), strict=True))
+        self._least: dict[int, int] = {}
         self._known: dict[tuple[int, int], tuple[bool, ...]] = {}
+
+    def of_agents(self, component: int, value: int) -> tuple[bool, ...]:
+        """Which clocks know a token that only agents are asked about; empty where all of these know it, who then can learn no more."""
+        least = self._least.get(component)
+        if least is None:
+            least = self._least[component] = min(self._columns[component][: self._agents])
+        return () if value <= least else self.of(component, value)
 
     def of(self, component: int, value: int) -> tuple[bool, ...]:
         """Which clocks know a token."""
@@ -37,15 +71,25 @@ class _Knowledge:
         return found
 
     def lags(self, component: int, now: int) -> tuple[int, ...]:
-        """How far the clocks are behind `now` in a component, large distances by their parity: who is two behind can only be overtaken."""
-        return tuple([lag if (lag := now - known) < 2 else 2 + lag % 2 for known in self._columns[component]])
+        """How far the clocks are behind `now` in a component, large distances by their parity: who is two behind can only be overtaken.
+
+        Other clocks than those of agents are only ever joined to these, so what every agent knows counts as known.
+        """
+        column = self._columns[component]
+        least = min(column[: self._agents])
+        return tuple([lag if (lag := now - (known if known > least else least)) < 2 else 2 + lag % 2 for known in column])
 
 
 class Repetitions:
-    """The states of a run so far. `pending`: the most groups that any wait leaves in flight."""
+    """The states of a run so far. `pending`: the most groups that any wait leaves in flight. `rounds`: what earlier runs know of such
+    states.
+    """
 
-    def __init__(self, nodes: list[Node], pending: int, cluster: Cluster, barriers: Barriers, components: Components) -> None:
+    def __init__(
+        self, nodes: list[Node], pending: int, cluster: Cluster, barriers: Barriers, components: Components, rounds: Rounds
+    ) -> None:
         self.nodes, self.cluster, self.barriers, self.components = nodes, cluster, barriers, components
+        self.rounds = rounds
         self.seen: dict[State, tuple[tuple[int, ...], ...]] = {}
         self.oldest = pending + 2
         self._turn: tuple[int, ...] = ()
@@ -65,10 +109,16 @@ class Repetitions:
     def look(self) -> None:
         """Leave out what repeats."""
         agents = self.cluster.active
-        state = self._state(agents)
+        self.barriers.forget_known(agents)
+        self.cluster.forget_everywhere()
+        places = [agent.place() for agent in agents]
+        number = self.rounds.number((tuple([place[-1:] for place in places]), *self._state(agents)))
+        state = number, *[place[:-1] for place in places]
         left = tuple([tuple([frame.left for frame in agent.frames]) for agent in agents])
         before = self.seen.get(state)
-        if before is None or not self._leave_out(agents, before, left):
+        if before is None and (steps := self.rounds.steps.get(number)) is not None:
+            before = tuple([(*now[:-1], now[-1] + step) if step else now for now, step in zip(left, steps, strict=True)])
+        if before is None or not self._leave_out(number, agents, before, left):
             if len(self.seen) >= MAX_STATES:
                 self.seen.clear()
             self.seen[state] = left
@@ -90,7 +140,7 @@ class Repetitions:
                     return agent.number, depth, frame.loop, frame.left + at
         return None
 
-    def _leave_out(self, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]) -> bool:
+    def _leave_out(self, state: int, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]) -> bool:
         rounds = 1 << 62
         jumps: list[tuple[Agent, int, int]] = []
         for agent, old, new in zip(agents, before, now, strict=True):
@@ -105,6 +155,9 @@ class Repetitions:
         if not jumps:
             return False
         self._note_pump(jumps)
+        if all(depth == len(agent.frames) - 1 for agent, depth, _ in jumps):
+            steps = {agent.number: step for agent, _, step in jumps}
+            self.rounds.steps[state] = tuple([steps.get(agent.number, 0) for agent in agents])
         if not rounds:
             return False
         for agent, depth, step in jumps:
@@ -128,13 +181,12 @@ class Repetitions:
 
     def _state(self, agents: list[Agent]) -> State:
         barriers, components, workgroups = self.barriers, self.components, self.cluster.workgroups
-        clocks: list[Clock] = [agent.clock for agent in agents]
-        clocks += [agent.clock for workgroup in workgroups if workgroup.is_in_roles for agent in workgroup.main]
+        clocks: list[Clock] = [agent.clock for agent in agents]  # whoever waits for roles to end knows less than all of these
         for phases in barriers.phases:
             clocks += [phases.clock, *phases.completions.values()]
             clocks += [clock for value in phases.parts.values() for clock in value]
         clocks += [meeting.clock for meeting in barriers.named.values()]
-        knowledge = _Knowledge(clocks, components.size)
+        knowledge = _Knowledge(clocks, len(agents), components.size)
         found: list[object] = [agent.state(barriers.phases_left(agent), self.oldest) for agent in agents]
         for at, phases in enumerate(barriers.phases):
             parts = tuple(sorted([(key, len(value)) for key, value in phases.parts.items() if value]))
@@ -149,7 +201,7 @@ class Repetitions:
                 found.append(knowledge.lags(components.passed + at, phases.completed))
         for (rank, name), meeting in barriers.named.items():
             found.append((rank, name, meeting.warps, meeting.needed, tuple([a.number for a in meeting.came])))
-            found.append(knowledge.of(components.meeting(rank, name), meeting.over))
+            found.append(knowledge.of_agents(components.meeting(rank, name), meeting.over))
         found.append(tuple(sorted(self._records(knowledge))))
         found += [workgroup.memory.written.state() for workgroup in workgroups]
         return tuple(found)
@@ -173,8 +225,7 @@ class Repetitions:
             age = age if age < OLDEST_PHASE else OLDEST_PHASE + age % 2
         else:
             age = min(record.agent.closed.get(queue, 0) - value, oldest)
-        fenced: tuple[bool, ...] = ()
-        if needs_fence(record.access):
-            token = fence_token(self.components, record)
-            fenced = knowledge.of(*token) if token is not None else ()
-        return *record.sort_key(), age, knowledge.of(component, value), fenced
+        fenced: tuple[bool, ...] | None = None
+        if needs_fence(record.access) and (token := fence_token(self.components, record)) is not None:
+            fenced = knowledge.of_agents(*token)
+        return *record.sort_key(), age, knowledge.of_agents(component, value), fenced

@@ -1,6 +1,9 @@
 """Steps that make events: accesses to memory that has to be ordered, and what orders them; and the memory and barriers they name."""
 
+from collections.abc import Sequence
+
 from treadle.dialects import pipe, sync, tile
+from treadle.dialects.effects import Effect
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import IsTerminator, Operation
@@ -73,20 +76,22 @@ class MemorySteps:
 
         return run
 
+    def _registers(self, op: Operation, effects: Sequence[Effect]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The values in flight that an operation goes on with as its accumulator, uses otherwise, and leaves in flight."""
+        program, registers = self.state.program, self.state.program.registers
+        in_flight = [e for e in effects if program.is_in_flight(e)]
+        chained = tuple(registers[v] for v in op.operands[2:3] if in_flight and v in registers)
+        uses = tuple({registers[v] for at, v in enumerate(op.operands) if v in registers and not (in_flight and at == 2)})
+        if op.has_trait(IsTerminator):
+            uses = program.released.get(op, ())
+        held = (program.held[op],) if op in program.held else ()
+        return chained, uses, (*(registers[e.resource] for e in in_flight), *held)
+
     def event(self, op: Operation) -> list[Step]:
         """What orders memory, or accesses what has to be ordered; nothing for other operations."""
         program, index, env = self.state.program, self.state.program.index[op], self.state.env
         effects = program.effects(op)
-        registers = program.registers
-        chains = {e.queue for e in effects if program.is_in_flight(e)}
-        chained = tuple(registers[v] for v in op.operands[2:3] if chains and v in registers)
-        uses = tuple({registers[v] for at, v in enumerate(op.operands) if v in registers and not (chains and at == 2)})
-        if op.has_trait(IsTerminator):
-            uses = program.released.get(op, ())
-        defines = (
-            *(registers[e.resource] for e in effects if program.is_in_flight(e)),
-            *([program.held[op]] if op in program.held else []),
-        )
+        chained, uses, defines = self._registers(op, effects)
         memory = [e for e in effects if not isinstance(e.resource.type, builtin.TensorType)]
         memory = [e for e in memory if is_shared(e.resource.type) or pointer_of(e.resource) in program.tracked_pointers]
         kind = KINDS.get(op.name, "access")

@@ -59,6 +59,13 @@ class Cluster:
         self.workgroups[rank].memory.forget_ordered(clocks)
         self.arrays.forget_ordered(clocks)
 
+    def forget_everywhere(self) -> None:
+        """Drop records of accesses that all strands at work know to be over."""
+        clocks = [agent.clock for agent in self.active]
+        for workgroup in self.workgroups:
+            workgroup.memory.forget_ordered(clocks)
+        self.arrays.forget_ordered(clocks)
+
     def allocate(self, agent: Agent, event: Event) -> bool:
         """A strand's mbarriers are there."""
         workgroup = self.workgroups[agent.strand.rank]

@@ -50,7 +50,7 @@ class Written:
         if not written:
             return False
         if (overlays := written.get(access.region)) is not None:
-            return not self._is_lost(agent, access, overlays)
+            return not overlays or not self._is_lost(agent, access, overlays)
         return is_covered(access.region.box, [r.box for r, overlays in written.items() if not self._is_lost(agent, access, overlays)])
 
     def _is_lost(self, agent: Agent, access: Access, overlays: Overlays) -> bool:

@@ -32,7 +32,7 @@ CASES: list[tuple[Callable[[], Workload], CompileOptions, int, float]] = [
 
 @pytest.mark.parametrize(("workload", "options", "elements", "limit"), CASES, ids=["gelu", "silu", "swiglu"])
 def test_instructions_per_element(workload: Callable[[], Workload], options: CompileOptions, elements: int, limit: float) -> None:
-    """`elements`: of a result that one thread of a computing group holds, which is what the code names."""
+    """`elements`: of a result that one thread of a consumer warpgroup holds, which is what the code names."""
     module = parse_module(workload().text, "test.mlir")
     pipelines.lower(module, machine.target_spec("sm_90a"), options)
     (kernel,) = [op for op in module.body.block.ops if isinstance(op, tile.KernelOp)]

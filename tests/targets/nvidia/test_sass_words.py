@@ -111,7 +111,7 @@ def test_forms_that_are_not_known() -> None:
 
 @pytest.mark.parametrize("size", [4096, 2048])
 def test_role_kernels_are_read_from_their_bits(size: int) -> None:
-    """Those of the two commonest schedules, as they are chosen: two widths with late stores, and turns."""
+    """Those of the two commonest schedules, as they are chosen: two widths with deferred stores, and ping-pong."""
     program = driver.compile(
         families.matmul("case", "case", size, size, size, "bf16").text, target="sm_90a", options=CompileOptions(tuned=False)
     )

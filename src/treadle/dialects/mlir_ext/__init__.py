@@ -8,6 +8,7 @@ and slices, reshapes and shapes that are checked. Where upstream has a class of 
 from treadle.dialects.mlir_ext.affine_max import MaxOp
 from treadle.dialects.mlir_ext.classification import ClassificationOp, IsFiniteOp, IsInfOp, IsNanOp, IsNormalOp
 from treadle.dialects.mlir_ext.contractions import NAMED_OPERATIONS, BatchMatmulOp, MatmulOp
+from treadle.dialects.mlir_ext.copying import BroadcastOp, TransposeOp
 from treadle.dialects.mlir_ext.dialects import MLIR_EXT
 from treadle.dialects.mlir_ext.fill import CopyOp, FillOp
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
@@ -26,7 +27,7 @@ from treadle.dialects.mlir_ext.reshapes import CollapseShapeOp, ExpandShapeOp, r
 from treadle.dialects.mlir_ext.shapes import BitcastOp, CastOp, EmptyOp, PadOp, RankOp
 from treadle.dialects.mlir_ext.slices import ExtractSliceOp, InsertSliceOp, ParallelInsertSliceOp, dropped_dimensions
 from treadle.dialects.mlir_ext.softmax import SoftmaxOp
-from treadle.dialects.mlir_ext.structured import BroadcastOp, GenericOp, MapOp, ReduceOp, TransposeOp
+from treadle.dialects.mlir_ext.structured import GenericOp, MapOp, ReduceOp
 from treadle.dialects.mlir_ext.type_fn import TypeFnAttr
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""`linalg.generic`, `reduce`, `broadcast`, `transpose` and `map` as MLIR writes and checks them.
+"""`linalg.generic`, `reduce` and `map` as MLIR writes and checks them.
 
 Upstream's `generic` loses multiple results, its `reduce` takes one operand of one type, its `broadcast` is no structured op, and none keeps
 attributes. Here all are `LinalgStructuredOperation`s with `inputs`, `outputs`, `res`, `body`, indexing maps and iterator types.
@@ -6,7 +6,7 @@ attributes. Here all are `LinalgStructuredOperation`s with `inputs`, `outputs`, 
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Self
+from typing import Self
 
 from treadle.dialects.mlir_ext.linalg_base import (
     IteratorType,
@@ -42,15 +42,17 @@ from treadle.ir.dialects import linalg
 Shorthand = tuple[str, dict[str, Attribute]]
 
 
-def _projection(loops: int, dims: Sequence[int]) -> AffineMapAttr:
+def projection(loops: int, dims: Sequence[int]) -> AffineMapAttr:
+    """The map from `loops` loops to some of them."""
     return AffineMapAttr(AffineMap(loops, 0, tuple(AffineExpr.dimension(dim) for dim in dims)))
 
 
-def _rank_of(value: SSAValue) -> int:
+def rank_of(value: SSAValue) -> int:
+    """Dimensions of a tensor; 0 for a scalar."""
     return len(value.type.get_shape()) if isinstance(value.type, ShapedType) else 0
 
 
-def _verify_body(op: LinalgStructuredOperation, arguments: Sequence[SSAValue]) -> None:
+def verify_body(op: LinalgStructuredOperation, arguments: Sequence[SSAValue]) -> None:
     """The block takes the elements of `arguments` and yields the elements of the outputs."""
     expected = [element_type(value) for value in arguments]
     found = [argument.type for argument in op.body.block.args]
@@ -74,7 +76,7 @@ class GenericOp(linalg.ops.GenericOp):
     def verify_(self) -> None:
         super().verify_()
         verify_structured(self)
-        _verify_body(self, self.operands)
+        verify_body(self, self.operands)
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
@@ -117,7 +119,7 @@ class GenericOp(linalg.ops.GenericOp):
         return op
 
 
-class _RegionOp(LinalgStructuredOperation):
+class RegionOp(LinalgStructuredOperation):
     """Common to the ops with `ins`, `outs` and a body of their own."""
 
     traits = traits_def(TensorEffects())
@@ -193,7 +195,7 @@ def _shorthand_body(parser: Parser, shorthand: Shorthand, arguments: Sequence[At
 
 
 @irdl_op_definition
-class ReduceOp(_RegionOp):
+class ReduceOp(RegionOp):
     """`linalg.reduce`: combines the elements along `dimensions` into the outputs; several operands reduce together.
 
     The body takes one element of each input and then of each output, and yields the new outputs.
@@ -219,12 +221,12 @@ class ReduceOp(_RegionOp):
 
     @property
     def _rank(self) -> int:
-        return _rank_of(self.inputs[0]) if self.inputs else 0
+        return rank_of(self.inputs[0]) if self.inputs else 0
 
     def get_indexing_maps(self) -> ArrayAttr[AffineMapAttr]:
         rank, reduced = self._rank, set(self.dimensions.get_values())
-        whole = _projection(rank, range(rank))
-        kept = _projection(rank, [dim for dim in range(rank) if dim not in reduced])
+        whole = projection(rank, range(rank))
+        kept = projection(rank, [dim for dim in range(rank) if dim not in reduced])
         return ArrayAttr([whole] * len(self.inputs) + [kept] * len(self.outputs))
 
     def get_iterator_types(self) -> ArrayAttr[IteratorTypeAttr]:
@@ -238,7 +240,7 @@ class ReduceOp(_RegionOp):
         if len(set(dimensions)) != len(dimensions) or any(not 0 <= dim < self._rank for dim in dimensions):
             raise VerifyException(f"dimensions {list(dimensions)} must be distinct and within rank {self._rank}")
         verify_structured(self)
-        _verify_body(self, self.operands)
+        verify_body(self, self.operands)
         super().verify_()
 
     @classmethod
@@ -271,7 +273,7 @@ class ReduceOp(_RegionOp):
 
 
 @irdl_op_definition
-class MapOp(_RegionOp):
+class MapOp(RegionOp):
     """`linalg.map`: an elementwise body over inputs and output of one shape; the body takes the inputs' elements and then the output's."""
 
     name = "linalg.map"
@@ -286,14 +288,14 @@ class MapOp(_RegionOp):
 
     def get_indexing_maps(self) -> ArrayAttr[AffineMapAttr]:
         rank = len(self.get_iterator_types())
-        return ArrayAttr([_projection(rank, range(rank))] * len(self.operands))
+        return ArrayAttr([projection(rank, range(rank))] * len(self.operands))
 
     def get_iterator_types(self) -> ArrayAttr[IteratorTypeAttr]:
-        return ArrayAttr([IteratorTypeAttr.parallel()] * _rank_of(self.outputs[0]))
+        return ArrayAttr([IteratorTypeAttr.parallel()] * rank_of(self.outputs[0]))
 
     def verify_(self) -> None:
         verify_structured(self)
-        _verify_body(self, self.operands)
+        verify_body(self, self.operands)
         super().verify_()
 
     @classmethod
@@ -319,93 +321,3 @@ class MapOp(_RegionOp):
         self._print_operands(printer)
         printer.print_op_attributes(self.attributes)
         self._print_body(printer)
-
-
-class _CopyingOp(_RegionOp):
-    """One input, one output, and a body that passes the element on; `ARRAY` is the integer array of the text."""
-
-    ARRAY: ClassVar[str]
-
-    def __init__(self, source: SSAValue | Operation, init: SSAValue | Operation, values: Sequence[int]) -> None:
-        value, out = SSAValue.get(source), SSAValue.get(init)
-        block = Block(arg_types=[element_type(value), element_type(out)])
-        block.add_op(YieldOp(block.args[0]))
-        super().__init__(
-            operands=[[value], [out]],
-            result_types=[tensor_types([out.type])],
-            properties={self.ARRAY: DenseArrayBase.from_list(i64, values)},
-            regions=[Region(block)],
-        )
-
-    def _values(self) -> tuple[int, ...]:
-        array = self.properties[self.ARRAY]
-        return tuple(array.get_values()) if isinstance(array, DenseArrayBase) else ()
-
-    @property
-    def _rank(self) -> int:
-        return _rank_of(self.outputs[0])
-
-    def get_iterator_types(self) -> ArrayAttr[IteratorTypeAttr]:
-        return ArrayAttr([IteratorTypeAttr.parallel()] * self._rank)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Self:
-        inputs = parse_operand_group(parser, "ins")
-        outputs = parse_operand_group(parser, "outs")
-        if len(inputs) != 1 or len(outputs) != 1:
-            parser.raise_error("expected one input and one output")
-        parser.parse_keyword(cls.ARRAY)
-        parser.parse_punctuation("=")
-        values = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-        op = cls(inputs[0], outputs[0], values)
-        op.attributes |= parser.parse_optional_attr_dict()
-        return op
-
-    def print(self, printer: Printer) -> None:
-        self._print_operands(printer)
-        printer.print_string(f" {self.ARRAY} = ")
-        with printer.in_square_brackets():
-            printer.print_list(self._values(), printer.print_int)
-        printer.print_op_attributes(self.attributes)
-
-
-@irdl_op_definition
-class BroadcastOp(_CopyingOp):
-    """`linalg.broadcast`: the output has the input's dimensions and those in `dimensions`, along which it repeats."""
-
-    name = "linalg.broadcast"
-    ARRAY: ClassVar[str] = "dimensions"
-    dimensions = prop_def(DenseArrayBase.constr(i64))
-
-    def get_indexing_maps(self) -> ArrayAttr[AffineMapAttr]:
-        rank, added = self._rank, set(self._values())
-        return ArrayAttr([_projection(rank, [dim for dim in range(rank) if dim not in added]), _projection(rank, range(rank))])
-
-    def verify_(self) -> None:
-        added = self._values()
-        if len(set(added)) != len(added) or any(not 0 <= dim < self._rank for dim in added):
-            raise VerifyException(f"dimensions {list(added)} must be distinct and within the output's rank {self._rank}")
-        verify_structured(self)
-        _verify_body(self, self.operands)
-
-
-@irdl_op_definition
-class TransposeOp(_CopyingOp):
-    """`linalg.transpose`: dimension `i` of the output is dimension `permutation[i]` of the input."""
-
-    name = "linalg.transpose"
-    ARRAY: ClassVar[str] = "permutation"
-    permutation = prop_def(DenseArrayBase.constr(i64))
-
-    def get_indexing_maps(self) -> ArrayAttr[AffineMapAttr]:
-        rank, permutation = self._rank, self._values()
-        return ArrayAttr([_projection(rank, [permutation.index(dim) for dim in range(rank)]), _projection(rank, range(rank))])
-
-    def verify_(self) -> None:
-        if sorted(self._values()) != list(range(self._rank)):
-            raise VerifyException(f"{list(self._values())} is no permutation of the output's {self._rank} dimensions")
-        verify_structured(self)
-        _verify_body(self, self.operands)
-
-
-STRUCTURED: tuple[type[LinalgStructuredOperation], ...] = (GenericOp, ReduceOp, MapOp, BroadcastOp, TransposeOp)

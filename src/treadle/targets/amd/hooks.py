@@ -133,7 +133,7 @@ class AmdHooks(SimtHooks):
             key_value("amdgpu-flat-work-group-size", f"{threads},{threads}"),
             key_value("uniform-work-group-size", "true"),
             *(key_value(f"amdgpu-no-{word}") for word in absent),
-            # Sums that are read after every step would travel between the register files.
+            # Accumulators that are read after every step would travel between the register files.
             *((key_value("amdgpu-agpr-alloc", "0"),) if self._promotes and self._accumulators else ()),
             "nounwind",
         )

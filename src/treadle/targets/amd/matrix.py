@@ -115,7 +115,7 @@ def emit_matrix(ctx: KernelContext, op: ContractOp, spec: TargetSpec) -> None:
     intrinsic = intrinsic_of(row)
     fragment_a, fragment_b, fragment_c = instruction_fragments(row)
     layout_a, layout_b, layout_c = ctx.layout(op.a), ctx.layout(op.b), ctx.layout(op.accumulator)
-    left, right, sums = ctx.tile(op.a), ctx.tile(op.b), list(ctx.tile(op.accumulator))
+    left, right, accumulators = ctx.tile(op.a), ctx.tile(op.b), list(ctx.tile(op.accumulator))
     steps = instruction_grid(layout_a, fragment_a)[1]
     if steps != instruction_grid(layout_b, fragment_b)[0]:
         raise InternalError(f"contraction of {op.a.type} and {op.b.type}: k differs")
@@ -124,11 +124,11 @@ def emit_matrix(ctx: KernelContext, op: ContractOp, spec: TargetSpec) -> None:
             where = instruction_registers(layout_c, fragment_c, (m, n))
             x = _operand(ctx, left, instruction_registers(layout_a, fragment_a, (m, k)), intrinsic.operand)
             y = _operand(ctx, right, instruction_registers(layout_b, fragment_b, (k, n)), intrinsic.operand)
-            result = issue(b, intrinsic, x, y, ctx.pack([sums[register] for register in where]))
+            result = issue(b, intrinsic, x, y, ctx.pack([accumulators[register] for register in where]))
             ctx.counts.matrix_instructions += 1
             for register, value in zip(where, ctx.unpack(result), strict=True):
-                sums[register] = value
-    ctx.bind(op.result, sums)
+                accumulators[register] = value
+    ctx.bind(op.result, accumulators)
 
 
 def zero_accumulator(b: Builder, row: MatrixInstruction) -> Value:

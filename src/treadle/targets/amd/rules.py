@@ -39,7 +39,9 @@ def scratch_accesses(listing: Listing) -> list[Violation]:
 
 
 def accumulator_copies(counters: Counters) -> list[Violation]:
-    """A2: moves between the register files in loops that sum. A loop that stores results takes tiles in turn: it reads the sums of each."""
+    """A2: moves between the register files in loops that sum. A loop that stores results takes tiles in turn: it reads the accumulators of
+    each.
+    """
     listing = counters.listing
     summing = [loop for loop in counters.loops if not any(kind_of(listing.instructions[at]) == "store" for at in loop)]
     inside = sorted(set[int]().union(*summing))

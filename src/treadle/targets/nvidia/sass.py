@@ -54,7 +54,7 @@ class Instruction:
         return int(found.group(1), 16) if found else 0
 
     def accumulator(self) -> range:
-        """The registers that a matrix instruction writes: half as many as it has columns (sums are 32 bits wide)."""
+        """The registers that a matrix instruction writes: half as many as it has columns (accumulators are 32 bits wide)."""
         shape, first = _MATRIX_SHAPE.search(self.suffix), _REGISTER.search(self.operands)
         if shape is None or first is None:
             return range(0)

@@ -221,7 +221,7 @@ class Word:
         return f" of {self.high:#x}_{self.low:016x}"
 
     def accumulator(self) -> range:
-        """The registers that a matrix instruction writes: half as many as it has columns (sums are 32 bits wide)."""
+        """The registers that a matrix instruction writes: half as many as it has columns (accumulators are 32 bits wide)."""
         start = self.low >> 16 & 0xFF
         return range(start, start + 4 * ((self.low >> 53 & 31) + 1))
 

@@ -118,7 +118,7 @@ def accumulator_tiles(layout: TileLayout, row: MatrixInstruction) -> list[Tile]:
 
 
 def within_columns(tiles: Sequence[Tile], columns: int) -> list[Tile]:
-    """The parts of instructions that compute the first `columns` columns. Sums of 8 columns follow one another in the registers."""
+    """The parts of instructions that compute the first `columns` columns. Accumulators of 8 columns follow one another in the registers."""
     found: list[Tile] = []
     for part in tiles:
         width = min(part.width, columns - part.n)
@@ -135,8 +135,8 @@ def _whole(width: int, step: int) -> int:
 def instruction_text(
     row: MatrixInstruction, width: int, transposed: tuple[bool, bool], registers: Sequence[int], a: Sequence[int], b: int, adds: str
 ) -> str:
-    """One instruction of an asm template. `registers`, `a`, `b`: numbers of the operands that are its sums and descriptors, of A several
-    where it comes from registers; `adds`: what is 0 where it starts from nothing instead of adding to them.
+    """One instruction of an asm template. `registers`, `a`, `b`: numbers of the operands that are its accumulators and descriptors, of A
+    several where it comes from registers; `adds`: what is 0 where it starts from nothing instead of adding to them.
     """
     names = ", ".join(f"${number}" for number in registers)
     a_type, b_type, acc = _PTX_TYPES[row.a_type], _PTX_TYPES[row.b_type], _PTX_TYPES[row.accumulator_type]
@@ -164,7 +164,7 @@ class _Start:
 
 @dataclass(frozen=True, slots=True)
 class _Instruction:
-    """A part of the sums with its operands: descriptors, or the registers of A; `begins`: none before it has the same part."""
+    """A part of the accumulators with its operands: descriptors, or the registers of A; `begins`: none before it has the same part."""
 
     tile: Tile
     a: tuple[Value, ...]
@@ -178,12 +178,12 @@ def _issue(
     transposed: tuple[bool, bool],
     chain: Sequence[_Instruction],
     start: _Start,
-    sums: Sequence[Value],
+    accumulators: Sequence[Value],
 ) -> list[Value]:
-    """A contraction's instructions as one asm block: its sums are written down once, which LLVM's time goes with."""
-    count = len(sums)
-    letter = "f" if sums[0].type == F32 else "r"
-    tied = [] if start.kind == "zero" else list(sums)
+    """A contraction's instructions as one asm block: its accumulators are written down once, which LLVM's time goes with."""
+    count = len(accumulators)
+    letter = "f" if accumulators[0].type == F32 else "r"
+    tied = [] if start.kind == "zero" else list(accumulators)
     first = count + len(tied)
     descriptors = list(dict.fromkeys(value for step in chain for value in (*step.a, step.b)))
     number = {value: first + at for at, value in enumerate(descriptors)}
@@ -207,7 +207,7 @@ def _issue(
         + ["l" if value.type == I64 else "r" for value in descriptors]
         + ["r"] * len(flag)
     )
-    result = ctx.b.asm(" ".join(lines), constraints, [*tied, *descriptors, *flag], structure([sums[0].type] * count))
+    result = ctx.b.asm(" ".join(lines), constraints, [*tied, *descriptors, *flag], structure([accumulators[0].type] * count))
     ctx.counts.matrix_instructions += len(chain)
     return [ctx.b.extract_value(result, i) for i in range(count)]
 
@@ -284,12 +284,12 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
     registers = register_operand(ctx, op, row, [t.m for t in tiles]) if left is None else None
     a_base = None if left is None else _left_base(ctx, left, [basis[0] for basis in groups], tiles)
     b_base = _descriptor(right, right_deltas, ctx)
-    sums, start = list(ctx.tile(op.accumulator)), _start(ctx, op)
+    accumulators, start = list(ctx.tile(op.accumulator)), _start(ctx, op)
     is_computed = start.kind == "sum" and isinstance(op.accumulator.owner, Operation) and not _gives_accumulators(op.accumulator.owner)
     words = [] if registers is None else list(registers.words)
-    passed = _through_fence(ctx, [*(sums if is_computed else []), *words])
+    passed = _through_fence(ctx, [*(accumulators if is_computed else []), *words])
     if is_computed:
-        sums = passed[: len(sums)]
+        accumulators = passed[: len(accumulators)]
     if registers is not None:
         registers = registers.through(passed[len(passed) - len(words) :])
         ctx.held[op] = list(registers.words)
@@ -306,7 +306,7 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
         for k in range(0, k_extent, row.k)
         for tile in tiles
     ]
-    ctx.bind(op.result, _issue(ctx, row, (left is not None and not left.is_k_major, not right.is_k_major), chain, start, sums))
+    ctx.bind(op.result, _issue(ctx, row, (left is not None and not left.is_k_major, not right.is_k_major), chain, start, accumulators))
 
 
 def _left_base(ctx: KernelContext, left: Operand, group_steps: Sequence[int], tiles: Sequence[Tile]) -> _Descriptor:

@@ -40,13 +40,15 @@ def emit_fma(ctx: KernelContext, op: ContractOp) -> None:
     left, right = _operand(ctx, op.a, op.accumulator), _operand(ctx, op.b, op.accumulator)
     floats = is_float_type(tile_type(op.accumulator).element_type)
     layout = ctx.layout(op.accumulator)
-    sums = list(ctx.tile(op.accumulator))
+    accumulators = list(ctx.tile(op.accumulator))
     first: dict[int, int] = {}
     for k in range(k_extent):
         for register, (m, n) in layout.registers():
             if first.setdefault(pack((m, n)), register) != register:
                 continue
             x, y = left[a_at[m, k]], right[b_at[n, k]]
-            sums[register] = b.math("llvm.fma", [x, y, sums[register]]) if floats else b.add(b.mul(x, y), sums[register])
-    ctx.bind(op.result, [sums[first[key]] for key in layout.register_keys()])
+            accumulators[register] = (
+                b.math("llvm.fma", [x, y, accumulators[register]]) if floats else b.add(b.mul(x, y), accumulators[register])
+            )
+    ctx.bind(op.result, [accumulators[first[key]] for key in layout.register_keys()])
     ctx.counts.contractions += 1

@@ -20,7 +20,7 @@ from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass
 from treadle.transforms.kernel.roles.copy_rings import fitting_stages, is_chain, partition_refusal
-from treadle.transforms.kernel.roles.late_stores import late_refusal
+from treadle.transforms.kernel.roles.deferred_stores import deferral_refusal
 from treadle.transforms.kernel.roles.parts import cluster_refusal, refusal, turns_refusal
 
 NAME = "set-roles"
@@ -48,7 +48,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
         cut.append(f"no clusters: {reason}")
         cluster = 1
     deferred = int(asked.deferred_store)
-    if deferred and (reason := late_refusal(kernel, ping_pong, workgroups, spec)) is not None:
+    if deferred and (reason := deferral_refusal(kernel, ping_pong, workgroups, spec)) is not None:
         cut.append(f"no deferred stores: {reason}")
         deferred = 0
     wanted = asked.num_stages

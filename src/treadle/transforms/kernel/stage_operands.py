@@ -85,19 +85,19 @@ def _contract_in_steps(ops: Sequence[tile.ContractOp], buffers: Sequence[tuple[S
     (m, k), n = first.operand_shape(first.a), first.operand_shape(first.b)[1]
     if k % k_step:
         raise InternalError(f"k extent {k} is no multiple of the instruction's {k_step}")
-    sums: list[SSAValue] = [op.accumulator for op in ops]
+    accumulators: list[SSAValue] = [op.accumulator for op in ops]
     for at in range(0, k, k_step):
         left = {a: _fragment(a, (0, at), (m, k_step), first) for a in dict.fromkeys(a for a, _ in buffers)}
         right = {b: _fragment(b, (at, 0), (k_step, n), first) for b in dict.fromkeys(b for _, b in buffers)}
         for number, (op, (a, b)) in enumerate(zip(ops, buffers, strict=True)):
-            step = tile.ContractOp(left[a], right[b], sums[number], op.instruction.data)
+            step = tile.ContractOp(left[a], right[b], accumulators[number], op.instruction.data)
             insert_before(first, step)
-            sums[number] = step.result
-    return sums
+            accumulators[number] = step.result
+    return accumulators
 
 
 def side_by_side(contracts: Sequence[tile.ContractOp]) -> list[list[tile.ContractOp]]:
-    """Contractions that follow one another directly, alike, none on another's sums: they share what they read."""
+    """Contractions that follow one another directly, alike, none on another's accumulators: they share what they read."""
     groups: list[list[tile.ContractOp]] = []
     for op in contracts:
         last = groups[-1] if groups else []

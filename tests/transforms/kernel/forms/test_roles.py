@@ -106,7 +106,7 @@ def test_persistence(persistent: Any, count: int) -> None:
     [
         (2552, {}, ""),
         (2816, {}, "do not fill the last round"),
-        (2552, {"deferred_store": False}, "do not leave late"),
+        (2552, {"deferred_store": False}, "stores are not deferred"),
         (2552, {"persistent": "never"}, "do not take tiles in turn"),
     ],
 )

@@ -58,7 +58,7 @@ def asked_tile(problem: KernelProblem, usual: ContractionTile) -> ContractionTil
 
 def contraction_text(problem: KernelProblem, tile: ContractionTile, types: ContractionTypes, *, is_promoted: bool) -> str:
     """How a choice of tiles reads in remarks."""
-    count = problem.shape.sums
+    count = problem.shape.root_count
     what = f"{count} contractions" if count > 1 else "contraction"
     accumulators = f"{types.accumulator}, promoted every {tile.k} along k" if is_promoted else types.accumulator
     return (

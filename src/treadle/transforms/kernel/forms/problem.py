@@ -119,7 +119,7 @@ class KernelProblem:
         fixed, plain = not dispatch.texts(nest.kernel.symbols), is_plain(nest)
         # Before the first tile the place of a deferred store is behind the end of an array, along columns.
         deferred = shape.n is not None and shape.k is not None and (fixed or plain) and all(result.in_bulk for result in results)
-        return RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_late=deferred)
+        return RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
 
     @cached_property
     def small_side(self) -> SmallSide | str:

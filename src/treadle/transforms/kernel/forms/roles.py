@@ -109,13 +109,13 @@ def _mixed_widths(problem: KernelProblem, tile: RoleTile) -> tuple[MixedWidths |
     """Where tiles of two widths lie, and what to tell about it."""
     if not tile.tail_tile_n:
         return None, ""
-    if not problem.role_problem.may_be_late or problem.overrides.persistent == "never" or min(problem.axes[:2]) < 0:
+    if not problem.role_problem.may_be_deferred or problem.overrides.persistent == "never" or min(problem.axes[:2]) < 0:
         reason = "workgroups do not take tiles in turn whose results leave in boxes"
     elif (mixed := mixed_tiles(tile, problem.role_problem, problem.spec)) is not None:
         tail = mixed.tiles - mixed.first_narrow
         return mixed, f"; {tail} of {mixed.tiles} tiles have {mixed.narrow} columns, which fills the last round"
     else:
-        reason = "results do not leave late, their boxes are wider, or such tiles do not fill the last round"
+        reason = "stores are not deferred, boxes are wider, or such tiles do not fill the last round"
     return None, f"; no tiles of {tile.tail_tile_n} columns: {reason}"
 
 

@@ -1,4 +1,4 @@
-"""Consumers whose tiles leave late: a tile's boxes are stored under the matrix instructions of the next tile's first steps."""
+"""Consumers with deferred stores: a tile's boxes are stored under the matrix instructions of the next tile's first steps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from treadle.ir.core import Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.plan.expr import Expr
 from treadle.plan.mixed_widths import MixedWidths
+from treadle.transforms.kernel.roles.deferred_stores import DeferredStores
 from treadle.transforms.kernel.roles.frame import clone, static_steps
-from treadle.transforms.kernel.roles.late_stores import LateStores
 from treadle.transforms.kernel.roles.partition import Partition
 from treadle.transforms.kernel.roles.parts import Parts, loop_first
 from treadle.transforms.kernel.roles.widths import decided, limit_columns, tile_widths
@@ -60,7 +60,7 @@ def _tile(
     tile_loop: TileLoop,
     index: IndexBuilder,
     slot: SSAValue,
-    late: LateStores,
+    deferred: DeferredStores,
     theirs: dict[SSAValue, SSAValue],
     chosen: Mapping[Operation, SSAValue],
 ) -> SSAValue:
@@ -69,10 +69,10 @@ def _tile(
     What the loop does not need comes after it: the matrix instructions do not wait for the place of their accumulators. `chosen`: what
     selections give in tiles of this width.
     """
-    leaving = late.late()
+    leaving = deferred.operations()
     for op in loop_first(tile_loop.parts):
         if op is tile_loop.parts.loop:
-            slot = _with_late_stores(tile_loop, index, slot, late, theirs)
+            slot = _with_deferred_stores(tile_loop, index, slot, deferred, theirs)
         elif op in chosen:
             tile_loop.mapping[op.results[0]] = tile_loop.mapping.get(chosen[op], chosen[op])
         elif op not in leaving:
@@ -87,8 +87,8 @@ def _yielded(block: Block) -> list[SSAValue]:
     return list(last.operands)
 
 
-def _with_late_stores(
-    tile_loop: TileLoop, index: IndexBuilder, first_slot: SSAValue, late: LateStores, theirs: dict[SSAValue, SSAValue]
+def _with_deferred_stores(
+    tile_loop: TileLoop, index: IndexBuilder, first_slot: SSAValue, deferred: DeferredStores, theirs: dict[SSAValue, SSAValue]
 ) -> SSAValue:
     """In each of the first steps, boxes of the tile before are stored while the step's instructions run.
 
@@ -98,7 +98,7 @@ def _with_late_stores(
     partition, loop = tile_loop.partition, tile_loop.parts.loop
     low, high, step = tile_loop.bounds()
     carried = [tile_loop.mapping.get(v, v) for v in loop.iter_args]
-    chunks = late.chunks(static_steps(index, (low, high, step)))
+    chunks = deferred.chunks(static_steps(index, (low, high, step)))
     body = Block(arg_types=[IndexType(), *(v.type for v in carried), IndexType(), IndexType()])
     slot, stored = body.args[-2:]
     inside = builder_at_end(body, partition.symbols)
@@ -109,7 +109,7 @@ def _with_late_stores(
             # One box after the other: two at once were 1.2 % slower at 8192^3 (H200).
             mapping = dict(theirs)
             for box in boxes:
-                late.emit(builder_at_end(branch, partition.symbols), box, mapping)
+                deferred.emit(builder_at_end(branch, partition.symbols), box, mapping)
             branch.add_op(scf.YieldOp())
             is_next = inside.insert(arith.CmpiOp(stored, inside.constant(number), "eq"))
             inside.builder.insert(scf.IfOp(is_next, [], [branch]))
@@ -123,22 +123,22 @@ def _with_late_stores(
     return new.results[-2]
 
 
-def deferred_consumer(partition: Partition, parts: Parts, late: LateStores, mixed: MixedWidths | None, tiles: Expr) -> Region:
+def deferred_consumer(partition: Partition, parts: Parts, deferred: DeferredStores, mixed: MixedWidths | None, tiles: Expr) -> Region:
     """A consumer whose tiles leave under the next one's first steps; the last one's boxes leave at the end.
 
     Where tiles have two widths, those of each are a loop of their own.
     """
     block = Block()
     index, known, group = partition.start(block, 0)
-    carried = [index.constant(0), *late.start(index)]
+    carried = [index.constant(0), *deferred.start(index)]
     first, workgroups = index.insert(tile.ProgramIdOp(0)), partition.plan.workgroups
     for width, end in tile_widths(mixed, tiles):
         body = Block(arg_types=[IndexType(), *(v.type for v in carried)])
         place, slot, *before = body.args
         tile_loop = TileLoop(partition, parts, group, place, dict(known), width.columns)
-        theirs = {**known, **dict(zip(late.values(), before, strict=True))}
-        at = _tile(tile_loop, builder_at_end(body, partition.symbols), slot, late, theirs, decided(parts.body, mixed, width))
-        boxes = [tile_loop.mapping.get(v, v) for v in late.values()]
+        theirs = {**known, **dict(zip(deferred.values(), before, strict=True))}
+        at = _tile(tile_loop, builder_at_end(body, partition.symbols), slot, deferred, theirs, decided(parts.body, mixed, width))
+        boxes = [tile_loop.mapping.get(v, v) for v in deferred.values()]
         body.add_op(scf.YieldOp(at, *boxes))
         loop = scf.ForOp(first, index.expression(end), index.constant(workgroups), carried, body)
         index.builder.insert(loop)
@@ -147,8 +147,8 @@ def deferred_consumer(partition: Partition, parts: Parts, late: LateStores, mixe
         reached = index.insert(arith.MaxSIOp(index.add(index.expression(end), index.constant(workgroups - 1)), first))
         rounds = index.divide(index.subtract(reached, first), index.constant(workgroups))
         first = index.add(first, index.multiply(rounds, workgroups))
-    left = {**known, **dict(zip(late.values(), carried[1:], strict=True))}
-    for box in late.boxes:
-        late.emit(index, box, left)
+    left = {**known, **dict(zip(deferred.values(), carried[1:], strict=True))}
+    for box in deferred.boxes:
+        deferred.emit(index, box, left)
     block.add_op(pipe.EndRoleOp())
     return Region(block)

@@ -45,7 +45,7 @@ def refusal(kernel: tile.KernelOp) -> str | None:
     if any(isinstance(op, tile.CopyOp) for op in kernel.walk() if op.parent is not block):
         return "a hardware copy stands outside the loop's own block"
     for op in block.ops:
-        # Loads alone are scales of a step's sums; an operand's would be followed by local stores.
+        # Loads alone are scales of a step's accumulators; an operand's would be followed by local stores.
         if isinstance(op, tile.LocalStoreOp | tile.LocalLoadOp | tile.StoreOp | scf.ForOp | scf.IfOp):
             return f"the loop holds {op.name}: an operand goes through registers"
     if not any(isinstance(op, tile.ContractOp) for op in block.ops):

@@ -12,7 +12,7 @@ from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import erase_if_unused
 from treadle.transforms.kernel.roles.deferred_consumer import deferred_consumer
-from treadle.transforms.kernel.roles.late_stores import LateStores, late_stores
+from treadle.transforms.kernel.roles.deferred_stores import DeferredStores, deferred_stores
 from treadle.transforms.kernel.roles.partition import Partition
 from treadle.transforms.kernel.roles.parts import Parts, parts_of
 
@@ -59,13 +59,13 @@ def _symbols(kernel: tile.KernelOp) -> dict[str, SSAValue]:
     return dict(zip(names, arguments[len(arguments) - len(names) :], strict=True))
 
 
-def _deferred(kernel: tile.KernelOp, threads: int) -> tuple[Parts, LateStores]:
+def _deferred(kernel: tile.KernelOp, threads: int) -> tuple[Parts, DeferredStores]:
     """The pieces of a kernel whose stores are deferred."""
     parts = parts_of(kernel)
-    late = late_stores(parts, threads)
-    if isinstance(late, str):
-        raise InternalError(f"the role plan defers stores, but {late}")
-    return parts, late
+    deferred = deferred_stores(parts, threads)
+    if isinstance(deferred, str):
+        raise InternalError(f"the role plan defers stores, but {deferred}")
+    return parts, deferred
 
 
 def _add_roles(plan: RolePlan, sizes: tuple[int, int, int], block: Block, regions: list[Region]) -> None:

@@ -1,4 +1,4 @@
-"""How the products of one step along k join the running sums of a contraction."""
+"""How the products of one step along k join the running accumulators of a contraction."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value,
 
 
 def scale_of(kernel: KernelBuilder, root: StructuredOp, kind: Contraction, frame: Frame) -> SSAValue | None:
-    """The product of a contraction's scales where the loops are, over the tile of its sums; None where it has none."""
+    """The product of a contraction's scales where the loops are, over the tile of its accumulators; None where it has none."""
     evaluator = kernel.evaluator(frame)
     found: Value | None = None
     for number in kind.scales:
@@ -35,25 +35,26 @@ def _times(evaluator: BodyEvaluator, left: Value, right: Value) -> Value:
 def accumulate(
     index: IndexBuilder,
     operands: Sequence[tuple[SSAValue, SSAValue]],
-    sums: Sequence[SSAValue],
+    accumulators: Sequence[SSAValue],
     instruction: str,
     scales: Sequence[SSAValue | None],
     *,
     promoted: bool,
 ) -> list[SSAValue]:
-    """The sums of all contractions after one step: `operands` are the tiles of A and B of each, `scales` what its products are times.
+    """The accumulators of all contractions after one step: `operands` are the tiles of A and B of each, `scales` what its products are
+    times.
 
     `promoted`: the products are summed from zero and added in f32, which rounds where the matrix unit cuts. The contractions stand side by
     side: what they share is staged once, and one group of matrix instructions holds all of them.
 
     Source: H. Ootomo and R. Yokota, "Recovering single precision accuracy from Tensor Cores" (2022); DeepSeek-V3 does it for 8-bit floats.
     """
-    kind = tile.tile_type(sums[0])
+    kind = tile.tile_type(accumulators[0])
     nothing = index.insert(dense(number_attr(0, kind.element_type), kind.element_type, kind.get_shape())) if promoted else None
-    parts = [index.insert(tile.ContractOp(a, b, nothing or own, instruction)) for (a, b), own in zip(operands, sums, strict=True)]
+    parts = [index.insert(tile.ContractOp(a, b, nothing or own, instruction)) for (a, b), own in zip(operands, accumulators, strict=True)]
     if not promoted:
         return parts
-    return [_added(index, total, part, scale) for total, part, scale in zip(sums, parts, scales, strict=True)]
+    return [_added(index, total, part, scale) for total, part, scale in zip(accumulators, parts, scales, strict=True)]
 
 
 def _added(index: IndexBuilder, total: SSAValue, part: SSAValue, scale: SSAValue | None) -> SSAValue:

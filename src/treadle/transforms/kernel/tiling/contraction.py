@@ -1,6 +1,6 @@
 """Tiling of contractions: a grid of m by n tiles (and whatever other parallel axes there are), a loop along k.
 
-Contractions that share an operand are all in the loop, with a tile of sums each; the shared operand's tile is one value.
+Contractions that share an operand are all in the loop, with a tile of accumulators each; the shared operand's tile is one value.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """Tiling of contractions as streaming reductions: the large operand goes straight from memory into registers, several steps ahead of
 its use.
 
-Sums stay spread over the threads that share the work along k, and are joined once at the end. The loads of a step are issued right after
-the arithmetic that frees their registers, so as many bytes are in flight all the time. Contractions that share the small operand run in
-one loop, each with a large operand and sums of its own.
+Accumulators stay spread over the threads that share the work along k, and are joined once at the end. The loads of a step are issued right
+after the arithmetic that frees their registers, so as many bytes are in flight all the time. Contractions that share the small operand run
+in one loop, each with a large operand and accumulators of its own.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ class _Stream:
         return mask_tail(kernel, value, Frame(axes, whole), [self.k_axis], number_attr(0, tile.tile_type(value).element_type))
 
     def widened(self, number: int, value: SSAValue) -> SSAValue:
-        """A tile of operand `number` in the type of the sums and of their extents."""
+        """A tile of operand `number` in the type of the accumulators and of their extents."""
         cast = self.kind.lhs_cast if number == self.kind.lhs else self.kind.rhs_cast
         evaluator = self.kernel.evaluator(self.frame)
         found = convert(evaluator, Tile(value), self.plan.accumulator_type, unsigned=cast == "arith.extui")
@@ -77,19 +77,19 @@ class _Stream:
         with self.kernel.at(self.k_axis, place):
             return [self.operand(root, self.plan.large) for root in self.kernel.nest.roots]
 
-    def accumulate(self, sums: Sequence[SSAValue], loaded: Sequence[SSAValue], place: SSAValue) -> list[SSAValue]:
+    def accumulate(self, accumulators: Sequence[SSAValue], loaded: Sequence[SSAValue], place: SSAValue) -> list[SSAValue]:
         """Add the products of loaded tiles with the small operand's at `place`."""
         insert = self.kernel.index.insert
         with self.kernel.at(self.k_axis, place):
             small = self.widened(self.plan.small, self.operand(self.kernel.nest.root, self.plan.small))
         kind = builtin.TensorType(self.plan.accumulator_type, list(self.frame.extents))
         found: list[SSAValue] = []
-        for total, large in zip(sums, loaded, strict=True):
+        for total, large in zip(accumulators, loaded, strict=True):
             product = insert(self.multiply.create(operands=[self.widened(self.plan.large, large), small], result_types=[kind]))
             found.append(insert(self.add.create(operands=[total, product], result_types=[kind])))
         return found
 
-    def run(self, sums: Sequence[SSAValue]) -> list[SSAValue]:
+    def run(self, accumulators: Sequence[SSAValue]) -> list[SSAValue]:
         """All of k: `ahead` steps an iteration, each of which ends with the fetch for the same step of the next iteration."""
         index, ahead, extent = self.kernel.index, self.plan.ahead, self.k_extent
         size = self.kernel.axis_size(self.k_axis)
@@ -99,8 +99,8 @@ class _Stream:
         turn = ahead * extent
         shifts = [index.constant(i * extent) for i in range(ahead)]
         tiles = [t for shift in shifts for t in self.fetch(shift)]
-        count = len(sums)
-        totals: list[SSAValue] = list(sums)
+        count = len(accumulators)
+        totals: list[SSAValue] = list(accumulators)
         if known is None or known > turn:
             block = Block(arg_types=[builtin.IndexType(), *(v.type for v in (*totals, *tiles))])
             # The last turn has nothing left to fetch and stands behind the loop.
@@ -123,22 +123,22 @@ class _Stream:
             totals = self.accumulate(totals, tiles[number * count : (number + 1) * count], shift)
         return totals
 
-    def joined(self, sums: SSAValue) -> SSAValue:
-        """The sums of all threads along k."""
+    def joined(self, accumulators: SSAValue) -> SSAValue:
+        """The accumulators of all threads along k."""
         if self.k_extent == 1:
-            return sums
+            return accumulators
         element = self.plan.accumulator_type
         block = Block(arg_types=[element, element])
         total = self.add.create(operands=list(block.args), result_types=[element])
         block.add_ops([total, tile.YieldOp([total.results[0]])])
-        reduce = tile.ReduceOp([sums], self.frame.axes.index(self.k_axis), Region(block))
+        reduce = tile.ReduceOp([accumulators], self.frame.axes.index(self.k_axis), Region(block))
         self.kernel.index.builder.insert(reduce)
         return reduce.results[0]
 
-    def finish(self, root: StructuredOp, sums: SSAValue) -> None:
-        """A root's result: the joined sums and what they start from."""
+    def finish(self, root: StructuredOp, accumulators: SSAValue) -> None:
+        """A root's result: the joined accumulators and what they start from."""
         kernel, kept = self.kernel, self.frame.with_unit([self.k_axis])
-        total = self.joined(sums)
+        total = self.joined(accumulators)
         evaluator = kernel.evaluator(kept)
         initial = kernel.value(root.outputs[0], compose(root.output_maps[0], identity(root.rank), root.rank), kept)
         if not (isinstance(initial, Constant) and attr_number(initial.value) == 0):
@@ -164,8 +164,8 @@ def build_streaming(kernel: KernelBuilder, kind: Contraction, plan: StreamPlan) 
     stream = _Stream(kernel, kind, plan, frame)
     outer = [(i, 1) for i, axis in enumerate(nest.axes) if axis.is_reduction and i != k_axis]
     starts = [index.insert(dense(number_attr(0, plan.accumulator_type), plan.accumulator_type, frame.extents)) for _ in nest.roots]
-    for root, sums in zip(nest.roots, reduction_loops(kernel, outer, starts, stream.run), strict=True):
-        stream.finish(root, sums)
+    for root, accumulators in zip(nest.roots, reduction_loops(kernel, outer, starts, stream.run), strict=True):
+        stream.finish(root, accumulators)
     kernel.finish_consumers(frame.with_unit([k_axis]))
     workgroups, _, _ = grid_of(nest, parallel, [extents[i] for i in parallel])
     return workgroups, constant(1), constant(1)

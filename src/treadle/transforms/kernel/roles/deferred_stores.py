@@ -1,4 +1,4 @@
-"""Results that leave late: a tile's boxes are kept in registers and stored under the matrix instructions of the next tile's first steps.
+"""Deferred stores: a tile's boxes are kept in registers and stored under the matrix instructions of the next tile's first steps.
 
 The persistent loop carries the boxes and where they belong. Before the first tile it carries zeros that belong behind the end of the
 array, where descriptor copies write nothing, so that no step asks whether there was a tile before.
@@ -18,9 +18,9 @@ from treadle.transforms.kernel.roles.parts import Parts, parts_of
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 MOST_CARRIED_BYTES = 256
-"""Of boxes, a thread: 64 registers beside the sums."""
-MOST_SUMS = 128
-"""Registers of sums a thread may hold beside them."""
+"""Of boxes, a thread: 64 registers beside the accumulators."""
+MAX_ACCUMULATOR_REGISTERS = 128
+"""Registers of accumulators a thread may hold beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class LateStores:
+class DeferredStores:
     """`boxes` in order; `roots`: the tile's scalars that say where they belong, with what each is before the first tile."""
 
     boxes: tuple[Box, ...]
     roots: tuple[SSAValue, ...]
     before: tuple[int, ...]
 
-    def late(self) -> set[Operation]:
+    def operations(self) -> set[Operation]:
         """The operations that leave the tile's program."""
         return {op for box in self.boxes for op in (box.store, box.copy)}
 
@@ -84,8 +84,8 @@ def _clone_with_sources(index: IndexBuilder, op: object, mapping: dict[SSAValue,
     index.builder.insert(op.clone(mapping))
 
 
-def late_stores(parts: Parts, threads: int) -> LateStores | str:
-    """The boxes of a kernel whose results can leave late, or why they cannot. `threads`: of a computing group."""
+def deferred_stores(parts: Parts, threads: int) -> DeferredStores | str:
+    """The boxes of a kernel whose stores can be deferred, or why they cannot. `threads`: of a consumer warpgroup."""
     after = list(parts.body[parts.body.index(parts.loop) + 1 :])
     boxes: list[Box] = []
     pending: tile.LocalStoreOp | None = None
@@ -104,14 +104,14 @@ def late_stores(parts: Parts, threads: int) -> LateStores | str:
     if not boxes or pending is not None:
         return "nothing is sent in boxes"
     carried = sum(_bytes(box.store.value) for box in boxes) // threads
-    sums = sum(_bytes(contract.result) for contract in parts.contracts) // threads
-    if carried > MOST_CARRIED_BYTES or sums > 4 * MOST_SUMS:
-        return f"a thread would hold {carried} bytes of results beside {sums} of sums"
+    accumulators = sum(_bytes(contract.result) for contract in parts.contracts) // threads
+    if carried > MOST_CARRIED_BYTES or accumulators > 4 * MAX_ACCUMULATOR_REGISTERS:
+        return f"a thread would hold {carried} bytes of results beside {accumulators} of accumulators"
     return _placed(parts, tuple(boxes))
 
 
-def late_refusal(kernel: tile.KernelOp, turns: int, workgroups: int, spec: TargetSpec) -> str | None:
-    """Why results of a kernel that roles are formed of cannot leave late, None where they can."""
+def deferral_refusal(kernel: tile.KernelOp, turns: int, workgroups: int, spec: TargetSpec) -> str | None:
+    """Why stores of a kernel that roles are formed of cannot be deferred, None where they can."""
     if turns > 1 or not workgroups:
         return "each workgroup has one tile" if not workgroups else "groups take tiles in turn"
     parts = parts_of(kernel)
@@ -121,7 +121,7 @@ def late_refusal(kernel: tile.KernelOp, turns: int, workgroups: int, spec: Targe
     low, high = (op.value.value.data for op in bounds[:2] if isinstance(op, arith.ConstantOp) and isinstance(op.value, builtin.IntegerAttr))
     if low >= high:
         return "there are no steps"
-    found = late_stores(parts, kernel.num_warps.value.data * spec.subgroup_size)
+    found = deferred_stores(parts, kernel.num_warps.value.data * spec.subgroup_size)
     return found if isinstance(found, str) else None
 
 
@@ -133,7 +133,7 @@ def _bytes(value: SSAValue) -> int:
     return total
 
 
-def _placed(parts: Parts, boxes: tuple[Box, ...]) -> LateStores | str:
+def _placed(parts: Parts, boxes: tuple[Box, ...]) -> DeferredStores | str:
     fixed = set(parts.fixed)
     before: dict[SSAValue, int] = {}
     for box in boxes:
@@ -143,7 +143,7 @@ def _placed(parts: Parts, boxes: tuple[Box, ...]) -> LateStores | str:
         if outside is None:
             return "no place behind the end of the array is known"
         before[outside[0]] = max(before[outside[0]], outside[1])
-    return LateStores(boxes, tuple(before), tuple(before.values()))
+    return DeferredStores(boxes, tuple(before), tuple(before.values()))
 
 
 def _root(offset: SSAValue, fixed: set[Operation]) -> SSAValue | None:
