@@ -9,6 +9,7 @@ slot waits until it is full, and owes it to who fills it from the last access on
 from dataclasses import dataclass, field, replace
 
 from treadle.dialects import pipe, sync, tile
+from treadle.ir.ancestry import blocks_around, in_block
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.transforms.kernel.carried_values import also_yield
@@ -163,7 +164,7 @@ def _order_turns(roles: pipe.RolesOp, rings: list[HandOver], stretches: dict[int
         if (block := stretches[role]) is None:
             continue
         inside = [places.current(op) for visit in reads[role] for op in (visit.first, visit.last)]
-        around = {_in_block(block, op) for op in inside}
+        around = {in_block(op, block) for op in inside}
         first, *_, last = [op for op in (*block.ops, *block.ops) if op in around]
         while isinstance(first.prev_op, sync.WaitPhaseOp | sync.MbarrierSlotOp):
             first = first.prev_op
@@ -195,26 +196,7 @@ def _turn_parity(block: Block, places: RingPlaces, first: Operation, *, starts: 
 
 def _stretch(blocks: list[Block]) -> Block | None:
     """The block that is one turn of a role that reads in `blocks`: an iteration of the outermost loop around all of them."""
-    chains = [_blocks_around(block) for block in blocks]
+    chains = [list(blocks_around(block)) for block in blocks]
     common = [block for block in chains[0] if all(block in chain for chain in chains)] if chains else []
     loops = [block for block in common if isinstance(block.parent_op(), scf.ForOp)]
     return (loops or common or [None])[-1]
-
-
-def _blocks_around(block: Block) -> list[Block]:
-    found: list[Block] = []
-    current: Block | None = block
-    while current is not None:
-        found.append(current)
-        parent = current.parent_op()
-        current = parent.parent if parent is not None else None
-    return found
-
-
-def _in_block(block: Block, op: Operation) -> Operation:
-    while op.parent is not block:
-        parent = op.parent_op()
-        if parent is None:
-            return op
-        op = parent
-    return op
