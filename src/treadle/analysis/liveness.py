@@ -1,9 +1,11 @@
 """When shared buffers are in use: intervals over the program order, whole loops where a value may travel along the back edge."""
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 from treadle.dialects import pipe, tile
 from treadle.dialects.effects import HasEffects
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 
@@ -74,14 +76,8 @@ def allocation(buffer: SSAValue) -> tile.AllocOp | None:
 
 def _spanning(op: Operation, alloc: tile.AllocOp) -> Operation:
     """`op`, or the outermost loop or set of roles around it that does not contain `alloc`: roles run at the same time."""
-    home = set[Operation]()
-    parent = alloc.parent_op()
-    while parent is not None:
-        home.add(parent)
-        parent = parent.parent_op()
-    found, current = op, op.parent_op()
-    while current is not None and current not in home:
-        if isinstance(current, scf.ForOp | scf.WhileOp | pipe.RolesOp):
-            found = current
-        current = current.parent_op()
+    found, home = op, set(ancestors(alloc))
+    for around in takewhile(lambda around: around not in home, ancestors(op)):
+        if isinstance(around, scf.ForOp | scf.WhileOp | pipe.RolesOp):
+            found = around
     return found

@@ -1,7 +1,8 @@
 """What the operations of `sync` and `pipe` may say, as checks that their verifiers share. All raise `Misuse` (TR416)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.misuse import Misuse
@@ -25,14 +26,6 @@ SCHEDULING_CLASSES = (
     "shared_store",
     "transcendental",
 )
-
-
-def ancestors(op: Operation) -> Iterator[Operation]:
-    """The operations around one, innermost first."""
-    parent = op.parent_op()
-    while parent is not None:
-        yield parent
-        parent = parent.parent_op()
 
 
 def machine_of(op: Operation) -> TargetSpec | None:

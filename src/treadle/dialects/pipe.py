@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from treadle.dialects.effects import Effect, HasEffects
-from treadle.dialects.limits import ancestors, number_in_kernel
+from treadle.dialects.limits import number_in_kernel
 from treadle.dialects.role_plan import RolePlanAttr
 from treadle.dialects.tile import i64_array, ints, memref_type, shared_layout_of
 from treadle.dialects.tile_attributes import SharedLayoutAttr, SharedSpaceAttr, is_shared
+from treadle.ir.ancestry import ancestors
 from treadle.ir.builtin import ArrayAttr, IndexType, IntegerAttr, MemRefType, StringAttr, i64
 from treadle.ir.core import (
     Attribute,

@@ -9,9 +9,10 @@ from typing import Any
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import Role, arrivals_at, arriving_warps, role_of, roles_of, split_of
-from treadle.dialects.limits import MAX_ARRIVALS, NAMED_BARRIERS, ancestors
+from treadle.dialects.limits import MAX_ARRIVALS, NAMED_BARRIERS
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import SCHEDULE_FORM, TreadleError
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of

@@ -13,7 +13,7 @@ from treadle.analysis.liveness import buffer_intervals
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import HasEffects
 from treadle.errors import SHARED_MEMORY, KernelRejected
-from treadle.ir.core import Operation
+from treadle.ir.ancestry import ancestors
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
@@ -56,15 +56,10 @@ def barrier_bytes(kernel: tile.KernelOp, spec: TargetSpec) -> int:
             allocated += len(op.alternating())
         if isinstance(op, tile.CopyOp) and op.is_bulk and op.barrier is None:
             if (view := buffer_view(op.destination)) is not None:
-                filled[view.alloc] = prod(view.slot_extents) * (2 if _is_in_role(op) else 1)
+                filled[view.alloc] = prod(view.slot_extents) * (
+                    2 if any(isinstance(around, pipe.RolesOp) for around in ancestors(op)) else 1
+                )
     return spec.barrier_bytes * (allocated + sum(filled.values()))
-
-
-def _is_in_role(op: Operation) -> bool:
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, pipe.RolesOp):
-        parent = parent.parent_op()
-    return parent is not None
 
 
 @register_pass

@@ -14,6 +14,7 @@ from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.layout_classes import AccessOp, LayoutClass, LayoutClasses, is_tile
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import TileLayoutAttr
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.passes import register_pass
@@ -51,12 +52,7 @@ def projected(layout: TileLayout, shape: tuple[int, ...]) -> TileLayout:
 
 def loop_weight(op: Operation) -> int:
     """How much an operation counts: more the deeper it is in loops."""
-    weight = 1
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, tile.KernelOp):
-        weight *= LOOP_WEIGHT if isinstance(parent, scf.ForOp) else 1
-        parent = parent.parent_op()
-    return weight
+    return LOOP_WEIGHT ** sum(isinstance(around, scf.ForOp) for around in ancestors(op))
 
 
 def split_cheap_values(kernel: tile.KernelOp) -> None:

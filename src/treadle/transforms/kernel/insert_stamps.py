@@ -15,12 +15,12 @@ from treadle.dialects import dispatch, pipe, stamp, sync, tile
 from treadle.dialects.limits import machine_of
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
-from treadle.ir.core import Block, Operation, Region, SSAValue
+from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.plan.expr import parse
+from treadle.transforms.kernel.carried_values import carried_through
 from treadle.transforms.kernel.kernel_ir import insert_before, kernels
-from treadle.transforms.kernel.synchronisation.phase_parity import with_iteration_argument
 
 DEFAULT_WORKGROUPS, DEFAULT_CAPACITY = 4, 4096
 _SILENT = ("tile.splat", "tile.iota", "tile.broadcast", "tile.permute", "tile.slice", "tile.view")
@@ -140,24 +140,11 @@ class _Stamps:
                     cursor = self._event(op, cursor, under_way, None)
                 under_way = None
                 if is_control:
-                    cursor = self._control(op, cursor)
+                    cursor = carried_through(op, cursor, self._block).results[-1]
             elif span is not None and (span != under_way or _is_single(span)):
                 cursor = self._event(op, cursor, under_way, span)
                 under_way = span
         return cursor
-
-    def _control(self, op: Operation, cursor: SSAValue) -> SSAValue:
-        if isinstance(op, scf.ForOp):
-            loop = with_iteration_argument(op, cursor)
-            body = loop.body.block
-            _also_yield(body, self._block(body, body.args[-1]))
-            return loop.results[-1]
-        if isinstance(op, scf.IfOp):
-            branch = _with_cursor(op)
-            for region in branch.regions:
-                _also_yield(region.block, self._block(region.block, cursor))
-            return branch.results[-1]
-        raise InternalError(f"no stamps in {op.name}")
 
 
 def _defines(op: Operation, values: Sequence[SSAValue]) -> bool:
@@ -169,29 +156,6 @@ def _defines(op: Operation, values: Sequence[SSAValue]) -> bool:
             return True
         after = after.next_op
     return False
-
-
-def _with_cursor(op: scf.IfOp) -> scf.IfOp:
-    """Replace a conditional by one with one more result, a cursor, and both branches; they do not yield it yet."""
-    regions = list(op.regions)
-    for region in regions:
-        op.detach_region(region)
-    taken, other = regions
-    if not other.blocks:
-        other = Region(Block([scf.YieldOp()]))
-    wider = scf.IfOp(op.cond, [*(r.type for r in op.results), stamp.CursorType()], taken, other)
-    wider.attributes.update(op.attributes)
-    insert_before(op, wider)
-    for before, after in zip(op.results, wider.results, strict=False):
-        before.replace_all_uses_with(after)
-    op.detach()
-    op.erase()
-    return wider
-
-
-def _also_yield(block: Block, value: SSAValue) -> None:
-    end = cast(Operation, block.last_op)
-    end.operands = (*end.operands, value)
 
 
 def _records_view(kernel: tile.KernelOp, layout: Layout) -> tuple[SSAValue, SSAValue]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from treadle.dialects import pipe, sync, tile
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
 from treadle.ir.passes import register_pass
@@ -34,11 +35,7 @@ def group_end(last: Operation, queue: str, wait: Operation, spec: TargetSpec, on
     Outside the loops that the wait is not in: it does not have to tell their iterations apart. Outside branches, so that every path has
     as many groups, unless more is issued there; not outside of those that are taken `once`: the group would be closed in every step.
     """
-    around: set[Operation] = set()
-    parent = wait.parent_op()
-    while parent is not None:
-        around.add(parent)
-        parent = parent.parent_op()
+    around = set(ancestors(wait))
     while (home := cast(Operation, last.parent_op())) not in around and home not in once:
         if isinstance(home, scf.IfOp):
             following = last.next_op

@@ -1,7 +1,7 @@
 """What the passes over `tile.kernel` share: finding kernels and their machine, inserting, facts about views."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, cast
@@ -80,11 +80,6 @@ def outermost_in_kernel(op: Operation) -> Operation:
 def is_tile(value: SSAValue) -> bool:
     """Whether a value is a register tile."""
     return isinstance(value.type, builtin.TensorType)
-
-
-def tile_values(op: Operation) -> Iterator[SSAValue]:
-    """The register tiles among operands and results."""
-    yield from (v for v in (*op.operands, *op.results) if is_tile(v))
 
 
 def tile_bytes(value: SSAValue) -> int:

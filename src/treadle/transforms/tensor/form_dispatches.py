@@ -15,6 +15,7 @@ from treadle.analysis.indexing import tensor_of
 from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
@@ -83,12 +84,7 @@ def make_region(group: Group, grouping: Grouping) -> tuple[dispatch.RegionOp, li
 
 
 def _outside(operation: Operation, inside: set[Operation]) -> bool:
-    current: Operation | None = operation
-    while current is not None:
-        if current in inside:
-            return False
-        current = current.parent_op()
-    return True
+    return inside.isdisjoint((operation, *ancestors(operation)))
 
 
 def sort_by_definition(block: Block) -> None:

@@ -11,6 +11,7 @@ from treadle.analysis.kernel_structure import unbuildable
 from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
 from treadle.errors import InternalError, TreadleError
+from treadle.ir.ancestry import in_block
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import func, linalg
 from treadle.ir.locations import location_of
@@ -144,14 +145,8 @@ def _check_recomputed(grouping: Grouping, op: linalg.ops.GenericOp) -> None:
 
 def _readers(grouping: Grouping, results: Sequence[SSAValue]) -> list[Operation]:
     """The operations of the block that use results, in themselves or in what they hold."""
-    found: list[Operation] = []
-    for result in results:
-        for use in result.uses:
-            user = use.operation
-            while user.parent_block() is not grouping.block and (parent := user.parent_op()) is not None:
-                user = parent
-            found.append(user)
-    return found
+    users = [in_block(use.operation, grouping.block) for result in results for use in result.uses]
+    return [user for user in users if user is not None]
 
 
 def _check_order(grouping: Grouping) -> None:

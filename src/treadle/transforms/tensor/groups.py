@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from treadle.analysis.kernel_structure import consumer_loops, result_axes
 from treadle.analysis.operation_marks import origin_of
+from treadle.ir.ancestry import in_block
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import linalg
 from treadle.ir.locations import location_of
@@ -79,9 +80,7 @@ class Grouping:
     def needed_outside(self, result: SSAValue, group: Group) -> bool:
         """Whether something other than `group` reads the result: other groups that compute it themselves do not."""
         for use in result.uses:
-            user = use.operation
-            while user.parent_block() is not self.block and (parent := user.parent_op()) is not None:
-                user = parent
+            user = in_block(use.operation, self.block)
             holders = [other for other in self.groups if user in other.operations()]
             if not holders or any(result.owner not in other.operations() for other in holders if other is not group):
                 return True

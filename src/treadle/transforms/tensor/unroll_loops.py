@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import ClassVar
 
+from treadle.analysis.divisibility import constant_value
 from treadle.analysis.sizes import cannot_compile
 from treadle.ir.builtin import is_integer
 from treadle.ir.core import Operation, SSAValue
@@ -23,16 +24,9 @@ from treadle.transforms.tensor.generics import insert_before
 MOST_OPERATIONS = 2000
 
 
-def _constant(value: SSAValue) -> int | None:
-    owner = value.owner
-    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, builtin.IntegerAttr):
-        return int(owner.value.value.data)
-    return None
-
-
 def iterations(loop: scf.ForOp) -> range | None:
     """The numbers of the iterations, None where they are not constant."""
-    low, high, step = (_constant(value) for value in (loop.lb, loop.ub, loop.step))
+    low, high, step = (constant_value(value) for value in (loop.lb, loop.ub, loop.step))
     return range(low, high, step) if low is not None and high is not None and step is not None and step > 0 else None
 
 

@@ -9,6 +9,7 @@ from treadle.analysis.liveness import allocation
 from treadle.dialects import tile
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.limits import machine_of
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import BlockArgument, IsTerminator, Operation, OpResult, SSAValue, is_side_effect_free
 from treadle.ir.dialects import builtin, scf
 from treadle.plan.loop_body import Access, Body, Resource, Result, Unit, Yielded
@@ -160,10 +161,7 @@ class _Reader:
         return Resource("the shared buffer", escapes=not plain, can_stack=_can_stack(value))
 
     def _is_inside(self, op: Operation) -> bool:
-        current: Operation | None = op
-        while current is not None and current is not self.loop:
-            current = current.parent_op()
-        return current is self.loop
+        return self.loop in (op, *ancestors(op))
 
 
 def _synchronises(op: Operation) -> bool:

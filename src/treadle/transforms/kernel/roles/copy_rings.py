@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from treadle.dialects import tile
 from treadle.errors import InternalError
+from treadle.ir.ancestry import blocks_around
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
@@ -122,11 +123,7 @@ def _lies_in(op: Operation, block: Block) -> bool:
 
 def block_lies_in(inner: Block, block: Block) -> bool:
     """Whether a block is another, or within it."""
-    current: Block | None = inner
-    while current is not None and current is not block:
-        parent = current.parent_op()
-        current = parent.parent if parent is not None else None
-    return current is block
+    return block in blocks_around(inner)
 
 
 def _computed_from_contraction(value: SSAValue) -> bool:

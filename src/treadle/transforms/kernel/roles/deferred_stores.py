@@ -7,6 +7,7 @@ array, where descriptor copies write nothing, so that no step asks whether there
 from dataclasses import dataclass
 from typing import cast
 
+from treadle.analysis.divisibility import constant_value
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
 from treadle.errors import InternalError
@@ -115,10 +116,9 @@ def deferral_refusal(kernel: tile.KernelOp, turns: int, workgroups: int, spec: T
     if turns > 1 or not workgroups:
         return "each workgroup has one tile" if not workgroups else "groups take tiles in turn"
     parts = parts_of(kernel)
-    bounds = (parts.loop.lb.owner, parts.loop.ub.owner, parts.loop.step.owner)
-    if not all(isinstance(op, arith.ConstantOp) for op in bounds):
+    low, high, step = map(constant_value, (parts.loop.lb, parts.loop.ub, parts.loop.step))
+    if low is None or high is None or step is None:
         return "the number of steps is not known"
-    low, high = (op.value.value.data for op in bounds[:2] if isinstance(op, arith.ConstantOp) and isinstance(op.value, builtin.IntegerAttr))
     if low >= high:
         return "there are no steps"
     found = deferred_stores(parts, kernel.num_warps.value.data * spec.subgroup_size)

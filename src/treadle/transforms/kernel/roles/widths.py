@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from treadle.analysis.divisibility import constant_value
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import IntegerAttr, i64
@@ -59,7 +60,4 @@ def _compared_with(condition: SSAValue) -> int | None:
     op = condition.owner
     if not isinstance(op, arith.CmpiOp) or op.predicate.value.data != NOT_BELOW or not isinstance(op.lhs.owner, tile.ProgramIdOp):
         return None
-    bound = op.rhs.owner
-    if isinstance(bound, arith.ConstantOp) and isinstance(bound.value, IntegerAttr):
-        return bound.value.value.data
-    return None
+    return constant_value(op.rhs)

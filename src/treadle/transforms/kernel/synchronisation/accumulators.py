@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, scf
 
@@ -48,12 +49,9 @@ def is_used_beside(value: SSAValue, chain: Operation) -> bool:
 def _is_repeated(value: SSAValue, chain: Operation) -> bool:
     """Whether a loop around `chain` takes over a tile from outside itself, in each iteration."""
     home = value.owner if isinstance(value.owner, Block) else value.owner.parent
-    block = chain.parent
-    while block is not None and block is not home:
-        around = block.parent_op()
-        if around is None or isinstance(around, scf.ForOp):
-            return around is not None
-        block = around.parent
+    for inside in (chain, *ancestors(chain)):
+        if inside.parent is home or isinstance(inside.parent_op(), scf.ForOp):
+            return inside.parent is not home
     return False
 
 

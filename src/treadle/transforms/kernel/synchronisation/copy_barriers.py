@@ -16,21 +16,13 @@ from treadle.ir.core import Block, Operation
 from treadle.ir.locations import location_of
 from treadle.remarks import emit as remark
 from treadle.transforms.kernel.kernel_ir import insert_before
+from treadle.transforms.kernel.synchronisation.announced_copies import announce
 from treadle.transforms.kernel.synchronisation.fill_flow import Fill, FillFlow, PhaseWait, Ring, is_bulk_copy, never_filled
 from treadle.transforms.kernel.synchronisation.operations import refused
 from treadle.transforms.kernel.synchronisation.phase_parity import insert_phase_waits, slot_barrier, standing_for
 
 MAX_SLOTS = 32
 """Phases are kept as bits of an i32."""
-
-
-def copied_bytes(op: tile.CopyOp) -> int:
-    """Bytes that a copy reports to its barrier: the whole box, filled parts included."""
-    (write,) = (a for a in shared_accesses(op) if a.is_write)
-    size = write.last - (write.first or 0)
-    for extent in write.slot_extents:
-        size //= extent
-    return size
 
 
 def _blocks(op: Operation) -> Iterator[Block]:
@@ -135,10 +127,4 @@ def insert_copy_barriers(kernel: tile.KernelOp) -> None:
     for fill in fills:
         indices = tuple(standing_for(index, replaced) for index in fill.indices)
         barrier = slot_barrier(fill.copies[0], barriers[fill.ring].result, fill.ring, indices)[0]
-        expect = sync.MbarrierExpectOp(barrier, sum(map(copied_bytes, fill.copies)))
-        insert_before(fill.copies[0], expect)
-        for op in fill.copies:
-            signalling = tile.CopyOp(op.view, list(op.offsets), tile.ints(op.dims), op.destination, path=op.path.data, barrier=barrier)
-            insert_before(op, signalling)
-            op.detach()
-            op.erase()
+        announce(fill.copies[0], fill.copies, barrier)

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeGuard
 from treadle.analysis.buffers import buffer_view
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import Effect, HasEffects
+from treadle.ir.ancestry import ancestors, in_block
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.transforms.kernel.synchronisation.operations import refused
@@ -158,26 +159,17 @@ def _home(slot: SSAValue, op: Operation) -> Block:
         return slot.block
     if isinstance(owner, Operation) and not isinstance(owner, arith.ConstantOp) and owner.parent is not None:
         return owner.parent
-    current = op
-    while not isinstance(current.parent_op(), scf.ForOp | pipe.RolesOp):
-        parent = current.parent_op()
-        if parent is None:
-            break
-        current = parent
-    if current.parent is None:
+    inside = next((o for o in (op, *ancestors(op)) if isinstance(o.parent_op(), scf.ForOp | pipe.RolesOp)), op)
+    if inside.parent is None:
         raise refused(op, "an operation outside of blocks", "put it into the kernel")
-    return current.parent
+    return inside.parent
 
 
 def _within(block: Block, op: Operation) -> Operation:
     """The operation of a block that `op` is or lies in."""
-    current = op
-    while current.parent is not block:
-        parent = current.parent_op()
-        if parent is None:
-            raise refused(op, "a slot outside of the block of its number", "use the slot where its number is defined")
-        current = parent
-    return current
+    if (found := in_block(op, block)) is None:
+        raise refused(op, "a slot outside of the block of its number", "use the slot where its number is defined")
+    return found
 
 
 def _add(ring: HandOver, alloc: tile.AllocOp, visits: list[Visit]) -> None:

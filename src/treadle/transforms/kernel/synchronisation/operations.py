@@ -7,6 +7,7 @@ from treadle.analysis.slot_values import SlotValues
 from treadle.dialects import sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import TreadleError
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.locations import location_of
@@ -97,10 +98,4 @@ def only_copies(op: scf.IfOp) -> bool:
 
 def loops_around(op: Operation) -> set[Operation]:
     """The loops that an operation lies in."""
-    found: set[Operation] = set()
-    parent = op.parent_op()
-    while parent is not None:
-        if isinstance(parent, scf.ForOp):
-            found.add(parent)
-        parent = parent.parent_op()
-    return found
+    return {around for around in ancestors(op) if isinstance(around, scf.ForOp)}

@@ -5,13 +5,12 @@ the value is the parity itself.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar, cast
 
 from treadle.dialects import sync, tile
 from treadle.errors import InternalError
-from treadle.ir.core import Block, Operation, OpResult, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, scf
-from treadle.ir.locations import set_location
+from treadle.ir.core import Block, Operation, OpResult, SSAValue
+from treadle.ir.dialects import arith, builtin
+from treadle.transforms.kernel.carried_values import carried_through
 from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
 from treadle.transforms.kernel.synchronisation.fill_flow import PhaseWait, Ring
 
@@ -75,7 +74,8 @@ class _Phases:
             for wait in self._waits.get(op, ()):
                 phases = self._wait(op, wait, phases)
             if self._has_waits(op):
-                phases = self._region(op, phases)
+                wider = self._replaced[op] = carried_through(op, phases, self.block)
+                phases = wider.results[-1]
         return phases
 
     def _has_waits(self, op: Operation) -> bool:
@@ -96,57 +96,3 @@ class _Phases:
         flipped = arith.XOrIOp(phases, bit.result)
         insert_before(op, one, slot, shifted, parity, sync.WaitPhaseOp(barrier, parity.result), bit, flipped)
         return flipped.result
-
-    def _region(self, op: Operation, phases: SSAValue) -> SSAValue:
-        if isinstance(op, scf.ForOp):
-            wider = self._replaced[op] = with_iteration_argument(op, phases)
-            _also_yield(wider.body.block, self.block(wider.body.block, wider.body.block.args[-1]))
-            return wider.results[-1]
-        if isinstance(op, scf.IfOp):
-            branch = self._replaced[op] = _with_result(op)
-            for region in branch.regions:
-                _also_yield(region.block, self.block(region.block, phases))
-            return branch.results[-1]
-        raise InternalError(f"an asynchronous copy inside {op.name}")
-
-
-def with_iteration_argument(loop: scf.ForOp, initial: SSAValue) -> scf.ForOp:
-    """Replace a loop by one that carries one more value; its body does not yield it yet."""
-    body = loop.body
-    block = body.block
-    block.insert_arg(initial.type, len(block.args))
-    loop.detach_region(body)
-    return _replace(loop, scf.ForOp(loop.lb, loop.ub, loop.step, [*loop.iter_args, initial], body))
-
-
-def _with_result(branch: scf.IfOp) -> scf.IfOp:
-    """Replace a conditional by one with one more i32 result and both branches; they do not yield it yet."""
-    regions = list(branch.regions)
-    for region in regions:
-        branch.detach_region(region)
-    taken, other = regions
-    if not other.blocks:
-        other = Region(Block([scf.YieldOp()]))
-    return _replace(branch, scf.IfOp(branch.cond, [*(r.type for r in branch.results), builtin.i32], taken, other))
-
-
-OpT = TypeVar("OpT", scf.ForOp, scf.IfOp)
-
-
-def _replace(old: OpT, new: OpT) -> OpT:
-    new.attributes.update(old.attributes)
-    set_location(new, old)
-    cast(Block, old.parent).insert_op_before(new, old)
-    for before, after in zip(old.results, new.results, strict=False):
-        after.name_hint = before.name_hint
-        before.replace_all_uses_with(after)
-    old.detach()
-    old.erase()
-    return new
-
-
-def _also_yield(block: Block, value: SSAValue) -> None:
-    terminator = block.last_op
-    if not isinstance(terminator, scf.YieldOp):
-        raise InternalError("a region of scf without scf.yield")
-    terminator.operands = (*terminator.operands, value)

@@ -8,11 +8,13 @@ slot waits until it is full, and owes it to who fills it from the last access on
 
 from dataclasses import dataclass, field, replace
 
-from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import pipe, sync, tile
+from treadle.ir.ancestry import blocks_around, in_block
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
+from treadle.transforms.kernel.carried_values import also_yield
 from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
+from treadle.transforms.kernel.synchronisation.announced_copies import announce
 from treadle.transforms.kernel.synchronisation.hand_overs import HandOver, Visit, hand_overs
 from treadle.transforms.kernel.synchronisation.ring_places import RingPlaces, flipped
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
@@ -110,16 +112,9 @@ class _RingBarriers:
 
     def _announce(self, fill: Visit, full: SSAValue) -> None:
         """Announce the bytes of a fill, and let its copies signal."""
-        filled = sync.MbarrierSlotOp(full, fill.slot)
-        total = sum(landing_bytes(copy) for copy in fill.copies)
-        insert_before(self.places.current(fill.first), filled, sync.MbarrierExpectOp(filled.result, total))
-        for op in fill.copies:
-            ranks = op.multicast_ranks() or None
-            path, dims = op.path.data, tile.ints(op.dims)
-            signalling = tile.CopyOp(op.view, list(op.offsets), dims, op.destination, path=path, barrier=filled.result, multicast=ranks)
-            insert_before(op, signalling)
-            op.detach()
-            op.erase()
+        first, filled = self.places.current(fill.first), sync.MbarrierSlotOp(full, fill.slot)
+        insert_before(first, filled)
+        announce(first, fill.copies, filled.result)
 
     def _owed(self, visit: Visit, visits: list[Visit], barriers: SSAValue) -> list[Release]:
         """The slots owed behind a visit: its own, or that of the visit before it where a step's instructions run under the next step."""
@@ -127,9 +122,8 @@ class _RingBarriers:
         loop = visit.block.parent_op()
         if isinstance(loop, scf.ForOp) and (ahead := self._ahead_of(loop, visits)) is not None:
             wider = self.places.widened(loop, ahead.slot)
-            before, end = visit.block.args[-1], visit.block.last_op
-            if isinstance(end, scf.YieldOp):
-                end.operands = (*end.operands, visit.slot)
+            before = visit.block.args[-1]
+            also_yield(visit.block, visit.slot)
             return [self._release(last, before, barriers), self._release(wider, wider.results[-1], barriers)]
         if any(isinstance(op, scf.ForOp) and self._ahead_of(op, visits) is visit for op in visit.block.ops):
             return []  # the loop behind it owes it
@@ -147,15 +141,6 @@ class _RingBarriers:
         barrier = sync.MbarrierSlotOp(barriers, slot)
         insert_after(after, barrier)
         return Release(after, barrier, tuple(self.ring.buffers))
-
-
-def landing_bytes(copy: tile.CopyOp) -> int:
-    """Bytes that land in this workgroup's buffer when every workgroup of the cluster makes a copy."""
-    kind = tile.memref_type(copy.destination)
-    total = element_bytes(kind.element_type) * max(1, len(copy.multicast_ranks()))
-    for extent in kind.get_shape():
-        total *= extent
-    return total
 
 
 def _meet_peers(roles: pipe.RolesOp) -> None:
@@ -179,7 +164,7 @@ def _order_turns(roles: pipe.RolesOp, rings: list[HandOver], stretches: dict[int
         if (block := stretches[role]) is None:
             continue
         inside = [places.current(op) for visit in reads[role] for op in (visit.first, visit.last)]
-        around = {_in_block(block, op) for op in inside}
+        around = {in_block(op, block) for op in inside}
         first, *_, last = [op for op in (*block.ops, *block.ops) if op in around]
         while isinstance(first.prev_op, sync.WaitPhaseOp | sync.MbarrierSlotOp):
             first = first.prev_op
@@ -211,26 +196,7 @@ def _turn_parity(block: Block, places: RingPlaces, first: Operation, *, starts: 
 
 def _stretch(blocks: list[Block]) -> Block | None:
     """The block that is one turn of a role that reads in `blocks`: an iteration of the outermost loop around all of them."""
-    chains = [_blocks_around(block) for block in blocks]
+    chains = [list(blocks_around(block)) for block in blocks]
     common = [block for block in chains[0] if all(block in chain for chain in chains)] if chains else []
     loops = [block for block in common if isinstance(block.parent_op(), scf.ForOp)]
     return (loops or common or [None])[-1]
-
-
-def _blocks_around(block: Block) -> list[Block]:
-    found: list[Block] = []
-    current: Block | None = block
-    while current is not None:
-        found.append(current)
-        parent = current.parent_op()
-        current = parent.parent if parent is not None else None
-    return found
-
-
-def _in_block(block: Block, op: Operation) -> Operation:
-    while op.parent is not block:
-        parent = op.parent_op()
-        if parent is None:
-            return op
-        op = parent
-    return op

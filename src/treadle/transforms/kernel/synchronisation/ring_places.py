@@ -4,11 +4,13 @@ A ring's slots are used in turn from slot 0 on, so that the phases of a slot's b
 wraps. It is carried wherever the number is: by loops, into their results, past what others use (`pipe.advance` by more than one).
 """
 
+from treadle.analysis.divisibility import constant_value
+from treadle.analysis.structured_flow import yielded
 from treadle.dialects import pipe
 from treadle.ir.core import BlockArgument, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
+from treadle.transforms.kernel.carried_values import also_yield, with_iteration_argument
 from treadle.transforms.kernel.synchronisation.operations import refused
-from treadle.transforms.kernel.synchronisation.phase_parity import with_iteration_argument
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 
@@ -47,7 +49,7 @@ class RingPlaces:
                 found = _behind(op).insert(arith.ConstantOp(builtin.IntegerAttr(op.value.value.data // slots % 2, builtin.i32)))
             case pipe.AdvanceOp():
                 return self._advanced(op, self.parity(op.slot, slots, op))
-            case arith.RemUIOp() if _static(op.rhs) == slots:
+            case arith.RemUIOp() if constant_value(op.rhs) == slots:
                 found = _parity_of(_behind(op), _behind(op).divide(op.lhs, op.rhs))
             case arith.SelectOp() if (source := _wrapped(op, slots)) is not None:
                 parity, index = self.parity(source, slots, user), _behind(op)
@@ -71,10 +73,8 @@ class RingPlaces:
             return self._parities[slot]
         block = self.widened(loop, start).body.block
         self._parities[slot] = block.args[-1]
-        carried, last = block.args[-1], block.last_op
-        if isinstance(last, scf.YieldOp):
-            following = self.parity(last.operands[slot.index - 1], slots, last)
-            last.operands = (*last.operands, following)
+        carried = block.args[-1]
+        also_yield(block, self.parity(yielded(block)[slot.index - 1], slots, user))
         return carried
 
     def _advanced(self, op: pipe.AdvanceOp, parity: SSAValue) -> SSAValue:
@@ -87,17 +87,13 @@ def _behind(op: Operation) -> IndexBuilder:
     return IndexBuilder(Builder(InsertPoint.after(op)), {})
 
 
-def _static(value: SSAValue) -> int | None:
-    op = value.owner
-    return op.value.value.data if isinstance(op, arith.ConstantOp) and isinstance(op.value, builtin.IntegerAttr) else None
-
-
 def _wrapped(op: arith.SelectOp, slots: int) -> SSAValue | None:
     """The number that a selection of 0 where its successor equals `slots`, else of that, goes on from; None for other selections."""
     test, following = op.cond.owner, op.rhs.owner
     if not isinstance(test, arith.CmpiOp) or test.predicate.value.data != 0 or not isinstance(following, arith.AddiOp):
         return None
-    is_step = _static(following.rhs) == 1 and test.lhs is op.rhs and _static(test.rhs) == slots and _static(op.lhs) == 0
+    starts_over = constant_value(test.rhs) == slots and constant_value(op.lhs) == 0
+    is_step = constant_value(following.rhs) == 1 and test.lhs is op.rhs and starts_over
     return following.lhs if is_step else None
 
 
@@ -118,7 +114,7 @@ def flipped(index: IndexBuilder, parity: SSAValue) -> SSAValue:
 def _expand(op: pipe.AdvanceOp, parity: SSAValue | None) -> tuple[SSAValue, SSAValue]:
     """Replace a step by arithmetic. Returns the new number and its parity (the number again where no parity was given)."""
     index = IndexBuilder(Builder(InsertPoint.before(op)), {})
-    slots, steps = op.slots.value.data, _static(op.steps)
+    slots, steps = op.slots.value.data, constant_value(op.steps)
     count = index.constant(slots)
     moved = index.add(op.slot, op.steps)
     other = None if parity is None else flipped(index, parity)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from treadle.analysis.divisibility import constant_value
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.plan.expr import Expr, as_expr
@@ -31,10 +32,7 @@ class IndexBuilder:
 
     def static(self, value: SSAValue) -> int | None:
         """The value of an index constant, None for anything else."""
-        op = value.owner
-        if isinstance(op, arith.ConstantOp) and isinstance(op.value, builtin.IntegerAttr):
-            return op.value.value.data
-        return None
+        return constant_value(value)
 
     def add(self, a: SSAValue, b: SSAValue) -> SSAValue:
         """A + b"""
@@ -113,10 +111,6 @@ class IndexBuilder:
             term = self.multiply(self.product(values), coefficient) if values else self.constant(coefficient)
             total = term if total is None else self.add(total, term)
         return total if total is not None else self.constant(0)
-
-    def at_end_of(self, insertion: InsertPoint) -> None:
-        """Continue at another place."""
-        self.builder.insertion_point = insertion
 
 
 def builder_at_end(block: Block, symbols: Mapping[str, SSAValue]) -> IndexBuilder:
