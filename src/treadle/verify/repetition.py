@@ -4,8 +4,9 @@ Traces say how often a stretch of a loop is done. When two moments of a run have
 about every access in flight, phases, meetings), whatever happened between them happens again as long as all stretches go on, so as many
 such rounds as all of them have left are left out at once. Rounds of the remainder are still run.
 
-A round in which nobody left the innermost loop it was in says nothing about the loops around that: it goes for every place that these loops
-come to the state at, and for every run.
+A round in which nobody left the innermost loop it was in says nothing about the loops around that: it goes for every place that these
+loops come to the state at, and for every run. Any other round goes for every run whose agents stand in loops of the same iterations, however
+many of these the loops have, and whatever the rows outside of all loops hold: nobody comes to their next nodes in the round.
 
 States are taken whenever the leader begins an iteration: the first strand that is in a stretch which repeats. Who goes on when need not be
 part of them: what happened between two equal states is one legal order of events, and may be repeated whatever the engine would do next.
@@ -30,10 +31,15 @@ OLDEST_PHASE = 3  # older phases are known to whoever knows any that may still b
 
 
 class Rounds:
-    """The states that runs of one tracer came by, as numbers, and the rounds of innermost loops that lead from one back to it."""
+    """The states that runs of one tracer came by, as numbers, and the rounds that lead from one back to it.
+
+    `steps`: rounds of innermost loops. `moves`: rounds of loops around them: for each agent how many frames from its innermost one the loop
+    is that it goes on in, and by how many iterations.
+    """
 
     def __init__(self) -> None:
         self.steps: dict[int, Steps] = {}
+        self.moves: dict[int, tuple[tuple[int, int], ...]] = {}
         self._numbers: dict[State, int] = {}
         self._count = 0
 
@@ -44,6 +50,7 @@ class Rounds:
             if len(self._numbers) >= MAX_STATES:
                 self._numbers.clear()
                 self.steps.clear()
+                self.moves.clear()
             self._count += 1
             found = self._numbers[state] = self._count
         return found
@@ -82,6 +89,12 @@ class _Knowledge:
         return tuple([lag if (lag := now - (known if known > least else least)) < 2 else 2 + lag % 2 for known in column])
 
 
+def _earlier(left: tuple[int, ...], move: tuple[int, int]) -> tuple[int, ...]:
+    """What was left of an agent's loops before a round."""
+    back, step = move
+    return left if not back else (*left[:-back], left[-back] + step, *left[len(left) - back + 1 :])
+
+
 class Repetitions:
     """The states of a run so far. `pending`: the most groups that any wait leaves in flight. `rounds`: those that earlier runs saw."""
 
@@ -118,7 +131,10 @@ class Repetitions:
         before = self.seen.get(state)
         if before is None and (steps := self.rounds.steps.get(number)) is not None:
             before = tuple([(*now[:-1], now[-1] + step) if step else now for now, step in zip(left, steps, strict=True)])
-        if before is None or not self._leave_out(number, agents, before, left):
+        loops = self.rounds.number((number, *[self._loops(agent) for agent in agents]))
+        if before is None and (moves := self.rounds.moves.get(loops)) is not None:
+            before = tuple([_earlier(now, move) for now, move in zip(left, moves, strict=True)])
+        if before is None or not self._leave_out(number, loops, agents, before, left):
             if len(self.seen) >= MAX_STATES:
                 self.seen.clear()
             self.seen[state] = left
@@ -142,7 +158,20 @@ class Repetitions:
                     return agent.number, depth, frame.loop, frame.left + at
         return None
 
-    def _leave_out(self, state: int, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]) -> bool:
+    def _loops(self, agent: Agent) -> tuple[object, ...]:
+        """What the loops repeat that a strand is in, outermost first, and where in it it is; of rows those within a loop."""
+        found: list[object] = []
+        for frame in agent.frames[:-1]:
+            node = self.nodes[frame.loop] if frame.loop >= 0 else None
+            if isinstance(node, LoopNode):
+                found.append((node.segments[frame.segment].iterations, frame.iteration, frame.position))
+            elif found:
+                found.append((frame.items, frame.position))
+        return tuple(found)
+
+    def _leave_out(
+        self, state: int, loops: int, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]
+    ) -> bool:
         rounds = 1 << 62
         jumps: list[tuple[Agent, int, int]] = []
         for agent, old, new in zip(agents, before, now, strict=True):
@@ -160,6 +189,9 @@ class Repetitions:
         if all(depth == len(agent.frames) - 1 for agent, depth, _ in jumps):
             steps = {agent.number: step for agent, _, step in jumps}
             self.rounds.steps[state] = tuple([steps.get(agent.number, 0) for agent in agents])
+        else:
+            moves = {agent.number: (len(agent.frames) - depth, step) for agent, depth, step in jumps}
+            self.rounds.moves[loops] = tuple([moves.get(agent.number, (0, 0)) for agent in agents])
         if not rounds:
             return False
         for agent, depth, step in jumps:
