@@ -5,8 +5,8 @@ about every access in flight, phases, meetings), whatever happened between them 
 such rounds as all of them have left are left out at once. Rounds of the remainder are still run.
 
 A round in which nobody left the innermost loop it was in says nothing about the loops around that: it goes for every place that these
-loops come to the state at, and for every run. Any other round goes for every run whose agents stand in loops of the same iterations, however
-many of these the loops have, and whatever the rows outside of all loops hold: nobody comes to their next nodes in the round.
+loops come to the state at, and for every run. Any other round goes for every run whose agents stand in loops of the same iterations,
+however many of these the loops have, and whatever the rows outside of all loops hold: nobody comes to their next nodes in the round.
 
 States are taken whenever the leader begins an iteration: the first strand that is in a stretch which repeats. Who goes on when need not be
 part of them: what happened between two equal states is one legal order of events, and may be repeated whatever the engine would do next.
