@@ -136,34 +136,36 @@ class Program:
         """The strands of a workgroup; teams are numbered on from the last."""
         team = found[-1].team + 1 if found else 0
         roles = self.all(pipe.RolesOp)
-        inside = {inner for op in roles for inner in op.walk() if inner is not op}
-        outside = [op for op in self.ops if op not in inside]
         warps = self.kernel.num_warps.value.data
         groups = split_of(self.kernel)
         for group in range(groups):
             name = "" if groups == 1 else ("leading " if group == 0 else "trailing " if groups == 2 else f"group {group} ")
             strand = Strand(0, name, team, group, warps // groups, group == 0, counts_alone=True, rank=rank)
-            self._add_team(found, strand, outside)
+            self._add_team(found, strand)
         for op in roles:
             self._add_roles(found, op, rank)
 
     def _add_roles(self, found: list[Strand], op: pipe.RolesOp, rank: int) -> None:
         trace = 0
         for role in roles_of(op):
-            inside = list(role.operations())
             for group in range(role.groups):
                 label = f"{role.name} {group} " if role.groups > 1 else f"{role.name} "
                 team = found[-1].team + 1
                 strand = Strand(0, label, team, group, role.executing_warps, True, trace, rank=rank, roles=self.index[op])
-                self._add_team(found, strand, inside)
+                self._add_team(found, strand)
                 trace += 1
 
-    def _add_team(self, found: list[Strand], whole: Strand, ops: Sequence[Operation]) -> None:
-        """The strands that stand for a team's warps, which `whole` would be as one; its name is the start of theirs."""
-        wanted = min(whole.warps, 3 if any(self.is_elected(op) for op in ops) else 2)
+    def _add_team(self, found: list[Strand], whole: Strand) -> None:
+        """The strands that stand for a team's warps, which `whole` would be as one; its name is the start of theirs.
+
+        Two stand for any two warps. That one of them has the elected thread changes nothing for what both do: nothing that is elected
+        learns what another warp has done (copies, announcements, groups of copies of its own), so whatever is ordered before an access of
+        the elected warp is ordered before the same access of every other.
+        """
+        wanted = min(whole.warps, 2)
         for at in range(wanted):
             stands_for = 1 if at + 1 < wanted else whole.warps - wanted + 1
-            name = f"{whole.name}warp {'abc'[at]}" if wanted > 1 else whole.name.strip() or "warp a"
+            name = f"{whole.name}warp {'ab'[at]}" if wanted > 1 else whole.name.strip() or "warp a"
             name = f"workgroup {whole.rank} {name}" if self.cluster > 1 else name
             elected = whole.is_elected and at == 0
             found.append(replace(whole, number=len(found), name=name, warps=stands_for, is_elected=elected))
