@@ -6,6 +6,11 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long a draw takes says how busy the machine is: on a loaded one the first draw of a session takes seconds.
+settings.register_profile("treadle", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("treadle")
 
 
 @pytest.fixture(scope="session", autouse=True)
