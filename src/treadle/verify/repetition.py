@@ -107,6 +107,7 @@ class Repetitions:
         self.oldest = pending + 2
         self._turn: tuple[int, ...] = ()
         self._pumps: dict[tuple[tuple[int, int, int, int], ...], int] = {}
+        self._stretches: dict[tuple[int, int], int] = {}
 
     def turned(self) -> Agent | None:
         """The leader, where it has begun another iteration since it was asked for last."""
@@ -131,10 +132,9 @@ class Repetitions:
         before = self.seen.get(state)
         if before is None and (steps := self.rounds.steps.get(number)) is not None:
             before = tuple([(*now[:-1], now[-1] + step) if step else now for now, step in zip(left, steps, strict=True)])
-        loops = self.rounds.number((number, *[self._loops(agent) for agent in agents]))
-        if before is None and (moves := self.rounds.moves.get(loops)) is not None:
+        if before is None and self.rounds.moves and (moves := self.rounds.moves.get(self._loops(number, agents))) is not None:
             before = tuple([_earlier(now, move) for now, move in zip(left, moves, strict=True)])
-        if before is None or not self._leave_out(number, loops, agents, before, left):
+        if before is None or not self._leave_out(number, agents, before, left):
             if len(self.seen) >= MAX_STATES:
                 self.seen.clear()
             self.seen[state] = left
@@ -158,20 +158,29 @@ class Repetitions:
                     return agent.number, depth, frame.loop, frame.left + at
         return None
 
-    def _loops(self, agent: Agent) -> tuple[object, ...]:
-        """What the loops repeat that a strand is in, outermost first, and where in it it is; of rows those within a loop."""
-        found: list[object] = []
-        for frame in agent.frames[:-1]:
-            node = self.nodes[frame.loop] if frame.loop >= 0 else None
-            if isinstance(node, LoopNode):
-                found.append((node.segments[frame.segment].iterations, frame.iteration, frame.position))
-            elif found:
-                found.append((frame.items, frame.position))
-        return tuple(found)
+    def _loops(self, state: int, agents: list[Agent]) -> int:
+        """The number of a state with what the loops repeat that each strand is in, and where in it it is; of rows those within a loop."""
+        places: list[object] = [state]
+        for agent in agents:
+            found: list[object] = []
+            for frame in agent.frames[:-1]:
+                if frame.loop >= 0:
+                    found.append((self._stretch(frame.loop, frame.segment), frame.iteration, frame.position))
+                elif found:
+                    found.append((frame.items, frame.position))
+            places.append(tuple(found))
+        return self.rounds.number(tuple(places))
 
-    def _leave_out(
-        self, state: int, loops: int, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]
-    ) -> bool:
+    def _stretch(self, loop: int, segment: int) -> int:
+        """The number of what a stretch of a loop repeats."""
+        found = self._stretches.get((loop, segment))
+        if found is None:
+            node = self.nodes[loop]
+            repeated = node.segments[segment].iterations if isinstance(node, LoopNode) else (loop, segment)
+            found = self._stretches[loop, segment] = self.rounds.number(repeated)
+        return found
+
+    def _leave_out(self, state: int, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]) -> bool:
         rounds = 1 << 62
         jumps: list[tuple[Agent, int, int]] = []
         for agent, old, new in zip(agents, before, now, strict=True):
@@ -191,7 +200,7 @@ class Repetitions:
             self.rounds.steps[state] = tuple([steps.get(agent.number, 0) for agent in agents])
         else:
             moves = {agent.number: (len(agent.frames) - depth, step) for agent, depth, step in jumps}
-            self.rounds.moves[loops] = tuple([moves.get(agent.number, (0, 0)) for agent in agents])
+            self.rounds.moves[self._loops(state, agents)] = tuple([moves.get(agent.number, (0, 0)) for agent in agents])
         if not rounds:
             return False
         for agent, depth, step in jumps:
