@@ -117,11 +117,6 @@ def is_linear(expr: AffineExpr) -> bool:
     return isinstance(expr, AffineDimExpr | AffineConstantExpr)
 
 
-def is_constant_map(map_: AffineMap) -> bool:
-    """True for maps that read one element whatever the iteration."""
-    return all(isinstance(expr, AffineConstantExpr) for expr in map_.results)
-
-
 def compose(outer: AffineMap, inner: AffineMap) -> AffineMap:
     """`outer(inner(dims))`: both without symbols."""
     return outer.compose(inner)

@@ -144,13 +144,6 @@ class Instructions:
             return ty.TRUE if known else ty.FALSE
         return self.pure(_condition_type(a.type), f"icmp {predicate} {a.type} {a.text}, {b.text}")
 
-    def all_of(self, conditions: Iterable[Value]) -> Value:
-        """Conjunction of i1 values; true if there are none."""
-        result = ty.TRUE
-        for condition in conditions:
-            result = self.and_(result, condition)
-        return result
-
     # floating point
 
     def _float(self, op: str, type: str, operands: str, flags: str | None) -> Value:

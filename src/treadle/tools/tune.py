@@ -101,7 +101,7 @@ def measure_all(
 
 
 def options_text(plain: Mapping[str, Any]) -> str:
-    """`tile=128,256,64 ring=4`, or that the compiler chooses."""
+    """`tile=128,256,64 num_stages=4`, or that the compiler chooses."""
     shown = [f"{name}={str(value).strip('[]').replace(' ', '')}" for name, value in plain.items()]
     return " ".join(shown) or "the compiler's choice"
 

@@ -26,11 +26,6 @@ class Instruction:
     source: int = 0
 
     @property
-    def is_branch(self) -> bool:
-        """Whether it may go elsewhere than to the next instruction."""
-        return self.mnemonic == "s_branch" or self.mnemonic.startswith("s_cbranch")
-
-    @property
     def ends(self) -> bool:
         """Whether the next instruction never follows it."""
         return self.mnemonic in ("s_endpgm", "s_branch", "s_setpc_b64", "s_trap")

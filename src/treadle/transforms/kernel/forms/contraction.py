@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from treadle.analysis.indexing import Contraction
 from treadle.errors import InternalError
 from treadle.plan.tile_config import ContractionTile, ContractionTypes
-from treadle.transforms.kernel.forms.form import FormConfig
+from treadle.transforms.kernel.forms.form import FormConfig, tile_extents
 from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
@@ -41,11 +41,7 @@ class ContractionConfig(FormConfig):
         return self.group_m
 
     def extents(self, rank: int) -> list[int]:
-        found = [1] * rank
-        for axis, extent in zip(self.axes[:2], self.tile, strict=False):
-            if axis >= 0:
-                found[axis] = extent
-        return found
+        return tile_extents(self.axes, self.tile, rank)
 
 
 def asked_tile(problem: KernelProblem, usual: ContractionTile) -> ContractionTile:

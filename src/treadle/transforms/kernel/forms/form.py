@@ -15,6 +15,15 @@ Kind = Literal["contraction", "reduction", "elementwise"]
 Grid = tuple[Expr, Expr, Expr]
 
 
+def tile_extents(axes: Sequence[int], tile: Sequence[int], rank: int) -> list[int]:
+    """The extents of a contraction's tile along each of `rank` axes, of which `axes` are m and n (negative: there is none)."""
+    found = [1] * rank
+    for axis, extent in zip(axes[:2], tile, strict=False):
+        if axis >= 0:
+            found[axis] = extent
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormConfig:
     """How one kernel is computed: frozen plain values (integers, flags, words, lists of integers), each with a default, so that kernels

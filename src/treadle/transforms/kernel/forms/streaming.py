@@ -7,7 +7,7 @@ from typing import ClassVar
 from treadle.plan.form_times import seconds
 from treadle.plan.small_m import StreamTile, stream_clocks, stream_refusal, stream_tiles
 from treadle.transforms.kernel.forms.contraction import contraction_of
-from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid
+from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid, tile_extents
 from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.forms.small_side import SmallSide
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
@@ -38,11 +38,7 @@ class Config(FormConfig):
         return self.warps
 
     def extents(self, rank: int) -> list[int]:
-        found = [1] * rank
-        for axis, extent in zip(self.axes[:2], self.tile, strict=False):
-            if axis >= 0:
-                found[axis] = extent
-        return found
+        return tile_extents(self.axes, self.tile, rank)
 
 
 def refusal(problem: KernelProblem) -> str | None:
