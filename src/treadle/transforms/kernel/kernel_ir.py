@@ -10,7 +10,7 @@ from treadle.analysis.divisibility import EVERYTHING, divisor
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
 from treadle.errors import InternalError
-from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.core import Attribute, Block, Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import set_location
 from treadle.ir.passes import Context, Pass
@@ -86,6 +86,19 @@ def tile_bytes(value: SSAValue) -> int:
     """Bytes of a register tile's elements."""
     value_type = tile.tile_type(value)
     return prod(value_type.get_shape()) * element_bytes(value_type.element_type)
+
+
+def is_zero(attribute: Attribute | None) -> bool:
+    """Whether `other` of a load is zero (it is where it is not given)."""
+    match attribute:
+        case None:
+            return True
+        case builtin.IntegerAttr():
+            return attribute.value.data == 0
+        case builtin.FloatAttr():
+            return attribute.value.data == 0.0
+        case _:
+            return False
 
 
 def view_op(view: SSAValue) -> tile.ViewOp:

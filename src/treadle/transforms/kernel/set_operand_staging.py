@@ -23,7 +23,7 @@ from treadle.plan.access import contiguous_dim
 from treadle.plan.layout_choice import GlobalAccess
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, register_buffer
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, is_tile, num_warps
+from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, is_tile, is_zero, num_warps
 from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts
 
 
@@ -62,19 +62,6 @@ def chained_contraction(value: SSAValue) -> tile.ContractOp | None:
         elif isinstance(owner, Operation) and owner.name.startswith(("arith.", "math.")):
             pending.extend(owner.operands)
     return found
-
-
-def is_zero(attribute: Attribute | None) -> bool:
-    """Whether `other` of a load is zero (it is where it is not given)."""
-    match attribute:
-        case None:
-            return True
-        case builtin.IntegerAttr():
-            return attribute.value.data == 0
-        case builtin.FloatAttr():
-            return attribute.value.data == 0.0
-        case _:
-            return False
 
 
 @dataclass(frozen=True, slots=True)
