@@ -9,7 +9,7 @@ Level: tile. Reads: tile.contract with register operands, the loads behind them,
 from dataclasses import dataclass
 
 from treadle.analysis.element_bytes import element_bytes
-from treadle.analysis.view_access import access_facts
+from treadle.analysis.view_access import access_facts, is_zero
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import SharedLayoutAttr, is_shared
 from treadle.dialects.tile_types import is_tile
@@ -64,19 +64,6 @@ def chained_contraction(value: SSAValue) -> tile.ContractOp | None:
         elif isinstance(owner, Operation) and owner.name.startswith(("arith.", "math.")):
             pending.extend(owner.operands)
     return found
-
-
-def is_zero(attribute: Attribute | None) -> bool:
-    """Whether `other` of a load is zero (it is where it is not given)."""
-    match attribute:
-        case None:
-            return True
-        case builtin.IntegerAttr():
-            return attribute.value.data == 0
-        case builtin.FloatAttr():
-            return attribute.value.data == 0.0
-        case _:
-            return False
 
 
 @dataclass(frozen=True, slots=True)
