@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from treadle.analysis.structured_flow import yielded
 from treadle.dialects import pipe, tile
-from treadle.errors import InternalError
 from treadle.ir.builtin import IndexType
 from treadle.ir.core import Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, scf
@@ -53,7 +53,7 @@ class TileLoop:
                 limit_columns(inner[op.result], self.columns)
             if op is self.parts.contracts[-1]:
                 under()
-        return [inner.get(v, v) for v in _yielded(old)]
+        return [inner.get(v, v) for v in yielded(old)]
 
 
 def _tile(
@@ -78,13 +78,6 @@ def _tile(
         elif op not in leaving:
             clone(op, tile_loop.mapping, index, tile_loop.group, tile_loop.place)
     return slot
-
-
-def _yielded(block: Block) -> list[SSAValue]:
-    last = block.last_op
-    if not isinstance(last, scf.YieldOp):
-        raise InternalError("a loop without scf.yield")
-    return list(last.operands)
 
 
 def _with_deferred_stores(
