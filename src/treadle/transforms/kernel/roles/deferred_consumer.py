@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from treadle.analysis.structured_flow import yielded
 from treadle.dialects import pipe, tile
-from treadle.errors import InternalError
 from treadle.ir.builtin import IndexType
 from treadle.ir.core import Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, scf
@@ -55,7 +55,7 @@ class TileLoop:
                 limit_columns(inner[op.result], self.columns)
             if op is self.parts.contracts[-1]:
                 under()
-        return [inner.get(v, v) for v in _yielded(old)]
+        return [inner.get(v, v) for v in yielded(old)]
 
 
 def _tile(
@@ -80,13 +80,6 @@ def _tile(
             tile_loop.mapping[op.results[0]] = tile_loop.mapping.get(chosen[op], chosen[op])
         elif op not in leaving:
             clone(op, tile_loop.mapping, index, tile_loop.group, tile_loop.place)
-
-
-def _yielded(block: Block) -> list[SSAValue]:
-    last = block.last_op
-    if not isinstance(last, scf.YieldOp):
-        raise InternalError("a loop without scf.yield")
-    return list(last.operands)
 
 
 def _with_deferred_stores(tile_loop: TileLoop, index: IndexBuilder, deferred: DeferredStores, theirs: dict[SSAValue, SSAValue]) -> None:

@@ -5,7 +5,6 @@ array, where descriptor copies write nothing, so that no step asks whether there
 """
 
 from dataclasses import dataclass
-from typing import cast
 
 from treadle.analysis.divisibility import constant_value
 from treadle.analysis.element_bytes import tile_bytes
@@ -13,8 +12,9 @@ from treadle.dialects import tile
 from treadle.dialects.tile_types import is_tile
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, scf
+from treadle.ir.dialects import arith, scf
 from treadle.machine import TargetSpec
+from treadle.transforms.kernel.carried_values import zero_of
 from treadle.transforms.kernel.roles.parts import Parts, parts_of
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
@@ -50,7 +50,7 @@ class DeferredStores:
 
     def start(self, index: IndexBuilder) -> list[SSAValue]:
         """What it carries before the first tile."""
-        return [*(index.insert(_zeros(box.store.value)) for box in self.boxes), *(index.constant(at) for at in self.before)]
+        return [*(index.insert(zero_of(box.store.value)) for box in self.boxes), *(index.constant(at) for at in self.before)]
 
     def emit(self, index: IndexBuilder, box: Box, mapping: dict[SSAValue, SSAValue]) -> None:
         """Store and send one box; `mapping` holds what `values` names."""
@@ -65,13 +65,6 @@ class DeferredStores:
         count = max(1, min(-(-len(self.boxes) // 2), steps))
         each = -(-len(self.boxes) // count)
         return [self.boxes[at : at + each] for at in range(0, len(self.boxes), each)]
-
-
-def _zeros(value: SSAValue) -> arith.ConstantOp:
-    kind = tile.tile_type(value)
-    typed = cast("builtin.TensorType[builtin.IntegerType]", kind)
-    number = 0 if isinstance(kind.element_type, builtin.IntegerType) else 0.0
-    return arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(typed, [cast("int", number)]))
 
 
 def _clone_with_sources(index: IndexBuilder, op: object, mapping: dict[SSAValue, SSAValue]) -> None:

@@ -15,7 +15,7 @@ class Parts:
     """The pieces of a kernel that specialisation rearranges.
 
     `fixed`: operations that depend on no workgroup id (constants, views); `body`: the others, in order; `loop`: the one loop with copies;
-    `copies`, `contracts` of its body; `buffers`: what copies fill, those behind the loop included; `scratch`: all other shared buffers.
+    `copies`, `contracts` of its body.
     """
 
     fixed: tuple[Operation, ...]
@@ -23,8 +23,6 @@ class Parts:
     loop: scf.ForOp
     copies: tuple[tile.CopyOp, ...]
     contracts: tuple[tile.ContractOp, ...]
-    buffers: tuple[tile.AllocOp, ...]
-    scratch: tuple[tile.AllocOp, ...]
 
 
 def depends_on_workgroup(op: Operation, dependent: set[Operation]) -> bool:
@@ -82,13 +80,11 @@ def dealt_out(kernel: tile.KernelOp) -> tuple[list[Operation], list[Operation], 
 
 def parts_of(kernel: tile.KernelOp) -> Parts:
     """Take a kernel apart that `refusal` lets pass."""
-    fixed, body, allocs = dealt_out(kernel)
+    fixed, body, _ = dealt_out(kernel)
     loop = next(op for op in body if isinstance(op, scf.ForOp) and any(isinstance(inner, tile.CopyOp) for inner in op.walk()))
     copies = tuple(op for op in loop.body.block.ops if isinstance(op, tile.CopyOp))
     contracts = tuple(op for op in loop.body.block.ops if isinstance(op, tile.ContractOp))
-    filled = {op.destination for op in (*copies, *body) if isinstance(op, tile.CopyOp)}
-    buffers = tuple(op for op in allocs if op.result in filled)
-    return Parts(tuple(fixed), tuple(body), loop, copies, contracts, buffers, tuple(op for op in allocs if op.result not in filled))
+    return Parts(tuple(fixed), tuple(body), loop, copies, contracts)
 
 
 def loop_first(parts: Parts) -> list[Operation]:
