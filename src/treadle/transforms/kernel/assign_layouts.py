@@ -10,10 +10,11 @@ its own coalesced layout and converted next to the access, where the type is nar
 
 from dataclasses import dataclass, field
 
-from treadle.analysis.element_bytes import element_bytes
-from treadle.analysis.layout_classes import AccessOp, LayoutClass, LayoutClasses, is_tile
+from treadle.analysis.element_bytes import element_bytes, tile_bytes
+from treadle.analysis.layout_classes import AccessOp, LayoutClass, LayoutClasses
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import TileLayoutAttr
+from treadle.dialects.tile_types import is_tile
 from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
@@ -24,7 +25,7 @@ from treadle.machine import TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.layout_choice import GlobalAccess, access_layout, candidates, global_cost, reduce_cost, shared_cost
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after, insert_before, num_warps, tile_bytes
+from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after, insert_before, num_warps
 from treadle.transforms.kernel.operand_layouts import contract_layouts
 
 LOOP_WEIGHT = 16

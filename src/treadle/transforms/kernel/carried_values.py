@@ -7,6 +7,7 @@ from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import scf
 from treadle.ir.locations import set_location
+from treadle.transforms.kernel.kernel_ir import erase
 
 OpT = TypeVar("OpT", scf.ForOp, scf.IfOp)
 
@@ -61,6 +62,5 @@ def _replace(old: OpT, new: OpT) -> OpT:
     for before, after in zip(old.results, new.results, strict=False):
         after.name_hint = before.name_hint
         before.replace_all_uses_with(after)
-    old.detach()
-    old.erase()
+    erase(old)
     return new

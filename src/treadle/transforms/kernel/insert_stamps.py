@@ -20,7 +20,7 @@ from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.plan.expr import parse
 from treadle.transforms.kernel.carried_values import carried_through
-from treadle.transforms.kernel.kernel_ir import insert_before, kernels
+from treadle.transforms.kernel.kernel_ir import erase, insert_before, kernels
 
 DEFAULT_WORKGROUPS, DEFAULT_CAPACITY = 4, 4096
 _SILENT = ("tile.splat", "tile.iota", "tile.broadcast", "tile.permute", "tile.slice", "tile.view")
@@ -206,8 +206,7 @@ def _return_records(program: dispatch.ProgramOp, layouts: dict[str, Layout]) -> 
             records = dispatch.AllocOp([layouts[name].words], dispatch.BufferType(builtin.i64))
             wider = dispatch.LaunchOp(name, list(op.inputs), [*op.outputs, records.result], op.symbol_values())
             insert_before(op, records, wider)
-            op.detach()
-            op.erase()
+            erase(op)
             end.operands = (*end.operands, records.result)
 
 

@@ -15,7 +15,9 @@ from typing import cast
 
 from treadle import remarks
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.view_access import access_facts
 from treadle.dialects import pipe, tile
+from treadle.dialects.tile_types import is_tile
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
@@ -31,10 +33,9 @@ from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import (
     KernelPass,
-    access_facts,
+    erase,
     erase_if_unused,
     insert_before,
-    is_tile,
 )
 
 NAME = "store-in-bulk"
@@ -226,12 +227,10 @@ def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxTy
             tile.CopyOutOp(slot.result, store.view, offsets, tile.ints(store.dims), path="bulk_tensor", repeats=at + width > alone),
         )
         at += width
-    store.detach()
-    store.erase()
+    erase(store)
     for op in old:
         if isinstance(op, tile.LocalStoreOp):
-            op.detach()
-            op.erase()
+            erase(op)
         else:
             erase_if_unused(op)
 

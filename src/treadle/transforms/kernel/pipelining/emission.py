@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from treadle.analysis.loop_body import LoopBody, used_values
 from treadle.dialects import pipe, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Block, Builder, InsertPoint, Operation, OpResult, Region, SSAValue
@@ -17,7 +18,6 @@ from treadle.ir.emitter import INDEX
 from treadle.plan.expansion import Expansion, Part, Step
 from treadle.plan.loop_body import Result
 from treadle.plan.stages import Schedule
-from treadle.transforms.kernel.pipelining.loop_body import LoopBody, used_values
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 CounterKey = tuple[int, int]

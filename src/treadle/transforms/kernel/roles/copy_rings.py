@@ -3,17 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from treadle.analysis.element_bytes import buffer_bytes
 from treadle.dialects import tile
-from treadle.errors import InternalError
+from treadle.dialects.tile_types import is_tile
 from treadle.ir.ancestry import blocks_around
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
 from treadle.plan.role_tiles import ROLE_MARGIN_BYTES
-from treadle.transforms.kernel.allocate_shared import buffer_bytes
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
-from treadle.transforms.kernel.kernel_ir import is_tile
 from treadle.transforms.kernel.roles.parts import depends_on_group
 
 
@@ -90,7 +89,8 @@ def fitting_stages(kernel: tile.KernelOp, ping_pong: int, wanted: int, spec: Tar
     of_loop = sum(_ring_bytes(ring, groups) for ring in rings if ring.is_in_loop)
     once = sum(_ring_bytes(ring, groups) for ring in rings if not ring.is_in_loop) * _slots_outside(kernel)
     filled = {copy.destination for ring in rings for copy in ring.copies}
-    scratch = groups * ping_pong * sum(buffer_bytes(op) for op in kernel.walk() if isinstance(op, tile.AllocOp) and op.result not in filled)
+    others = [op.result for op in kernel.walk() if isinstance(op, tile.AllocOp) and op.result not in filled]
+    scratch = groups * ping_pong * sum(map(buffer_bytes, others))
     return max(0, min(wanted, (spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES - scratch - once) // of_loop))
 
 
@@ -103,10 +103,7 @@ def _slots_outside(kernel: tile.KernelOp) -> int:
 def _ring_bytes(ring: CopyRing, groups: int) -> int:
     total = 0
     for copy in ring.copies:
-        alloc = copy.destination.owner
-        if not isinstance(alloc, tile.AllocOp):
-            raise InternalError("a copy into a part of a buffer ahead of roles")
-        total += buffer_bytes(alloc) * (groups if depends_on_group(copy) else 1)
+        total += buffer_bytes(copy.destination) * (groups if depends_on_group(copy) else 1)
     return total
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import cast
 
 from treadle.analysis.divisibility import constant_value
-from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.element_bytes import tile_bytes
 from treadle.dialects import tile
+from treadle.dialects.tile_types import is_tile
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.machine import TargetSpec
-from treadle.transforms.kernel.kernel_ir import is_tile
 from treadle.transforms.kernel.roles.parts import Parts, parts_of
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
@@ -104,8 +104,8 @@ def deferred_stores(parts: Parts, threads: int) -> DeferredStores | str:
             return f"there is {op.name} behind the loop"
     if not boxes or pending is not None:
         return "nothing is sent in boxes"
-    carried = sum(_bytes(box.store.value) for box in boxes) // threads
-    accumulators = sum(_bytes(contract.result) for contract in parts.contracts) // threads
+    carried = sum(tile_bytes(box.store.value) for box in boxes) // threads
+    accumulators = sum(tile_bytes(contract.result) for contract in parts.contracts) // threads
     if carried > MOST_CARRIED_BYTES or accumulators > 4 * MAX_ACCUMULATOR_REGISTERS:
         return f"a thread would hold {carried} bytes of results beside {accumulators} of accumulators"
     return _placed(parts, tuple(boxes))
@@ -123,14 +123,6 @@ def deferral_refusal(kernel: tile.KernelOp, turns: int, workgroups: int, spec: T
         return "there are no steps"
     found = deferred_stores(parts, kernel.num_warps.value.data * spec.subgroup_size)
     return found if isinstance(found, str) else None
-
-
-def _bytes(value: SSAValue) -> int:
-    kind = tile.tile_type(value)
-    total = element_bytes(kind.element_type)
-    for extent in kind.get_shape():
-        total *= extent
-    return total
 
 
 def _placed(parts: Parts, boxes: tuple[Box, ...]) -> DeferredStores | str:

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from treadle.dialects import pipe, tile
 from treadle.dialects.pipe import part_layout
+from treadle.dialects.tile_types import is_tile
 from treadle.ir.builtin import IndexType, i1, i32
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.transforms.kernel.kernel_ir import is_tile
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ slot waits until it is full, and owes it to who fills it from the last access on
 
 from dataclasses import dataclass, field, replace
 
+from treadle.analysis.synchronisation.hand_overs import HandOver, Visit, hand_overs
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.ancestry import blocks_around, in_block
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
@@ -15,7 +16,6 @@ from treadle.ir.dialects import arith, builtin, scf
 from treadle.transforms.kernel.carried_values import also_yield
 from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
 from treadle.transforms.kernel.synchronisation.announced_copies import announce
-from treadle.transforms.kernel.synchronisation.hand_overs import HandOver, Visit, hand_overs
 from treadle.transforms.kernel.synchronisation.ring_places import RingPlaces, flipped
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
