@@ -47,9 +47,11 @@ class TensorEmitter(Emitter):
         """`destination` filled with a number."""
         return self.insert(linalg.ops.FillOp([scalar], [destination], [destination.type]))
 
-    def insert_slice(self, source: SSAValue, destination: SSAValue, offsets: Sequence[SSAValue]) -> SSAValue:
-        """`destination` with `source` at `offsets`."""
-        sizes = self.sizes(source)
+    def insert_slice(
+        self, source: SSAValue, destination: SSAValue, offsets: Sequence[SSAValue], sizes: Sequence[SSAValue] | None = None
+    ) -> SSAValue:
+        """`destination` with `source` at `offsets`; its `sizes` are asked of itself where they are not given."""
+        sizes = self.sizes(source) if sizes is None else sizes
         operands = [source, destination, self._dynamic(offsets), self._dynamic(sizes), []]
         properties = self._slice(offsets, sizes)
         return self.insert(tensor.InsertSliceOp.build(operands=operands, result_types=[destination.type], properties=properties))
