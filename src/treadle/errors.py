@@ -123,6 +123,11 @@ KERNEL_FAULT = Entry(
 )
 NOT_ONE_KERNEL = Entry("TR304", "{what} cannot be one kernel: '{op}': {reason}", "{fix}")
 F32_SPLIT = Entry("TR306", "treadle.f32_split of '{op}': {reason}", "write it on a contraction of f32, as one of {known}, or none")
+ASSOCIATIVE = Entry(
+    "TR307",
+    "treadle.associative of '{op}': {reason}",
+    "write it on a linalg.generic that reduces and whose body merges two values of each result's type, as an array of their identities",
+)
 GROUP = Entry("TR305", "dispatch.group of '{op}': {reason}", "{fix}")
 SHARED_MEMORY = Entry(
     "TR401",
