@@ -144,6 +144,9 @@ OPTION_REJECTED = Entry(
 OTHER_TARGET = Entry(
     "TR504", "kernel '{kernel}' is written for {written}, not for {target}", 'compile it for {written}, or write it for target "any"'
 )
+NO_LOOP_REPORT = Entry(
+    "TR505", "what loops cost is not read off the machine code of {target}", "audit for an AMD target (`treadle targets`)"
+)
 TOOL_MISSING = Entry("TR551", "{tool} cannot be run: {reason}", "provide {install}")
 TOOL_FAILED = Entry(
     "TR552", "{tool} failed with status {status}:\n{output}", "read the text above; report it with the input if it names nothing of yours"
