@@ -6,11 +6,12 @@ from types import FunctionType
 
 from treadle.dialects import tile
 from treadle.dialects.dispatch_attributes import strings
+from treadle.dialects.kernel_form import KernelForm, KernelFormAttr
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import SourceLocation
 from treadle.ir.core import Block as IrBlock
 from treadle.ir.core import Region, SSAValue
-from treadle.ir.dialects import arith, builtin
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.locations import make_location
 from treadle.language.compiler import FunctionCompiler
 from treadle.language.dtypes import BY_MLIR
@@ -24,17 +25,25 @@ GRID = ("grid_x", "grid_y", "grid_z")
 
 @dataclass(frozen=True, slots=True)
 class ArrayClass:
-    """What a kernel is compiled for of an array: `dtype` is the MLIR name, `layout` its class of strides and alignment."""
+    """What a kernel is compiled for of an array: `dtype` is the MLIR name, `layout` its class of strides and alignment.
+
+    `size_divisor`: a power of two that divides the size along the axis of unit stride, if there is one.
+    """
 
     dtype: str
     layout: ArgumentLayout
+    size_divisor: int = 1
+
+    def size_divisors(self) -> tuple[int, ...]:
+        """What divides the size of each axis."""
+        return tuple(self.size_divisor if stride == 1 else 1 for stride in self.layout.strides)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """What a kernel is compiled for. `arrays` by argument, `integers`: arguments that are sizes or counts, `constants`: the others.
 
-    `grid_rank`: how many axes of the grid a call names; the others have extent 1.
+    `grid_rank`: how many axes of the grid a call names; the others have extent 1. `num_stages`: of the rings that operands come through.
     """
 
     arrays: tuple[tuple[str, ArrayClass], ...]
@@ -42,6 +51,7 @@ class Form:
     constants: tuple[tuple[str, object], ...]
     grid_rank: int
     num_warps: int
+    num_stages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,15 @@ def _symbols(form: Form) -> list[str]:
 
 def _strides(name: str, array: ArrayClass) -> list[str]:
     return [f"{name}_stride{axis}" if stride is None else str(stride) for axis, stride in enumerate(array.layout.strides)]
+
+
+def _requirements(form: Form) -> list[str]:
+    """What the code relies on of sizes and strides."""
+    multiples: list[tuple[str, int]] = []
+    for name, array in form.arrays:
+        multiples += [(f"{name}_size{axis}", divisor) for axis, divisor in enumerate(array.size_divisors())]
+        multiples += [(f"{name}_stride{axis}", array.layout.stride_divisor) for axis, s in enumerate(array.layout.strides) if s is None]
+    return [f"{name} // {divisor} * {divisor} == {name}" for name, divisor in multiples if divisor > 1]
 
 
 class _Frame:
@@ -85,18 +104,19 @@ class _Frame:
     def array(self, number: int) -> Array:
         """An array argument, with the view of its memory."""
         name, kind = self.form.arrays[number]
-        sizes = tuple(self.index(f"{name}_size{axis}") for axis in range(len(kind.layout.strides)))
-        strides = [self._stride(f"{name}_stride{axis}", kind) if s is None else s for axis, s in enumerate(kind.layout.strides)]
+        sizes = tuple(self._multiple(f"{name}_size{axis}", divisor) for axis, divisor in enumerate(kind.size_divisors()))
+        by = kind.layout.stride_divisor
+        strides = [self._multiple(f"{name}_stride{axis}", by).value if s is None else s for axis, s in enumerate(kind.layout.strides)]
         view = tile.ViewOp(self.pointers[number], [size.value for size in sizes], strides, align=kind.layout.align)
         return Array(name, number, self.emit.insert(view), sizes, BY_MLIR[kind.dtype])
 
-    def _stride(self, name: str, kind: ArrayClass) -> SSAValue:
-        """A stride of the class: what divides all of them stands in the arithmetic, where accesses look for it."""
-        value, divisor = self.symbols[name], kind.layout.stride_divisor
+    def _multiple(self, name: str, divisor: int) -> Index:
+        """An index argument that a number divides: the division stands in the arithmetic, where accesses look for it."""
+        value = self.index(name)
         if divisor == 1:
             return value
         by = self.emit.index(divisor).value
-        return self.emit.insert(arith.MuliOp(self.emit.insert(arith.DivUIOp(value, by)), by, result_type=INDEX))
+        return self.emit.index_of(self.emit.insert(arith.MuliOp(self.emit.insert(arith.DivUIOp(value.value, by)), by, result_type=INDEX)))
 
     def kernel(self, name: str, order: Sequence[int], outputs: int) -> tile.KernelOp:
         """The finished kernel."""
@@ -115,9 +135,12 @@ class _Frame:
             output_count=outputs,
         )
         shapes = [[f"{form.arrays[i][0]}_size{axis}" for axis in range(len(form.arrays[i][1].layout.strides))] for i in order]
+        if form.num_stages > 1 and any(isinstance(op, tile.ContractOp) and isinstance(op.parent_op(), scf.ForOp) for op in kernel.body.walk()):
+            kernel.config = KernelFormAttr(KernelForm("roles", (("num_stages", form.num_stages),)))
         kernel.properties["arg_shapes"] = builtin.ArrayAttr([strings(shape) for shape in shapes])
         kernel.properties["arg_strides"] = builtin.ArrayAttr([strings(_strides(*form.arrays[i])) for i in order])
         kernel.properties["arg_names"] = strings([form.arrays[i][0] for i in order])
+        kernel.properties["requires"] = strings(_requirements(form))
         kernel.properties["in_place"] = tile.i64_array(list(range(len(order) - outputs, len(order))))
         return kernel
 

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
+from math import gcd
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 Grid = int | Sequence[int] | Callable[[Mapping[str, Any]], "int | Sequence[int]"]
 _USUAL_WARPS = 4
+_USUAL_STAGES = 4
 
 
 class constexpr:  # noqa: N801 - an annotation, spelled as in Triton
@@ -81,21 +83,22 @@ class Launch:
     def __init__(self, kernel: Kernel, grid: Grid) -> None:
         self._kernel, self._grid = kernel, grid
 
-    def __call__(self, *arguments: Any, num_warps: int = _USUAL_WARPS, target: str | None = None, **named: Any) -> None:
-        """Run the kernel. `num_warps`: warps of a workgroup; `target`: another than the kernel's own.
+    def __call__(self, *arguments: Any, num_warps: int = _USUAL_WARPS, num_stages: int = _USUAL_STAGES, target: str | None = None, **named: Any) -> None:
+        """Run the kernel. `num_warps`: warps of a workgroup that compute; `num_stages`: steps of a loop that are
+        in flight at once, where it multiplies matrices; `target`: another than the kernel's own.
 
         On a GPU the call only enqueues the work, on PyTorch's current stream where PyTorch is loaded. Raises `TreadleError`: TR109 at the
         line of what does not compile, TR738 for arguments that do not fit the signature, and what `treadle.Program` raises.
         """
-        program, order, arrays, numbers = self._resolved(arguments, named, num_warps, target)
+        program, order, arrays, numbers = self._resolved(arguments, named, num_warps, num_stages, target)
         program(*(arrays[i] for i in order), *numbers)
 
-    def compile(self, *arguments: Any, num_warps: int = _USUAL_WARPS, target: str | None = None, **named: Any) -> "Program":
+    def compile(self, *arguments: Any, num_warps: int = _USUAL_WARPS, num_stages: int = _USUAL_STAGES, target: str | None = None, **named: Any) -> "Program":
         """The program that the call would run: its `stages` are the texts of all levels, `remarks` the compiler's decisions."""
-        return self._resolved(arguments, named, num_warps, target)[0]
+        return self._resolved(arguments, named, num_warps, num_stages, target)[0]
 
     def _resolved(
-        self, arguments: Sequence[Any], named: Mapping[str, Any], num_warps: int, target: str | None
+        self, arguments: Sequence[Any], named: Mapping[str, Any], num_warps: int, num_stages: int, target: str | None
     ) -> "tuple[Program, tuple[int, ...], list[Any], list[int]]":
         from treadle.language.build import Form
         from treadle.runtime.arrays import view
@@ -115,7 +118,7 @@ class Launch:
             else:
                 arrays.append((name, _class_of(view(value, name, len(arrays)))))
                 given.append(value)
-        form = Form(tuple(arrays), tuple(integers), tuple(constants), len(grid), num_warps)
+        form = Form(tuple(arrays), tuple(integers), tuple(constants), len(grid), num_warps, num_stages)
         program, order = kernel.program(form, target or kernel.target)
         return program, order, given, [*grid, *integers.values()]
 
@@ -130,12 +133,13 @@ class Launch:
 
 def _class_of(array: Any) -> "ArrayClass":
     from treadle.language.build import ArrayClass
-    from treadle.plan.argument_layout import classify
+    from treadle.plan.argument_layout import WIDEST_BYTES, classify
     from treadle.runtime.arrays import element
 
     dtype = array.dtype.removeprefix("u")
-    layout, _ = classify(tuple(array.shape), tuple(array.strides), array.address % 16, element(dtype).bytes)
-    return ArrayClass(dtype, layout)
+    layout, _ = classify(tuple(array.shape), tuple(array.strides), array.address % WIDEST_BYTES, element(dtype).bytes)
+    along = [size for size, stride in zip(array.shape, layout.strides, strict=True) if stride == 1]
+    return ArrayClass(dtype, layout, gcd(WIDEST_BYTES // element(dtype).bytes, *along) if along else 1)
 
 
 @overload
