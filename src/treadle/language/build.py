@@ -75,12 +75,16 @@ def _strides(name: str, array: ArrayClass) -> list[str]:
 
 
 def _requirements(form: Form) -> list[str]:
-    """What the code relies on of sizes and strides."""
-    multiples: list[tuple[str, int]] = []
+    """What the code relies on of sizes and strides; the stride of an axis of one element is never used."""
+    found: list[str] = []
     for name, array in form.arrays:
-        multiples += [(f"{name}_size{axis}", divisor) for axis, divisor in enumerate(array.size_divisors())]
-        multiples += [(f"{name}_stride{axis}", array.layout.stride_divisor) for axis, s in enumerate(array.layout.strides) if s is None]
-    return [f"{name} // {divisor} * {divisor} == {name}" for name, divisor in multiples if divisor > 1]
+        for axis, (stride, divisor) in enumerate(zip(array.layout.strides, array.size_divisors(), strict=True)):
+            size = f"{name}_size{axis}"
+            if divisor > 1:
+                found.append(f"{size} % {divisor} == 0")
+            if stride is None and array.layout.stride_divisor > 1:
+                found.append(f"min({size} - 1, {name}_stride{axis} % {array.layout.stride_divisor}) <= 0")
+    return found
 
 
 class _Frame:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, overload
 from treadle.errors import KERNEL_CALL, TreadleError
 
 if TYPE_CHECKING:
-    from treadle.driver import Program
+    from treadle.driver import Program, Trace
+    from treadle.driver.lowering import Stage
     from treadle.language.build import ArrayClass, Form
     from treadle.options import CompileOptions
 
@@ -83,23 +84,58 @@ class Launch:
     def __init__(self, kernel: Kernel, grid: Grid) -> None:
         self._kernel, self._grid = kernel, grid
 
-    def __call__(self, *arguments: Any, num_warps: int = _USUAL_WARPS, num_stages: int = _USUAL_STAGES, target: str | None = None, **named: Any) -> None:
+    def __call__(
+        self,
+        *arguments: Any,
+        num_warps: int = _USUAL_WARPS,
+        num_stages: int = _USUAL_STAGES,
+        target: str | None = None,
+        **named: Any,
+    ) -> None:
         """Run the kernel. `num_warps`: warps of a workgroup that compute; `num_stages`: steps of a loop that are
         in flight at once, where it multiplies matrices; `target`: another than the kernel's own.
 
         On a GPU the call only enqueues the work, on PyTorch's current stream where PyTorch is loaded. Raises `TreadleError`: TR109 at the
         line of what does not compile, TR738 for arguments that do not fit the signature, and what `treadle.Program` raises.
         """
-        program, order, arrays, numbers = self._resolved(arguments, named, num_warps, num_stages, target)
+        form, arrays, numbers = self._resolved(arguments, named, num_warps, num_stages)
+        program, order = self._kernel.program(form, target or self._kernel.target)
         program(*(arrays[i] for i in order), *numbers)
 
-    def compile(self, *arguments: Any, num_warps: int = _USUAL_WARPS, num_stages: int = _USUAL_STAGES, target: str | None = None, **named: Any) -> "Program":
+    def compile(
+        self,
+        *arguments: Any,
+        num_warps: int = _USUAL_WARPS,
+        num_stages: int = _USUAL_STAGES,
+        target: str | None = None,
+        **named: Any,
+    ) -> "Program":
         """The program that the call would run: its `stages` are the texts of all levels, `remarks` the compiler's decisions."""
-        return self._resolved(arguments, named, num_warps, num_stages, target)[0]
+        form, _, _ = self._resolved(arguments, named, num_warps, num_stages)
+        return self._kernel.program(form, target or self._kernel.target)[0]
+
+    def trace(
+        self,
+        *arguments: Any,
+        num_warps: int = _USUAL_WARPS,
+        num_stages: int = _USUAL_STAGES,
+        target: str | None = None,
+        until: "Stage" = "asm",
+        **named: Any,
+    ) -> "Trace":
+        """The texts of the stages up to `until`, and the remarks, as `treadle.driver.trace` has them. Needs no device."""
+        from treadle.driver import trace
+        from treadle.language.build import build
+
+        kernel = self._kernel
+        form, _, _ = self._resolved(arguments, named, num_warps, num_stages)
+        built = build(kernel.function, form)
+        return trace(built.module, target or kernel.target, kernel.options, until=until, level="tile")
 
     def _resolved(
-        self, arguments: Sequence[Any], named: Mapping[str, Any], num_warps: int, num_stages: int, target: str | None
-    ) -> "tuple[Program, tuple[int, ...], list[Any], list[int]]":
+        self, arguments: Sequence[Any], named: Mapping[str, Any], num_warps: int, num_stages: int
+    ) -> "tuple[Form, list[Any], list[int]]":
+        """What to compile for, the arrays, and the numbers that follow them."""
         from treadle.language.build import Form
         from treadle.runtime.arrays import view
 
@@ -119,8 +155,7 @@ class Launch:
                 arrays.append((name, _class_of(view(value, name, len(arrays)))))
                 given.append(value)
         form = Form(tuple(arrays), tuple(integers), tuple(constants), len(grid), num_warps, num_stages)
-        program, order = kernel.program(form, target or kernel.target)
-        return program, order, given, [*grid, *integers.values()]
+        return form, given, [*grid, *integers.values()]
 
     def _extents(self, values: Mapping[str, Any]) -> tuple[int, ...]:
         grid = self._grid(values) if callable(self._grid) else self._grid
