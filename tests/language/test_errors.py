@@ -31,7 +31,7 @@ def marked(error: TreadleError) -> str:
 
 
 def unknown_name(x: Any) -> None:
-    x[0, 0:8] = y  # noqa: F821
+    x[0, 0:8] = y  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
 
 
 def other_shape(x: Any) -> None:
@@ -44,7 +44,7 @@ def unknown_length(x: Any, n: int) -> None:
 
 def changed_kind(x: Any) -> None:
     total = tl.zeros((8,), tl.float32)
-    for i in range(8):
+    for _ in range(8):
         total = total + x[0:8, 0:8]
     x[0, 0:8] = total
 
@@ -74,7 +74,7 @@ def foreign(x: Any) -> None:
 def half_defined(x: Any, n: int) -> None:
     if n > 3:
         value = x[0, 0:8]
-    x[1, 0:8] = value
+    x[1, 0:8] = value  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 def asserted(x: Any, SIDE: tl.constexpr) -> None:
@@ -92,7 +92,7 @@ def lower_bits(x: Any) -> None:
         (unknown_name, (X,), "y", "'y' is not defined here"),
         (other_shape, (X,), "x[0:4, 0:8] + x[0:8, 0:8]", "a tile of float32[4, 8] and a tile of float32[8, 8] have no common shape"),
         (unknown_length, (X, 5), "x[0, 0:n]", "the length of this range is not known"),
-        (changed_kind, (X,), "for i in range(8):", "'total' is a tile of float32[8] before and a tile of float32[8, 8] after"),
+        (changed_kind, (X,), "for _ in range(8):", "'total' is a tile of float32[8] before and a tile of float32[8, 8] after"),
         (while_loop, (X,), "while True:", "kernels have no 'while' statement"),
         (branch_on_tile, (X,), "x[0, 0:8] > 0.0", "a branch on a tile of int1[8]"),
         (wrong_product, (X,), "tl.dot(x[0:8, 0:4], x[0:8, 0:8])", "a product of a tile of float32[8, 4] and a tile of float32[8, 8]"),

@@ -1,6 +1,7 @@
 """Kernels in Python on the simulator, at odd and random sizes, against NumPy."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ def normal(seed: int, *shape: int, dtype: Any = np.float32) -> Array:
 
 
 @treadle.kernel(target="sim")
-def add(x, y, out, BLOCK: tl.constexpr):
+def add(x: Any, y: Any, out: Any, BLOCK: tl.constexpr) -> None:
     start = tl.program_id(0) * BLOCK
     out[start : start + BLOCK] = x[start : start + BLOCK] + y[start : start + BLOCK]
 
@@ -35,7 +36,7 @@ def test_vector_add(n: int, block: int) -> None:
 
 
 @treadle.kernel(target="sim")
-def softmax(x, y, BLOCK: tl.constexpr):
+def softmax(x: Any, y: Any, BLOCK: tl.constexpr) -> None:
     row = tl.program_id(0)
     values = tl.load(x[row, 0:BLOCK], other=-float("inf"))
     e = tl.exp(values - tl.max(values, axis=0))
@@ -53,7 +54,7 @@ def test_softmax_of_rows(rows: int, columns: int) -> None:
 
 
 @treadle.kernel(target="sim")
-def matmul(a, b, c, BM: tl.constexpr = 32, BN: tl.constexpr = 32, BK: tl.constexpr = 32):
+def matmul(a: Any, b: Any, c: Any, BM: tl.constexpr = 32, BN: tl.constexpr = 32, BK: tl.constexpr = 32) -> None:
     m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
     acc = tl.zeros((BM, BN), tl.float32)
     for k in range(0, a.shape[1], BK):
@@ -67,20 +68,21 @@ def test_matmul_of_any_layout(m: int, n: int, k: int, dtype: Any, a_turned: bool
     a = normal(4, k, m, dtype=dtype).T if a_turned else normal(4, m, k, dtype=dtype)
     b = normal(5, n, k, dtype=dtype).T if b_turned else normal(5, k, n, dtype=dtype)
     c = np.full((m, n), np.nan, np.float32)
-    matmul[lambda v: (tl_cdiv(v["a"].shape[0], v["BM"]), tl_cdiv(v["b"].shape[1], v["BN"]))](a, b, c)
+    matmul[grid_of](a, b, c)
     np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), atol=1e-4 * math.sqrt(k) * 10, rtol=1e-3)
 
 
-def tl_cdiv(a: int, b: int) -> int:
-    return -(-a // b)
+def grid_of(arguments: Mapping[str, Any]) -> tuple[int, int]:
+    a, b, _, rows, columns, _ = arguments.values()
+    return -(-a.shape[0] // rows), -(-b.shape[1] // columns)
 
 
-def gelu(x):
+def gelu(x: Any) -> Any:
     return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
 
 
 @treadle.kernel(target="sim")
-def linear(x, w, bias, y, ACTIVATION, BM: tl.constexpr = 32, BN: tl.constexpr = 64, BK: tl.constexpr = 32):
+def linear(x: Any, w: Any, bias: Any, y: Any, ACTIVATION: Any, BM: tl.constexpr = 32, BN: tl.constexpr = 64, BK: tl.constexpr = 32) -> None:
     m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
     acc = tl.zeros((BM, BN), tl.float32)
     for k in tl.range(0, x.shape[1], BK):
@@ -103,7 +105,7 @@ def test_helper_functions_are_compiled_where_they_are_called(activation: Any) ->
 
 
 @treadle.kernel(target="sim")
-def layer_norm(x, scale, shift, y, EPS: tl.constexpr, BLOCK: tl.constexpr):
+def layer_norm(x: Any, scale: Any, shift: Any, y: Any, EPS: tl.constexpr, BLOCK: tl.constexpr) -> None:
     for row in range(tl.program_id(0), x.shape[0], tl.num_programs(0)):
         v = x[row, 0:BLOCK].to(tl.float32)
         columns = tl.arange(BLOCK)
@@ -125,7 +127,7 @@ def test_persistent_layer_norm(rows: int, columns: int, programs: int) -> None:
 
 
 @treadle.kernel(target="sim")
-def extrema(x, where_largest, where_smallest, largest, BLOCK: tl.constexpr):
+def extrema(x: Any, where_largest: Any, where_smallest: Any, largest: Any, BLOCK: tl.constexpr) -> None:
     row = tl.program_id(0)
     inside = tl.arange(BLOCK) < x.shape[1]
     values = x[row, 0:BLOCK]
@@ -149,7 +151,7 @@ def test_extrema_as_in_numpy(rows: int, columns: int, with_nan: bool, seed: int)
 
 
 @treadle.kernel(target="sim")
-def embedding(table, places, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def embedding(table: Any, places: Any, out: Any, ROWS: tl.constexpr, COLUMNS: tl.constexpr) -> None:
     first = tl.program_id(0) * ROWS
     rows = places[first : first + ROWS]
     out[first : first + ROWS, 0:COLUMNS] = table[rows, 0:COLUMNS]
@@ -163,7 +165,7 @@ def test_gather_by_an_index_tile() -> None:
 
 
 @treadle.kernel(target="sim")
-def branches(x, y, limit, SIDE: tl.constexpr):
+def branches(x: Any, y: Any, limit: Any, SIDE: tl.constexpr) -> None:
     row = tl.program_id(0) * SIDE
     value = x[row : row + SIDE]
     count = 0
@@ -190,7 +192,7 @@ def test_branches_and_loops(limit: int) -> None:
 
 
 @treadle.kernel(target="sim")
-def in_place(x, by, SIDE: tl.constexpr):
+def in_place(x: Any, by: Any, SIDE: tl.constexpr) -> None:
     start = tl.program_id(0) * SIDE
     x[start : start + SIDE] *= by
 
@@ -203,7 +205,7 @@ def test_an_array_that_is_read_and_written_is_changed_in_place() -> None:
 
 
 @treadle.kernel(target="sim")
-def welford(x, mean, variance, BLOCK: tl.constexpr):
+def welford(x: Any, mean: Any, variance: Any, BLOCK: tl.constexpr) -> None:
     row = tl.program_id(0)
     inside = tl.arange(BLOCK) < x.shape[1]
     values = x[row, 0:BLOCK]
@@ -212,7 +214,7 @@ def welford(x, mean, variance, BLOCK: tl.constexpr):
     variance[row] = m2 / count
 
 
-def merge(count_a, mean_a, m2_a, count_b, mean_b, m2_b):
+def merge(count_a: Any, mean_a: Any, m2_a: Any, count_b: Any, mean_b: Any, m2_b: Any) -> Any:
     count = count_a + count_b
     delta = mean_b - mean_a
     share = tl.where(count > 0.0, count_b / tl.maximum(count, 1.0), 0.0)

@@ -17,7 +17,7 @@ from treadle.language.dtypes import (
     int32,
     int64,
 )
-from treadle.language.intrinsics import FUNCTIONS
+from treadle.language.functions import FUNCTIONS
 from treadle.language.kernel import Kernel, Launch, constexpr, kernel
 
 __all__ = [

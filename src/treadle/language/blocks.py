@@ -1,13 +1,14 @@
 """Parts of global arrays: what a subscript names, and how it is read and written."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from treadle.dialects import tile
 from treadle.ir.dialects import builtin
 from treadle.language import dtypes
 from treadle.language.emitter import Emitter, Number, element_attribute
-from treadle.language.errors import Refusal
 from treadle.language.intrinsics import Call
+from treadle.language.source import Refusal
 from treadle.language.values import Array, Block, Index, Tile, broadcast_shape, text_of
 
 _HINT = "write x[row, k : k + 64]: an index for each axis, or a range whose length is known when the kernel is compiled"
@@ -24,7 +25,7 @@ def block_of(emit: Emitter, array: Array, parts: Sequence[object]) -> Block:
     shape: list[int] = []
     for axis, part in enumerate(parts):
         if isinstance(part, slice):
-            start, extent = _range(emit, part)
+            start, extent = _range(emit, cast("slice[object, object, object]", part))
             starts.append(start)
             axes.append(axis)
             shape.append(extent)
@@ -33,7 +34,7 @@ def block_of(emit: Emitter, array: Array, parts: Sequence[object]) -> Block:
     return Block(array, tuple(starts), tuple(axes), tuple(shape))
 
 
-def _range(emit: Emitter, part: slice) -> tuple[Index, int]:
+def _range(emit: Emitter, part: "slice[object, object, object]") -> tuple[Index, int]:
     """Start and length of a range. Raises Refusal where the length is not known."""
     if part.step not in (None, 1):
         raise Refusal("a range with a step", "read every element, or gather with tiles of indices")
@@ -55,7 +56,7 @@ def _index_tiles(emit: Emitter, parts: Sequence[object]) -> tuple[Tile, ...]:
     tiles: list[Tile] = []
     for part in parts:
         if isinstance(part, slice):
-            start, extent = _range(emit, part)
+            start, extent = _range(emit, cast("slice[object, object, object]", part))
             found = emit.binary("+", emit.arange(extent), start)
             tiles = [emit.permute(t, (*range(len(t.shape)), -1)) for t in tiles]
         else:

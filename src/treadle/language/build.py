@@ -10,7 +10,7 @@ from treadle.dialects.kernel_form import KernelForm, KernelFormAttr
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import SourceLocation
 from treadle.ir.core import Block as IrBlock
-from treadle.ir.core import Region, SSAValue
+from treadle.ir.core import Region
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.locations import make_location
 from treadle.language.compiler import FunctionCompiler
@@ -139,7 +139,9 @@ class _Frame:
             output_count=outputs,
         )
         shapes = [[f"{form.arrays[i][0]}_size{axis}" for axis in range(len(form.arrays[i][1].layout.strides))] for i in order]
-        if form.num_stages > 1 and any(isinstance(op, tile.ContractOp) and isinstance(op.parent_op(), scf.ForOp) for op in kernel.body.walk()):
+        if form.num_stages > 1 and any(
+            isinstance(op, tile.ContractOp) and isinstance(op.parent_op(), scf.ForOp) for op in kernel.body.walk()
+        ):
             kernel.config = KernelFormAttr(KernelForm("roles", (("num_stages", form.num_stages),)))
         kernel.properties["arg_shapes"] = builtin.ArrayAttr([strings(shape) for shape in shapes])
         kernel.properties["arg_strides"] = builtin.ArrayAttr([strings(_strides(*form.arrays[i])) for i in order])
@@ -174,5 +176,3 @@ def _compiled(function: FunctionType, form: Form, order: Sequence[int]) -> tuple
     arguments |= dict(form.constants)
     FunctionCompiler(function, frame.emit, call).run(arguments)
     return frame, call.written
-
-

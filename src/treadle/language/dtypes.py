@@ -64,6 +64,7 @@ ALL = (
 )
 BY_MLIR = {kind.mlir: kind for kind in ALL}
 
+
 def common(a: DType, b: DType) -> DType | None:
     """The type in which values of two types are combined: the wider one, floats before integers; None where there is none.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from treadle.dialects import tile
 from treadle.errors import SourceLocation
@@ -10,7 +11,7 @@ from treadle.ir.dialects import arith, builtin, math
 from treadle.ir.locations import make_location
 from treadle.language import dtypes
 from treadle.language.dtypes import DType
-from treadle.language.errors import Refusal
+from treadle.language.source import Refusal
 from treadle.language.values import Condition, Index, Tile, broadcast_shape, text_of
 from treadle.layout.tile_layout import NEW_DIM
 
@@ -50,7 +51,14 @@ _FLOAT_OPS: dict[str, type[Operation]] = {
     "minimum": arith.MinimumfOp,
     "maximum": arith.MaximumfOp,
 }
-_COMPARISONS = {"==": ("eq", "oeq"), "!=": ("ne", "une"), "<": ("slt", "olt"), "<=": ("sle", "ole"), ">": ("sgt", "ogt"), ">=": ("sge", "oge")}
+_COMPARISONS = {
+    "==": ("eq", "oeq"),
+    "!=": ("ne", "une"),
+    "<": ("slt", "olt"),
+    "<=": ("sle", "ole"),
+    ">": ("sgt", "ogt"),
+    ">=": ("sge", "oge"),
+}
 _MATH: dict[str, type[Operation]] = {
     name: getattr(math, f"{op}Op")
     for name, op in {
@@ -142,10 +150,10 @@ class Emitter:
     def full(self, shape: Sequence[int], value: Number, dtype: DType) -> Tile:
         """A tile whose elements are one number."""
         if self._scalars:
-            return Tile(self.insert(arith.ConstantOp(element_attribute(value, dtype))), (), dtype)  # pyright: ignore[reportArgumentType]
-        kind = builtin.TensorType(dtype.ir, list(shape) or [1])
-        number = float(value) if dtype.kind == "float" else int(value)
-        return Tile(self.insert(arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(kind, [number]))), tuple(shape), dtype)  # pyright: ignore[reportArgumentType, reportCallIssue]
+            return Tile(self.insert(arith.ConstantOp(element_attribute(value, dtype))), (), dtype)
+        kind: Any = builtin.TensorType(dtype.ir, list(shape) or [1])
+        elements = builtin.DenseIntOrFPElementsAttr.from_list(kind, [float(value) if dtype.kind == "float" else int(value)])
+        return Tile(self.insert(arith.ConstantOp(elements)), tuple(shape), dtype)
 
     def arange(self, extent: int) -> Tile:
         """0, 1, .. as a tile of int32."""
@@ -178,7 +186,9 @@ class Emitter:
     def broadcast(self, value: Tile, shape: Sequence[int]) -> Tile:
         """A tile extended to a shape by NumPy's rule. Raises Refusal where it does not fit."""
         if broadcast_shape(value.shape, shape) != tuple(shape):
-            raise Refusal(f"{text_of(value)} does not extend to {list(shape)}", "only dimensions of extent 1 are repeated: x[:, None] adds one")
+            raise Refusal(
+                f"{text_of(value)} does not extend to {list(shape)}", "only dimensions of extent 1 are repeated: x[:, None] adds one"
+            )
         wide = self.reshape_units(value, shape)
         if wide.shape == tuple(shape):
             return wide
@@ -189,7 +199,11 @@ class Emitter:
         """Dimensions in another order; `NEW_DIM` stands for a new one of extent 1, dimensions of extent 1 may be left out."""
         shape = tuple(1 if axis == NEW_DIM else value.shape[axis] for axis in order)
         if not value.shape:
-            return Tile(self.insert(tile.PermuteOp(value.value, (0, *[NEW_DIM] * (len(order) - 1)))) if len(order) > 1 else value.value, shape, value.dtype)
+            return Tile(
+                self.insert(tile.PermuteOp(value.value, (0, *[NEW_DIM] * (len(order) - 1)))) if len(order) > 1 else value.value,
+                shape,
+                value.dtype,
+            )
         if not order:
             return Tile(value.value if len(value.shape) == 1 else self.insert(tile.PermuteOp(value.value, (0,))), (), value.dtype)
         return Tile(self.insert(tile.PermuteOp(value.value, order)), shape, value.dtype)
@@ -232,7 +246,8 @@ class Emitter:
         shape = broadcast_shape(left.shape, right.shape)
         if shape is None:
             raise Refusal(
-                f"{text_of(left)} and {text_of(right)} have no common shape", "dimensions must be equal or 1: x[:, None] and x[None, :] add one"
+                f"{text_of(left)} and {text_of(right)} have no common shape",
+                "dimensions must be equal or 1: x[:, None] and x[None, :] add one",
             )
         return self.broadcast(self.cast(left, dtype), shape), self.broadcast(self.cast(right, dtype), shape)
 
@@ -255,7 +270,11 @@ class Emitter:
         """A comparison of tiles, elementwise; one with NaN is false but for !=."""
         left, right = self._together(a, b, symbol)
         integer, floating = _COMPARISONS[symbol]
-        op = arith.CmpfOp(left.value, right.value, floating) if left.dtype.kind == "float" else arith.CmpiOp(left.value, right.value, integer)
+        op = (
+            arith.CmpfOp(left.value, right.value, floating)
+            if left.dtype.kind == "float"
+            else arith.CmpiOp(left.value, right.value, integer)
+        )
         return Tile(self.insert(op), left.shape, dtypes.int1)
 
     def comparison(self, symbol: str, a: object, b: object) -> Condition | Tile:
@@ -312,8 +331,7 @@ def _type_of_number(value: object, other: Tile | None) -> DType | None:
     return None if isinstance(value, float) and other.dtype.kind != "float" else other.dtype if not isinstance(value, bool) else dtypes.int1
 
 
-def element_attribute(value: Number, dtype: DType) -> Attribute:
+def element_attribute(value: Number, dtype: DType) -> builtin.FloatAttr | builtin.IntegerAttr:
     """A number as an attribute of an element type."""
-    if dtype.kind == "float":
-        return builtin.FloatAttr(float(value), dtype.ir)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    return builtin.IntegerAttr(int(value), dtype.ir)  # pyright: ignore[reportArgumentType]
+    kind: Any = dtype.ir
+    return builtin.FloatAttr(float(value), kind) if dtype.kind == "float" else builtin.IntegerAttr(int(value), kind)

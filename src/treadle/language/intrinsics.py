@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.language import dtypes
 from treadle.language.dtypes import DType
-from treadle.language.errors import Refusal
-from treadle.language.values import VALUES, Array, Block, Index, Tile, text_of
+from treadle.language.source import Refusal
+from treadle.language.values import VALUES, Block, Index, Tile, parts_of, text_of
 
 if TYPE_CHECKING:
     from treadle.ir.core import SSAValue
@@ -60,14 +60,8 @@ class Bounds:
 _INT_MAX = 2**31 - 1
 
 
-def _axis(value: Tile, axis: object) -> int:
-    if not isinstance(axis, int) or not -len(value.shape) <= axis < len(value.shape):
-        raise Refusal(f"{text_of(value)} has no axis {axis}", f"axes of this tile are 0 to {len(value.shape) - 1}")
-    return axis % len(value.shape)
-
-
 def _extents(shape: object) -> tuple[int, ...]:
-    parts = shape if isinstance(shape, tuple | list) else (shape,)
+    parts = parts_of(shape)
     if not all(isinstance(part, int) and part > 0 for part in parts):
         raise Refusal(f"the shape {text_of(shape)} of a tile", "shapes of tiles are positive integers, known when the kernel is compiled")
     return tuple(part for part in parts if isinstance(part, int))
@@ -108,16 +102,16 @@ def range_(c: "FunctionCompiler", start: object, stop: object = None, step: obje
     return Bounds(*(bound if isinstance(bound, int) else c.emit.index(bound) for bound in (start, stop, step)))
 
 
-def static_range(c: "FunctionCompiler", start: int, stop: int | None = None, step: int = 1) -> builtins.range:
+def static_range(c: "FunctionCompiler", start: int, stop: int | None = None, step: int = 1) -> tuple[int, ...]:
     """The numbers of a loop that is unrolled."""
     bounds = (start, stop, step)
     if any(bound is not None and not isinstance(bound, int) for bound in bounds):
         raise Refusal("a bound that only the running kernel knows", "use range for a loop that the kernel runs")
-    return builtins.range(start) if stop is None else builtins.range(start, stop, step)
+    return tuple(builtins.range(start) if stop is None else builtins.range(start, stop, step))
 
 
 def cdiv(c: "FunctionCompiler", a: object, b: object) -> object:
-    """a / b, rounded up."""
+    """A / b, rounded up."""
     if isinstance(a, int) and isinstance(b, int):
         return -(-a // b)
     return c.emit.binary("//", c.emit.binary("-", c.emit.binary("+", a, b), 1), b)
@@ -171,7 +165,10 @@ def arange(c: "FunctionCompiler", start: object, stop: object = None) -> Tile:
 
 
 def dot(c: "FunctionCompiler", a: Tile, b: Tile, acc: Tile | None = None) -> Tile:
-    """The matrix product of two tiles, added to `acc`: [m, k] times [k, n]. Floats are summed in float32 (float64 in theirs), integers in int32."""
+    """The matrix product of two tiles, added to `acc`: [m, k] times [k, n].
+
+    Floats are summed in float32 (float64 in theirs), integers in int32.
+    """
     from treadle.dialects import tile
 
     if not isinstance(a, Tile) or not isinstance(b, Tile) or len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
@@ -230,12 +227,14 @@ def maximum(c: "FunctionCompiler", a: object, b: object) -> object:
     return c.emit.binary("maximum", a, b) if isinstance(a, VALUES) or isinstance(b, VALUES) else builtins.max(a, b)  # pyright: ignore
 
 
-def abs_(c: "FunctionCompiler", x: object) -> object:
+def abs_(c: "FunctionCompiler", x: Any) -> Any:
     """The absolute value, elementwise."""
     return c.emit.absolute(x) if isinstance(x, VALUES) else builtins.abs(x)  # pyright: ignore[reportArgumentType]
 
 
-def _function(name: str, text: str) -> Intrinsic:
+def function(name: str, text: str) -> Intrinsic:
+    """A function of `math` that works on tiles, and on numbers."""
+
     def build(c: "FunctionCompiler", x: object) -> object:
         if isinstance(x, VALUES):
             return c.emit.unary(name, x)
@@ -248,156 +247,3 @@ def _function(name: str, text: str) -> Intrinsic:
 def sigmoid(c: "FunctionCompiler", x: object) -> object:
     """1 / (1 + exp(-x)), elementwise."""
     return c.emit.binary("/", 1.0, c.emit.binary("+", 1.0, c.emit.unary("exp", c.emit.negate(c.emit.tile(x)))))
-
-
-# --- reductions
-
-
-def _reduce(c: "FunctionCompiler", inputs: Sequence[Tile], axis: object, combine: Callable[..., Any], *, keep_dims: bool) -> tuple[Tile, ...]:
-    from treadle.dialects import tile
-
-    first = inputs[0]
-    if axis is None:
-        if len(first.shape) == 1:
-            axis = 0
-        else:
-            for last in reversed(builtins.range(len(first.shape))):
-                inputs = _reduce(c, inputs, last, combine, keep_dims=keep_dims)
-            return tuple(inputs)
-    along = _axis(first, axis)
-    if any(x.shape != first.shape for x in inputs):
-        raise Refusal(f"tiles of {[list(x.shape) for x in inputs]} reduced together", "reduce tiles of one shape")
-    op = tile.ReduceOp([x.value for x in inputs], along, c.combine(combine, [x.dtype for x in inputs]))
-    c.emit.add(op)
-    shape = (*first.shape[:along], 1, *first.shape[along + 1 :])
-    results = [Tile(value, shape, x.dtype) for value, x in zip(op.results, inputs, strict=True)]
-    kept = [other for other in builtins.range(len(shape)) if other != along]
-    return tuple(x if keep_dims else c.emit.permute(x, kept) for x in results)
-
-
-def reduce(c: "FunctionCompiler", x: object, axis: object, combine_fn: Callable[..., Any], keep_dims: bool = False) -> object:
-    """Elements along an axis combined by a Python function of a left and a right value, associative and commutative.
-
-    `x` may be a tuple of tiles of one shape, reduced together: the function takes the left values, then the right ones, and returns a tuple.
-    """
-    inputs = [c.emit.tile(c.loaded(part)) for part in (x if isinstance(x, tuple) else (x,))]
-    results = _reduce(c, inputs, axis, combine_fn, keep_dims=keep_dims)
-    return results if isinstance(x, tuple) else results[0]
-
-
-def _sum_of(a: Any, b: Any) -> Any:
-    return a + b
-
-
-def _product_of(a: Any, b: Any) -> Any:
-    return a * b
-
-
-def _maximum_of(a: Any, b: Any) -> Any:
-    return maximum_(a, b)
-
-
-def _minimum_of(a: Any, b: Any) -> Any:
-    return minimum_(a, b)
-
-
-def _first_maximum(a: Any, i: Any, b: Any, j: Any) -> Any:
-    takes_left = (a > b) | ((a == b) & (i < j)) | (a != a) & ((b == b) | (i < j))  # noqa: PLR0124 - NaN differs from itself
-    return where_(takes_left, a, b), where_(takes_left, i, j)
-
-
-def _first_minimum(a: Any, i: Any, b: Any, j: Any) -> Any:
-    takes_left = (a < b) | ((a == b) & (i < j)) | (a != a) & ((b == b) | (i < j))  # noqa: PLR0124 - NaN differs from itself
-    return where_(takes_left, a, b), where_(takes_left, i, j)
-
-
-def _one(name: str, text: str, combine: Callable[..., Any]) -> Intrinsic:
-    def build(c: "FunctionCompiler", x: object, axis: object = None, keep_dims: bool = False) -> Tile:
-        source = c.emit.tile(x)
-        if source.dtype.kind == "bool" or (source.dtype.kind == "int" and source.dtype.bits < 32):
-            source = c.emit.cast(source, dtypes.int32)
-        wide = c.emit.cast(source, dtypes.float32) if source.dtype.kind == "float" and source.dtype.bits < 32 else source
-        (result,) = _reduce(c, (wide,), axis, combine, keep_dims=keep_dims)
-        return c.emit.cast(result, source.dtype)
-
-    build.__name__, build.__doc__ = name, text
-    return Intrinsic(build)
-
-
-def _place(name: str, text: str, combine: Callable[..., Any]) -> Intrinsic:
-    def build(c: "FunctionCompiler", x: object, axis: int, keep_dims: bool = False) -> Tile:
-        source = c.emit.tile(x)
-        along = _axis(source, axis)
-        order = [0 if other == along else -1 for other in builtins.range(len(source.shape))]
-        places = c.emit.broadcast(c.emit.permute(c.emit.arange(source.shape[along]), order), source.shape)
-        return _reduce(c, (source, places), axis, combine, keep_dims=keep_dims)[1]
-
-    build.__name__, build.__doc__ = name, text
-    return Intrinsic(build)
-
-
-PROGRAM_ID, NUM_PROGRAMS = Intrinsic(program_id), Intrinsic(num_programs)
-maximum_, minimum_, where_ = Intrinsic(maximum), Intrinsic(minimum), Intrinsic(where)
-
-FUNCTIONS: dict[str, Intrinsic] = {
-    entry.name: entry
-    for entry in (
-        PROGRAM_ID,
-        NUM_PROGRAMS,
-        Intrinsic(range_),
-        Intrinsic(static_range),
-        Intrinsic(cdiv),
-        Intrinsic(load, takes_blocks=True),
-        Intrinsic(store, takes_blocks=True),
-        Intrinsic(full),
-        Intrinsic(zeros),
-        Intrinsic(arange),
-        Intrinsic(dot),
-        Intrinsic(to),
-        Intrinsic(trans),
-        Intrinsic(expand_dims),
-        Intrinsic(broadcast_to),
-        where_,
-        minimum_,
-        maximum_,
-        Intrinsic(abs_),
-        Intrinsic(sigmoid),
-        Intrinsic(reduce, takes_blocks=True),
-        _function("exp", "e to the power of x"),
-        _function("exp2", "2 to the power of x"),
-        _function("log", "The natural logarithm"),
-        _function("log2", "The logarithm to base 2"),
-        _function("sqrt", "The square root"),
-        _function("rsqrt", "1 / sqrt(x)"),
-        _function("sin", "The sine"),
-        _function("cos", "The cosine"),
-        _function("tanh", "The hyperbolic tangent"),
-        _function("erf", "The error function"),
-        _function("floor", "The largest integer that is not above"),
-        _function("ceil", "The smallest integer that is not below"),
-        _one("sum", "The sum along an axis (None: of all elements). 16-bit floats are summed in float32, small integers in int32.", _sum_of),
-        _one("prod", "The product along an axis (None: of all elements).", _product_of),
-        _one("max", "The largest element along an axis (None: of all); NaN where there is one.", _maximum_of),
-        _one("min", "The smallest element along an axis (None: of all); NaN where there is one.", _minimum_of),
-        _place("argmax", "Where the largest element along an axis stands first; the first NaN where there is one.", _first_maximum),
-        _place("argmin", "Where the smallest element along an axis stands first; the first NaN where there is one.", _first_minimum),
-    )
-}
-
-PYTHON_NAMES: dict[object, Intrinsic] = {
-    builtins.range: FUNCTIONS["range"],
-    builtins.min: minimum_,
-    builtins.max: maximum_,
-    builtins.abs: FUNCTIONS["abs"],
-}
-"""Functions of Python that mean one of the language's in a kernel."""
-
-_METHODS = frozenset({"to", "sum", "max", "min", "prod", "argmax", "argmin", "trans", "exp", "abs"})
-
-
-def tile_method(name: str) -> Intrinsic | None:
-    """The function that `x.name(..)` calls on a tile x."""
-    return FUNCTIONS[name] if name in _METHODS else None
-
-
-__all__ = ["FUNCTIONS", "PYTHON_NAMES", "Array", "Bounds", "Call", "Intrinsic", "tile_method"]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from math import gcd
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from treadle.errors import KERNEL_CALL, TreadleError
 
@@ -20,8 +20,12 @@ _USUAL_WARPS = 4
 _USUAL_STAGES = 4
 
 
-class constexpr:  # noqa: N801 - an annotation, spelled as in Triton
-    """Annotates an argument whose value is known when the kernel is compiled: each value is compiled for by itself."""
+if TYPE_CHECKING:
+    constexpr: TypeAlias = Any
+else:
+
+    class constexpr:
+        """Annotates an argument whose value is known when the kernel is compiled: each value is compiled for by itself."""
 
 
 class Kernel:

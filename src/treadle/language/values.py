@@ -5,6 +5,7 @@ Anything else that an expression gives is a Python value, known when the kernel 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from treadle.ir.core import SSAValue
 from treadle.language.dtypes import DType
@@ -94,3 +95,8 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...] | None:
             return None
         result.append(extents.pop() if extents else 1)
     return tuple(result)
+
+
+def parts_of(value: object) -> tuple[object, ...]:
+    """The members of a tuple or list; anything else as the only one."""
+    return tuple(cast("Sequence[object]", value)) if isinstance(value, tuple | list) else (value,)

@@ -1,8 +1,11 @@
-"""Errors of kernels in Python: the place in the user's file, and the line with a mark below it."""
+"""The text of kernels in Python, and errors at its places: the line, with a mark below it."""
 
 import ast
+import inspect
 import linecache
+import textwrap
 from dataclasses import dataclass
+from types import FunctionType
 
 from treadle.errors import KERNEL_LANGUAGE, SourceLocation, TreadleError
 
@@ -30,9 +33,27 @@ class Source:
         return TreadleError(KERNEL_LANGUAGE, place, problem=problem, shown=shown, hint=hint)
 
 
-class Refusal(Exception):  # noqa: N818 - it becomes the error of a line
+class Refusal(Exception):
     """What an operation objects to, before it is known on which line it stands."""
 
     def __init__(self, problem: str, hint: str) -> None:
         self.problem, self.hint = problem, hint
         super().__init__(problem)
+
+
+def source_of(function: FunctionType) -> tuple[Source, ast.FunctionDef]:
+    """A function's text and its tree. Raises TR109 where Python has no text of it."""
+    file = inspect.getsourcefile(function) or "<function>"
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except (OSError, TypeError) as error:
+        hint = "write the kernel in a file (or a notebook's cell): its text is what is compiled"
+        raise Source(file).error(ast.Pass(), f"the text of '{function.__name__}' is not to be had: {error}", hint) from error
+    text = "".join(lines)
+    plain = textwrap.dedent(text)
+    indent = len(lines[0]) - len(lines[0].lstrip()) if plain != text else 0
+    source = Source(file, first, indent)
+    node = ast.parse(plain).body[0]
+    if not isinstance(node, ast.FunctionDef):
+        raise source.error(node, "this is no function", "decorate a function that is written with def")
+    return source, node
