@@ -209,13 +209,13 @@ def plan_conflicts(plan: AddressPlan, element_bytes: int, banks: int, bank_bytes
         if key not in known:
             starts = [((xor ^ group.constant_xor) + add + group.constant_add) * element_bytes for xor, add in threads]
             known[key] = sum(
-                _wavefronts(starts[first : first + phase], bytes_each, banks, bank_bytes) - 1 for first in range(0, lanes, phase)
+                wavefronts(starts[first : first + phase], bytes_each, banks, bank_bytes) - 1 for first in range(0, lanes, phase)
             )
         extra += known[key]
     return extra
 
 
-def _wavefronts(starts: Sequence[int], width: int, banks: int, bank_bytes: int) -> int:
+def wavefronts(starts: Sequence[int], width: int, banks: int, bank_bytes: int) -> int:
     """Different words wanted of the most wanted bank, for accesses of `width` bytes at byte offsets `starts`."""
     words = {word for start in starts for word in range(start // bank_bytes, (start + width - 1) // bank_bytes + 1)}
     wanted = [0] * banks

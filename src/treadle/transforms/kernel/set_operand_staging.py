@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.operand_sources import chained_contraction, source_load
-from treadle.analysis.view_access import access_facts
+from treadle.analysis.view_access import access_facts, is_zero
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import SharedLayoutAttr, is_shared
 from treadle.errors import InternalError
@@ -27,19 +27,6 @@ from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, 
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts, staging_of
-
-
-def is_zero(attribute: Attribute | None) -> bool:
-    """Whether `other` of a load is zero (it is where it is not given)."""
-    match attribute:
-        case None:
-            return True
-        case builtin.IntegerAttr():
-            return attribute.value.data == 0
-        case builtin.FloatAttr():
-            return attribute.value.data == 0.0
-        case _:
-            return False
 
 
 @dataclass(frozen=True, slots=True)

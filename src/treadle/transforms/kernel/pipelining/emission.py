@@ -13,11 +13,12 @@ from treadle.dialects import pipe, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, OpResult, Region, SSAValue
 from treadle.ir.dialects import arith, scf
+from treadle.ir.emitter import INDEX
 from treadle.plan.expansion import Expansion, Part, Step
 from treadle.plan.loop_body import Result
 from treadle.plan.stages import Schedule
 from treadle.transforms.kernel.carried_values import zero_of
-from treadle.transforms.kernel.tiling.index_math import INDEX, IndexBuilder
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 CounterKey = tuple[int, int]
 """(stage, number of slots)."""

@@ -93,7 +93,7 @@ def deferred_stores(parts: Parts, threads: int) -> DeferredStores | str:
                 return "what is sent was not just stored"
             boxes.append(Box(pending, op))
             pending = None
-        elif isinstance(op, tile.StoreOp | tile.LocalLoadOp | scf.ForOp | scf.IfOp):
+        elif isinstance(op, tile.StoreOp | scf.ForOp | scf.IfOp) or (isinstance(op, tile.LocalLoadOp) and not _is_copied(op.source)):
             return f"there is {op.name} behind the loop"
     if not boxes or pending is not None:
         return "nothing is sent in boxes"
@@ -102,6 +102,11 @@ def deferred_stores(parts: Parts, threads: int) -> DeferredStores | str:
     if carried > MOST_CARRIED_BYTES or accumulators > 4 * MAX_ACCUMULATOR_REGISTERS:
         return f"a thread would hold {carried} bytes of results beside {accumulators} of accumulators"
     return _placed(parts, tuple(boxes))
+
+
+def _is_copied(buffer: SSAValue) -> bool:
+    """Whether hardware copies fill a buffer: it is read before a tile ends, and local stores are to others."""
+    return any(isinstance(use.operation, tile.CopyOp) for use in buffer.uses)
 
 
 def deferral_refusal(kernel: tile.KernelOp, turns: int, workgroups: int, spec: TargetSpec) -> str | None:
