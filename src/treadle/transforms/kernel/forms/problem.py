@@ -11,6 +11,7 @@ from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.operation_marks import F32_PARTS
+from treadle.analysis.small_side import SmallSide, small_side
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.builtin import element_of
@@ -20,7 +21,6 @@ from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant
 from treadle.plan.role_tiles import ResultShape, RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
-from treadle.transforms.kernel.forms.small_side import SmallSide, small_side
 
 NO_OVERRIDES = ContractionOverrides()
 
