@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from treadle.codegen.llvm_text import I64, TRUE, Builder, Parameter, Value, i32
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp, NamedBarrierOp
-from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
+from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalLoadOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
@@ -243,6 +243,11 @@ class SimtHooks(ABC):
         """`tile.copy_out`."""
         raise InternalError(f"{self.spec.name} has no hardware copies out of shared memory ('{op.path.data}')")
 
+    def local_load(self, ctx: "KernelContext", op: LocalLoadOp) -> bool:
+        """`tile.local_load` by an instruction of the machine's own; False where plain loads do."""
+        _ = ctx, op
+        return False
+
     def local_store(self, ctx: "KernelContext", op: LocalStoreOp) -> bool:
         """`tile.local_store` by an instruction of the machine's own; False where plain stores do."""
         _ = ctx, op
@@ -274,6 +279,11 @@ class SimtHooks(ABC):
         if layout is None or bits >= 32 or tile_type(value).element_type == builtin.i1:
             return 1
         return gcd(layout.num_registers, 8 * self.spec.max_vector_bytes // bits)
+
+    def settled(self, ctx: "KernelContext", registers: Sequence[Value]) -> Sequence[Value]:
+        """Registers of a tile that a loop carries past waits: computed where they stand, not where the next iteration begins."""
+        _ = ctx
+        return registers
 
     def carried_start(self, ctx: "KernelContext", value: SSAValue, registers: Sequence[Value]) -> Value:
         """What a loop starts from for one group of a carried tile; here constants may be replaced by a value of the group's own."""
