@@ -18,6 +18,8 @@ from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchTo
 from treadle.transforms.kernel.form_roles import FormRolesPass
 from treadle.transforms.kernel.insert_sched_fences import InsertSchedFencesPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
+from treadle.transforms.kernel.load_in_bulk import LoadInBulkPass
+from treadle.transforms.kernel.lower_arrivals import LowerArrivalsPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
 from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
 from treadle.transforms.kernel.order_issue import OrderIssuePass
@@ -185,8 +187,10 @@ def unproven_schedule_passes(options: CompileOptions | None = None) -> tuple[Mod
         SetOperandStagingPass(),  # while the operands' loads still stand beside the contraction
         StageOperandsPass(),  # contraction operands where the matrix instruction reads them
         AssignLayoutsPass(),  # who holds which element; needs to know the staging
+        LoadInBulkPass(),  # layouts say who reads which element; before conversions take buffers of their own
         LowerReductionsPass(),  # what crosses warps goes through shared buffers, visible to insert-sync
         LowerLayoutConversionsPass(),  # the same for conversions, reductions' own included
+        LowerArrivalsPass(),  # the same for the flags of arrivals
         StoreInBulkPass(),  # before roles exist: it sees each store once
         SetRolesPass(),  # final layouts and boxes say what fits and what can be deferred
         FormRolesPass(),  # whatever it clones and drops is cleaned up next

@@ -159,6 +159,15 @@ class NvidiaHooks(SimtHooks):
         # bar.sync is the aligned form, which promises that all threads execute the same instruction; the code of both is the same.
         b.asm(f"barrier.sync 0, {threads};" if threads else "bar.sync 0;", MEMORY)
 
+    def count_in(self, b: Builder, address: Value, largest: Value, order: str) -> Value:
+        # Written out: LLVM selects atom.inc without its memory order. Fences order what bar.sync has ordered before them, too (PTX ISA,
+        # "Causality order").
+        text = f"atom.{order}.gpu.global.inc.u32 $0, [$1], $2;"
+        return b.asm(text, f"=r,l,r,{MEMORY}", [address, largest], I32)
+
+    def uniform(self, b: Builder, value: Value) -> Value:
+        return self.shuffle_index(b, value, i32(0))
+
     def cluster_rank(self, b: Builder) -> Value:
         return b.intrinsic("llvm.nvvm.read.ptx.sreg.cluster.ctarank", I32, pure=True)
 

@@ -201,6 +201,19 @@ class SimtHooks(ABC):
         """`sync.wait_phase`: all threads wait."""
         raise InternalError(f"{self.spec.name} has no transaction barriers")
 
+    @abstractmethod
+    def count_in(self, b: Builder, address: Value, largest: Value, order: str) -> Value:
+        """Count (i32) up by one, from `largest` back to 0, in one step for all workgroups of the device; the number before.
+
+        `order`: "relaxed", "release", "acquire" or "acq_rel", as in C++, for all of global memory. A release covers what other threads of
+        the workgroup did before a barrier ahead of it.
+        """
+
+    def uniform(self, b: Builder, value: Value) -> Value:
+        """An i32 that is the same in all threads, known to be so where the machine has a way to say it."""
+        _ = b
+        return value
+
     # --- memory
 
     def load_global(
