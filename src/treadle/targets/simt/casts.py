@@ -79,8 +79,6 @@ def emit_cast(ctx: KernelContext, op: Operation) -> None:
     b = ctx.b
     source, result = element_of(op.operands[0]), element_of(op.results[0])
     is_tile = isinstance(op.results[0].type, builtin.TensorType)
-    if is_tile and ctx.is_in_words(op.operands[0]):
-        ctx.hooks.sched_fence(b, ())  # what is between the load and this does not wait for it
     values = ctx.tile(op.operands[0]) if is_tile else [ctx.scalar(op.operands[0])]
     kind = ctx.index_type if isinstance(result, builtin.IndexType) else register_type(result)
     name = op.name
