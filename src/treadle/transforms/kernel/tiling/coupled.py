@@ -5,20 +5,19 @@ merged by one reduction of all outputs together, and what it finds with the init
 order of the loop, so the result is that of the loop, whatever the order of merging.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from treadle.analysis.coupled_reductions import Coupled
-from treadle.analysis.loop_nest import compose, identity
+from treadle.analysis.loop_nest import identity
 from treadle.dialects import tile
-from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.core import SSAValue
 from treadle.ir.dialects import arith
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.combiners import identity_of
+from treadle.transforms.kernel.tiling.joins import Insert, joined_along
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import select_inside
 from treadle.transforms.kernel.tiling.scalars import Tile, Value, convert, dense, stored_type
-
-Insert = Callable[[Operation], SSAValue]
 
 
 def merged(insert: Insert, coupled: Coupled, left: Sequence[SSAValue], right: Sequence[SSAValue], *, ordered: bool) -> list[SSAValue]:
@@ -39,19 +38,6 @@ def merged(insert: Insert, coupled: Coupled, left: Sequence[SSAValue], right: Se
         earlier = insert(arith.CmpiOp(its_place, place, "ult"))
         better = insert(arith.OrIOp(better, insert(arith.AndIOp(equal, earlier))))
     return [insert(arith.SelectOp(better, its, own)) for own, its in zip(left, right, strict=True)]
-
-
-def _combiner(coupled: Coupled, elements: Sequence[Attribute], like: Operation) -> Region:
-    block = Block(arg_types=[*elements, *elements])
-
-    def insert(op: Operation) -> SSAValue:
-        op.location = like.location
-        block.add_op(op)
-        return op.results[0]
-
-    count = len(elements)
-    block.add_op(tile.YieldOp(merged(insert, coupled, block.args[:count], block.args[count:], ordered=False)))
-    return Region(block)
 
 
 def build_coupled(kernel: KernelBuilder, frame: Frame, loops: Sequence[tuple[int, int]], coupled: Coupled) -> list[Value]:
@@ -75,17 +61,13 @@ def build_coupled(kernel: KernelBuilder, frame: Frame, loops: Sequence[tuple[int
         return select_inside(kernel, frame, reduced, found, carried)
 
     totals = reduction_loops(kernel, loops, initial, step)
-    totals = [totals[i] for i in coupled.outputs]
-    for j, axis in enumerate(frame.axes):
-        if axis in reduced and frame.extents[j] > 1:
-            reduce = tile.ReduceOp(totals, j, _combiner(coupled, [types[i] for i in coupled.outputs], root.op))
-            index.builder.insert(reduce)
-            totals = list(reduce.results)
+    parts = [totals[i] for i in coupled.outputs]
+    totals = joined_along(kernel, frame, reduced, parts, lambda insert, a, b: merged(insert, coupled, a, b, ordered=False))
     kept = frame.with_unit(reduced)
     evaluator = kernel.evaluator(kept)
     starts: list[SSAValue] = []
     for i in coupled.outputs:
-        start = kernel.value(root.outputs[i], compose(root.output_maps[i], dims, root.rank), kept)
+        start = kernel.value(root.outputs[i], kernel.at_root(root.output_maps[i]), kept)
         starts.append(evaluator.materialize(convert(evaluator, start, types[i]), kept.extents))
     results = dict(zip(coupled.outputs, merged(index.insert, coupled, starts, totals, ordered=True), strict=True))
     return [Tile(results[i]) for i in range(len(types))]
