@@ -6,7 +6,8 @@ from treadle.analysis.divisibility import EVERYTHING, divisor
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
 from treadle.errors import InternalError
-from treadle.ir.core import SSAValue
+from treadle.ir.core import Attribute, SSAValue
+from treadle.ir.dialects import builtin
 from treadle.plan.access import AccessFacts, DimFacts
 
 
@@ -39,3 +40,16 @@ def access_facts(view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int
     kernel = op.parent_op()
     bits = kernel.index_width() if isinstance(kernel, tile.KernelOp) else 32
     return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data, bits)
+
+
+def is_zero(attribute: Attribute | None) -> bool:
+    """Whether `other` of a load is zero (it is where it is not given)."""
+    match attribute:
+        case None:
+            return True
+        case builtin.IntegerAttr():
+            return attribute.value.data == 0
+        case builtin.FloatAttr():
+            return attribute.value.data == 0.0
+        case _:
+            return False

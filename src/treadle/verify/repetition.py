@@ -151,8 +151,8 @@ class Repetitions:
         """Where a strand is in the innermost stretch that repeats: which, and the round.
 
         Each iteration of a loop around others, and of one that may be longer than here and is short: the sooner a state comes back, the
-        fewer lengths are classes of their own. Else once a round, at the iteration that it is taken to begin with, wherever the loop began: what was
-        seen to repeat in another loop, or tile, goes for it then. Few rounds are sooner run than compared.
+        fewer lengths are classes of their own. Else once a round, at the iteration that it is taken to begin with, wherever the loop began:
+        what was seen to repeat in another loop, or tile, goes for it then. Few rounds are sooner run than compared.
         """
         for depth in range(len(agent.frames) - 1, -1, -1):
             frame = agent.frames[depth]

@@ -17,7 +17,7 @@ from treadle.machine import Queue, TargetSpec
 BUSY = frozenset({tile.LoadOp, tile.LocalLoadOp, tile.ContractOp, tile.StoreOp})
 """What takes time worth overlapping though it gives no register tile, or is asynchronous."""
 QUEUED = frozenset({tile.ContractOp, tile.CopyOp, tile.CopyOutOp})
-NEVER_IDLE = frozenset({tile.LoadOp, tile.LocalLoadOp, sync.MbarrierAllocOp})
+NEVER_IDLE = frozenset({tile.LoadOp, tile.LocalLoadOp, tile.LocalFlagOp, sync.MbarrierAllocOp})
 
 
 def refused(op: Operation, what: str, hint: str) -> TreadleError:

@@ -9,6 +9,7 @@ its own coalesced layout and converted next to the access, where the type is nar
 """
 
 from dataclasses import dataclass, field
+from math import prod
 
 from treadle.analysis.element_bytes import element_bytes, tile_bytes
 from treadle.analysis.layout_classes import AccessOp, LayoutClass, LayoutClasses
@@ -90,7 +91,7 @@ class _Assignment:
                 for operand, layout in ((op.a, layouts.a), (op.b, layouts.b)):
                     if layout is not None and is_tile(operand) and isinstance(operand.owner, tile.LocalLoadOp):
                         self._assign(self.classes.of(operand), layout)
-        sizes = {group: _elements(group.shape) for group in self.classes.classes}
+        sizes = {group: prod(group.shape) for group in self.classes.classes}
         for group in sorted(self.classes.classes, key=lambda group: -sizes[group]):
             if group not in self.layouts:
                 demand = self.demands.get(group)
@@ -152,13 +153,6 @@ class _Assignment:
         for op in group.reduces:
             total += loop_weight(op) * reduce_cost(layout, op.axis.value.data) * len(op.inputs)
         return total
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for side in shape:
-        count *= side
-    return count
 
 
 def set_layout(value: SSAValue, layout: TileLayout) -> SSAValue:

@@ -1,11 +1,11 @@
 """Values that go through control flow beside what the program computes: loops carry them, conditionals give them."""
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import scf
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.locations import set_location
 from treadle.transforms.kernel.kernel_ir import erase
 
@@ -42,6 +42,21 @@ def also_yield(block: Block, value: SSAValue) -> None:
     if not isinstance(terminator, scf.YieldOp):
         raise InternalError("a region of scf without scf.yield")
     terminator.operands = (*terminator.operands, value)
+
+
+def zero_of(value: SSAValue) -> arith.ConstantOp:
+    """A constant of a value's type, to be carried where there is no value yet."""
+    match value.type:
+        case builtin.TensorType():
+            tensor: Any = value.type
+            zero = 0.0 if isinstance(tensor.element_type, builtin.AnyFloat) else 0
+            return arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(tensor, [zero]))
+        case builtin.IndexType() | builtin.IntegerType() as kind:
+            return arith.ConstantOp(builtin.IntegerAttr(0, cast("builtin.IndexType", kind)))
+        case kind if isinstance(kind, builtin.AnyFloat):
+            return arith.ConstantOp(builtin.FloatAttr(0.0, kind))
+        case kind:
+            raise InternalError(f"no zero of type {kind}")
 
 
 def _with_result(branch: scf.IfOp, kind: Attribute) -> scf.IfOp:

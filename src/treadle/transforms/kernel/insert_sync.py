@@ -2,8 +2,8 @@
 
 Level: tile to schedule. Reads: effects of all operations on shared memory, slots (`pipe.slot`), byte offsets of buffers, the machine's
 queues; synchronisation that is there. Writes: `sync.*`, the barrier operand of tile.copy, phases carried by loops and branches, the
-arithmetic of `pipe.advance`. Leaves alone: kernels that use no shared memory; synchronisation that is there, which it completes; global
-memory, which one kernel never both writes and reads.
+arithmetic of `pipe.advance`, the order of arrivals. Leaves alone: kernels that use no shared memory; synchronisation that is there, which
+it completes; global memory but for what workgroups hand on by arrivals.
 
 1. Rings between roles get full and empty barriers (`synchronisation/ring_barriers.py`). 2. Other bulk copies get transaction barriers
 (`copy_barriers.py`). 3. A walk with every queued operation as a group of its own finds what has to be waited for where (`sync_flow.py`);
@@ -15,6 +15,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import cast
 
+from treadle.analysis.synchronisation.handed_on import set_orders
 from treadle.analysis.synchronisation.in_flight import Plan
 from treadle.analysis.synchronisation.operations import queue_of, refused
 from treadle.dialects import pipe, sync, tile
@@ -87,3 +88,4 @@ class InsertSyncPass(KernelPass):
         walk = SyncFlow(kernel, spec, plan, owed)
         walk.block(kernel.body.block, NOTHING, emit=True)
         walk.inserting(insert_commits(plan, spec)).block(kernel.body.block, NOTHING, emit=True)
+        set_orders(kernel)

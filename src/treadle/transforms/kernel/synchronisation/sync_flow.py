@@ -207,7 +207,9 @@ class SyncFlow(Steps):
         return self._met(op, state, emit=emit)
 
     def _wait(self, op: sync.WaitOp, state: Flow, *, emit: bool) -> Flow:
-        state = self._ready(op, state, emit=emit).retire(op.queue.data, op.pending.value.data)
+        state = self._ready(op, state, emit=emit)
+        if op.read is None or self._waits_for_reads(op.queue.data):
+            state = state.retire(op.queue.data, op.pending.value.data)
         is_local = op.queue.data == self.local_queue and not op.pending.value.data
         return state._replace(has_local=state.has_local and not is_local)
 
@@ -345,13 +347,17 @@ class SyncFlow(Steps):
                     insert_before(op, sync.CommitOp(queue))
             pending = min(newer, self.queues[queue].max_pending)
             if emit and self.plan is None:
-                insert_before(op, sync.WaitOp(queue, pending, read=self.queues[queue].tells_reads))
+                insert_before(op, sync.WaitOp(queue, pending, read=self._waits_for_reads(queue)))
             flow = flow.retire(queue, pending)
         if wanted.barrier:
             if emit and self.plan is None:
                 self._insert_barrier(op, flow)
             flow = flow.meet()
         return flow
+
+    def _waits_for_reads(self, queue: str) -> bool:
+        """Whether waits of a queue are for the reads alone: not where other workgroups are to see what it writes."""
+        return self.queues[queue].tells_reads and not self.handed_on.arrivals
 
     def _insert_barrier(self, op: Operation, flow: Flow) -> None:
         if self._crosses_proxies(op, flow):

@@ -17,7 +17,7 @@ def scale_of(kernel: KernelBuilder, root: StructuredOp, kind: Contraction, frame
     evaluator = kernel.evaluator(frame)
     found: Value | None = None
     for number in kind.scales:
-        value = kernel.value(root.inputs[number], kernel.at_root(root.input_maps[number]), frame)
+        value = kernel.value(root.inputs[number], kernel.reached(root.input_maps[number]), frame)
         # Each is as small as the axes it depends on: rows and columns meet in the last product only.
         found = value if found is None else evaluator.combine(arith.MulfOp, [found, value])
     return None if found is None else evaluator.materialize(found, frame.extents)

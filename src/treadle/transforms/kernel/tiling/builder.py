@@ -119,9 +119,10 @@ class KernelBuilder:
             return frozenset()
         return frozenset((UNIT, *self._dims_to_strides(self._strides(self.kernel.arg_strides, value.index), dims)[0]))
 
-    def at_root(self, map_: AffineMap) -> Linears:
-        """The place that a root's loops reach through one of its maps."""
-        return compose(map_, identity(self.nest.root.rank), self.nest.root.rank)
+    def reached(self, map_: AffineMap, dims: Linears | None = None) -> Linears:
+        """The place that loops at `dims`, which are the root's own where not given, reach through a map."""
+        rank = self.nest.root.rank
+        return compose(map_, identity(rank) if dims is None else dims, rank)
 
     # scalars of the kernel's top level
 
@@ -341,8 +342,7 @@ class KernelBuilder:
         view = structured(op) if isinstance(op, Operation) else None
         if view is None:
             raise InternalError("a kernel yields what no generic computes")
-        map_, dims = view.output_maps[result_number(value)], self.nest.consumer_dims.get(view.op)
-        return self.at_root(map_) if dims is None else compose(map_, dims, self.nest.root.rank)
+        return self.reached(view.output_maps[result_number(value)], self.nest.consumer_dims.get(view.op))
 
 
 def _gcd_power(align: int, byte_offset: int) -> int:

@@ -17,7 +17,7 @@ from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.tiling.accumulation import accumulate, scale_of
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.index_math import delinearize, grouped_raster
-from treadle.transforms.kernel.tiling.joins import sum_of, with_initial
+from treadle.transforms.kernel.tiling.joins import Initial, sum_of, with_initial
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import mask_tail
 from treadle.transforms.kernel.tiling.scalars import convert, dense
@@ -85,7 +85,7 @@ def _operand(
     kernel: KernelBuilder, root: StructuredOp, kind: Contraction, number: int, frame: Frame, target: Attribute, k_axis: int
 ) -> SSAValue:
     """One operand's tile over `frame`, in the type the products are formed in, zero past the end of k."""
-    dims = kernel.at_root(root.input_maps[number])
+    dims = kernel.reached(root.input_maps[number])
     evaluator = kernel.evaluator(frame)
     source = kernel.value(root.inputs[number], dims, frame)
     cast = kind.lhs_cast if number == kind.lhs else kind.rhs_cast
@@ -156,5 +156,5 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionCon
     # Roles hand over whatever the loop copies, so they need it even around a single step.
     totals = reduction_loops(kernel, loops, start_tiles, step, always=has_roles)
     for root, total in zip(roots, totals, strict=True):
-        kernel.known[root.op.results[0]] = with_initial(kernel, root, 0, total, c_frame, sum_of(acc_type), 0)
+        kernel.known[root.op.results[0]] = with_initial(kernel, Initial(root), total, c_frame, sum_of(acc_type))
     kernel.finish_consumers(c_frame)

@@ -17,7 +17,7 @@ from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan.expr import Expr, constant
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.elementwise import grid_of, place_tiles
-from treadle.transforms.kernel.tiling.joins import joined_along, sum_of, with_initial
+from treadle.transforms.kernel.tiling.joins import Initial, joined_along, sum_of, with_initial
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import mask_tail
 from treadle.transforms.kernel.tiling.scalars import Tile, convert, dense
@@ -53,7 +53,7 @@ class _Stream:
     def operand(self, root: StructuredOp, number: int) -> SSAValue:
         """An operand's tile at the current place, extent 1 along axes it does not depend on, zero past the end of k."""
         kernel, axes = self.kernel, self.frame.axes
-        dims = kernel.at_root(root.input_maps[number])
+        dims = kernel.reached(root.input_maps[number])
         evaluator = kernel.evaluator(self.frame)
         source = kernel.value(root.inputs[number], dims, self.frame)
         shape = source.shape if isinstance(source, Tile) else self.frame.with_unit([a for a in axes if a != self.k_axis]).extents
@@ -124,9 +124,9 @@ class _Stream:
 
     def finish(self, root: StructuredOp, accumulators: SSAValue) -> None:
         """A root's result: the accumulators of all threads along k and what they start from."""
-        (total,) = joined_along(self.kernel, self.frame, [self.k_axis], [accumulators], self.add)
+        (total,) = joined_along(self.kernel, root, self.frame, [self.k_axis], [accumulators], self.add)
         kept = self.frame.with_unit([self.k_axis])
-        self.kernel.known[root.op.results[0]] = with_initial(self.kernel, root, 0, total, kept, self.add, 0)
+        self.kernel.known[root.op.results[0]] = with_initial(self.kernel, Initial(root), total, kept, self.add)
 
 
 def build_streaming(kernel: KernelBuilder, kind: Contraction, plan: StreamPlan) -> tuple[Expr, Expr, Expr]:
