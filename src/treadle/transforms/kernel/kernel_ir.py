@@ -114,6 +114,15 @@ def access_facts(view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int
                 extent,
             )
         )
-    kernel = op.parent_op()
+    kernel = outermost_in_kernel(op).parent_op()
     bits = kernel.index_width() if isinstance(kernel, tile.KernelOp) else 32
-    return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data, bits)
+    varies = not all(isinstance(each, int) or _is_of_launch(each) for each in (*op.size_values(), *op.stride_values()))
+    return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data, bits, varies)
+
+
+def _is_of_launch(value: SSAValue) -> bool:
+    """Whether an index value is the same in all workgroups: it is computed from the kernel's arguments alone."""
+    owner = value.owner
+    if isinstance(owner, Block):
+        return isinstance(owner.parent_op(), tile.KernelOp)
+    return owner.name.startswith("arith.") and all(_is_of_launch(operand) for operand in owner.operands)

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Sequence
 from treadle.analysis.indexing import StructuredOp, structured, tensor_of
 from treadle.analysis.operation_marks import F32_SPLIT, ORIGIN
 from treadle.dialects import dispatch
+from treadle.dialects.split_attribute import SPLIT_REDUCTION
 from treadle.errors import InternalError
 from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
 
-ASKED = (dispatch.GROUP, F32_SPLIT)
+ASKED = (dispatch.GROUP, F32_SPLIT, SPLIT_REDUCTION)
 """Attributes that a user may write on any linalg operation, and that it keeps when it becomes a generic."""
 
 

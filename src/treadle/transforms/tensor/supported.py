@@ -24,6 +24,7 @@ HOST_OPERATIONS = frozenset(
         "linalg.fill",
         "linalg.generic",
         "func.return",
+        "dispatch.block_index",
         "dispatch.region",
     }
 )

@@ -8,12 +8,12 @@ order of the loop, so the result is that of the loop, whatever the order of merg
 from collections.abc import Callable, Sequence
 
 from treadle.analysis.coupled_reductions import Coupled
+from treadle.analysis.identities import identity_of
 from treadle.analysis.loop_nest import compose, identity
 from treadle.dialects import tile
 from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
-from treadle.transforms.kernel.tiling.combiners import identity_of
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import select_inside
 from treadle.transforms.kernel.tiling.scalars import Tile, Value, convert, dense, stored_type

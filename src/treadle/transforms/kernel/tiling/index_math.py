@@ -18,7 +18,7 @@ class IndexBuilder:
 
     def __init__(self, builder: Builder, symbols: Mapping[str, SSAValue], element: builtin.IntegerType = builtin.i32) -> None:
         self.builder = builder
-        self.symbols = symbols
+        self.symbols = dict(symbols)
         self.element = element
 
     def insert(self, op: Operation) -> SSAValue:

@@ -7,6 +7,7 @@ at the end; so do the indices of extrema (`coupled.py`). Others walk the reduced
 
 from collections.abc import Sequence
 
+from treadle.analysis.identities import identity_of
 from treadle.analysis.indexing import Contraction, Reduction, StructuredOp, foldable
 from treadle.analysis.loop_nest import LoopNest, compose, identity
 from treadle.dialects import tile
@@ -16,7 +17,6 @@ from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.plan.expr import Expr
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
-from treadle.transforms.kernel.tiling.combiners import identity_of
 from treadle.transforms.kernel.tiling.coupled import build_coupled
 from treadle.transforms.kernel.tiling.elementwise import frame_of, grid_of, place_tiles
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
