@@ -67,12 +67,16 @@ def compose(map_: AffineMap, dims: Linears, rank: int) -> Linears:
     return tuple(results)
 
 
+INITIAL = -2
+"""Instead of the number of an input: what a root starts from."""
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """A kernel argument or result along the root's dimensions: strides and offset in elements, and where a block's part of it lies.
 
     `number` counts arguments and results apart. `align`: bytes the base is aligned to. `input_number`: which of its inputs the root
-    number `root` reads here, -1 for all other accesses (initial values, what consumers read, results).
+    number `root` reads here, -1 for all other accesses (initial values, which `is_initial` tells; what consumers read; results).
     """
 
     number: int
@@ -83,6 +87,7 @@ class Access:
     align: int
     input_number: int = -1
     root: int = 0
+    is_initial: bool = False
     cuts: tuple[Cut, ...] = ()
     corners: tuple[Corner, ...] = ()
 
@@ -331,13 +336,25 @@ def _accesses(
         align = (result_align if is_result else arg_align)[number]
         place = placed(strides, (result_shapes if is_result else arg_shapes)[number], dims, sizes)
         element = element_of(type_)
-        return Access(number, is_result, element, place.strides, place.offset, align, input_number, root, place.cuts, place.corners)
+        return Access(
+            number,
+            is_result,
+            element,
+            place.strides,
+            place.offset,
+            align,
+            max(-1, input_number),
+            root,
+            input_number == INITIAL,
+            place.cuts,
+            place.corners,
+        )
 
     for which, root in enumerate(roots):
         for i, (value, map_) in enumerate(root.operands()):
             if isinstance(value.type, builtin.TensorType):
                 for arg, dims in reads(value, compose(map_, identity(rank), rank), rank, symbols):
-                    yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else -1, which)
+                    yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else INITIAL, which)
     results = _root_results(roots)
     for op, dims in consumers.items():
         view = structured(op)

@@ -84,6 +84,8 @@ ROOT = "dispatch.root"
 """Unit attribute of the operations of a kernel's body that it is formed around."""
 ALL_BLOCKS = "dispatch.all_blocks"
 """Unit attribute of a `tensor.insert_slice` of a function: it stands for the insertions of every block, and its result has them all."""
+CANDIDATE = "candidate"
+"""Attribute of kernels: which of the ways to compute it is taken, 0 for the best, else one behind it."""
 ANY_SIZE = "any_size"
 """Unit attribute of kernels whose runtime sizes may be of any 64-bit value."""
 

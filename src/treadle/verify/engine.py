@@ -12,7 +12,7 @@ from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Recor
 from treadle.verify.events import Access, Event, LoopNode, RolesNode, Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
-from treadle.verify.global_memory import GlobalMemory
+from treadle.verify.global_memory import GlobalMemory, vector_of
 from treadle.verify.memory import Memory
 from treadle.verify.program import Program
 from treadle.verify.repetition import Repetitions, Rounds
@@ -20,6 +20,8 @@ from treadle.verify.reports import Reports, Stop
 from treadle.verify.workgroups import Cluster, Workgroup
 
 FENCES = ("async_shared", "async_global")
+FREE = ("access", "move", "commit", "wait", "fence")
+"""Events after which a strand goes on whatever others do."""
 MAX_AHEAD = 256
 """Rounds after which strands that still need not wait for the leader are taken to be independent of it."""
 
@@ -45,9 +47,10 @@ class Engine:
             self.workgroups.append(Workgroup(rank, memory, main, roles))
             for agent in main:
                 agent.frames = [Frame(root)]
-        self.arrays = GlobalMemory(program, geometry.arrays, agents, self.components, self.reports)
+        self.arrays = GlobalMemory(program, geometry, agents, self.components, self.reports)
         self.cluster = Cluster(self.workgroups, self.arrays, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
+        self._free: dict[int, bool] = {}
         self.executions: dict[int, dict[tuple[tuple[int, int, int], ...], None]] = {}
         self.cost = 0
         # Each does one event; False where the strand has to wait and try it again.
@@ -94,10 +97,36 @@ class Engine:
         """Let every strand (`but` one) that need not wait go on; whether there was one."""
         moved = False
         for agent in tuple(self.cluster.active):
-            if agent is not but and not agent.is_done and (not agent.blocked or self.barriers.retry(agent)):
+            if agent is but or agent.is_done or (but is not None and self._is_level(agent, but)):
+                continue
+            if not agent.blocked or self.barriers.retry(agent):
                 moved = True
                 self._advance(agent)
         return moved
+
+    def _is_level(self, agent: Agent, leader: Agent) -> bool:
+        """Whether a strand begins the leader's iteration, or a later one, of a loop in which nobody waits: it runs to its end alone."""
+        if not agent.frames or len(agent.frames) != len(leader.frames) or agent.frames[-1].position:
+            return False
+        pairs = list(zip(agent.frames, leader.frames, strict=True))
+        if any(one.loop != other.loop for one, other in pairs) or vector_of(agent) < vector_of(leader):
+            return False
+        return self._is_free(leader.frames[-1].loop)
+
+    def _is_free(self, number: int) -> bool:
+        """Whether strands make the iterations of a loop without waiting for others."""
+        found = self._free.get(number)
+        if found is None:
+            node = self.nodes[number] if number >= 0 else None
+            found = isinstance(node, LoopNode) and all(
+                (isinstance(inner := self.nodes[item], Event) and inner.kind in FREE)
+                or (isinstance(inner, LoopNode) and self._is_free(item))
+                for segment in node.segments
+                for items in segment.iterations
+                for item in items
+            )
+            self._free[number] = found
+        return found
 
     def _catch_up(self, leader: Agent) -> bool:
         """Let all others go on until they wait for the leader, which begins an iteration; False where some of them do not.
@@ -206,6 +235,7 @@ class Engine:
             self._access_peers(agent, event, now)
         else:
             memory, arrays = self.workgroups[own].memory, self.arrays
+            arrays.hand_overs.arrive(agent, event, now)
             for access in event.accesses:
                 (memory if access.effect is None else arrays).check(agent, event, access)
             for access in event.accesses:

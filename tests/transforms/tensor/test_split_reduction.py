@@ -87,7 +87,7 @@ def test_leaves_alone_what_is_not_asked_for() -> None:
     ("attribute", "words"), [('#dispatch.split<r1 = "4">', "r1 is none"), ("0 : i64", "into 0 parts"), ('"many"', "neither a number")]
 )
 def test_refusals(attribute: str, words: str) -> None:
-    with pytest.raises(TreadleError, match=f"TR307.*{words}") as caught:
+    with pytest.raises(TreadleError, match=f"TR308.*{words}") as caught:
         split(matmul(5, 6, 70, attribute))
     assert caught.value.location is not None
     assert caught.value.location.line == 2

@@ -5,7 +5,7 @@ Writes: `treadle.split_reduction = #dispatch.split<..>` where a strategy decides
 wrote becomes that attribute.
 Leaves alone: operations that have the attribute, and those of a group that the user has named; where floats may not be reordered all that
 join sums or products of floats, with a remark.
-Refuses with TR307 attributes that cannot be followed.
+Refuses with TR308 attributes that cannot be followed.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ Level: tensor. Reads: contractions and reductions with `treadle.split_reduction`
 that reduces one part in each, from the combiner's identity, on slices of the operands; elementwise operations that cost little are computed
 on the slices. Behind it a generic that reduces the partial results, along leading axes, onto the original initial value.
 Narrow floats are summed in f32 until after the merge.
-Leaves alone: operations without the attribute, with "off", and with one part. Refuses with TR307 what cannot be split so.
+Leaves alone: operations without the attribute, with "off", and with one part. Refuses with TR308 what cannot be split so.
 """
 
 from dataclasses import dataclass

@@ -35,7 +35,7 @@ def even_split(facts: OperationFacts, parts: int) -> SplitAttr | None:
 
 
 def check_asked(op: Operation, facts: OperationFacts | None) -> None:
-    """Bring what a user wrote into the attribute's form. Raises `TreadleError` TR307 for what cannot be followed."""
+    """Bring what a user wrote into the attribute's form. Raises `TreadleError` TR308 for what cannot be followed."""
     asked = op.attributes[SPLIT_REDUCTION]
     if asked == builtin.StringAttr(OFF):
         return
