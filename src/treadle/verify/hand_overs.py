@@ -53,7 +53,7 @@ class HandOvers:
 
     def arrive(self, agent: Agent, event: Event, now: int) -> None:
         """An arrival: everything that it releases is known to be done."""
-        known = self.known.get(event.op)
+        known = self.known.get(event.op) if isinstance(event.op, tile.CountInOp) else None
         if known is None:
             return
         self._arrived[event.op] = agent.number, now
