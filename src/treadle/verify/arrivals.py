@@ -4,6 +4,7 @@ Statically, once a kernel: which pairs of accesses of different workgroups an ar
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from treadle.dialects import tile
 from treadle.dialects.effects import Effect
@@ -55,6 +56,14 @@ class Arrivals:
             self._known[one, other] = any(self._is_ordered_by(known, one, other) for known in self.hand_overs)
         return self._known[one, other]
 
+    def doubt(self, one: GlobalAccess, other: GlobalAccess) -> str:
+        """Why no arrival orders two accesses, of which one is of the last workgroup alone; empty where neither is."""
+        for known in self.hand_overs:
+            sides = [side_of(access.op, known.op) for access in (one, other)]
+            if known.counting.status == "right" and "last" in sides and None not in sides:
+                return f"the two may arrive at different counters of {known.op.name}"
+        return ""
+
     def _is_ordered_by(self, known: HandOver, one: GlobalAccess, other: GlobalAccess) -> bool:
         sides = [side_of(access.op, known.op) for access in (one, other)]
         if known.counting.status != "right" or "last" not in sides or None in sides:
@@ -72,7 +81,7 @@ class Arrivals:
 def side_of(op: Operation, arrival: tile.CountInOp) -> str | None:
     """Whether an operation stands ahead of an arrival, is done by the workgroup that is the last alone, or neither."""
     around = (op, *ancestors(op))
-    for inner, outer in zip(around, around[1:], strict=False):
+    for inner, outer in pairwise(around):
         if isinstance(outer, scf.IfOp) and inner.parent is outer.true_region.block and _is_flag_of(outer.cond, arrival):
             return "last"
     block = arrival.parent

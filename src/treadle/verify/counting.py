@@ -135,5 +135,7 @@ class _Arrivals:
         shown = point_of(spare if missing.is_empty() else missing) or {}
         sizes = [f"{self.forms.symbols[name].meaning} = {value}" for name, value in shown.items() if name in self.forms.symbols]
         lines = ["with " + ", ".join(sizes)] if sizes else []
-        what = "more workgroups arrive at a counter than it counts" if missing.is_empty() else "a counter counts more workgroups than arrive"
+        what = (
+            "more workgroups arrive at a counter than it counts" if missing.is_empty() else "a counter counts more workgroups than arrive"
+        )
         return Counting("wrong", witness=(*lines, what))

@@ -105,27 +105,25 @@ class Engine:
         return moved
 
     def _is_level(self, agent: Agent, leader: Agent) -> bool:
-        """Whether a strand begins the leader's iteration, or a later one, of a loop in which nobody waits: it would run to its end alone."""
+        """Whether a strand begins the leader's iteration, or a later one, of a loop where nobody waits: it would run to the end alone."""
         if not agent.frames or len(agent.frames) != len(leader.frames) or agent.frames[-1].position:
             return False
-        pairs = list(zip(agent.frames, leader.frames, strict=True))
+        pairs = zip(agent.frames, leader.frames, strict=True)
         if any(one.loop != other.loop for one, other in pairs) or vector_of(agent) < vector_of(leader):
             return False
         return self._is_free(leader.frames[-1].loop)
 
     def _is_free(self, number: int) -> bool:
-        """Whether strands make the iterations of a loop without waiting for others."""
-        found = self._free.get(number)
-        if found is None:
+        """Whether strands go through a loop without waiting for others."""
+        if number not in self._free:
             node = self.nodes[number] if number >= 0 else None
-            found = isinstance(node, LoopNode) and all(
-                isinstance(inner := self.nodes[item], Event) and inner.kind in FREE or isinstance(inner, LoopNode) and self._is_free(item)
-                for segment in node.segments
-                for items in segment.iterations
-                for item in items
-            )
-            self._free[number] = found
-        return found
+            rows = [row for segment in node.segments for row in segment.iterations] if isinstance(node, LoopNode) else []
+            self._free[number] = isinstance(node, LoopNode) and all(self._goes_on(item) for row in rows for item in row)
+        return self._free[number]
+
+    def _goes_on(self, item: int) -> bool:
+        node = self.nodes[item]
+        return node.kind in FREE if isinstance(node, Event) else self._is_free(item)
 
     def _catch_up(self, leader: Agent) -> bool:
         """Let all others go on until they wait for the leader, which begins an iteration; False where some of them do not.

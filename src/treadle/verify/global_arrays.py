@@ -14,8 +14,8 @@ from treadle.dialects.effects import Effect
 from treadle.errors import InternalError
 from treadle.ir.core import Operation
 from treadle.verify.affine import Forms
-from treadle.verify.global_accesses import GlobalAccess, access_of
 from treadle.verify.formulas import Formula
+from treadle.verify.global_accesses import GlobalAccess, access_of
 from treadle.verify.global_executions import CLUSTER, COUNTER, Executions, executions_of
 from treadle.verify.program import Program
 

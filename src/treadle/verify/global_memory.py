@@ -9,8 +9,8 @@ from treadle.ir.core import Operation, Region, SSAValue
 from treadle.verify.clocks import Agent, Clock, Components, Record
 from treadle.verify.events import Access, Event
 from treadle.verify.findings import Finding, Place
-from treadle.verify.global_accesses import GlobalAccess
 from treadle.verify.geometry import Geometry
+from treadle.verify.global_accesses import GlobalAccess
 from treadle.verify.global_arrays import Distance, Kind, Meeting
 from treadle.verify.hand_overs import HandOvers
 from treadle.verify.orders import is_fenced, is_ordered, needs_fence, not_over
@@ -40,14 +40,16 @@ class GlobalMemory:
     # --- checks
 
     def check_grid(self) -> None:
-        """Accesses of workgroups that nothing orders: those of different clusters."""
+        """Accesses of workgroups that nothing orders: those of different clusters, unless they arrive at a counter."""
+        self.hand_overs.check_counts()
         for one, other in self.arrays.pairs():
             met = self.arrays.meeting(one, other, "grid")
             if met is None or self.arrivals.orders(one, other):
                 continue
             witness = self.arrays.witness(one, other, "grid")
             if witness is None:
-                self._leave_open(other, f"{one.op.name} of another workgroup may touch the same elements: {met.doubt}")
+                why = self.arrivals.doubt(one, other) or met.doubt
+                self._leave_open(other, f"{one.op.name} of another workgroup may touch the same elements: {why}")
             else:
                 self.reports.keep(_of_two_workgroups(one, other, witness))
         self.hand_overs.check_orders()

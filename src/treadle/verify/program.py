@@ -20,7 +20,9 @@ from treadle.verify.regions import Buffer
 from treadle.verify.structure import check_structure
 
 _DECIDED = (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp)
-_MAYBE_ELECTED = frozenset(op.name for op in (tile.CopyOp, tile.CopyOutOp, tile.CountInOp, sync.MbarrierExpectOp, sync.CommitOp, sync.WaitOp))
+_MAYBE_ELECTED = frozenset(
+    op.name for op in (tile.CopyOp, tile.CopyOutOp, tile.CountInOp, sync.MbarrierExpectOp, sync.CommitOp, sync.WaitOp)
+)
 Op = TypeVar("Op", bound=Operation)
 
 

@@ -26,7 +26,6 @@ from treadle.sim.schedule.scheduler import Mode, Scheduler
 from treadle.sim.schedule.shared import SharedPlan
 from treadle.sim.values import check_symbols
 
-
 RESIDENT = 4
 """Clusters that run at the same time in random order, where workgroups arrive at counters; of others one after the other will do."""
 
@@ -91,7 +90,8 @@ class ScheduledKernel:
         clusters = [places[first : first + cluster] for first in range(0, len(places), cluster)]
         at_once = 1
         if self._arrivals and seed:  # the order of workgroups says who is the last
-            clusters = [clusters[i] for i in np.random.default_rng(seed).permutation(len(clusters))]
+            order: list[int] = np.random.default_rng(seed).permutation(len(clusters)).tolist()
+            clusters = [clusters[i] for i in order]
             at_once = RESIDENT if mode == "random" else 1
         with np.errstate(all="ignore"):
             for first in range(0, len(clusters), at_once):

@@ -8,7 +8,7 @@ from treadle.analysis.shared_accesses import SharedAccess, is_elected
 from treadle.dialects import tile
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.global_arrays import accessed_pointers
-from treadle.ir.core import Operation
+from treadle.ir.core import Operation, SSAValue
 
 
 class HandedOn:
@@ -16,7 +16,7 @@ class HandedOn:
 
     def __init__(self, kernel: tile.KernelOp) -> None:
         self.arrivals = [op for op in kernel.body.walk() if isinstance(op, tile.CountInOp)]
-        self._pointers = accessed_pointers(kernel)[1] if self.arrivals else frozenset()
+        self._pointers = accessed_pointers(kernel)[1] if self.arrivals else frozenset[SSAValue]()
 
     def accesses(self, op: Operation) -> tuple[SharedAccess, ...]:
         """The access of an operation to what is handed on."""
