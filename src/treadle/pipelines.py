@@ -17,6 +17,7 @@ from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
 from treadle.transforms.kernel.form_roles import FormRolesPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
+from treadle.transforms.kernel.load_in_bulk import LoadInBulkPass
 from treadle.transforms.kernel.lower_arrivals import LowerArrivalsPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
 from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
@@ -185,6 +186,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None) -> tuple[Mod
         SetOperandStagingPass(),  # while the operands' loads still stand beside the contraction
         StageOperandsPass(),  # contraction operands where the matrix instruction reads them
         AssignLayoutsPass(),  # who holds which element; needs to know the staging
+        LoadInBulkPass(),  # layouts say who reads which element; before conversions take buffers of their own
         LowerReductionsPass(),  # what crosses warps goes through shared buffers, visible to insert-sync
         LowerLayoutConversionsPass(),  # the same for conversions, reductions' own included
         LowerArrivalsPass(),  # the same for the flags of arrivals

@@ -61,7 +61,7 @@ class ArriveLastOp(_Arrival):
 
 @irdl_op_definition
 class CountInOp(_Arrival):
-    """An arrival as one thread of the workgroup makes it: it counts, and leaves in `flag` (shared, one i32) 1 where it is the last, else 0.
+    """An arrival as one thread of the workgroup makes it: it counts, and leaves in `flag` (shared, one i32) whether it is the last (1, 0).
 
     `order`: what the count says about other memory. A release passes on what the thread knows to be done, an acquire takes over what the
     arrivals before it passed on.

@@ -145,6 +145,7 @@ GFX942 = TargetSpec(
     max_warps_per_workgroup=16,
     fma_registers=250,
     wide_integer_registers=24,
+    vector_lanes=16,
 )
 
 GFX950 = TargetSpec(
@@ -174,6 +175,7 @@ GFX950 = TargetSpec(
     max_warps_per_workgroup=16,
     fma_registers=250,
     wide_integer_registers=24,
+    vector_lanes=16,
 )
 
 
@@ -186,7 +188,8 @@ _WMMA_LAYOUTS = {
 def _wmma(generation: int, a: str, acc: str, *, b: str | None = None) -> MatrixInstruction:
     b = b or a
     name = f"wmma{generation}_16x16x16_{acc}_{a if a == b else f'{a}_{b}'}"
-    return MatrixInstruction(name, a, b, acc, 16, 16, 16, (_REGISTERS, _REGISTERS), _WMMA_LAYOUTS[generation], "wmma", cycles=32)
+    cycles = 32 if generation < 12 else 16 if a in ("f16", "bf16") else 8
+    return MatrixInstruction(name, a, b, acc, 16, 16, 16, (_REGISTERS, _REGISTERS), _WMMA_LAYOUTS[generation], "wmma", cycles=cycles)
 
 
 _RDNA_BANKS = SharedBanks(64, 4, ((1, 32), (2, 32), (4, 32), (8, 32), (16, 16)))
@@ -212,6 +215,8 @@ GFX1100 = TargetSpec(
     clock_bits=20,
     fma_registers=253,
     wide_integer_registers=24,
+    register_granule=24,
+    matrix_units=2,
 )
 
 GFX1201 = TargetSpec(
@@ -239,6 +244,8 @@ GFX1201 = TargetSpec(
     fence_classes=_FENCE_CLASSES,
     fma_registers=253,
     wide_integer_registers=24,
+    register_granule=24,
+    matrix_units=2,
 )
 
 ROWS: tuple[TargetSpec, ...] = (SM_90A, GFX942, GFX950, GFX1100, GFX1201)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from math import prod
 
-from treadle.errors import InternalError
-from treadle.layout.access import address_plan, global_access, global_vector_width, plan_conflicts
+from treadle.layout.access import global_access, global_vector_width, plan_conflicts, possible_addresses
 from treadle.layout.bits import log2_exact, odd_part, power_of_two_part
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import Bases, TileLayout
@@ -57,9 +57,8 @@ def global_cost(layout: TileLayout, access: GlobalAccess) -> int:
 @lru_cache(maxsize=4096)
 def shared_cost(layout: TileLayout, shared: SharedLayout, element_bytes: int, banks: SharedBanks) -> int:
     """Wavefronts for one warp between registers and shared memory; `IMPOSSIBLE` where the layouts give no addresses."""
-    try:
-        plan = address_plan(layout, shared, element_bytes)
-    except InternalError:
+    plan = possible_addresses(layout, shared, element_bytes)
+    if isinstance(plan, str):
         return IMPOSSIBLE
     extra = plan_conflicts(plan, element_bytes, banks.count, banks.bytes)
     phase = max(1, banks.count * banks.bytes // max(plan.vector * element_bytes, banks.bytes))
@@ -141,10 +140,7 @@ def coalesced(shape: tuple[int, ...], access: GlobalAccess, lanes: int, warps: i
     Where the tile has fewer vectors than there are threads, narrower vectors use them all.
     """
     order = dimension_order(len(shape), access.contiguous)
-    elements = 1
-    for side in shape:
-        elements *= power_of_two_part(side)
-    vector = min(access.vector, max(1, elements // (lanes * warps)))
+    vector = min(access.vector, max(1, prod(map(power_of_two_part, shape)) // (lanes * warps)))
     return blocked_tile(shape, order, per_thread_block(shape, order[0], vector), lanes, warps)
 
 
@@ -176,16 +172,9 @@ def candidates(
             block = [1] * rank
             block[fast] = min(vector, power_of_two_part(shape[fast]))
             block[slow] = min(slow_count, power_of_two_part(shape[slow]))
-            if block[fast] * block[slow] * lanes * warps <= _elements(shape) and lanes_fast <= lanes:
+            if block[fast] * block[slow] * lanes * warps <= prod(shape) and lanes_fast <= lanes:
                 found[blocked_tile(shape, order, tuple(block), lanes, warps, lanes_fast=lanes_fast)] = None
     return tuple(found)
-
-
-def _elements(shape: Sequence[int]) -> int:
-    count = 1
-    for side in shape:
-        count *= side
-    return count
 
 
 def reduce_cost(layout: TileLayout, axis: int) -> int:

@@ -15,6 +15,8 @@ ROLE_MARGIN_BYTES = 2048
 DEFERRED_BYTES = 256
 """Of results a thread may hold under the next tile's first steps: 64 registers beside the accumulators."""
 DEEPEST_RING = 8
+PLANNED_EPILOGUE_SLOTS = 2
+"""Boxes of what an epilogue reads that a tile keeps room for: one is read while the next is under way."""
 RASTERS = (1, 2, 4, 8)
 """Walking 16 rows of tiles together reads less at one time, yet gained no more than the 0.5 % by which runs differ, and cost up to 2 %
 where the other operand is contiguous along n.

@@ -15,6 +15,7 @@ from treadle.errors import NOT_EXECUTABLE, TreadleError
 from treadle.ir.core import Attribute, Block, Operation
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of
+from treadle.layout.tile_layout import NEW_DIM
 from treadle.sim.arrivals import arrival_function
 from treadle.sim.contraction import matrix_product
 from treadle.sim.element_types import Array, is_float, poison, storage_dtype
@@ -349,8 +350,10 @@ def _tile_function(op: Operation) -> Function | None:
         case tile.ConvertLayoutOp():
             return _one(lambda value: value)
         case tile.PermuteOp():
-            order = tile.ints(op.order)
-            return _one(lambda value: value.transpose(order))
+            kept = [axis for axis in tile.ints(op.order) if axis != NEW_DIM]
+            shape = tile.tile_type(op.result).get_shape()
+            first = (*kept, *(axis for axis in range(len(tile.tile_type(op.source).get_shape())) if axis not in kept))
+            return _one(lambda value: value.transpose(first).reshape(shape))
         case tile.SliceOp():
             starts, extents = tile.ints(op.offsets), tile.tile_type(op.result).get_shape()
             box = tuple(slice(o, o + e) for o, e in zip(starts, extents, strict=True))

@@ -135,7 +135,6 @@ class _Arrivals:
         shown = point_of(spare if missing.is_empty() else missing) or {}
         sizes = [f"{self.forms.symbols[name].meaning} = {value}" for name, value in shown.items() if name in self.forms.symbols]
         lines = ["with " + ", ".join(sizes)] if sizes else []
-        what = (
-            "more workgroups arrive at a counter than it counts" if missing.is_empty() else "a counter counts more workgroups than arrive"
-        )
+        more, fewer = "more workgroups arrive at a counter than it counts", "a counter counts more workgroups than arrive"
+        what = more if missing.is_empty() else fewer
         return Counting("wrong", witness=(*lines, what))

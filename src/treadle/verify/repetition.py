@@ -14,8 +14,9 @@ part of them: what happened between two equal states is one legal order of event
 
 from collections.abc import Iterator
 
+from treadle.errors import InternalError
 from treadle.verify.barriers import Barriers
-from treadle.verify.clocks import Agent, Clock, Components, Record
+from treadle.verify.clocks import Agent, Clock, Components, Frame, Record
 from treadle.verify.events import LoopNode, Node
 from treadle.verify.orders import fence_token, needs_fence
 from treadle.verify.workgroups import Cluster
@@ -27,6 +28,7 @@ MAX_STATES = 4096
 FEW_ROUNDS, MANY_ROUNDS = 2, 8
 SHORT_ROUND, OFTEN = 8, 2
 """States are taken every other iteration of short rounds: a round repeats the sooner, from wherever in it what came before is over."""
+MAX_TURNED = 64
 OLDEST_PHASE = 3  # older phases are known to whoever knows any that may still be learnt of
 
 
@@ -89,6 +91,11 @@ class _Knowledge:
         return tuple([lag if (lag := now - (known if known > least else least)) < 2 else 2 + lag % 2 for known in column])
 
 
+def _first_of_round(repeated: tuple[tuple[int, ...], ...]) -> int:
+    """With which iteration a round is taken to begin: with the same one, wherever in it a loop begins (of long rounds: with its first)."""
+    return min(range(len(repeated)), key=lambda at: repeated[at:] + repeated[:at]) if len(repeated) <= MAX_TURNED else 0
+
+
 def _earlier(left: tuple[int, ...], move: tuple[int, int]) -> tuple[int, ...]:
     """What was left of an agent's loops before a round."""
     back, step = move
@@ -107,7 +114,7 @@ class Repetitions:
         self.oldest = pending + 2
         self._turn: tuple[int, ...] = ()
         self._pumps: dict[tuple[tuple[int, int, int, int], ...], int] = {}
-        self._stretches: dict[tuple[int, int], int] = {}
+        self._stretches: dict[tuple[int, int], tuple[int, int, int]] = {}
 
     def turned(self) -> Agent | None:
         """The leader, where it has begun another iteration since it was asked for last."""
@@ -126,8 +133,9 @@ class Repetitions:
         self.barriers.forget_known(agents)
         self.cluster.forget_everywhere()
         places = [agent.place() for agent in agents]
-        number = self.rounds.number((tuple([place[-1:] for place in places]), *self._state(agents)))
-        state = number, *[place[:-1] for place in places]
+        rows = tuple([self._row(agent.frames[-1]) if agent.frames else () for agent in agents])
+        number = self.rounds.number((rows, *self._state(agents)))
+        state = number, *places
         left = tuple([tuple([frame.left for frame in agent.frames]) for agent in agents])
         before = self.seen.get(state)
         if before is None and (steps := self.rounds.steps.get(number)) is not None:
@@ -142,8 +150,9 @@ class Repetitions:
     def _turn_of(self, agent: Agent) -> tuple[int, ...] | None:
         """Where a strand is in the innermost stretch that repeats: which, and the round.
 
-        The iteration, where the stretch may be longer than here and is short: the sooner a state comes back, the fewer lengths are classes
-        of their own. Where it may not, few rounds are sooner run than compared.
+        Each iteration of a loop around others, and of one that may be longer than here and is short: the sooner a state comes back, the
+        fewer lengths are classes of their own. Else once a round, at the iteration that it is taken to begin with, wherever the loop began:
+        what was seen to repeat in another loop, or tile, goes for it then. Few rounds are sooner run than compared.
         """
         for depth in range(len(agent.frames) - 1, -1, -1):
             frame = agent.frames[depth]
@@ -152,10 +161,12 @@ class Repetitions:
                 segment = node.segments[frame.segment]
                 rounds, is_open = segment.length / len(segment.iterations), segment.stretch >= 0
                 if rounds > (1 if is_open else FEW_ROUNDS):
-                    at = 0 if is_open and rounds < MANY_ROUNDS else frame.iteration
+                    if (is_open and rounds < MANY_ROUNDS) or self._has_loops(frame):
+                        return agent.number, depth, frame.loop, frame.left
+                    at = self._row(frame)[1]
                     if rounds > 2 * FEW_ROUNDS and frame.left > len(segment.iterations) <= SHORT_ROUND:
                         at %= OFTEN
-                    return agent.number, depth, frame.loop, frame.left + at
+                    return self._turn if at else (agent.number, depth, frame.loop, frame.left)
         return None
 
     def _loops(self, state: int, agents: list[Agent]) -> int:
@@ -164,20 +175,30 @@ class Repetitions:
         for agent in agents:
             found: list[object] = []
             for frame in agent.frames[:-1]:
-                if frame.loop >= 0:
-                    found.append((self._stretch(frame.loop, frame.segment), frame.iteration, frame.position))
-                elif found:
-                    found.append((frame.items, frame.position))
+                if frame.loop >= 0 or found:
+                    found.append(self._row(frame))
             places.append(tuple(found))
         return self.rounds.number(tuple(places))
 
-    def _stretch(self, loop: int, segment: int) -> int:
-        """The number of what a stretch of a loop repeats."""
-        found = self._stretches.get((loop, segment))
-        if found is None:
-            node = self.nodes[loop]
-            repeated = node.segments[segment].iterations if isinstance(node, LoopNode) else (loop, segment)
-            found = self._stretches[loop, segment] = self.rounds.number(repeated)
+    def _has_loops(self, frame: Frame) -> bool:
+        return any(isinstance(self.nodes[item], LoopNode) for item in frame.items)
+
+    def _row(self, frame: Frame) -> tuple[object, int, int]:
+        """Which row of nodes a frame is in, and where in it; in a loop by what its stretch repeats, from wherever in that it begins."""
+        if frame.loop < 0:
+            return frame.items, 0, frame.position
+        number, first, period = self._stretches.get((frame.loop, frame.segment)) or self._stretch(frame.loop, frame.segment)
+        return number, (frame.iteration - first) % period, frame.position
+
+    def _stretch(self, loop: int, segment: int) -> tuple[int, int, int]:
+        """The number of what a stretch of a loop repeats, which of its iterations is the round's first there, and how many there are."""
+        node = self.nodes[loop]
+        if not isinstance(node, LoopNode):
+            raise InternalError("a loop's node is none")
+        repeated, length = node.segments[segment].iterations, node.segments[segment].length
+        first = _first_of_round(repeated) if length > len(repeated) else 0
+        number = self.rounds.number((repeated[first:] + repeated[:first], length > len(repeated)))
+        found = self._stretches[loop, segment] = (number, first, len(repeated))
         return found
 
     def _leave_out(self, state: int, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]) -> bool:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from treadle.codegen.llvm_text import I32, Value, i32
 from treadle.dialects.tile import LocalStoreOp, ints
-from treadle.errors import InternalError
-from treadle.layout.access import address_plan
+from treadle.layout.access import possible_addresses
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.targets.simt.context import KernelContext
@@ -52,9 +51,8 @@ def stmatrix_plan(tile: TileLayout, shared: SharedLayout, offsets: Sequence[int]
     """How a tile of 16-bit elements is stored by stmatrix, or None where its layout and the buffer's do not allow it."""
     if len(tile.lane) != 5 or not tile.register or tile.replicated_lane_bits() or tile.replicated_warp_bits():
         return None
-    try:
-        plan = address_plan(tile, shared, _ELEMENT_BYTES, _ELEMENT_BYTES, offsets)
-    except InternalError:
+    plan = possible_addresses(tile, shared, _ELEMENT_BYTES, _ELEMENT_BYTES, offsets)
+    if isinstance(plan, str):
         return None
     place = {group.registers[0]: (group.constant_xor, group.constant_add) for group in plan.groups}
     start = place[0]

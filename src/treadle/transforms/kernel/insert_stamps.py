@@ -7,7 +7,6 @@ else; stamps order nothing, so that verify-schedule proves the kernel with them 
 Neighbouring operations of one kind are one span, named "kind: what it does". Scalars and views are nobody's.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -20,7 +19,7 @@ from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.plan.expr import parse
 from treadle.transforms.kernel.carried_values import carried_through
-from treadle.transforms.kernel.kernel_ir import insert_before, kernels
+from treadle.transforms.kernel.kernel_ir import erase, insert_before, kernels
 
 DEFAULT_WORKGROUPS, DEFAULT_CAPACITY = 4, 4096
 _SILENT = ("tile.splat", "tile.iota", "tile.broadcast", "tile.permute", "tile.slice", "tile.view")
@@ -116,11 +115,10 @@ class _Stamps:
         self._numbers: dict[tuple[str | None, str | None], int] = {}
 
     def agent(self, block: Block, first: int) -> None:
-        """The program of agents: all of a block behind the operations that everything here needs."""
+        """The program of agents: all of a block, behind the number of the workgroup where that is made in it."""
         place = (first, len(self.layout.lanes), self.layout.workgroups, self.layout.capacity)
-        begin = stamp.BeginOp(self.view, self.workgroup, *place)
-        head = next(op for op in block.ops if not _defines(op, (self.view, self.workgroup)))
-        insert_before(head, begin)
+        begin, made = stamp.BeginOp(self.view, self.workgroup, *place), cast(Operation, self.workgroup.owner)
+        insert_before(cast(Operation, made.next_op if made.parent is block else block.first_op), begin)
         cursor = self._block(block, begin.result)
         insert_before(cast(Operation, block.last_op), stamp.EndOp(cursor, self.view, self.workgroup, *place))
 
@@ -145,17 +143,6 @@ class _Stamps:
                 cursor = self._event(op, cursor, under_way, span)
                 under_way = span
         return cursor
-
-
-def _defines(op: Operation, values: Sequence[SSAValue]) -> bool:
-    """Whether an operation stands ahead of, or is, what makes one of the values."""
-    owners = [v.owner for v in values if isinstance(v.owner, Operation) and v.owner.parent is op.parent]
-    after: Operation | None = op
-    while after is not None:
-        if any(after is owner for owner in owners):
-            return True
-        after = after.next_op
-    return False
 
 
 def _records_view(kernel: tile.KernelOp, layout: Layout) -> tuple[SSAValue, SSAValue]:
@@ -206,8 +193,7 @@ def _return_records(program: dispatch.ProgramOp, layouts: dict[str, Layout]) -> 
             records = dispatch.AllocOp([layouts[name].words], dispatch.BufferType(builtin.i64))
             wider = dispatch.LaunchOp(name, list(op.inputs), [*op.outputs, records.result], op.symbol_values())
             insert_before(op, records, wider)
-            op.detach()
-            op.erase()
+            erase(op)
             end.operands = (*end.operands, records.result)
 
 

@@ -15,6 +15,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import cast
 
+from treadle.analysis.synchronisation.handed_on import set_orders
+from treadle.analysis.synchronisation.in_flight import Plan
+from treadle.analysis.synchronisation.operations import queue_of, refused
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation
@@ -23,9 +26,6 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
 from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
-from treadle.transforms.kernel.synchronisation.handed_on import set_orders
-from treadle.transforms.kernel.synchronisation.in_flight import Plan
-from treadle.transforms.kernel.synchronisation.operations import queue_of, refused
 from treadle.transforms.kernel.synchronisation.ring_barriers import insert_ring_barriers
 from treadle.transforms.kernel.synchronisation.sync_flow import NOTHING, SyncFlow
 

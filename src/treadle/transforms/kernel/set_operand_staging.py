@@ -9,8 +9,10 @@ Level: tile. Reads: tile.contract with register operands, the loads behind them,
 from dataclasses import dataclass
 
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.view_access import access_facts, is_zero
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import SharedLayoutAttr, is_shared
+from treadle.dialects.tile_types import is_tile
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Operation, OpResult, SSAValue
 from treadle.ir.dialects import builtin
@@ -23,7 +25,7 @@ from treadle.plan.access import contiguous_dim
 from treadle.plan.layout_choice import GlobalAccess
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, register_buffer
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts, is_tile, num_warps
+from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts
 
 
@@ -62,19 +64,6 @@ def chained_contraction(value: SSAValue) -> tile.ContractOp | None:
         elif isinstance(owner, Operation) and owner.name.startswith(("arith.", "math.")):
             pending.extend(owner.operands)
     return found
-
-
-def is_zero(attribute: Attribute | None) -> bool:
-    """Whether `other` of a load is zero (it is where it is not given)."""
-    match attribute:
-        case None:
-            return True
-        case builtin.IntegerAttr():
-            return attribute.value.data == 0
-        case builtin.FloatAttr():
-            return attribute.value.data == 0.0
-        case _:
-            return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from treadle.ir.dialects import builtin
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
-from treadle.transforms.kernel.kernel_ir import KernelPass, erase_if_unused, insert_before, outermost_in_kernel
+from treadle.transforms.kernel.kernel_ir import KernelPass, erase, erase_if_unused, insert_before, outermost_in_kernel
 from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts
 
 
@@ -131,8 +131,7 @@ def stage_contracts(ops: Sequence[tile.ContractOp], kernel: tile.KernelOp, spec:
         results = _contract_in_steps(ops, buffers, layouts.k_step)
     for op, result in zip(ops, results, strict=True):
         op.result.replace_all_uses_with(result)
-        op.detach()
-        op.erase()
+        erase(op)
     for value in dict.fromkeys(value for pair in sources for value in pair):
         if isinstance(value, OpResult) and isinstance(value.op, tile.LoadOp):
             erase_if_unused(cast(Operation, value.op))

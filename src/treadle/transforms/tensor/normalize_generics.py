@@ -7,7 +7,7 @@ Writes: generics in which
    (`sink_scalars.py`): besides tensors that it gathers from, a body captures only values of type `index` that the host knows;
  - the `outs` of all-parallel generics are `tensor.empty` and never read (what was read became an input);
  - what is read through a map that divides is gathered (`affine_reads.py`);
- - unused and repeated inputs are gone;
+ - unused and repeated inputs are gone, but for those of reductions declared to be associative;
  - no loop is known to be empty: such a generic has given way to its initial values;
 and a fill that is not the initial value of a reduction becomes a generic without inputs.
 Leaves alone: generics whose first result is not a projection of the loops (form-dispatches refuses them).
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import StructuredOp, is_projection, map_dims, structured
+from treadle.analysis.operation_marks import ASSOCIATIVE
 from treadle.ir.core import AffineDimExpr, AffineMap, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
@@ -125,9 +126,11 @@ def normalize(op: linalg.ops.GenericOp) -> None:
     sink_scalars(draft, view.rank)
     if view.is_parallel:
         _free_outputs(draft)
-    _fold_uniform_inputs(draft)
+    if ASSOCIATIVE not in op.attributes:  # there, the body takes one element for each accumulator
+        _fold_uniform_inputs(draft)
     sink_scalars(draft, view.rank)
-    _merge_repeated_inputs(draft)
+    if ASSOCIATIVE not in op.attributes:
+        _merge_repeated_inputs(draft)
     iterators = view.iterators
     order = _ordered_loops(view)
     if order is not None and order != list(range(view.rank)):

@@ -7,6 +7,16 @@ the same time, so that one wait and one barrier serve them all.
 from collections.abc import Callable, Sequence, Set
 from functools import reduce
 
+from treadle.analysis.synchronisation.first_steps import first_steps
+from treadle.analysis.synchronisation.in_flight import OPEN, Flow, Plan
+from treadle.analysis.synchronisation.needs import Needs
+from treadle.analysis.synchronisation.operations import (
+    committed_queues,
+    is_cheap,
+    loops_around,
+    widens_small_float,
+)
+from treadle.analysis.synchronisation.steps import Steps
 from treadle.dialects import pipe, sync, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
@@ -14,19 +24,9 @@ from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.forms import tiles
 from treadle.transforms.kernel.forms.registry import config_of
-from treadle.transforms.kernel.kernel_ir import insert_before
-from treadle.transforms.kernel.synchronisation.first_steps import first_steps
-from treadle.transforms.kernel.synchronisation.in_flight import OPEN, Flow, Plan
-from treadle.transforms.kernel.synchronisation.needs import Needs
-from treadle.transforms.kernel.synchronisation.operations import (
-    committed_queues,
-    is_cheap,
-    loops_around,
-    widens_small_float,
-)
+from treadle.transforms.kernel.kernel_ir import erase, insert_before
 from treadle.transforms.kernel.synchronisation.releases import Releases
 from treadle.transforms.kernel.synchronisation.ring_barriers import Owed
-from treadle.transforms.kernel.synchronisation.steps import Steps
 from treadle.transforms.kernel.synchronisation.teams import Team, Teams
 
 NOTHING: Flow = Flow({})
@@ -193,8 +193,7 @@ class SyncFlow(Steps):
         if state.is_open(op.queue.data) or op not in self.dispensable:
             return state.newer_group(op.queue.data)
         if emit:
-            op.detach()
-            op.erase()
+            erase(op)
         return state
 
     def _barrier(self, op: Operation, state: Flow, *, emit: bool) -> Flow:

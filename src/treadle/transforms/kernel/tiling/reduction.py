@@ -1,14 +1,15 @@
 """Tiling of reductions that are no contraction.
 
 Separable reductions (each result joined with an element by one associative operation) accumulate whole tiles elementwise and reduce the
-tile once
-at the end; so do the indices of extrema (`coupled.py`). Others walk the reduced axes one element at a time with the user's own body.
+tile once at the end; so does all that is folded in parts (`coupled.py`). Others walk the reduced axes one element at a time with the user's
+own body.
 """
 
 from collections.abc import Sequence
 
-from treadle.analysis.indexing import Contraction, Reduction, StructuredOp, foldable
-from treadle.analysis.loop_nest import LoopNest, compose, identity
+from treadle.analysis.folds import Separate, parts_of
+from treadle.analysis.indexing import Reduction, StructuredOp, classify
+from treadle.analysis.loop_nest import Linears, LoopNest, compose, identity
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import attr_number, element_of
@@ -17,7 +18,7 @@ from treadle.ir.dialects import builtin
 from treadle.plan.expr import Expr
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.combiners import identity_of
-from treadle.transforms.kernel.tiling.coupled import build_coupled
+from treadle.transforms.kernel.tiling.coupled import build_folded
 from treadle.transforms.kernel.tiling.elementwise import frame_of, grid_of, place_tiles
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 from treadle.transforms.kernel.tiling.loops import reduction_loops
@@ -56,9 +57,10 @@ def _direct_input(root: StructuredOp, element: SSAValue) -> int | None:
 
 
 def _separable(
-    kernel: KernelBuilder, frame: Frame, loops: Sequence[tuple[int, int]], combiners: Sequence[str], elements: Sequence[SSAValue]
+    kernel: KernelBuilder, root: StructuredOp, dims: Linears, frame: Frame, loops: Sequence[tuple[int, int]], kind: Reduction
 ) -> list[Value]:
-    nest, root, index = kernel.nest, kernel.nest.root, kernel.index
+    nest, index, rank = kernel.nest, kernel.index, kernel.nest.root.rank
+    combiners, elements = kind.combiners, [element for element in kind.elements if element is not None]
     reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
     templates: list[Operation] = []
     for scalar in root.yielded():
@@ -77,14 +79,13 @@ def _separable(
             others[i] = identity_of(combiner, stored_type(scalar.type, index))
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
-        dims = identity(root.rank)
         arguments = kernel.arguments(root, dims, frame, others)
         evaluator = kernel.evaluator(frame, dims)
         following: list[SSAValue] = []
         for accumulator, scalar, template, element, i, fill in zip(carried, elements, templates, types, direct, neutral, strict=True):
             value = convert(evaluator, evaluator.evaluate(scalar, arguments), element)
             tile_value = evaluator.materialize(value, frame.extents)
-            loaded = i is not None and i in others and _masked_by_load(kernel, i, frame, reduced)
+            loaded = i is not None and i in others and _masked_by_load(kernel, root, dims, i, frame, reduced)
             if not loaded:
                 tile_value = mask_tail(kernel, tile_value, frame, reduced, fill)
             following.append(_joined(kernel, template, accumulator, tile_value))
@@ -103,7 +104,7 @@ def _separable(
                 value = reduce.results[0]
         kept = frame.with_unit(reduced)
         evaluator = kernel.evaluator(kept)
-        start = kernel.value(out, compose(map_, identity(root.rank), root.rank), kept)
+        start = kernel.value(out, compose(map_, dims, rank), kept)
         if not (isinstance(start, Constant) and _is_identity(start, combiner, index)):
             started = evaluator.materialize(convert(evaluator, start, element), kept.extents)
             value = _joined(kernel, template, started, value)
@@ -111,10 +112,9 @@ def _separable(
     return results
 
 
-def _masked_by_load(kernel: KernelBuilder, number: int, frame: Frame, reduced: Sequence[int]) -> bool:
+def _masked_by_load(kernel: KernelBuilder, root: StructuredOp, dims: Linears, number: int, frame: Frame, reduced: Sequence[int]) -> bool:
     """Whether an input is a kernel argument whose own bounds mask every ragged reduced axis of the frame."""
-    root = kernel.nest.root
-    masked = kernel.masked_axes(root.inputs[number], compose(root.input_maps[number], identity(root.rank), root.rank))
+    masked = kernel.masked_axes(root.inputs[number], compose(root.input_maps[number], dims, kernel.nest.root.rank))
     return kernel.is_argument(root.inputs[number]) and all(a in masked for a in frame.axes if a in reduced)
 
 
@@ -123,11 +123,10 @@ def _is_identity(start: Constant, combiner: str, index: IndexBuilder) -> bool:
     return attr_number(start.value) == attr_number(wanted)
 
 
-def _sequential(kernel: KernelBuilder, frame: Frame, loops: Sequence[tuple[int, int]]) -> list[Value]:
-    root = kernel.nest.root
-    dims = identity(root.rank)
+def _sequential(kernel: KernelBuilder, root: StructuredOp, dims: Linears, frame: Frame, loops: Sequence[tuple[int, int]]) -> list[Value]:
+    rank = kernel.nest.root.rank
     evaluator = kernel.evaluator(frame)
-    starts = [kernel.value(v, compose(m, dims, root.rank), frame) for v, m in zip(root.outputs, root.output_maps, strict=True)]
+    starts = [kernel.value(v, compose(m, dims, rank), frame) for v, m in zip(root.outputs, root.output_maps, strict=True)]
     initial = [evaluator.materialize(s, frame.extents) for s in starts]
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
@@ -140,6 +139,18 @@ def _sequential(kernel: KernelBuilder, frame: Frame, loops: Sequence[tuple[int, 
     return [Tile(v) for v in reduction_loops(kernel, loops, initial, step)]
 
 
+def reduced_values(kernel: KernelBuilder, root: StructuredOp, dims: Linears, frame: Frame, loops: Sequence[tuple[int, int]]) -> list[Value]:
+    """Emit one reduction whose loops are at `dims`, over tiles of `frame` that `loops` move along (axis, step); its results."""
+    kind = classify(root.op)
+    if not isinstance(kind, Reduction):
+        raise InternalError("a contraction is tiled as one")
+    if (parts := parts_of(root, kind)) is None:
+        return _sequential(kernel, root, dims, frame, loops)
+    if all(isinstance(part, Separate) for part in parts):
+        return _separable(kernel, root, dims, frame, loops, kind)
+    return build_folded(kernel, root, dims, frame, loops, parts)
+
+
 def build_reduction(kernel: KernelBuilder, extents: Sequence[int]) -> tuple[Expr, Expr, Expr]:
     """Emit the kernel; returns its grid."""
     nest: LoopNest = kernel.nest
@@ -149,15 +160,7 @@ def build_reduction(kernel: KernelBuilder, extents: Sequence[int]) -> tuple[Expr
     place_tiles(kernel, parallel, [extents[i] for i in parallel])
     frame = frame_of(range(len(nest.axes)), extents)
     loops = [(i, extents[i]) for i in sorted(reduced, key=lambda i: extents[i])]
-    kind = nest.computation
-    if isinstance(kind, Contraction):
-        raise InternalError("a contraction is tiled as one")
-    if isinstance(kind, Reduction) and all(kind.combiners):
-        values = _separable(kernel, frame, loops, kind.combiners, [e for e in kind.elements if e is not None])
-    elif isinstance(kind, Reduction) and (coupled := foldable(root, kind)) is not None:
-        values = build_coupled(kernel, frame, loops, coupled)
-    else:
-        values = _sequential(kernel, frame, loops)
+    values = reduced_values(kernel, root, identity(root.rank), frame, loops)
     for result, value in zip(root.op.results, values, strict=True):
         kernel.known[result] = value
     kernel.finish_consumers(frame.with_unit(reduced))

@@ -6,12 +6,12 @@ from treadle.analysis.shared_accesses import SharedAccess, shared_accesses
 from treadle.analysis.slot_motion import STILL, Motions
 from treadle.analysis.slot_values import SlotValues
 from treadle.analysis.structured_flow import StructuredFlow, is_inside, yielded
+from treadle.analysis.synchronisation.handed_on import HandedOn
+from treadle.analysis.synchronisation.in_flight import AccessTable, Flow, Issued
+from treadle.analysis.synchronisation.operations import phase_access
 from treadle.dialects import sync, tile
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.transforms.kernel.synchronisation.handed_on import HandedOn
-from treadle.transforms.kernel.synchronisation.in_flight import AccessTable, Flow, Issued
-from treadle.transforms.kernel.synchronisation.operations import phase_access
 
 
 class Edge:
