@@ -5,7 +5,7 @@
 tile.kernel @split_matmul(%a: !tile.ptr<f16>, %b: !tile.ptr<f16>, %sums: !tile.ptr<f32>, %counters: !tile.ptr<i32>, %c: !tile.ptr<f16>,
                           %m: index, %n: index, %k: index, %parts: index, %steps: index) attributes {
   arg_shapes = [["m", "k"], ["k", "n"], ["parts", "m", "n"], ["(m + 63) // 64", "(n + 63) // 64"], ["m", "n"]], output_count = 3,
-  in_place = array<i64: 2, 3>, requires = ["k <= 64 * parts * steps"], grid = ["(n + 63) // 64", "(m + 63) // 64", "parts"], num_warps = 4
+  workspace = array<i64: 2, 3>, requires = ["k <= 64 * parts * steps"], grid = ["(n + 63) // 64", "(m + 63) // 64", "parts"], num_warps = 4
 } {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
