@@ -326,13 +326,18 @@ class KernelBuilder:
                 raise InternalError(f"consumer {op} is not structured")
             for result, value in zip(op.results, self.body_values(view, dims, frame, view.yielded()), strict=True):
                 self.known[result] = value
+        for number, value in enumerate(self.yielded()):
+            self.store(number, self.known[value], self.result_dims(value), frame)
+
+    def yielded(self) -> Sequence[SSAValue]:
+        """The values of the dispatched body that are the kernel's results."""
         last = self.kernel.body.block.last_op
         if last is None:
             raise InternalError("a kernel without dispatch.yield")
-        for number, value in enumerate(last.operands):
-            self.store(number, self.known[value], self._result_dims(value), frame)
+        return last.operands
 
-    def _result_dims(self, value: SSAValue) -> Linears:
+    def result_dims(self, value: SSAValue) -> Linears:
+        """Where a result of the kernel lies along the root's dimensions."""
         rank = self.nest.root.rank
         op = value.owner
         view = structured(op) if isinstance(op, Operation) else None
