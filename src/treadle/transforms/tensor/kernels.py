@@ -7,14 +7,16 @@ from typing import Protocol
 from treadle.analysis.shapes import Shapes
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
-from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, func, tensor
+from treadle.ir.emitter import at_end
 from treadle.ir.locations import set_location
 from treadle.ir.text import print_module
 from treadle.plan.expr import Expr, symbol
 from treadle.transforms.tensor.buffers import Buffer
-from treadle.transforms.tensor.generics import build_generic, copy_body, tensor_type
-from treadle.transforms.tensor.size_arithmetic import SizeEmitter
+from treadle.transforms.tensor.generics import copy_body, elementwise
+from treadle.transforms.tensor.groups import captured
+from treadle.transforms.tensor.tensors import tensor_type
 
 
 class Holder(Protocol):
@@ -37,31 +39,16 @@ class Outlined:
     symbols: dict[str, str]
 
 
-def captures(body: Region) -> list[SSAValue]:
-    """Values that a region reads from outside, each once, in order of first use."""
-    inside = set(body.walk())
-    found: dict[SSAValue, None] = {}
-    for op in body.walk():
-        for operand in op.operands:
-            owner = operand.owner
-            holder = owner if isinstance(owner, Operation) else owner.parent_op()
-            if holder not in inside and not (isinstance(owner, Block) and owner.parent_region() is body):
-                found[operand] = None
-    return list(found)
-
-
-def copy_region(source: SSAValue, like: Operation) -> Region:
+def copy_region(source: SSAValue, like: Operation) -> dispatch.RegionOp:
     """A region that copies the tensor `source`; its size operands are the emitter's to give (`tensor.dim` on the source)."""
     type_ = tensor_type(source)
     plain = builtin.TensorType(type_.element_type, type_.get_shape())
-    block = Block()
     empty = tensor.EmptyOp([], plain)
-    rank = plain.get_num_dims()
-    identity = AffineMap.identity(rank)
-    copy = build_generic([source], [empty.tensor], (identity, identity), ["parallel"] * rank, copy_body(plain.element_type), like)
+    copy = elementwise([source], [empty.tensor], copy_body(plain.element_type), like)
     copy.attributes[dispatch.ROOT] = builtin.UnitAttr()
-    block.add_ops([empty, copy, dispatch.YieldOp(copy.results)])
-    return Region(block)
+    region = dispatch.RegionOp([plain], Region(Block([empty, copy, dispatch.YieldOp(copy.results)])))
+    region.attributes["origin"] = builtin.StringAttr("copy")
+    return region
 
 
 @dataclass(slots=True)
@@ -72,9 +59,9 @@ class KernelTable:
     _names: dict[str, str] = field(default_factory=dict[str, str])
     _counts: dict[str, int] = field(default_factory=dict[str, int])
 
-    def outline(self, body: Region, holder: Holder, outputs: Sequence[Buffer], like: Operation, origin: Attribute | None) -> Outlined:
+    def outline(self, region: dispatch.RegionOp, holder: Holder, outputs: Sequence[Buffer], like: Operation) -> Outlined:
         """The kernel of a region whose results go to `outputs`, made new or found."""
-        values = captures(body)
+        values = list(dict.fromkeys(captured(region)))
         tensors = [value for value in values if isinstance(value.type, builtin.TensorType)]
         indices = {value: holder.shapes.index(value) for value in values if not isinstance(value.type, builtin.TensorType)}
         sizes: dict[SSAValue, Expr] = {}
@@ -85,10 +72,11 @@ class KernelTable:
         inputs = [holder.buffer(value, like) for value in tensors]
         names = _symbol_names([*(size for buffer in (*inputs, *outputs) for size in (*buffer.shape, *buffer.strides)), *sizes.values()])
         renamed: dict[str, Expr | int] = {old: symbol(new) for old, new in names.items()}
-        kernel = _build(body, tensors, inputs, outputs, {v: s.substitute(renamed) for v, s in sizes.items()}, renamed, list(names.values()))
+        kernel = _build(
+            region.body, tensors, inputs, outputs, {v: s.substitute(renamed) for v, s in sizes.items()}, renamed, list(names.values())
+        )
         set_location(kernel, like)
-        if origin is not None:
-            kernel.attributes["origin"] = origin
+        kernel.attributes.update({name: value for name, value in region.attributes.items() if name == "origin"})
         name = self._intern(kernel, holder.function.sym_name.data)
         return Outlined(name, tuple(tensors), {new: old for old, new in names.items()})
 
@@ -125,13 +113,13 @@ def _build(
     mapping: dict[SSAValue, SSAValue] = dict(zip(tensors, block.args, strict=False))
     for number, argument in enumerate(block.args):
         argument.name_hint = f"t{number}" if number < len(tensors) else symbols[number - len(tensors)]
-    emitter = SizeEmitter(block, dict(zip(symbols, block.args[len(tensors) :], strict=True)))
+    emit = at_end(block, dict(zip(symbols, block.args[len(tensors) :], strict=True)))
     for value, size in sizes.items():
-        mapping[value] = emitter.emit(size)
+        mapping[value] = emit.expression(size)
     result_types: list[Attribute] = []
     for op in body.block.ops:
         missing = _missing_sizes(op)
-        extra = [emitter.emit(size.substitute(renamed)) for size in (outputs[0].shape[axis] for axis in missing)]
+        extra = [emit.expression(size.substitute(renamed)) for size in (outputs[0].shape[axis] for axis in missing)]
         copy = op.clone(value_mapper=mapping)
         if extra and isinstance(copy, tensor.EmptyOp):
             copy = tensor.EmptyOp(extra, copy.tensor.type)
