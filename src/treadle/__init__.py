@@ -11,9 +11,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from treadle.driver import Program, compile
     from treadle.errors import InternalError, TreadleError
+    from treadle.language.kernel import kernel
     from treadle.options import CompileOptions
 
-__all__ = ["CompileOptions", "InternalError", "Program", "TreadleError", "__version__", "compile"]
+__all__ = ["CompileOptions", "InternalError", "Program", "TreadleError", "__version__", "compile", "kernel"]
 
 _HOMES = {
     "CompileOptions": "treadle.options",
@@ -21,6 +22,7 @@ _HOMES = {
     "Program": "treadle.driver",
     "TreadleError": "treadle.errors",
     "compile": "treadle.driver",
+    "kernel": "treadle.language.kernel",
 }
 
 

@@ -97,6 +97,7 @@ NESTING = Entry(
 )
 KERNEL_FORM = Entry("TR107", "kernel '{kernel}': {problem}", "{hint}")
 HOST_PROGRAM = Entry("TR108", "{place}: {problem}", "make the host program and its kernels agree (docs/kernels.md)")
+KERNEL_LANGUAGE = Entry("TR109", "{problem}{shown}", "{hint}")
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")
@@ -123,6 +124,11 @@ KERNEL_FAULT = Entry(
 )
 NOT_ONE_KERNEL = Entry("TR304", "{what} cannot be one kernel: '{op}': {reason}", "{fix}")
 F32_SPLIT = Entry("TR306", "treadle.f32_split of '{op}': {reason}", "write it on a contraction of f32, as one of {known}, or none")
+ASSOCIATIVE = Entry(
+    "TR307",
+    "treadle.associative of '{op}': {reason}",
+    "write it on a linalg.generic that reduces and whose body merges two values of each result's type, as an array of their identities",
+)
 GROUP = Entry("TR305", "dispatch.group of '{op}': {reason}", "{fix}")
 SHARED_MEMORY = Entry(
     "TR401",
@@ -138,6 +144,9 @@ OPTION_REJECTED = Entry(
 )
 OTHER_TARGET = Entry(
     "TR504", "kernel '{kernel}' is written for {written}, not for {target}", 'compile it for {written}, or write it for target "any"'
+)
+NO_LOOP_REPORT = Entry(
+    "TR505", "what loops cost is not read off the machine code of {target}", "audit for an AMD target (`treadle targets`)"
 )
 TOOL_MISSING = Entry("TR551", "{tool} cannot be run: {reason}", "provide {install}")
 TOOL_FAILED = Entry(
@@ -232,6 +241,7 @@ IN_PLACE = Entry(
     "argument {index} ('{name}') is changed in place, and {what}",
     "pass a writable array that shares memory with no other argument",
 )
+KERNEL_CALL = Entry("TR738", "kernel '{name}': {problem}", "launch it as {name}[grid](arguments), with the arguments that it declares")
 INDEX_RANGE = Entry(
     "TR732",
     "'{function}' has 32-bit indices, which are too few for these sizes: {what} ({left} <= {right})",

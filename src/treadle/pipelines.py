@@ -16,7 +16,10 @@ from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
 from treadle.transforms.kernel.form_roles import FormRolesPass
+from treadle.transforms.kernel.insert_sched_fences import InsertSchedFencesPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
+from treadle.transforms.kernel.load_in_bulk import LoadInBulkPass
+from treadle.transforms.kernel.lower_arrivals import LowerArrivalsPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
 from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
 from treadle.transforms.kernel.order_issue import OrderIssuePass
@@ -184,8 +187,10 @@ def unproven_schedule_passes(options: CompileOptions | None = None) -> tuple[Mod
         SetOperandStagingPass(),  # while the operands' loads still stand beside the contraction
         StageOperandsPass(),  # contraction operands where the matrix instruction reads them
         AssignLayoutsPass(),  # who holds which element; needs to know the staging
+        LoadInBulkPass(),  # layouts say who reads which element; before conversions take buffers of their own
         LowerReductionsPass(),  # what crosses warps goes through shared buffers, visible to insert-sync
         LowerLayoutConversionsPass(),  # the same for conversions, reductions' own included
+        LowerArrivalsPass(),  # the same for the flags of arrivals
         StoreInBulkPass(),  # before roles exist: it sees each store once
         SetRolesPass(),  # final layouts and boxes say what fits and what can be deferred
         FormRolesPass(),  # whatever it clones and drops is cleaned up next
@@ -195,6 +200,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None) -> tuple[Mod
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
         OrderIssuePass(),  # what moves ahead of what, while moving needs no care for barriers
         InsertSyncPass(),  # sees every access there will be
+        InsertSchedFencesPass(),  # at the barriers that are there now
         # what it adds stands before the whole body
         *((OverlapLaunchesPass(),) if options is not None and options.overlap_launches else ()),
     )

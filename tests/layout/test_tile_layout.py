@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from layout.strategies import SHAPES, tile_layouts
 
 from treadle.errors import InternalError
-from treadle.layout.tile_layout import TileLayout, blocked, broadcast_registers
+from treadle.layout.tile_layout import NEW_DIM, TileLayout, blocked, broadcast_registers
 
 LAYOUTS = st.sampled_from(SHAPES).flatmap(tile_layouts)
 PLAIN = st.sampled_from(SHAPES).flatmap(lambda shape: tile_layouts(shape, mixed=False))
@@ -65,12 +65,20 @@ def test_reduction_and_broadcast_back(layout: TileLayout, data: st.DataObject) -
 
 @COMMON
 @given(LAYOUTS, st.data())
-def test_insert_and_remove_dim(layout: TileLayout, data: st.DataObject) -> None:
+def test_permute_with_a_new_dim(layout: TileLayout, data: st.DataObject) -> None:
     dim = data.draw(st.integers(0, layout.rank))
-    wide = layout.insert_dim(dim)
+    order = [*range(dim), NEW_DIM, *range(dim, layout.rank)]
+    wide = layout.permute(order)
     assert wide.shape == (*layout.shape[:dim], 1, *layout.shape[dim:])
-    assert wide.remove_dim(dim) == layout
+    assert wide.permute([axis for axis in range(wide.rank) if axis != dim]) == layout
     np.testing.assert_array_equal(np.delete(wide.coordinate_array(), dim, axis=-1), layout.coordinate_array())
+    assert layout.permute_registers(order) == tuple(range(layout.num_registers))
+
+
+def test_permute_leaves_out_only_unit_dims() -> None:
+    layout = blocked((4, 32), (1, 0))
+    with pytest.raises(InternalError, match="permutation"):
+        layout.permute([1])
 
 
 @COMMON

@@ -195,6 +195,23 @@ def test_explain(capsys: Captured) -> None:
     assert "decisions" in shown
 
 
+def test_audit(capsys: Captured, tmp_path: Path) -> None:
+    (row,) = json.loads(out(capsys, "audit", LINEAR, "--target", "gfx942", "--json"))
+    assert row["matrix"] > 0
+    assert row["broken"] == []
+    assert "matrix share (model)" in out(capsys, "audit", LINEAR, "--target", "gfx942")
+    listing = tmp_path / "linear.s"
+    listing.write_text(out(capsys, "compile", LINEAR, "--target", "gfx942"))
+    (read,) = json.loads(out(capsys, "audit", str(listing), "--asm", "--target", "gfx942", "--json"))
+    assert {**read, "schedule": row["schedule"]} == row
+    pipelined = ("--option", "pipeline_stages=2")
+    fenced, bare = json.loads(out(capsys, "audit", LINEAR, "--target", "gfx942", "--json", *pipelined))
+    assert (fenced["schedule"], fenced["load_waits"], bool(fenced["fences"]), bare["fences"]) == ("stream-2", 0, True, 0)
+    assert "no kernel has a loop" in out(capsys, "audit", SOFTMAX, "--target", "gfx942")
+    assert invoke(["audit", LINEAR, "--target", "sm_90a"]) == 2
+    assert "TR505" in capsys.readouterr().err
+
+
 def test_targets(capsys: Captured) -> None:
     found = {one["target"]: one for one in json.loads(out(capsys, "targets", "--json"))}
     assert found["sm_90a:h200-sxm"]["default"] and found["sm_90a:h200-sxm"]["measured"]

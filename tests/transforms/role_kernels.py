@@ -34,7 +34,12 @@ DEFERRED = CompileOptions(tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=
 
 def kernel_of(m: int, n: int, k: int, options: CompileOptions, workgroups: int = 2, **config: Any) -> tile.KernelOp:
     """The schedule of a product, its tiles taken in turn by so many workgroups; `config`: further choices."""
-    module = parse_module(MATMUL.format(m=m, n=n, k=k), "test.mlir")
+    return scheduled(MATMUL.format(m=m, n=n, k=k), options, workgroups, **config)
+
+
+def scheduled(text: str, options: CompileOptions, workgroups: int = 2, **config: Any) -> tile.KernelOp:
+    """The schedule of the one kernel of a program (see `kernel_of`)."""
+    module = parse_module(text, "test.mlir")
     run_passes(module, [*pipelines.tensor_passes(SPEC, options), *pipelines.tile_passes(SPEC, options)])
     kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     reconfigure(kernel, workgroups=workgroups, **config)
@@ -42,9 +47,11 @@ def kernel_of(m: int, n: int, k: int, options: CompileOptions, workgroups: int =
     return next(op for op in module.walk() if isinstance(op, tile.KernelOp))
 
 
-def mixed_kernel(m: int, n: int, k: int, narrow: int, workgroups: int, options: CompileOptions = DEFERRED) -> tile.KernelOp:
+def mixed_kernel(
+    m: int, n: int, k: int, narrow: int, workgroups: int, options: CompileOptions = DEFERRED, text: str = MATMUL
+) -> tile.KernelOp:
     """As `kernel_of`, with deferred stores and tiles of two widths that fill the rounds of so many workgroups."""
-    module = parse_module(MATMUL.format(m=m, n=n, k=k), "test.mlir")
+    module = parse_module(text.format(m=m, n=n, k=k), "test.mlir")
     passes = pipelines.tile_passes(SPEC, options)
     at = next(i for i, one in enumerate(passes) if one.name == "convert-dispatch-to-tile")
     run_passes(module, [*pipelines.tensor_passes(SPEC, options), *passes[:at]])

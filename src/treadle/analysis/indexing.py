@@ -11,7 +11,6 @@ from typing import TypeAlias, cast
 from treadle.analysis.coupled_reductions import Coupled, coupled_outputs
 from treadle.analysis.scalar_dependence import depends_on
 from treadle.analysis.scaled_products import Factor, factors_of, split_product
-from treadle.ir.builtin import integer_width
 from treadle.ir.core import (
     AffineBinaryOpExpr,
     AffineConstantExpr,
@@ -236,9 +235,6 @@ _CHEAP_MATH = (
     "math.round",
 )
 
-
-MIN_INDEX_BITS = 32
-"""Positions up to 2^32 along an axis are told apart."""
 _EXPENSIVE = ("arith.divf", "arith.divsi", "arith.remsi", "tensor.extract")
 
 
@@ -335,30 +331,6 @@ def _contraction(view: StructuredOp) -> Contraction | None:
         return None
     places = (batch, m, n, view.reduction_dims, left.argument, right.argument)
     return Contraction(*places, left.cast, right.cast, scales, product.inner)
-
-
-def is_separable(view: StructuredOp, reduction: Reduction) -> bool:
-    """Whether parts of the reduced dimensions may be reduced apart and merged."""
-    return all(reduction.combiners) or foldable(view, reduction) is not None
-
-
-def foldable(view: StructuredOp, reduction: Reduction) -> Coupled | None:
-    """The coupled outputs, all there are, of a reduction that may be folded in parts and merged to the same result, bit by bit.
-
-    That is the index of an extremum along one dimension: ties go to the first, the index is the loop's own, of 32 bits or more.
-    """
-    if len(reduction.coupled) != 1 or len(reduction.dims) != 1 or len(reduction.coupled[0].outputs) != len(view.outputs):
-        return None
-    (coupled,) = reduction.coupled
-    if coupled.kind not in ("argmax", "argmin") or coupled.ties != "first" or coupled.nan == "order":
-        return None
-    place = coupled.elements[1]
-    while isinstance(place.owner, arith.IndexCastOp | arith.ExtSIOp):
-        if (integer_width(place.type) or MIN_INDEX_BITS) < MIN_INDEX_BITS:
-            return None
-        place = place.owner.operands[0]
-    is_loop = isinstance(place.owner, linalg.ops.IndexOp) and place.owner.dim.value.data == reduction.dims[0]
-    return coupled if is_loop else None
 
 
 def _is_f32(value: SSAValue) -> bool:

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from treadle.dialects import tile
+from treadle.dialects.tile_types import is_tile
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import builtin, scf
+from treadle.ir.dialects import scf
 
 AccessOp = tile.LoadOp | tile.StoreOp
 SharedOp = tile.LocalLoadOp | tile.LocalStoreOp
@@ -32,11 +33,6 @@ class LayoutClass:
     def shape(self) -> tuple[int, ...]:
         """Sides of the tiles of this class."""
         return tuple(tile.tile_type(self.values[0]).get_shape())
-
-
-def is_tile(value: SSAValue) -> bool:
-    """Whether a value is a register tile."""
-    return isinstance(value.type, builtin.TensorType)
 
 
 class LayoutClasses:

@@ -104,11 +104,15 @@ def _truncation(op: Operation, _index: int, need: int) -> int:
     return EXACT if need == EXACT else min(need, rounding_need(element_of(op.results[0])))
 
 
-_ORDERLESS = ("arith.addf", "arith.mulf", "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf")
+_SMOOTH = (
+    *(f"arith.{name}" for name in ("addf", "subf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "constant")),
+    *("math.exp", "math.exp2", "tile.yield"),
+)
+"""What combiners hold that decide nothing: an error of an operand is an error of the result."""
 
 
 def _reduction(op: Operation, _index: int, need: int) -> int:
-    decides = any(inner.name not in (*_ORDERLESS, "tile.yield") for region in op.regions for inner in region.walk())
+    decides = any(inner.name not in _SMOOTH for region in op.regions for inner in region.walk())
     return EXACT if decides else max(need, FULL)
 
 

@@ -10,6 +10,9 @@ F32_SPLIT = "treadle.f32_split"
 """Of a contraction of f32: the name in `plan/f32_split.SPLITS` by which its operands are split into parts, or "none"."""
 F32_PARTS = "treadle.f32_parts"
 """Of a contraction of the parts of f32 operands: the parts' type, "tf32" or "bf16"."""
+ASSOCIATIVE = "treadle.associative"
+"""Of a reduction whose body takes one element for each accumulator: its author says that it merges any two of them, in any order and
+grouping; one number for each result, the identity of the merge."""
 
 
 def origin_of(op: Operation) -> str:

@@ -109,8 +109,8 @@ def accesses_in_any_slot(op: Operation) -> tuple[SharedAccess, ...]:
 
 
 def is_elected(op: Operation) -> bool:
-    """Whether one thread executes an operation for all: bulk copies in both directions."""
-    return isinstance(op, tile.CopyOutOp) or (isinstance(op, tile.CopyOp) and op.is_bulk)
+    """Whether one thread executes an operation for all: bulk copies in both directions, arrivals of the workgroup."""
+    return isinstance(op, tile.CopyOutOp | tile.CountInOp) or (isinstance(op, tile.CopyOp) and op.is_bulk)
 
 
 def _access(op: Operation, effect: Effect, values: SlotValues | None) -> SharedAccess | None:

@@ -76,6 +76,8 @@ GROUP = "dispatch.group"
 """Attribute (`GroupAttr`) of an operation of a function: the kernels that will compute it. set-dispatch-groups keeps what is there."""
 ROOT = "dispatch.root"
 """Unit attribute of the operations of a kernel's body that it is formed around."""
+CANDIDATE = "candidate"
+"""Attribute of kernels: which of the ways to compute it is taken, 0 for the best, else one behind it."""
 ANY_SIZE = "any_size"
 """Unit attribute of kernels whose runtime sizes may be of any 64-bit value."""
 

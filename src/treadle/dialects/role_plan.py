@@ -12,7 +12,7 @@ class RolePlan(NamedTuple):
     epilogue runs under another's main loop. `steps_in_flight`: groups of matrix instructions left in flight when a slot is waited for (0
     or 1). `producer_registers`, `consumer_registers`: of a thread. `workgroups`: how many take all tiles in turn, 0 for one a tile.
     `deferred_stores`: 1 where a tile's boxes are stored under the main loop of the next. `cluster`: workgroups that share the operand of
-    their tiles' columns.
+    their tiles' columns. `epilogue_slots`: slots of the rings of what a tile's epilogue reads, at most two for each of its boxes.
     """
 
     num_stages: int
@@ -23,6 +23,7 @@ class RolePlan(NamedTuple):
     workgroups: int = 0
     deferred_stores: int = 0
     cluster: int = 1
+    epilogue_slots: int = 1
 
 
 @irdl_attr_definition

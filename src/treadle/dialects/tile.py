@@ -12,6 +12,7 @@ from treadle.dialects.effects import Effect, HasEffects
 from treadle.dialects.kernel_form import KernelFormAttr
 from treadle.dialects.kernel_text import check_signature, parse_kernel
 from treadle.dialects.limits import check_number
+from treadle.dialects.tile_arrivals import ArriveLastOp, CountInOp, LocalFlagOp
 from treadle.dialects.tile_attributes import PointerType, SharedLayoutAttr, SharedSpaceAttr, TileLayoutAttr
 from treadle.dialects.tile_compute import (
     BroadcastOp,
@@ -76,15 +77,18 @@ __all__ = [
     "INDEX",
     "TILE",
     "AllocOp",
+    "ArriveLastOp",
     "BroadcastOp",
     "ContractOp",
     "ConvertLayoutOp",
     "CopyOp",
     "CopyOutOp",
+    "CountInOp",
     "GatherOp",
     "IotaOp",
     "KernelOp",
     "LoadOp",
+    "LocalFlagOp",
     "LocalLoadOp",
     "LocalStoreOp",
     "PermuteOp",
@@ -284,6 +288,9 @@ TILE = Dialect(
         CopyOutOp,
         LocalLoadOp,
         LocalStoreOp,
+        ArriveLastOp,
+        CountInOp,
+        LocalFlagOp,
         ContractOp,
         ReduceOp,
         YieldOp,

@@ -31,7 +31,7 @@ from treadle.ir.core import (
 )
 from treadle.ir.dialects import builtin
 from treadle.layout.slicing import has_box, slice_layout
-from treadle.layout.tile_layout import TileLayout
+from treadle.layout.tile_layout import NEW_DIM, TileLayout
 
 
 @irdl_op_definition
@@ -227,7 +227,10 @@ class ConvertLayoutOp(_UnaryTileOp):
 
 @irdl_op_definition
 class PermuteOp(_UnaryTileOp):
-    """A register tile with its dimensions renamed: dimension j of the result is dimension `order[j]` of the source. Moves no data."""
+    """A register tile with its dimensions renamed: dimension j of the result is dimension `order[j]` of the source. Moves no data.
+
+    -1 (`NEW_DIM`) in the order is a new dimension of extent 1; dimensions of extent 1 may be left out.
+    """
 
     name = "tile.permute"
     order = prop_def(Attribute)
@@ -236,16 +239,24 @@ class PermuteOp(_UnaryTileOp):
     def __init__(self, source: SSAValue, order: Sequence[int]) -> None:
         source_type = tile_type(source)
         layout = layout_of(source)
-        shape = [source_type.get_shape()[d] for d in order]
+        shape = _permuted(source_type.get_shape(), order)
         result_type = tile_of(shape, source_type.element_type, layout.permute(tuple(order)) if layout is not None else None)
         super().__init__(operands=[source], properties={"order": i64_array(order)}, result_types=[result_type])
 
     def verify_(self) -> None:
         order, shape = ints(self.order), tile_type(self.source).get_shape()
-        if sorted(order) != list(range(len(shape))):
+        kept = sorted(axis for axis in order if axis != NEW_DIM)
+        if len(set(kept)) != len(kept) or not order or not set(kept) <= set(range(len(shape))):
             raise VerifyException(f"tile.permute: {list(order)} is no order of {len(shape)} dimensions")
-        if tuple(tile_type(self.result).get_shape()) != tuple(shape[d] for d in order):
+        if any(extent != 1 for axis, extent in enumerate(shape) if axis not in kept):
+            raise VerifyException(f"tile.permute: {list(order)} leaves out a dimension of {list(shape)} that is longer than 1")
+        result = tile_type(self.result)
+        if tuple(result.get_shape()) != _permuted(shape, order) or result.element_type != tile_type(self.source).element_type:
             raise VerifyException(f"tile.permute {list(order)} of {self.source.type} cannot be {self.result.type}")
+
+
+def _permuted(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(1 if axis == NEW_DIM else shape[axis] for axis in order)
 
 
 @irdl_op_definition

@@ -32,6 +32,11 @@ def ints(attribute: Attribute) -> tuple[int, ...]:
     return tuple(int(v) for v in attribute.get_values())
 
 
+def is_tile(value: SSAValue) -> bool:
+    """Whether a value is a register tile."""
+    return isinstance(value.type, builtin.TensorType)
+
+
 def tile_type(value: SSAValue | Operation) -> builtin.TensorType[Attribute]:
     """The tensor type of a register tile."""
     value_type = SSAValue.get(value).type

@@ -74,8 +74,8 @@ class _Addresses:
         return self.span.split(key & self.within)[0], sum((at >> shift) * stride for at, shift, stride in tiles)
 
 
-def _plan(tile: TileLayout, shared: SharedLayout, offsets: Sequence[int]) -> tuple[AddressPlan, list[tuple[int, int]]]:
-    """The plan without groups, and `(xor, add)` of each register."""
+def _plan(tile: TileLayout, shared: SharedLayout, offsets: Sequence[int]) -> tuple[AddressPlan, list[tuple[int, int]]] | str:
+    """The plan without groups, and `(xor, add)` of each register; or why there is none."""
     if tile.rank != shared.rank or len(offsets) != tile.rank:
         raise InternalError(f"tile of {tile.shape} at {tuple(offsets)} in a buffer of {shared.shape}")
     for at, side, base, whole in zip(offsets, tile.shape, tile.base_shape, shared.shape, strict=True):
@@ -90,10 +90,10 @@ def _plan(tile: TileLayout, shared: SharedLayout, offsets: Sequence[int]) -> tup
     for key in (*lanes, *warps):
         above = key & ~addresses.within
         if above & taken:
-            raise InternalError(f"tile {tile.to_lists()} has no additive addresses in {shared.to_lists()}")
+            return f"tile {tile.to_lists()} has no additive addresses in {shared.to_lists()}"
         taken |= above
     if any(key & taken for key in keys):
-        raise InternalError(f"tile {tile.to_lists()} has no additive addresses in {shared.to_lists()}")
+        return f"tile {tile.to_lists()} has no additive addresses in {shared.to_lists()}"
     lane_parts, warp_parts = [addresses.parts(key) for key in lanes], [addresses.parts(key) for key in warps]
     plan = AddressPlan(
         tuple(xor for xor, _ in lane_parts),
@@ -136,8 +136,7 @@ def _widest(plan: AddressPlan, parts: Sequence[tuple[int, int]], limit: int) -> 
 
 def vector_width(tile: TileLayout, shared: SharedLayout, element_bytes: int, max_bytes: int = 16) -> int:
     """Elements of the widest access (up to `max_bytes`) that every thread can make: registers at consecutive aligned offsets."""
-    plan, parts = _plan(tile, shared, (0,) * tile.rank)
-    return _widest(plan, parts, max(1, max_bytes // element_bytes))[0]
+    return address_plan(tile, shared, element_bytes, max_bytes).vector
 
 
 def address_plan(
@@ -146,10 +145,24 @@ def address_plan(
     """The accesses that move `tile` to or from `shared`, at the static `offsets` (multiples of the tile's base shape; default 0).
 
     Vectors are as wide as the layouts and `max_bytes` allow. Replicas are part of the plan; who must not store is
-    `TileLayout.replicated_lane_bits` and `replicated_warp_bits`. Raises `InternalError` where lanes or warps of a layout that mixes
-    bits within a dimension would step from base tile to base tile.
+    `TileLayout.replicated_lane_bits` and `replicated_warp_bits`. Raises `InternalError` where `possible_addresses` has none.
     """
-    plan, parts = _plan(tile, shared, (0,) * tile.rank if offsets is None else offsets)
+    plan = possible_addresses(tile, shared, element_bytes, max_bytes, offsets)
+    if isinstance(plan, str):
+        raise InternalError(plan)
+    return plan
+
+
+def possible_addresses(
+    tile: TileLayout, shared: SharedLayout, element_bytes: int, max_bytes: int = 16, offsets: Sequence[int] | None = None
+) -> AddressPlan | str:
+    """`address_plan`, or why there is none: lanes or warps of a layout that mixes bits within a dimension would step from base tile to
+    base tile.
+    """
+    found = _plan(tile, shared, (0,) * tile.rank if offsets is None else offsets)
+    if isinstance(found, str):
+        return found
+    plan, parts = found
     vector, groups = _widest(plan, parts, max(1, max_bytes // element_bytes))
     return AddressPlan(
         plan.lane_bits,
@@ -186,8 +199,8 @@ def plan_conflicts(plan: AddressPlan, element_bytes: int, banks: int, bank_bytes
         # The words of a phase are a linear space (shifted): all banks that are wanted at all are wanted equally often.
         words = [bits * element_bytes // bank_bytes for bits in plan.lane_bits[: log2_exact(phase)]]
         words += [1 << bit for bit in range(log2_exact(max(bytes_each // bank_bytes, 1)))]
-        wavefronts = 1 << (Span(words).rank - Span([word % banks for word in words]).rank)
-        return (wavefronts - 1) * (lanes // phase) * len(plan.groups)
+        each = 1 << (Span(words).rank - Span([word % banks for word in words]).rank)
+        return (each - 1) * (lanes // phase) * len(plan.groups)
     threads = [plan.thread_offset(lane, 0) for lane in range(lanes)]
     known: dict[tuple[int, int], int] = {}  # by the constants that decide: those within a row of banks
     extra = 0
@@ -196,13 +209,13 @@ def plan_conflicts(plan: AddressPlan, element_bytes: int, banks: int, bank_bytes
         if key not in known:
             starts = [((xor ^ group.constant_xor) + add + group.constant_add) * element_bytes for xor, add in threads]
             known[key] = sum(
-                _wavefronts(starts[first : first + phase], bytes_each, banks, bank_bytes) - 1 for first in range(0, lanes, phase)
+                wavefronts(starts[first : first + phase], bytes_each, banks, bank_bytes) - 1 for first in range(0, lanes, phase)
             )
         extra += known[key]
     return extra
 
 
-def _wavefronts(starts: Sequence[int], width: int, banks: int, bank_bytes: int) -> int:
+def wavefronts(starts: Sequence[int], width: int, banks: int, bank_bytes: int) -> int:
     """Different words wanted of the most wanted bank, for accesses of `width` bytes at byte offsets `starts`."""
     words = {word for start in starts for word in range(start // bank_bytes, (start + width - 1) // bank_bytes + 1)}
     wanted = [0] * banks

@@ -153,16 +153,19 @@ def _stacked(shape: Sequence[int], dims: Sequence[int], sides: Sequence[int]) ->
 
 
 def row_major(shape: Sequence[int], order: Sequence[int]) -> SharedLayout:
-    """Dense, no swizzle; `order` lists the dimensions, fastest first.
+    """Dense, no swizzle; `order` lists the dimensions, fastest first. Raises `InternalError` where `dense` has no layout."""
+    layout = dense(shape, order)
+    if layout is None:
+        raise InternalError(f"dense layout of {tuple(shape)} in order {tuple(order)}")
+    return layout
 
-    Raises `InternalError` for the orders that repeats cannot follow: sides that are no powers of two, and slow dimensions out of turn.
-    """
+
+def dense(shape: Sequence[int], order: Sequence[int]) -> SharedLayout | None:
+    """`row_major`; None for orders that repeats cannot follow: sides that are no powers of two, and slow dimensions out of turn."""
     _check(shape, order)
     layout = SharedLayout(*_stacked(shape, order, _dense_sides(shape, order)))
     stepping = [dim for dim in layout.repeat_order if layout.repeat[dim] > 1]
-    if stepping != [dim for dim in reversed(order) if layout.repeat[dim] > 1]:
-        raise InternalError(f"dense layout of {tuple(shape)} in order {tuple(order)}")
-    return layout
+    return layout if stepping == [dim for dim in reversed(order) if layout.repeat[dim] > 1] else None
 
 
 def _dense_sides(shape: Sequence[int], order: Sequence[int], together: int = 1) -> list[int]:

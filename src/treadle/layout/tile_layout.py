@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Bases = tuple[Coordinates, ...]
 _NO_LIMIT = 1 << 16
+NEW_DIM = -1
+"""Stands in an order of dimensions for a new one of extent 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,24 +168,28 @@ class TileLayout:
     # --- other layouts from this one
 
     def permute(self, order: Sequence[int]) -> "TileLayout":
-        """The layout of the tile whose dimension `i` is this one's dimension `order[i]`. No data moves.
+        """The layout of the tile whose dimension `i` is this one's dimension `order[i]`, or a new one of extent 1 (`NEW_DIM`).
 
-        The register order changes when more than one dimension repeats; `permute_registers` says how.
+        Dimensions that the order leaves out have extent 1. No data moves. The register order changes when more than one dimension repeats;
+        `permute_registers` says how.
         """
-        if sorted(order) != list(range(self.rank)):
-            raise InternalError(f"permutation {order} of rank {self.rank}")
+        left_out = set(range(self.rank)) - set(order)
+        if sorted({*order, *left_out} - {NEW_DIM}) != list(range(self.rank)) or any(self.shape[axis] != 1 for axis in left_out):
+            raise InternalError(f"permutation {order} of {self.shape}")
 
         def turn(bases: Bases) -> Bases:
-            return tuple(tuple(basis[axis] for axis in order) for basis in bases)
+            return tuple(tuple(0 if axis == NEW_DIM else basis[axis] for axis in order) for basis in bases)
 
-        return TileLayout(turn(self.register), turn(self.lane), turn(self.warp), tuple(self.repeat[axis] for axis in order))
+        repeat = tuple(1 if axis == NEW_DIM else self.repeat[axis] for axis in order)
+        return TileLayout(turn(self.register), turn(self.lane), turn(self.warp), repeat)
 
     def permute_registers(self, order: Sequence[int]) -> tuple[int, ...]:
         """For each register of `permute(order)`, the register of this layout with the same value."""
         strides = [prod(self.repeat[axis + 1 :]) for axis in range(self.rank)]
-        corners = product(*(range(self.repeat[axis]) for axis in order))
+        kept = [axis for axis in order if axis != NEW_DIM]
+        corners = product(*(range(self.repeat[axis]) for axis in kept))
         size = 1 << len(self.register)
-        tiles = (sum(at * strides[axis] for at, axis in zip(corner, order, strict=True)) for corner in corners)
+        tiles = (sum(at * strides[axis] for at, axis in zip(corner, kept, strict=True)) for corner in corners)
         return tuple(tile * size + index for tile in tiles for index in range(size))
 
     def with_unit_dim(self, dim: int) -> "TileLayout":
@@ -212,24 +218,6 @@ class TileLayout:
         return tuple(
             target[tuple(0 if axis == dim else value for axis, value in enumerate(coordinates))] for _, coordinates in self.registers()
         )
-
-    def insert_dim(self, dim: int) -> "TileLayout":
-        """The same tile with a new dimension of extent 1 at `dim`; registers stay as they are."""
-
-        def widen(bases: Bases) -> Bases:
-            return tuple((*basis[:dim], 0, *basis[dim:]) for basis in bases)
-
-        return TileLayout(widen(self.register), widen(self.lane), widen(self.warp), (*self.repeat[:dim], 1, *self.repeat[dim:]))
-
-    def remove_dim(self, dim: int) -> "TileLayout":
-        """The same tile without dimension `dim`, which has extent 1; registers stay as they are."""
-        if self.shape[dim] != 1 or self.rank == 1:
-            raise InternalError(f"dimension {dim} of {self.shape} cannot be removed")
-
-        def narrow(bases: Bases) -> Bases:
-            return tuple((*basis[:dim], *basis[dim + 1 :]) for basis in bases)
-
-        return TileLayout(narrow(self.register), narrow(self.lane), narrow(self.warp), (*self.repeat[:dim], *self.repeat[dim + 1 :]))
 
     def to_lists(self) -> list[list[list[int]] | list[int]]:
         """`[register, lane, warp, repeat]` as nested lists, the canonical text form."""

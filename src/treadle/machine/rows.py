@@ -103,6 +103,10 @@ _FENCE_CLASSES = (
     ("transcendental", 0x400),
 )
 
+# What may cross the borders of stages: nothing. Masks that let vector arithmetic cross let conversions of loads ahead; where only scalar
+# arithmetic may, RDNA's loops with guarded loads still wait for them early (docs/audits.md has the figures).
+_STAGE_FENCE: tuple[str, ...] = ()
+
 
 def _mfma(shape: tuple[int, int, int], a: str, acc: str, *, b: str | None = None, cycles: int) -> MatrixInstruction:
     m, n, k = shape
@@ -142,9 +146,11 @@ GFX942 = TargetSpec(
     ),
     queues=_CDNA_QUEUES,
     fence_classes=_FENCE_CLASSES,
+    stage_fence=_STAGE_FENCE,
     max_warps_per_workgroup=16,
     fma_registers=250,
     wide_integer_registers=24,
+    vector_lanes=16,
 )
 
 GFX950 = TargetSpec(
@@ -171,9 +177,11 @@ GFX950 = TargetSpec(
     ),
     queues=_CDNA_QUEUES,
     fence_classes=_FENCE_CLASSES,
+    stage_fence=_STAGE_FENCE,
     max_warps_per_workgroup=16,
     fma_registers=250,
     wide_integer_registers=24,
+    vector_lanes=16,
 )
 
 
@@ -186,7 +194,8 @@ _WMMA_LAYOUTS = {
 def _wmma(generation: int, a: str, acc: str, *, b: str | None = None) -> MatrixInstruction:
     b = b or a
     name = f"wmma{generation}_16x16x16_{acc}_{a if a == b else f'{a}_{b}'}"
-    return MatrixInstruction(name, a, b, acc, 16, 16, 16, (_REGISTERS, _REGISTERS), _WMMA_LAYOUTS[generation], "wmma", cycles=32)
+    cycles = 32 if generation < 12 else 16 if a in ("f16", "bf16") else 8
+    return MatrixInstruction(name, a, b, acc, 16, 16, 16, (_REGISTERS, _REGISTERS), _WMMA_LAYOUTS[generation], "wmma", cycles=cycles)
 
 
 _RDNA_BANKS = SharedBanks(64, 4, ((1, 32), (2, 32), (4, 32), (8, 32), (16, 16)))
@@ -209,9 +218,12 @@ GFX1100 = TargetSpec(
     matrix_instructions=(_wmma(11, "f16", "f32"), _wmma(11, "bf16", "f32"), _wmma(11, "i8", "i32")),
     queues=_RDNA3_QUEUES,
     fence_classes=_FENCE_CLASSES,
+    stage_fence=_STAGE_FENCE,
     clock_bits=20,
     fma_registers=253,
     wide_integer_registers=24,
+    register_granule=24,
+    matrix_units=2,
 )
 
 GFX1201 = TargetSpec(
@@ -237,8 +249,11 @@ GFX1201 = TargetSpec(
     ),
     queues=_RDNA4_QUEUES,
     fence_classes=_FENCE_CLASSES,
+    stage_fence=_STAGE_FENCE,
     fma_registers=253,
     wide_integer_registers=24,
+    register_granule=24,
+    matrix_units=2,
 )
 
 ROWS: tuple[TargetSpec, ...] = (SM_90A, GFX942, GFX950, GFX1100, GFX1201)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from math import prod
 
-from treadle.errors import InternalError
-from treadle.layout.access import address_plan, global_access, global_vector_width, plan_conflicts
+from treadle.layout.access import global_access, global_vector_width, plan_conflicts, possible_addresses
 from treadle.layout.bits import log2_exact, odd_part, power_of_two_part
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import Bases, TileLayout
@@ -57,9 +57,8 @@ def global_cost(layout: TileLayout, access: GlobalAccess) -> int:
 @lru_cache(maxsize=4096)
 def shared_cost(layout: TileLayout, shared: SharedLayout, element_bytes: int, banks: SharedBanks) -> int:
     """Wavefronts for one warp between registers and shared memory; `IMPOSSIBLE` where the layouts give no addresses."""
-    try:
-        plan = address_plan(layout, shared, element_bytes)
-    except InternalError:
+    plan = possible_addresses(layout, shared, element_bytes)
+    if isinstance(plan, str):
         return IMPOSSIBLE
     extra = plan_conflicts(plan, element_bytes, banks.count, banks.bytes)
     phase = max(1, banks.count * banks.bytes // max(plan.vector * element_bytes, banks.bytes))
@@ -78,6 +77,27 @@ def conversion_cost(source: TileLayout, target: TileLayout, element_bytes: int, 
     return 2 * moved // width + BARRIER_COST
 
 
+class Sides:
+    """The powers of two in the sides of a tile, dealt out to registers, lanes and warps bit by bit; `left` are those that are not yet."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.left = [power_of_two_part(side) for side in shape]
+        self._taken = [1] * len(shape)
+
+    def take(self, dim: int, bits: int) -> list[tuple[int, ...]]:
+        """Bases of the next bits along a dimension, fewer where it has no more."""
+        bases: list[tuple[int, ...]] = []
+        while self.left[dim] > 1 and len(bases) < bits:
+            bases.append(tuple(self._taken[dim] if axis == dim else 0 for axis in range(len(self.left))))
+            self._taken[dim] *= 2
+            self.left[dim] //= 2
+        return bases
+
+    def padded(self, bases: Sequence[tuple[int, ...]], bits: int) -> Bases:
+        """So many bases: those that are missing are copies."""
+        return (*bases, *[(0,) * len(self.left)] * (bits - len(bases)))
+
+
 def blocked_tile(
     shape: Sequence[int],
     order: Sequence[int],
@@ -93,34 +113,23 @@ def blocked_tile(
     At most `lanes_fast` lanes lie along the fastest dimension before the others are filled; warps fill dimensions in `warp_order`
     (default `order`). What is left goes to registers, odd factors to repeats; threads in excess hold copies.
     """
-    rank = len(shape)
-    left = [power_of_two_part(side) for side in shape]
-    taken = [1] * rank
-
-    def take(dim: int, bits: int) -> list[tuple[int, ...]]:
-        bases: list[tuple[int, ...]] = []
-        while left[dim] > 1 and len(bases) < bits:
-            bases.append(tuple(taken[dim] if axis == dim else 0 for axis in range(rank)))
-            taken[dim] *= 2
-            left[dim] //= 2
-        return bases
+    sides = Sides(shape)
 
     def spread(dims: Sequence[int], bits: int) -> list[tuple[int, ...]]:
         bases: list[tuple[int, ...]] = []
         for dim in dims:
-            bases += take(dim, bits - len(bases))
+            bases += sides.take(dim, bits - len(bases))
         return bases
 
-    def padded(bases: list[tuple[int, ...]], bits: int) -> Bases:
-        return (*bases, *[(0,) * rank] * (bits - len(bases)))
-
-    register = [basis for dim in order for basis in take(dim, log2_exact(per_thread[dim]))]
+    register = [basis for dim in order for basis in sides.take(dim, log2_exact(per_thread[dim]))]
     lane_bits, warp_bits = log2_exact(lanes), log2_exact(warps)
-    lane = take(order[0], min(lane_bits, log2_exact(min(lanes_fast, lanes))))
+    lane = sides.take(order[0], min(lane_bits, log2_exact(min(lanes_fast, lanes))))
     lane += spread((*order[1:], order[0]), lane_bits - len(lane))
     warp = spread(warp_order or order, warp_bits)
     register += spread(order, _ALL)
-    return TileLayout(tuple(register), padded(lane, lane_bits), padded(warp, warp_bits), tuple(odd_part(side) for side in shape))
+    return TileLayout(
+        tuple(register), sides.padded(lane, lane_bits), sides.padded(warp, warp_bits), tuple(odd_part(side) for side in shape)
+    )
 
 
 def dimension_order(rank: int, fastest: int | None) -> tuple[int, ...]:
@@ -141,10 +150,7 @@ def coalesced(shape: tuple[int, ...], access: GlobalAccess, lanes: int, warps: i
     Where the tile has fewer vectors than there are threads, narrower vectors use them all.
     """
     order = dimension_order(len(shape), access.contiguous)
-    elements = 1
-    for side in shape:
-        elements *= power_of_two_part(side)
-    vector = min(access.vector, max(1, elements // (lanes * warps)))
+    vector = min(access.vector, max(1, prod(map(power_of_two_part, shape)) // (lanes * warps)))
     return blocked_tile(shape, order, per_thread_block(shape, order[0], vector), lanes, warps)
 
 
@@ -176,16 +182,9 @@ def candidates(
             block = [1] * rank
             block[fast] = min(vector, power_of_two_part(shape[fast]))
             block[slow] = min(slow_count, power_of_two_part(shape[slow]))
-            if block[fast] * block[slow] * lanes * warps <= _elements(shape) and lanes_fast <= lanes:
+            if block[fast] * block[slow] * lanes * warps <= prod(shape) and lanes_fast <= lanes:
                 found[blocked_tile(shape, order, tuple(block), lanes, warps, lanes_fast=lanes_fast)] = None
     return tuple(found)
-
-
-def _elements(shape: Sequence[int]) -> int:
-    count = 1
-    for side in shape:
-        count *= side
-    return count
 
 
 def reduce_cost(layout: TileLayout, axis: int) -> int:

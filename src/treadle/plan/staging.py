@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from treadle.errors import InternalError
 from treadle.layout.bits import log2_exact, power_of_two_part
-from treadle.layout.shared_layout import SharedLayout, row_major, swizzled, xor_swizzled
+from treadle.layout.shared_layout import SharedLayout, dense, swizzled, xor_swizzled
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import BulkTensorCopy, SharedBanks
 from treadle.plan.access import AccessFacts
@@ -74,10 +74,9 @@ def descriptor_layout(shape: Sequence[int], order: Sequence[int], element_bytes:
 
 def _buffer_layouts(shape: tuple[int, ...], order: tuple[int, ...], element_bytes: int) -> Iterator[SharedLayout]:
     """Dense and xor-swizzled layouts of one order, simplest first."""
-    try:
-        yield row_major(shape, order)
-    except InternalError:
+    if (plain := dense(shape, order)) is None:
         return
+    yield plain
     row = power_of_two_part(shape[order[0]])
     rows = power_of_two_part(shape[order[1]])
     for vector_bytes in (16, 8):

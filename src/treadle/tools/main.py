@@ -18,6 +18,7 @@ VERBS = {
     "opt": "treadle.tools.opt:opt",
     "explain": "treadle.tools.explain:explain",
     "verify": "treadle.tools.verify:verify",
+    "audit": "treadle.tools.audit:audit",
     "devices": "treadle.tools.devices:devices",
     "targets": "treadle.tools.targets:targets",
     "bench": "treadle.tools.bench:bench",

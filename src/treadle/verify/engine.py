@@ -12,7 +12,7 @@ from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Recor
 from treadle.verify.events import Access, Event, LoopNode, Node, RolesNode, Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
-from treadle.verify.global_memory import GlobalMemory
+from treadle.verify.global_memory import GlobalMemory, vector_of
 from treadle.verify.memory import Memory
 from treadle.verify.program import Program
 from treadle.verify.repetition import Repetitions
@@ -21,6 +21,8 @@ from treadle.verify.run_states import RunStates
 from treadle.verify.workgroups import Cluster, Workgroup
 
 FENCES = ("async_shared", "async_global")
+FREE = ("access", "move", "commit", "wait", "fence")
+"""Events after which a strand goes on whatever others do."""
 MAX_AHEAD = 256
 """Rounds after which strands that still need not wait for the leader are taken to be independent of it."""
 
@@ -39,9 +41,10 @@ class Engine:
             roles = [agent for agent in agents if agent.strand.rank == rank and agent.strand.trace >= 0]
             memory = Memory(geometry, self.components, self.reports, f" of workgroup {rank}" if program.cluster > 1 else "")
             self.workgroups.append(Workgroup(rank, memory, main, roles))
-        self.arrays = GlobalMemory(program, geometry.arrays, agents, self.components, self.reports)
+        self.arrays = GlobalMemory(program, geometry, agents, self.components, self.reports)
         self.cluster = Cluster(self.workgroups, self.arrays, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
+        self._free: dict[int, bool] = {}
         self.cost = 0
         self._is_led = True
         states = RunStates(program.most_pending, self.cluster, self.barriers, self.components)
@@ -130,10 +133,33 @@ class Engine:
         """Let every strand (`but` one) that need not wait go on; whether there was one."""
         moved = False
         for agent in tuple(self.cluster.active):
-            if agent is not but and not agent.is_done and (not agent.blocked or self.barriers.retry(agent)):
+            if agent is but or agent.is_done or (but is not None and self._is_level(agent, but)):
+                continue
+            if not agent.blocked or self.barriers.retry(agent):
                 moved = True
                 self._advance(agent)
         return moved
+
+    def _is_level(self, agent: Agent, leader: Agent) -> bool:
+        """Whether a strand begins the leader's iteration, or a later one, of a loop where nobody waits: it would run to the end alone."""
+        if not agent.frames or len(agent.frames) != len(leader.frames) or agent.frames[-1].position:
+            return False
+        pairs = zip(agent.frames, leader.frames, strict=True)
+        if any(one.loop != other.loop for one, other in pairs) or vector_of(agent) < vector_of(leader):
+            return False
+        return self._is_free(leader.frames[-1].loop)
+
+    def _is_free(self, number: int) -> bool:
+        """Whether strands go through a loop without waiting for others."""
+        if number not in self._free:
+            node = self.nodes[number] if number >= 0 else None
+            rows = [row for segment in node.segments for row in segment.iterations] if isinstance(node, LoopNode) else []
+            self._free[number] = isinstance(node, LoopNode) and all(self._goes_on(item) for row in rows for item in row)
+        return self._free[number]
+
+    def _goes_on(self, item: int) -> bool:
+        node = self.nodes[item]
+        return node.kind in FREE if isinstance(node, Event) else self._is_free(item)
 
     def _catch_up(self, leader: Agent) -> bool:
         """Let all others go on until they wait for the leader, which begins an iteration; False where some of them do not.
@@ -241,6 +267,7 @@ class Engine:
             self._access_peers(agent, event, now)
         else:
             memory, arrays = self.workgroups[own].memory, self.arrays
+            arrays.hand_overs.arrive(agent, event, now)
             for access in event.accesses:
                 (memory if access.effect is None else arrays).check(agent, event, access)
             for access in event.accesses:

@@ -1,6 +1,7 @@
 """What accesses to a workgroup's memory have in common: bytes, elements of one warp. Kept from run to run."""
 
 from treadle.ir.core import SSAValue
+from treadle.verify.arrivals import Arrivals
 from treadle.verify.clocks import Agent
 from treadle.verify.events import Access
 from treadle.verify.global_arrays import GlobalArrays
@@ -15,6 +16,7 @@ class Geometry:
 
     def __init__(self, program: Program) -> None:
         self.arrays = GlobalArrays(program)
+        self.arrivals = Arrivals(program, self.arrays)
         self.overlaps = Overlaps()
         self.owners = Owners()
         buffers = list(program.buffers.values())

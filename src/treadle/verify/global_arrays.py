@@ -14,8 +14,9 @@ from treadle.dialects.effects import Effect
 from treadle.errors import InternalError
 from treadle.ir.core import Operation
 from treadle.verify.affine import Forms
+from treadle.verify.formulas import Formula
 from treadle.verify.global_accesses import GlobalAccess, access_of
-from treadle.verify.global_executions import CLUSTER, Executions, executions_of
+from treadle.verify.global_executions import CLUSTER, COUNTER, Executions, executions_of
 from treadle.verify.program import Program
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class GlobalArrays:
         self.farthest = max(FARTHEST, program.depth + 1)
         self._met_at: dict[tuple[GlobalAccess, GlobalAccess, Kind, Distance, tuple[int, ...]], bool] = {}
         self._met: dict[tuple[GlobalAccess, GlobalAccess, Kind], Meeting | None] = {}
-        self._executions: dict[tuple[GlobalAccess, bool], Executions] = {}
+        self._executions: dict[tuple[GlobalAccess, bool, tuple[Formula, ...]], Executions] = {}
         self._too_hard = 0
         self._forms: Forms | None = None
 
@@ -92,11 +93,12 @@ class GlobalArrays:
                         self.by_effect[op, effect] = known
         return self.accesses
 
-    def executions(self, access: GlobalAccess, with_warps: bool) -> Executions:
-        """The executions of an access."""
-        found = self._executions.get((access, with_warps))
+    def executions(self, access: GlobalAccess, with_warps: bool, counters: tuple[Formula, ...] = ()) -> Executions:
+        """The executions of an access; `counters`: with where their workgroups arrive."""
+        found = self._executions.get((access, with_warps, counters))
         if found is None:
-            found = self._executions[access, with_warps] = executions_of(self.forms, access, with_warps=with_warps)
+            found = executions_of(self.forms, access, with_warps=with_warps, counters=counters)
+            self._executions[access, with_warps, counters] = found
         return found
 
     def pairs(self) -> Iterator[tuple[GlobalAccess, GlobalAccess]]:
@@ -152,6 +154,19 @@ class GlobalArrays:
             return NOWHERE
         return Meeting(tuple(self._limited([case[level] for case in spans]) for level in range(pair.levels)), pair.doubt)
 
+    def meets_apart(self, one: GlobalAccess, other: GlobalAccess, arrival: GlobalAccess) -> bool:
+        """Whether the two may meet in workgroups that arrive at different counters."""
+        from treadle.verify.integer_sets import TooHard, bounded
+
+        if arrival.addresses is None:
+            return True
+        pair = Pair(self, one, other, "grid", arrival.addresses.places)
+        try:
+            with bounded():
+                return not all(case.is_empty() for case in pair.cases())
+        except TooHard:
+            return True
+
     def _limited(self, spans: list[Span]) -> Span:
         """The span of several cases; None where it is too wide."""
         known = [span for span in spans if span is not None]
@@ -203,10 +218,16 @@ def _may_be(one: GlobalAccess, other: GlobalAccess, kind: Kind) -> bool:
 
 
 class Pair:
-    """Two accesses and who executes them. `doubt`: why their sets are larger than the truth; empty where they are exact."""
+    """Two accesses and who executes them. `doubt`: why their sets are larger than the truth; empty where they are exact.
 
-    def __init__(self, arrays: GlobalArrays, one: GlobalAccess, other: GlobalAccess, kind: Kind) -> None:
+    `counters`: where the workgroups arrive, of which only such are compared that arrive at different places.
+    """
+
+    def __init__(
+        self, arrays: GlobalArrays, one: GlobalAccess, other: GlobalAccess, kind: Kind, counters: tuple[Formula, ...] = ()
+    ) -> None:
         self.arrays, self.forms, self.one, self.other, self.kind = arrays, arrays.forms, one, other, kind
+        self.counters = counters
         self.common = 0
         for a, b in zip(one.loops, other.loops, strict=False):
             if a is not b:
@@ -255,7 +276,7 @@ class Pair:
         from treadle.verify.integer_sets import IN, OUT, apart_by, pairs_of
 
         with_warps = self.kind in ("strand", "team")
-        one, other = self.arrays.executions(self.one, with_warps), self.arrays.executions(self.other, with_warps)
+        one, other = (self.arrays.executions(access, with_warps, self.counters) for access in (self.one, self.other))
         found = pairs_of(one.set, other.set)
         for at in range(one.places if self.compares else 0):
             found = found.equate(IN, at, OUT, at)
@@ -280,6 +301,9 @@ class Pair:
         ways = [found]
         for a, b in apart:
             ways = [new for way in ways for new in different(way, one.at[a], other.at[b])]
+        if self.counters:
+            places = [(one.at[name], other.at[name]) for name in (f"{COUNTER}{at}" for at in range(len(self.counters)))]
+            ways = [new for way in ways for a, b in places for new in different(way, a, b)]
         for known, (when, then) in one.injections.items():
             if known in other.injections:
                 ways = [new for way in ways for new in _injected(way, (when, then), other.injections[known]) if not new.is_empty()]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treadle.verify.affine import Forms
-from treadle.verify.formulas import both, symbols_in
+from treadle.verify.formulas import Formula, both, symbols_in
 from treadle.verify.global_accesses import GlobalAccess
 
 if TYPE_CHECKING:
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 CLUSTER = "cluster"
 """The coordinate of executions that says which cluster the workgroup is of."""
+COUNTER = "counter"
+"""With a number behind it: coordinates that say at which counter the workgroup arrives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,10 @@ class Executions:
     injections: dict[int, tuple[list[int], list[int]]]
 
 
-def executions_of(forms: Forms, access: GlobalAccess, *, with_warps: bool) -> Executions:
-    """The executions of an access; `with_warps`: and which warp of the team touches each element."""
+def executions_of(forms: Forms, access: GlobalAccess, *, with_warps: bool, counters: tuple[Formula, ...] = ()) -> Executions:
+    """The executions of an access; `with_warps`: and which warp of the team touches each element; `counters`: and where the workgroup
+    arrives.
+    """
     from treadle.verify.integer_sets import integer_set
 
     places = () if access.addresses is None else access.addresses.places
@@ -37,6 +41,7 @@ def executions_of(forms: Forms, access: GlobalAccess, *, with_warps: bool) -> Ex
     if with_warps:
         formulas += access.warp_domain
         names |= forms.closed({access.warp, *(name for formula in access.warp_domain for name in symbols_in(formula))})
+    names |= forms.closed({name for formula in counters for name in symbols_in(formula)})
     injections = [(at, known) for at, known in enumerate(forms.injections) if known.symbols <= names]
     for _, known in injections:
         names |= forms.closed({name for formula in known.then for name in symbols_in(formula)})
@@ -50,6 +55,10 @@ def executions_of(forms: Forms, access: GlobalAccess, *, with_warps: bool) -> Ex
         at[CLUSTER] = len(dimensions)
         dimensions.append(CLUSTER)
         formulas.append(f"{CLUSTER} = floor({{{forms.ids[0]}}}/{forms.kernel.cluster_size()})")
+    for number, formula in enumerate(counters):
+        at[f"{COUNTER}{number}"] = len(dimensions)
+        dimensions.append(f"{COUNTER}{number}")
+        formulas.append(f"{COUNTER}{number} = {formula}")
     found: dict[int, tuple[list[int], list[int]]] = {}
     for number, known in injections:
         then = [f"t{number}_{which}" for which in range(len(known.then))]

@@ -9,8 +9,10 @@ from treadle.ir.core import Operation, Region, SSAValue
 from treadle.verify.clocks import Agent, Clock, Components, Record, Restore
 from treadle.verify.events import Access, Event
 from treadle.verify.findings import Finding, Place
+from treadle.verify.geometry import Geometry
 from treadle.verify.global_accesses import GlobalAccess
-from treadle.verify.global_arrays import Distance, GlobalArrays, Kind, Meeting
+from treadle.verify.global_arrays import Distance, Kind, Meeting
+from treadle.verify.hand_overs import HandOvers
 from treadle.verify.orders import is_fenced, is_ordered, needs_fence, not_over
 from treadle.verify.program import Program
 from treadle.verify.races import report_fence, report_race
@@ -23,7 +25,9 @@ Vector = tuple[int, ...]
 class GlobalMemory:
     """The accesses of a run to tracked arrays that later ones have to be held against."""
 
-    def __init__(self, program: Program, arrays: GlobalArrays, agents: list[Agent], components: Components, reports: Reports) -> None:
+    def __init__(self, program: Program, geometry: Geometry, agents: list[Agent], components: Components, reports: Reports) -> None:
+        arrays = geometry.arrays
+        self.arrivals, self.hand_overs = geometry.arrivals, HandOvers(geometry.arrivals, reports)
         self.arrays, self.agents, self.components, self.reports = arrays, agents, components, reports
         self._records: dict[SSAValue, list[Record]] = {pointer: [] for pointer in program.tracked_pointers}
         self.is_used = bool(self._records)
@@ -40,13 +44,14 @@ class GlobalMemory:
         """Accesses of workgroups that nothing orders: those of different clusters."""
         for one, other in self.arrays.pairs():
             met = self.arrays.meeting(one, other, "grid")
-            if met is None:
+            if met is None or self.arrivals.orders(one, other):
                 continue
             witness = self.arrays.witness(one, other, "grid")
             if witness is None:
                 self._leave_open(other, f"{one.op.name} of another workgroup may touch the same elements: {met.doubt}")
             else:
                 self.reports.keep(_of_two_workgroups(one, other, witness))
+        self.hand_overs.check_orders()
 
     def _leave_open(self, access: GlobalAccess, reason: str) -> None:
         """Say that something is not known; of an array that is only written it is assumed to be right."""
@@ -58,6 +63,7 @@ class GlobalMemory:
     def check(self, agent: Agent, event: Event, access: Access) -> None:
         """Report everything the access is not ordered after."""
         static, vector = self.arrays.of(event.op, access.effect), vector_of(agent)
+        self.hand_overs.check(agent, event, access)
         for record in self._records[static.pointer]:
             earlier = record.access
             if not (access.is_write or earlier.is_write):
@@ -98,6 +104,7 @@ class GlobalMemory:
         """Keep an access, where others may meet it; those that it makes superfluous go."""
         static = self._static(record)
         record.vector = vector_of(record.agent)
+        self.hand_overs.note(record)
         self._last[record.agent.number] = (static, record.vector)
         if not self._partners(static):
             return
@@ -154,9 +161,10 @@ class GlobalMemory:
         """What brings back all that is kept."""
         kept = {pointer: list(records) for pointer, records in self._records.items()}
         marks = [(record, record.done, record.vector) for records in kept.values() for record in records]
-        last = dict(self._last)
+        last, handed_over = dict(self._last), self.hand_overs.saved()
 
         def restore() -> None:
+            handed_over()
             self._records = {pointer: list(records) for pointer, records in kept.items()}
             for record, done, vector in marks:
                 record.done, record.vector = done, vector

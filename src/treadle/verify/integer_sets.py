@@ -100,3 +100,8 @@ def point_of(found: Set) -> dict[str, int] | None:
         for at in range(found.dim(kind)):
             values[found.get_dim_name(kind, at) or f"x{at}"] = point.get_coordinate_val(kind, at).to_python()
     return values
+
+
+def first_dimensions(found: Set, count: int) -> Set:
+    """The set without all but its first dimensions."""
+    return found.project_out(isl.dim_type.set, count, found.dim(isl.dim_type.set) - count)

@@ -20,7 +20,9 @@ from treadle.verify.regions import Buffer
 from treadle.verify.structure import check_structure
 
 _DECIDED = (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp)
-_MAYBE_ELECTED = frozenset(op.name for op in (tile.CopyOp, tile.CopyOutOp, sync.MbarrierExpectOp, sync.CommitOp, sync.WaitOp))
+_MAYBE_ELECTED = frozenset(
+    op.name for op in (tile.CopyOp, tile.CopyOutOp, tile.CountInOp, sync.MbarrierExpectOp, sync.CommitOp, sync.WaitOp)
+)
 Op = TypeVar("Op", bound=Operation)
 
 
@@ -119,7 +121,7 @@ class Program:
         match op:
             case tile.CopyOp():
                 return op.is_bulk
-            case tile.CopyOutOp() | sync.MbarrierExpectOp():
+            case tile.CopyOutOp() | tile.CountInOp() | sync.MbarrierExpectOp():
                 return True
             case sync.CommitOp() | sync.WaitOp():
                 return self.queues[op.queue.data].scope == "elected"

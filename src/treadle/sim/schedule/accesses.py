@@ -37,10 +37,11 @@ class Access:
     is_async: bool = False
     in_order: bool = False
     repeats: bool = False
+    is_atomic: bool = False
 
     def happened_before(self, clock: Clock, later: "Access") -> bool:
         """Whether it was complete before `later` started, whose agent had this clock."""
-        if clock.get(self.component, 0) >= self.time:
+        if clock.get(self.component, 0) >= self.time or (self.is_atomic and later.is_atomic):
             return True
         return self.agent == later.agent and ((self.in_order and later.in_order) or (self.repeats and later.repeats))
 

@@ -24,7 +24,7 @@ Coroutine = Generator[Wait | None, None, None]
 
 
 class World:
-    """What all agents of an execution share."""
+    """What all agents of an execution share. `counters`: by watched array and place, what arrivals there have passed on."""
 
     def __init__(self, spec: TargetSpec, warps: int, watched: dict[int, GlobalArray], findings: Findings, *, interleave: bool) -> None:
         self.spec = spec
@@ -34,6 +34,7 @@ class World:
         self.accesses = Accesses(findings)
         self.interleave = interleave
         self.local_queue = spec.queue_for("local")
+        self.counters: dict[tuple[int, int], Clock] = {}
         self._numbers = 0
 
     def queue_for(self, role: machine.QueueRole) -> machine.Queue:

@@ -14,6 +14,7 @@ from treadle.sim.element_types import Array
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer
 from treadle.sim.schedule.agents import Agent, Frame, Team, Workgroup, World
+from treadle.sim.schedule.arrivals import check_counters
 from treadle.sim.schedule.barriers import Meeting
 from treadle.sim.schedule.clocks import Clock, join
 from treadle.sim.schedule.code import Compiler, execute
@@ -24,6 +25,9 @@ from treadle.sim.schedule.roles import run_roles
 from treadle.sim.schedule.scheduler import Mode, Scheduler
 from treadle.sim.schedule.shared import SharedPlan
 from treadle.sim.values import check_symbols
+
+RESIDENT = 4
+"""Clusters that run at the same time in random order, where workgroups arrive at counters; of others one after the other will do."""
 
 
 class ScheduledKernel:
@@ -38,6 +42,7 @@ class ScheduledKernel:
         self._warps = int(kernel.num_warps.value.data)
         self._cluster = kernel.cluster_size()
         self._splits = split_of(kernel)
+        self._arrivals = [op for op in kernel.body.walk() if isinstance(op, tile.CountInOp)]
         self._plan = SharedPlan(kernel)
         compiler = Compiler(memory_steps(self._plan, self._spec), run_roles)
         arguments = kernel.body.block.args
@@ -82,17 +87,28 @@ class ScheduledKernel:
         if x % cluster:
             raise SimulationFault(f"kernel {self.name} has clusters of {cluster} in a grid of {x} along its first axis")
         places = [(p[2], p[1], p[0]) for p in islice(np.ndindex(z, y, x), workgroups)]
+        clusters = [places[first : first + cluster] for first in range(0, len(places), cluster)]
+        at_once = 1
+        if self._arrivals and seed:  # the order of workgroups says who is the last
+            clusters = [clusters[i] for i in np.random.default_rng(seed).permutation(len(clusters))]
+            at_once = RESIDENT if mode == "random" else 1
         with np.errstate(all="ignore"):
-            for first in range(0, len(places), cluster):
-                group = places[first : first + cluster]
-                meeting = Meeting("sync.cluster_barrier", self._warps * len(group), world.number())
-                together = [self._workgroup(world, template, place, meeting, rank) for rank, place in enumerate(group)]
-                for workgroup in together:
-                    workgroup.peers = together
-                if not scheduler.run(together, findings):
+            for first in range(0, len(clusters), at_once):
+                resident = [w for group in clusters[first : first + at_once] for w in self._together(world, template, group)]
+                if not scheduler.run(resident, findings):
                     return
-                for workgroup in together:
+                for workgroup in resident:
                     _end(workgroup, findings)
+        if workgroups is None:
+            check_counters(world, self._arrivals, findings)
+
+    def _together(self, world: World, template: Frame, places: Sequence[tuple[int, int, int]]) -> list[Workgroup]:
+        """The workgroups of a cluster."""
+        meeting = Meeting("sync.cluster_barrier", self._warps * len(places), world.number())
+        together = [self._workgroup(world, template, place, meeting, rank) for rank, place in enumerate(places)]
+        for workgroup in together:
+            workgroup.peers = together
+        return together
 
     def _workgroup(self, world: World, template: Frame, place: tuple[int, int, int], cluster: Meeting, rank: int) -> Workgroup:
         workgroup = Workgroup(world, place, self._plan, cluster, rank)

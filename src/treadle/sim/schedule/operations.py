@@ -14,6 +14,7 @@ from treadle.sim.element_types import Array, poison, storage_dtype
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer
 from treadle.sim.schedule.agents import Agent, Frame
+from treadle.sim.schedule.arrivals import count_in_step, local_flag_step
 from treadle.sim.schedule.code import Slots, Step, resolver
 from treadle.sim.schedule.copies import copy_out_step, copy_step
 from treadle.sim.schedule.global_memory import GlobalView, window_of
@@ -289,6 +290,8 @@ def memory_steps(plan: SharedPlan, spec: TargetSpec) -> Callable[[Operation, Slo
             pipe.PartOp: part_step,
             tile.LocalLoadOp: local_load_step,
             tile.LocalStoreOp: local_store_step,
+            tile.CountInOp: count_in_step,
+            tile.LocalFlagOp: local_flag_step,
             tile.CopyOp: copy_step,
             tile.CopyOutOp: copy_out_step,
         }

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from treadle.errors import InternalError
 
-_LABEL = re.compile(r"^([A-Za-z_.$][\w.$@]*):")
+_LABEL = re.compile(r"^(?:[0-9a-f]+ <)?([A-Za-z_.$][\w.$@]*)>?:")
+_ADDRESS = re.compile(r"//\s*([0-9A-Fa-f]{8,16}):")
+_KERNEL = re.compile(r"^\s*\.amdhsa_kernel\s+(\S+)", re.MULTILINE)
+_DISASSEMBLED = re.compile(r"^[0-9a-f]{8,16} <([\w.$@]+)>:", re.MULTILINE)
+_BRANCH_UNIT = 4
+"""Bytes in which disassembled branches count their distance from the instruction behind them."""
 _INSTRUCTION = re.compile(r"^\s+([a-z][a-z0-9_]+)\b\s*(.*)$")
 _LOCATION = re.compile(r"^\s+\.loc\s+\d+\s+(\d+)")
 _END = re.compile(r"^\.Lfunc_end\d+:|^\s*\.section\b|^\s*\.size\b|^\s*\.amdhsa_kernel\b")
@@ -68,10 +73,16 @@ class Listing:
         return found
 
 
+def kernel_names(assembly: str) -> tuple[str, ...]:
+    """The kernels of a text: those that it declares, else (disassembled code objects) all its symbols."""
+    return tuple(dict.fromkeys(_KERNEL.findall(assembly) or _DISASSEMBLED.findall(assembly)))
+
+
 def parse(assembly: str, kernel: str, sources: Sequence[str] = ()) -> Listing:
     """The instructions of one kernel; raises InternalError where the text has no such label, or a branch leaves it."""
     labels: dict[str, int] = {}
     found: list[tuple[str, str, int, int]] = []
+    addresses: list[int] = []
     inside, source = False, 0
     for number, raw in enumerate(assembly.splitlines(), 1):
         line = re.split(r";|//", raw, maxsplit=1)[0].rstrip()
@@ -79,7 +90,7 @@ def parse(assembly: str, kernel: str, sources: Sequence[str] = ()) -> Listing:
         if not inside:
             inside = label is not None and label.group(1) == kernel
             continue
-        if _END.match(line):
+        if _END.match(line) or (label is not None and "<" in line):
             break
         if named := _LOCATION.match(line):
             source = int(named.group(1))
@@ -89,14 +100,25 @@ def parse(assembly: str, kernel: str, sources: Sequence[str] = ()) -> Listing:
             line = line[label.end() :]
         if instruction := _INSTRUCTION.match(line):
             found.append((instruction.group(1), instruction.group(2).strip(), number, source))
+            if address := _ADDRESS.search(raw):
+                addresses.append(int(address.group(1), 16))
     if not found:
         raise InternalError(f"assembly holds no instructions of kernel {kernel}")
+    places = {address: at for at, address in enumerate(addresses)} if len(addresses) == len(found) else {}
     made: list[Instruction] = []
-    for mnemonic, operands, number, source in found:
+    for at, (mnemonic, operands, number, source) in enumerate(found):
         target = None
         if mnemonic == "s_branch" or mnemonic.startswith("s_cbranch"):
-            if operands not in labels or labels[operands] == len(found):
+            target = labels.get(operands, len(found))
+            if places and operands.isdecimal():
+                target = places.get(_distance(operands) + addresses[at], len(found))
+            if target == len(found):
                 raise InternalError(f"kernel {kernel}, line {number}: branch to '{operands}', which is not in the kernel")
-            target = labels[operands]
         made.append(Instruction(mnemonic, operands, number, target, source))
     return Listing(kernel, tuple(made), tuple(sources))
+
+
+def _distance(operand: str) -> int:
+    """How far a disassembled branch goes from its own address: its operand counts in signed 16 bits."""
+    count = int(operand)
+    return _BRANCH_UNIT * (1 + (count - (1 << 16) if count >= 1 << 15 else count))

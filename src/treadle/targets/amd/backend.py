@@ -7,11 +7,14 @@ from treadle.codegen.worker import LlvmJob, compile_many
 from treadle.dialects.tile import KernelOp
 from treadle.errors import InternalError
 from treadle.machine import TargetSpec
-from treadle.targets.amd.audit import audit
+from treadle.targets.amd.assembly import kernel_names, parse
+from treadle.targets.amd.audit import audit, violations
 from treadle.targets.amd.hooks import AmdHooks
-from treadle.targets.amd.metadata import read_metadata
+from treadle.targets.amd.metadata import foreign_metadata, read_metadata
+from treadle.targets.amd.steady_loop import loop_report
 from treadle.targets.amd.toolchain import link_amdgpu
 from treadle.targets.interface import CompiledKernel, EmittedKernel, KernelFacts
+from treadle.targets.loop_report import LoopReport
 from treadle.targets.simt.kernel import emit_kernel
 
 # IR passes would fold the accumulators' starting instructions together and infer attributes against the plan.
@@ -47,6 +50,25 @@ class AmdBackend:
         """`assemble` of each; code generation runs in parallel over the worker processes."""
         results = compile_many([job for one in emitted for job in _jobs(one)])
         return [self._finish(one, results[2 * i], results[2 * i + 1]) for i, one in enumerate(emitted)]
+
+    def report(self, kernel: KernelOp) -> LoopReport | None:
+        """What the loop of a kernel costs; see `ReportsLoops`."""
+        emitted = self.emit(kernel)
+        (assembly,) = compile_many([_jobs(emitted)[0]])
+        if not isinstance(assembly, str):
+            raise InternalError("code generation gave an object for assembly")
+        listing = parse(assembly, emitted.symbol, emitted.expected.sources)
+        metadata = read_metadata(assembly, emitted.symbol)
+        broken = [v.rule for v in violations(listing, emitted)]
+        if metadata.private_bytes or metadata.vector_spills:
+            broken.append("A2")
+        return loop_report(listing, metadata, self.spec, tuple(sorted(set(broken))))
+
+    def read_reports(self, assembly: str) -> list[LoopReport]:
+        """The same of every kernel of a text that something else has written."""
+        listings = [parse(assembly, name) for name in kernel_names(assembly)]
+        found = [loop_report(listing, foreign_metadata(assembly, listing), self.spec) for listing in listings]
+        return [report for report in found if report is not None]
 
     def _finish(self, emitted: EmittedKernel, assembly: str | bytes, object_file: str | bytes) -> CompiledKernel:
         if not isinstance(assembly, str) or not isinstance(object_file, bytes):

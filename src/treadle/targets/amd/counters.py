@@ -123,7 +123,7 @@ class Counters:
         def step(at: int, ages: Ages) -> None:
             counter = self._counter[at]
             for old in list(ages):
-                if (left := self._waits[at].get(self._counter_at(old))) is not None and ages[old] >= left:
+                if (left := self._waits[at].get(self.counter_at(old))) is not None and ages[old] >= left:
                     del ages[old]
                 elif counter is not None and counter == self._counter[old]:
                     ages[old] = min(ages[old] + 1, RETIRED - 1)
@@ -141,7 +141,7 @@ class Counters:
         def step(at: int, ages: Ages) -> None:
             counter = self._counter[at]
             for old in list(ages):
-                if (left := self._waits[at].get(self._counter_at(old))) is not None and ages[old] >= left:
+                if (left := self._waits[at].get(self.counter_at(old))) is not None and ages[old] >= left:
                     ages[old] = RETIRED
                 elif counter is not None and counter == self._counter[old]:
                     ages[old] = min(ages[old] + 1, RETIRED)
@@ -152,7 +152,12 @@ class Counters:
 
         replay(self.listing, self._matters, step, max, observe, skips=False)
 
-    def _counter_at(self, at: int) -> Counter:
+    def waits_at(self, at: int) -> Mapping[Counter, int]:
+        """How many accesses of each counter instruction `at` leaves pending; empty where it is no wait."""
+        return self._waits[at]
+
+    def counter_at(self, at: int) -> Counter:
+        """The counter that an access raises."""
         counter = self._counter[at]
         return counter if counter is not None else "vector"
 

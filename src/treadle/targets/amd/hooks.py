@@ -2,7 +2,6 @@
 
 Barriers wait for shared memory only: a workgroup fence would also wait for loads from global memory on RDNA, which ends every prefetch. In
 kernels that read what they write they order global memory too.
-The machine scheduler does not see that matrix instructions belong to a phase, so scheduling barriers stand on both sides.
 """
 
 from collections.abc import Sequence
@@ -10,12 +9,12 @@ from math import gcd
 
 from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, i32, i64, key_value, zero
 from treadle.dialects.global_arrays import accessed_pointers
-from treadle.dialects.tile import ContractOp, KernelOp, LoadOp, ProgramIdOp, layout_of, tile_type
+from treadle.dialects.tile import ContractOp, CountInOp, KernelOp, LoadOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.layout.tile_layout import TileLayout
-from treadle.machine import MatrixInstruction, TargetSpec
+from treadle.machine import MatrixInstruction, QueueRole, TargetSpec
 from treadle.targets.amd.matrix import emit_matrix, instruction_fragments, zero_accumulator
 from treadle.targets.amd.planned import schedule_points
 from treadle.targets.interface import ExpectedFacts
@@ -119,6 +118,7 @@ class AmdHooks(SimtHooks):
         self._axes = {op.axis.value.data for op in kernel.body.walk() if isinstance(op, ProgramIdOp)}
         read, written = accessed_pointers(kernel)
         self._orders_global = bool(read & written)
+        self._counts_in = any(isinstance(op, CountInOp) for op in kernel.body.walk())
         self._promotes = kernel.config is not None and "is_promoted" in kernel.config.data.values
         self._accumulators: dict[TileLayout, MatrixInstruction] = {}
         for op in kernel.body.walk():
@@ -188,25 +188,43 @@ class AmdHooks(SimtHooks):
         if not self._orders_global:
             node = b.module.metadata('!{!"amdgpu-synchronize-as", !"local"}')
             metadata = f"!mmra {node}"
-        self.sched_fence(b, ())
         b.fence("release", "workgroup", metadata)
-        self._wait_for_local(b)
+        if self._counts_in and self.spec.queue_for("store") is None:
+            # One wave releases behind the barrier what all have stored, and its wait says nothing about the others' stores. The fence
+            # asks for them where they are counted apart, for the waves of a workgroup may be on two units there.
+            self._wait_for(b, "copy_in")
+        self._wait_for(b, "local")
         b.intrinsic("llvm.amdgcn.s.barrier", "void", attributes=["convergent"])
         b.fence("acquire", "workgroup", metadata)
-        self.sched_fence(b, ())
 
-    def _wait_for_local(self, b: Builder) -> None:
+    def _wait_for(self, b: Builder, role: QueueRole) -> None:
         """What the release fence asks for, said again: LLVM may drop a fence's own wait before it has followed a loop back to its start.
 
         Rule A4 finds the access that is then pending.
         """
-        queue = self.spec.queue_for("local")
+        queue = self.spec.queue_for(role)
         if queue is None or queue.wait is None:
-            raise InternalError(f"{self.spec.name} has no wait for shared memory")
+            raise InternalError(f"{self.spec.name} has no wait for the queue of the role {role}")
         count = queue.wait.immediate(0)
         name = queue.wait.instruction.replace("_", ".")
         # The intrinsics of instructions with one count each take 16 bits, the common one 32.
         b.intrinsic(f"llvm.amdgcn.{name}", "void", [i32(count) if queue.wait.others else Value("i16", str(count))])
+
+    def count_in(self, b: Builder, address: Value, largest: Value, order: str) -> Value:
+        if order in ("release", "acq_rel"):
+            b.fence("release", "agent")
+            if self.spec.queue_for("store") is None:
+                self._wait_for(b, "copy_in")  # the write-back that the fence begins counts there, which LLVM does not follow
+        # Counters lie in memory of the device: without these words LLVM has to expect memory that knows no such instruction.
+        nothing = b.module.metadata("!{}")
+        plain = f"!amdgpu.no.fine.grained.memory {nothing}, !amdgpu.no.remote.memory {nothing}"
+        before = b.atomic("uinc_wrap", address, largest, "monotonic", 4, scope="agent", metadata=plain)
+        if order in ("acquire", "acq_rel"):
+            b.fence("acquire", "agent")
+        return before
+
+    def uniform(self, b: Builder, value: Value) -> Value:
+        return b.intrinsic("llvm.amdgcn.readfirstlane.i32", I32, [value], attributes=["convergent"])
 
     def arrived(self, b: Builder, value: Value) -> Value:
         return b.asm("", "=v,0", [value], value.type)

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from treadle.errors import InternalError
+from treadle.targets.amd.assembly import Listing
 
 _FIELDS = {
     "vector_registers": "vgpr_count",
@@ -17,6 +18,7 @@ _FIELDS = {
     "private_bytes": "private_segment_fixed_size",
     "shared_bytes": "group_segment_fixed_size",
     "argument_bytes": "kernarg_segment_size",
+    "threads": "max_flat_workgroup_size",
 }
 
 
@@ -24,7 +26,8 @@ _FIELDS = {
 class KernelMetadata:
     """Registers per thread (`vector_registers` counts both files where they are unified), spills in registers, bytes.
 
-    `argument_offsets`: byte offset of every explicit argument in order; `argument_bytes`: size of the argument block.
+    `threads`: of a workgroup, at most. `argument_offsets`: byte offset of every explicit argument in order; `argument_bytes`: size of the
+    argument block.
     """
 
     name: str
@@ -36,7 +39,25 @@ class KernelMetadata:
     private_bytes: int
     shared_bytes: int
     argument_bytes: int
+    threads: int
     argument_offsets: tuple[int, ...]
+
+
+USUAL_THREADS = 256
+
+
+def foreign_metadata(assembly: str, listing: Listing) -> KernelMetadata:
+    """The record of a kernel of any text; where it has none (disassembled code objects), registers are counted in the code, workgroups are
+    taken to have `USUAL_THREADS` threads, and shared memory does not count.
+    """
+    if ".amdgpu_metadata" in assembly:
+        return read_metadata(assembly, listing.kernel)
+    used = {"v": 0, "a": 0, "s": 0}
+    for one in listing.instructions:
+        for kind, single, last in re.findall(r"\b([avs])(?:(\d+)|\[\d+:(\d+)\])", one.operands):
+            used[kind] = max(used[kind], int(single or last) + 1)
+    vectors = -(-used["v"] // 4) * 4 + used["a"] if used["a"] else used["v"]
+    return KernelMetadata(listing.kernel, vectors, used["a"], used["s"], 0, 0, 0, 0, 0, USUAL_THREADS, ())
 
 
 def read_metadata(assembly: str, kernel: str) -> KernelMetadata:

@@ -13,6 +13,7 @@ from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import arith, scf
 from treadle.ir.locations import location_of
 from treadle.targets.interface import EmittedKernel, IndexParam, Param, PointerParam
+from treadle.targets.simt.arrivals import emit_count_in, emit_local_flag
 from treadle.targets.simt.casts import CASTS, emit_cast
 from treadle.targets.simt.constants import emit_constant
 from treadle.targets.simt.context import KernelContext
@@ -183,6 +184,10 @@ class KernelEmitter:
             emit_local_load(self.ctx, op)
         elif isinstance(op, tile.LocalStoreOp):
             emit_local_store(self.ctx, op)
+        elif isinstance(op, tile.CountInOp):
+            emit_count_in(self.ctx, op)
+        elif isinstance(op, tile.LocalFlagOp):
+            emit_local_flag(self.ctx, op)
         elif isinstance(op, tile.CopyOp):
             self.hooks.copy(self.ctx, op)
         elif isinstance(op, tile.CopyOutOp):
@@ -293,7 +298,7 @@ class KernelEmitter:
 
 Handler = Callable[[KernelEmitter, Operation], None]
 _TILES = ("program_id", "contract", "reduce", "splat", "iota", "broadcast", "permute", "slice", "convert_layout")
-_MEMORY = ("view", "load", "gather", "store", "local_load", "local_store", "copy", "copy_out")
+_MEMORY = ("view", "load", "gather", "store", "local_load", "local_store", "count_in", "local_flag", "copy", "copy_out")
 _ORDER = (
     "barrier",
     "named_barrier",

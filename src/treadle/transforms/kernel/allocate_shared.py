@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from treadle.analysis.buffers import buffer_view
-from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.element_bytes import buffer_bytes
 from treadle.analysis.liveness import buffer_intervals
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import HasEffects
@@ -23,11 +23,6 @@ from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass
 
 PLAIN_ALIGN = 16
-
-
-def buffer_bytes(alloc: tile.AllocOp) -> int:
-    """Bytes of a shared buffer."""
-    return tile.shared_layout_of(alloc.result).size * element_bytes(tile.memref_type(alloc.result).element_type)
 
 
 def has_descriptor_access(alloc: tile.AllocOp) -> bool:
@@ -77,7 +72,7 @@ class AllocateSharedPass(KernelPass):
             return
         demands = [
             BufferDemand(
-                buffer_bytes(alloc),
+                buffer_bytes(alloc.result),
                 spec.descriptor_align_bytes if has_descriptor_access(alloc) else PLAIN_ALIGN,
                 intervals[alloc].start,
                 intervals[alloc].end,

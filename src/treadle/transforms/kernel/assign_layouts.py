@@ -9,11 +9,13 @@ its own coalesced layout and converted next to the access, where the type is nar
 """
 
 from dataclasses import dataclass, field
+from math import prod
 
-from treadle.analysis.element_bytes import element_bytes
-from treadle.analysis.layout_classes import AccessOp, LayoutClass, LayoutClasses, is_tile
+from treadle.analysis.element_bytes import element_bytes, tile_bytes
+from treadle.analysis.layout_classes import AccessOp, LayoutClass, LayoutClasses
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import TileLayoutAttr
+from treadle.dialects.tile_types import is_tile
 from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
@@ -24,7 +26,7 @@ from treadle.machine import TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.layout_choice import GlobalAccess, access_layout, candidates, global_cost, reduce_cost, shared_cost
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after, insert_before, num_warps, tile_bytes
+from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after, insert_before, num_warps
 from treadle.transforms.kernel.operand_layouts import contract_layouts
 
 LOOP_WEIGHT = 16
@@ -89,7 +91,7 @@ class _Assignment:
                 for operand, layout in ((op.a, layouts.a), (op.b, layouts.b)):
                     if layout is not None and is_tile(operand) and isinstance(operand.owner, tile.LocalLoadOp):
                         self._assign(self.classes.of(operand), layout)
-        sizes = {group: _elements(group.shape) for group in self.classes.classes}
+        sizes = {group: prod(group.shape) for group in self.classes.classes}
         for group in sorted(self.classes.classes, key=lambda group: -sizes[group]):
             if group not in self.layouts:
                 demand = self.demands.get(group)
@@ -151,13 +153,6 @@ class _Assignment:
         for op in group.reduces:
             total += loop_weight(op) * reduce_cost(layout, op.axis.value.data) * len(op.inputs)
         return total
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for side in shape:
-        count *= side
-    return count
 
 
 def set_layout(value: SSAValue, layout: TileLayout) -> SSAValue:

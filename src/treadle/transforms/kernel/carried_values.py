@@ -1,12 +1,13 @@
 """Values that go through control flow beside what the program computes: loops carry them, conditionals give them."""
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import scf
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.locations import set_location
+from treadle.transforms.kernel.kernel_ir import erase
 
 OpT = TypeVar("OpT", scf.ForOp, scf.IfOp)
 
@@ -43,6 +44,21 @@ def also_yield(block: Block, value: SSAValue) -> None:
     terminator.operands = (*terminator.operands, value)
 
 
+def zero_of(value: SSAValue) -> arith.ConstantOp:
+    """A constant of a value's type, to be carried where there is no value yet."""
+    match value.type:
+        case builtin.TensorType():
+            tensor: Any = value.type
+            zero = 0.0 if isinstance(tensor.element_type, builtin.AnyFloat) else 0
+            return arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(tensor, [zero]))
+        case builtin.IndexType() | builtin.IntegerType() as kind:
+            return arith.ConstantOp(builtin.IntegerAttr(0, cast("builtin.IndexType", kind)))
+        case kind if isinstance(kind, builtin.AnyFloat):
+            return arith.ConstantOp(builtin.FloatAttr(0.0, kind))
+        case kind:
+            raise InternalError(f"no zero of type {kind}")
+
+
 def _with_result(branch: scf.IfOp, kind: Attribute) -> scf.IfOp:
     """Replace a conditional by one with one more result and both branches; they do not yield it yet."""
     regions = list(branch.regions)
@@ -61,6 +77,5 @@ def _replace(old: OpT, new: OpT) -> OpT:
     for before, after in zip(old.results, new.results, strict=False):
         after.name_hint = before.name_hint
         before.replace_all_uses_with(after)
-    old.detach()
-    old.erase()
+    erase(old)
     return new

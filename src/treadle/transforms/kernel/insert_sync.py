@@ -2,8 +2,8 @@
 
 Level: tile to schedule. Reads: effects of all operations on shared memory, slots (`pipe.slot`), byte offsets of buffers, the machine's
 queues; synchronisation that is there. Writes: `sync.*`, the barrier operand of tile.copy, phases carried by loops and branches, the
-arithmetic of `pipe.advance`. Leaves alone: kernels that use no shared memory; synchronisation that is there, which it completes; global
-memory, which one kernel never both writes and reads.
+arithmetic of `pipe.advance`, the order of arrivals. Leaves alone: kernels that use no shared memory; synchronisation that is there, which
+it completes; global memory but for what workgroups hand on by arrivals.
 
 1. Rings between roles get full and empty barriers (`synchronisation/ring_barriers.py`). 2. Other bulk copies get transaction barriers
 (`copy_barriers.py`). 3. A walk with every queued operation as a group of its own finds what has to be waited for where (`sync_flow.py`);
@@ -15,6 +15,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import cast
 
+from treadle.analysis.synchronisation.handed_on import set_orders
+from treadle.analysis.synchronisation.in_flight import Plan
+from treadle.analysis.synchronisation.operations import queue_of, refused
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation
@@ -23,8 +26,6 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
 from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
-from treadle.transforms.kernel.synchronisation.in_flight import Plan
-from treadle.transforms.kernel.synchronisation.operations import queue_of, refused
 from treadle.transforms.kernel.synchronisation.ring_barriers import insert_ring_barriers
 from treadle.transforms.kernel.synchronisation.sync_flow import NOTHING, SyncFlow
 
@@ -87,3 +88,4 @@ class InsertSyncPass(KernelPass):
         walk = SyncFlow(kernel, spec, plan, owed)
         walk.block(kernel.body.block, NOTHING, emit=True)
         walk.inserting(insert_commits(plan, spec)).block(kernel.body.block, NOTHING, emit=True)
+        set_orders(kernel)

@@ -1,21 +1,16 @@
-"""What the passes over `tile.kernel` share: finding kernels and their machine, inserting, facts about views."""
+"""What the passes over `tile.kernel` share: finding kernels and their machine, inserting and erasing operations."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import ClassVar, cast
 
-from treadle.analysis.divisibility import EVERYTHING, divisor
-from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
 from treadle.errors import InternalError
-from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import set_location
 from treadle.ir.passes import Context, Pass
 from treadle.machine import TargetSpec, target_spec
-from treadle.plan.access import AccessFacts, DimFacts
 
 
 @dataclass(frozen=True)
@@ -60,11 +55,17 @@ def insert_after(anchor: Operation, *ops: Operation) -> None:
         block.insert_op_after(op, anchor)
 
 
+def erase(*ops: Operation) -> None:
+    """Take operations out of their blocks for good."""
+    for op in ops:
+        op.detach()
+        op.erase()
+
+
 def erase_if_unused(op: Operation) -> None:
     """Erase an operation none of whose results has a use."""
     if all(not tuple(result.uses) for result in op.results):
-        op.detach()
-        op.erase()
+        erase(op)
 
 
 def outermost_in_kernel(op: Operation) -> Operation:
@@ -75,45 +76,3 @@ def outermost_in_kernel(op: Operation) -> Operation:
             raise InternalError(f"{op.name} is in no kernel")
         current = parent
     return current
-
-
-def is_tile(value: SSAValue) -> bool:
-    """Whether a value is a register tile."""
-    return isinstance(value.type, builtin.TensorType)
-
-
-def tile_bytes(value: SSAValue) -> int:
-    """Bytes of a register tile's elements."""
-    value_type = tile.tile_type(value)
-    return prod(value_type.get_shape()) * element_bytes(value_type.element_type)
-
-
-def view_op(view: SSAValue) -> tile.ViewOp:
-    """The operation that makes a view."""
-    owner = view.owner
-    if not isinstance(owner, tile.ViewOp):
-        raise InternalError("a view that tile.view does not define")
-    return owner
-
-
-def access_facts(view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int], shape: Sequence[int]) -> AccessFacts:
-    """What is known about an access of a tile of `shape` along view dimensions `dims` at `offsets`."""
-    op = view_op(view)
-    extents = [1] * len(offsets)
-    for dim, extent in zip(dims, shape, strict=True):
-        extents[dim] = extent
-    found: list[DimFacts] = []
-    for size, stride, offset, extent in zip(op.size_values(), op.stride_values(), offsets, extents, strict=True):
-        found.append(
-            DimFacts(
-                stride if isinstance(stride, int) else None,
-                size if isinstance(size, int) else None,
-                divisor(abs(stride) if isinstance(stride, int) else stride),
-                divisor(size) if not (isinstance(size, int) and size == 0) else EVERYTHING,
-                divisor(offset),
-                extent,
-            )
-        )
-    kernel = op.parent_op()
-    bits = kernel.index_width() if isinstance(kernel, tile.KernelOp) else 32
-    return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data, bits)

@@ -12,7 +12,7 @@ from treadle.errors import InternalError
 from treadle.ir.passes import register_pass
 from treadle.layout.conversion import choose_scratch, convert
 from treadle.machine import TargetSpec
-from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
+from treadle.transforms.kernel.kernel_ir import KernelPass, erase, insert_before
 
 
 def lower_conversion(op: tile.ConvertLayoutOp, spec: TargetSpec) -> None:
@@ -33,8 +33,7 @@ def lower_conversion(op: tile.ConvertLayoutOp, spec: TargetSpec) -> None:
         op.result.replace_all_uses_with(load.result)
     else:
         return
-    op.detach()
-    op.erase()
+    erase(op)
 
 
 @register_pass

@@ -10,11 +10,10 @@ Lanes and warps that hold copies have zero bases and are never part of a mask, s
 from dataclasses import dataclass
 
 from treadle.dialects import tile
-from treadle.errors import InternalError
 from treadle.ir.core import SSAValue
 from treadle.ir.passes import register_pass
 from treadle.layout.grouping import group_layout, warp_group_mask
-from treadle.layout.shared_layout import SharedLayout, row_major
+from treadle.layout.shared_layout import SharedLayout, dense, row_major
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import TargetSpec
 from treadle.plan.layout_choice import dimension_order
@@ -32,10 +31,8 @@ def _exchange_buffer(shape: tuple[int, ...], axis: int) -> SharedLayout:
     kept = [dim for dim in range(len(shape)) if dim != axis]
     longest = max(kept, key=lambda dim: shape[dim], default=axis)
     order = (*(dim for dim in dimension_order(len(shape), longest) if dim != axis), axis)
-    try:
-        return row_major(shape, order)
-    except InternalError:  # a side with an odd factor that other dimensions would have to follow
-        return row_major(shape, dimension_order(len(shape), None))
+    # None for a side with an odd factor that other dimensions would have to follow.
+    return dense(shape, order) or row_major(shape, dimension_order(len(shape), None))
 
 
 def lower_reduce(op: tile.ReduceOp) -> bool:

@@ -16,17 +16,18 @@ Bulk stores: one moves down behind the local stores of the next, so that one fen
 
 from dataclasses import dataclass
 
-from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.element_bytes import element_bytes, tile_bytes
 from treadle.analysis.shared_accesses import shared_accesses
 from treadle.analysis.slot_values import SlotValues
+from treadle.analysis.synchronisation.operations import is_cheap, is_idle, is_matrix
 from treadle.dialects import pipe, tile
+from treadle.dialects.tile_types import is_tile
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, is_tile, num_warps, tile_bytes
-from treadle.transforms.kernel.synchronisation.operations import is_cheap, is_idle, is_matrix
+from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 
 NAME = "order-issue"
 REGISTER_BYTES = 4

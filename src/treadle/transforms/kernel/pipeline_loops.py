@@ -10,6 +10,7 @@ stages and their legality are `plan/stages.py`, the steps `plan/expansion.py`.
 
 from dataclasses import dataclass
 
+from treadle.analysis.loop_body import LoopBody, read_loop, refusal_text
 from treadle.dialects import tile
 from treadle.ir.core import Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
@@ -19,9 +20,8 @@ from treadle.machine import TargetSpec
 from treadle.plan.expansion import expand
 from treadle.plan.stages import Refusal, Request, Schedule, plan_loop
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
+from treadle.transforms.kernel.kernel_ir import KernelPass, erase, insert_before
 from treadle.transforms.kernel.pipelining.emission import emit_expansion, emit_versions
-from treadle.transforms.kernel.pipelining.loop_body import LoopBody, read_loop, refusal_text
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, pipelined_attribute, read_request
 
 
@@ -63,12 +63,10 @@ def pipeline_loop(source: LoopBody, schedule: Schedule, request: Request) -> Non
         new = new.prev_op
     for result, value in zip(loop.results, emitted.results, strict=True):
         result.replace_all_uses_with(value)
-    loop.detach()
-    loop.erase()
+    erase(loop)
     for memory in slots:
         if isinstance(old := memory.owner, tile.AllocOp):
-            old.detach()
-            old.erase()
+            erase(old)
 
 
 @register_pass

@@ -6,6 +6,7 @@ Leaves alone: everything else; accesses without a unit-stride dimension keep wid
 
 from dataclasses import dataclass
 
+from treadle.analysis.view_access import access_facts
 from treadle.dialects import tile
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
@@ -13,7 +14,7 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.plan.access import contiguous_dim, vector_limit
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, access_facts
+from treadle.transforms.kernel.kernel_ir import KernelPass
 
 
 def access_width(op: tile.LoadOp | tile.StoreOp, max_bytes: int) -> tuple[int, str]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from treadle.dialects import dispatch
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import Context, Pass, register_pass
-from treadle.transforms.kernel.forms.candidate import ask_for_candidate
 
 
 @register_pass
@@ -26,4 +25,4 @@ class SetCandidatePass(Pass):
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         for op in module.body.block.ops:
             if isinstance(op, dispatch.KernelOp) and op.sym_name.data == self.kernel:
-                ask_for_candidate(op, self.candidate)
+                op.attributes[dispatch.CANDIDATE] = builtin.IntegerAttr(self.candidate, builtin.i64)

@@ -17,7 +17,6 @@ from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.options import ContractionOverrides
-from treadle.transforms.kernel.forms.candidate import candidate_of
 from treadle.transforms.kernel.forms.form import Choice, Form
 from treadle.transforms.kernel.forms.problem import NO_OVERRIDES, KernelProblem
 from treadle.transforms.kernel.forms.registry import FORMS
@@ -107,7 +106,8 @@ class SetKernelFormPass(Pass):
     def _decide(self, kernel: dispatch.KernelOp, problem: KernelProblem) -> None:
         found = answers(problem)
         choices = candidates(problem, found)
-        chosen = choices[min(candidate_of(kernel), len(choices) - 1)]
+        asked = kernel.attributes.get(dispatch.CANDIDATE)
+        chosen = choices[min(asked.value.data if isinstance(asked, builtin.IntegerAttr) else 0, len(choices) - 1)]
         kernel.attributes["config"] = chosen.config.attribute()
         subject, place = kernel.sym_name.data, location_of(problem.nest.root.op)
         others = [answer.text for answer in found if chosen.config.form != answer.form.NAME]

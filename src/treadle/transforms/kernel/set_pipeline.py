@@ -11,8 +11,9 @@ Loops with asynchronous copies are pipelined by them (mode "async"), others by r
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.element_bytes import buffer_bytes
 from treadle.analysis.liveness import buffer_intervals
+from treadle.analysis.loop_body import LoopBody, read_loop, refusal_text
 from treadle.dialects import pipe, tile
 from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
@@ -25,7 +26,6 @@ from treadle.remarks import emit
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass
-from treadle.transforms.kernel.pipelining.loop_body import LoopBody, read_loop, refusal_text
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, request_attribute
 
 STREAM_DEEPEST = 3
@@ -36,8 +36,8 @@ def shared_bytes(kernel: tile.KernelOp, source: LoopBody, schedule: Schedule | N
     counts = dict(zip(source.memory, schedule.slots, strict=True)) if schedule is not None else {}
     demands: list[BufferDemand] = []
     for alloc, interval in buffer_intervals(kernel).items():
-        size = tile.shared_layout_of(alloc.result).size * element_bytes(tile.memref_type(alloc.result).element_type)
-        demands.append(BufferDemand(size * counts.get(alloc.result, 1), spec.descriptor_align_bytes, interval.start, interval.end))
+        size = buffer_bytes(alloc.result) * counts.get(alloc.result, 1)
+        demands.append(BufferDemand(size, spec.descriptor_align_bytes, interval.start, interval.end))
     _, total = pack_buffers(demands)
     copies = sum(isinstance(op, tile.CopyOp) for op in source.loop.body.walk())
     return total + copies * spec.barrier_bytes * max(counts.values(), default=1)

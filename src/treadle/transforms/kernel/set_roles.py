@@ -19,7 +19,7 @@ from treadle.machine import TargetSpec
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass
-from treadle.transforms.kernel.roles.copy_rings import fitting_stages, is_chain, partition_refusal
+from treadle.transforms.kernel.roles.copy_rings import epilogue_boxes, fitting_plan, fitting_stages, is_chain, partition_refusal
 from treadle.transforms.kernel.roles.deferred_stores import deferral_refusal
 from treadle.transforms.kernel.roles.parts import cluster_refusal, refusal, turns_refusal
 
@@ -51,28 +51,30 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     if deferred and (reason := deferral_refusal(kernel, ping_pong, workgroups, spec)) is not None:
         cut.append(f"no deferred stores: {reason}")
         deferred = 0
-    wanted = asked.num_stages
-    stages = max(1, fitting_stages(kernel, ping_pong, wanted, spec))
-    if stages < wanted:
-        cut.append(_cut_back(stages, wanted))
     producer, consumer = _registers(kernel, spec)
     in_flight = min(asked.steps_in_flight, 1)
-    return RolePlan(stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster), cut
+    wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
+    plan = fitting_plan(kernel, wanted, spec)
+    if plan.num_stages < wanted.num_stages:
+        cut.append(_cut_back(plan.num_stages, wanted.num_stages))
+    if plan.epilogue_slots < (boxes := epilogue_boxes(kernel)):
+        told = f"what the epilogue reads has {plan.epilogue_slots} slots for {boxes} boxes a tile"
+        cut.append(f"{told}: shared memory holds no more beside the other buffers")
+    return plan, cut
 
 
 def chain_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan | None, list[str]]:
     """The roles of a kernel whose contractions read each other's results, and what of its config could not be had; None without room."""
     asked = asked_roles(kernel)
-    wanted, without = (
-        asked.num_stages,
-        {"ping-pong": asked.ping_pong > 1, "deferred stores": asked.deferred_store, "clusters": asked.cluster > 1},
-    )
-    stages = fitting_stages(kernel, 1, wanted, spec)
+    wanted = asked.num_stages
+    without = {"ping-pong": asked.ping_pong > 1, "deferred stores": asked.deferred_store, "clusters": asked.cluster > 1}
+    producer, consumer = _registers(kernel, spec)
+    plan = RolePlan(wanted, 1, 0, producer, consumer, asked.workgroups)
+    stages = fitting_stages(kernel, plan, spec)
     cut = [f"no {name}: contractions read each other's results" for name, is_asked in without.items() if is_asked]
     if 0 < stages < wanted:
         cut.append(_cut_back(stages, wanted))
-    producer, consumer = _registers(kernel, spec)
-    return (RolePlan(stages, 1, 0, producer, consumer, asked.workgroups) if stages else None), cut
+    return (plan._replace(num_stages=stages) if stages else None), cut
 
 
 def _cut_back(stages: int, wanted: int) -> str:

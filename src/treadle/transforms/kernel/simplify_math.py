@@ -4,19 +4,24 @@ Level: tile. Reads: `error_bits` (set-precision). Writes: exponentials as powers
 loses no digits where tanh is near -1; quotients of an exponential with `fastmath<arcp>` (a reciprocal may stand for the division, and be
 zero below the normal range of f32) and their exponential with `fastmath<afn>` (zero there too); constant factors gathered in one place.
 Leaves alone: operations without `error_bits` (their results decide something), elements other than f32.
+
+The rewrites are pairs of terms (`RULES`). Names in lower case are values, in upper case constants; `x * C` is a negation, too. Operations
+within a pattern have no other use, unless they are `shared`. New operations may err as much as the one that is replaced.
 """
 
+import ast
 import math as numbers
 import struct
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from treadle import remarks
 from treadle.analysis.needed_precision import computes, constant_float, element_of
 from treadle.dialects import tile
-from treadle.dialects.precision import FULL, NARROW, error_bits, has_flag, set_error_bits
+from treadle.dialects.precision import EXACT, FULL, NARROW, error_bits, has_flag, set_error_bits
+from treadle.errors import InternalError
 from treadle.ir.core import Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin, math
 from treadle.ir.locations import location_of
@@ -26,10 +31,12 @@ from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass
 
 NAME = "simplify-math"
-_LOG2E = numbers.log2(numbers.e)
-_EXPONENT_BITS = 7
 _LARGEST_ADDEND = 2.0**60
 _SMALLEST, _LARGEST = 2.0**-100, 2.0**100
+_OPERATIONS: dict[type[ast.operator], str] = {ast.Add: "arith.addf", ast.Sub: "arith.subf", ast.Mult: "arith.mulf", ast.Div: "arith.divf"}
+_CLASSES = {op.name: op for op in (arith.AddfOp, arith.MulfOp, arith.DivfOp, math.Exp2Op)}
+_FOLDS: dict[type[ast.operator], Callable[[float, float], float]] = {ast.Mult: lambda a, b: a * b, ast.Div: lambda a, b: a / b}
+_RECIPROCAL, _APPROXIMATE = arith.FastMathFlag.ALLOW_RECIP, arith.FastMathFlag.APPROX_FUNC
 
 
 def permits(op: Operation, bits: int) -> bool:
@@ -37,91 +44,183 @@ def permits(op: Operation, bits: int) -> bool:
     return error_bits(op) <= bits and isinstance(element_of(op.results[0]), builtin.Float32Type)
 
 
-def producer(value: SSAValue, name: str) -> Operation | None:
-    """The operation of this name that makes a value which nothing else uses."""
-    if isinstance(value, OpResult) and value.op.name == name and len(tuple(value.uses)) == 1:
-        return value.op
-    return None
-
-
 def is_plain(number: float) -> bool:
     """Whether a factor is far from the ends of f32."""
     return number != 0 and _SMALLEST <= abs(number) <= _LARGEST
 
 
-def with_constant(op: Operation) -> tuple[SSAValue, float] | None:
-    """Operand and constant of a commutative operation."""
-    left, right = op.operands
-    if (number := constant_float(right)) is not None:
-        return left, number
-    number = constant_float(left)
-    return None if number is None else (right, number)
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What the names of a pattern stand for. `by_reciprocal`: a matched division may be done by a reciprocal."""
+
+    values: Mapping[str, SSAValue] = field(default_factory=dict[str, SSAValue])
+    constants: Mapping[str, float] = field(default_factory=lambda: {"LOG2E": numbers.log2(numbers.e)})
+    by_reciprocal: bool = False
+
+    def value(self, name: str, value: SSAValue) -> "Match":
+        """With one more value."""
+        return replace(self, values={**self.values, name: value})
+
+    def constant(self, name: str, number: float) -> "Match":
+        """With one more constant."""
+        return replace(self, constants={**self.constants, name: number})
+
+    def folded(self, term: ast.AST) -> float | None:
+        """The number that a term is; None for one with values in it."""
+        match term:
+            case ast.Constant(value=int() | float() as number):
+                return float(number)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return None if (number := self.folded(operand)) is None else -number
+            case ast.Name(id=name):
+                return self.constants.get(name)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _FOLDS:
+                one, other = self.folded(left), self.folded(right)
+                return None if one is None or other is None else _FOLDS[type(op)](one, other)
+            case _:
+                return None
+
+    def computed(self, term: ast.AST) -> Iterator[float]:
+        """The constants of a term that are made of a pattern's."""
+        number = self.folded(term)
+        if number is None:
+            yield from (found for inner in ast.iter_child_nodes(term) for found in self.computed(inner))
+        elif not isinstance(term, ast.Constant):
+            yield number
 
 
-def factor_of(value: SSAValue) -> tuple[SSAValue, float]:
-    """A value as another one times a constant."""
-    if isinstance(value, OpResult) and value.op.name == "arith.mulf":
-        found = with_constant(value.op)
-        if found is not None and is_plain(found[1]):
-            return found
-    if isinstance(value, OpResult) and value.op.name == "arith.negf":
-        return value.op.operands[0], -1.0
-    return value, 1.0
+@dataclass(frozen=True, slots=True)
+class Rule(Pattern):
+    """Operations that are `pattern` become `result` where the first of them may err by 2^-bits, its constants are `fit`, and all that
+    `result` makes of them are far from the ends of f32.
+
+    In a pattern `t @ f(x)` gives a result of `f` a name. In a result divisions are as exact as the matched one; `fast(..)`: by reciprocals,
+    of powers that may be flushed to zero; `precise(x, n)`: with n bits more than the result needs, up to all of f32.
+    """
+
+    bits: int
+    pattern: str
+    result: str
+    fit: Callable[[Mapping[str, float]], bool] = lambda constants: True
+
+    @property
+    def label(self) -> str:
+        return f"{self.pattern} -> {self.result}"
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        pattern, result = _TERMS[self.pattern], _TERMS[self.result]
+        if _name(pattern) != op.name or not permits(op, self.bits):
+            return
+        for found in self._operands(pattern, op, Match()):
+            if self.fit(found.constants) and all(map(is_plain, found.computed(result))):
+                rewriter.replace(op, (), [_Writer(op, rewriter, found).term(result, error_bits(op))])
+                return
+
+    def _operands(self, term: ast.expr, op: Operation, found: Match) -> Iterator[Match]:
+        """How the operands of an operation match those of a term."""
+        match term:
+            case ast.BinOp(left=left, op=ast.Mult(), right=ast.Name(id=name)) if name.isupper() and op.name == "arith.negf":
+                yield from self._matches(left, op.operands[0], found.constant(name, -1.0))
+            case _ if op.name != _name(term) or (op.name == "math.exp2" and has_flag(op, _APPROXIMATE)):
+                return
+            case ast.BinOp(left=left, op=kind, right=right):
+                a, b = op.operands
+                found = replace(found, by_reciprocal=has_flag(op, _RECIPROCAL)) if isinstance(kind, ast.Div) else found
+                for one, other in ((a, b), (b, a)) if isinstance(kind, ast.Add | ast.Mult) else ((a, b),):
+                    for first in self._matches(left, one, found):
+                        yield from self._matches(right, other, first)
+            case ast.Call(args=[argument, *more]):
+                for first in self._matches(argument, op.operands[0], found):
+                    yield from self._matches(more[0], op.operands[1], first) if more else (first,)
+            case _:
+                return
+
+    def _matches(self, term: ast.expr, value: SSAValue, found: Match) -> Iterator[Match]:
+        """How a value matches a term."""
+        number = constant_float(value)
+        match term:
+            case ast.Constant(value=wanted):
+                yield from (found,) if number == wanted else ()
+            case ast.Name(id=name) if name.isupper():
+                yield from () if number is None else (found.constant(name, number),)
+            case ast.Name(id=name):
+                yield from (found.value(name, value),) if found.values.get(name, value) is value else ()
+            case ast.BinOp(left=ast.Name(id=name), op=ast.MatMult(), right=named):
+                yield from (inner.value(name, value) for inner in self._matches(named, value, found))
+            case ast.Call(func=ast.Name(id="shared"), args=[inner]) if isinstance(value, OpResult):
+                yield from self._operands(inner, value.op, found)
+            case _ if isinstance(value, OpResult) and len(tuple(value.uses)) == 1 and self._may_change(value.op):
+                yield from self._operands(term, value.op, found)
+            case _:
+                return
+
+    def _may_change(self, op: Operation) -> bool:
+        """Whether sums and powers within a pattern may be computed in another way."""
+        return permits(op, {"arith.addf": FULL, "math.exp2": self.bits}.get(op.name, EXACT))
 
 
-def scaled_once(value: SSAValue) -> tuple[SSAValue, float]:
-    """`factor_of` where nothing else uses the product."""
-    return factor_of(value) if len(tuple(value.uses)) == 1 else (value, 1.0)
+def _name(term: ast.expr) -> str:
+    """The operation that a term is."""
+    match term:
+        case ast.BinOp(op=op):
+            return _OPERATIONS.get(type(op), "")
+        case ast.Call(func=ast.Name(id=name)):
+            return f"math.{name}"
+        case _:
+            return ""
 
 
-def both_orders(op: Operation) -> tuple[tuple[SSAValue, SSAValue], tuple[SSAValue, SSAValue]]:
-    """The two operands of a commutative operation, and the same reversed."""
-    left, right = op.operands
-    return (left, right), (right, left)
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """New operations in front of the matched one."""
 
+    op: Operation
+    rewriter: PatternRewriter
+    found: Match
 
-class Writer:
-    """New operations in front of the matched one, each with its permitted error."""
+    def term(self, term: ast.expr, bits: int, *, fast: bool = False) -> SSAValue:
+        """A term's value, which may err by 2^-bits."""
+        if (number := self.found.folded(term)) is not None:
+            return self._constant(number)
+        match term:
+            case ast.Name(id=name):
+                return self.found.values[name]
+            case ast.BinOp(left=left, op=ast.Mult(), right=right) if self.found.folded(right) == 1.0:
+                return self.term(left, bits)
+            case ast.Call(func=ast.Name(id="precise"), args=[inner, ast.Constant(value=int() as more)]):
+                return self.term(inner, min(bits + more, FULL))
+            case ast.Call(func=ast.Name(id="fast"), args=[inner]):
+                return self.term(inner, bits, fast=True)
+            case ast.BinOp(left=left, right=right):
+                return self._made(_name(term), [left, right], bits, fast)
+            case ast.Call(args=args):
+                return self._made(_name(term), args, bits, fast)
+            case _:
+                raise InternalError(f"no operation is {ast.unparse(term)}")
 
-    def __init__(self, op: Operation, rewriter: PatternRewriter, bits: int) -> None:
-        self.op = op
-        self.rewriter = rewriter
-        self.bits = bits
+    def _made(self, name: str, terms: Sequence[ast.expr], bits: int, fast: bool) -> SSAValue:
+        """One operation, behind its operands, constants the last."""
+        last = sorted(terms, key=lambda term: self.found.folded(term) is not None)
+        values = {term: self.term(term, bits) for term in last}
+        is_fast = fast or (name == "arith.divf" and self.found.by_reciprocal)
+        flags = arith.FastMathFlagsAttr([_RECIPROCAL if name == "arith.divf" else _APPROXIMATE] if is_fast else "none")
+        operands, kind = [values[term] for term in terms], self.op.results[0].type
+        op = _CLASSES[name].build(operands=operands, properties={"fastmath": flags}, result_types=[kind])
+        set_error_bits(op, bits)
+        return self._inserted(op)
 
-    def _add(self, op: Operation, bits: int | None = None) -> SSAValue:
-        if not isinstance(op, arith.ConstantOp):
-            set_error_bits(op, self.bits if bits is None else bits)
-        self.rewriter.insert(op, InsertPoint.before(self.op))
-        return op.results[0]
-
-    def constant(self, number: float) -> SSAValue:
+    def _constant(self, number: float) -> SSAValue:
         """A constant of the matched operation's type."""
         kind = self.op.results[0].type
         (number,) = struct.unpack("f", struct.pack("f", number))
         if isinstance(kind, builtin.TensorType):
             typed = cast("builtin.TensorType[builtin.Float32Type]", kind)
-            return self._add(arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(typed, [number])))
-        return self._add(arith.ConstantOp(builtin.FloatAttr(number, builtin.f32)))
+            return self._inserted(arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(typed, [number])))
+        return self._inserted(arith.ConstantOp(builtin.FloatAttr(number, builtin.f32)))
 
-    def add(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        return self._add(arith.AddfOp(a, b))
-
-    def multiply(self, a: SSAValue, b: SSAValue, bits: int | None = None) -> SSAValue:
-        return self._add(arith.MulfOp(a, b), bits)
-
-    def scale(self, a: SSAValue, number: float, bits: int | None = None) -> SSAValue:
-        """`a * number`."""
-        return a if number == 1.0 else self.multiply(a, self.constant(number), bits)
-
-    def exp2(self, a: SSAValue, *, may_flush: bool = False) -> SSAValue:
-        return self._add(math.Exp2Op(a, arith.FastMathFlagsAttr([arith.FastMathFlag.APPROX_FUNC] if may_flush else "none")))
-
-    def divide(self, a: SSAValue, b: SSAValue, *, by_reciprocal: bool) -> SSAValue:
-        return self._add(arith.DivfOp(a, b, arith.FastMathFlagsAttr([arith.FastMathFlag.ALLOW_RECIP] if by_reciprocal else "none")))
-
-    def replace(self, value: SSAValue) -> None:
-        """Let `value` stand for the matched operation's result."""
-        self.rewriter.replace(self.op, (), [value])
+    def _inserted(self, op: Operation) -> SSAValue:
+        self.rewriter.insert(op, InsertPoint.before(self.op))
+        return op.results[0]
 
 
 class EraseUnused(Pattern):
@@ -132,241 +231,36 @@ class EraseUnused(Pattern):
             rewriter.erase(op)
 
 
-class ExponentialsToPowersOfTwo(Pattern):
-    """exp(x) -> exp2(x log2 e): one rounding of an argument below 2^7 costs up to 2^-17."""
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if isinstance(op, math.ExpOp) and permits(op, NARROW):
-            bits = error_bits(op)
-            writer = Writer(op, rewriter, bits)
-            writer.replace(writer.exp2(writer.scale(op.operand, _LOG2E, min(bits + _EXPONENT_BITS, FULL))))
-
-
-class OnePlusTanh(Pattern):
-    """1 + tanh(u) -> 2 / (1 + exp(-2 u)), and 1 - tanh(u) accordingly."""
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, arith.AddfOp | arith.SubfOp) or not permits(op, NARROW):
-            return
-        tanh, sign = self._match(op)
-        if tanh is None:
-            return
-        writer = Writer(op, rewriter, error_bits(op))
-        power = writer.exp2(writer.scale(tanh.operands[0], -2 * sign * _LOG2E, FULL), may_flush=True)
-        divisor = writer.add(power, writer.constant(1.0))
-        writer.replace(writer.divide(writer.constant(2.0), divisor, by_reciprocal=True))
-
-    @staticmethod
-    def _match(op: Operation) -> tuple[Operation | None, int]:
-        left, right = op.operands
-        if isinstance(op, arith.SubfOp):
-            return (producer(right, "math.tanh") if constant_float(left) == 1.0 else None), -1
-        found = with_constant(op)
-        return (producer(found[0], "math.tanh") if found is not None and found[1] == 1.0 else None), 1
-
-
-class HalfPlusHalfTanh(Pattern):
-    """x + x tanh(u) -> x (1 + tanh(u))."""
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, arith.AddfOp) or not permits(op, FULL):
-            return
-        for x, product in both_orders(op):
-            made = producer(product, "arith.mulf")
-            if made is None or x not in made.operands:
-                continue
-            tanh = made.operands[1 - list(made.operands).index(x)]
-            if producer(tanh, "math.tanh") is not None:
-                writer = Writer(op, rewriter, error_bits(op))
-                writer.replace(writer.multiply(x, writer.add(tanh, writer.constant(1.0))))
-                return
-
-
-class DivideByOnePlusPower(Pattern):
-    """a / (c + exp2(y)), c >= 1: neither a divisor below 1 nor the smallest powers matter."""
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, arith.DivfOp) or not permits(op, NARROW) or has_flag(op, arith.FastMathFlag.ALLOW_RECIP):
-            return
-        total = producer(op.rhs, "arith.addf")
-        found = with_constant(total) if total is not None else None
-        power = producer(found[0], "math.exp2") if found is not None and 1.0 <= found[1] <= _LARGEST_ADDEND else None
-        if power is None or found is None or not permits(power, NARROW):
-            return
-        writer = Writer(op, rewriter, error_bits(op))
-        total = writer.add(writer.exp2(power.operands[0], may_flush=True), writer.constant(found[1]))
-        writer.replace(writer.divide(op.lhs, total, by_reciprocal=True))
-
-
-class DivideByConstant(Pattern):
-    """x / c -> x (1 / c): exact for powers of two, else half a unit more than a rounded quotient."""
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, arith.DivfOp) or not isinstance(element_of(op.result), builtin.Float32Type):
-            return
-        divisor = constant_float(op.rhs)
-        if divisor is None or not is_plain(divisor):
-            return
-        if abs(numbers.frexp(divisor)[0]) == 0.5 or permits(op, FULL):
-            self._replace(op, rewriter, 1 / divisor)
-
-    @staticmethod
-    def _replace(op: arith.DivfOp, rewriter: PatternRewriter, factor: float) -> None:
-        writer = Writer(op, rewriter, error_bits(op))
-        writer.replace(writer.scale(op.lhs, factor))
-
-
-class GatherFactors(Pattern):
-    """(x c) d -> x (c d), (-x) d -> x (-d), (x c) y d -> x y (c d), x 1 -> x."""
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, arith.MulfOp) or not permits(op, FULL) or (found := with_constant(op)) is None:
-            return
-        value, number = found
-        writer = Writer(op, rewriter, error_bits(op))
-        if number == 1.0:
-            writer.replace(value)
-            return
-        x, factor = factor_of(value)
-        if x is not value and is_plain(number * factor):
-            writer.replace(writer.scale(x, number * factor))
-        elif (product := producer(value, "arith.mulf")) is not None and is_plain(number):
-            for left, right in both_orders(product):
-                x, factor = scaled_once(left)
-                if x is not left and is_plain(number * factor):
-                    writer.replace(writer.multiply(writer.scale(x, number * factor), right))
-                    return
-
-
-class MoveFactorIntoSum(Pattern):
-    """(x d) (y k + c) -> x (y (k d) + c d), and (x (y k + c)) d alike: the factor costs nothing there."""
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, arith.MulfOp) or not permits(op, FULL):
-            return
-        for value, other in both_orders(op):
-            if (number := constant_float(other)) is not None:
-                product = producer(value, "arith.mulf")
-                found = product is not None and any(self._rewrite(op, rewriter, x, y, number) for x, y in both_orders(product))
-            else:
-                x, number = scaled_once(value)
-                found = x is not value and self._rewrite(op, rewriter, x, other, number)
-            if found:
-                return
-
-    @staticmethod
-    def _rewrite(op: Operation, rewriter: PatternRewriter, x: SSAValue, total: SSAValue, number: float) -> bool:
-        made = producer(total, "arith.addf")
-        term = with_constant(made) if made is not None else None
-        if made is None or term is None or not permits(made, FULL) or not is_plain(number) or not is_plain(term[1] * number):
-            return False
-        y, factor = scaled_once(term[0])
-        if y is term[0] or not is_plain(factor * number):
-            return False
-        writer = Writer(op, rewriter, error_bits(op))
-        writer.replace(writer.multiply(x, writer.add(writer.scale(y, factor * number), writer.constant(term[1] * number))))
-        return True
-
-
-class MultiplyQuotient(Pattern):
-    """(x k) (c / d) -> (x k c) / d, where no constant above 1 is left: it could overflow before the division.
-
-    k (c / d) -> (k c) / d and k (x (c / d)) -> x ((k c) / d) bring such constants together.
-    """
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, arith.MulfOp) or not permits(op, NARROW):
-            return
-        writer = Writer(op, rewriter, error_bits(op))
-        for value, other in both_orders(op):
-            scale = constant_float(value)
-            if (product := producer(other, "arith.mulf")) is not None and scale is not None:
-                found = any(self._scale_quotient(writer, x, quotient, scale) for x, quotient in both_orders(product))
-            elif scale is not None:
-                found = self._scale_quotient(writer, None, other, scale)
-            else:
-                found = self._join(writer, value, other)
-            if found:
-                return
-
-    @staticmethod
-    def _scale_quotient(writer: Writer, x: SSAValue | None, quotient: SSAValue, scale: float) -> bool:
-        division = producer(quotient, "arith.divf")
-        number = constant_float(division.operands[0]) if division is not None else None
-        if division is None or number is None or not is_plain(number * scale):
-            return False
-        by_reciprocal = has_flag(division, arith.FastMathFlag.ALLOW_RECIP)
-        scaled = writer.divide(writer.constant(number * scale), division.operands[1], by_reciprocal=by_reciprocal)
-        writer.replace(scaled if x is None else writer.multiply(x, scaled))
-        return True
-
-    @staticmethod
-    def _join(writer: Writer, value: SSAValue, quotient: SSAValue) -> bool:
-        division = producer(quotient, "arith.divf")
-        number = constant_float(division.operands[0]) if division is not None else None
-        x, factor = factor_of(value)
-        if division is None or number is None or not is_plain(number) or abs(number * factor) > 1:
-            return False
-        by_reciprocal = has_flag(division, arith.FastMathFlag.ALLOW_RECIP)
-        writer.replace(writer.divide(writer.scale(x, number * factor), division.operands[1], by_reciprocal=by_reciprocal))
-        return True
-
-
-class FactorOutCube(Pattern):
-    """(x + x y c) d -> x (y (c d) + d), with the multiplication and the sum one instruction."""
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, arith.MulfOp) or not permits(op, FULL) or (found := with_constant(op)) is None:
-            return
-        total = producer(found[0], "arith.addf")
-        if total is None or not permits(total, FULL):
-            return
-        for x, term in both_orders(total):
-            product, factor = factor_of(term)
-            rest = self._without(product, x)
-            if rest is not None and product is not term and is_plain(factor * found[1]):
-                writer = Writer(op, rewriter, error_bits(op))
-                writer.replace(writer.multiply(x, writer.add(writer.scale(rest, factor * found[1]), writer.constant(found[1]))))
-                return
-
-    @staticmethod
-    def _without(product: SSAValue, x: SSAValue) -> SSAValue | None:
-        """What is left of a product when one factor `x` is taken out of it."""
-        if not isinstance(product, OpResult) or product.op.name != "arith.mulf":
-            return None
-        left, right = product.op.operands
-        return right if left is x else left if right is x else None
-
-
-class SmallPowers(Pattern):
-    """x^2 -> x x and x^3 -> x x x, where the exponent is a constant."""
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, math.PowFOp) or not permits(op, FULL):
-            return
-        exponent, x = constant_float(op.rhs), op.lhs
-        if exponent not in (1.0, 2.0, 3.0):
-            return
-        writer = Writer(op, rewriter, error_bits(op))
-        square = x if exponent == 1.0 else writer.multiply(x, x)
-        writer.replace(writer.multiply(square, x) if exponent == 3.0 else square)
-
-
-def patterns() -> Iterable[Pattern]:
-    """The rewrites, in the order in which they are tried."""
-    return (
-        EraseUnused(),
-        SmallPowers(),
-        HalfPlusHalfTanh(),
-        OnePlusTanh(),
-        ExponentialsToPowersOfTwo(),
-        DivideByConstant(),
-        FactorOutCube(),
-        MultiplyQuotient(),
-        GatherFactors(),
-        MoveFactorIntoSum(),
-        DivideByOnePlusPower(),
-    )
+RULES = (
+    Rule(FULL, "powf(x, 1)", "x"),
+    Rule(FULL, "powf(x, 2)", "x * x"),
+    Rule(FULL, "powf(x, 3)", "x * x * x"),
+    Rule(FULL, "x + x * (t @ tanh(u))", "x * (t + 1)"),
+    Rule(NARROW, "tanh(u) + 1", "fast(2 / (fast(exp2(precise(u * (-2 * LOG2E), 21))) + 1))"),
+    Rule(NARROW, "1 - tanh(u)", "fast(2 / (fast(exp2(precise(u * (2 * LOG2E), 21))) + 1))"),
+    # One rounding of an argument below 2^7 costs up to 2^-17.
+    Rule(NARROW, "exp(x)", "exp2(precise(x * LOG2E, 7))"),
+    # Exact for powers of two, else half a unit more than a rounded quotient.
+    Rule(EXACT, "x / C", "x * (1 / C)", lambda constants: abs(numbers.frexp(constants["C"])[0]) == 0.5),
+    Rule(FULL, "x / C", "x * (1 / C)", lambda constants: is_plain(constants["C"])),
+    # The multiplication and the sum are one instruction.
+    Rule(FULL, "(x + shared(shared(x * y) * C)) * D", "x * (y * (C * D) + D)"),
+    # Constants of quotients meet; none above 1 is left in front of a division, where it could overflow.
+    Rule(NARROW, "K * (x * (C / d))", "x * ((C * K) / d)"),
+    Rule(NARROW, "K * (C / d)", "(C * K) / d"),
+    Rule(NARROW, "shared(x * K) * (C / d)", "(x * (C * K)) / d", lambda constants: abs(constants["C"] * constants["K"]) <= 1),
+    Rule(NARROW, "x * (C / d)", "(x * C) / d", lambda constants: abs(constants["C"]) <= 1),
+    Rule(FULL, "x * 1", "x"),
+    Rule(FULL, "shared(x * C) * D", "x * (D * C)"),
+    Rule(FULL, "((x * C) * y) * D", "(x * (D * C)) * y"),
+    # The factor costs nothing in a sum that has others.
+    Rule(FULL, "(x * (y * K + C)) * D", "x * (y * (K * D) + C * D)"),
+    Rule(FULL, "(x * D) * (y * K + C)", "x * (y * (K * D) + C * D)"),
+    # Neither a divisor below 1 nor the smallest powers matter.
+    Rule(NARROW, "a / (exp2(y) + C)", "fast(a / (fast(exp2(y)) + C))", lambda constants: 1.0 <= constants["C"] <= _LARGEST_ADDEND),
+)
+"""In the order in which they are tried."""
+_TERMS = {text: ast.parse(text, mode="eval").body for rule in RULES for text in (rule.pattern, rule.result)}
 
 
 def _operations(kernel: tile.KernelOp) -> Counter[str]:
@@ -387,7 +281,7 @@ class SimplifyMathPass(KernelPass):
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Rewrite one kernel."""
         before = _operations(kernel)
-        rewrite_greedily(kernel, patterns())
+        rewrite_greedily(kernel, (EraseUnused(), *RULES))
         after = _operations(kernel)
         if before != after:
             text = f"{before.total()} operations become {after.total()}: {_listed(after - before)} instead of {_listed(before - after)}"

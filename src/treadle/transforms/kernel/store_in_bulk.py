@@ -15,7 +15,9 @@ from typing import cast
 
 from treadle import remarks
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.view_access import access_facts
 from treadle.dialects import pipe, tile
+from treadle.dialects.tile_types import is_tile
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
@@ -23,32 +25,38 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout, swizzled
 from treadle.layout.slicing import slice_layout, slice_refusal
-from treadle.machine import TargetSpec
+from treadle.machine import BulkTensorCopy, TargetSpec
+from treadle.plan.access import contiguous_dim
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_tiles import box_buffers, box_widths
-from treadle.plan.staging import bulk_refusal
+from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import (
     KernelPass,
-    access_facts,
+    erase,
     erase_if_unused,
     insert_before,
-    is_tile,
 )
 
 NAME = "store-in-bulk"
 
 
+BoxType = builtin.TensorType[Attribute]
+PURE = (tile.LocalLoadOp, tile.LoadOp, tile.BroadcastOp, tile.SliceOp, tile.ConvertLayoutOp)
+
+
 class Boxes:
     """Boxes of tiles, computed box by box: elementwise arithmetic of a whole tile would hold all its registers at once.
 
-    `mixed`: the tiles' two widths. Boxes that reach beyond a narrow tile's columns are moved back to end with them there.
+    `mixed`: the tiles' two widths. Boxes that reach beyond a narrow tile's columns are moved back to end with them there. `own`: copies of
+    tiles that nothing but this store is computed from: each box of them is a copy of its own.
     """
 
-    def __init__(self, store: tile.StoreOp, mixed: MixedWidths | None) -> None:
+    def __init__(self, store: tile.StoreOp, mixed: MixedWidths | None, own: Mapping[SSAValue, tile.CopyOp], rules: BulkTensorCopy) -> None:
         self.store = store
         self.mixed = mixed
+        self.own, self.rules = own, rules
         self.made: dict[tuple[SSAValue, int], SSAValue] = {}
 
     @cached_property
@@ -93,9 +101,13 @@ class Boxes:
             offsets, along = list(op.offsets), tile.ints(op.dims)[1]
             offsets[along] = self._insert(arith.AddiOp(offsets[along], self.shift(at, width)))
             return self._insert(tile.LoadOp(op.view, offsets, tile.ints(op.dims), part, vector=op.vector.value.data, other=op.other))
-        if isinstance(op, tile.LocalLoadOp) and self.moved(at, width) == at:
+        if isinstance(op, tile.LocalLoadOp) and op.source in self.own and (box := self._copied(self.own[op.source], at, part)) is not None:
+            return box
+        if isinstance(op, tile.LocalLoadOp):
             row, column = tile.ints(op.offsets)
-            return self._insert(tile.LocalLoadOp(op.source, (row, column + at), part))
+            wide, narrow = at, self.moved(at, width)
+            found = [self._insert(tile.LocalLoadOp(op.source, (row, column + place), part)) for place in dict.fromkeys((wide, narrow))]
+            return found[0] if len(found) == 1 else self._insert(arith.SelectOp(self.is_narrow, found[1], found[0]))
         if isinstance(op, tile.BroadcastOp):
             return self._insert(tile.BroadcastOp(self.of(op.source, at, width), part))
         if isinstance(op, Operation) and is_elementwise(op):
@@ -109,6 +121,19 @@ class Boxes:
             return wide
         narrow = self._insert(tile.SliceOp(value, (0, self.moved(at, width)), (rows, width)))
         return self._insert(arith.SelectOp(self.is_narrow, narrow, wide))
+
+    def _copied(self, copy: tile.CopyOp, at: int, part: BoxType) -> SSAValue | None:
+        """A box of what a copy brings, by a copy of its own (a slot of a ring, in roles); None where the box fills no swizzle."""
+        shape, dims, size = part.get_shape(), tile.ints(copy.dims), element_bytes(part.element_type)
+        along = contiguous_dim(tile.view_strides(copy.view), dims, tile.memref_type(copy.destination).get_shape())
+        if along is None or not fits_swizzle(shape[along], size, self.rules.swizzle_bytes):
+            return None
+        layout = descriptor_layout(shape, (along, 1 - along), size, self.rules.swizzle_bytes)
+        buffer = self._insert(tile.AllocOp(tile.shared_buffer_type(shape, part.element_type, layout)))
+        offsets = list(copy.offsets)
+        offsets[dims[1]] = self._insert(arith.AddiOp(offsets[dims[1]], self.shift(at, shape[1])))
+        insert_before(self.store, tile.CopyOp(copy.view, offsets, dims, buffer, path=copy.path.data))
+        return self._insert(tile.LocalLoadOp(buffer, (0, 0), part))
 
     def _insert(self, op: Operation) -> SSAValue:
         insert_before(self.store, op)
@@ -169,7 +194,53 @@ class Ring:
         return (self.filled - 1) % tile.memref_type(self.alloc.result).get_shape()[0]
 
 
-BoxType = builtin.TensorType[Attribute]
+def own_copies(stores: Sequence[tile.StoreOp]) -> dict[tile.StoreOp, dict[SSAValue, tile.CopyOp]]:
+    """For each store the copies of tiles that it is computed from and no other is, by their buffers."""
+    found: dict[tile.StoreOp, dict[SSAValue, tile.CopyOp]] = {store: {} for store in stores}
+    readers: dict[SSAValue, list[tile.StoreOp]] = {}
+    for store in stores:
+        for copy in copies_behind(store):
+            found[store][copy.destination] = copy
+            readers.setdefault(copy.destination, []).append(store)
+    return {store: {buffer: copy for buffer, copy in mine.items() if len(readers[buffer]) == 1} for store, mine in found.items()}
+
+
+def copies_behind(store: tile.StoreOp) -> list[tile.CopyOp]:
+    """The bulk copies that bring what a store's tile is computed from to its threads."""
+    found: dict[tile.CopyOp, None] = {}
+    pending, seen = [store.value], set[SSAValue]()
+    while pending:
+        op = pending.pop().owner
+        if not isinstance(op, Operation):
+            continue
+        if isinstance(op, tile.LocalLoadOp):
+            users = [use.operation for use in op.source.uses]
+            found |= dict.fromkeys(user for user in users if isinstance(user, tile.CopyOp) and user.parent is store.parent)
+            operands = [user.value for user in users if isinstance(user, tile.LocalStoreOp)]
+        else:
+            operands = [value for value in op.operands if is_tile(value)]
+        pending += [value for value in operands if value not in seen]
+        seen.update(operands)
+    return list(found)
+
+
+def erase_unused(value: SSAValue) -> None:
+    """Erase what nothing uses any more of what a tile was computed from, copies into buffers that nobody reads included."""
+    op = value.owner
+    is_pure = isinstance(op, PURE) or (isinstance(op, Operation) and op.name.startswith(("arith.", "math.")))
+    if not isinstance(op, Operation) or not is_pure or op.parent is None or any(tuple(result.uses) for result in op.results):
+        return
+    operands = list(op.operands)
+    op.detach()
+    op.erase()
+    for operand in operands:
+        uses = [use.operation for use in operand.uses]
+        if isinstance(operand.owner, tile.AllocOp) and all(isinstance(user, tile.CopyOp) for user in uses):
+            for dead in (*uses, operand.owner):
+                dead.detach()
+                dead.erase()
+        elif is_tile(operand):
+            erase_unused(operand)
 
 
 def box_types(store: tile.StoreOp, spec: TargetSpec) -> tuple[BoxType, ...] | str:
@@ -203,9 +274,9 @@ def make_rings(by_store: Mapping[tile.StoreOp, Sequence[BoxType]]) -> dict[BoxTy
     return rings
 
 
-def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxType, Ring], mixed: MixedWidths | None) -> None:
+def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxType, Ring], boxes: Boxes) -> None:
     value, old = stored_value(store)
-    boxes = Boxes(store, mixed)
+    mixed = boxes.mixed
     inner = tile.ints(store.dims)[-1]
     # Boxes that end behind this column share columns with one that is moved in narrow tiles; the first is the widest.
     alone = tile.tile_type(value).get_shape()[1] if mixed is None else mixed.narrow - kinds[0].get_shape()[1]
@@ -226,14 +297,14 @@ def _rewrite(store: tile.StoreOp, kinds: Sequence[BoxType], rings: Mapping[BoxTy
             tile.CopyOutOp(slot.result, store.view, offsets, tile.ints(store.dims), path="bulk_tensor", repeats=at + width > alone),
         )
         at += width
-    store.detach()
-    store.erase()
+    erase(store)
     for op in old:
         if isinstance(op, tile.LocalStoreOp):
-            op.detach()
-            op.erase()
+            erase(op)
         else:
             erase_if_unused(op)
+    if boxes.own:  # roles are formed of what is there: a whole tile that nobody needs would be brought too
+        erase_unused(value)
 
 
 @register_pass
@@ -258,6 +329,9 @@ class StoreInBulkPass(KernelPass):
                 reason = boxes
             text = "stored by descriptor copies" if reason is None else f"stored by the threads: {reason}"
             remarks.emit("decision" if reason is None else "refusal", NAME, kernel.sym_name.data, text, location_of(store))
-        rings = make_rings(by_store)
+        rings, rules = make_rings(by_store), spec.bulk_tensor
+        if rules is None:
+            return
+        own = own_copies([op for op in kernel.body.block.ops if isinstance(op, tile.StoreOp)])
         for store, kinds in by_store.items():
-            _rewrite(store, kinds, rings, config.mixed_widths)
+            _rewrite(store, kinds, rings, Boxes(store, config.mixed_widths, own[store], rules))

@@ -9,14 +9,13 @@ Leaves alone: functions on tensors alone.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func, tensor
+from treadle.ir.emitter import at_start, before
 from treadle.ir.locations import set_location
 from treadle.ir.passes import register_pass
 from treadle.ir.retype import retype
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import insert_before
 
 
 def _is_boxed(value: SSAValue) -> bool:
@@ -27,26 +26,18 @@ def _box_argument(function: func.FuncOp, argument: SSAValue) -> None:
     hint, kind = argument.name_hint, argument.type
     boxed = retype(argument, builtin.TensorType(kind, []))
     boxed.name_hint = hint
-    block = function.body.block
-    first = block.first_op
-    if first is None:
-        raise InternalError("a function without an end")
     extract = tensor.ExtractOp(boxed, [], kind)
     set_location(extract, function)
-    block.insert_op_before(extract, first)
+    at_start(function.body.block).insert(extract)
     boxed.replace_uses_with_if(extract.result, lambda use: use.operation is not extract)
 
 
 def _box_results(last: func.ReturnOp) -> None:
+    insert = before(last).insert
     for number, value in enumerate(last.operands):
         if not _is_boxed(value):
-            if isinstance(value.type, builtin.IndexType):
-                wide = arith.IndexCastOp(value, builtin.i64)
-                insert_before(last, wide)
-                value = wide.results[0]
-            whole = tensor.FromElementsOp(value, result_type=builtin.TensorType(value.type, []))
-            insert_before(last, whole)
-            last.operands[number] = whole.result
+            whole = insert(arith.IndexCastOp(value, builtin.i64)) if isinstance(value.type, builtin.IndexType) else value
+            last.operands[number] = insert(tensor.FromElementsOp(whole, result_type=builtin.TensorType(whole.type, [])))
 
 
 @register_pass

@@ -9,14 +9,14 @@ Refuses with TR301 sides that hold anything with an effect or a loop.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treadle import errors
 from treadle.analysis.sizes import cannot_compile
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, func, scf
+from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
 from treadle.transforms.tensor.copying import copy_block
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import insert_before
+from treadle.transforms.tensor.generics import give_way
 
 PURE_DIALECTS = ("arith", "math", "affine", "tensor", "linalg")
 
@@ -31,18 +31,13 @@ def _check_pure(conditional: scf.IfOp) -> None:
 def convert_conditional(conditional: scf.IfOp) -> None:
     """Put both sides and the selections in place of `conditional`, whose sides hold no other one."""
     _check_pure(conditional)
-    block = conditional.parent_block()
-    if block is None:
-        raise errors.InternalError("scf.if outside a block")
+    selected: list[SSAValue] = []
     if conditional.results:
         mapping: dict[SSAValue, SSAValue] = {}
         taken, other = (copy_block(side.block, mapping, conditional) for side in (conditional.true_region, conditional.false_region))
-        for result, left, right in zip(conditional.results, taken, other, strict=True):
-            select = arith.SelectOp(conditional.cond, left, right)
-            insert_before(conditional, select)
-            select.result.name_hint = result.name_hint
-            result.replace_all_uses_with(select.result)
-    block.erase_op(conditional)
+        insert = before(conditional).insert
+        selected = [insert(arith.SelectOp(conditional.cond, left, right)) for left, right in zip(taken, other, strict=True)]
+    give_way(conditional, selected)
 
 
 def _conditionals(root: Operation) -> list[scf.IfOp]:

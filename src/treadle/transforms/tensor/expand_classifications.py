@@ -11,11 +11,12 @@ from typing import ClassVar
 from treadle.dialects.mlir_ext.classification import ClassificationOp, IsFiniteOp, IsInfOp, IsNanOp, IsNormalOp
 from treadle.errors import InternalError
 from treadle.ir.builtin import AnyFloat, FloatAttr, f32
-from treadle.ir.core import Operation, SSAValue
+from treadle.ir.core import SSAValue
 from treadle.ir.dialects import arith, func, math
+from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import insert_before, replace
+from treadle.transforms.tensor.generics import give_way
 
 SMALLEST_NORMAL_EXPONENT = {
     "f64": -1022,
@@ -30,37 +31,33 @@ SMALLEST_NORMAL_EXPONENT = {
 """The power of two that is the smallest normal number of each float type."""
 
 
-def _insert(anchor: Operation, op: Operation) -> SSAValue:
-    insert_before(anchor, op)
-    return op.results[0]
-
-
 def expand(op: ClassificationOp) -> None:
     """Put the comparison in place of `op`."""
     kind = op.operand.type
     if not isinstance(kind, AnyFloat):
         raise InternalError(f"{op.name} of {kind}")
+    insert = before(op).insert
     wide = kind if kind.bitwidth >= f32.bitwidth else f32
-    value = op.operand if wide == kind else _insert(op, arith.ExtFOp(op.operand, wide))
-
-    def number(of: float) -> SSAValue:
-        return _insert(op, arith.ConstantOp(FloatAttr(of, wide)))
+    value = op.operand if wide == kind else insert(arith.ExtFOp(op.operand, wide))
 
     if isinstance(op, IsNanOp):
-        replace(op, arith.CmpfOp(value, value, "uno"))
+        give_way(op, [insert(arith.CmpfOp(value, value, "uno"))])
         return
-    size = _insert(op, math.AbsFOp(value))
+    size = insert(math.AbsFOp(value))
+
+    def size_is(relation: str, number: float) -> SSAValue:
+        return insert(arith.CmpfOp(size, insert(arith.ConstantOp(FloatAttr(number, wide))), relation))
+
     match op:
         case IsInfOp():
-            replace(op, arith.CmpfOp(size, number(float("inf")), "oeq"))
+            result = size_is("oeq", float("inf"))
         case IsFiniteOp():
-            replace(op, arith.CmpfOp(size, number(float("inf")), "olt"))
+            result = size_is("olt", float("inf"))
         case IsNormalOp():
-            finite = _insert(op, arith.CmpfOp(size, number(float("inf")), "olt"))
-            large = _insert(op, arith.CmpfOp(size, number(2.0 ** SMALLEST_NORMAL_EXPONENT[str(kind)]), "oge"))
-            replace(op, arith.AndIOp(finite, large))
+            result = insert(arith.AndIOp(size_is("olt", float("inf")), size_is("oge", 2.0 ** SMALLEST_NORMAL_EXPONENT[str(kind)])))
         case _:
             raise InternalError(f"no comparison stands for {op.name}")
+    give_way(op, [result])
 
 
 @register_pass

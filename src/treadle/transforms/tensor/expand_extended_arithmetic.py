@@ -13,9 +13,10 @@ from treadle.analysis.sizes import cannot_compile
 from treadle.ir.builtin import is_integer
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func
+from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import insert_before
+from treadle.transforms.tensor.generics import give_way
 
 _WIDEST = 64
 _HALF = 32
@@ -23,7 +24,7 @@ _HALF = 32
 EXTENDED = (arith.AddUIExtendedOp, arith.MulSIExtendedOp, arith.MulUIExtendedOp)
 
 
-class _Emitter:
+class _Integers:
     """Scalar integer arithmetic of one type, inserted in front of an operation."""
 
     def __init__(self, anchor: Operation, kind: builtin.IntegerType) -> None:
@@ -32,9 +33,7 @@ class _Emitter:
 
     def emit(self, make: Callable[..., Operation], *operands: object) -> SSAValue:
         """The first result of `make(*operands)`."""
-        op = make(*operands)
-        insert_before(self.anchor, op)
-        return op.results[0]
+        return before(self.anchor).insert(make(*operands))
 
     def constant(self, value: int) -> SSAValue:
         """A constant of the type."""
@@ -49,16 +48,16 @@ class _Emitter:
         return self.emit(arith.ShRUIOp, value, self.constant(_HALF))
 
 
-def _add(emitter: _Emitter, left: SSAValue, right: SSAValue) -> tuple[SSAValue, SSAValue]:
+def _add(emitter: _Integers, left: SSAValue, right: SSAValue) -> tuple[SSAValue, SSAValue]:
     """The sum, and whether it wrapped: then it is less than either operand."""
     total = emitter.emit(arith.AddiOp, left, right)
     return total, emitter.emit(arith.CmpiOp, total, left, "ult")
 
 
-def _through_wider(emitter: _Emitter, left: SSAValue, right: SSAValue, *, signed: bool) -> tuple[SSAValue, SSAValue]:
+def _through_wider(emitter: _Integers, left: SSAValue, right: SSAValue, *, signed: bool) -> tuple[SSAValue, SSAValue]:
     """The halves of a product that a type of twice the width holds."""
     width = emitter.kind.width.data
-    wide = _Emitter(emitter.anchor, builtin.IntegerType(2 * width))
+    wide = _Integers(emitter.anchor, builtin.IntegerType(2 * width))
     extend = arith.ExtSIOp if signed else arith.ExtUIOp
     product = wide.emit(arith.MuliOp, *(wide.emit(extend, value, wide.kind) for value in (left, right)))
     upper = wide.emit(arith.ShRUIOp, product, wide.constant(width))
@@ -66,12 +65,12 @@ def _through_wider(emitter: _Emitter, left: SSAValue, right: SSAValue, *, signed
     return low, high
 
 
-def _of_truth_values(emitter: _Emitter, left: SSAValue, right: SSAValue) -> tuple[SSAValue, SSAValue]:
+def _of_truth_values(emitter: _Integers, left: SSAValue, right: SSAValue) -> tuple[SSAValue, SSAValue]:
     """(-1) * (-1) and 1 * 1 are both 01 in two bits."""
     return emitter.emit(arith.AndIOp, left, right), emitter.constant(0)
 
 
-def _by_halves(emitter: _Emitter, left: SSAValue, right: SSAValue, *, signed: bool) -> tuple[SSAValue, SSAValue]:
+def _by_halves(emitter: _Integers, left: SSAValue, right: SSAValue, *, signed: bool) -> tuple[SSAValue, SSAValue]:
     """The halves of the 128-bit product of 64-bit numbers, from the products of their halves.
 
     The signed product differs from the unsigned one by the other operand times 2^64 for each negative operand.
@@ -100,7 +99,7 @@ def expanded(op: Operation) -> tuple[SSAValue, SSAValue]:
     if not is_integer(kind):
         hint = "compute it on an integer type of known width"
         raise cannot_compile(op, what=f"'{op.name}' on {kind}", hint=hint)
-    emitter = _Emitter(op, kind)
+    emitter = _Integers(op, kind)
     if isinstance(op, arith.AddUIExtendedOp):
         return _add(emitter, left, right)
     if kind.width.data == 1:
@@ -121,7 +120,4 @@ class ExpandExtendedArithmeticPass(FunctionPass):
         for found in [inner for inner in function.walk() if isinstance(inner, EXTENDED)]:
             if isinstance(found.results[0].type, builtin.TensorType):
                 continue
-            for old, new in zip(found.results, expanded(found), strict=True):
-                old.replace_all_uses_with(new)
-            if (block := found.parent_block()) is not None:
-                block.erase_op(found)
+            give_way(found, expanded(found))

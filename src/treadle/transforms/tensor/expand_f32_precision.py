@@ -15,133 +15,45 @@ from treadle.analysis.indexing import Contraction, StructuredOp, classify, dim_m
 from treadle.analysis.operation_marks import F32_PARTS, F32_SPLIT, ORIGIN, origin_of
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
-from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, func, linalg, tensor
+from treadle.ir.core import AffineMap, Attribute, Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, func, linalg
+from treadle.ir.emitter import Emitter
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.plan.f32_split import SPLITS, Split
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import (
-    build_generic,
-    generics,
-    insert_before,
-    replace,
-    tensor_type,
-    view_of,
-)
+from treadle.transforms.tensor.generics import build_generic, generics, replace, scalar_body, view_of
+from treadle.transforms.tensor.tensors import TensorEmitter
 
 NAME = "expand-f32-precision"
 ROW_BYTES = 16
 """What descriptor copies want the distance of rows to be a multiple of."""
 _TF32_HALF, _TF32_MASK = 0x1000, -0x2000
 
-Size = SSAValue | int
 
-
-def _constant(value: int, anchor: Operation) -> SSAValue:
-    op = arith.ConstantOp(builtin.IntegerAttr(value, builtin.IndexType()))
-    insert_before(anchor, op)
-    return op.result
-
-
-def _value(size: Size, anchor: Operation) -> SSAValue:
-    return size if isinstance(size, SSAValue) else _constant(size, anchor)
-
-
-def _calculate(kind: type[arith.MuliOp | arith.AddiOp | arith.FloorDivSIOp], left: Size, right: int, anchor: Operation) -> SSAValue:
-    op = kind(_value(left, anchor), _constant(right, anchor))
-    insert_before(anchor, op)
-    return op.result
-
-
-def _times(size: Size, factor: int, anchor: Operation) -> Size:
-    return size * factor if isinstance(size, int) else _calculate(arith.MuliOp, size, factor, anchor)
-
-
-def _rounded_up(size: Size, step: int, anchor: Operation) -> Size:
-    if isinstance(size, int):
-        return -(-size // step) * step
-    more = _calculate(arith.AddiOp, size, step - 1, anchor)
-    return _calculate(arith.MuliOp, _calculate(arith.FloorDivSIOp, more, step, anchor), step, anchor)
-
-
-def _sizes(value: SSAValue, axes: Sequence[int], anchor: Operation) -> list[Size]:
-    found: list[Size] = []
-    for axis in axes:
-        size = tensor_type(value).get_shape()[axis]
-        if size == DYNAMIC_INDEX:
-            op = tensor.DimOp(value, _constant(axis, anchor))
-            insert_before(anchor, op)
-            found.append(op.result)
-        else:
-            found.append(size)
-    return found
-
-
-def _shape(sizes: Sequence[Size]) -> list[int]:
-    return [size if isinstance(size, int) else DYNAMIC_INDEX for size in sizes]
-
-
-def _dynamic(sizes: Sequence[Size]) -> list[SSAValue]:
-    return [size for size in sizes if isinstance(size, SSAValue)]
-
-
-def _empty(sizes: Sequence[Size], element: Attribute, anchor: Operation) -> SSAValue:
-    op = tensor.EmptyOp(_dynamic(sizes), builtin.TensorType(element, _shape(sizes)))
-    insert_before(anchor, op)
-    return op.tensor
-
-
-def _slice_properties(offsets: Sequence[Size], sizes: Sequence[Size]) -> dict[str, Attribute]:
-    lists = {"static_offsets": _shape(offsets), "static_sizes": _shape(sizes), "static_strides": [1] * len(sizes)}
-    return {name: builtin.DenseArrayBase.from_list(builtin.i64, values) for name, values in lists.items()}
-
-
-def _insert(source: SSAValue, destination: SSAValue, offsets: Sequence[Size], sizes: Sequence[Size], anchor: Operation) -> SSAValue:
-    op = tensor.InsertSliceOp.build(
-        operands=[source, destination, _dynamic(offsets), _dynamic(sizes), []],
-        result_types=[destination.type],
-        properties=_slice_properties(offsets, sizes),
-    )
-    insert_before(anchor, op)
-    return op.results[0]
-
-
-def _extract(source: SSAValue, sizes: Sequence[Size], anchor: Operation) -> SSAValue:
-    op = tensor.ExtractSliceOp.build(
-        operands=[source, [], _dynamic(sizes), []],
-        result_types=[builtin.TensorType(tensor_type(source).element_type, _shape(sizes))],
-        properties=_slice_properties([0] * len(sizes), sizes),
-    )
-    insert_before(anchor, op)
-    return op.results[0]
-
-
-def part_values(block: Block, value: SSAValue, split: Split) -> list[SSAValue]:
-    """Append to `block` what computes the parts of an f32 scalar, large first.
+def part_values(emit: Emitter, value: SSAValue, split: Split) -> list[SSAValue]:
+    """Emit what computes the parts of an f32 scalar, large first.
 
     tf32: the first part is the value rounded to nearest (by integer arithmetic), the second what is left of it, exactly; the contraction
     rounds that. bf16: each part is what is left, rounded. An infinite value has NaN among its parts.
     """
 
-    def add(op: Operation) -> SSAValue:
-        block.add_op(op)
-        return op.results[0]
+    insert = emit.insert
 
     def number(bits: int) -> SSAValue:
-        return add(arith.ConstantOp(builtin.IntegerAttr(bits, builtin.i32)))
+        return insert(arith.ConstantOp(builtin.IntegerAttr(bits, builtin.i32)))
 
     if split.element == "tf32":
-        bits = add(arith.BitcastOp(value, builtin.i32))
-        cut = add(arith.AndIOp(add(arith.AddiOp(bits, number(_TF32_HALF))), number(_TF32_MASK)))
-        high = add(arith.BitcastOp(cut, builtin.f32))
-        return [high, add(arith.SubfOp(value, high))]
+        bits = insert(arith.BitcastOp(value, builtin.i32))
+        cut = insert(arith.AndIOp(insert(arith.AddiOp(bits, number(_TF32_HALF))), number(_TF32_MASK)))
+        high = insert(arith.BitcastOp(cut, builtin.f32))
+        return [high, insert(arith.SubfOp(value, high))]
     parts: list[SSAValue] = []
     for _ in range(split.parts):
-        parts.append(add(arith.TruncFOp(value, builtin.bf16)))
+        parts.append(insert(arith.TruncFOp(value, builtin.bf16)))
         if len(parts) < split.parts:
-            value = add(arith.SubfOp(value, add(arith.ExtFOp(parts[-1], builtin.f32))))
+            value = insert(arith.SubfOp(value, insert(arith.ExtFOp(parts[-1], builtin.f32))))
     return parts
 
 
@@ -166,8 +78,8 @@ class _Expansion:
             dims = (*kind.batch, *own, *kind.k)
             inputs[number] = self._operand(view, number, dims, tuple(pair[side] for pair in split.products), split, op)
             maps[number] = dim_map(view.rank, dims)
-        element: Attribute = builtin.f32 if split.element == "tf32" else builtin.bf16
-        new = build_generic(inputs, view.outputs, (*maps, *view.output_maps), view.iterators, _product_body(element), op)
+        body = scalar_body([_element(split), _element(split), builtin.f32], _product)
+        new = build_generic(inputs, view.outputs, (*maps, *view.output_maps), view.iterators, body, op)
         new.attributes[F32_PARTS] = builtin.StringAttr(split.element)
         replace(op, new)
         count, made = len(split.products), f"{split.parts} {split.element} parts of each operand"
@@ -190,42 +102,42 @@ class _Expansion:
 
 
 def _split(value: SSAValue, axes: tuple[int, ...], order: tuple[int, ...], split: Split, anchor: Operation) -> SSAValue:
-    sizes = _sizes(value, axes, anchor)
-    rank, k = len(axes), sizes[-1]
-    element: Attribute = builtin.f32 if split.element == "tf32" else builtin.bf16
-    block = Block(arg_types=[builtin.f32, *[element] * len(order)])
-    parts = part_values(block, block.args[0], split)
-    block.add_op(linalg.ops.YieldOp(*(parts[part] for part in order)))
+    emit = TensorEmitter(anchor)
+    *rows, k = [emit.size(value, axis) for axis in axes]
+    rank, element = len(axes), _element(split)
+
+    def body(inside: Emitter, arguments: Sequence[SSAValue]) -> list[SSAValue]:
+        parts = part_values(inside, arguments[0], split)
+        return [parts[part] for part in order]
+
     # Loop d is axis axes[d] of the value.
     read = dim_map(rank, [axes.index(axis) for axis in range(rank)])
-    outputs = [_empty(sizes, element, anchor) for _ in order]
+    outputs = [emit.empty([*rows, k], element) for _ in order]
     maps = (read, *[AffineMap.identity(rank)] * len(order))
-    pieces = build_generic([value], outputs, maps, ["parallel"] * rank, Region(block), anchor)
+    types = [builtin.f32, *[element] * len(order)]
+    pieces = build_generic([value], outputs, maps, ["parallel"] * rank, scalar_body(types, body), anchor)
     pieces.attributes[ORIGIN] = builtin.StringAttr("f32_parts")
     pieces.attributes.pop(dispatch.GROUP, None)
-    insert_before(anchor, pieces)
-    whole = [*sizes[:-1], _times(k, len(order), anchor)]
-    padded = [*sizes[:-1], _rounded_up(whole[-1], ROW_BYTES // split.bytes, anchor)]
-    result = _empty(padded, element, anchor)
+    emit.insert(pieces)
+    whole, step = emit.multiply(k, len(order)), ROW_BYTES // split.bytes
+    steps = emit.divide(emit.add(whole, emit.constant(step - 1)), emit.constant(step))
+    padded = emit.multiply(steps, step)
+    result, none = emit.empty([*rows, padded], element), [emit.constant(0) for _ in rows]
     for number, piece in enumerate(pieces.results):
-        result = _insert(piece, result, [*[0] * (rank - 1), _times(k, number, anchor)], sizes, anchor)
-    return result if whole[-1] == padded[-1] else _extract(result, whole, anchor)
+        result = emit.insert_slice(piece, result, [*none, emit.multiply(k, number)], [*rows, k])
+    known = emit.static(whole)
+    return result if known is not None and known == emit.static(padded) else emit.extract_slice(result, [*rows, whole])
 
 
-def _product_body(element: Attribute) -> Region:
-    block = Block(arg_types=[element, element, builtin.f32])
-    factors: list[SSAValue] = []
-    for argument in block.args[:2]:
-        if element != builtin.f32:
-            widened = arith.ExtFOp(argument, builtin.f32)
-            block.add_op(widened)
-            factors.append(widened.result)
-        else:
-            factors.append(argument)
-    product = arith.MulfOp(factors[0], factors[1])
-    total = arith.AddfOp(block.args[2], product)
-    block.add_ops([product, total, linalg.ops.YieldOp(total)])
-    return Region(block)
+def _element(split: Split) -> Attribute:
+    return builtin.f32 if split.element == "tf32" else builtin.bf16
+
+
+def _product(emit: Emitter, arguments: Sequence[SSAValue]) -> list[SSAValue]:
+    """The accumulator and the product of the factors, widened where they are not of its type."""
+    left, right, total = arguments
+    wide = [factor if factor.type == total.type else emit.insert(arith.ExtFOp(factor, total.type)) for factor in (left, right)]
+    return [emit.insert(arith.AddfOp(total, emit.insert(arith.MulfOp(wide[0], wide[1]))))]
 
 
 @register_pass

@@ -7,45 +7,37 @@ Leaves alone: `linalg.fill` (an initial value that kernels keep as such), consta
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from treadle.analysis.indexing import structured
 from treadle.dialects.mlir_ext.shapes import BitcastOp
-from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, func, linalg
+from treadle.ir.builtin import is_tensor
+from treadle.ir.core import AffineMap, Block, Operation, Region
+from treadle.ir.dialects import arith, func, linalg
+from treadle.ir.elementwise import element_of
 from treadle.ir.passes import register_pass
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import ASKED, build_generic, clone_body, empty_like, replace
+from treadle.transforms.tensor.generics import ASKED, build_generic, clone_body, empty_like, replace, tensor_type
 from treadle.transforms.tensor.group_attributes import check_places
-
-
-def _element(type_: Attribute) -> Attribute:
-    return cast(builtin.TensorType[Attribute], type_).element_type if isinstance(type_, builtin.TensorType) else type_
-
-
-def _scalar_operation(op: Operation) -> type[Operation]:
-    return arith.BitcastOp if isinstance(op, BitcastOp) else type(op)
 
 
 def generalize_arithmetic(op: Operation) -> None:
     """An operation on tensors of one shape, element by element, as a generic around the scalar operation."""
-    first = next(value for value in op.operands if isinstance(value.type, builtin.TensorType))
-    elements = [_element(result.type) for result in op.results]
+    first = next(value for value in op.operands if is_tensor(value.type))
+    elements = [element_of(result.type) for result in op.results]
     outputs = [empty_like(first, op, element) for element in elements]
-    block = Block(arg_types=[*(_element(value.type) for value in op.operands), *elements])
-    scalar = _scalar_operation(op).create(
+    block = Block(arg_types=[*(element_of(value.type) for value in op.operands), *elements])
+    kind = arith.BitcastOp if isinstance(op, BitcastOp) else type(op)
+    scalar = kind.create(
         operands=list(block.args[: len(op.operands)]),
         result_types=elements,
         properties=dict(op.properties),
         attributes={name: value for name, value in op.attributes.items() if name not in ASKED},
     )
     block.add_ops([scalar, linalg.ops.YieldOp(*scalar.results)])
-    result = op.results[0].type
-    rank = result.get_num_dims() if isinstance(result, builtin.TensorType) else 0
-    identity, scalar_map = AffineMap.identity(rank), AffineMap(rank, 0, ())
-    maps = [identity if isinstance(value.type, builtin.TensorType) else scalar_map for value in op.operands]
-    inputs: list[SSAValue] = list(op.operands)
-    replace(op, build_generic(inputs, outputs, [*maps, *(identity for _ in outputs)], ["parallel"] * rank, Region(block), op))
+    rank = tensor_type(first).get_num_dims()
+    maps = [AffineMap.identity(rank) if is_tensor(value.type) else AffineMap(rank, 0, ()) for value in (*op.operands, *outputs)]
+    replace(op, build_generic(list(op.operands), outputs, maps, ["parallel"] * rank, Region(block), op))
 
 
 def _is_elementwise(op: Operation) -> bool:
@@ -67,6 +59,6 @@ class GeneralizeNamedOpsPass(FunctionPass):
             if (view := structured(op)) is not None:
                 maps = (*view.input_maps, *view.output_maps)
                 replace(op, build_generic(view.inputs, view.outputs, maps, view.iterators, clone_body(view), op))
-            elif _is_elementwise(op) and isinstance(op.results[0].type, builtin.TensorType):
+            elif _is_elementwise(op) and is_tensor(op.results[0].type):
                 generalize_arithmetic(op)
         check_places(function, linalg.ops.FillOp)

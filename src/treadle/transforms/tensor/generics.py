@@ -1,14 +1,16 @@
 """Building and rebuilding `linalg.generic` operations: what the tensor passes share."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from treadle.analysis.indexing import StructuredOp, structured, tensor_of
+from treadle.analysis.indexing import StructuredOp, structured
 from treadle.analysis.operation_marks import F32_SPLIT, ORIGIN
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, func, linalg, tensor
+from treadle.ir.dialects import builtin, func, linalg
+from treadle.ir.emitter import Emitter, at_end
 from treadle.ir.locations import set_location
+from treadle.transforms.tensor.tensors import TensorEmitter, tensor_type
 
 ASKED = (dispatch.GROUP, F32_SPLIT)
 """Attributes that a user may write on any linalg operation, and that it keeps when it becomes a generic."""
@@ -30,13 +32,6 @@ def view_of(op: Operation) -> StructuredOp:
     if view is None:
         raise InternalError(f"{op.name} is not a structured operation")
     return view
-
-
-def tensor_type(value: SSAValue) -> builtin.TensorType[Attribute]:
-    """The type of a value known to be a tensor."""
-    if (type_ := tensor_of(value)) is None:
-        raise InternalError(f"{value.type} is not a tensor")
-    return type_
 
 
 def build_generic(
@@ -66,15 +61,25 @@ def build_generic(
     return op
 
 
-def replace(old: Operation, new: Operation, results: Sequence[SSAValue] | None = None) -> None:
-    """Put `new` where `old` stands and let its results (or `results`) take the place of the old ones."""
-    block = old.parent_block()
-    if block is None:
-        raise InternalError(f"{old.name} stands in no block")
-    block.insert_op_before(new, old)
-    for before, after in zip(old.results, new.results if results is None else results, strict=True):
+def elementwise(inputs: Sequence[SSAValue], outputs: Sequence[SSAValue], body: Region, like: Operation) -> linalg.ops.GenericOp:
+    """A generic of tensors of one shape, element by element, not inserted anywhere."""
+    rank = tensor_type(outputs[0]).get_num_dims()
+    maps = [AffineMap.identity(rank)] * (len(inputs) + len(outputs))
+    return build_generic(inputs, outputs, maps, ["parallel"] * rank, body, like)
+
+
+def replace(old: Operation, new: Operation) -> None:
+    """Put `new` where `old` stands and let its results take the place of the old ones."""
+    insert_before(old, new)
+    give_way(old, new.results)
+
+
+def give_way(old: Operation, values: Sequence[SSAValue]) -> None:
+    """Erase `old`: `values` take the place of its results."""
+    for before, after in zip(old.results, values, strict=True):
         before.replace_all_uses_with(after)
-    block.erase_op(old)
+    old.detach()
+    old.erase()
 
 
 def insert_before(anchor: Operation, *ops: Operation) -> None:
@@ -95,30 +100,21 @@ def clone_body(view: StructuredOp) -> Region:
     return region.clone()
 
 
-def copy_body(element_type: Attribute) -> Region:
-    """The body of a copy: yields its input."""
-    block = Block(arg_types=[element_type, element_type])
-    block.add_op(linalg.ops.YieldOp(block.args[0]))
+def scalar_body(types: Sequence[Attribute], compute: Callable[[Emitter, Sequence[SSAValue]], Sequence[SSAValue]]) -> Region:
+    """A scalar body with arguments of these types, of which `compute` makes what it yields."""
+    block = Block(arg_types=types)
+    block.add_op(linalg.ops.YieldOp(*compute(at_end(block), block.args)))
     return Region(block)
 
 
-def empty_like(value: SSAValue, anchor: Operation, element: Attribute | None = None) -> SSAValue:
-    """A `tensor.empty` of the shape of `value` (and of its element type unless `element` is given), inserted before `anchor`.
+def copy_body(element_type: Attribute) -> Region:
+    """The body of a copy: yields its input."""
+    return scalar_body([element_type, element_type], lambda _, arguments: arguments[:1])
 
-    Dynamic sizes are read with `tensor.dim`.
-    """
-    type_ = tensor_type(value)
-    sizes: list[SSAValue] = []
-    for axis, size in enumerate(type_.get_shape()):
-        if size == builtin.DYNAMIC_INDEX:
-            number = arith.ConstantOp(builtin.IntegerAttr(axis, builtin.IndexType()))
-            dim = tensor.DimOp(value, number.result)
-            insert_before(anchor, number, dim)
-            sizes.append(dim.result)
-    plain = builtin.TensorType(element if element is not None else type_.element_type, type_.get_shape())
-    op = tensor.EmptyOp(sizes, plain)
-    insert_before(anchor, op)
-    return op.tensor
+
+def empty_like(value: SSAValue, anchor: Operation, element: Attribute | None = None) -> SSAValue:
+    """`TensorEmitter.empty_like` in front of `anchor`."""
+    return TensorEmitter(anchor).empty_like(value, element)
 
 
 def sized_loops(maps: Iterable[AffineMap]) -> set[int]:

@@ -15,17 +15,12 @@ from treadle.ir.core import SSAValue
 from treadle.ir.dialects import builtin, func
 from treadle.ir.passes import ModulePass, register_pass
 from treadle.transforms.tensor.copying import copy_block
-from treadle.transforms.tensor.generics import functions
+from treadle.transforms.tensor.generics import functions, give_way
 
 
 def _inline(call: func.CallOp, callee: func.FuncOp, scope: str) -> None:
     mapping: dict[SSAValue, SSAValue] = dict(zip(callee.body.block.args, call.operands, strict=True))
-    values = copy_block(callee.body.block, mapping, call, scope)
-    for result, value in zip(call.results, values, strict=True):
-        result.replace_all_uses_with(value)
-    block = call.parent_block()
-    if block is not None:
-        block.erase_op(call)
+    give_way(call, copy_block(callee.body.block, mapping, call, scope))
 
 
 def _callee(call: func.CallOp, by_name: Mapping[str, func.FuncOp], callers: tuple[str, ...]) -> func.FuncOp:
@@ -64,9 +59,7 @@ def inline_calls(module: builtin.ModuleOp) -> None:
         if function.sym_name.data not in done:
             _inline_into(function, by_name, (), done, called)
     for name in called:
-        block = by_name[name].parent_block()
-        if block is not None:
-            block.erase_op(by_name[name])
+        give_way(by_name[name], ())
 
 
 @register_pass

@@ -7,7 +7,7 @@ Writes: generics in which
    (`sink_scalars.py`): besides tensors that it gathers from, a body captures only values of type `index` that the host knows;
  - the `outs` of all-parallel generics are `tensor.empty` and never read (what was read became an input);
  - what is read through a map that divides is gathered (`affine_reads.py`);
- - unused and repeated inputs are gone;
+ - unused and repeated inputs are gone, but for those of reductions declared to be associative;
  - no loop is known to be empty: such a generic has given way to its initial values;
 and a fill that is not the initial value of a reduction becomes a generic without inputs.
 Leaves alone: generics whose first result is not a projection of the loops (form-dispatches refuses them).
@@ -17,26 +17,29 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import StructuredOp, is_projection, map_dims, structured
-from treadle.ir.core import AffineDimExpr, AffineMap, Block, Operation, Region, SSAValue
+from treadle.analysis.operation_marks import ASSOCIATIVE
+from treadle.ir.core import AffineDimExpr, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
-from treadle.ir.locations import set_location
+from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
 from treadle.transforms.tensor.affine_reads import gather_divided_reads
+from treadle.transforms.tensor.copying import copy_block
 from treadle.transforms.tensor.drafts import Draft, draft_of
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import (
-    build_generic,
+    elementwise,
     empty_like,
     erase_dead,
     generics,
+    give_way,
     insert_before,
     rename_dims,
     replace,
-    sized_loops,
-    tensor_type,
+    scalar_body,
     view_of,
 )
 from treadle.transforms.tensor.sink_scalars import depends_on_data, sink_scalars
+from treadle.transforms.tensor.tensors import tensor_type
 
 
 def splat_constant(value: SSAValue) -> builtin.IntegerAttr | builtin.FloatAttr | None:
@@ -55,19 +58,13 @@ def uniform_scalar(value: SSAValue, anchor: Operation) -> SSAValue | None:
     if not isinstance(value.type, builtin.TensorType):
         return value
     if (attr := splat_constant(value)) is not None:
-        op = arith.ConstantOp(attr)
-        insert_before(anchor, op)
-        return op.result
-    owner = value.owner
-    if isinstance(owner, linalg.ops.FillOp):
-        return owner.inputs[0]
-    return None
+        return before(anchor).insert(arith.ConstantOp(attr))
+    return value.owner.inputs[0] if isinstance(value.owner, linalg.ops.FillOp) else None
 
 
 def _fold_uniform_inputs(draft: Draft) -> None:
     for index in range(len(draft.inputs) - 1, -1, -1):
-        others = [map_ for i, map_ in enumerate(draft.maps) if i != index]
-        if sized_loops((*others, *draft.output_maps)) != sized_loops((*draft.maps, *draft.output_maps)):
+        if not draft.sizes_loops_without(index):
             continue
         if draft.block.args[index].first_use is None:
             draft.drop_input(index, draft.block.args[index])
@@ -117,17 +114,18 @@ def normalize(op: linalg.ops.GenericOp) -> None:
     """Bring one generic to the form the module's docstring describes."""
     view = view_of(op)
     if _has_empty_loop(view):
-        for result, initial in zip(op.results, view.outputs, strict=True):
-            result.replace_all_uses_with(initial)
+        give_way(op, view.outputs)
         return
-    draft = draft_of(view, op)
+    draft = draft_of(view)
     gather_divided_reads(draft)
     sink_scalars(draft, view.rank)
     if view.is_parallel:
         _free_outputs(draft)
-    _fold_uniform_inputs(draft)
+    if ASSOCIATIVE not in op.attributes:  # there, the body takes one element for each accumulator
+        _fold_uniform_inputs(draft)
     sink_scalars(draft, view.rank)
-    _merge_repeated_inputs(draft)
+    if ASSOCIATIVE not in op.attributes:
+        _merge_repeated_inputs(draft)
     iterators = view.iterators
     order = _ordered_loops(view)
     if order is not None and order != list(range(view.rank)):
@@ -136,12 +134,9 @@ def normalize(op: linalg.ops.GenericOp) -> None:
         draft.output_maps = [rename_dims(map_, position) for map_ in draft.output_maps]
         iterators = tuple(view.iterators[d] for d in order)
         for index in [inner for inner in draft.block.walk() if isinstance(inner, linalg.ops.IndexOp)]:
-            renamed = linalg.ops.IndexOp(position[int(index.dim.value.data)])
-            set_location(renamed, index)
-            replace(index, renamed)
+            replace(index, linalg.ops.IndexOp(position[int(index.dim.value.data)]))
         draft.changed = True
-    if draft.changed:
-        draft.finish(iterators)
+    draft.finish(iterators)
 
 
 def fill_as_generic(op: linalg.ops.FillOp) -> linalg.ops.GenericOp:
@@ -149,13 +144,8 @@ def fill_as_generic(op: linalg.ops.FillOp) -> linalg.ops.GenericOp:
     output = op.outputs[0]
     if not isinstance(output.owner, tensor.EmptyOp):
         output = empty_like(output, op)
-    element = op.body.block.args[-1].type
-    rank = tensor_type(output).get_num_dims()
-    block = Block(arg_types=[element])
-    block.add_op(linalg.ops.YieldOp(op.inputs[0]))
-    new = build_generic([], [output], [AffineMap.identity(rank)], ["parallel"] * rank, Region(block), op)
+    new = elementwise([], [output], scalar_body([op.body.block.args[-1].type], lambda emit, _: [op.inputs[0]]), op)
     insert_before(op, new)
-    new.results[0].name_hint = op.results[0].name_hint
     return new
 
 
@@ -170,17 +160,11 @@ def _is_initial_value(operation: Operation, index: int) -> bool:
 def _convert_filled(op: linalg.ops.FillOp) -> None:
     """Move the conversion that a fill implies out of it: the scalar gets the element type of the tensor."""
     converted: dict[SSAValue, SSAValue] = {op.body.block.args[0]: op.inputs[0]}
-    for inner in op.body.block.ops:
-        if isinstance(inner, linalg.ops.YieldOp):
-            scalar = converted.get(inner.operands[0], inner.operands[0])
-            if scalar is not op.inputs[0]:
-                new = type(op)([scalar], [op.outputs[0]], [op.results[0].type])
-                new.attributes.update(op.attributes)
-                replace(op, new)
-            return
-        copy = inner.clone(value_mapper=converted)
-        copy.location = op.location
-        insert_before(op, copy)
+    (scalar,) = copy_block(op.body.block, converted, op)
+    if scalar is not op.inputs[0]:
+        new = type(op)([scalar], [op.outputs[0]], [op.results[0].type])
+        new.attributes.update(op.attributes)
+        replace(op, new)
 
 
 def _normalize_fill(op: linalg.ops.FillOp) -> None:

@@ -12,10 +12,12 @@ from typing import ClassVar
 from treadle.analysis.indexing import structured, tensor_of
 from treadle.analysis.shapes import kept_axes
 from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, func, tensor
+from treadle.ir.dialects import func, tensor
+from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import erase_dead, insert_before, tensor_type
+from treadle.transforms.tensor.generics import erase_dead
+from treadle.transforms.tensor.tensors import tensor_type
 
 Size = SSAValue | int
 
@@ -54,26 +56,17 @@ def size_of(value: SSAValue, axis: int) -> Size | tuple[SSAValue, int]:
 
 
 def _resolve(op: tensor.DimOp) -> None:
-    number = op.index.owner
-    if not isinstance(number, arith.ConstantOp) or not isinstance(number.value, builtin.IntegerAttr):
-        return
-    axis = number.value.value.data
-    type_ = tensor_of(op.source)
-    if type_ is None or not 0 <= axis < type_.get_num_dims():
+    emit, type_ = before(op), tensor_of(op.source)
+    axis = emit.static(op.index)
+    if type_ is None or axis is None or not 0 <= axis < type_.get_num_dims():
         return
     found = size_of(op.source, axis)
-    if isinstance(found, tuple):
-        source, place = found
-        if source is op.source:
+    if isinstance(found, int):
+        found = emit.constant(found)
+    elif isinstance(found, tuple):
+        if found[0] is op.source:
             return
-        place_op = arith.ConstantOp(builtin.IntegerAttr(place, builtin.IndexType()))
-        new: Operation = tensor.DimOp(source, place_op.result)
-        insert_before(op, place_op, new)
-        found = new.results[0]
-    elif isinstance(found, int):
-        new = arith.ConstantOp(builtin.IntegerAttr(found, builtin.IndexType()))
-        insert_before(op, new)
-        found = new.results[0]
+        found = emit.insert(tensor.DimOp(found[0], emit.constant(found[1])))
     op.result.replace_all_uses_with(found)
 
 

@@ -1,41 +1,26 @@
 """`tensor.from_elements` and `tensor.insert` as generics: each element of the result knows its place and selects what belongs there."""
 
+from collections.abc import Callable, Sequence
 from math import prod
 
 from treadle.analysis.sizes import cannot_compile
 from treadle.errors import InternalError
-from treadle.ir.builtin import IndexType, IntegerAttr, IntegerType
-from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.builtin import IntegerAttr, IntegerType
+from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import arith, linalg, tensor
-from treadle.transforms.tensor.generics import build_generic, empty_like, insert_before, tensor_type
+from treadle.ir.emitter import Emitter
+from treadle.transforms.tensor.generics import elementwise, scalar_body
+from treadle.transforms.tensor.tensors import TensorEmitter, tensor_type
 
+Select = Callable[[Emitter, Sequence[SSAValue]], SSAValue]
 MOST_ELEMENTS = 256
 """Each element of a result of `tensor.from_elements` compares its place with those of all others."""
 
 
-def _add(block: Block, op: Operation) -> SSAValue:
-    block.add_op(op)
-    return op.results[0]
-
-
-def _index(block: Block, value: int) -> SSAValue:
-    return _add(block, arith.ConstantOp(IntegerAttr(value, IndexType())))
-
-
-def _generic(op: Operation, inputs: list[SSAValue], out: SSAValue, block: Block, result: SSAValue) -> linalg.ops.GenericOp:
-    block.add_op(linalg.ops.YieldOp(result))
-    rank = tensor_type(out).get_num_dims()
-    maps = [AffineMap.identity(rank)] * (len(inputs) + 1)
-    return build_generic(inputs, [out], maps, ["parallel"] * rank, Region(block), op)
-
-
-def _place(block: Block, shape: tuple[int, ...]) -> SSAValue:
-    """The row-major number of the element at hand."""
-    total = _index(block, 0)
-    for dim, size in enumerate(shape):
-        scaled = _add(block, arith.MuliOp(total, _index(block, size)))
-        total = _add(block, arith.AddiOp(scaled, _add(block, linalg.ops.IndexOp(dim))))
-    return total
+def _selected(inputs: Sequence[SSAValue], out: SSAValue, like: Operation, select: Select) -> linalg.ops.GenericOp:
+    """A generic that selects each element by its place; not inserted."""
+    kinds = [tensor_type(value).element_type for value in (*inputs, out)]
+    return elementwise(inputs, [out], scalar_body(kinds, lambda emit, arguments: [select(emit, arguments)]), like)
 
 
 def collected_elements(op: tensor.FromElementsOp) -> linalg.ops.GenericOp:
@@ -49,16 +34,18 @@ def collected_elements(op: tensor.FromElementsOp) -> linalg.ops.GenericOp:
         hint = "write constants as one dense constant, computed values with linalg.generic"
         what = f"tensor.from_elements of {prod(shape)} values (more than {MOST_ELEMENTS})"
         raise cannot_compile(op, what=what, hint=hint)
-    empty = tensor.EmptyOp([], type_)
-    insert_before(op, empty)
-    block = Block(arg_types=[type_.element_type])
-    found = op.elements[-1]
-    if len(op.elements) > 1:
-        place = _place(block, shape)
+
+    def select(emit: Emitter, _: Sequence[SSAValue]) -> SSAValue:
+        found, place = op.elements[-1], emit.constant(0)
+        for dim, size in enumerate(shape):  # the row-major number of the element at hand
+            scaled = emit.insert(arith.MuliOp(place, emit.constant(size)))
+            place = emit.insert(arith.AddiOp(scaled, emit.insert(linalg.ops.IndexOp(dim))))
         for number, scalar in enumerate(op.elements[:-1]):
-            here = _add(block, arith.CmpiOp(place, _index(block, number), "eq"))
-            found = _add(block, arith.SelectOp(here, scalar, found))
-    return _generic(op, [], empty.tensor, block, found)
+            here = emit.insert(arith.CmpiOp(place, emit.constant(number), "eq"))
+            found = emit.insert(arith.SelectOp(here, scalar, found))
+        return found
+
+    return _selected([], TensorEmitter(op).empty_like(op.result), op, select)
 
 
 def inserted_element(op: tensor.InsertOp) -> linalg.ops.GenericOp:
@@ -66,10 +53,12 @@ def inserted_element(op: tensor.InsertOp) -> linalg.ops.GenericOp:
     kind: Attribute = tensor_type(op.dest).element_type
     if not isinstance(op.scalar.type, type(kind)):
         raise InternalError(f"{op.scalar.type} inserted into elements of {kind}")
-    block = Block(arg_types=[kind, kind])
-    here: SSAValue = _add(block, arith.ConstantOp(IntegerAttr(1, IntegerType(1))))
-    for dim, index in enumerate(op.indices):
-        matches = _add(block, arith.CmpiOp(_add(block, linalg.ops.IndexOp(dim)), index, "eq"))
-        here = _add(block, arith.AndIOp(here, matches))
-    result = _add(block, arith.SelectOp(here, op.scalar, block.args[0]))
-    return _generic(op, [op.dest], empty_like(op.dest, op), block, result)
+
+    def select(emit: Emitter, arguments: Sequence[SSAValue]) -> SSAValue:
+        here = emit.insert(arith.ConstantOp(IntegerAttr(1, IntegerType(1))))
+        for dim, index in enumerate(op.indices):
+            matches = emit.insert(arith.CmpiOp(emit.insert(linalg.ops.IndexOp(dim)), index, "eq"))
+            here = emit.insert(arith.AndIOp(here, matches))
+        return emit.insert(arith.SelectOp(here, op.scalar, arguments[0]))
+
+    return _selected([op.dest], TensorEmitter(op).empty_like(op.dest), op, select)

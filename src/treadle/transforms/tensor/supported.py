@@ -1,6 +1,7 @@
 """What a function may hold when its kernels are formed: computations that a kernel can hold, and what the host does between them."""
 
 from treadle import errors
+from treadle.analysis.folds import declared_identity
 from treadle.analysis.indexing import is_linear, is_projection, map_dims, tensor_of
 from treadle.analysis.operation_marks import origin_of
 from treadle.analysis.shapes import is_number_argument, unsupported
@@ -92,6 +93,8 @@ def _check_generic(op: linalg.ops.GenericOp) -> None:
                 what=f"'{inner.name}' inside linalg.generic",
                 hint="use arith, math, linalg.index and tensor.extract there",
             )
+    if isinstance(reason := declared_identity(view), str):
+        raise TreadleError(errors.ASSOCIATIVE, location_of(op), op=origin_of(op), reason=reason)
     for value in captured(op):
         if not isinstance(value.type, builtin.TensorType | builtin.IndexType):
             raise cannot_compile(

@@ -19,7 +19,7 @@ from treadle.ir.dialects import arith, builtin, func, scf
 from treadle.ir.passes import register_pass
 from treadle.transforms.tensor.copying import copy_block
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import insert_before
+from treadle.transforms.tensor.generics import give_way, insert_before
 
 MOST_OPERATIONS = 2000
 
@@ -45,11 +45,7 @@ def unroll(loop: scf.ForOp, numbers: range, scopes: Iterator[str]) -> None:
         insert_before(loop, place)
         scope = next(scopes) if len(numbers) > 1 else ""
         carried = copy_block(block, dict(zip(block.args, (place.result, *carried), strict=True)), loop, scope)
-    for result, value in zip(loop.results, carried, strict=True):
-        result.replace_all_uses_with(value)
-    holder = loop.parent_block()
-    if holder is not None:
-        holder.erase_op(loop)
+    give_way(loop, carried)
 
 
 def _next_loop(root: Operation) -> tuple[scf.ForOp, range] | None:

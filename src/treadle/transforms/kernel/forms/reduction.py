@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.axis_traffic import axis_shape
-from treadle.analysis.indexing import Reduction, is_separable
+from treadle.analysis.folds import is_separable
+from treadle.analysis.indexing import Reduction
 from treadle.plan.tile_config import reduction_tile
 from treadle.transforms.kernel.forms import elementwise
 from treadle.transforms.kernel.forms.form import Choice, Grid

@@ -1,1 +1,1 @@
-"""Software pipelining of loops: reading a body into records, and emitting the steps of a schedule."""
+"""Software pipelining of loops: the request on a loop, and emitting the steps of a schedule."""

@@ -7,38 +7,21 @@ loop carries it. A counter is constant before the loop and wraps by compare and 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
 
+from treadle.analysis.loop_body import LoopBody, used_values
 from treadle.dialects import pipe, tile
 from treadle.errors import InternalError
-from treadle.ir.core import Attribute, Block, Builder, InsertPoint, Operation, OpResult, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, scf
+from treadle.ir.core import Block, Builder, InsertPoint, Operation, OpResult, Region, SSAValue
+from treadle.ir.dialects import arith, scf
+from treadle.ir.emitter import INDEX
 from treadle.plan.expansion import Expansion, Part, Step
 from treadle.plan.loop_body import Result
 from treadle.plan.stages import Schedule
-from treadle.transforms.kernel.pipelining.loop_body import LoopBody, used_values
-from treadle.transforms.kernel.tiling.index_math import INDEX, IndexBuilder
+from treadle.transforms.kernel.carried_values import zero_of
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 CounterKey = tuple[int, int]
 """(stage, number of slots)."""
-
-
-def zero_of(value: SSAValue) -> arith.ConstantOp:
-    """A constant of a value's type, for what nothing reads."""
-    kind = value.type
-    if isinstance(kind, builtin.TensorType):
-        tensor: Any = tile.tile_type(value)
-        return arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(tensor, [0.0 if is_float(tensor.element_type) else 0]))
-    if isinstance(kind, builtin.IndexType | builtin.IntegerType):
-        return arith.ConstantOp(builtin.IntegerAttr(0, cast("builtin.IndexType", kind)))
-    if isinstance(kind, builtin.AnyFloat):
-        return arith.ConstantOp(builtin.FloatAttr(0.0, kind))
-    raise InternalError(f"no zero of type {kind}")
-
-
-def is_float(element: Attribute) -> bool:
-    """Whether a type is a floating-point one."""
-    return isinstance(element, builtin.AnyFloat)
 
 
 @dataclass(slots=True)

@@ -3,43 +3,58 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from treadle.analysis.element_bytes import buffer_bytes
 from treadle.dialects import tile
-from treadle.errors import InternalError
+from treadle.dialects.role_plan import RolePlan
+from treadle.dialects.tile_types import is_tile
 from treadle.ir.ancestry import blocks_around
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
-from treadle.plan.role_tiles import ROLE_MARGIN_BYTES
-from treadle.transforms.kernel.allocate_shared import buffer_bytes
-from treadle.transforms.kernel.forms import roles
-from treadle.transforms.kernel.forms.registry import config_of
-from treadle.transforms.kernel.kernel_ir import is_tile
+from treadle.plan.role_tiles import PLANNED_EPILOGUE_SLOTS, ROLE_MARGIN_BYTES
 from treadle.transforms.kernel.roles.parts import depends_on_group
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CopyRing:
-    """Buffers that are filled together in `block`."""
+    """Buffers that `copies` fill in `block`: together, one slot at a time, or `in_turn`: those of one type, each a slot of its own."""
 
     block: Block
     copies: tuple[tile.CopyOp, ...]
+    in_turn: bool = False
 
     @property
     def is_in_loop(self) -> bool:
         """Whether a loop fills it again and again."""
         return isinstance(self.block.parent_op(), scf.ForOp)
 
+    @property
+    def slots_a_block(self) -> int:
+        """Slots that an execution of the block takes."""
+        return len(self.copies) if self.in_turn else 1
+
+    def depth(self, plan: RolePlan) -> int:
+        """How many slots the ring has."""
+        if self.is_in_loop:
+            return plan.num_stages
+        # One a tile: the next tile's is brought under this one. Several: what is read before has room again.
+        most = 2 * self.slots_a_block if plan.workgroups else self.slots_a_block
+        return min(plan.epilogue_slots, most) if self.in_turn else most
+
 
 def copy_rings(kernel: tile.KernelOp) -> list[CopyRing]:
     """The rings of a kernel, in the order of their first copies.
 
     Contractions side by side read one ring. Those that wait for each other's results have rings of their own, so that each operand goes
-    back when its reader is over.
+    back when its reader is over. What an epilogue reads comes in turn, buffer by buffer.
     """
     chained = is_chain(kernel)
     found: list[tuple[CopyRing, set[Operation]]] = []
     for copy in [op for op in kernel.walk() if isinstance(op, tile.CopyOp)]:
         if (block := copy.parent) is None:
+            continue
+        if not chained and not isinstance(block.parent_op(), scf.ForOp):
+            _join_turn(copy, block, found)
             continue
         readers = {use.operation for use in copy.destination.uses} - {copy}
         joined = [(ring, known) for ring, known in found if ring.block is block and (not chained or known & readers)]
@@ -48,6 +63,15 @@ def copy_rings(kernel: tile.KernelOp) -> list[CopyRing]:
         found[at:at] = [(CopyRing(block, copies), readers.union(*(known for _, known in joined)))]
         found = [entry for entry in found if entry not in joined]
     return [ring for ring, _ in found]
+
+
+def _join_turn(copy: tile.CopyOp, block: Block, found: list[tuple[CopyRing, set[Operation]]]) -> None:
+    """Put a copy into the ring of those of its type."""
+    for number, (ring, readers) in enumerate(found):
+        if ring.in_turn and ring.block is block and ring.copies[0].destination.type == copy.destination.type:
+            found[number] = CopyRing(block, (*ring.copies, copy), in_turn=True), readers
+            return
+    found.append((CopyRing(block, (copy,), in_turn=True), set()))
 
 
 def partition_refusal(kernel: tile.KernelOp) -> str | None:
@@ -84,29 +108,47 @@ def is_chain(kernel: tile.KernelOp) -> bool:
     return False
 
 
-def fitting_stages(kernel: tile.KernelOp, ping_pong: int, wanted: int, spec: TargetSpec) -> int:
-    """As many slots of the rings that loops fill as fit, at most `wanted`; 0 where not even one does."""
+def fitting_stages(kernel: tile.KernelOp, plan: RolePlan, spec: TargetSpec) -> int:
+    """As many slots of the rings that loops fill as fit beside what else the plan asks for, at most its own; 0 where not even one does."""
     rings, groups = copy_rings(kernel), kernel.group_count()
-    of_loop = sum(_ring_bytes(ring, groups) for ring in rings if ring.is_in_loop)
-    once = sum(_ring_bytes(ring, groups) for ring in rings if not ring.is_in_loop) * _slots_outside(kernel)
+    of_loop = sum(_slot_bytes(ring, groups) for ring in rings if ring.is_in_loop)
+    once = sum(_slot_bytes(ring, groups) * ring.depth(plan) for ring in rings if not ring.is_in_loop)
     filled = {copy.destination for ring in rings for copy in ring.copies}
-    scratch = groups * ping_pong * sum(buffer_bytes(op) for op in kernel.walk() if isinstance(op, tile.AllocOp) and op.result not in filled)
-    return max(0, min(wanted, (spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES - scratch - once) // of_loop))
+    others = [op.result for op in kernel.walk() if isinstance(op, tile.AllocOp) and op.result not in filled]
+    scratch = groups * plan.ping_pong * sum(map(buffer_bytes, others))
+    return max(0, min(plan.num_stages, (spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES - scratch - once) // of_loop))
 
 
-def _slots_outside(kernel: tile.KernelOp) -> int:
-    """Slots of what is brought once a tile: two where workgroups take tiles in turn, for the next tile's is brought under this one."""
-    config = config_of(kernel)
-    return 2 if isinstance(config, roles.Config) and config.workgroups else 1
+def epilogue_boxes(kernel: tile.KernelOp) -> int:
+    """The most slots that a tile takes of a ring whose buffers come in turn; 0 where its epilogue reads nothing in bulk."""
+    return max((ring.slots_a_block for ring in copy_rings(kernel) if ring.in_turn), default=0)
 
 
-def _ring_bytes(ring: CopyRing, groups: int) -> int:
+def fitting_plan(kernel: tile.KernelOp, plan: RolePlan, spec: TargetSpec) -> RolePlan:
+    """A plan with as many slots of each ring as fit: those that an epilogue needs, then those of the loop, then more of the former.
+
+    In ping-pong an epilogue needs all its boxes at once, for the producer that waits for it brings nothing to the others' loop. Else two
+    are enough: one is read while the next is under way.
+    """
+    boxes = epilogue_boxes(kernel)
+    needed = max(1, boxes if plan.ping_pong > 1 else min(PLANNED_EPILOGUE_SLOTS, boxes))
+
+    def with_slots(slots: int) -> RolePlan:
+        wanted = plan._replace(epilogue_slots=slots)
+        return wanted._replace(num_stages=fitting_stages(kernel, wanted, spec))
+
+    found = next((it for it in map(with_slots, range(needed, 1, -1)) if it.num_stages > 1), with_slots(1))
+    if boxes and found.epilogue_slots == needed:
+        more = (with_slots(slots) for slots in range(boxes * min(2, plan.ping_pong), needed, -1))
+        found = next((it for it in more if it.num_stages >= found.num_stages), found)
+    return found._replace(num_stages=max(1, found.num_stages))
+
+
+def _slot_bytes(ring: CopyRing, groups: int) -> int:
+    """Bytes of a ring's slot."""
     total = 0
-    for copy in ring.copies:
-        alloc = copy.destination.owner
-        if not isinstance(alloc, tile.AllocOp):
-            raise InternalError("a copy into a part of a buffer ahead of roles")
-        total += buffer_bytes(alloc) * (groups if depends_on_group(copy) else 1)
+    for copy in ring.copies[:1] if ring.in_turn else ring.copies:
+        total += buffer_bytes(copy.destination) * (groups if depends_on_group(copy) else 1)
     return total
 
 

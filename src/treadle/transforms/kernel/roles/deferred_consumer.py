@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from treadle.analysis.structured_flow import yielded
 from treadle.dialects import pipe, tile
-from treadle.errors import InternalError
 from treadle.ir.builtin import IndexType
 from treadle.ir.core import Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, scf
@@ -12,7 +12,7 @@ from treadle.plan.expr import Expr
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.transforms.kernel.roles.deferred_stores import DeferredStores
 from treadle.transforms.kernel.roles.frame import clone, static_steps
-from treadle.transforms.kernel.roles.partition import Partition
+from treadle.transforms.kernel.roles.partition import Partition, Slots
 from treadle.transforms.kernel.roles.parts import Parts, loop_first
 from treadle.transforms.kernel.roles.widths import decided, limit_columns, tile_widths
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
@@ -22,7 +22,8 @@ from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at
 class TileLoop:
     """One tile of one consumer while it is written.
 
-    `mapping`: this consumer's value for each of the tile's program. `columns`: how many of its columns are needed, 0 for all.
+    `mapping`: this consumer's value for each of the tile's program. `slots`: of each ring, what is read next. `columns`: how many of its
+    columns are needed, 0 for all.
     """
 
     partition: Partition
@@ -30,6 +31,7 @@ class TileLoop:
     group: SSAValue
     place: SSAValue
     mapping: dict[SSAValue, SSAValue]
+    slots: Slots
     columns: int = 0
 
     def bounds(self) -> list[SSAValue]:
@@ -44,7 +46,7 @@ class TileLoop:
         old = self.parts.loop.body.block
         inner: dict[SSAValue, SSAValue] = dict(self.mapping)
         inner.update(zip(old.args, (at, *carried), strict=True))
-        self.partition.bind(self.partition.rings[0], index, slot, self.group, inner)
+        self.partition.bind(self.parts.copies, index, slot, self.group, inner)
         for op in old.ops:
             if isinstance(op, tile.CopyOp | scf.YieldOp):
                 continue
@@ -53,43 +55,34 @@ class TileLoop:
                 limit_columns(inner[op.result], self.columns)
             if op is self.parts.contracts[-1]:
                 under()
-        return [inner.get(v, v) for v in _yielded(old)]
+        return [inner.get(v, v) for v in yielded(old)]
 
 
 def _tile(
     tile_loop: TileLoop,
     index: IndexBuilder,
-    slot: SSAValue,
     deferred: DeferredStores,
     theirs: dict[SSAValue, SSAValue],
     chosen: Mapping[Operation, SSAValue],
-) -> SSAValue:
-    """One tile, storing the boxes of the one before (`theirs`) under the first steps. Returns the slot behind it.
+) -> None:
+    """One tile, storing the boxes of the one before (`theirs`) under the first steps.
 
     What the loop does not need comes after it: the matrix instructions do not wait for the place of their accumulators. `chosen`: what
     selections give in tiles of this width.
     """
-    leaving = deferred.operations()
+    leaving, rings = deferred.operations(), {copy: ring for ring in tile_loop.partition.rings for copy in ring.copies}
     for op in loop_first(tile_loop.parts):
         if op is tile_loop.parts.loop:
-            slot = _with_deferred_stores(tile_loop, index, slot, deferred, theirs)
+            _with_deferred_stores(tile_loop, index, deferred, theirs)
+        elif isinstance(op, tile.CopyOp):
+            tile_loop.partition.take_turn(op, rings[op], index, tile_loop.slots, (tile_loop.group, tile_loop.mapping))
         elif op in chosen:
             tile_loop.mapping[op.results[0]] = tile_loop.mapping.get(chosen[op], chosen[op])
         elif op not in leaving:
             clone(op, tile_loop.mapping, index, tile_loop.group, tile_loop.place)
-    return slot
 
 
-def _yielded(block: Block) -> list[SSAValue]:
-    last = block.last_op
-    if not isinstance(last, scf.YieldOp):
-        raise InternalError("a loop without scf.yield")
-    return list(last.operands)
-
-
-def _with_deferred_stores(
-    tile_loop: TileLoop, index: IndexBuilder, first_slot: SSAValue, deferred: DeferredStores, theirs: dict[SSAValue, SSAValue]
-) -> SSAValue:
+def _with_deferred_stores(tile_loop: TileLoop, index: IndexBuilder, deferred: DeferredStores, theirs: dict[SSAValue, SSAValue]) -> None:
     """In each of the first steps, boxes of the tile before are stored while the step's instructions run.
 
     A counter that ends behind the last of them says which, rather than steps in front of the loop: the tools' time goes with the number of
@@ -117,10 +110,11 @@ def _with_deferred_stores(
     inner = tile_loop.step(inside, body.args[0], body.args[1:-2], slot, under)
     following = inside.minimum(inside.add(stored, inside.constant(1)), inside.constant(len(chunks)))
     body.add_op(scf.YieldOp(*inner, inside.insert(pipe.AdvanceOp(slot, inside.constant(1), partition.plan.num_stages)), following))
-    new = scf.ForOp(low, high, step, [*carried, first_slot, index.constant(0)], body)
+    ring = next(ring for ring in partition.rings if ring.is_in_loop)
+    new = scf.ForOp(low, high, step, [*carried, tile_loop.slots[ring], index.constant(0)], body)
     index.builder.insert(new)
     tile_loop.mapping.update(zip(loop.results, new.results[:-2], strict=True))
-    return new.results[-2]
+    tile_loop.slots[ring] = new.results[-2]
 
 
 def deferred_consumer(partition: Partition, parts: Parts, deferred: DeferredStores, mixed: MixedWidths | None, tiles: Expr) -> Region:
@@ -130,16 +124,17 @@ def deferred_consumer(partition: Partition, parts: Parts, deferred: DeferredStor
     """
     block = Block()
     index, known, group = partition.start(block, 0)
-    carried = [index.constant(0), *deferred.start(index)]
+    rings, count = partition.rings, len(partition.rings)
+    carried = [*(index.constant(0) for _ in rings), *deferred.start(index)]
     first, workgroups = index.insert(tile.ProgramIdOp(0)), partition.plan.workgroups
     for width, end in tile_widths(mixed, tiles):
         body = Block(arg_types=[IndexType(), *(v.type for v in carried)])
-        place, slot, *before = body.args
-        tile_loop = TileLoop(partition, parts, group, place, dict(known), width.columns)
+        place, slots, before = body.args[0], Slots(zip(rings, body.args[1:], strict=False)), body.args[1 + count :]
+        tile_loop = TileLoop(partition, parts, group, place, dict(known), slots, width.columns)
         theirs = {**known, **dict(zip(deferred.values(), before, strict=True))}
-        at = _tile(tile_loop, builder_at_end(body, partition.symbols), slot, deferred, theirs, decided(parts.body, mixed, width))
+        _tile(tile_loop, builder_at_end(body, partition.symbols), deferred, theirs, decided(parts.body, mixed, width))
         boxes = [tile_loop.mapping.get(v, v) for v in deferred.values()]
-        body.add_op(scf.YieldOp(at, *boxes))
+        body.add_op(scf.YieldOp(*(slots[ring] for ring in rings), *boxes))
         loop = scf.ForOp(first, index.expression(end), index.constant(workgroups), carried, body)
         index.builder.insert(loop)
         carried = list(loop.results)
@@ -147,7 +142,7 @@ def deferred_consumer(partition: Partition, parts: Parts, deferred: DeferredStor
         reached = index.insert(arith.MaxSIOp(index.add(index.expression(end), index.constant(workgroups - 1)), first))
         rounds = index.divide(index.subtract(reached, first), index.constant(workgroups))
         first = index.add(first, index.multiply(rounds, workgroups))
-    left = {**known, **dict(zip(deferred.values(), carried[1:], strict=True))}
+    left = {**known, **dict(zip(deferred.values(), carried[count:], strict=True))}
     for box in deferred.boxes:
         deferred.emit(index, box, left)
     block.add_op(pipe.EndRoleOp())

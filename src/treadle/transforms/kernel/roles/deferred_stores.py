@@ -5,16 +5,16 @@ array, where descriptor copies write nothing, so that no step asks whether there
 """
 
 from dataclasses import dataclass
-from typing import cast
 
 from treadle.analysis.divisibility import constant_value
-from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.element_bytes import tile_bytes
 from treadle.dialects import tile
+from treadle.dialects.tile_types import is_tile
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, scf
+from treadle.ir.dialects import arith, scf
 from treadle.machine import TargetSpec
-from treadle.transforms.kernel.kernel_ir import is_tile
+from treadle.transforms.kernel.carried_values import zero_of
 from treadle.transforms.kernel.roles.parts import Parts, parts_of
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
@@ -50,7 +50,7 @@ class DeferredStores:
 
     def start(self, index: IndexBuilder) -> list[SSAValue]:
         """What it carries before the first tile."""
-        return [*(index.insert(_zeros(box.store.value)) for box in self.boxes), *(index.constant(at) for at in self.before)]
+        return [*(index.insert(zero_of(box.store.value)) for box in self.boxes), *(index.constant(at) for at in self.before)]
 
     def emit(self, index: IndexBuilder, box: Box, mapping: dict[SSAValue, SSAValue]) -> None:
         """Store and send one box; `mapping` holds what `values` names."""
@@ -65,13 +65,6 @@ class DeferredStores:
         count = max(1, min(-(-len(self.boxes) // 2), steps))
         each = -(-len(self.boxes) // count)
         return [self.boxes[at : at + each] for at in range(0, len(self.boxes), each)]
-
-
-def _zeros(value: SSAValue) -> arith.ConstantOp:
-    kind = tile.tile_type(value)
-    typed = cast("builtin.TensorType[builtin.IntegerType]", kind)
-    number = 0 if isinstance(kind.element_type, builtin.IntegerType) else 0.0
-    return arith.ConstantOp(builtin.DenseIntOrFPElementsAttr.from_list(typed, [cast("int", number)]))
 
 
 def _clone_with_sources(index: IndexBuilder, op: object, mapping: dict[SSAValue, SSAValue]) -> None:
@@ -100,15 +93,20 @@ def deferred_stores(parts: Parts, threads: int) -> DeferredStores | str:
                 return "what is sent was not just stored"
             boxes.append(Box(pending, op))
             pending = None
-        elif isinstance(op, tile.StoreOp | tile.LocalLoadOp | scf.ForOp | scf.IfOp):
+        elif isinstance(op, tile.StoreOp | scf.ForOp | scf.IfOp) or (isinstance(op, tile.LocalLoadOp) and not _is_copied(op.source)):
             return f"there is {op.name} behind the loop"
     if not boxes or pending is not None:
         return "nothing is sent in boxes"
-    carried = sum(_bytes(box.store.value) for box in boxes) // threads
-    accumulators = sum(_bytes(contract.result) for contract in parts.contracts) // threads
+    carried = sum(tile_bytes(box.store.value) for box in boxes) // threads
+    accumulators = sum(tile_bytes(contract.result) for contract in parts.contracts) // threads
     if carried > MOST_CARRIED_BYTES or accumulators > 4 * MAX_ACCUMULATOR_REGISTERS:
         return f"a thread would hold {carried} bytes of results beside {accumulators} of accumulators"
     return _placed(parts, tuple(boxes))
+
+
+def _is_copied(buffer: SSAValue) -> bool:
+    """Whether hardware copies fill a buffer: it is read before a tile ends, and local stores are to others."""
+    return any(isinstance(use.operation, tile.CopyOp) for use in buffer.uses)
 
 
 def deferral_refusal(kernel: tile.KernelOp, turns: int, workgroups: int, spec: TargetSpec) -> str | None:
@@ -123,14 +121,6 @@ def deferral_refusal(kernel: tile.KernelOp, turns: int, workgroups: int, spec: T
         return "there are no steps"
     found = deferred_stores(parts, kernel.num_warps.value.data * spec.subgroup_size)
     return found if isinstance(found, str) else None
-
-
-def _bytes(value: SSAValue) -> int:
-    kind = tile.tile_type(value)
-    total = element_bytes(kind.element_type)
-    for extent in kind.get_shape():
-        total *= extent
-    return total
 
 
 def _placed(parts: Parts, boxes: tuple[Box, ...]) -> DeferredStores | str:

@@ -45,7 +45,7 @@ class Partition:
 
     def depth(self, ring: CopyRing) -> int:
         """How many slots a ring has."""
-        return self.plan.num_stages if ring.is_in_loop else 2 if self.plan.workgroups else 1
+        return ring.depth(self.plan)
 
     def allocate(self, block: Block) -> None:
         """The buffers of all rings, and those of all groups beside them, for each set of ping-pong apart."""
@@ -53,10 +53,12 @@ class Partition:
         others = [alloc.result for alloc in self.allocs if alloc.result not in filled]
         self.scratch = [{old: stacked(block, old, self.groups) for old in others} for _ in range(self.plan.ping_pong)]
         own = {copy.destination for copy in self.own}
-        depths = {copy.destination: self.depth(ring) for ring in self.rings for copy in ring.copies}
-        for old in [alloc.result for alloc in self.allocs if alloc.result in filled]:
-            counts = (depths[old], self.groups) if old in own else (depths[old],)
-            self.slots[old] = stacked(block, old, *counts)
+        ring_of = {copy.destination: ring for ring in self.rings for copy in ring.copies}
+        for old in [alloc.result for alloc in self.allocs if alloc.result in filled and alloc.result not in self.slots]:
+            ring = ring_of[old]
+            counts = (self.depth(ring), self.groups) if old in own else (self.depth(ring),)
+            made = stacked(block, old, *counts)
+            self.slots |= {copy.destination: made for copy in ring.copies} if ring.in_turn else {old: made}
 
     def start(self, block: Block, consumer: int | None) -> tuple[IndexBuilder, Values, SSAValue]:
         """The head of a role: scalars, the group's number, and for a consumer (by its set) its scratch buffers."""
@@ -95,7 +97,7 @@ class Partition:
         """How many slots a tile takes."""
         loop = ring.block.parent_op()
         if not isinstance(loop, scf.ForOp):
-            return index.constant(1)
+            return index.constant(ring.slots_a_block)
         return step_count(index, [known.get(value, value) for value in (loop.lb, loop.ub, loop.step)])
 
     def _skipped(self, index: IndexBuilder, ring: CopyRing, slot: SSAValue, steps: dict[CopyRing, SSAValue], tiles: int) -> SSAValue:
@@ -108,9 +110,9 @@ class Partition:
         groups = [group] if consumes else [index.constant(number) for number in range(self.groups)]
         self._operations(self.body, [(number, dict(known)) for number in groups], index, place, slots, consumes=consumes)
 
-    def bind(self, ring: CopyRing, index: IndexBuilder, slot: SSAValue, group: SSAValue, mapping: Values) -> None:
-        """Let the buffers of a ring stand for those of a slot (of a group where each has its own)."""
-        for copy in ring.copies:
+    def bind(self, copies: Sequence[tile.CopyOp], index: IndexBuilder, slot: SSAValue, group: SSAValue, mapping: Values) -> None:
+        """Let the buffers that copies fill stand for those of a slot (of a group where each has its own)."""
+        for copy in copies:
             indices = [slot, group] if copy in self.own else [slot]
             mapping[copy.destination] = slot_of(index, self.slots[copy.destination], indices)
 
@@ -126,19 +128,31 @@ class Partition:
     ) -> None:
         """The operations of a block that the role keeps; its rings are a slot further then."""
         here = [ring for ring in self.rings if any(copy in ops for copy in ring.copies)]
-        for ring in here if consumes else ():
-            self.bind(ring, index, slots[ring], *maps[0])
+        together = [ring for ring in here if not ring.in_turn]
+        for ring in together if consumes else ():
+            self.bind(ring.copies, index, slots[ring], *maps[0])
         for op in ops:
             if isinstance(op, tile.CopyOp):
+                ring = next(ring for ring in here if op in ring.copies)
                 if not consumes:
-                    self._copy(op, maps, index, slots[next(ring for ring in here if op in ring.copies)])
+                    self._copy(op, maps, index, slots[ring])
+                if ring.in_turn:
+                    self.take_turn(op, ring, index, slots, maps[0] if consumes else None)
             elif isinstance(op, scf.ForOp) and any(isinstance(inner, tile.CopyOp) for inner in op.walk()):
                 self._loop(op, maps, index, place, slots, consumes=consumes)
             elif not isinstance(op, scf.YieldOp | tile.ReturnOp) and (consumes or _is_scalar(op)):
                 for group, mapping in maps:
                     clone(op, mapping, index, group, place)
-        for ring in here:
+        for ring in together:
             slots[ring] = index.insert(pipe.AdvanceOp(slots[ring], index.constant(1), self.depth(ring)))
+
+    def take_turn(
+        self, copy: tile.CopyOp, ring: CopyRing, index: IndexBuilder, slots: Slots, consumer: tuple[SSAValue, Values] | None
+    ) -> None:
+        """One slot of a ring whose buffers come in turn: for a consumer (its group's number and values) the copy's buffer is that slot."""
+        if consumer is not None:
+            self.bind((copy,), index, slots[ring], *consumer)
+        slots[ring] = index.insert(pipe.AdvanceOp(slots[ring], index.constant(1), self.depth(ring)))
 
     def _copy(self, op: tile.CopyOp, maps: Maps, index: IndexBuilder, slot: SSAValue) -> None:
         for group, mapping in maps if op in self.own else maps[:1]:

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from treadle.dialects import pipe, tile
 from treadle.dialects.pipe import part_layout
+from treadle.dialects.tile_types import is_tile
 from treadle.ir.builtin import IndexType, i1, i32
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.transforms.kernel.kernel_ir import is_tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Parts:
     """The pieces of a kernel that specialisation rearranges.
 
     `fixed`: operations that depend on no workgroup id (constants, views); `body`: the others, in order; `loop`: the one loop with copies;
-    `copies`, `contracts` of its body; `buffers`: what the copies fill; `scratch`: all other shared buffers.
+    `copies`, `contracts` of its body.
     """
 
     fixed: tuple[Operation, ...]
@@ -23,8 +23,6 @@ class Parts:
     loop: scf.ForOp
     copies: tuple[tile.CopyOp, ...]
     contracts: tuple[tile.ContractOp, ...]
-    buffers: tuple[tile.AllocOp, ...]
-    scratch: tuple[tile.AllocOp, ...]
 
 
 def depends_on_workgroup(op: Operation, dependent: set[Operation]) -> bool:
@@ -42,8 +40,9 @@ def refusal(kernel: tile.KernelOp) -> str | None:
     if len(with_copies) != 1:
         return f"{len(with_copies)} loops issue hardware copies; one is needed"
     block = with_copies[0].body.block
-    if any(isinstance(op, tile.CopyOp) for op in kernel.walk() if op.parent is not block):
-        return "a hardware copy stands outside the loop's own block"
+    outside = [op for op in kernel.walk() if isinstance(op, tile.CopyOp) and op.parent is not block]
+    if not all(feeds_epilogue(copy, with_copies[0]) for copy in outside):
+        return "a hardware copy stands outside the loop's own block, and brings nothing that an epilogue reads"
     for op in block.ops:
         # Loads alone are scales of a step's accumulators; an operand's would be followed by local stores.
         if isinstance(op, tile.LocalStoreOp | tile.LocalLoadOp | tile.StoreOp | scf.ForOp | scf.IfOp):
@@ -51,6 +50,13 @@ def refusal(kernel: tile.KernelOp) -> str | None:
     if not any(isinstance(op, tile.ContractOp) for op in block.ops):
         return "the loop contracts nothing"
     return None
+
+
+def feeds_epilogue(copy: tile.CopyOp, loop: scf.ForOp) -> bool:
+    """Whether a copy behind a loop, in its block, fills a buffer that local loads behind it read and nothing else touches."""
+    uses = [use.operation for use in copy.destination.uses if use.operation is not copy]
+    read = all(isinstance(op, tile.LocalLoadOp) and op.parent is copy.parent and copy.is_before_in_block(op) for op in uses)
+    return copy.is_bulk and copy.parent is loop.parent and loop.is_before_in_block(copy) and read
 
 
 def dealt_out(kernel: tile.KernelOp) -> tuple[list[Operation], list[Operation], list[tile.AllocOp]]:
@@ -74,13 +80,11 @@ def dealt_out(kernel: tile.KernelOp) -> tuple[list[Operation], list[Operation], 
 
 def parts_of(kernel: tile.KernelOp) -> Parts:
     """Take a kernel apart that `refusal` lets pass."""
-    fixed, body, allocs = dealt_out(kernel)
+    fixed, body, _ = dealt_out(kernel)
     loop = next(op for op in body if isinstance(op, scf.ForOp) and any(isinstance(inner, tile.CopyOp) for inner in op.walk()))
     copies = tuple(op for op in loop.body.block.ops if isinstance(op, tile.CopyOp))
     contracts = tuple(op for op in loop.body.block.ops if isinstance(op, tile.ContractOp))
-    filled = {copy.destination for copy in copies}
-    buffers = tuple(op for op in allocs if op.result in filled)
-    return Parts(tuple(fixed), tuple(body), loop, copies, contracts, buffers, tuple(op for op in allocs if op.result not in filled))
+    return Parts(tuple(fixed), tuple(body), loop, copies, contracts)
 
 
 def loop_first(parts: Parts) -> list[Operation]:

@@ -1,1 +1,1 @@
-"""The parts of insert-sync: its data flows, the barriers of copies, the phases of rings."""
+"""The parts of insert-sync that write: waits and barriers, the barriers of copies, the phases of rings."""

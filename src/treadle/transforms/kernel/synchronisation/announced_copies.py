@@ -6,7 +6,7 @@ from math import prod
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import sync, tile
 from treadle.ir.core import Operation, SSAValue
-from treadle.transforms.kernel.kernel_ir import insert_before
+from treadle.transforms.kernel.kernel_ir import erase, insert_before
 
 
 def announce(first: Operation, copies: Sequence[tile.CopyOp], barrier: SSAValue) -> None:
@@ -16,8 +16,7 @@ def announce(first: Operation, copies: Sequence[tile.CopyOp], barrier: SSAValue)
         ranks, offsets = op.multicast_ranks() or None, list(op.offsets)
         dims, path = tile.ints(op.dims), op.path.data
         insert_before(op, tile.CopyOp(op.view, offsets, dims, op.destination, path=path, barrier=barrier, multicast=ranks))
-        op.detach()
-        op.erase()
+        erase(op)
 
 
 def _landing_bytes(copy: tile.CopyOp) -> int:

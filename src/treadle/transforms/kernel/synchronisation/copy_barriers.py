@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from treadle.analysis.buffers import buffer_view
 from treadle.analysis.shared_accesses import SharedAccess, shared_accesses, slot_count
 from treadle.analysis.slot_values import SlotValues
+from treadle.analysis.synchronisation.fill_flow import Fill, FillFlow, PhaseWait, Ring, is_bulk_copy, never_filled
+from treadle.analysis.synchronisation.operations import refused
 from treadle.dialects import sync, tile
 from treadle.ir.core import Block, Operation
 from treadle.ir.locations import location_of
 from treadle.remarks import emit as remark
 from treadle.transforms.kernel.kernel_ir import insert_before
 from treadle.transforms.kernel.synchronisation.announced_copies import announce
-from treadle.transforms.kernel.synchronisation.fill_flow import Fill, FillFlow, PhaseWait, Ring, is_bulk_copy, never_filled
-from treadle.transforms.kernel.synchronisation.operations import refused
 from treadle.transforms.kernel.synchronisation.phase_parity import insert_phase_waits, slot_barrier, standing_for
 
 MAX_SLOTS = 32

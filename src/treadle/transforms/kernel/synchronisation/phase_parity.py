@@ -6,13 +6,13 @@ the value is the parity itself.
 
 from collections.abc import Mapping, Sequence
 
+from treadle.analysis.synchronisation.fill_flow import PhaseWait, Ring
 from treadle.dialects import sync, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.transforms.kernel.carried_values import carried_through
 from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
-from treadle.transforms.kernel.synchronisation.fill_flow import PhaseWait, Ring
 
 
 def insert_phase_waits(kernel: tile.KernelOp, barriers: Mapping[Ring, SSAValue], waits: Sequence[PhaseWait]) -> dict[Operation, Operation]:

@@ -2,10 +2,10 @@
 
 from treadle.analysis.shared_accesses import SharedAccess
 from treadle.analysis.slot_values import SlotValues
+from treadle.analysis.synchronisation.in_flight import AccessTable
+from treadle.analysis.synchronisation.needs import Start
 from treadle.dialects import tile
 from treadle.ir.core import Operation
-from treadle.transforms.kernel.synchronisation.in_flight import AccessTable
-from treadle.transforms.kernel.synchronisation.needs import Start
 from treadle.transforms.kernel.synchronisation.ring_barriers import Owed, Regained, Release
 
 

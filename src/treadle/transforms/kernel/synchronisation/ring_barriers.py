@@ -8,6 +8,7 @@ slot waits until it is full, and owes it to who fills it from the last access on
 
 from dataclasses import dataclass, field, replace
 
+from treadle.analysis.synchronisation.hand_overs import HandOver, Visit, hand_overs
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.ancestry import blocks_around, in_block
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
@@ -15,7 +16,6 @@ from treadle.ir.dialects import arith, builtin, scf
 from treadle.transforms.kernel.carried_values import also_yield
 from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
 from treadle.transforms.kernel.synchronisation.announced_copies import announce
-from treadle.transforms.kernel.synchronisation.hand_overs import HandOver, Visit, hand_overs
 from treadle.transforms.kernel.synchronisation.ring_places import RingPlaces, flipped
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
@@ -152,22 +152,67 @@ def _meet_peers(roles: pipe.RolesOp) -> None:
 def _order_turns(roles: pipe.RolesOp, rings: list[HandOver], stretches: dict[int, Block | None], places: RingPlaces) -> None:
     """Let the roles that take turns begin one after another, each in the block of a turn.
 
-    Without it one could take a phase of a ring's barriers for its own that belongs to what another reads.
+    Without it one could take a phase of a ring's barriers for its own that belongs to what another reads. Rings that are read one after
+    the other have turns of their own: what an epilogue reads does not keep the next role from its main loop.
     """
     turns = roles.alternating()
-    reads = {role: [v for ring in rings for v in ring.reads if v.role == role] for role in turns}
-    if not turns or not all(reads.values()) or None in stretches.values():
+    if not turns or None in stretches.values():
         return
+    found: list[_Turn] = []
+    for ring in rings:
+        if all(any(visit.role == role for visit in ring.reads) for role in turns):
+            found = _joined(found, _Turn({r: _around(ring, r, block, places) for r, block in stretches.items() if block is not None}))
+    for turn in found:
+        _order_turn(roles, turn, stretches, places)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What roles do in turn: of each, the first and the last operation of its stretch."""
+
+    ends: dict[int, tuple[Operation, Operation]]
+
+
+def _around(ring: HandOver, role: int, block: Block, places: RingPlaces) -> tuple[Operation, Operation]:
+    """The first and the last operation of a block in which a role reads a ring."""
+    inside = [places.current(op) for visit in ring.reads if visit.role == role for op in (visit.first, visit.last)]
+    around = {in_block(op, block) for op in inside}
+    first, *_, last = [op for op in (*block.ops, *block.ops) if op in around]
+    return first, last
+
+
+def _joined(turns: list[_Turn], new: _Turn) -> list[_Turn]:
+    """The turns with one more: those that overlap it, in any role, are one with it."""
+    apart: list[_Turn] = []
+    for turn in turns:
+        if all(_is_apart(turn.ends[role], new.ends[role]) for role in new.ends):
+            apart.append(turn)
+        else:
+            new = _Turn({role: _hull(turn.ends[role], ends) for role, ends in new.ends.items()})
+    return [*apart, new]
+
+
+def _is_apart(one: tuple[Operation, Operation], other: tuple[Operation, Operation]) -> bool:
+    return one[1].is_before_in_block(other[0]) or other[1].is_before_in_block(one[0])
+
+
+def _hull(one: tuple[Operation, Operation], other: tuple[Operation, Operation]) -> tuple[Operation, Operation]:
+    first = one[0] if one[0].is_before_in_block(other[0]) else other[0]
+    return first, other[1] if one[1].is_before_in_block(other[1]) else one[1]
+
+
+def _order_turn(roles: pipe.RolesOp, turn: _Turn, stretches: dict[int, Block | None], places: RingPlaces) -> None:
+    turns = roles.alternating()
     barriers = sync.MbarrierAllocOp(roles.role_groups()[turns[0]], len(turns))
     insert_before(roles, barriers)
     for number, role in enumerate(turns):
         if (block := stretches[role]) is None:
             continue
-        inside = [places.current(op) for visit in reads[role] for op in (visit.first, visit.last)]
-        around = {in_block(op, block) for op in inside}
-        first, *_, last = [op for op in (*block.ops, *block.ops) if op in around]
+        first, last = turn.ends[role]
         while isinstance(first.prev_op, sync.WaitPhaseOp | sync.MbarrierSlotOp):
             first = first.prev_op
+        while isinstance(last.next_op, sync.MbarrierSlotOp):
+            last = last.next_op
         parity = _turn_parity(block, places, first, starts=number == 0)
         mine, following = (_slot_of(barriers, at) for at in (number, (number + 1) % len(turns)))
         insert_before(first, *mine, sync.WaitPhaseOp(mine[-1].results[0], parity))

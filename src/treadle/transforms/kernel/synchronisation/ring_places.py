@@ -6,11 +6,12 @@ wraps. It is carried wherever the number is: by loops, into their results, past 
 
 from treadle.analysis.divisibility import constant_value
 from treadle.analysis.structured_flow import yielded
+from treadle.analysis.synchronisation.operations import refused
 from treadle.dialects import pipe
 from treadle.ir.core import BlockArgument, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.transforms.kernel.carried_values import also_yield, with_iteration_argument
-from treadle.transforms.kernel.synchronisation.operations import refused
+from treadle.transforms.kernel.kernel_ir import erase
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 
@@ -131,6 +132,5 @@ def _expand(op: pipe.AdvanceOp, parity: SSAValue | None) -> tuple[SSAValue, SSAV
         parity, other = (other, parity) if steps // slots % 2 else (parity, other)
     following = slot if parity is None or other is None else index.insert(arith.SelectOp(wraps, other, parity))
     op.result.replace_all_uses_with(slot)
-    op.detach()
-    op.erase()
+    erase(op)
     return slot, following

@@ -7,6 +7,16 @@ the same time, so that one wait and one barrier serve them all.
 from collections.abc import Callable, Sequence, Set
 from functools import reduce
 
+from treadle.analysis.synchronisation.first_steps import first_steps
+from treadle.analysis.synchronisation.in_flight import OPEN, Flow, Plan
+from treadle.analysis.synchronisation.needs import Needs
+from treadle.analysis.synchronisation.operations import (
+    committed_queues,
+    is_cheap,
+    loops_around,
+    widens_small_float,
+)
+from treadle.analysis.synchronisation.steps import Steps
 from treadle.dialects import pipe, sync, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
@@ -14,19 +24,9 @@ from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.forms import tiles
 from treadle.transforms.kernel.forms.registry import config_of
-from treadle.transforms.kernel.kernel_ir import insert_before
-from treadle.transforms.kernel.synchronisation.first_steps import first_steps
-from treadle.transforms.kernel.synchronisation.in_flight import OPEN, Flow, Plan
-from treadle.transforms.kernel.synchronisation.needs import Needs
-from treadle.transforms.kernel.synchronisation.operations import (
-    committed_queues,
-    is_cheap,
-    loops_around,
-    widens_small_float,
-)
+from treadle.transforms.kernel.kernel_ir import erase, insert_before
 from treadle.transforms.kernel.synchronisation.releases import Releases
 from treadle.transforms.kernel.synchronisation.ring_barriers import Owed
-from treadle.transforms.kernel.synchronisation.steps import Steps
 from treadle.transforms.kernel.synchronisation.teams import Team, Teams
 
 NOTHING: Flow = Flow({})
@@ -193,8 +193,7 @@ class SyncFlow(Steps):
         if state.is_open(op.queue.data) or op not in self.dispensable:
             return state.newer_group(op.queue.data)
         if emit:
-            op.detach()
-            op.erase()
+            erase(op)
         return state
 
     def _barrier(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
@@ -208,7 +207,9 @@ class SyncFlow(Steps):
         return self._met(op, state, emit=emit)
 
     def _wait(self, op: sync.WaitOp, state: Flow, *, emit: bool) -> Flow:
-        state = self._ready(op, state, emit=emit).retire(op.queue.data, op.pending.value.data)
+        state = self._ready(op, state, emit=emit)
+        if op.read is None or self._waits_for_reads(op.queue.data):
+            state = state.retire(op.queue.data, op.pending.value.data)
         is_local = op.queue.data == self.local_queue and not op.pending.value.data
         return state._replace(has_local=state.has_local and not is_local)
 
@@ -346,13 +347,17 @@ class SyncFlow(Steps):
                     insert_before(op, sync.CommitOp(queue))
             pending = min(newer, self.queues[queue].max_pending)
             if emit and self.plan is None:
-                insert_before(op, sync.WaitOp(queue, pending, read=self.queues[queue].tells_reads))
+                insert_before(op, sync.WaitOp(queue, pending, read=self._waits_for_reads(queue)))
             flow = flow.retire(queue, pending)
         if wanted.barrier:
             if emit and self.plan is None:
                 self._insert_barrier(op, flow)
             flow = flow.meet()
         return flow
+
+    def _waits_for_reads(self, queue: str) -> bool:
+        """Whether waits of a queue are for the reads alone: not where other workgroups are to see what it writes."""
+        return self.queues[queue].tells_reads and not self.handed_on.arrivals
 
     def _insert_barrier(self, op: Operation, flow: Flow) -> None:
         if self._crosses_proxies(op, flow):

@@ -26,3 +26,11 @@ def identity_of(combiner: str, element: Attribute) -> Attribute:
     else:
         number = (1 << (width - 1)) - 1
     return number_attr(number & 1 if width == 1 else number, element)
+
+
+_LARGEST = {"f16": 65504.0, "bf16": (2 - 2**-7) * 2.0**127, "f32": (2 - 2**-23) * 2.0**127, "f64": (2 - 2**-52) * 2.0**1023}
+
+
+def lowest_finite(element: Attribute) -> Attribute:
+    """The lowest number of a float type that is no infinity."""
+    return number_attr(-_LARGEST[str(element)], element)

@@ -1,69 +1,39 @@
-"""Tiling of reductions whose outputs are combined together and that may be folded in parts: the index of an extremum.
+"""Tiling of reductions that are folded in parts (`analysis/folds.py`): indices of extrema, mean and variance, sums of exponentials under a
+running maximum, bodies declared to be associative, and any of them beside separable results.
 
 Every place of a tile folds the elements that the loop brings to it, in the loop's order and with the user's own body; then the places are
-merged by one reduction of all outputs together, and what it finds with the initial values. Ties go to the smaller index, as they do in the
-order of the loop, so the result is that of the loop, whatever the order of merging.
+merged by one reduction of all outputs together, and what it finds with the initial values. Ties of extrema go to the smaller index, as they
+do in the order of the loop, so they come out as in the loop, whatever the order of merging; sums round otherwise.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from treadle.analysis.coupled_reductions import Coupled
-from treadle.analysis.loop_nest import compose, identity
+from treadle.analysis.folds import Part
+from treadle.analysis.indexing import StructuredOp
+from treadle.analysis.loop_nest import Linears
 from treadle.dialects import tile
-from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import arith
+from treadle.ir.core import Operation, SSAValue
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
-from treadle.transforms.kernel.tiling.combiners import identity_of
+from treadle.transforms.kernel.tiling.joins import Insert, joined_along
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import select_inside
-from treadle.transforms.kernel.tiling.scalars import Tile, Value, convert, dense, stored_type
-
-Insert = Callable[[Operation], SSAValue]
-
-
-def merged(insert: Insert, coupled: Coupled, left: Sequence[SSAValue], right: Sequence[SSAValue], *, ordered: bool) -> list[SSAValue]:
-    """(value, index) of two parts, tiles or scalars. `ordered`: all of `left` comes before all of `right`, whatever the indices say."""
-    (best, place), (other, its_place) = left, right
-    largest = coupled.kind == "argmax"
-    if coupled.nan == "":
-        relation = {(True, False): "sgt", (True, True): "ugt", (False, False): "slt", (False, True): "ult"}[largest, coupled.unsigned]
-        better, equal = (insert(arith.CmpiOp(other, best, predicate)) for predicate in (relation, "eq"))
-    else:
-        better, equal = (insert(arith.CmpfOp(other, best, predicate)) for predicate in ("ogt" if largest else "olt", "oeq"))
-        if coupled.nan == "first":
-            tests = ((best, "ord"), (other, "uno"), (best, "uno"))
-            number, none, both = (insert(arith.CmpfOp(x, x, predicate)) for x, predicate in tests)
-            better = insert(arith.OrIOp(better, insert(arith.AndIOp(none, number))))
-            equal = insert(arith.OrIOp(equal, insert(arith.AndIOp(none, both))))
-    if not ordered:
-        earlier = insert(arith.CmpiOp(its_place, place, "ult"))
-        better = insert(arith.OrIOp(better, insert(arith.AndIOp(equal, earlier))))
-    return [insert(arith.SelectOp(better, its, own)) for own, its in zip(left, right, strict=True)]
+from treadle.transforms.kernel.tiling.merges import clamped, identities, merged_outputs, outputs_of
+from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value, convert, dense, stored_type
 
 
-def _combiner(coupled: Coupled, elements: Sequence[Attribute], like: Operation) -> Region:
-    block = Block(arg_types=[*elements, *elements])
-
-    def insert(op: Operation) -> SSAValue:
-        op.location = like.location
-        block.add_op(op)
-        return op.results[0]
-
-    count = len(elements)
-    block.add_op(tile.YieldOp(merged(insert, coupled, block.args[:count], block.args[count:], ordered=False)))
-    return Region(block)
-
-
-def build_coupled(kernel: KernelBuilder, frame: Frame, loops: Sequence[tuple[int, int]], coupled: Coupled) -> list[Value]:
-    """Emit the reduction; its results in the order of the outputs, reduced axes of extent one."""
-    nest, root, index = kernel.nest, kernel.nest.root, kernel.index
-    dims = identity(root.rank)
-    reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
-    types = [stored_type(tensor.element_type, index) for tensor in (tile.tile_type(v) for v in root.op.results)]
-    extremum = "arith.max" if coupled.kind == "argmax" else "arith.min"
-    combiner = extremum + ("imumf" if coupled.nan else "ui" if coupled.unsigned else "si")
-    value, place = coupled.outputs
-    neutral = {value: identity_of(combiner, types[value]), place: identity_of("arith.minui", types[place])}
+def build_folded(
+    kernel: KernelBuilder, root: StructuredOp, dims: Linears, frame: Frame, loops: Sequence[tuple[int, int]], parts: Sequence[Part]
+) -> list[Value]:
+    """Emit the reduction `root`, whose loops are at `dims`; its results in the order of the outputs, reduced axes of extent one."""
+    index = kernel.index
+    reduced = [i for i, axis in enumerate(kernel.nest.axes) if axis.is_reduction]
+    types = [stored_type(tile.tile_type(value).element_type, index) for value in root.op.results]
+    neutral = {
+        number: attr
+        for part in parts
+        for number, attr in zip(outputs_of(part), identities(part, root, [types[i] for i in outputs_of(part)]), strict=True)
+    }
     initial = [index.insert(dense(neutral[i], types[i], frame.extents)) for i in range(len(types))]
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
@@ -71,21 +41,37 @@ def build_coupled(kernel: KernelBuilder, frame: Frame, loops: Sequence[tuple[int
         for argument, held in zip(root.body.args[len(root.inputs) :], carried, strict=True):
             arguments[argument] = Tile(held)
         evaluator = kernel.evaluator(frame, dims)
-        found = [evaluator.materialize(evaluator.evaluate(scalar, arguments), frame.extents) for scalar in root.yielded()]
+        found = _next(kernel, root, evaluator, parts, arguments, frame)
         return select_inside(kernel, frame, reduced, found, carried)
 
-    totals = reduction_loops(kernel, loops, initial, step)
-    totals = [totals[i] for i in coupled.outputs]
-    for j, axis in enumerate(frame.axes):
-        if axis in reduced and frame.extents[j] > 1:
-            reduce = tile.ReduceOp(totals, j, _combiner(coupled, [types[i] for i in coupled.outputs], root.op))
-            index.builder.insert(reduce)
-            totals = list(reduce.results)
+    def join(insert: Insert, left: Sequence[SSAValue], right: Sequence[SSAValue]) -> list[SSAValue]:
+        return merged_outputs(insert, parts, root, left, right, ordered=False)
+
+    totals = joined_along(kernel, root, frame, reduced, reduction_loops(kernel, loops, initial, step), join)
     kept = frame.with_unit(reduced)
     evaluator = kernel.evaluator(kept)
     starts: list[SSAValue] = []
-    for i in coupled.outputs:
-        start = kernel.value(root.outputs[i], compose(root.output_maps[i], dims, root.rank), kept)
+    for i, (output, map_) in enumerate(zip(root.outputs, root.output_maps, strict=True)):
+        start = kernel.value(output, kernel.reached(map_, dims), kept)
         starts.append(evaluator.materialize(convert(evaluator, start, types[i]), kept.extents))
-    results = dict(zip(coupled.outputs, merged(index.insert, coupled, starts, totals, ordered=True), strict=True))
-    return [Tile(results[i]) for i in range(len(types))]
+    return [Tile(value) for value in merged_outputs(index.insert, parts, root, starts, totals, ordered=True)]
+
+
+def _next(
+    kernel: KernelBuilder,
+    root: StructuredOp,
+    evaluator: BodyEvaluator,
+    parts: Sequence[Part],
+    arguments: dict[SSAValue, Value],
+    frame: Frame,
+) -> list[SSAValue]:
+    """The accumulators of every place after its element, by the body: exponentials under a maximum that is never minus infinity."""
+    yielded, tops = root.yielded(), dict[SSAValue, SSAValue]()
+    for part in parts:
+        if isinstance(part, Coupled) and part.kind == "online_softmax":
+            scalar = yielded[part.outputs[0]]
+            top = evaluator.materialize(evaluator.evaluate(scalar, arguments), frame.extents)
+            if isinstance(scalar.owner, Operation):
+                tops[scalar] = top
+                arguments[scalar] = Tile(clamped(kernel.index.insert, scalar.owner, top))
+    return [tops.get(scalar) or evaluator.materialize(evaluator.evaluate(scalar, arguments), frame.extents) for scalar in yielded]

@@ -6,18 +6,18 @@ from treadle.analysis.shared_accesses import SharedAccess
 from treadle.analysis.slot_values import SlotValues
 from treadle.dialects import sync, tile
 from treadle.dialects.tile_attributes import is_shared
+from treadle.dialects.tile_types import is_tile
 from treadle.errors import TreadleError
 from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, scf
+from treadle.ir.dialects import arith, scf
 from treadle.ir.locations import location_of
 from treadle.machine import Queue, TargetSpec
-from treadle.transforms.kernel.kernel_ir import is_tile
 
 BUSY = frozenset({tile.LoadOp, tile.LocalLoadOp, tile.ContractOp, tile.StoreOp})
 """What takes time worth overlapping though it gives no register tile, or is asynchronous."""
 QUEUED = frozenset({tile.ContractOp, tile.CopyOp, tile.CopyOutOp})
-NEVER_IDLE = frozenset({tile.LoadOp, tile.LocalLoadOp, sync.MbarrierAllocOp})
+NEVER_IDLE = frozenset({tile.LoadOp, tile.LocalLoadOp, tile.LocalFlagOp, sync.MbarrierAllocOp})
 
 
 def refused(op: Operation, what: str, hint: str) -> TreadleError:
@@ -74,7 +74,7 @@ def phase_access(op: Operation, barrier: SSAValue, values: SlotValues, *, is_wri
 
 def is_cheap(op: Operation) -> bool:
     """Whether an operation takes no time worth overlapping: it issues, stores what is there, or computes an index."""
-    return type(op) not in BUSY and not op.regions and not any(isinstance(v.type, builtin.TensorType) for v in op.results)
+    return type(op) not in BUSY and not op.regions and not any(map(is_tile, op.results))
 
 
 def widens_small_float(op: Operation) -> bool:
@@ -86,7 +86,7 @@ def is_idle(op: Operation) -> bool:
     """Whether an operation computes scalars or names memory: it issues nothing, orders nothing and reads no register tile."""
     if op.regions or not op.results or type(op) in NEVER_IDLE:
         return False
-    return not any(isinstance(value.type, builtin.TensorType) for value in op.operands)
+    return not any(map(is_tile, op.operands))
 
 
 def only_copies(op: scf.IfOp) -> bool:

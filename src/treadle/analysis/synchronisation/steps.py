@@ -6,15 +6,10 @@ from functools import cached_property
 
 from treadle.analysis.buffers import buffer_view
 from treadle.analysis.shared_accesses import SharedAccess, accesses_in_any_slot
-from treadle.dialects import pipe, sync, tile
-from treadle.dialects.effects import HasEffects
-from treadle.ir.core import Block, Operation, SSAValue
-from treadle.ir.dialects import scf
-from treadle.machine import TargetSpec
-from treadle.transforms.kernel.synchronisation.accumulators import accumulator_names, is_used_beside
-from treadle.transforms.kernel.synchronisation.loop_edges import LoopEdges
-from treadle.transforms.kernel.synchronisation.needs import Start
-from treadle.transforms.kernel.synchronisation.operations import (
+from treadle.analysis.synchronisation.accumulators import accumulator_names, is_used_beside
+from treadle.analysis.synchronisation.loop_edges import LoopEdges
+from treadle.analysis.synchronisation.needs import Start
+from treadle.analysis.synchronisation.operations import (
     barrier_alloc,
     is_cheap,
     is_idle,
@@ -24,6 +19,11 @@ from treadle.transforms.kernel.synchronisation.operations import (
     phase_access,
     queue_of,
 )
+from treadle.dialects import pipe, sync, tile
+from treadle.dialects.effects import HasEffects
+from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.dialects import scf
+from treadle.machine import TargetSpec
 
 ORDERS = frozenset(
     {

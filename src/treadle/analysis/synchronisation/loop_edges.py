@@ -6,11 +6,12 @@ from treadle.analysis.shared_accesses import SharedAccess, shared_accesses
 from treadle.analysis.slot_motion import STILL, Motions
 from treadle.analysis.slot_values import SlotValues
 from treadle.analysis.structured_flow import StructuredFlow, is_inside, yielded
+from treadle.analysis.synchronisation.handed_on import HandedOn
+from treadle.analysis.synchronisation.in_flight import AccessTable, Flow, Issued
+from treadle.analysis.synchronisation.operations import phase_access
 from treadle.dialects import sync, tile
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.transforms.kernel.synchronisation.in_flight import AccessTable, Flow, Issued
-from treadle.transforms.kernel.synchronisation.operations import phase_access
 
 
 class Edge:
@@ -52,15 +53,16 @@ class LoopEdges(StructuredFlow[Flow]):
 
     def __init__(self, kernel: tile.KernelOp) -> None:
         self.values = SlotValues()
+        self.handed_on = HandedOn(kernel)
         self._accesses: dict[Operation, tuple[SharedAccess, ...]] = {}
         self.table = AccessTable()
         self._motions = Motions(self.values, self._moving)
         self._edges: dict[Operation, tuple[Edge, Edge, Edge]] = {}
 
     def accesses(self, op: Operation) -> tuple[SharedAccess, ...]:
-        """The accesses of an operation to shared memory."""
+        """The accesses of an operation to shared memory, and to what workgroups hand on."""
         if op not in self._accesses:
-            self._accesses[op] = shared_accesses(op, self.values)
+            self._accesses[op] = (*shared_accesses(op, self.values), *self.handed_on.accesses(op))
         return self._accesses[op]
 
     def join(self, one: Flow, other: Flow) -> Flow:

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from treadle.analysis.shared_accesses import SharedAccess
+from treadle.analysis.synchronisation.in_flight import AccessTable, Flow, Issued
 from treadle.ir.core import SSAValue
-from treadle.transforms.kernel.synchronisation.in_flight import AccessTable, Flow, Issued
 
 
 @dataclass(slots=True)

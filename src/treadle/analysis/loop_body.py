@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from treadle.analysis.divisibility import constant_value
-from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.element_bytes import buffer_bytes
 from treadle.analysis.liveness import allocation
 from treadle.dialects import tile
 from treadle.dialects.effects import HasEffects
@@ -186,8 +186,8 @@ def _can_stack(buffer: SSAValue) -> bool:
     )
     if not isinstance(buffer.owner, tile.AllocOp):
         return False
-    size, spec = tile.shared_layout_of(buffer).size * element_bytes(tile.memref_type(buffer).element_type), machine_of(buffer.owner)
-    return size % (spec.descriptor_align_bytes if through_descriptors and spec is not None else PLAIN_ALIGN) == 0
+    spec = machine_of(buffer.owner)
+    return buffer_bytes(buffer) % (spec.descriptor_align_bytes if through_descriptors and spec is not None else PLAIN_ALIGN) == 0
 
 
 def read_loop(loop: scf.ForOp) -> LoopBody:

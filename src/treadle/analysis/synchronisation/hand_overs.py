@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard
 
 from treadle.analysis.buffers import buffer_view
+from treadle.analysis.synchronisation.operations import refused
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import Effect, HasEffects
 from treadle.ir.ancestry import ancestors, in_block
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, scf
-from treadle.transforms.kernel.synchronisation.operations import refused
 
 
 @dataclass(eq=False, slots=True)

@@ -1,0 +1,55 @@
+"""What is known about accesses of tiles of a view: sizes, strides and offsets with their divisors."""
+
+from collections.abc import Sequence
+
+from treadle.analysis.divisibility import EVERYTHING, divisor
+from treadle.analysis.element_bytes import element_bytes
+from treadle.dialects import tile
+from treadle.errors import InternalError
+from treadle.ir.core import Attribute, SSAValue
+from treadle.ir.dialects import builtin
+from treadle.plan.access import AccessFacts, DimFacts
+
+
+def view_op(view: SSAValue) -> tile.ViewOp:
+    """The operation that makes a view."""
+    owner = view.owner
+    if not isinstance(owner, tile.ViewOp):
+        raise InternalError("a view that tile.view does not define")
+    return owner
+
+
+def access_facts(view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int], shape: Sequence[int]) -> AccessFacts:
+    """What is known about an access of a tile of `shape` along view dimensions `dims` at `offsets`."""
+    op = view_op(view)
+    extents = [1] * len(offsets)
+    for dim, extent in zip(dims, shape, strict=True):
+        extents[dim] = extent
+    found: list[DimFacts] = []
+    for size, stride, offset, extent in zip(op.size_values(), op.stride_values(), offsets, extents, strict=True):
+        found.append(
+            DimFacts(
+                stride if isinstance(stride, int) else None,
+                size if isinstance(size, int) else None,
+                divisor(abs(stride) if isinstance(stride, int) else stride),
+                divisor(size) if not (isinstance(size, int) and size == 0) else EVERYTHING,
+                divisor(offset),
+                extent,
+            )
+        )
+    kernel = op.parent_op()
+    bits = kernel.index_width() if isinstance(kernel, tile.KernelOp) else 32
+    return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data, bits)
+
+
+def is_zero(attribute: Attribute | None) -> bool:
+    """Whether `other` of a load is zero (it is where it is not given)."""
+    match attribute:
+        case None:
+            return True
+        case builtin.IntegerAttr():
+            return attribute.value.data == 0
+        case builtin.FloatAttr():
+            return attribute.value.data == 0.0
+        case _:
+            return False

@@ -1,0 +1,132 @@
+"""Emitting operations one after the other, and arithmetic on indices that is folded where it is known."""
+
+from collections.abc import Mapping, Sequence
+
+from treadle.ir.builtin import IndexType, IntegerAttr
+from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
+from treadle.ir.dialects import arith
+from treadle.ir.locations import set_location
+from treadle.ir.simplify import constant_index
+from treadle.plan.expr import Expr, as_expr
+
+INDEX = IndexType()
+
+
+class Emitter:
+    """Inserts at a movable place. Operations without a location get that of `like`.
+
+    `symbols`: the values of symbols in size expressions. Quotients and remainders are those of numbers that are not negative.
+    """
+
+    def __init__(self, builder: Builder, symbols: Mapping[str, SSAValue] | None = None, like: Operation | None = None) -> None:
+        self.builder = builder
+        self.symbols = symbols or {}
+        self.like = like
+
+    def insert(self, op: Operation) -> SSAValue:
+        """Insert an operation and return its first result."""
+        if self.like is not None:
+            set_location(op, self.like)
+        self.builder.insert(op)
+        return op.results[0]
+
+    def constant(self, value: int) -> SSAValue:
+        """An index constant."""
+        return self.insert(arith.ConstantOp(IntegerAttr(value, INDEX)))
+
+    def static(self, value: SSAValue) -> int | None:
+        """The value of an index constant, None for anything else."""
+        return constant_index(value)
+
+    def add(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """A + b"""
+        x, y = self.static(a), self.static(b)
+        if x == 0:
+            return b
+        if y == 0:
+            return a
+        return self.constant(x + y) if x is not None and y is not None else self.insert(arith.AddiOp(a, b, result_type=INDEX))
+
+    def multiply(self, a: SSAValue, factor: int) -> SSAValue:
+        """A * factor"""
+        x = self.static(a)
+        if factor == 1:
+            return a
+        if factor == 0 or x is not None:
+            return self.constant((x or 0) * factor)
+        return self.insert(arith.MuliOp(a, self.constant(factor), result_type=INDEX))
+
+    def divide(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """A / b for non-negative values, rounded down."""
+        x, y = self.static(a), self.static(b)
+        if y == 1:
+            return a
+        return self.constant(x // y) if x is not None and y else self.insert(arith.DivUIOp(a, b))
+
+    def remainder(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """A % b for non-negative values."""
+        x, y = self.static(a), self.static(b)
+        if y == 1:
+            return self.constant(0)
+        return self.constant(x % y) if x is not None and y else self.insert(arith.RemUIOp(a, b))
+
+    def minimum(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """The smaller of two."""
+        x, y = self.static(a), self.static(b)
+        return self.constant(min(x, y)) if x is not None and y is not None else self.insert(arith.MinSIOp(a, b))
+
+    def subtract(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """A - b"""
+        x, y = self.static(a), self.static(b)
+        if y == 0:
+            return a
+        return self.constant(x - y) if x is not None and y is not None else self.insert(arith.SubiOp(a, b, result_type=INDEX))
+
+    def product(self, values: Sequence[SSAValue]) -> SSAValue:
+        """The product of the values; 1 if there are none."""
+        result, factor = None, 1
+        for value in values:
+            if (known := self.static(value)) is not None:
+                factor *= known
+            else:
+                result = value if result is None else self.insert(arith.MuliOp(result, value, result_type=INDEX))
+        return self.constant(factor) if result is None else self.multiply(result, factor)
+
+    def expression(self, expr: Expr) -> SSAValue:
+        """A size expression over the symbols."""
+        total: SSAValue | None = None
+        for factors, coefficient in expr.terms:
+            values: list[SSAValue] = []
+            for atom in factors:
+                if atom.kind == "symbol":
+                    values.append(self.symbols[atom.name])
+                    continue
+                args = [self.expression(as_expr(a)) for a in atom.args]
+                if atom.kind == "//":
+                    values.append(self.divide(args[0], args[1]))
+                elif atom.kind == "%":
+                    values.append(self.remainder(args[0], args[1]))
+                else:
+                    op = arith.MinSIOp if atom.kind == "min" else arith.MaxSIOp
+                    reduced = args[0]
+                    for arg in args[1:]:
+                        reduced = self.insert(op(reduced, arg))
+                    values.append(reduced)
+            term = self.multiply(self.product(values), coefficient) if values else self.constant(coefficient)
+            total = term if total is None else self.add(total, term)
+        return total if total is not None else self.constant(0)
+
+
+def before(anchor: Operation) -> Emitter:
+    """Emits in front of an operation, at its location."""
+    return Emitter(Builder(InsertPoint.before(anchor)), like=anchor)
+
+
+def at_end(block: Block, symbols: Mapping[str, SSAValue] | None = None) -> Emitter:
+    """Emits at the end of a block."""
+    return Emitter(Builder(InsertPoint.at_end(block)), symbols)
+
+
+def at_start(block: Block) -> Emitter:
+    """Emits at the start of a block."""
+    return Emitter(Builder(InsertPoint.at_start(block)))

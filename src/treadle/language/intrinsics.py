@@ -1,0 +1,249 @@
+"""The functions of the language: `treadle.language.load`, `dot`, `sum` and so on. Names follow Triton's where the meaning is the same.
+
+Outside of a kernel they raise an error, but for those that compute on plain numbers there too.
+"""
+
+import builtins
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from treadle.language import dtypes
+from treadle.language.dtypes import DType
+from treadle.language.source import Refusal
+from treadle.language.values import VALUES, Block, Index, Tile, parts_of, text_of
+
+if TYPE_CHECKING:
+    from treadle.ir.core import SSAValue
+    from treadle.language.compiler import FunctionCompiler
+    from treadle.language.emitter import Number
+
+
+@dataclass
+class Call:
+    """What a kernel's body asks of its surroundings: `grid`: the number of workgroups along each axis; arrays that it reads and writes."""
+
+    grid: "Sequence[SSAValue | int]" = ()
+    read: set[int] = field(default_factory=set[int])
+    written: set[int] = field(default_factory=set[int])
+
+
+class Intrinsic:
+    """A function of the language. `build(compiler, ..)` compiles a call; blocks of arrays arrive as tiles unless `takes_blocks`."""
+
+    def __init__(self, build: Callable[..., Any], *, takes_blocks: bool = False) -> None:
+        self.build, self.takes_blocks = build, takes_blocks
+        self.name = build.__name__.rstrip("_")
+        self.__doc__ = build.__doc__
+        parameters = list(inspect.signature(build).parameters.values())[1:]
+        self.signature = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in parameters])
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Only kernels call it."""
+        raise TypeError(f"tl.{self.name} is for kernels: call it in a function that @treadle.kernel compiles")
+
+    def __repr__(self) -> str:
+        return f"tl.{self.name}"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A loop of the kernel."""
+
+    start: Index | int
+    stop: Index | int
+    step: Index | int
+
+
+_INT_MAX = 2**31 - 1
+
+
+def _extents(shape: object) -> tuple[int, ...]:
+    parts = parts_of(shape)
+    if not all(isinstance(part, int) and part > 0 for part in parts):
+        raise Refusal(f"the shape {text_of(shape)} of a tile", "shapes of tiles are positive integers, known when the kernel is compiled")
+    return tuple(part for part in parts if isinstance(part, int))
+
+
+def _dtype(value: object) -> DType:
+    if not isinstance(value, DType):
+        raise Refusal(f"{text_of(value)} is no element type", "use tl.float32, tl.float16, tl.bfloat16, tl.int32 or x.dtype")
+    return value
+
+
+# --- the grid and loops
+
+
+def program_id(c: "FunctionCompiler", axis: int = 0) -> Index:
+    """The number of this workgroup along an axis of the grid."""
+    from treadle.dialects import tile
+
+    if axis not in (0, 1, 2):
+        raise Refusal(f"the grid's axis {text_of(axis)}", "axes are 0, 1 and 2")
+    return c.emit.index_of(c.emit.insert(tile.ProgramIdOp(axis)))
+
+
+def num_programs(c: "FunctionCompiler", axis: int = 0) -> Index | int:
+    """How many workgroups the grid has along an axis."""
+    if axis not in (0, 1, 2):
+        raise Refusal(f"the grid's axis {text_of(axis)}", "axes are 0, 1 and 2")
+    extent = c.call.grid[axis]
+    return extent if isinstance(extent, int) else c.emit.index_of(extent)
+
+
+def range_(c: "FunctionCompiler", start: object, stop: object = None, step: object = 1) -> Bounds:
+    """The numbers of a loop that the kernel runs; nothing is unrolled."""
+    if stop is None:
+        start, stop = 0, start
+    if isinstance(step, int) and step < 1:
+        raise Refusal(f"a loop with the step {step}", "count upwards, and compute the other way round inside")
+    return Bounds(*(bound if isinstance(bound, int) else c.emit.index(bound) for bound in (start, stop, step)))
+
+
+def static_range(c: "FunctionCompiler", start: int, stop: int | None = None, step: int = 1) -> tuple[int, ...]:
+    """The numbers of a loop that is unrolled."""
+    bounds = (start, stop, step)
+    if any(bound is not None and not isinstance(bound, int) for bound in bounds):
+        raise Refusal("a bound that only the running kernel knows", "use range for a loop that the kernel runs")
+    return tuple(builtins.range(start) if stop is None else builtins.range(start, stop, step))
+
+
+def cdiv(c: "FunctionCompiler", a: object, b: object) -> object:
+    """A / b, rounded up."""
+    if isinstance(a, int) and isinstance(b, int):
+        return -(-a // b)
+    return c.emit.binary("//", c.emit.binary("-", c.emit.binary("+", a, b), 1), b)
+
+
+# --- memory
+
+
+def load(c: "FunctionCompiler", block: object, other: "Number" = 0) -> Tile:
+    """The tile of a block of an array, with `other` for what lies outside of the array. `x[m : m + 64]` alone means zeros there."""
+    from treadle.language import blocks
+
+    if not isinstance(block, Block):
+        raise Refusal(f"{text_of(block)} is no block of an array", "write tl.load(x[m : m + 64, k : k + 64], other=..)")
+    return blocks.load(c.emit, c.call, block, other)
+
+
+def store(c: "FunctionCompiler", block: object, value: object) -> None:
+    """Write a tile to a block of an array, as `c[m : m + 64] = value` does."""
+    from treadle.language import blocks
+
+    if not isinstance(block, Block):
+        raise Refusal(f"{text_of(block)} is no block of an array", "write tl.store(c[m : m + 64, n : n + 64], value)")
+    blocks.store(c.emit, c.call, block, c.loaded(value))
+
+
+# --- tiles
+
+
+def full(c: "FunctionCompiler", shape: object, value: object, dtype: object) -> Tile:
+    """A tile of one value."""
+    kind, extents = _dtype(dtype), _extents(shape)
+    if isinstance(value, bool | int | float):
+        return c.emit.full(extents, value, kind)
+    return c.emit.broadcast(c.emit.cast(c.emit.tile(value), kind), extents)
+
+
+def zeros(c: "FunctionCompiler", shape: object, dtype: object = dtypes.float32) -> Tile:
+    """A tile of zeros."""
+    return c.emit.full(_extents(shape), 0, _dtype(dtype))
+
+
+def arange(c: "FunctionCompiler", start: object, stop: object = None) -> Tile:
+    """start, start + 1, .. as a tile of int32; the number of elements is known when the kernel is compiled."""
+    if stop is None:
+        start, stop = 0, start
+    if not isinstance(start, int) or not isinstance(stop, int) or stop <= start:
+        raise Refusal("the ends of an arange are not known when the kernel is compiled", "write first + tl.arange(0, 64)")
+    tile = c.emit.arange(stop - start)
+    return c.emit.tile(c.emit.binary("+", tile, start)) if start else tile
+
+
+def dot(c: "FunctionCompiler", a: Tile, b: Tile, acc: Tile | None = None) -> Tile:
+    """The matrix product of two tiles, added to `acc`: [m, k] times [k, n].
+
+    Floats are summed in float32 (float64 in theirs), integers in int32.
+    """
+    from treadle.dialects import tile
+
+    if not isinstance(a, Tile) or not isinstance(b, Tile) or len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
+        raise Refusal(f"a product of {text_of(a)} and {text_of(b)}", "multiply [m, k] by [k, n]; .T transposes")
+    sums = a.dtype if a.dtype == dtypes.float64 else dtypes.float32 if a.dtype.kind == "float" else dtypes.int32
+    shape = (a.shape[0], b.shape[1])
+    start = c.emit.full(shape, 0, sums) if acc is None else acc
+    if not isinstance(start, Tile) or (start.shape, start.dtype) != (shape, sums):
+        raise Refusal(f"the accumulator is {text_of(start)}", f"this product is added to a tile of {sums}{list(shape)}")
+    if a.dtype != b.dtype and not (a.dtype.bits == b.dtype.bits == 8 and a.dtype.kind == b.dtype.kind):
+        raise Refusal(f"a product of {a.dtype} and {b.dtype}", "convert one operand: a.to(b.dtype)")
+    return Tile(c.emit.insert(tile.ContractOp(a.value, b.value, start.value)), shape, sums)
+
+
+def to(c: "FunctionCompiler", x: object, dtype: object) -> Tile:
+    """The tile in another element type."""
+    return c.emit.cast(c.emit.tile(x), _dtype(dtype))
+
+
+def trans(c: "FunctionCompiler", x: object, *order: int) -> Tile:
+    """The tile with its axes in another order; the last two exchanged where none is given."""
+    tile = c.emit.tile(x)
+    rank = len(tile.shape)
+    if not order:
+        order = (*builtins.range(rank - 2), rank - 1, rank - 2)
+    if sorted(order) != list(builtins.range(rank)):
+        raise Refusal(f"{list(order)} is no order of the axes of {text_of(tile)}", f"name each of 0 to {rank - 1} once")
+    return c.emit.permute(tile, order)
+
+
+def expand_dims(c: "FunctionCompiler", x: object, axis: int) -> Tile:
+    """The tile with a new axis of extent 1."""
+    tile = c.emit.tile(x)
+    order = list(builtins.range(len(tile.shape)))
+    order.insert(axis if axis >= 0 else len(order) + 1 + axis, -1)
+    return c.emit.permute(tile, order)
+
+
+def broadcast_to(c: "FunctionCompiler", x: object, shape: object) -> Tile:
+    """The tile, its axes of extent 1 repeated."""
+    return c.emit.broadcast(c.emit.tile(x), _extents(shape))
+
+
+def where(c: "FunctionCompiler", condition: object, a: object, b: object) -> Tile:
+    """Elements of `a` where the condition holds, else of `b`."""
+    return c.emit.where(condition, a, b)
+
+
+def minimum(c: "FunctionCompiler", a: object, b: object) -> object:
+    """The smaller of two, elementwise; NaN where one is NaN."""
+    return c.emit.binary("minimum", a, b) if isinstance(a, VALUES) or isinstance(b, VALUES) else builtins.min(a, b)  # pyright: ignore
+
+
+def maximum(c: "FunctionCompiler", a: object, b: object) -> object:
+    """The larger of two, elementwise; NaN where one is NaN."""
+    return c.emit.binary("maximum", a, b) if isinstance(a, VALUES) or isinstance(b, VALUES) else builtins.max(a, b)  # pyright: ignore
+
+
+def abs_(c: "FunctionCompiler", x: Any) -> Any:
+    """The absolute value, elementwise."""
+    return c.emit.absolute(x) if isinstance(x, VALUES) else builtins.abs(x)  # pyright: ignore[reportArgumentType]
+
+
+def function(name: str, text: str) -> Intrinsic:
+    """A function of `math` that works on tiles, and on numbers."""
+
+    def build(c: "FunctionCompiler", x: object) -> object:
+        if isinstance(x, VALUES):
+            return c.emit.unary(name, x)
+        return getattr(math, name)(x) if hasattr(math, name) else c.emit.unary(name, x)
+
+    build.__name__, build.__doc__ = name, f"{text}, elementwise."
+    return Intrinsic(build)
+
+
+def sigmoid(c: "FunctionCompiler", x: object) -> object:
+    """1 / (1 + exp(-x)), elementwise."""
+    return c.emit.binary("/", 1.0, c.emit.binary("+", 1.0, c.emit.unary("exp", c.emit.negate(c.emit.tile(x)))))

@@ -1,0 +1,198 @@
+"""`@treadle.kernel`: a Python function on tiles as a kernel that is compiled at its first call with each class of arguments."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import update_wrapper
+from math import gcd
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+from treadle.errors import KERNEL_CALL, TreadleError
+
+if TYPE_CHECKING:
+    from treadle.driver import Program, Trace
+    from treadle.driver.lowering import Stage
+    from treadle.language.build import ArrayClass, Form
+    from treadle.options import CompileOptions
+
+Grid = int | Sequence[int] | Callable[[Mapping[str, Any]], "int | Sequence[int]"]
+_USUAL_WARPS = 4
+_USUAL_STAGES = 4
+
+
+if TYPE_CHECKING:
+    constexpr: TypeAlias = Any
+else:
+
+    class constexpr:
+        """Annotates an argument whose value is known when the kernel is compiled: each value is compiled for by itself."""
+
+
+class Kernel:
+    """A kernel in Python. `kernel[grid](*arguments)` runs it; `grid` is a number of workgroups, a tuple of up to three, or a function
+    that computes it from the arguments by name.
+
+    Arguments are arrays (NumPy, PyTorch, or anything with DLPack or `__cuda_array_interface__`), integers, and constants: those that are
+    annotated with `tl.constexpr`, and whatever is neither an array nor an integer. Arrays that the kernel writes to are changed in place.
+    Each element type, rank and class of layouts of the arrays and each value of the constants is compiled once; sizes are not compiled in.
+    """
+
+    def __init__(self, function: FunctionType, target: str, options: "CompileOptions | None") -> None:
+        self.function, self.target, self.options = function, target, options
+        self._signature = inspect.signature(function)
+        self._constants = frozenset(
+            name for name, p in self._signature.parameters.items() if p.annotation in (constexpr, "tl.constexpr", "constexpr")
+        )
+        self._programs: dict[tuple[Form, str], tuple[Program, tuple[int, ...]]] = {}
+        update_wrapper(self, function)
+
+    def __repr__(self) -> str:
+        return f"<treadle.kernel {self.function.__name__}{self._signature}, compiled {len(self._programs)} time(s)>"
+
+    def __getitem__(self, grid: Grid) -> "Launch":
+        return Launch(self, grid)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Kernels are launched over a grid; inside of another kernel a call is compiled there."""
+        raise TreadleError(KERNEL_CALL, name=self.function.__name__, problem="it is called without a grid")
+
+    def program(self, form: "Form", target: str) -> "tuple[Program, tuple[int, ...]]":
+        """The compiled program for a class of arguments, and the order in which it takes the arrays."""
+        found = self._programs.get((form, target))
+        if found is None:
+            from treadle.driver import compile as compile_program
+            from treadle.language.build import build
+
+            built = build(self.function, form)
+            program = compile_program(built.module, target, self.options, level="tile")
+            found = self._programs[form, target] = (program, built.order)
+        return found
+
+    def bound(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, with defaults. Raises TR738."""
+        try:
+            bound = self._signature.bind(*arguments, **named)
+        except TypeError as error:
+            raise TreadleError(KERNEL_CALL, name=self.function.__name__, problem=str(error)) from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def is_constant(self, name: str, value: Any) -> bool:
+        """Whether an argument is compiled in."""
+        return name in self._constants or value is None or isinstance(value, bool | float | str | tuple) or callable(value)
+
+
+class Launch:
+    """A kernel with its grid."""
+
+    def __init__(self, kernel: Kernel, grid: Grid) -> None:
+        self._kernel, self._grid = kernel, grid
+
+    def __call__(
+        self,
+        *arguments: Any,
+        num_warps: int = _USUAL_WARPS,
+        num_stages: int = _USUAL_STAGES,
+        target: str | None = None,
+        **named: Any,
+    ) -> None:
+        """Run the kernel. `num_warps`: warps of a workgroup that compute; `num_stages`: steps of a loop that are
+        in flight at once, where it multiplies matrices; `target`: another than the kernel's own.
+
+        On a GPU the call only enqueues the work, on PyTorch's current stream where PyTorch is loaded. Raises `TreadleError`: TR109 at the
+        line of what does not compile, TR738 for arguments that do not fit the signature, and what `treadle.Program` raises.
+        """
+        form, arrays, numbers = self._resolved(arguments, named, num_warps, num_stages)
+        program, order = self._kernel.program(form, target or self._kernel.target)
+        program(*(arrays[i] for i in order), *numbers)
+
+    def compile(
+        self,
+        *arguments: Any,
+        num_warps: int = _USUAL_WARPS,
+        num_stages: int = _USUAL_STAGES,
+        target: str | None = None,
+        **named: Any,
+    ) -> "Program":
+        """The program that the call would run: its `stages` are the texts of all levels, `remarks` the compiler's decisions."""
+        form, _, _ = self._resolved(arguments, named, num_warps, num_stages)
+        return self._kernel.program(form, target or self._kernel.target)[0]
+
+    def trace(
+        self,
+        *arguments: Any,
+        num_warps: int = _USUAL_WARPS,
+        num_stages: int = _USUAL_STAGES,
+        target: str | None = None,
+        until: "Stage" = "asm",
+        **named: Any,
+    ) -> "Trace":
+        """The texts of the stages up to `until`, and the remarks, as `treadle.driver.trace` has them. Needs no device."""
+        from treadle.driver import trace
+        from treadle.language.build import build
+
+        kernel = self._kernel
+        form, _, _ = self._resolved(arguments, named, num_warps, num_stages)
+        built = build(kernel.function, form)
+        return trace(built.module, target or kernel.target, kernel.options, until=until, level="tile")
+
+    def _resolved(
+        self, arguments: Sequence[Any], named: Mapping[str, Any], num_warps: int, num_stages: int
+    ) -> "tuple[Form, list[Any], list[int]]":
+        """What to compile for, the arrays, and the numbers that follow them."""
+        from treadle.language.build import Form
+        from treadle.runtime.arrays import view
+
+        kernel = self._kernel
+        values = kernel.bound(arguments, named)
+        grid = self._extents(values)
+        arrays: list[tuple[str, ArrayClass]] = []
+        given: list[Any] = []
+        integers: dict[str, int] = {}
+        constants: list[tuple[str, object]] = []
+        for name, value in values.items():
+            if kernel.is_constant(name, value):
+                constants.append((name, value))
+            elif isinstance(value, int):
+                integers[name] = value
+            else:
+                arrays.append((name, _class_of(view(value, name, len(arrays)))))
+                given.append(value)
+        form = Form(tuple(arrays), tuple(integers), tuple(constants), len(grid), num_warps, num_stages)
+        return form, given, [*grid, *integers.values()]
+
+    def _extents(self, values: Mapping[str, Any]) -> tuple[int, ...]:
+        grid = self._grid(values) if callable(self._grid) else self._grid
+        extents = (grid,) if isinstance(grid, int) else tuple(grid)
+        if not 1 <= len(extents) <= 3 or not all(isinstance(extent, int) and extent >= 0 for extent in extents):
+            problem = f"its grid is {grid!r}, not one to three numbers"
+            raise TreadleError(KERNEL_CALL, name=self._kernel.function.__name__, problem=problem)
+        return extents
+
+
+def _class_of(array: Any) -> "ArrayClass":
+    from treadle.language.build import ArrayClass
+    from treadle.plan.argument_layout import WIDEST_BYTES, classify
+    from treadle.runtime.arrays import element
+
+    dtype = array.dtype.removeprefix("u")
+    layout, _ = classify(tuple(array.shape), tuple(array.strides), array.address % WIDEST_BYTES, element(dtype).bytes)
+    along = [size for size, stride in zip(array.shape, layout.strides, strict=True) if stride == 1]
+    return ArrayClass(dtype, layout, gcd(WIDEST_BYTES // element(dtype).bytes, *along) if along else 1)
+
+
+@overload
+def kernel(function: Callable[..., Any]) -> Kernel: ...
+@overload
+def kernel(*, target: str = "auto", options: "CompileOptions | None" = None) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(function: Callable[..., Any] | None = None, *, target: str = "auto", options: "CompileOptions | None" = None) -> Any:
+    """Make a kernel of a Python function on tiles (docs/language.md). `target`: as for `treadle.compile`; "auto" is the GPU that is there,
+    else the simulator.
+    """
+
+    def decorate(given: Callable[..., Any]) -> Kernel:
+        if not isinstance(given, FunctionType):
+            raise TypeError(f"@treadle.kernel decorates functions, not {given!r}")
+        return Kernel(given, target, options)
+
+    return decorate if function is None else decorate(function)

@@ -1,0 +1,32 @@
+"""Arrivals of workgroups at counters: `tile.count_in` by one thread, `tile.local_flag` by all."""
+
+from treadle.codegen.llvm_text import I32, I64, Value, i32, i64
+from treadle.dialects.tile import CountInOp, LocalFlagOp
+from treadle.targets.simt.context import KernelContext
+
+_COUNTER_BYTES = 4
+
+
+def _counter(ctx: KernelContext, op: CountInOp) -> Value:
+    """The address of the counter."""
+    b, view = ctx.b, ctx.view(op.counters)
+    place = i64(0)
+    for offset, stride in zip(op.offsets, view.strides, strict=True):
+        place = b.add(place, b.mul(b.sext(ctx.scalar(offset), I64), stride))
+    return b.gep(view.pointer, place, I32, flags="")
+
+
+def emit_count_in(ctx: KernelContext, op: CountInOp) -> None:
+    """The first thread counts, and leaves in shared memory whether it was the last."""
+    b = ctx.b
+    with b.when(b.icmp("eq", ctx.thread, i32(0))):
+        largest = b.sub(b.resize(ctx.scalar(op.count), I32), i32(1))
+        before = ctx.hooks.count_in(b, _counter(ctx, op), largest, op.order.data)
+        b.store(b.zext(b.icmp("eq", before, largest), I32), ctx.buffer(op.flag).address, _COUNTER_BYTES)
+
+
+def emit_local_flag(ctx: KernelContext, op: LocalFlagOp) -> None:
+    """Every thread reads what the first one left."""
+    b = ctx.b
+    value = ctx.hooks.uniform(b, b.load(I32, ctx.buffer(op.flag).address, _COUNTER_BYTES))
+    ctx.bind(op.result, b.icmp("ne", value, i32(0)))

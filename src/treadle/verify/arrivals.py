@@ -1,0 +1,94 @@
+"""What arrivals at counters order between the workgroups of a launch. The argument is in docs/schedule.md, "Arrivals".
+
+Statically, once a kernel: which pairs of accesses of different workgroups an arrival orders, and what each arrival has to hand on for that.
+"""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from treadle.dialects import tile
+from treadle.dialects.effects import Effect
+from treadle.ir.ancestry import ancestors
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import scf
+from treadle.verify.counting import Counting, counting_of
+from treadle.verify.global_accesses import GlobalAccess
+from treadle.verify.global_arrays import GlobalArrays
+from treadle.verify.program import Program
+
+Key = tuple[Operation, Effect | None]
+
+
+@dataclass(slots=True)
+class HandOver:
+    """An arrival: what it is to release, done before it, and what may be done only once it has acquired."""
+
+    op: tile.CountInOp
+    access: GlobalAccess
+    counting: Counting
+    released: set[Operation] = field(default_factory=set[Operation])
+    acquired: set[Operation] = field(default_factory=set[Operation])
+
+
+class Arrivals:
+    """The arrivals of a program. `orders` is asked for every pair that may meet; what it relies on gathers in `hand_overs`."""
+
+    def __init__(self, program: Program, arrays: GlobalArrays) -> None:
+        self.program, self.arrays = program, arrays
+        self.hand_overs: list[HandOver] = []
+        for op in program.all(tile.CountInOp):
+            if (access := self._counters(op)) is not None:
+                self.hand_overs.append(HandOver(op, access, counting_of(arrays.forms, op, access)))
+        self._known: dict[tuple[GlobalAccess, GlobalAccess], bool] = {}
+
+    def _counters(self, op: tile.CountInOp) -> GlobalAccess | None:
+        """The access of an arrival to its counters; None where something else touches the array, which then counts nothing known."""
+        effects = [effect for effect in op.effects() if effect.resource is op.counters]
+        access = self.arrays.of(op, effects[-1])
+        alone = all(other.op is op for other in self.arrays.read() if other.pointer is access.pointer)
+        return access if alone else None
+
+    def orders(self, one: GlobalAccess, other: GlobalAccess) -> bool:
+        """Whether an arrival orders the two wherever executions of different workgroups meet."""
+        if one.op is other.op and isinstance(one.op, tile.CountInOp):
+            return any(known.op is one.op for known in self.hand_overs)  # each counts in one step
+        if (one, other) not in self._known:
+            self._known[one, other] = any(self._is_ordered_by(known, one, other) for known in self.hand_overs)
+        return self._known[one, other]
+
+    def _is_ordered_by(self, known: HandOver, one: GlobalAccess, other: GlobalAccess) -> bool:
+        sides = [side_of(access.op, known.op) for access in (one, other)]
+        if known.counting.status != "right" or "last" not in sides or None in sides:
+            return False
+        is_async = [isinstance(access.op, tile.CopyOp | tile.CopyOutOp) for access in (one, other)]
+        if "before" in sides and is_async[sides.index("last")]:
+            return False  # what other workgroups wrote it may not see: no fence here covers both proxies of two workgroups
+        if self.arrays.meets_apart(one, other, known.access):
+            return False
+        for access, side in zip((one, other), sides, strict=True):
+            (known.acquired if side == "last" else known.released).add(access.op)
+        return True
+
+
+def side_of(op: Operation, arrival: tile.CountInOp) -> str | None:
+    """Whether an operation stands ahead of an arrival, is done by the workgroup that is the last alone, or neither."""
+    around = (op, *ancestors(op))
+    for inner, outer in pairwise(around):
+        if isinstance(outer, scf.IfOp) and inner.parent is outer.true_region.block and _is_flag_of(outer.cond, arrival):
+            return "last"
+    block = arrival.parent
+    top = next((known for known in around if known.parent is block), None)
+    while top is not None:
+        if top is arrival:
+            return "before"
+        top = top.next_op
+    return None
+
+
+def _is_flag_of(condition: SSAValue, arrival: tile.CountInOp) -> bool:
+    """Whether a condition is the flag that an arrival, and nothing else, leaves."""
+    flag = condition.owner
+    if not isinstance(flag, tile.LocalFlagOp) or flag.flag is not arrival.flag or not isinstance(flag.flag.owner, tile.AllocOp):
+        return False
+    users = [use.operation for use in flag.flag.uses]
+    return flag.parent is arrival.parent and all(user is arrival or isinstance(user, tile.LocalFlagOp) for user in users)

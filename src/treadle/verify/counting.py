@@ -1,0 +1,140 @@
+"""Whether as many workgroups arrive at each counter as it counts: for all sizes.
+
+The workgroups of a counter are numbered by a value that they compute (their id along an axis, a quotient or a remainder): no two of one
+counter have the same number, and the numbers are all from 0 to the count.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from treadle.dialects import tile
+from treadle.ir.core import Operation
+from treadle.ir.dialects import builtin
+from treadle.plan.expr import Expr
+from treadle.verify.affine import Forms
+from treadle.verify.formulas import Formula, both, symbols_in
+from treadle.verify.global_accesses import GlobalAccess
+
+if TYPE_CHECKING:
+    from treadle.verify.integer_sets import Set
+
+_QUOTIENTS = frozenset("arith." + name for name in ("divui", "divsi", "floordivsi", "remui", "remsi", "andi", "shrui", "shrsi"))
+MAX_NUMBERINGS = 12
+COST = 2_000_000
+"""What the questions about one numbering may cost together, in the integer set library's count: each is asked once a kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What is known about an arrival. `witness`: sizes for which it counts wrong; `doubt`: why nothing is known."""
+
+    status: Literal["right", "wrong", "open"]
+    doubt: str = ""
+    witness: tuple[str, ...] = ()
+
+
+def counting_of(forms: Forms, op: tile.CountInOp, access: GlobalAccess) -> Counting:
+    """Whether the counters of an arrival, whose access to them is given, count the workgroups that arrive there."""
+    from treadle.verify.integer_sets import TooHard, bounded
+
+    count = forms.of(op.count)
+    if access.addresses is None or not access.is_exact or not forms.is_exact(count.symbols()):
+        return Counting("open", access.doubt or "its count is not known")
+    doubt = "no number tells the workgroups of a counter apart"
+    for number in _numberings(forms, op):
+        arrivals = _Arrivals(forms, access, number, count)
+        try:
+            with bounded(COST):
+                if not arrivals.are_inside():
+                    return Counting("open", "it may lie outside its counters")
+                if not arrivals.are_numbered():
+                    continue
+                found = arrivals.compared()
+        except TooHard:
+            return Counting("open", "its counters are too hard to compare with its count")
+        if found.status != "open":
+            return found
+        doubt = found.doubt
+    return Counting("open", doubt)
+
+
+def _numberings(forms: Forms, op: tile.CountInOp) -> Iterator[Expr]:
+    """Values that may number the workgroups of a counter."""
+    ids = {str(i) for i in forms.ids if not i.is_constant}
+    found: dict[Expr, None] = {i: None for i in forms.ids if not i.is_constant} or {forms.ids[0]: None}
+    kernel = op.parent_op()
+    for other in kernel.regions[0].block.ops if kernel is not None else ():
+        if other.name in _QUOTIENTS and isinstance(other.results[0].type, builtin.IndexType | builtin.IntegerType):
+            value = _value(forms, other)
+            if value is not None and forms.depends(value) and forms.depends(value) <= ids and forms.is_exact(value.symbols()):
+                found[value] = None
+    yield from list(found)[:MAX_NUMBERINGS]
+
+
+def _value(forms: Forms, op: Operation) -> Expr | None:
+    kind = op.results[0].type
+    return None if kind == builtin.i1 else forms.of(op.results[0])
+
+
+class _Arrivals:
+    """The arrivals of an operation as points: place of the counter, number of the workgroup, ids."""
+
+    def __init__(self, forms: Forms, access: GlobalAccess, number: Expr, count: Expr) -> None:
+        self.forms, self.access = forms, access
+        self.places = [] if access.addresses is None else list(access.addresses.places)
+        self.number, self.count = forms.formula(number), forms.formula(count)
+        self.ids = [str(i) for i in forms.ids if not i.is_constant]
+
+    def _set(self, conditions: list[Formula], number: Formula | None) -> "Set":
+        """Points that meet conditions; `number` None: with any number."""
+        from treadle.verify.integer_sets import integer_set
+
+        forms = self.forms
+        formulas = [f"place{at} = {place}" for at, place in enumerate(self.places)] + [f"count = {self.count}", *conditions]
+        formulas += [f"number = {number}"] if number is not None else []
+        names = forms.closed({name for formula in formulas for name in symbols_in(formula)} | set(self.ids))
+        varying = [*self.ids, *sorted(name for name in names if forms.symbols[name].depends and name not in self.ids)]
+        formulas += [fact for name in sorted(names) for fact in forms.symbols[name].facts]
+        dimensions = ", ".join([*(f"place{at}" for at in range(len(self.places))), "number", "count", *varying])
+        parameters = ", ".join(sorted(names.difference(varying)))
+        body = both(formulas).format_map({name: name for name in names})
+        return integer_set(f"[{parameters}] -> {{ [{dimensions}] : {body} }}")
+
+    def are_inside(self) -> bool:
+        """Whether no arrival lies outside the counters."""
+        return self._set([f"not ({both(self.access.domain)})"], self.number).is_empty()
+
+    def are_numbered(self) -> bool:
+        """Whether two workgroups of one counter never have the same number."""
+        from treadle.verify.integer_sets import IN, OUT, different, pairs_of
+
+        points = self._set([], self.number)
+        same = pairs_of(points, points)
+        for at in range(len(self.places) + 1):
+            same = same.equate(IN, at, OUT, at)
+        first = len(self.places) + 2
+        return all(way.is_empty() for at in range(len(self.ids)) for way in different(same, first + at, first + at))
+
+    def compared(self) -> Counting:
+        """The numbers that there are at each counter against those from 0 to its count, which is the same in all its workgroups."""
+        from treadle.verify.integer_sets import IN, OUT, different, first_dimensions, pairs_of, point_of
+
+        points, kept = self._set([], self.number), len(self.places) + 1
+        same = pairs_of(points, points)
+        for at in range(len(self.places)):
+            same = same.equate(IN, at, OUT, at)
+        if not all(way.is_empty() for way in different(same, kept, kept)):
+            return Counting("open", "workgroups of one counter may count to different numbers")
+        there, wanted = first_dimensions(points, kept), first_dimensions(self._set(["0 <= number < count"], None), kept)
+        missing, spare = wanted.subtract(there), there.subtract(wanted)
+        if missing.is_empty() and spare.is_empty():
+            return Counting("right")
+        if not (missing.is_empty() or spare.is_empty()):
+            return Counting("open", "the numbers of its workgroups do not go from 0 to its count")
+        shown = point_of(spare if missing.is_empty() else missing) or {}
+        sizes = [f"{self.forms.symbols[name].meaning} = {value}" for name, value in shown.items() if name in self.forms.symbols]
+        lines = ["with " + ", ".join(sizes)] if sizes else []
+        more, fewer = "more workgroups arrive at a counter than it counts", "a counter counts more workgroups than arrive"
+        what = more if missing.is_empty() else fewer
+        return Counting("wrong", witness=(*lines, what))
