@@ -12,11 +12,12 @@ that stage. The fence orders the compiler alone: without it the kernel is as rig
 from dataclasses import dataclass
 
 from treadle.dialects import sync, tile
+from treadle.dialects.tile_types import is_tile
 from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import scf
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
-from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before, is_tile
+from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
 from treadle.transforms.kernel.pipelining.request import PIPELINED
 
 _OTHER_STAGES = (tile.LoadOp, tile.GatherOp, tile.LocalLoadOp, tile.ContractOp)
