@@ -14,6 +14,7 @@ from treadle.analysis.loop_nest import (
     Linears,
     LoopNest,
     compose,
+    identity,
     kernel_symbols,
     producer_dims,
     result_number,
@@ -24,7 +25,7 @@ from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
 from treadle.ir.builtin import array_ints, element_of, is_tensor
-from treadle.ir.core import Attribute, Block, BlockArgument, Builder, InsertPoint, Operation, SSAValue
+from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, as_expr, constant
@@ -144,6 +145,11 @@ class KernelBuilder:
         argument, part = found
         whole = dims if part is None else whole_positions(part, dims, self.nest.root.rank, self.symbol_of)
         return frozenset((UNIT, *self._strides_along(self._placement(self.inputs[argument.index], whole))))
+
+    def reached(self, map_: AffineMap, dims: Linears | None = None) -> Linears:
+        """The place that loops at `dims`, which are the root's own where not given, reach through a map."""
+        rank = self.nest.root.rank
+        return compose(map_, identity(rank) if dims is None else dims, rank)
 
     # scalars of the kernel's top level
 
@@ -407,16 +413,11 @@ class KernelBuilder:
             self.store(number, self.known[part], whole, frame)
 
     def _result_dims(self, value: SSAValue) -> Linears:
-        rank = self.nest.root.rank
         op = value.owner
         view = structured(op) if isinstance(op, Operation) else None
-        if view is None or not isinstance(op, Operation):
+        if view is None:
             raise InternalError("a kernel yields what no generic computes")
-        map_ = view.output_maps[result_number(value)]
-        dims = self.nest.consumer_dims.get(op)
-        if dims is None:
-            dims = tuple(Linear(0, tuple(int(d == e) for e in range(rank))) for d in range(rank))
-        return compose(map_, dims, rank)
+        return self.reached(view.output_maps[result_number(value)], self.nest.consumer_dims.get(view.op))
 
 
 def _gcd_power(align: int, byte_offset: int) -> int:
