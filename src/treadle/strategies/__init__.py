@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from treadle.machine import TargetSpec
     from treadle.strategies.facts import OperationFacts
 
-__all__ = ["GROUP", "Strategy", "register_strategy", "strategies_for"]
+__all__ = ["GROUP", "Strategy", "register_strategy", "strategies_for", "unregister_strategy"]
 
 GROUP = "treadle.strategies"
 
@@ -44,6 +44,11 @@ def register_strategy(strategy: Strategy) -> Strategy:
     """Ask `strategy` before all that were registered earlier, in this process."""
     _REGISTERED.insert(0, strategy)
     return strategy
+
+
+def unregister_strategy(name: str) -> None:
+    """Ask the strategies registered under a name no more."""
+    _REGISTERED[:] = [strategy for strategy in _REGISTERED if strategy.name != name]
 
 
 @cache
