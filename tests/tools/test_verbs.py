@@ -204,6 +204,9 @@ def test_audit(capsys: Captured, tmp_path: Path) -> None:
     listing.write_text(out(capsys, "compile", LINEAR, "--target", "gfx942"))
     (read,) = json.loads(out(capsys, "audit", str(listing), "--asm", "--target", "gfx942", "--json"))
     assert {**read, "schedule": row["schedule"]} == row
+    pipelined = ("--option", "pipeline_stages=2")
+    fenced, bare = json.loads(out(capsys, "audit", LINEAR, "--target", "gfx942", "--json", *pipelined))
+    assert (fenced["schedule"], fenced["load_waits"], bool(fenced["fences"]), bare["fences"]) == ("stream-2", 0, True, 0)
     assert "no kernel has a loop" in out(capsys, "audit", SOFTMAX, "--target", "gfx942")
     assert invoke(["audit", LINEAR, "--target", "sm_90a"]) == 2
     assert "TR505" in capsys.readouterr().err

@@ -75,6 +75,27 @@ def beyond_descriptors(nest: LoopNest, access: Access, rules: BulkTensorCopy) ->
     return None
 
 
+def read_shape(nest: LoopNest, access: Access, spec: TargetSpec) -> ResultShape:
+    """How a tile that is read beside the operands comes: in bulk where an epilogue reads it, its unit-stride axis is one of the tile's, and
+    every pitch keeps the rules of descriptor copies.
+    """
+    size, rules = element_bytes(access.element), spec.bulk_tensor
+    stays = ResultShape(size, in_bulk=False, is_read=True)
+    if (
+        access.is_initial
+        or rules is None
+        or access.align % rules.base_align_bytes
+        or access.offset.divisor() * size % rules.base_align_bytes
+    ):
+        return stays
+    strides = [nest.stride_along(access, axis) for axis in nest.axes]
+    unit = [number for number, stride in enumerate(strides) if stride == constant(1)]
+    if beyond_descriptors(nest, access, rules) is not None or unit not in ([main_axis(nest, "m")], [main_axis(nest, "n")]):
+        return stays
+    others = (stride for number, stride in enumerate(strides) if number not in unit)
+    return ResultShape(size, all(stride.divisor() * size % rules.pitch_align_bytes == 0 for stride in others), is_read=True)
+
+
 def result_shape(nest: LoopNest, access: Access, spec: TargetSpec) -> ResultShape:
     """How a result can leave: in bulk where its rows lie along n and every row and pitch keeps the rules of descriptor copies."""
     size = element_bytes(access.element)

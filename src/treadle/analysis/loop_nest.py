@@ -61,12 +61,16 @@ def compose(map_: AffineMap, dims: Linears, rank: int) -> Linears:
     return tuple(results)
 
 
+INITIAL = -2
+"""Instead of the number of an input: what a root starts from."""
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """A kernel argument or result along the root's dimensions: strides and offset in elements.
 
     `number` counts arguments and results apart. `align`: bytes the base is aligned to. `input_number`: which of its inputs the root
-    number `root` reads here, -1 for all other accesses (initial values, what consumers read, results).
+    number `root` reads here, -1 for all other accesses (initial values, which `is_initial` tells; what consumers read; results).
     """
 
     number: int
@@ -77,6 +81,7 @@ class Access:
     align: int
     input_number: int = -1
     root: int = 0
+    is_initial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,13 +289,13 @@ def _accesses(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp], consumer
         align = (result_align if is_result else arg_align)[number]
         totals = tuple(sum((s * lin.coefficients[d] for s, lin in zip(strides, dims, strict=True)), constant(0)) for d in range(rank))
         offset = sum((s * lin.offset for s, lin in zip(strides, dims, strict=True)), constant(0))
-        return Access(number, is_result, element_of(type_), totals, offset, align, input_number, root)
+        return Access(number, is_result, element_of(type_), totals, offset, align, max(-1, input_number), root, input_number == INITIAL)
 
     for which, root in enumerate(roots):
         for i, (value, map_) in enumerate(root.operands()):
             if isinstance(value.type, builtin.TensorType):
                 for arg, dims in reads(value, compose(map_, identity(rank), rank), rank):
-                    yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else -1, which)
+                    yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else INITIAL, which)
     results = _root_results(roots)
     for op, dims in consumers.items():
         view = structured(op)

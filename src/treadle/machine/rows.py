@@ -103,6 +103,10 @@ _FENCE_CLASSES = (
     ("transcendental", 0x400),
 )
 
+# What may cross the borders of stages: nothing. Masks that let vector arithmetic cross let conversions of loads ahead; where only scalar
+# arithmetic may, RDNA's loops with guarded loads still wait for them early (docs/audits.md has the figures).
+_STAGE_FENCE: tuple[str, ...] = ()
+
 
 def _mfma(shape: tuple[int, int, int], a: str, acc: str, *, b: str | None = None, cycles: int) -> MatrixInstruction:
     m, n, k = shape
@@ -142,6 +146,7 @@ GFX942 = TargetSpec(
     ),
     queues=_CDNA_QUEUES,
     fence_classes=_FENCE_CLASSES,
+    stage_fence=_STAGE_FENCE,
     max_warps_per_workgroup=16,
     fma_registers=250,
     wide_integer_registers=24,
@@ -172,6 +177,7 @@ GFX950 = TargetSpec(
     ),
     queues=_CDNA_QUEUES,
     fence_classes=_FENCE_CLASSES,
+    stage_fence=_STAGE_FENCE,
     max_warps_per_workgroup=16,
     fma_registers=250,
     wide_integer_registers=24,
@@ -212,6 +218,7 @@ GFX1100 = TargetSpec(
     matrix_instructions=(_wmma(11, "f16", "f32"), _wmma(11, "bf16", "f32"), _wmma(11, "i8", "i32")),
     queues=_RDNA3_QUEUES,
     fence_classes=_FENCE_CLASSES,
+    stage_fence=_STAGE_FENCE,
     clock_bits=20,
     fma_registers=253,
     wide_integer_registers=24,
@@ -242,6 +249,7 @@ GFX1201 = TargetSpec(
     ),
     queues=_RDNA4_QUEUES,
     fence_classes=_FENCE_CLASSES,
+    stage_fence=_STAGE_FENCE,
     fma_registers=253,
     wide_integer_registers=24,
     register_granule=24,

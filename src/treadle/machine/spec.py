@@ -121,7 +121,8 @@ class TargetSpec:
     `line_bytes`: of the last cache. `register_moves`: None where each warp keeps the registers it starts with. `clock_bits`: of a compute
     unit's own counter. `register_granule`: registers of a thread are given out by so many. `vector_lanes`: of the vector unit beside each
     matrix unit, over which a warp's instruction passes in several clocks where it has more. `fence_classes`: classes of instructions that
-    `sync.sched_fence` can name, with their bits in the instruction.
+    `sync.sched_fence` can name, with their bits in the instruction. `stage_fence`: of them, those that may cross the fences at the borders
+    of a pipelined loop's stages; None where the machine's scheduler needs no fences.
     """
 
     name: str
@@ -153,6 +154,7 @@ class TargetSpec:
     register_moves: RegisterMoves | None = None
     clock_bits: int = 64
     fence_classes: tuple[tuple[str, int], ...] = ()
+    stage_fence: tuple[str, ...] | None = None
     register_granule: int = 8
     vector_lanes: int = 32
 

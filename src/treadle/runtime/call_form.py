@@ -20,12 +20,12 @@ from typing import Any, Final, Protocol
 from treadle import errors
 from treadle.artifact import Manifest
 from treadle.errors import InternalError, TreadleError
-from treadle.plan.invocation import Invocation, ResolvedLaunch
 from treadle.runtime.argument_block import BlockTemplate, MapDriver
 from treadle.runtime.arrays import ArrayForm
 from treadle.runtime.bound_call import BoundCall, Enqueue, retry
 from treadle.runtime.device_array import DeviceArray, MemoryOwner
 from treadle.runtime.direct_call import DirectCall, direct_call, never
+from treadle.runtime.invocation import Invocation, ResolvedLaunch
 from treadle.runtime.kept_memory import Counters, Kept
 from treadle.runtime.pool import Block
 from treadle.runtime.torch_tensors import TensorMemory, current_stream, guard_of, stream_function

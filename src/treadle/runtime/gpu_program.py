@@ -15,7 +15,6 @@ import numpy as np
 from treadle import errors
 from treadle.artifact import Kernel, Manifest
 from treadle.errors import TreadleError
-from treadle.plan.invocation import Invocation, InvocationPlan, ResolvedLaunch
 from treadle.runtime import elf
 from treadle.runtime.argument_block import ArgumentBlock, BlockTemplate
 from treadle.runtime.arguments import check_dtype, check_index_range, check_layout, check_place, given_outputs, resolve, views_of
@@ -23,6 +22,7 @@ from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype, 
 from treadle.runtime.bound_call import BoundCall, Enqueue
 from treadle.runtime.call_form import CallDriver, CallForm, PoolCalls, TensorCalls
 from treadle.runtime.device_array import DeviceArray
+from treadle.runtime.invocation import Invocation, InvocationPlan, ResolvedLaunch
 from treadle.runtime.pool import Block, Pool
 from treadle.runtime.torch_tensors import TensorMemory, current_stream, is_tensor
 

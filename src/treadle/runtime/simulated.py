@@ -14,10 +14,10 @@ from treadle import errors
 from treadle.artifact import Manifest
 from treadle.errors import InternalError, TreadleError
 from treadle.plan.argument_layout import WIDEST_BYTES
-from treadle.plan.invocation import Invocation, InvocationPlan, PointerArg, ResolvedLaunch, ScalarArg
 from treadle.runtime.arguments import check_dtype, check_index_range, check_layout, check_place, given_outputs, resolve, views_of
 from treadle.runtime.arrays import ArrayForm, ArrayView, HostArray, laid_out, numpy_dtype, row_major, strided
 from treadle.runtime.host_memory import require
+from treadle.runtime.invocation import Invocation, InvocationPlan, PointerArg, ResolvedLaunch, ScalarArg
 
 _INTERPRETER: Final = "treadle.sim.loading"
 _FAULT: Final = "SimulationFault"

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from treadle.dialects.sync import SchedFenceOp
 from treadle.driver.lowering import lower, tile_kernels
 from treadle.driver.sources import read_source, read_text
 from treadle.errors import NO_LOOP_REPORT, TreadleError
@@ -24,9 +25,10 @@ TargetOption = Annotated[str, typer.Option("--target", help="gfx942, gfx950, gfx
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One loop. `schedule`: what Treadle planned for it, empty for code from elsewhere."""
+    """One loop. `schedule`: what Treadle planned for it, empty for code from elsewhere. `fences`: scheduling fences of its kernel."""
 
     schedule: str
+    fences: int
     loop: LoopReport
 
 
@@ -43,7 +45,7 @@ def audit(
     if not isinstance(backend, ReportsLoops):
         raise TreadleError(NO_LOOP_REPORT, target=target)
     if asm:
-        rows = [Row("", loop) for loop in backend.read_reports(read_text(file))]
+        rows = [Row("", 0, loop) for loop in backend.read_reports(read_text(file))]
     else:
         rows = own_rows(file, target, backend, compile_options(option), level)
     if as_json:
@@ -56,18 +58,28 @@ def audit(
 
 
 def own_rows(file: Path, target: str, backend: ReportsLoops, options: CompileOptions, level: Level | None) -> list[Row]:
-    """Compile a program as always, and read the loops of its kernels. Raises what compiling raises."""
+    """Compile a program as always, and read the loops of its kernels, those with scheduling fences once more without them.
+
+    Raises what compiling raises.
+    """
     last: list[ModuleOp] = []
     lower(read_source(file, level), target, options, None, instrument=last.append)
-    kernels = tile_kernels(last[-1])
-    found = [(kernel, backend.report(kernel)) for kernel in kernels]
-    return [Row(schedule_name(kernel), loop) for kernel, loop in found if loop is not None]
+    rows: list[Row] = []
+    for kernel in tile_kernels(last[-1]):
+        name, fences = schedule_name(kernel), [op for op in kernel.walk() if isinstance(op, SchedFenceOp)]
+        rows += [Row(name, len(fences), loop)] if (loop := backend.report(kernel)) is not None else []
+        for fence in fences:
+            fence.detach()
+            fence.erase()
+        if fences and (bare := backend.report(kernel)) is not None:
+            rows.append(Row(name, 0, replace(bare, broken=())))  # for comparison: nobody is given this code
+    return rows
 
 
 def as_plain(row: Row) -> dict[str, object]:
     """A row as JSON has it."""
     loop = row.loop
-    return {"schedule": row.schedule, **asdict(loop), "load_waits": loop.load_waits, "density": loop.density}
+    return {"schedule": row.schedule, "fences": row.fences, **asdict(loop), "load_waits": loop.load_waits, "density": loop.density}
 
 
 def _percent(part: float | None) -> str:
@@ -79,6 +91,7 @@ def loops_table(title: str, rows: Sequence[Row]) -> report.Table:
     made = report.table(title, "steady loop of", *(row.loop.kernel for row in rows))
     lines: dict[str, list[str]] = {
         "schedule": [row.schedule or "-" for row in rows],
+        "scheduling fences": [str(row.fences) if row.schedule else "?" for row in rows],
         "matrix instructions": [f"{row.loop.matrix} of {row.loop.instructions} ({_percent(row.loop.density)})" for row in rows],
         "waits between them (on loads)": [f"{len(row.loop.inner_waits)} ({row.loop.load_waits})" for row in rows],
         "what they wait for": [_waits(row.loop) for row in rows],

@@ -5,8 +5,8 @@ An arrival hands on what its own thread knows: what others of the workgroup did 
 
 from treadle.dialects import tile
 from treadle.ir.core import Operation
-from treadle.verify.arrivals import Arrivals
-from treadle.verify.clocks import Agent, Record, reached
+from treadle.verify.arrivals import Arrivals, HandOver
+from treadle.verify.clocks import Agent, Record, Restore, reached
 from treadle.verify.events import Access, Event
 from treadle.verify.findings import Finding, Place, Rule
 from treadle.verify.reports import Reports
@@ -16,7 +16,7 @@ class HandOvers:
     """The arrivals of a run."""
 
     def __init__(self, arrivals: Arrivals, reports: Reports) -> None:
-        self.known = {one.op: one for one in arrivals.hand_overs}
+        self.known: dict[tile.CountInOp, HandOver] = {one.op: one for one in arrivals.hand_overs}
         self.position = arrivals.program.index
         self.reports = reports
         self._done: dict[tuple[int, Access], Record] = {}
@@ -42,6 +42,15 @@ class HandOvers:
                 does = "tells nobody of" if word == "release" else "takes over nothing from other workgroups for"
                 message = f'its order "{op.order.data}" {does} {first.name}'
                 self.reports.keep(_finding("V3", message, op, f'the order "{word}", or "acq_rel"', ()))
+
+    def saved(self) -> Restore:
+        """What brings back what was done and who has arrived."""
+        done, arrived = dict(self._done), dict(self._arrived)
+
+        def restore() -> None:
+            self._done, self._arrived = dict(done), dict(arrived)
+
+        return restore
 
     def note(self, record: Record) -> None:
         """Something was done that an arrival may hand on: the last of each agent stands for those before."""

@@ -2,7 +2,6 @@
 
 Barriers wait for shared memory only: a workgroup fence would also wait for loads from global memory on RDNA, which ends every prefetch. In
 kernels that read what they write they order global memory too.
-The machine scheduler does not see that matrix instructions belong to a phase, so scheduling barriers stand on both sides.
 """
 
 from collections.abc import Sequence
@@ -192,7 +191,6 @@ class AmdHooks(SimtHooks):
         if not self._orders_global:
             node = b.module.metadata('!{!"amdgpu-synchronize-as", !"local"}')
             metadata = f"!mmra {node}"
-        self.sched_fence(b, ())
         b.fence("release", "workgroup", metadata)
         if self._orders_global and self._counts_in and self.spec.queue_for("store") is None:
             # One wave releases behind the barrier what all have stored, and its wait says nothing about the others' stores. The fence
@@ -201,7 +199,6 @@ class AmdHooks(SimtHooks):
         self._wait_for(b, "local")
         b.intrinsic("llvm.amdgcn.s.barrier", "void", attributes=["convergent"])
         b.fence("acquire", "workgroup", metadata)
-        self.sched_fence(b, ())
 
     def _wait_for(self, b: Builder, role: QueueRole) -> None:
         """What the release fence asks for, said again: LLVM may drop a fence's own wait before it has followed a loop back to its start.

@@ -6,11 +6,11 @@ from math import prod
 
 from treadle.analysis.axis_traffic import bytes_touched
 from treadle.analysis.contraction_axes import is_plain, main_axis, reads_whole_tile, reduced_size, shared_operand
-from treadle.analysis.descriptor_access import operand_refusal, result_shape
-from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.descriptor_access import operand_refusal, read_shape, result_shape
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.operation_marks import F32_PARTS
+from treadle.analysis.small_side import SmallSide, small_side
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.builtin import element_of
@@ -18,9 +18,8 @@ from treadle.ir.dialects import builtin
 from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant
-from treadle.plan.role_tiles import ResultShape, RoleProblem
+from treadle.plan.role_tiles import RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
-from treadle.transforms.kernel.forms.small_side import SmallSide, small_side
 
 NO_OVERRIDES = ContractionOverrides()
 
@@ -109,7 +108,7 @@ class KernelProblem:
         nest, spec, shape = self.nest, self.spec, self.shape
         row, operand_bytes = spec.instruction(self.types.instruction), self.types.operand_bytes
         results = tuple(result_shape(nest, a, spec) for a in nest.accesses if a.is_result) + tuple(
-            ResultShape(element_bytes(a.element), in_bulk=False, may_stay=True) for a in nest.accesses if reads_whole_tile(nest, a)
+            read_shape(nest, a, spec) for a in nest.accesses if reads_whole_tile(nest, a)
         )
         # An operand that is contiguous along n is copied and read in whole rows of a swizzle.
         n_axis = nest.axes[main_axis(nest, "n")]

@@ -8,12 +8,12 @@ from typing import cast
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import StructuredOp, structured
-from treadle.analysis.loop_nest import Linear, Linears, LoopNest, compose, kernel_symbols, producer_dims, result_number
+from treadle.analysis.loop_nest import Linear, Linears, LoopNest, compose, identity, kernel_symbols, producer_dims, result_number
 from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
 from treadle.ir.builtin import array_ints, element_of, is_tensor
-from treadle.ir.core import Attribute, Block, BlockArgument, Builder, InsertPoint, Operation, SSAValue
+from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg
 from treadle.plan.expr import Expr, as_expr, constant
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
@@ -118,6 +118,11 @@ class KernelBuilder:
         if not isinstance(value, BlockArgument) or not self.is_argument(value):
             return frozenset()
         return frozenset((UNIT, *self._dims_to_strides(self._strides(self.kernel.arg_strides, value.index), dims)[0]))
+
+    def reached(self, map_: AffineMap, dims: Linears | None = None) -> Linears:
+        """The place that loops at `dims`, which are the root's own where not given, reach through a map."""
+        rank = self.nest.root.rank
+        return compose(map_, identity(rank) if dims is None else dims, rank)
 
     # scalars of the kernel's top level
 
@@ -333,16 +338,11 @@ class KernelBuilder:
             self.store(number, self.known[value], self._result_dims(value), frame)
 
     def _result_dims(self, value: SSAValue) -> Linears:
-        rank = self.nest.root.rank
         op = value.owner
         view = structured(op) if isinstance(op, Operation) else None
-        if view is None or not isinstance(op, Operation):
+        if view is None:
             raise InternalError("a kernel yields what no generic computes")
-        map_ = view.output_maps[result_number(value)]
-        dims = self.nest.consumer_dims.get(op)
-        if dims is None:
-            dims = tuple(Linear(0, tuple(int(d == e) for e in range(rank))) for d in range(rank))
-        return compose(map_, dims, rank)
+        return self.reached(view.output_maps[result_number(value)], self.nest.consumer_dims.get(view.op))
 
 
 def _gcd_power(align: int, byte_offset: int) -> int:

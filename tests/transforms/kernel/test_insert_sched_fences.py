@@ -1,0 +1,102 @@
+"""insert-sched-fences: where fences stand, where none do, and that a schedule is as right without them."""
+
+from dataclasses import replace
+
+import pytest
+from generators import tile_kernel_texts as kernel_texts
+from generators.tile_pipeline import find, lowered, skeleton
+
+from treadle.dialects import sync, tile
+from treadle.ir.core import Operation
+from treadle.ir.dialects import builtin, scf
+from treadle.ir.passes import run_passes
+from treadle.ir.simplify import CsePass, DcePass
+from treadle.machine import register_target, target_spec
+from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
+from treadle.transforms.kernel.insert_sched_fences import InsertSchedFencesPass
+from treadle.transforms.kernel.insert_sync import InsertSyncPass
+from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
+from treadle.transforms.kernel.order_issue import OrderIssuePass
+from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
+from treadle.transforms.kernel.pipelining.request import PIPELINED
+from treadle.transforms.kernel.set_pipeline import SetPipelinePass
+from treadle.verify.check import prove
+
+OPS = ("tile.load", "tile.local", "tile.contract", "sync", "scf.for")
+SHORT = {
+    "r": "tile.load",
+    "w": "tile.local_store",
+    "l": "tile.local_load",
+    "m": "tile.contract",
+    "b": "sync.barrier",
+    "f": "sync.sched_fence",
+}
+CDNA = kernel_texts.matmul(130, 136, 520, target="gfx942", instruction="mfma_16x16x16_f32_f16", tile=(64, 64, 32), warps=(2, 2), out="f16")
+HOPPER = kernel_texts.matmul(130, 136, 520)
+
+
+def scheduled(text: str, request: SetPipelinePass) -> builtin.ModuleOp:
+    module = lowered(text, LowerLayoutConversionsPass)
+    ordered = (AllocateSharedPass(), OrderIssuePass(), InsertSyncPass(), InsertSchedFencesPass())
+    run_passes(module, [request, PipelineLoopsPass(), CsePass(), DcePass(), *ordered])
+    return module
+
+
+def names(text: str) -> list[str]:
+    return [SHORT.get(word, word) for word in text.split()]
+
+
+def outside_of(module: Operation) -> list[sync.SchedFenceOp]:
+    """Fences in no pipelined loop."""
+    inside = {fence for loop in find(module, scf.ForOp) if PIPELINED in loop.attributes for fence in find(loop, sync.SchedFenceOp)}
+    return [fence for fence in find(module, sync.SchedFenceOp) if fence not in inside]
+
+
+@pytest.mark.parametrize(
+    ("stages", "buffers", "body"),
+    [
+        (2, 1, "r r f b f l l m l l m f b f w w"),
+        # One barrier a step: the write stage has a border of its own.
+        (2, 2, "r r f b f l l m l l m f w w"),
+        (3, 1, "f b f l l m l l m f b f w w r r"),
+    ],
+)
+def test_fences_stand_at_the_borders_of_stages(stages: int, buffers: int, body: str) -> None:
+    module = scheduled(CDNA, SetPipelinePass(stages=stages, buffers=buffers))
+    (loop,) = [op for op in find(module, scf.ForOp) if PIPELINED in op.attributes]
+    assert skeleton(loop, *OPS)[1:-1] == names(body)
+    assert outside_of(module) == [], "prologue and epilogue run once"
+
+
+def test_loops_that_overlap_nothing_have_no_fences() -> None:
+    assert not find(scheduled(CDNA, SetPipelinePass(stages=1)), sync.SchedFenceOp)
+
+
+def test_machines_that_schedule_well_have_no_fences() -> None:
+    assert target_spec("sm_90a").stage_fence is None
+    assert not find(scheduled(HOPPER, SetPipelinePass(stages=3)), sync.SchedFenceOp)
+
+
+def test_the_row_says_what_may_cross(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = target_spec("gfx942")
+    try:
+        register_target(replace(row, stage_fence=("scalar_alu",)))
+        fences = find(scheduled(CDNA, SetPipelinePass(stages=2)), sync.SchedFenceOp)
+    finally:
+        register_target(row)
+    assert {str(fence.classes) for fence in fences} == {'["scalar_alu"]'}
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_a_dropped_fence_is_no_fault(stages: int) -> None:
+    module = scheduled(CDNA, SetPipelinePass(stages=stages))
+    fences = find(module, sync.SchedFenceOp)
+    assert fences
+    for fence in fences:
+        fence.detach()
+        fence.erase()
+    for kernel in find(module, tile.KernelOp):
+        assert prove(kernel, target_spec(kernel.target.data)).is_proven
+    find(module, sync.BarrierOp)[1].detach()
+    for kernel in find(module, tile.KernelOp):
+        assert not prove(kernel, target_spec(kernel.target.data)).is_proven, "a dropped barrier is one"
