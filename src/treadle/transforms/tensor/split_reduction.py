@@ -15,7 +15,7 @@ from treadle.analysis.operation_marks import ORIGIN, origin_of
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
 from treadle.dialects.mlir_ext.mapping import BlockMappingAttr
 from treadle.dialects.mlir_ext.slices import ParallelInsertSliceOp
-from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr
+from treadle.dialects.split_attribute import MERGED_BY, SPLIT_REDUCTION, SplitAttr
 from treadle.errors import InternalError
 from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
@@ -39,12 +39,13 @@ CHEAP: Final = 16
 
 @dataclass(slots=True)
 class Splitting:
-    """One reduction under change: the extents of its loops, and the parts that some of them are split into."""
+    """One reduction under change: the extents of its loops, the parts that some of them are split into, and who merges these."""
 
     op: Operation
     facts: OperationFacts
     extents: list[Extent]
     parts: list[Part]
+    merge: str
 
     def result_sizes(self, number: int) -> list[Extent]:
         """Sizes of a result."""
@@ -154,6 +155,8 @@ def _merge(work: Splitting, partials: list[SSAValue]) -> list[SSAValue]:
     merge = build_generic(partials, initial, (*ins, *outs), iterators, merge_body(combiners(view), kinds), op)
     merge.attributes.clear()
     merge.attributes[ORIGIN] = builtin.StringAttr("merge")
+    if work.merge != "kernel":
+        merge.attributes[MERGED_BY] = builtin.StringAttr(work.merge)
     insert_before(op, merge)
     found: list[SSAValue] = []
     for result, value in zip(merge.results, view.outputs, strict=True):
@@ -170,7 +173,7 @@ def split(op: Operation, facts: OperationFacts, attribute: SplitAttr) -> None:
     if not parts:
         op.attributes.pop(SPLIT_REDUCTION)
         return
-    work = Splitting(op, facts, extents, parts)
+    work = Splitting(op, facts, extents, parts, attribute.data.merge)
     loop = _part_loop(work)
     insert_before(op, loop)
     emit("decision", NAME, origin_of(op), f"split into {' x '.join(_shown(part.count) for part in parts)} parts", location_of(op))
