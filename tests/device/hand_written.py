@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from targets.result_programs import added_product, group_turns, matrix_stores, store_ring, two_products
+from targets.result_programs import added_product, group_turns, matrix_loads, matrix_stores, store_ring, two_products
 from targets.schedule_programs import consumers, cp_async_ring, ping_pong, tma_ring
 
 from treadle.artifact import Buffer, Kernel, KernelArg, Launch, Manifest, PointerValue, ScalarValue, TensorMapValue, TensorRecord
@@ -178,6 +178,9 @@ CASES: dict[str, Case] = {
         (("f32", (200, 128)),),
         added,
     ),
+    "matrix_loads": same(lambda: matrix_loads((64, 128), (1, 0)), (64, 128)),
+    "matrix_loads_turned": same(lambda: matrix_loads((64, 64), (0, 1)), (64, 64)),
+    "matrix_loads_two_groups": same(lambda: matrix_loads((128, 96), (1, 0), warps=(2, 1), row_bytes=64), (128, 96)),
     "matrix_stores": same(lambda: matrix_stores((64, 128), (1, 0)), (64, 128)),
     "matrix_stores_turned": same(lambda: matrix_stores((64, 64), (0, 1)), (64, 64)),
     "matrix_stores_two_groups": same(lambda: matrix_stores((128, 96), (1, 0), warps=(2, 1), row_bytes=64), (128, 96)),

@@ -236,6 +236,32 @@ def test_groups_take_turns_only_where_workgroups_have_several_tiles() -> None:
         assert tile.ping_pong == 1 or -(-2048 // tile.rows) * -(-1536 // tile.n) > SPEC.compute_units
 
 
+@given(m=SIZES, n=SIZES, k=SIZES, sizes=st.lists(st.sampled_from([1, 2, 4]), max_size=3), written=st.sampled_from([1, 2, 4]))
+def test_what_an_epilogue_reads_has_room(m: int | None, n: int | None, k: int | None, sizes: list[int], written: int) -> None:
+    """Two boxes of each kind beside the ring and the boxes that leave, in ping-pong all of a tile's."""
+    results = (ResultShape(written, True), *(ResultShape(size, True, is_read=True) for size in sizes))
+    one = RoleProblem(ROW, ContractionShape(1, m, n, k), 2, results, may_be_deferred=True)
+    for tile in role_tiles(one, SPEC):
+        sets = tile.consumer_warpgroups * tile.ping_pong
+        widths = box_widths(tile.n, written, SWIZZLES)
+        if widths is None:  # whole tiles, on their way through shared memory
+            continue
+        kinds = {(size, width): sizes.count(size) * widths.count(width) for size in sizes for width in widths}
+        slots = {kind: count if tile.ping_pong > 1 else min(2, count) for kind, count in kinds.items()}
+        read = tile.consumer_warpgroups * tile.m * sum(size * width * slots[size, width] for size, width in kinds)
+        left = sum(min(2, widths.count(width)) * width for width in set(widths)) * written * tile.m * sets
+        ring = tile.num_stages * (tile.rows + tile.n) * tile.k * 2
+        assert ring + read + left <= SPEC.shared_bytes_per_workgroup
+
+
+def test_what_an_epilogue_reads_takes_time_and_registers() -> None:
+    plain, beside = (problem(4096, 4096, 4096, results=(HALVES, *reads)) for reads in ((), (ResultShape(2, True, is_read=True),)))
+    tile = next(t for t in role_tiles(beside, SPEC) if t.n == 224 and t.deferred_store)
+    assert role_cost(tile, beside, SPEC) > role_cost(tile, plain, SPEC)
+    wide = next(t for t in role_tiles(beside, SPEC) if t.n == 256 and t.m == 64 and t.consumer_warpgroups == 2)
+    assert not wide.deferred_store and any(t.deferred_store for t in role_tiles(plain, SPEC) if t.n == 256)
+
+
 def test_results_leave_late_where_registers_hold_them_and_workgroups_have_several_tiles() -> None:
     late = {t.n for t in role_tiles(problem(8192, 8192, 4096), SPEC) if t.deferred_store}
     assert 256 in late and 160 in late

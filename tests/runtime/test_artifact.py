@@ -13,7 +13,7 @@ from treadle import artifact_folder
 from treadle.artifact import Check, Dim, Manifest, TensorMapValue
 from treadle.errors import TreadleError
 from treadle.plan.expr import symbol
-from treadle.plan.invocation import InvocationPlan, PointerArg, ScalarArg
+from treadle.runtime.invocation import InvocationPlan, PointerArg, ScalarArg
 
 # The example of docs/artifact.md.
 EXAMPLE: dict[str, Any] = {

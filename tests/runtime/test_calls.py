@@ -17,9 +17,9 @@ from treadle.artifact import Buffer, KernelArg, Manifest, PointerValue, TensorMa
 from treadle.driver.program import Program
 from treadle.errors import TreadleError
 from treadle.plan.argument_layout import Layouts
-from treadle.plan.invocation import InvocationPlan, ResolvedLaunch, TensorMapArg
 from treadle.runtime import cuda, cuda_launch, torch_tensors
 from treadle.runtime.cuda import CudaDevice
+from treadle.runtime.invocation import InvocationPlan, ResolvedLaunch, TensorMapArg
 
 REMARKS = b"[]"
 

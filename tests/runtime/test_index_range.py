@@ -13,8 +13,8 @@ from treadle.artifact import Check, Launch, Manifest, PointerValue, TensorMap, T
 from treadle.errors import TreadleError
 from treadle.options import CompileOptions
 from treadle.plan.index_range import SIZE_LIMIT
-from treadle.plan.invocation import InvocationPlan, ScalarArg
 from treadle.runtime.arguments import views_of
+from treadle.runtime.invocation import InvocationPlan, ScalarArg
 from treadle.runtime.simulated import SimulatedProgram
 
 MANIFEST = vector_add_manifest("sim")

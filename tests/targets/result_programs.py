@@ -168,6 +168,23 @@ def matrix_stores(shape: tuple[int, int], order: tuple[int, int], *, warps: tupl
     return finish("matrix_stores", block, grid=["1", "1", "1"], warps=count)
 
 
+def matrix_loads(shape: tuple[int, int], order: tuple[int, int], *, warps: tuple[int, int] = (1, 1), row_bytes: int = 128) -> KernelOp:
+    """The inverse of `matrix_stores`: the tile is stored plainly, and read back in an accumulator's layout."""
+    count = 4 * warps[0] * warps[1]
+    layout, plain = accumulator(shape, warps), blocked(shape, (1, 0), 2, 32, count)
+    block = kernel_block([BF16, BF16])
+    with ImplicitBuilder(block):
+        vx, vy = (ViewOp(p, list(shape), [shape[1], 1], align=16).result for p in block.args)
+        zero = index(0)
+        x = LoadOp(vx, [zero, zero], [0, 1], tile_of(shape, BF16, plain), vector=2).result
+        buffer = AllocOp(shared_buffer_type(shape, BF16, swizzled(shape, order, 2, row_bytes))).result
+        LocalStoreOp(x, buffer, [0, 0])
+        sync.BarrierOp()
+        StoreOp(LocalLoadOp(buffer, [0, 0], tile_of(shape, BF16, layout)).result, vy, [zero, zero], [0, 1], vector=2)
+        tile.ReturnOp()
+    return finish("matrix_loads", block, grid=["1", "1", "1"], warps=count)
+
+
 def group_turns(rounds: int, *, use: Attribute = F32) -> KernelOp:
     """Y = X + X by one role of two groups that run the same code a barrier apart (a conditional barrier before and one after).
 

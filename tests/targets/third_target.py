@@ -27,11 +27,11 @@ from treadle.layout.bits import unpack
 from treadle.layout.fragments import instruction_positions, instruction_registers, instruction_step
 from treadle.layout.tile_layout import TileLayout, blocked
 from treadle.machine import FragmentLayouts, MatrixInstruction, Product, Queue, SharedBanks, TargetSpec, register_target
-from treadle.plan.invocation import PointerArg, ScalarArg, TensorMapArg
 from treadle.runtime.argument_block import ArgumentBlock, TensorMapEncoder
 from treadle.runtime.arrays import HostArray
 from treadle.runtime.device import register_device
 from treadle.runtime.gpu_program import GpuProgram, Limits
+from treadle.runtime.invocation import PointerArg, ScalarArg, TensorMapArg
 from treadle.runtime.pool import Pool
 from treadle.targets.interface import CompiledKernel, EmittedKernel, IndexParam, KernelFacts, Param
 from treadle.targets.registry import register_backend

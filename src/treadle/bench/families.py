@@ -85,6 +85,39 @@ def epilogue(name: str, group: str, kind: str, m: int, n: int, k: int, dtype: st
     return Workload(name, group, title, inputs + bias, made, m, n, 2 * m * n * k, kind, write)
 
 
+def _residual(body: Body, taken: list[str], dtype: str) -> str:
+    product = body.cast(body.cast(taken[0], dtype), "f32")
+    return body.binary("arith.addf", product, body.cast(taken[1], "f32"))
+
+
+def _gate(body: Body, taken: list[str], dtype: str) -> str:
+    product = body.cast(body.cast(taken[0], dtype), "f32")
+    gate = body.cast(body.cast(body.silu(body.cast(taken[1], "f32")), dtype), "f32")
+    return body.binary("arith.mulf", product, gate)
+
+
+BESIDE: dict[str, Callable[[Body, list[str], str], str]] = {"linear_residual": _residual, "linear_gate": _gate}
+"""What a matrix of the result's shape does to a product: name (also the peer's) and scalar function, rounded where PyTorch rounds."""
+
+
+def beside(name: str, group: str, kind: str, m: int, n: int, k: int, dtype: str) -> Workload:
+    """A linear layer and a matrix (M, N) that is read beside it, as `BESIDE` says: x @ w.T + r, or (x @ w.T) * silu(r)."""
+
+    def write(rows: int, columns: int) -> str:
+        f = Function(kind)
+        x, w, r = (f.argument(a, size, dtype) for a, size in (("x", (rows, k)), ("w", (columns, k)), ("r", (rows, columns))))
+        y = f.contract("mk,nk->mn", x, w)
+        return f.text(*f.elementwise("mn,mn->mn", [y, r], [dtype], lambda body, taken: [BESIDE[kind](body, taken, dtype)]))
+
+    inputs = (
+        TensorSpec("x", (m, k), dtype, rows=0),
+        TensorSpec("w", (n, k), dtype, columns=0),
+        TensorSpec("r", (m, n), dtype, rows=0, columns=1),
+    )
+    title = f"{kind.replace('_', '+')} {m}x{n}x{k} {dtype}"
+    return Workload(name, group, title, inputs, (TensorSpec("y", (m, n), dtype, rows=0, columns=1),), m, n, 2 * m * n * k, kind, write)
+
+
 def gated(name: str, group: str, m: int, n: int, k: int, dtype: str, *, outputs: int = 1) -> Workload:
     """silu(x @ wg.T) * (x @ wu.T): two matmuls that share an operand. With three outputs the two products are returned as well."""
 

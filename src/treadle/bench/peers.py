@@ -62,6 +62,12 @@ def functions() -> dict[str, Peer]:
         y = f.linear(x, w)
         return y, f.silu(y)
 
+    def linear_residual(x: Any, w: Any, r: Any) -> Any:
+        return f.linear(x, w) + r
+
+    def linear_gate(x: Any, w: Any, r: Any) -> Any:
+        return f.linear(x, w) * f.silu(r)
+
     def gated(x: Any, wg: Any, wu: Any) -> Any:
         return f.silu(f.linear(x, wg)) * f.linear(x, wu)
 
@@ -76,7 +82,7 @@ def functions() -> dict[str, Peer]:
         return f.softmax(x, dim=-1)
 
     named = (linear, scaled_mm, scaled_mm_promoted, scaled_mm_rows, scaled_mm_blocks, int_mm, linear_bias, linear_bias_gelu)
-    more = (linear_silu_two, gated, gated_three, row_sums, softmax)
+    more = (linear_silu_two, linear_residual, linear_gate, gated, gated_three, row_sums, softmax)
     return {function.__name__: function for function in (*named, *more)} | {"matmul": torch.matmul} | _products(torch)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from treadle import errors
-from treadle.bench.families import batch_matmul, block_scaled, epilogue, gated, matmul, row_scaled, row_sums, softmax, titled
+from treadle.bench.families import batch_matmul, beside, block_scaled, epilogue, gated, matmul, row_scaled, row_sums, softmax, titled
 from treadle.bench.named_shapes import named_workload
 from treadle.bench.workload import Workload
 from treadle.errors import TreadleError
@@ -43,6 +43,10 @@ def _rows() -> Iterable[Workload]:
         yield titled(matmul(f"sdxl-{layer}", "sdxl", m, n, k, "f16"), layer)
     yield matmul("k512", "small-k", 8192, 8192, 512, "bf16")
     yield epilogue("linear-bias-gelu", "epilogue", "linear_bias_gelu", 8192, 8192, 4096, "bf16")
+    for size in ((2048, 4096, 4096), (4096, 4096, 4096), (8192, 640, 640)):
+        shape = "x".join(map(str, size))
+        yield beside(f"linear-residual-{shape}", "epilogue", "linear_residual", *size, "bf16")
+        yield beside(f"linear-gate-{shape}", "epilogue", "linear_gate", *size, "bf16")
     yield gated("swiglu", "epilogue", 4096, 14336, 4096, "bf16")
     yield matmul("mlp-forward", "mlp", *MLP, "bf16")
     yield epilogue("mlp-bias", "mlp", "linear_bias", *MLP, "bf16")

@@ -199,8 +199,8 @@ def plan_conflicts(plan: AddressPlan, element_bytes: int, banks: int, bank_bytes
         # The words of a phase are a linear space (shifted): all banks that are wanted at all are wanted equally often.
         words = [bits * element_bytes // bank_bytes for bits in plan.lane_bits[: log2_exact(phase)]]
         words += [1 << bit for bit in range(log2_exact(max(bytes_each // bank_bytes, 1)))]
-        wavefronts = 1 << (Span(words).rank - Span([word % banks for word in words]).rank)
-        return (wavefronts - 1) * (lanes // phase) * len(plan.groups)
+        each = 1 << (Span(words).rank - Span([word % banks for word in words]).rank)
+        return (each - 1) * (lanes // phase) * len(plan.groups)
     threads = [plan.thread_offset(lane, 0) for lane in range(lanes)]
     known: dict[tuple[int, int], int] = {}  # by the constants that decide: those within a row of banks
     extra = 0

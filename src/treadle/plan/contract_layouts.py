@@ -5,9 +5,10 @@ from functools import lru_cache
 
 from treadle.errors import InternalError
 from treadle.layout import fragments
-from treadle.layout.bits import log2_exact, odd_part, power_of_two_part
+from treadle.layout.bits import log2_exact, odd_part
 from treadle.layout.tile_layout import Bases, TileLayout
 from treadle.machine import MatrixInstruction
+from treadle.plan.layout_choice import Sides
 
 MICRO_TILE = 4
 """Neighbouring rows and columns of a thread's accumulators where the vector units do the work: one 16-byte access of f32."""
@@ -75,39 +76,23 @@ def multiply_add_layouts(m: int, n: int, warps_m: int, warps_n: int, lanes: int,
 
     Operand loads are then 16 bytes wide and shared by the lanes of a row or column. Threads in excess of the elements hold copies.
     """
-    left = [power_of_two_part(m), power_of_two_part(n)]
-    taken = [1, 1]
+    sides = Sides((m, n))
 
-    def take(dim: int, count: int) -> list[tuple[int, int]]:
-        bases: list[tuple[int, int]] = []
-        while left[dim] > 1 and count > 1:
-            bases.append((taken[dim], 0) if dim == 0 else (0, taken[dim]))
-            taken[dim] *= 2
-            left[dim] //= 2
-            count //= 2
-        return bases
-
-    def padded(bases: list[tuple[int, int]], count: int) -> Bases:
-        return (*bases, *[(0, 0)] * (log2_exact(count) - len(bases)))
+    def take(dim: int, count: int) -> list[tuple[int, ...]]:
+        return sides.take(dim, log2_exact(count))
 
     # A tile too small for all threads gives up width of the micro tile first.
     micro = [MICRO_TILE, MICRO_TILE]
     threads = warps_m * warps_n * lanes
     for dim in (0, 1, 0, 1):
-        if left[0] // micro[0] * (left[1] // micro[1]) < threads and micro[dim] > 1:
+        if sides.left[0] // micro[0] * (sides.left[1] // micro[1]) < threads and micro[dim] > 1:
             micro[dim] //= 2
     register = [*take(1, micro[1]), *take(0, micro[0])]
     # The warp grid is asked for, but lanes come first in each dimension so that a warp covers neighbouring columns.
-    grid_m, grid_n = _lane_grid(lanes, max(1, left[0] // warps_m), max(1, left[1] // warps_n))
-    lane = padded([*take(1, grid_n), *take(0, grid_m)], lanes)
-    warp_m, warp_n = take(0, warps_m), take(1, warps_n)
-    warp = (
-        *warp_m,
-        *[(0, 0)] * (log2_exact(warps_m) - len(warp_m)),
-        *warp_n,
-        *[(0, 0)] * (log2_exact(warps_n) - len(warp_n)),
-    )
-    register += [*take(1, left[1]), *take(0, left[0])]
+    grid_m, grid_n = _lane_grid(lanes, max(1, sides.left[0] // warps_m), max(1, sides.left[1] // warps_n))
+    lane = sides.padded([*take(1, grid_n), *take(0, grid_m)], log2_exact(lanes))
+    warp = (*sides.padded(take(0, warps_m), log2_exact(warps_m)), *sides.padded(take(1, warps_n), log2_exact(warps_n)))
+    register += [*take(1, sides.left[1]), *take(0, sides.left[0])]
     accumulator = TileLayout(tuple(register), lane, warp, (odd_part(m), odd_part(n)))
     return ContractLayouts(accumulator, _operand(accumulator, 0, k_step), _operand(accumulator, 1, k_step), k_step)
 

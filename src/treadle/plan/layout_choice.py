@@ -77,6 +77,27 @@ def conversion_cost(source: TileLayout, target: TileLayout, element_bytes: int, 
     return 2 * moved // width + BARRIER_COST
 
 
+class Sides:
+    """The powers of two in the sides of a tile, dealt out to registers, lanes and warps bit by bit; `left` are those that are not yet."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.left = [power_of_two_part(side) for side in shape]
+        self._taken = [1] * len(shape)
+
+    def take(self, dim: int, bits: int) -> list[tuple[int, ...]]:
+        """Bases of the next bits along a dimension, fewer where it has no more."""
+        bases: list[tuple[int, ...]] = []
+        while self.left[dim] > 1 and len(bases) < bits:
+            bases.append(tuple(self._taken[dim] if axis == dim else 0 for axis in range(len(self.left))))
+            self._taken[dim] *= 2
+            self.left[dim] //= 2
+        return bases
+
+    def padded(self, bases: Sequence[tuple[int, ...]], bits: int) -> Bases:
+        """So many bases: those that are missing are copies."""
+        return (*bases, *[(0,) * len(self.left)] * (bits - len(bases)))
+
+
 def blocked_tile(
     shape: Sequence[int],
     order: Sequence[int],
@@ -92,34 +113,23 @@ def blocked_tile(
     At most `lanes_fast` lanes lie along the fastest dimension before the others are filled; warps fill dimensions in `warp_order`
     (default `order`). What is left goes to registers, odd factors to repeats; threads in excess hold copies.
     """
-    rank = len(shape)
-    left = [power_of_two_part(side) for side in shape]
-    taken = [1] * rank
-
-    def take(dim: int, bits: int) -> list[tuple[int, ...]]:
-        bases: list[tuple[int, ...]] = []
-        while left[dim] > 1 and len(bases) < bits:
-            bases.append(tuple(taken[dim] if axis == dim else 0 for axis in range(rank)))
-            taken[dim] *= 2
-            left[dim] //= 2
-        return bases
+    sides = Sides(shape)
 
     def spread(dims: Sequence[int], bits: int) -> list[tuple[int, ...]]:
         bases: list[tuple[int, ...]] = []
         for dim in dims:
-            bases += take(dim, bits - len(bases))
+            bases += sides.take(dim, bits - len(bases))
         return bases
 
-    def padded(bases: list[tuple[int, ...]], bits: int) -> Bases:
-        return (*bases, *[(0,) * rank] * (bits - len(bases)))
-
-    register = [basis for dim in order for basis in take(dim, log2_exact(per_thread[dim]))]
+    register = [basis for dim in order for basis in sides.take(dim, log2_exact(per_thread[dim]))]
     lane_bits, warp_bits = log2_exact(lanes), log2_exact(warps)
-    lane = take(order[0], min(lane_bits, log2_exact(min(lanes_fast, lanes))))
+    lane = sides.take(order[0], min(lane_bits, log2_exact(min(lanes_fast, lanes))))
     lane += spread((*order[1:], order[0]), lane_bits - len(lane))
     warp = spread(warp_order or order, warp_bits)
     register += spread(order, _ALL)
-    return TileLayout(tuple(register), padded(lane, lane_bits), padded(warp, warp_bits), tuple(odd_part(side) for side in shape))
+    return TileLayout(
+        tuple(register), sides.padded(lane, lane_bits), sides.padded(warp, warp_bits), tuple(odd_part(side) for side in shape)
+    )
 
 
 def dimension_order(rank: int, fastest: int | None) -> tuple[int, ...]:

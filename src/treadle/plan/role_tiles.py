@@ -14,6 +14,10 @@ ROLE_MARGIN_BYTES = 2048
 """Shared memory of role kernels that is kept for barriers and alignment."""
 DEFERRED_BYTES = 256
 """Of results a thread may hold under the next tile's first steps: 64 registers beside the accumulators."""
+DEFERRED_BYTES_BESIDE_READS = 224
+"""The same where the epilogue reads other tiles: with 64 registers and 128 of accumulators they spill."""
+READ_SHARE = 0.5
+"""Of the clocks of an element on its way out, for one that an epilogue reads from shared memory: an estimate, nothing is stored or sent."""
 DEEPEST_RING = 8
 PLANNED_EPILOGUE_SLOTS = 2
 """Boxes of what an epilogue reads that a tile keeps room for: one is read while the next is under way."""
@@ -55,14 +59,16 @@ class RoleTile:
 
 @dataclass(frozen=True, slots=True)
 class ResultShape:
-    """A whole tile that a kernel writes (or reads beside its operands): bytes of an element, and whether descriptor copies carry it.
-
-    `may_stay`: it is read, so whether it passes through shared memory is known only when layouts are.
-    """
+    """A whole tile that a kernel writes, or `is_read` beside its operands: bytes of an element, and whether descriptor copies carry it."""
 
     element_bytes: int
     in_bulk: bool
-    may_stay: bool = False
+    is_read: bool = False
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether it passes through shared memory is known only when layouts are."""
+        return self.is_read and not self.in_bulk
 
 
 def box_widths(columns: int, element_bytes: int, swizzles: Sequence[int]) -> tuple[int, ...] | None:
@@ -80,20 +86,26 @@ def box_buffers(boxes: int) -> int:
     return min(2, boxes)
 
 
-def staging_bytes(results: Sequence[ResultShape], m: int, n: int, swizzles: Sequence[int]) -> int:
-    """Shared memory a group needs to bring tiles of all these out: buffers that boxes of one shape take in turn, or the whole tile on its
-    way to the threads.
+def staging_bytes(results: Sequence[ResultShape], m: int, n: int, swizzles: Sequence[int], ping_pong: int = 1) -> int:
+    """Shared memory a group needs to bring tiles of all these out, or in: buffers that boxes of one shape take in turn, or the whole tile
+    on its way to the threads. What is read comes in the boxes of the result; in ping-pong all of a tile's, which the sets share.
     """
-    counts: dict[tuple[int, int], int] = {}
+    counts: dict[tuple[int, int, bool], int] = {}
     total = 0
+    written = next((result for result in results if not result.is_read), None)
     for result in results:
-        size = result.element_bytes
-        widths = box_widths(n, size, swizzles) if result.in_bulk else None
+        size, boxed = result.element_bytes, written if result.is_read and written is not None else result
+        widths = box_widths(n, boxed.element_bytes, swizzles) if result.in_bulk and boxed.in_bulk else None
         if widths is None:
             total += m * n * size
         for width in widths or ():
-            counts[size, width] = counts.get((size, width), 0) + 1
-    return total + sum(box_buffers(count) * m * width * size for (size, width), count in counts.items())
+            counts[size, width, result.is_read] = counts.get((size, width, result.is_read), 0) + 1
+    for (size, width, is_read), count in counts.items():
+        slots = (
+            -(-count // ping_pong) if is_read and ping_pong > 1 else min(PLANNED_EPILOGUE_SLOTS, count) if is_read else box_buffers(count)
+        )
+        total += slots * m * width * size
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +163,9 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
         if form.ping_pong > 1 and _tiles(form, problem.shape) <= spec.compute_units:
             continue  # one set would compute, the other wait for a tile that never comes
         consumers = form.consumer_warpgroups * form.ping_pong
-        staging = consumers * staging_bytes([r for r in problem.results if not r.may_stay], form.m, form.n, swizzles)
-        at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles)
+        sure = [result for result in problem.results if not result.may_stay]
+        staging = consumers * staging_bytes(sure, form.m, form.n, swizzles, form.ping_pong)
+        at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles, form.ping_pong)
         slot = problem.shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
         slots = min(DEEPEST_RING, (room - staging) // slot)
         if (room - at_most) // slot >= 2 and slots >= 3 - (form.n > 64):
@@ -166,7 +179,7 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
 def holds_boxes(columns: int, tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
     """Whether every box that a wide tile's results leave in fits `columns`: it is moved there to end with a narrow tile."""
     swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
-    widths = [box_widths(tile.n, result.element_bytes, swizzles) for result in problem.results]
+    widths = [box_widths(tile.n, result.element_bytes, swizzles) for result in problem.results if not result.is_read]
     return all(boxes is not None and boxes[0] <= columns for boxes in widths)
 
 
@@ -189,8 +202,10 @@ def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> boo
     swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
     if tile.ping_pong > 1 or tile.m > problem.row.m or problem.promoted or not problem.may_be_deferred:
         return False
-    held = sum(result.element_bytes for result in problem.results) * tile.m * tile.n // (tile.warps * spec.subgroup_size)
-    fits = held <= DEFERRED_BYTES and all(box_widths(tile.n, result.element_bytes, swizzles) for result in problem.results)
+    written = [result for result in problem.results if not result.is_read]
+    held = sum(result.element_bytes for result in written) * tile.m * tile.n // (tile.warps * spec.subgroup_size)
+    most = DEFERRED_BYTES if len(written) == len(problem.results) else DEFERRED_BYTES_BESIDE_READS
+    fits = held <= most and all(box_widths(tile.n, result.element_bytes, swizzles) for result in written)
     return fits and _tiles(tile, problem.shape) > spec.compute_units
 
 
@@ -240,9 +255,13 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     matrix *= 1 + rates.shallow_factor * max(0, rates.cover_clocks / (tile.num_stages * matrix) - 1)
     least = (128 + 256) / (128 * 256)
     matrix *= 1 + rates.traffic_factor * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.root_count) / least - 1)
-    loop = -(-(shape.k or UNKNOWN_EXTENT) // tile.k) * max(matrix, operand_bytes / rates.l2_bytes_per_clock)
-    elements = tile.rows * tile.n * max(1, len(problem.results))
+    brought = [result for result in problem.results if result.is_read and result.in_bulk]
+    brought_bytes = sum(result.element_bytes for result in brought) * tile.rows * tile.n
+    steps = -(-(shape.k or UNKNOWN_EXTENT) // tile.k)
+    loop = max(steps * matrix, (steps * operand_bytes + brought_bytes) / rates.l2_bytes_per_clock)
+    elements = tile.rows * tile.n * max(1, len(problem.results) - len(brought))
     leaving, computing = elements * rates.epilogue_clocks, elements * problem.heavy * 2 / tile.consumer_warpgroups
+    computing += READ_SHARE * tile.rows * tile.n * len(brought) * rates.epilogue_clocks
     start = rates.launch_overhead + operand_bytes * rates.fill_clocks
     if tile.ping_pong > 1:
         # An epilogue may take as long as the others' loops; the last one is not hidden.

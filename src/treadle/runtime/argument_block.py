@@ -5,7 +5,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from treadle.plan.invocation import PointerArg, ResolvedLaunch, ScalarArg, TensorMapArg
+from treadle.runtime.invocation import PointerArg, ResolvedLaunch, ScalarArg, TensorMapArg
 
 _FORMATS: Final = {"i32": "<i", "i64": "<q", "f32": "<f"}
 _POINTER: Final = struct.Struct("<Q")

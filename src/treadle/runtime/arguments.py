@@ -9,7 +9,6 @@ from treadle import errors
 from treadle.artifact import Manifest, TensorRecord
 from treadle.errors import TreadleError
 from treadle.plan.argument_layout import WIDEST_BYTES, ArgumentLayout, Layouts, classify
-from treadle.plan.invocation import Invocation, InvocationPlan
 from treadle.runtime.arrays import (
     ArrayForm,
     ArrayView,
@@ -22,6 +21,7 @@ from treadle.runtime.arrays import (
     view,
     view_of_numpy,
 )
+from treadle.runtime.invocation import Invocation, InvocationPlan
 from treadle.runtime.torch_tensors import is_tensor
 
 

@@ -11,11 +11,11 @@ from treadle import errors
 from treadle.artifact import Kernel, Manifest
 from treadle.errors import TreadleError
 from treadle.machine.products import target_of
-from treadle.plan.invocation import TensorMapArg
 from treadle.runtime import cuda_launch, dlpack
 from treadle.runtime.argument_block import ArgumentBlock, TensorMapEncoder
 from treadle.runtime.arrays import HostArray
 from treadle.runtime.gpu_program import GpuProgram, Limits
+from treadle.runtime.invocation import TensorMapArg
 from treadle.runtime.pool import Pool
 
 _TENSOR_TYPES: Final = {

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from treadle.plan.invocation import ResolvedLaunch
 from treadle.runtime.argument_block import ArgumentBlock, TensorMapEncoder
+from treadle.runtime.invocation import ResolvedLaunch
 
 _CLUSTER_DIMENSION: Final = 4
 _PROGRAMMATIC_STREAM_SERIALIZATION: Final = 6

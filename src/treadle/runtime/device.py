@@ -15,9 +15,9 @@ from treadle.errors import TreadleError
 from treadle.records import Record
 
 if TYPE_CHECKING:
-    from treadle.plan.invocation import InvocationPlan
     from treadle.runtime.arrays import ArrayView
     from treadle.runtime.call_form import CallForm
+    from treadle.runtime.invocation import InvocationPlan
 
 
 class LoadedProgram(Protocol):

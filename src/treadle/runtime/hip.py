@@ -12,11 +12,11 @@ from treadle import errors
 from treadle.artifact import Kernel, Manifest
 from treadle.errors import InternalError, TreadleError
 from treadle.machine.products import target_of
-from treadle.plan.invocation import PointerArg, ScalarArg, TensorMapArg
 from treadle.runtime import dlpack
 from treadle.runtime.argument_block import ArgumentBlock, TensorMapEncoder
 from treadle.runtime.arrays import HostArray
 from treadle.runtime.gpu_program import GpuProgram, Limits
+from treadle.runtime.invocation import PointerArg, ScalarArg, TensorMapArg
 from treadle.runtime.pool import Pool
 
 _HINT: Final = "run with AMD_SERIALIZE_KERNEL=3 to find the launch"

@@ -1,33 +1,12 @@
 """Where agents meet: workgroup, named and cluster barriers, and the phases of mbarriers."""
 
 from treadle.dialects.limits import MAX_BYTES
-from treadle.verify.clocks import Agent, Clock, Components, join
+from treadle.verify.clocks import Agent, Clock, Components, Restore, join
 from treadle.verify.events import Event
+from treadle.verify.phases import Meeting, Phases
 from treadle.verify.program import Program
 from treadle.verify.reports import Reports
 from treadle.verify.workgroups import Cluster
-
-
-class Phases:
-    """One mbarrier: how many phases are complete, and what the current one has got so far."""
-
-    def __init__(self, needed: int) -> None:
-        self.needed = needed
-        self.completed = self.arrived = self.announced = self.delivered = 0
-        self.clock: Clock = []
-        self.completions: dict[int, Clock] = {}
-        self.waiters: dict[int, list[tuple[Agent, int, Event]]] = {}
-        self.parts: dict[tuple[int, int], list[Clock]] = {}
-
-
-class Meeting:
-    """A named barrier: meetings so far, and who has come to the next. `needed`: the warps that the first one to come says it takes."""
-
-    def __init__(self, over: int = 0) -> None:
-        self.over, self.warps, self.needed = over, 0, 0
-        self.clock: Clock = []
-        self.came: list[Agent] = []
-        self.waiting: list[Agent] = []
 
 
 class Barriers:
@@ -41,6 +20,18 @@ class Barriers:
         self._teams: dict[int, list[tuple[int, int]]] = {}
         for strand in program.strands:
             self._teams.setdefault(strand.team, []).append((strand.team, strand.number))
+
+    def saved(self) -> Restore:
+        """What brings all of them back."""
+        phases = [each.saved() for each in self.phases]
+        named = {key: meeting.copy() for key, meeting in self.named.items()}
+
+        def restore() -> None:
+            for each in phases:
+                each()
+            self.named = {key: meeting.copy() for key, meeting in named.items()}
+
+        return restore
 
     def name(self, barrier: int) -> str:
         """What messages call an mbarrier."""

@@ -13,7 +13,6 @@ from treadle.verify.events import Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
 from treadle.verify.program import Program
-from treadle.verify.repetition import Rounds
 from treadle.verify.scalars import scalar_function
 from treadle.verify.symbols import Form
 from treadle.verify.trace import Tracer
@@ -57,17 +56,18 @@ class Proof:
 
     def __init__(self, program: Program, max_findings: int, effort: int = 1) -> None:
         self.program, self.max_findings, self.effort = program, max_findings, effort
-        self.geometry, self.rounds = Geometry(program), Rounds()
+        self.geometry = Geometry(program)
         self.classes = self.cost = 0
         self.trip_counts: list[dict[int, int]] = []
         self._undecided: dict[Operation, Open] = {}
-        self._runs: dict[tuple[tuple[int, ...], ...], Executions] = {}
+        self._runs: dict[tuple[tuple[tuple[int, ...], ...], frozenset[int]], Executions] = {}
 
     def verdict(self) -> Verdict:
         """Run classes until none is left."""
         findings: tuple[Finding, ...] = ()
         try:
             self.tracer = Tracer(self.program)
+            self.engine = Engine(self.program, self.tracer.state.nodes, self.geometry, self.max_findings)
             findings = self._run_classes()
         except Undecided as stopped:
             self._leave_open(stopped.op, stopped.reason)
@@ -105,16 +105,16 @@ class Proof:
         return ()
 
     def _run(self, trace: Trace) -> tuple[Executions, tuple[Finding, ...]]:
-        known = self._runs.get(trace.roots)
+        known = self._runs.get((trace.roots, trace.open_loops))
         if known is not None:
             return known, ()
-        engine = Engine(self.program, trace, self.geometry, self.max_findings, self.rounds)
-        findings = engine.run()
+        engine = self.engine
+        findings = engine.run(trace)
         self.cost += engine.cost
         for op, reason in engine.reports.undecided.items():
             self._leave_open(op, reason)
-        self._runs[trace.roots] = engine.executions
-        return engine.executions, tuple(sorted(findings, key=lambda f: _AFTER.get(f.rule, 0)))
+        executions = self._runs[trace.roots, trace.open_loops] = engine.executions
+        return executions, tuple(sorted(findings, key=lambda f: _AFTER.get(f.rule, 0)))
 
     def _refuted(self, findings: tuple[Finding, ...], values: tuple[int, ...]) -> tuple[Finding, ...]:
         """The findings with their sizes; none where those cannot be, because a value was taken to be free that is not."""

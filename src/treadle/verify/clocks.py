@@ -4,10 +4,14 @@ A component counts: steps of a strand, groups of a queue that are known to be re
 operation that completes later has a token (component, value): it happened before everything whose clock has reached the value.
 """
 
+from collections.abc import Callable
+
 from treadle.verify.events import Access, Event
 from treadle.verify.program import Program, Strand
 
 Clock = list[int]
+Restore = Callable[[], None]
+"""Brings back what was saved, as often as it is called."""
 
 
 class Components:
@@ -117,15 +121,22 @@ class Frame:
         self.loop, self.segment, self.left, self.number = loop, segment, left, number
         self.pumps: list[tuple[int, int, int]] = []
 
+    def copy(self) -> "Frame":
+        """Another one that stands there."""
+        found = Frame(self.items, self.loop, self.segment, self.left, self.number)
+        found.position, found.iteration, found.pumps = self.position, self.iteration, list(self.pumps)
+        return found
+
 
 class Agent:
     """A strand at work: its clock, its queues, where it stands, and what it waits for (`blocked`: empty when it does not).
 
-    `number`: the strand's number, which is also its component.
+    `number`: the strand's number, which is also its component. `row`: the nodes that it has to run.
     """
 
     def __init__(self, strand: Strand, clock: Clock) -> None:
         self.strand, self.number, self.clock = strand, strand.number, clock
+        self.row: tuple[int, ...] = ()
         self.frames: list[Frame] = []
         self.closed: dict[str, int] = {}
         self.registers: dict[int, Flight] = {}
@@ -134,6 +145,28 @@ class Agent:
         self.waiting: Event | None = None
         self.last_sync: Event | None = None
         self.is_done = False
+
+    def begin(self, row: tuple[int, ...]) -> None:
+        """Begin with a row of nodes."""
+        self.row, self.frames = row, [Frame(row)]
+        self.is_done, self.blocked = False, ""
+
+    def saved(self) -> Restore:
+        """What brings back all but where it stands."""
+        clock, closed = list(self.clock), dict(self.closed)
+        tiles = [(register, flight, flight.taken) for register, flight in self.registers.items()]
+        retired = {queue: list(times) for queue, times in self.retired.items()}
+        rest = self.blocked, self.target, self.waiting, self.last_sync, self.is_done
+
+        def restore() -> None:
+            self.clock, self.closed = list(clock), dict(closed)
+            self.registers = {register: flight for register, flight, _ in tiles}
+            for _, flight, taken in tiles:
+                flight.taken = taken
+            self.retired = {queue: list(times) for queue, times in retired.items()}
+            self.blocked, self.target, self.waiting, self.last_sync, self.is_done = rest
+
+        return restore
 
     def at(self, component: int) -> int:
         """The clock's value of a component."""
@@ -152,9 +185,9 @@ class Agent:
         self.clock[self.number] = now
         return now
 
-    def place(self) -> tuple[tuple[object, ...], ...]:
-        """Where it stands in each row of nodes, outermost first, but for how much of loops is left: which nodes come next in it."""
-        return tuple([(f.loop, f.segment, f.iteration if f.loop >= 0 else f.items, f.position) for f in self.frames])
+    def place(self) -> tuple[tuple[int, int, int], ...]:
+        """Where it stands in each row of nodes, but for how much of loops is left: which nodes come next in the rows it is in."""
+        return tuple([(f.segment, f.iteration, f.position) for f in self.frames])
 
     def state(self, phases_left: int, oldest: int) -> tuple[object, ...]:
         """What it waits for and has in flight, in numbers that do not grow with time; ages above `oldest` count as that."""

@@ -8,15 +8,16 @@ than the oldest phase that would let it pass. So one run finds the races of all 
 from collections.abc import Callable
 
 from treadle.verify.barriers import Barriers
-from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, join, reached
-from treadle.verify.events import Access, Event, LoopNode, RolesNode, Trace
+from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join, reached
+from treadle.verify.events import Access, Event, LoopNode, Node, RolesNode, Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
 from treadle.verify.global_memory import GlobalMemory, vector_of
 from treadle.verify.memory import Memory
 from treadle.verify.program import Program
-from treadle.verify.repetition import Repetitions, Rounds
+from treadle.verify.repetition import Repetitions
 from treadle.verify.reports import Reports, Stop
+from treadle.verify.run_states import RunStates
 from treadle.verify.workgroups import Cluster, Workgroup
 
 FENCES = ("async_shared", "async_global")
@@ -27,32 +28,29 @@ MAX_AHEAD = 256
 
 
 class Engine:
-    """One run of a program over one trace.
+    """Runs of a program over the traces of one tracer, whose `nodes` they share. `cost`: nodes looked at in the last one."""
 
-    `executions`: for each node of a loop what repeated each time that somebody ran it: (pump, stretch, iterations of a round).
-    `cost`: nodes looked at. `rounds`: of the runs over this tracer's nodes so far.
-    """
-
-    def __init__(self, program: Program, trace: Trace, geometry: Geometry, max_findings: int, rounds: Rounds) -> None:
-        self.program, self.rounds = program, rounds
-        self.nodes = trace.nodes
-        self.reports = Reports(trace.trip_counts, max_findings)
+    def __init__(self, program: Program, nodes: list[Node], geometry: Geometry, max_findings: int) -> None:
+        self.program, self.nodes = program, nodes
+        self.reports = Reports({}, max_findings)
         self.components = Components(program)
         agents = [Agent(strand, [0] * self.components.size) for strand in program.strands]
         self.workgroups: list[Workgroup] = []
-        for rank, root in enumerate(trace.roots):
+        for rank in range(program.cluster):
             main = [agent for agent in agents if agent.strand.rank == rank and agent.strand.trace < 0]
             roles = [agent for agent in agents if agent.strand.rank == rank and agent.strand.trace >= 0]
             memory = Memory(geometry, self.components, self.reports, f" of workgroup {rank}" if program.cluster > 1 else "")
             self.workgroups.append(Workgroup(rank, memory, main, roles))
-            for agent in main:
-                agent.frames = [Frame(root)]
         self.arrays = GlobalMemory(program, geometry, agents, self.components, self.reports)
         self.cluster = Cluster(self.workgroups, self.arrays, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
         self._free: dict[int, bool] = {}
-        self.executions: dict[int, dict[tuple[tuple[int, int, int], ...], None]] = {}
         self.cost = 0
+        self._is_led = True
+        states = RunStates(program.most_pending, self.cluster, self.barriers, self.components)
+        self._agents = agents
+        self._repetitions = Repetitions(nodes, states, agents, self._saved)
+        self._at_start = self._saved()
         # Each does one event; False where the strand has to wait and try it again.
         self._actions: dict[str, Callable[[Agent, Event], bool]] = {
             "access": self._access,
@@ -69,29 +67,67 @@ class Engine:
             "wait_phase": self.barriers.wait_phase,
         }
 
-    def run(self) -> list[Finding]:
-        """All findings, in the order found."""
-        repetitions = Repetitions(self.nodes, self.program.most_pending, self.cluster, self.barriers, self.components, self.rounds)
+    def run(self, trace: Trace) -> list[Finding]:
+        """All findings of a run over a trace, in the order found. After one with findings there is no other."""
+        self.reports.trip_counts, self.cost = trace.trip_counts, 0
         try:
-            self.arrays.check_grid()
-            is_led = True
-            while True:
-                if not self._round():
-                    ended = [self._end_of_roles(workgroup) for workgroup in self.workgroups]
-                    if any(ended):
-                        continue
-                    if all(agent.is_done for agent in self.cluster.active):
-                        break
-                    self.barriers.report_stuck()
-                    return list(self.reports.found.values())
-                if (leader := repetitions.turned()) is not None:
-                    is_led = is_led and self._catch_up(leader)
-                    repetitions.look()
-            for workgroup in self.workgroups:
-                self.cluster.check_end(workgroup)
+            self._begin(trace)
+            if self._go_on() and not self.reports.found:
+                self._repetitions.end()
         except Stop:
             pass
         return list(self.reports.found.values())
+
+    def _go_on(self) -> bool:
+        """Run all strands to the end, or to where the rest is known from another run; False where nobody can go on."""
+        while True:
+            if not self._round():
+                ended = [self._end_of_roles(workgroup) for workgroup in self.workgroups]
+                if any(ended):
+                    continue
+                if not all(agent.is_done for agent in self.cluster.active):
+                    self.barriers.report_stuck()
+                    return False
+                for workgroup in self.workgroups:
+                    self.cluster.check_end(workgroup)
+                return True
+            if (leader := self._repetitions.turned()) is not None:
+                self._is_led = self._is_led and self._catch_up(leader)
+                if self._repetitions.look():
+                    return True
+
+    @property
+    def executions(self) -> dict[int, dict[tuple[tuple[int, int, int], ...], None]]:
+        """For each node of a loop what repeated each time that somebody ran it: (pump, stretch, iterations of a round)."""
+        found: dict[int, dict[tuple[tuple[int, int, int], ...], None]] = {}
+        for _, _, loop, pumps in self._repetitions.log:
+            found.setdefault(loop, {})[tuple(sorted(set(pumps)))] = None
+        return found
+
+    def _begin(self, trace: Trace) -> None:
+        """Begin a run, where one has come by before if there is such a moment."""
+        if self._repetitions.come_by(trace):
+            return
+        self._at_start()
+        self._repetitions.begin(trace)
+        for workgroup in self.workgroups:
+            for agent in workgroup.main:
+                agent.begin(trace.roots[workgroup.rank])
+            for agent in workgroup.roles:
+                agent.row, agent.frames = (), []
+        self.arrays.check_grid()
+
+    def _saved(self) -> Restore:
+        """What brings the whole run back, but for where its strands stand."""
+        parts = [part.saved() for part in (*self._agents, *self.workgroups, self.arrays, self.barriers)]
+        is_led = self._is_led
+
+        def restore() -> None:
+            self._is_led = is_led
+            for part in parts:
+                part()
+
+        return restore
 
     def _round(self, *, but: Agent | None = None) -> bool:
         """Let every strand (`but` one) that need not wait go on; whether there was one."""
@@ -105,28 +141,25 @@ class Engine:
         return moved
 
     def _is_level(self, agent: Agent, leader: Agent) -> bool:
-        """Whether a strand begins the leader's iteration, or a later one, of a loop in which nobody waits: it runs to its end alone."""
+        """Whether a strand begins the leader's iteration, or a later one, of a loop where nobody waits: it would run to the end alone."""
         if not agent.frames or len(agent.frames) != len(leader.frames) or agent.frames[-1].position:
             return False
-        pairs = list(zip(agent.frames, leader.frames, strict=True))
+        pairs = zip(agent.frames, leader.frames, strict=True)
         if any(one.loop != other.loop for one, other in pairs) or vector_of(agent) < vector_of(leader):
             return False
         return self._is_free(leader.frames[-1].loop)
 
     def _is_free(self, number: int) -> bool:
-        """Whether strands make the iterations of a loop without waiting for others."""
-        found = self._free.get(number)
-        if found is None:
+        """Whether strands go through a loop without waiting for others."""
+        if number not in self._free:
             node = self.nodes[number] if number >= 0 else None
-            found = isinstance(node, LoopNode) and all(
-                (isinstance(inner := self.nodes[item], Event) and inner.kind in FREE)
-                or (isinstance(inner, LoopNode) and self._is_free(item))
-                for segment in node.segments
-                for items in segment.iterations
-                for item in items
-            )
-            self._free[number] = found
-        return found
+            rows = [row for segment in node.segments for row in segment.iterations] if isinstance(node, LoopNode) else []
+            self._free[number] = isinstance(node, LoopNode) and all(self._goes_on(item) for row in rows for item in row)
+        return self._free[number]
+
+    def _goes_on(self, item: int) -> bool:
+        node = self.nodes[item]
+        return node.kind in FREE if isinstance(node, Event) else self._is_free(item)
 
     def _catch_up(self, leader: Agent) -> bool:
         """Let all others go on until they wait for the leader, which begins an iteration; False where some of them do not.
@@ -145,7 +178,7 @@ class Engine:
             frame = frames[-1]
             if frame.position >= len(frame.items):
                 if frame.loop < 0 or not self._next_iteration(frame):
-                    self._leave(frames.pop())
+                    self._leave(agent, frames.pop())
                     continue
                 return
             self.cost += 1
@@ -164,9 +197,9 @@ class Engine:
                 return
         agent.is_done = True
 
-    def _leave(self, frame: Frame) -> None:
+    def _leave(self, agent: Agent, frame: Frame) -> None:
         if frame.loop >= 0:
-            self.executions.setdefault(frame.loop, {})[tuple(sorted(set(frame.pumps)))] = None
+            self._repetitions.log.append((agent.number, len(agent.frames), frame.loop, tuple(frame.pumps)))
 
     def _next_iteration(self, frame: Frame) -> bool:
         node = self.nodes[frame.loop]
@@ -199,8 +232,7 @@ class Engine:
         workgroup.active = [other for other in workgroup.roles if other.strand.roles == node.op_index]
         for other in workgroup.active:
             other.clock = list(known)
-            other.frames = [Frame(node.traces[other.strand.trace])]
-            other.is_done, other.blocked = False, ""
+            other.begin(node.traces[other.strand.trace])
             other.clock.extend([0] * (self.components.size - len(other.clock)))
         return False
 

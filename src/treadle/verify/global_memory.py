@@ -6,7 +6,7 @@ from itertools import count
 from treadle.dialects import pipe, tile
 from treadle.dialects.agents import roles_of
 from treadle.ir.core import Operation, Region, SSAValue
-from treadle.verify.clocks import Agent, Clock, Components, Record
+from treadle.verify.clocks import Agent, Clock, Components, Record, Restore
 from treadle.verify.events import Access, Event
 from treadle.verify.findings import Finding, Place
 from treadle.verify.geometry import Geometry
@@ -30,6 +30,7 @@ class GlobalMemory:
         self.arrivals, self.hand_overs = geometry.arrivals, HandOvers(geometry.arrivals, reports)
         self.arrays, self.agents, self.components, self.reports = arrays, agents, components, reports
         self._records: dict[SSAValue, list[Record]] = {pointer: [] for pointer in program.tracked_pointers}
+        self.is_used = bool(self._records)
         self._last: dict[int, tuple[GlobalAccess, Vector]] = {}
         self._kinds: tuple[Kind, ...] = ("strand", "team", "workgroup", *(("cluster",) if program.cluster > 1 else ()))
         self._traces = _traces(program)
@@ -40,14 +41,16 @@ class GlobalMemory:
     # --- checks
 
     def check_grid(self) -> None:
-        """Accesses of workgroups that nothing orders: those of different clusters."""
+        """Accesses of workgroups that nothing orders: those of different clusters, unless they arrive at a counter."""
+        self.hand_overs.check_counts()
         for one, other in self.arrays.pairs():
             met = self.arrays.meeting(one, other, "grid")
             if met is None or self.arrivals.orders(one, other):
                 continue
             witness = self.arrays.witness(one, other, "grid")
             if witness is None:
-                self._leave_open(other, f"{one.op.name} of another workgroup may touch the same elements: {met.doubt}")
+                why = self.arrivals.doubt(one, other) or met.doubt
+                self._leave_open(other, f"{one.op.name} of another workgroup may touch the same elements: {why}")
             else:
                 self.reports.keep(_of_two_workgroups(one, other, witness))
         self.hand_overs.check_orders()
@@ -155,6 +158,21 @@ class GlobalMemory:
         for pointer, records in self._records.items():
             fences = pointer in self._has_async
             self._records[pointer] = not_over(self.components, records, known, fences=fences)
+
+    def saved(self) -> Restore:
+        """What brings back all that is kept."""
+        kept = {pointer: list(records) for pointer, records in self._records.items()}
+        marks = [(record, record.done, record.vector) for records in kept.values() for record in records]
+        last, handed_over = dict(self._last), self.hand_overs.saved()
+
+        def restore() -> None:
+            handed_over()
+            self._records = {pointer: list(records) for pointer, records in kept.items()}
+            for record, done, vector in marks:
+                record.done, record.vector = done, vector
+            self._last = dict(last)
+
+        return restore
 
     def records(self) -> Iterator[Record]:
         """All that are kept."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from treadle.verify.clocks import Agent, Clock, Components, Record, reached
+from treadle.verify.clocks import Agent, Clock, Components, Record, Restore, reached
 from treadle.verify.events import Access, Event
 from treadle.verify.geometry import Geometry, Home
 from treadle.verify.orders import is_fenced, is_ordered, needs_fence, not_over
@@ -118,6 +118,22 @@ class Memory:
         for place in self._places.values():
             if place.records:
                 place.records = not_over(self.components, place.records, known, fences=fences)
+
+    def saved(self) -> Restore:
+        """What brings back all that is kept."""
+        kept = [(place, list(place.records), [record.done for record in place.records]) for place in self._places.values() if place.records]
+        written = self.written.saved()
+
+        def restore() -> None:
+            for place in self._places.values():
+                place.records = []
+            for place, records, all_done in kept:
+                place.records = list(records)
+                for record, done in zip(records, all_done, strict=True):
+                    record.done = done
+            written()
+
+        return restore
 
     def records(self) -> Iterator[Record]:
         """All that are kept."""

@@ -10,38 +10,45 @@ however many of these the loops have, and whatever the rows outside of all loops
 
 States are taken whenever the leader begins an iteration: the first strand that is in a stretch which repeats. Who goes on when need not be
 part of them: what happened between two equal states is one legal order of events, and may be repeated whatever the engine would do next.
+
+Runs of one kernel share what they have in common: a run begins at the last saved moment of another that it comes by, and ends where it
+comes to another's state with the same nodes left (`moments.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from treadle.errors import InternalError
-from treadle.verify.barriers import Barriers
-from treadle.verify.clocks import Agent, Clock, Components, Frame, Record
-from treadle.verify.events import LoopNode, Node
-from treadle.verify.orders import fence_token, needs_fence
-from treadle.verify.workgroups import Cluster
+from treadle.verify.clocks import Agent, Frame, Restore
+from treadle.verify.events import LoopNode, Node, Trace
+from treadle.verify.moments import Ended, Frames, Jump, Moment, have_same_rest, joined
+from treadle.verify.run_states import RunStates, State
 
-State = tuple[object, ...]
 Steps = tuple[int, ...]
 """How many iterations of its innermost loop each agent does in a round."""
+Done = tuple[tuple[int, ...], ...]
+"""In which iteration of each of its loops each agent is."""
 MAX_STATES = 4096
+MAX_SAVED = 32
+MAX_ENDS = 4
+"""Moments of other runs with one state whose ends are compared."""
 FEW_ROUNDS, MANY_ROUNDS = 2, 8
 SHORT_ROUND, OFTEN = 8, 2
 """States are taken every other iteration of short rounds: a round repeats the sooner, from wherever in it what came before is over."""
 MAX_TURNED = 64
-OLDEST_PHASE = 3  # older phases are known to whoever knows any that may still be learnt of
 
 
 class Rounds:
     """The states that runs of one tracer came by, as numbers, and the rounds that lead from one back to it.
 
     `steps`: rounds of innermost loops. `moves`: rounds of loops around them: for each agent how many frames from its innermost one the loop
-    is that it goes on in, and by how many iterations.
+    is that it goes on in, and by how many iterations. With both: loops that began and ended in the round. `ends`: moments with a state
+    that runs came by which ended without a fault.
     """
 
     def __init__(self) -> None:
-        self.steps: dict[int, Steps] = {}
-        self.moves: dict[int, tuple[tuple[int, int], ...]] = {}
+        self.steps: dict[int, tuple[Steps, frozenset[int]]] = {}
+        self.moves: dict[int, tuple[tuple[tuple[int, int], ...], frozenset[int]]] = {}
+        self.ends: dict[int, list[Moment]] = {}
         self._numbers: dict[State, int] = {}
         self._count = 0
 
@@ -53,42 +60,10 @@ class Rounds:
                 self._numbers.clear()
                 self.steps.clear()
                 self.moves.clear()
+                self.ends.clear()
             self._count += 1
             found = self._numbers[state] = self._count
         return found
-
-
-class _Knowledge:
-    """What a number of clocks know of tokens. The first `agents` of them are those of agents."""
-
-    def __init__(self, clocks: list[Clock], agents: int, size: int) -> None:
-        self._agents = agents
-        self._columns = list(zip(*(clock + [0] * (size - len(clock)) for clock in clocks), strict=True))
-        self._least: dict[int, int] = {}
-        self._known: dict[tuple[int, int], tuple[bool, ...]] = {}
-
-    def of_agents(self, component: int, value: int) -> tuple[bool, ...]:
-        """Which clocks know a token that only agents are asked about; empty where all of these know it, who then can learn no more."""
-        least = self._least.get(component)
-        if least is None:
-            least = self._least[component] = min(self._columns[component][: self._agents])
-        return () if value <= least else self.of(component, value)
-
-    def of(self, component: int, value: int) -> tuple[bool, ...]:
-        """Which clocks know a token."""
-        found = self._known.get((component, value))
-        if found is None:
-            found = self._known[component, value] = tuple([known >= value for known in self._columns[component]])
-        return found
-
-    def lags(self, component: int, now: int) -> tuple[int, ...]:
-        """How far the clocks are behind `now` in a component, large distances by their parity: who is two behind can only be overtaken.
-
-        Other clocks than those of agents are only ever joined to these, so what every agent knows counts as known.
-        """
-        column = self._columns[component]
-        least = min(column[: self._agents])
-        return tuple([lag if (lag := now - (known if known > least else least)) < 2 else 2 + lag % 2 for known in column])
 
 
 def _first_of_round(repeated: tuple[tuple[int, ...], ...]) -> int:
@@ -96,25 +71,96 @@ def _first_of_round(repeated: tuple[tuple[int, ...], ...]) -> int:
     return min(range(len(repeated)), key=lambda at: repeated[at:] + repeated[:at]) if len(repeated) <= MAX_TURNED else 0
 
 
-def _earlier(left: tuple[int, ...], move: tuple[int, int]) -> tuple[int, ...]:
-    """What was left of an agent's loops before a round."""
-    back, step = move
-    return left if not back else (*left[:-back], left[-back] + step, *left[len(left) - back + 1 :])
+def _done_of(agents: list[Agent]) -> Done:
+    """In which iteration of each of its loops each strand is: what longer loops do not change."""
+    return tuple([tuple([frame.number for frame in agent.frames]) for agent in agents])
+
+
+def _jumps(agents: list[Agent], before: Done, now: Done) -> tuple[Jump, ...]:
+    """In which loop each strand went on between two moments with one state, and by how much; none where one did in several."""
+    found: list[Jump] = []
+    for agent, old, new in zip(agents, before, now, strict=True):
+        moved = [(depth, b - a) for depth, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+        if len(moved) > 1 or (moved and moved[0][1] < 0):
+            return ()
+        found += [(agent.number, depth, step) for depth, step in moved]
+    return tuple(found)
+
+
+def _outermost(agents: list[Agent]) -> list[tuple[int, ...]]:
+    """Where each strand is in its outermost loop."""
+    return [next(((frame.loop, frame.left) for frame in agent.frames if frame.loop >= 0), ()) for agent in agents]
+
+
+def _distance(moment: Moment, standing: list[tuple[tuple[int, ...], Frames]]) -> tuple[int, int]:
+    """How far a run is at a moment: nodes of outermost rows that it came to, and the iterations left of the loops there, negative."""
+    steps = {(number, depth): step for number, depth, step in moment.cycle}
+    rounds = min([(standing[number][1][depth].left - 1) // step for number, depth, step in moment.cycle], default=0)
+    left = 0
+    for number, (_, frames) in enumerate(standing):
+        outer = next((depth for depth, frame in enumerate(frames) if frame.loop >= 0), None)
+        if outer is not None:
+            left += frames[outer].left - rounds * steps.get((number, outer), 0)
+    return sum(frames[0].position for _, frames in standing if frames), -left
 
 
 class Repetitions:
-    """The states of a run so far. `pending`: the most groups that any wait leaves in flight. `rounds`: those that earlier runs saw."""
+    """The states of runs so far. `agents`: all strands, at work or not. `save`: saves what is not kept here."""
 
-    def __init__(
-        self, nodes: list[Node], pending: int, cluster: Cluster, barriers: Barriers, components: Components, rounds: Rounds
-    ) -> None:
-        self.nodes, self.cluster, self.barriers, self.components = nodes, cluster, barriers, components
-        self.rounds = rounds
-        self.seen: dict[State, tuple[tuple[int, ...], ...]] = {}
-        self.oldest = pending + 2
-        self._turn: tuple[int, ...] = ()
+    def __init__(self, nodes: list[Node], states: RunStates, agents: Sequence[Agent], save: Callable[[], Restore]) -> None:
+        self.nodes, self.states, self.cluster, self.agents, self.save = nodes, states, states.cluster, agents, save
+        self.rounds = Rounds()
+        self.log: list[Ended] = []
+        self._saved: list[Moment] = []
+        self._open_loops: frozenset[int] = frozenset()
         self._pumps: dict[tuple[tuple[int, int, int, int], ...], int] = {}
         self._stretches: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self._is_alone = len(self.cluster.workgroups) == 1
+
+    # --- runs
+
+    def begin(self, trace: Trace) -> None:
+        """A run over a trace begins from the start."""
+        self._open_loops = trace.open_loops
+        self.log, self._looks = [], list[Moment]()
+        self._path: tuple[Moment, ...] = ()
+        self._seen: dict[State, tuple[Done, int, int]] = {}
+        self._taken_over: set[int] = set()
+        self._turn: tuple[int, ...] = ()
+        self._progress: object = None
+
+    def come_by(self, trace: Trace) -> bool:
+        """Begin a run over a trace at the last moment that was saved of one which it comes by; False where there is none."""
+        best: tuple[tuple[int, int], Moment, list[tuple[tuple[int, ...], Frames]]] | None = None
+        for moment in self._saved:
+            standing = moment.on(self.nodes, trace) if moment.taken_over.isdisjoint(trace.open_loops) else None
+            if standing is not None and (best is None or _distance(moment, standing) >= best[0]):
+                best = _distance(moment, standing), moment, standing
+        if best is None:
+            return False
+        _, moment, standing = best
+        self.begin(trace)
+        self._taken_over.update(moment.taken_over)
+        if moment.restore is not None:
+            moment.restore()
+        for agent, (row, frames) in zip(self.agents, standing, strict=True):
+            agent.row, agent.frames = row, list(frames)
+        self.log, self._path = moment.log[: moment.at], moment.path
+        agents = self.cluster.active
+        if moment.cycle and self._may_take_over(moment.inside):
+            self._leave_out(moment.state, agents, moment.cycle, moment.inside)
+        self.turned()
+        self._progress = _outermost(agents)
+        return True
+
+    def end(self) -> None:
+        """The run is over, without a fault."""
+        for moment in self._looks:
+            ends = self.rounds.ends.setdefault(moment.state, [])
+            if len(ends) < MAX_ENDS:
+                ends.append(moment)
+
+    # --- looks
 
     def turned(self) -> Agent | None:
         """The leader, where it has begun another iteration since it was asked for last."""
@@ -127,32 +173,110 @@ class Repetitions:
                 return agent
         return None
 
-    def look(self) -> None:
-        """Leave out what repeats."""
+    def look(self) -> bool:
+        """Leave out what repeats; True where what is left is what another run has done."""
         agents = self.cluster.active
-        self.barriers.forget_known(agents)
-        self.cluster.forget_everywhere()
+        self.states.forget(agents)
         places = [agent.place() for agent in agents]
         rows = tuple([self._row(agent.frames[-1]) if agent.frames else () for agent in agents])
-        number = self.rounds.number((rows, *self._state(agents)))
-        state = number, *places
-        left = tuple([tuple([frame.left for frame in agent.frames]) for agent in agents])
-        before = self.seen.get(state)
-        if before is None and (steps := self.rounds.steps.get(number)) is not None:
-            before = tuple([(*now[:-1], now[-1] + step) if step else now for now, step in zip(left, steps, strict=True)])
-        if before is None and self.rounds.moves and (moves := self.rounds.moves.get(self._loops(number, agents))) is not None:
-            before = tuple([_earlier(now, move) for now, move in zip(left, moves, strict=True)])
-        if before is None or not self._leave_out(number, agents, before, left):
-            if len(self.seen) >= MAX_STATES:
-                self.seen.clear()
-            self.seen[state] = left
+        number = self.rounds.number((rows, *self.states.of(agents)))
+        state, done = (number, *places), _done_of(agents)
+        left_out: tuple[Jump, ...] = ()
+        for jumps, inside in self._rounds_to(number, state, agents, done):
+            if self._leave_out(number, agents, jumps, inside):
+                left_out = jumps
+                break
+        moment = Moment(self.agents, agents, number, self.log, self._taken_over)
+        if self._ends_as_another(moment):
+            return True
+        if len(self._looks) < MAX_STATES:
+            self._looks.append(moment)
+        if len(self._seen) >= MAX_STATES:
+            self._seen.clear()
+        is_inner = self._are_innermost(left_out)
+        self._seen[state] = done if is_inner else _done_of(agents), len(self._path), len(self.log)
+        if is_inner:
+            self._keep(moment, agents)
+        return False
+
+    def _rounds_to(self, number: int, state: State, agents: list[Agent], done: Done) -> Iterator[tuple[tuple[Jump, ...], frozenset[int]]]:
+        """The rounds that lead to this state, with the loops that began and ended in them: this run's own, and those seen elsewhere."""
+        steps, known = self.rounds.steps.get(number), self._seen.get(state)
+        if known is not None:
+            jumps = _jumps(agents, known[0], done)
+            inside = frozenset(loop for _, _, loop, _ in self.log[known[2] :]).union(self._taken_over)
+            for passed in self._path[known[1] :]:
+                if not passed.cycle:
+                    passed.cycle, passed.inside = jumps, inside
+            if steps is None or not self._are_innermost(jumps):
+                yield jumps, inside
+        if steps is not None:
+            if self._may_take_over(steps[1]):
+                yield (
+                    tuple([(agent.number, len(agent.frames) - 1, step) for agent, step in zip(agents, steps[0], strict=True) if step]),
+                    steps[1],
+                )
+            return
+        moves = self.rounds.moves.get(self._loops(number, agents)) if known is None and self.rounds.moves else None
+        if moves is not None and self._may_take_over(moves[1]):
+            pairs = zip(agents, moves[0], strict=True)
+            yield tuple([(agent.number, len(agent.frames) - back, step) for agent, (back, step) in pairs if back]), moves[1]
+
+    def _may_take_over(self, inside: frozenset[int]) -> bool:
+        """Whether rounds that another run did go for this one too: not where a loop is in them whose length its class leaves open.
+
+        That loop's lengths are those that this run's own executions of it show to be like here.
+        """
+        if not inside.isdisjoint(self._open_loops):
+            return False
+        self._taken_over.update(inside)
+        return True
+
+    def _are_innermost(self, jumps: tuple[Jump, ...]) -> bool:
+        """Whether all loops that go on are the innermost ones that their strands are in."""
+        return all(depth == len(self.agents[number].frames) - 1 for number, depth, _ in jumps)
+
+    def _ends_as_another(self, now: Moment) -> bool:
+        """Whether a run came by the same state with the same nodes left: what was over then and what was seen to repeat is taken over.
+
+        Not in clusters: what their workgroups still do to one another when they end is no part of the state.
+        """
+        for then in self.rounds.ends.get(now.state, ()) if self._is_alone else ():
+            may_be = then.taken_over.isdisjoint(self._open_loops)
+            if may_be and have_same_rest(self.nodes, then, now, with_numbers=self.cluster.arrays.is_used):
+                self.log += joined(then, now)
+                self._taken_over.update(then.taken_over)
+                return True
+        return False
+
+    def _keep(self, moment: Moment, agents: list[Agent]) -> None:
+        """Save a moment that runs over longer or shorter loops may begin at: one for each iteration of outermost loops."""
+        outer = _outermost(agents)
+        if outer == self._progress or not any(self._is_open(frame) for agent in agents for frame in agent.frames):
+            return
+        self._progress = outer
+        if len(self._saved) == MAX_SAVED:
+            self._saved.pop(0)
+        seen, everything = dict(self._seen), self.save()
+
+        def restore() -> None:
+            everything()
+            self._seen = dict(seen)
+
+        self._path = moment.path = (*self._path, moment)
+        moment.restore = restore
+        self._saved.append(moment)
+
+    def _is_open(self, frame: Frame) -> bool:
+        node = self.nodes[frame.loop] if frame.loop >= 0 else None
+        return isinstance(node, LoopNode) and node.segments[frame.segment].stretch >= 0
 
     def _turn_of(self, agent: Agent) -> tuple[int, ...] | None:
         """Where a strand is in the innermost stretch that repeats: which, and the round.
 
         Each iteration of a loop around others, and of one that may be longer than here and is short: the sooner a state comes back, the
-        fewer lengths are classes of their own. Else once a round, at the iteration that it is taken to begin with, wherever the loop began:
-        what was seen to repeat in another loop, or tile, goes for it then. Few rounds are sooner run than compared.
+        fewer lengths are classes of their own. Else once a round, at the iteration that it is taken to begin with, wherever the loop
+        began: what was seen to repeat in another loop, or tile, goes for it then. Few rounds are sooner run than compared.
         """
         for depth in range(len(agent.frames) - 1, -1, -1):
             frame = agent.frames[depth]
@@ -201,96 +325,34 @@ class Repetitions:
         found = self._stretches[loop, segment] = (number, first, len(repeated))
         return found
 
-    def _leave_out(self, state: int, agents: list[Agent], before: tuple[tuple[int, ...], ...], now: tuple[tuple[int, ...], ...]) -> bool:
-        rounds = 1 << 62
-        jumps: list[tuple[Agent, int, int]] = []
-        for agent, old, new in zip(agents, before, now, strict=True):
-            moved = [(depth, a - b) for depth, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
-            if not moved:
-                continue
-            if len(moved) > 1 or moved[0][1] < 0:
-                return False
-            depth, step = moved[0]
-            rounds = min(rounds, (new[depth] - 1) // step)
-            jumps.append((agent, depth, step))
+    def _leave_out(self, state: int, agents: list[Agent], jumps: tuple[Jump, ...], inside: frozenset[int]) -> bool:
+        """Leave out rounds, as many as all loops have; False where there are none."""
         if not jumps:
             return False
         self._note_pump(jumps)
-        if all(depth == len(agent.frames) - 1 for agent, depth, _ in jumps):
-            steps = {agent.number: step for agent, _, step in jumps}
-            self.rounds.steps[state] = tuple([steps.get(agent.number, 0) for agent in agents])
+        moved = {number: (depth, step) for number, depth, step in jumps}
+        at_work = {agent.number: agent for agent in agents}
+        if self._are_innermost(jumps):
+            self.rounds.steps[state] = tuple([moved[agent.number][1] if agent.number in moved else 0 for agent in agents]), inside
         else:
-            moves = {agent.number: (len(agent.frames) - depth, step) for agent, depth, step in jumps}
-            self.rounds.moves[self._loops(state, agents)] = tuple([moves.get(agent.number, (0, 0)) for agent in agents])
+            back = {number: (len(at_work[number].frames) - depth, step) for number, depth, step in jumps}
+            self.rounds.moves[self._loops(state, agents)] = tuple([back.get(agent.number, (0, 0)) for agent in agents]), inside
+        rounds = min([(at_work[number].frames[depth].left - 1) // step for number, depth, step in jumps])
         if not rounds:
             return False
-        for agent, depth, step in jumps:
-            frame = agent.frames[depth]
+        for number, depth, step in jumps:
+            frame = at_work[number].frames[depth]
             frame.left -= rounds * step
-            self.cluster.arrays.leave_out(agent, depth, rounds * step)
+            self.cluster.arrays.leave_out(at_work[number], depth, rounds * step)
             frame.number += rounds * step
         return True
 
-    def _note_pump(self, jumps: list[tuple[Agent, int, int]]) -> None:
+    def _note_pump(self, jumps: tuple[Jump, ...]) -> None:
         """Remember that all these loops could go on by whole rounds together: a run over longer ones would come by this state again."""
-        frames = [(agent.frames[depth], agent.number, step) for agent, depth, step in jumps]
+        frames = [(self.agents[number].frames[depth], number, step) for number, depth, step in jumps]
         key = tuple([(number, frame.loop, frame.segment, step) for frame, number, step in frames])
         pump = self._pumps.setdefault(key, len(self._pumps))
         for frame, _, step in frames:
             node = self.nodes[frame.loop]
             if isinstance(node, LoopNode):
                 frame.pumps.append((pump, node.segments[frame.segment].stretch, step))
-
-    # --- states
-
-    def _state(self, agents: list[Agent]) -> State:
-        barriers, components, workgroups = self.barriers, self.components, self.cluster.workgroups
-        clocks: list[Clock] = [agent.clock for agent in agents]  # whoever waits for roles to end knows less than all of these
-        for phases in barriers.phases:
-            clocks += [phases.clock, *phases.completions.values()]
-            clocks += [clock for value in phases.parts.values() for clock in value]
-        clocks += [meeting.clock for meeting in barriers.named.values()]
-        knowledge = _Knowledge(clocks, len(agents), components.size)
-        found: list[object] = [agent.state(barriers.phases_left(agent), self.oldest) for agent in agents]
-        for at, phases in enumerate(barriers.phases):
-            parts = tuple(sorted([(key, len(value)) for key, value in phases.parts.items() if value]))
-            waits = [
-                (waiter.number, count - phases.completed, knowledge.of(waiter.number, time))
-                for count, waiting in phases.waiters.items()
-                for waiter, time, _ in waiting
-            ]
-            found.append((phases.completed & 1, phases.arrived, phases.announced, phases.delivered, len(phases.completions), parts))
-            found += [tuple(sorted(waits)), knowledge.lags(components.mbarrier + at, phases.completed)]
-            if components.passed != components.mbarrier:
-                found.append(knowledge.lags(components.passed + at, phases.completed))
-        for (rank, name), meeting in barriers.named.items():
-            found.append((rank, name, meeting.warps, meeting.needed, tuple([a.number for a in meeting.came])))
-            found.append(knowledge.of_agents(components.meeting(rank, name), meeting.over))
-        found.append(tuple(sorted(self._records(knowledge))))
-        found += [workgroup.memory.written.state() for workgroup in workgroups]
-        return tuple(found)
-
-    def _records(self, knowledge: _Knowledge) -> Iterator[tuple[object, ...]]:
-        """Every access in flight or to be ordered after: whose it is, its age, who knows of it and of its fence."""
-        for workgroup in self.cluster.workgroups:
-            for record in workgroup.memory.records():
-                yield self._record(record, knowledge, workgroup.rank)
-        for record in self.cluster.arrays.records():
-            yield *self._record(record, knowledge, -1), self.cluster.arrays.age(record)
-
-    def _record(self, record: Record, knowledge: _Knowledge, rank: int) -> tuple[object, ...]:
-        oldest, base = self.oldest, self.components.mbarrier
-        component, value, access, agent = record.component, record.value, record.access, record.agent
-        queue = access.queue
-        if not queue:
-            age = 0
-        elif queue == "mbarrier":
-            age = self.barriers.phases[component - base].completed - value
-            age = age if age < OLDEST_PHASE else OLDEST_PHASE + age % 2
-        else:
-            age = min(agent.closed.get(queue, 0) - value, oldest)
-        fenced: tuple[int, ...] = (-1,)  # not even done; all of these have to compare
-        if needs_fence(access) and (token := fence_token(self.components, record)) is not None:
-            fenced = knowledge.of_agents(*token)
-        known = knowledge.of_agents(component, value)
-        return rank, agent.number, record.event.op_index, id(access), age, known, fenced

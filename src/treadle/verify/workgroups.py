@@ -1,6 +1,6 @@
 """The workgroups of a cluster: their memories, who is at work in them, when peers may reach them. See docs/schedule.md, "Clusters"."""
 
-from treadle.verify.clocks import Agent, Clock, Components, join, reached
+from treadle.verify.clocks import Agent, Clock, Components, Restore, join, reached
 from treadle.verify.events import Event
 from treadle.verify.global_memory import GlobalMemory
 from treadle.verify.memory import Memory
@@ -26,6 +26,16 @@ class Workgroup:
     def is_in_roles(self) -> bool:
         """Whether its roles run."""
         return self.active is not self.main
+
+    def saved(self) -> Restore:
+        """What brings back who is at work, and what is known of its peers; its memory too."""
+        active, started, touches, early, memory = self.active, self.started, dict(self.touches), dict(self.early), self.memory.saved()
+
+        def restore() -> None:
+            self.active, self.started, self.touches, self.early = active, started, dict(touches), dict(early)
+            memory()
+
+        return restore
 
     def known(self) -> Clock:
         """What its warps know together."""

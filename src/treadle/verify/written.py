@@ -1,7 +1,7 @@
 """Which bytes of shared memory hold what was written to a buffer, where buffers share bytes."""
 
 from treadle.ir.core import SSAValue
-from treadle.verify.clocks import Agent
+from treadle.verify.clocks import Agent, Restore
 from treadle.verify.events import Access
 from treadle.verify.geometry import Geometry
 from treadle.verify.regions import Buffer, Region, is_covered
@@ -55,6 +55,15 @@ class Written:
 
     def _is_lost(self, agent: Agent, access: Access, overlays: Overlays) -> bool:
         return any(writer is agent or self.geometry.parts_meet(writer, over, agent, access) for writer, over in overlays)
+
+    def saved(self) -> Restore:
+        """What brings all of it back."""
+        kept = {home: {region: dict(overlays) for region, overlays in written.items()} for home, written in self._regions.items()}
+
+        def restore() -> None:
+            self._regions = {home: {region: dict(overlays) for region, overlays in written.items()} for home, written in kept.items()}
+
+        return restore
 
     def state(self) -> frozenset[tuple[object, ...]]:
         """All of it, to compare."""

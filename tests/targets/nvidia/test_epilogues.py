@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from treadle import machine, pipelines
-from treadle.bench.families import epilogue, gated
+from treadle.bench.families import beside, epilogue, gated
 from treadle.bench.workload import Workload
 from treadle.dialects import tile
 from treadle.ir.text import parse_module
@@ -28,6 +28,37 @@ CASES: list[tuple[Callable[[], Workload], CompileOptions, int, float]] = [
     ),
     (lambda: gated("c", "t", 1024, 1024, 256, "bf16"), CompileOptions(tile=(64, 128, 64), consumer_warpgroups=2, num_stages=4), 64, 9),
 ]
+
+
+@pytest.mark.parametrize("kind", ["linear_residual", "linear_gate"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        CompileOptions(tile=(64, 256, 64), consumer_warpgroups=2, num_stages=3),
+        CompileOptions(tile=(64, 224, 64), consumer_warpgroups=2, num_stages=3, deferred_store=True),
+        CompileOptions(tile=(128, 128, 64), ping_pong=2, num_stages=4, steps_in_flight=1),
+    ],
+    ids=["wide", "deferred", "ping-pong"],
+)
+def test_matrices_beside_a_product_are_brought_by_the_producer(kind: str, options: CompileOptions) -> None:
+    """A copy of each box and group ahead of the consumers' code; no load from global memory, nothing spilled."""
+    module = parse_module(beside("d", "t", kind, 4096, 4096, 4096, "bf16").text, "test.mlir")
+    pipelines.lower(module, machine.target_spec("sm_90a"), options)
+    (kernel,) = [op for op in module.body.block.ops if isinstance(op, tile.KernelOp)]
+    backend = registry.backend("sm_90a")
+    compiled = backend.assemble(backend.emit(kernel))
+    facts, groups = compiled.facts, options.consumer_warpgroups
+    assert facts.spill_bytes == 0
+    boxes = -(-options.tile[1] // 64)
+    brought = (
+        facts.instructions["UTMALDG"]
+        if "UTMALDG" in facts.instructions
+        else sum(count for name, count in facts.instructions.items() if name.startswith("UTMALDG"))
+    )
+    assert brought == groups + 1 + groups * boxes
+    assert not any(name.split(".")[0] in ("LDG", "LDS") for name in facts.instructions)
+    producer = compiled.assembly.split("wgmma.mma_async")[0]
+    assert producer.count("cp.async.bulk.tensor.2d.shared::cluster.global") == brought
 
 
 @pytest.mark.parametrize(("workload", "options", "elements", "limit"), CASES, ids=["gelu", "silu", "swiglu"])

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import pytest
 from targets.nvidia.reading import check_words
-from targets.result_programs import added_product, group_turns, matrix_stores, store_ring, two_products
+from targets.result_programs import added_product, group_turns, matrix_loads, matrix_stores, store_ring, two_products
 from targets.schedule_programs import consumers, cp_async_ring, ping_pong, tma_ring
 from targets.schedule_vocabulary import BF16, accumulator, i32, role, slotted
 from targets.tile_kernels import finish, index, kernel_block, wgmma_matmul
@@ -371,6 +371,21 @@ def test_matrix_stores_compile() -> None:
     ):
         facts = target.assemble(target.emit(kernel)).facts
         assert facts.instructions["STSM"] >= 3 and "STS" not in facts.instructions
+
+
+def test_matrix_loads_compile() -> None:
+    """Four 8 x 8 matrices an instruction, rows or columns; no plain loads beside them."""
+    target = backend("sm_90a")
+    for kernel, count, form in (
+        (matrix_loads((64, 128), (1, 0)), 8, "x4.shared"),
+        (matrix_loads((64, 64), (0, 1)), 4, "x4.trans.shared"),
+        (matrix_loads((128, 96), (1, 0), warps=(2, 1), row_bytes=64), 6, "x4.shared"),
+    ):
+        emitted = target.emit(kernel)
+        assert f"ldmatrix.sync.aligned.m8n8.{form}.b16" in emitted.llvm_text
+        compiled = target.assemble(emitted)
+        assert compiled.facts.instructions["LDSM"] == count and "LDS" not in compiled.facts.instructions
+        assert check_words(compiled.binary, compiled.symbol)
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))

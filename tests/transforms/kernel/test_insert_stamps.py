@@ -9,6 +9,7 @@ from sim.schedule.faults import kernel_of
 from sim.schedule.programs import PROGRAMS
 
 from treadle import pipelines
+from treadle.analysis.spans import span_of
 from treadle.bench.families import gated, matmul, softmax
 from treadle.dialects import dispatch, pipe, stamp, tile
 from treadle.frontends.mlir import load
@@ -21,7 +22,7 @@ from treadle.options import CompileOptions
 from treadle.sim.schedule.kernel import simulate
 from treadle.sim.schedule.scheduler import Mode
 from treadle.targets.registry import backend
-from treadle.transforms.kernel.insert_stamps import InsertStampsPass, layout_of, span_of, stamp_kernel
+from treadle.transforms.kernel.insert_stamps import InsertStampsPass, layout_of, stamp_kernel
 from treadle.verify.verify_schedule import VerifySchedulePass
 
 TEXTS = {

@@ -11,7 +11,7 @@ from treadle.bench.texts import Function
 from treadle.driver.lowering import Lowered, lower
 from treadle.driver.sources import Source
 from treadle.options import CompileOptions
-from treadle.plan.invocation import InvocationPlan
+from treadle.runtime.invocation import InvocationPlan
 
 OVERLAPPING = CompileOptions(overlap_launches=True)
 WAIT, RELEASE = "griddepcontrol.wait;", "griddepcontrol.launch_dependents;"

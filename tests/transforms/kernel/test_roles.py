@@ -199,5 +199,5 @@ def test_what_stays_in_front_of_a_loop_keeps_what_it_reads() -> None:
     rows = tile.SplatOp(row.result, tile.tile_of((4,), builtin.i32))
     loop = scf.ForOp(low.result, high.result, low.result, [], Block([scf.YieldOp()], arg_types=[builtin.IndexType()]))
     body = (low, high, row, column, rows, unused, loop, arith.AddiOp(column.result, unused.result))
-    parts = Parts((), body, loop, (), (), (), ())
+    parts = Parts((), body, loop, (), ())
     assert loop_first(parts) == [low, high, row, rows, loop, column, unused, body[-1]]

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from treadle.codegen.llvm_text import F32, I32, PTR, Builder, Parameter, Value, i32, key_value
+from treadle.codegen.llvm_text import F32, I32, PTR, Builder, Parameter, Value, bit_width, i32, key_value
 from treadle.dialects.agents import Role, arrival_unit, role_of
 from treadle.dialects.pipe import PartOp, SlotOp
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp, NamedBarrierOp
-from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
+from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalLoadOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
@@ -17,6 +17,7 @@ from treadle.targets.nvidia.cp_async import emit_cp_async
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
 from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
 from treadle.targets.nvidia.global_access import predicated_load, predicated_store
+from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
 from treadle.targets.nvidia.stores import check_stores
 from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
@@ -152,6 +153,17 @@ class NvidiaHooks(SimtHooks):
             return 1
         size = element_bytes(element)
         return 4 // size if size < 4 and layout.num_registers % (4 // size) == 0 else 1
+
+    def settled(self, ctx: KernelContext, registers: Sequence[Value]) -> Sequence[Value]:
+        # LLVM narrows a pair where it is packed, at the end of the iteration, and holds twice the registers until then.
+        if bit_width(registers[0].type) != 16 or len(registers) % 2:
+            return registers
+        found: list[Value] = []
+        for at in range(0, len(registers), 2):
+            pair = ctx.pack(registers[at : at + 2])
+            word = ctx.b.asm("", "=r,0", [ctx.b.bitcast(pair, I32)], I32, convergent=False)
+            found += ctx.unpack(ctx.b.bitcast(word, pair.type))
+        return found
 
     # --- order
 
@@ -346,6 +358,9 @@ class NvidiaHooks(SimtHooks):
             at = ", ".join(todo.operand(b.add(start, i32(c))) for start, c in zip(starts, box.start, strict=True))
             found.append((target, source, at))
         return found
+
+    def local_load(self, ctx: KernelContext, op: LocalLoadOp) -> bool:
+        return emit_ldmatrix(ctx, op)
 
     def local_store(self, ctx: KernelContext, op: LocalStoreOp) -> bool:
         return emit_stmatrix(ctx, op)

@@ -43,6 +43,7 @@ _CODES: Final = {
     "LDC": (0xB82,),
     "LDG": (0x981,),
     "LDS": (0x984,),
+    "LDSM": (0x83B,),
     "LEA": (0x211, 0x811, 0xC11),
     "LOP3": (0x212, 0x812, 0xC12),
     "MEMBAR": (0x992,),
@@ -123,6 +124,7 @@ _FOUR_REGISTERS: Final = frozenset(("CCTL", "LDC", "SYNCS"))
 _MEMORY: Final = {
     "LDG": ((16, 4), (24, 2)),
     "LDS": ((16, 4), (24, 1)),
+    "LDSM": ((16, 4), (24, 1)),
     "STG": ((24, 2), (32, 4)),
     "STS": ((24, 1), (32, 4)),
     "STSM": ((24, 1), (32, 4)),

@@ -5,7 +5,7 @@ change places. So a tile can be stored this way where the elements of a register
 `.trans`, those of eight lanes are), and nothing else moves within 16 bytes: a property of the tile's and the buffer's layouts alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from treadle.codegen.llvm_text import I32, Value, i32
@@ -13,7 +13,7 @@ from treadle.dialects.tile import LocalStoreOp, ints
 from treadle.layout.access import possible_addresses
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
-from treadle.targets.simt.context import KernelContext
+from treadle.targets.simt.context import Buffer, KernelContext
 from treadle.targets.simt.threads import linear
 from treadle.targets.simt.types import element_bytes
 
@@ -99,22 +99,28 @@ def emit_stmatrix(ctx: KernelContext, op: LocalStoreOp) -> bool:
     plan = stmatrix_plan(layout, buffer.layout, ints(op.offsets))
     if plan is None:
         return False
-    b, size, values = ctx.b, _ELEMENT_BYTES, ctx.tile(op.value)
+    b, values = ctx.b, ctx.tile(op.value)
+    form = f"stmatrix.sync.aligned.m8n8.x{plan.count}{'.trans' if plan.is_transposed else ''}.shared.b16"
+    names = ", ".join(f"${i + 1}" for i in range(plan.count))
+    for store, address in zip(plan.stores, row_addresses(ctx, buffer, plan), strict=True):
+        words = [_word(ctx, values[low], values[high]) for low, high in store.pairs]
+        b.asm(f"{form} [$0], {{{names}}};", ",".join(["r"] * (1 + plan.count) + ["~{memory}"]), [address, *words])
+    return True
+
+
+def row_addresses(ctx: KernelContext, buffer: Buffer, plan: StmatrixPlan) -> Iterator[Value]:
+    """The address of the row that the thread gives each instruction of a plan."""
+    b, size = ctx.b, _ELEMENT_BYTES
     xor = linear(ctx, [v * size for v in plan.lane_bits], [v * size for v in plan.warp_bits])
     add = linear(ctx, [v * size for v in plan.lane_adds], [v * size for v in plan.warp_adds], add=True)
     mask = 0
     for value in plan.lane_bits + plan.warp_bits:
         mask |= value * size
     base = b.ptrtoint(buffer.address, I32)
-    form = f"stmatrix.sync.aligned.m8n8.x{plan.count}{'.trans' if plan.is_transposed else ''}.shared.b16"
-    names = ", ".join(f"${i + 1}" for i in range(plan.count))
     for store in plan.stores:
         toggled = store.constant_xor * size & mask
         fixed = store.constant_xor * size - toggled + store.constant_add * size
-        address = b.add(b.add(b.add(b.xor(xor, i32(toggled)), add), base), i32(fixed))
-        words = [_word(ctx, values[low], values[high]) for low, high in store.pairs]
-        b.asm(f"{form} [$0], {{{names}}};", ",".join(["r"] * (1 + plan.count) + ["~{memory}"]), [address, *words])
-    return True
+        yield b.add(b.add(b.add(b.xor(xor, i32(toggled)), add), base), i32(fixed))
 
 
 def _word(ctx: KernelContext, low: Value, high: Value) -> Value:

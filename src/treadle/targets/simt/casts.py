@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from treadle.codegen.llvm_text import BF16, F32, F64, Builder, Value, bit_width
+from treadle.dialects.sync import WaitPhaseOp
 from treadle.dialects.tile import tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Operation, SSAValue
-from treadle.ir.dialects import builtin
+from treadle.ir.dialects import builtin, scf
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.small_floats import decode_to_f32, encode_from_f32
 from treadle.targets.simt.types import is_float_type, is_fp8, register_type, type_name
@@ -63,6 +64,16 @@ def _float_to_integer(ctx: KernelContext, values: list[Value], source: Attribute
     return [b.cast("fptosi" if signed else "fptoui", v, kind) for v in values]
 
 
+def is_carried_past_waits(op: Operation) -> bool:
+    """Whether a loop carries what an operation of its body computes, and the body waits for others behind it."""
+    if not any(isinstance(use.operation, scf.YieldOp) for result in op.results for use in result.uses):
+        return False
+    following = op.next_op
+    while following is not None and not isinstance(following, WaitPhaseOp):
+        following = following.next_op
+    return following is not None
+
+
 def emit_cast(ctx: KernelContext, op: Operation) -> None:
     """A conversion of a scalar or of every register of a tile."""
     b = ctx.b
@@ -83,6 +94,8 @@ def emit_cast(ctx: KernelContext, op: Operation) -> None:
         found = [unary[name](v) for v in values]
     elif name in ("arith.extf", "arith.truncf"):
         found = convert_floats(ctx, values, source, result)
+        if is_tile and is_carried_past_waits(op):
+            found = list(ctx.hooks.settled(ctx, found))
     elif name in ("arith.sitofp", "arith.uitofp"):
         found = _integer_to_float(ctx, values, result, name == "arith.sitofp")
     elif name in ("arith.fptosi", "arith.fptoui") and is_float_type(source):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from treadle.codegen.llvm_text import I64, TRUE, Builder, Parameter, Value, i32
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp, NamedBarrierOp
-from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalStoreOp, layout_of, tile_type
+from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalLoadOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
@@ -201,13 +201,13 @@ class SimtHooks(ABC):
         """`sync.wait_phase`: all threads wait."""
         raise InternalError(f"{self.spec.name} has no transaction barriers")
 
-    @abstractmethod
     def count_in(self, b: Builder, address: Value, largest: Value, order: str) -> Value:
         """Count (i32) up by one, from `largest` back to 0, in one step for all workgroups of the device; the number before.
 
         `order`: "relaxed", "release", "acquire" or "acq_rel", as in C++, for all of global memory. A release covers what other threads of
         the workgroup did before a barrier ahead of it.
         """
+        raise InternalError(f"{self.spec.name} has no counters of workgroups")
 
     def uniform(self, b: Builder, value: Value) -> Value:
         """An i32 that is the same in all threads, known to be so where the machine has a way to say it."""
@@ -243,6 +243,11 @@ class SimtHooks(ABC):
         """`tile.copy_out`."""
         raise InternalError(f"{self.spec.name} has no hardware copies out of shared memory ('{op.path.data}')")
 
+    def local_load(self, ctx: "KernelContext", op: LocalLoadOp) -> bool:
+        """`tile.local_load` by an instruction of the machine's own; False where plain loads do."""
+        _ = ctx, op
+        return False
+
     def local_store(self, ctx: "KernelContext", op: LocalStoreOp) -> bool:
         """`tile.local_store` by an instruction of the machine's own; False where plain stores do."""
         _ = ctx, op
@@ -274,6 +279,11 @@ class SimtHooks(ABC):
         if layout is None or bits >= 32 or tile_type(value).element_type == builtin.i1:
             return 1
         return gcd(layout.num_registers, 8 * self.spec.max_vector_bytes // bits)
+
+    def settled(self, ctx: "KernelContext", registers: Sequence[Value]) -> Sequence[Value]:
+        """Registers of a tile that a loop carries past waits: computed where they stand, not where the next iteration begins."""
+        _ = ctx
+        return registers
 
     def carried_start(self, ctx: "KernelContext", value: SSAValue, registers: Sequence[Value]) -> Value:
         """What a loop starts from for one group of a carried tile; here constants may be replaced by a value of the group's own."""

@@ -66,6 +66,8 @@ def _plan(ctx: KernelContext, layout: TileLayout, buffer: Buffer, offsets: tuple
 
 def emit_local_load(ctx: KernelContext, op: LocalLoadOp) -> None:
     """Read a tile from a shared buffer."""
+    if ctx.hooks.local_load(ctx, op):
+        return
     b, layout, buffer = ctx.b, ctx.layout(op.result), ctx.buffer(op.source)
     plan, addresses, kind = _plan(ctx, layout, buffer, ints(op.offsets))
     align = element_bytes(buffer.element) * plan.vector

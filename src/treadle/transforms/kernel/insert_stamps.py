@@ -10,8 +10,8 @@ Neighbouring operations of one kind are one span, named "kind: what it does". Sc
 from dataclasses import dataclass
 from typing import cast
 
-from treadle.dialects import dispatch, pipe, stamp, sync, tile
-from treadle.dialects.limits import machine_of
+from treadle.analysis.spans import span_of
+from treadle.dialects import dispatch, pipe, stamp, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
@@ -22,57 +22,6 @@ from treadle.transforms.kernel.carried_values import carried_through
 from treadle.transforms.kernel.kernel_ir import erase, insert_before, kernels
 
 DEFAULT_WORKGROUPS, DEFAULT_CAPACITY = 4, 4096
-_SILENT = ("tile.splat", "tile.iota", "tile.broadcast", "tile.permute", "tile.slice", "tile.view")
-
-
-def _extents(value: SSAValue) -> str:
-    kind = tile.memref_type(value) if isinstance(value.type, builtin.MemRefType) else tile.tile_type(value)
-    return "x".join(map(str, kind.get_shape()))
-
-
-def _barrier_name(value: SSAValue) -> str:
-    op = value.owner
-    while isinstance(op, sync.MbarrierSlotOp):
-        value = op.source
-        op = value.owner
-    if value.name_hint or not isinstance(op, sync.MbarrierAllocOp) or op.parent is None:
-        return f"%{value.name_hint}" if value.name_hint else "an mbarrier"
-    return f"mbarrier {[one for one in op.parent.ops if isinstance(one, sync.MbarrierAllocOp)].index(op)}"
-
-
-def span_of(op: Operation) -> str | None:
-    """The span that an operation belongs to; None for what is not worth one."""
-    match op:
-        case tile.CopyOp() | sync.MbarrierExpectOp():
-            return stamp.ISSUE_SPANS["copy_in"]
-        case tile.CopyOutOp():
-            return stamp.ISSUE_SPANS["copy_out"]
-        case sync.CommitOp():
-            spec = machine_of(op)
-            queue = spec.queue(op.queue.data) if spec is not None else None
-            return "work: commit" if queue is None else stamp.ISSUE_SPANS.get(queue.role, "work: commit")
-        case tile.ContractOp():
-            return stamp.ISSUE_SPANS["matrix"]
-        case sync.WaitOp():
-            return f"wait: {op.queue.data} <= {op.pending.value.data}"
-        case sync.WaitPhaseOp():
-            return f"wait: phase of {_barrier_name(op.barrier)}"
-        case sync.BarrierOp() | sync.ClusterBarrierOp():
-            return f"wait: {op.name.removeprefix('sync.').replace('_', ' ')}"
-        case sync.NamedBarrierOp():
-            each = "" if op.per_group is None else " + group"
-            return f"{'wait' if op.arrive is None else 'work'}: named barrier {op.id.value.data}{each}"
-        case sync.ArriveOp() | sync.FenceOp():
-            return f"work: {op.name.removeprefix('sync.')}"
-        case tile.LoadOp():
-            return f"copy: load {_extents(op.result)}"
-        case tile.StoreOp():
-            return f"store: store {_extents(op.value)}"
-        case tile.LocalLoadOp() | tile.LocalStoreOp():
-            return "local: shared memory"
-        case _:
-            tiles = any(isinstance(result.type, builtin.TensorType) for result in op.results)
-            return "work: arithmetic" if tiles and op.name not in _SILENT and op.name != "arith.constant" and not op.regions else None
 
 
 def _is_single(span: str) -> bool:
@@ -98,13 +47,18 @@ class Layout:
         return self.workgroups * len(self.lanes) * self.capacity
 
 
-def layout_of(kernel: tile.KernelOp, workgroups: int, capacity: int) -> Layout:
-    """The agents that have records: groups of roles, or, in kernels without roles, warps."""
-    roles = next((op for op in kernel.body.walk() if isinstance(op, pipe.RolesOp)), None)
+def agents_of(kernel: tile.KernelOp) -> list[tuple[Block, tuple[str, ...]]]:
+    """The agents that have records, by the block that is their program: groups of roles, or, in kernels without roles, warps."""
+    roles = next((op for op in kernel.body.block.ops if isinstance(op, pipe.RolesOp)), None)
     if roles is None:
-        return Layout(tuple(f"warp {n}" for n in range(kernel.num_warps.value.data)), workgroups, capacity)
-    counted = zip(roles.role_names(), roles.role_groups(), strict=True)
-    return Layout(tuple(name if n == 1 else f"{name} {g}" for name, n in counted for g in range(n)), workgroups, capacity)
+        return [(kernel.body.block, tuple(f"warp {n}" for n in range(kernel.num_warps.value.data)))]
+    counted = zip(roles.roles, roles.role_names(), roles.role_groups(), strict=True)
+    return [(region.block, (name,) if n == 1 else tuple(f"{name} {g}" for g in range(n))) for region, name, n in counted]
+
+
+def layout_of(kernel: tile.KernelOp, workgroups: int, capacity: int) -> Layout:
+    """Where the records of a kernel's agents lie."""
+    return Layout(tuple(name for _, names in agents_of(kernel) for name in names), workgroups, capacity)
 
 
 class _Stamps:
@@ -171,14 +125,10 @@ def stamp_kernel(kernel: tile.KernelOp, workgroups: int, capacity: int) -> Layou
     """Make a kernel record; gives the layout of its records."""
     layout = layout_of(kernel, workgroups, capacity)
     stamps = _Stamps(*_records_view(kernel, layout), layout)
-    roles = next((op for op in kernel.body.block.ops if isinstance(op, pipe.RolesOp)), None)
-    if roles is None:
-        stamps.agent(kernel.body.block, 0)
-        return layout
     first = 0
-    for region, groups in zip(roles.roles, roles.role_groups(), strict=True):
-        stamps.agent(region.block, first)
-        first += groups
+    for block, names in agents_of(kernel):
+        stamps.agent(block, first)
+        first += len(names)
     return layout
 
 

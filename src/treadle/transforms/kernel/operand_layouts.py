@@ -1,9 +1,14 @@
 """The register layouts that a contraction's operands and accumulators have, and the attribute that says how operands are staged."""
 
+from collections.abc import Mapping
+
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
-from treadle.dialects.tile_attributes import is_shared
+from treadle.dialects.tile_attributes import SharedLayoutAttr, is_shared
 from treadle.errors import InternalError
+from treadle.ir.core import Attribute
+from treadle.ir.dialects import builtin
+from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
 from treadle.plan.contract_layouts import ContractLayouts, matrix_layouts, multiply_add_layouts
 from treadle.plan.staging import multiply_add_k_step
@@ -12,6 +17,15 @@ from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import num_warps
 
 STAGING = "staging"
+
+
+def staging_of(op: tile.ContractOp, name: str) -> tuple[str, SharedLayout | None]:
+    """The path that `staging` names for operand "a" or "b", "" for none, and the layout of its buffer, None where it needs none."""
+    staging = op.attributes.get(STAGING)
+    entry = staging.data.get(name) if isinstance(staging, builtin.DictionaryAttr) else None
+    named: Mapping[str, Attribute] = entry.data if isinstance(entry, builtin.DictionaryAttr) else {}
+    path, layout = named.get("path"), named.get("layout")
+    return path.data if isinstance(path, builtin.StringAttr) else "", layout.data if isinstance(layout, SharedLayoutAttr) else None
 
 
 def warp_grid(kernel: tile.KernelOp) -> tuple[int, int]:

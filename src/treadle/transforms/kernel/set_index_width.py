@@ -6,129 +6,27 @@ size that must be within 32 bits, in every program that launches the kernel.
 Leaves alone: kernels whose static sizes fit. Raises TR303 where not even 64 bits are enough.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from treadle import errors
-from treadle.analysis.index_bounds import Bound, IndexBounds, exactly, up_to
-from treadle.analysis.indexing import StructuredOp, structured
-from treadle.analysis.loop_nest import LoopNest, iteration_sizes, kernel_symbols, loop_nest
+from treadle.analysis.index_needs import Need, needs
+from treadle.analysis.loop_nest import LoopNest, loop_nest
 from treadle.dialects import dispatch
 from treadle.errors import TreadleError
 from treadle.ir.context import Context
-from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import builtin, linalg
+from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import ModulePass, register_pass
-from treadle.plan.expr import Expr, as_expr, ceil_div, constant, product
-from treadle.plan.index_range import INDEX_LIMIT, SIZE_LIMIT, WIDE_LIMIT, largest, peaks
+from treadle.plan.expr import Expr, as_expr
+from treadle.plan.index_range import SIZE_LIMIT, WIDE_LIMIT
 from treadle.remarks import emit
 from treadle.transforms.kernel.forms.registry import decided
 
 NAME: Final = "set-index-width"
 INDEX_BITS: Final = "index_bits"
 WIDE: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """32-bit indices are enough where `value <= limit`; `what` says what has this value. None: whatever the sizes, they may not be."""
-
-    value: Expr | None
-    limit: int
-    what: str
-
-    @property
-    def is_met(self) -> bool | None:
-        """None where only the runtime knows."""
-        if self.value is None:
-            return False
-        known = self.value.as_int()
-        return None if known is None else known <= self.limit
-
-
-def _tile_counts(nest: LoopNest) -> Iterator[tuple[Expr, str]]:
-    """How many tiles there are, times the rows of them that are walked together; the tiles of one axis are fewer than its elements."""
-    config = decided(nest.kernel)
-    extents, together = config.extents(len(nest.axes)), config.rows_together
-    counts = [ceil_div(axis.size, e) for axis, e in zip(nest.axes, extents, strict=True) if not axis.is_reduction]
-    if len(counts) > 1 or together > 1:
-        yield product(counts) * together, "the number of tiles"
-
-
-def _sizes(nest: LoopNest) -> Iterator[tuple[Expr, str]]:
-    """What the tile program walks over, counts, and steps by."""
-    for axis in nest.axes:
-        for peak in peaks(axis.size):
-            yield peak, "an axis"
-    yield from _tile_counts(nest)
-    for name in dispatch.texts(nest.kernel.symbols):
-        yield as_expr(name), "a size or stride"
-    for access in nest.accesses:
-        for axis in nest.axes:
-            if not (stride := nest.stride_along(access, axis)).is_constant:
-                for peak in peaks(stride):
-                    yield peak, "a stride"
-
-
-def _is_index(value: SSAValue) -> bool:
-    return isinstance(value.type, builtin.IndexType)
-
-
-def _index_results(ops: Sequence[Operation]) -> Iterator[SSAValue]:
-    """Values that index arithmetic computes, and those that integers are taken for."""
-    for op in ops:
-        if not isinstance(op, linalg.ops.IndexOp):
-            yield from (result for result in op.results if _is_index(result))
-
-
-def _body_bounds(view: StructuredOp, kernel: dispatch.KernelOp, outer: IndexBounds) -> Iterator[Bound | None]:
-    """Bounds of the index arithmetic in a generic's body."""
-    values = list(_index_results(list(view.body.ops)))
-    if not values:
-        return
-    sizes = iteration_sizes(view, kernel)
-
-    def leaf(value: SSAValue) -> Bound | None:
-        op = value.owner
-        if isinstance(op, linalg.ops.IndexOp):
-            return up_to(sizes[op.dim.value.data])
-        return outer.of(value)
-
-    bounds = IndexBounds(leaf)
-    yield from (bounds.of(value) for value in values)
-
-
-def _arithmetic(kernel: dispatch.KernelOp) -> Iterator[Bound | None]:
-    """Bounds of all index arithmetic that the user wrote: at the kernel's top, and in bodies."""
-    symbols = kernel_symbols(kernel)
-    outer = IndexBounds(lambda value: exactly(symbols[value]) if value in symbols else None)
-    top = list(kernel.body.block.ops)
-    yield from (outer.of(value) for value in _index_results(top))
-    for op in top:
-        view = structured(op) if isinstance(op, linalg.ops.GenericOp) else None
-        if view is not None:
-            yield from _body_bounds(view, kernel, outer)
-
-
-def needs(nest: LoopNest) -> tuple[Need, ...]:
-    """What must hold for 32-bit indices; those that others imply are left out."""
-    whole: dict[Expr, str] = {}
-    for value, what in _sizes(nest):
-        whole.setdefault(value, what)
-    found = [Need(value, SIZE_LIMIT, whole[value]) for value in largest(whole)]
-    what = "index arithmetic of the body"
-    negative, positive = set[Expr](), set[Expr]()
-    for bound in _arithmetic(nest.kernel):
-        if bound is None:
-            found.append(Need(None, INDEX_LIMIT, what))
-        else:
-            negative.add(bound.negative)
-            positive.add(bound.positive)
-    found += [Need(value, INDEX_LIMIT, what) for value in largest(positive - {constant(0)})]
-    found += [Need(value, INDEX_LIMIT + 1, what) for value in largest(negative - {constant(0)})]
-    return tuple(dict.fromkeys(found))
 
 
 def _refuse_beyond_64_bits(nest: LoopNest, found: Sequence[Need]) -> None:
@@ -140,7 +38,8 @@ def _refuse_beyond_64_bits(nest: LoopNest, found: Sequence[Need]) -> None:
 
 def index_width(nest: LoopNest) -> tuple[int, tuple[Need, ...]]:
     """Bits of the kernel's indices, and what must be checked at run time for 32 to be enough. Raises TR303."""
-    found = needs(nest)
+    config = decided(nest.kernel)
+    found = needs(nest, config.extents(len(nest.axes)), config.rows_together)
     _refuse_beyond_64_bits(nest, found)
     open_needs = tuple(need for need in found if need.is_met is None)
     failed = next((need for need in found if need.is_met is False), None)

@@ -9,12 +9,12 @@ Level: tile. Reads: tile.contract with register operands, the loads behind them,
 from dataclasses import dataclass
 
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.operand_sources import chained_contraction, source_load
 from treadle.analysis.view_access import access_facts, is_zero
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import SharedLayoutAttr, is_shared
-from treadle.dialects.tile_types import is_tile
 from treadle.errors import InternalError
-from treadle.ir.core import Attribute, Operation, OpResult, SSAValue
+from treadle.ir.core import Attribute, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
@@ -26,44 +26,7 @@ from treadle.plan.layout_choice import GlobalAccess
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, register_buffer
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
-from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts
-
-
-def source_load(value: SSAValue) -> tile.LoadOp | None:
-    """The load of the operand's full shape that an operand is computed from by elementwise operations."""
-    shape = tile.tile_type(value).get_shape()
-    pending, seen = [value], set[SSAValue]()
-    while pending:
-        current = pending.pop()
-        if current in seen or not isinstance(current, OpResult):
-            continue
-        seen.add(current)
-        if tile.tile_type(current).get_shape() != shape:
-            continue
-        if isinstance(current.op, tile.LoadOp):
-            return current.op
-        pending.extend(v for v in reversed(current.op.operands) if is_tile(v))
-    return None
-
-
-def chained_contraction(value: SSAValue) -> tile.ContractOp | None:
-    """The contraction whose result an operand is computed from element by element, with nothing of its shape that is loaded."""
-    shape = tile.tile_type(value).get_shape()
-    found: tile.ContractOp | None = None
-    pending, seen = [value], set[SSAValue]()
-    while pending:
-        current = pending.pop()
-        owner = current.owner
-        if current in seen or not is_tile(current) or tile.tile_type(current).get_shape() != shape:
-            continue
-        seen.add(current)
-        if isinstance(owner, tile.ContractOp):
-            found = owner
-        elif isinstance(owner, tile.LoadOp | tile.LocalLoadOp | tile.GatherOp):
-            return None
-        elif isinstance(owner, Operation) and owner.name.startswith(("arith.", "math.")):
-            pending.extend(owner.operands)
-    return found
+from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts, staging_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +93,6 @@ def _layout(
     return layout
 
 
-def _asked_path(op: tile.ContractOp, name: str) -> str:
-    """The path that `staging` names for an operand, "" for none."""
-    staging = op.attributes.get(STAGING)
-    entry = staging.data.get(name) if isinstance(staging, builtin.DictionaryAttr) else None
-    path = entry.data.get("path") if isinstance(entry, builtin.DictionaryAttr) else None
-    return path.data if isinstance(path, builtin.StringAttr) else ""
-
-
 def _stays(operand: _Operand, row: MatrixInstruction | None, fragment: TileLayout | None, kernel: tile.KernelOp, spec: TargetSpec) -> bool:
     """Whether an operand that may come from registers is computed from another contraction's result whose threads hold what they read."""
     if row is None or fragment is None or not row.reads_shared or not row.may_read(1 - operand.k_dim, "registers"):
@@ -169,7 +124,7 @@ class SetOperandStagingPass(KernelPass):
         for name, value, k_dim, fragment in (("a", op.a, 1, layouts.a), ("b", op.b, 0, layouts.b)):
             operand = _Operand(name, value, k_dim, source_load(value))
             subject = f"{kernel.sym_name.data}: operand {name}"
-            asked = _asked_path(op, name)
+            asked, _ = staging_of(op, name)
             stays = _stays(operand, row, fragment, kernel, spec)
             if stays and asked in ("", "registers"):
                 staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr("registers")})

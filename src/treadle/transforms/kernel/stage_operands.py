@@ -11,46 +11,28 @@ from dataclasses import dataclass
 from typing import cast
 
 from treadle.dialects import tile
-from treadle.dialects.tile_attributes import SharedLayoutAttr
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, OpResult, SSAValue
-from treadle.ir.dialects import builtin
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
 from treadle.transforms.kernel.kernel_ir import KernelPass, erase, erase_if_unused, insert_before, outermost_in_kernel
-from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts
+from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts, staging_of
 
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    path: str
-    layout: SharedLayout | None
-
-
-def _choice(op: tile.ContractOp, name: str) -> _Choice:
-    staging = op.attributes[STAGING]
-    entry = staging.data.get(name) if isinstance(staging, builtin.DictionaryAttr) else None
-    if isinstance(entry, builtin.DictionaryAttr):
-        path, layout = entry.data.get("path"), entry.data.get("layout")
-        if isinstance(path, builtin.StringAttr) and path.data == "registers":
-            return _Choice(path.data, None)
-        if isinstance(path, builtin.StringAttr) and isinstance(layout, SharedLayoutAttr):
-            return _Choice(path.data, layout.data)
-    raise InternalError(f"tile.contract with a malformed staging attribute: {staging}")
-
-
-Staged = dict[tuple[SSAValue, _Choice], SSAValue]
+Staged = dict[tuple[SSAValue, str, SharedLayout], SSAValue]
 """The buffer of each operand: what several contractions read in one layout is staged once."""
 
 
-def _stage(value: SSAValue, choice: _Choice, contract: tile.ContractOp, staged: Staged) -> SSAValue:
-    """Put one operand into a shared buffer, in front of `contract`; returns the buffer, or the operand where it stays in registers."""
-    if choice.layout is None:
+def _stage(op: tile.ContractOp, name: str, first: tile.ContractOp, staged: Staged) -> SSAValue:
+    """Put one operand into a shared buffer, in front of `first`; returns the buffer, or the operand where it stays in registers."""
+    value, (path, layout) = op.a if name == "a" else op.b, staging_of(op, name)
+    if path == "registers":
         return value
-    if (value, choice) not in staged:
-        staged[value, choice] = _staged(value, choice.path, choice.layout, contract)
-    return staged[value, choice]
+    if layout is None:
+        raise InternalError(f"tile.contract with a malformed staging attribute: {op.attributes[STAGING]}")
+    if (value, path, layout) not in staged:
+        staged[value, path, layout] = _staged(value, path, layout, first)
+    return staged[value, path, layout]
 
 
 def _staged(value: SSAValue, path: str, layout: SharedLayout, contract: tile.ContractOp) -> SSAValue:
@@ -120,7 +102,7 @@ def stage_contracts(ops: Sequence[tile.ContractOp], kernel: tile.KernelOp, spec:
     layouts = contract_layouts(ops[0], kernel, spec)
     sources = [(op.a, op.b) for op in ops]
     staged: Staged = {}
-    buffers = [(_stage(op.a, _choice(op, "a"), ops[0], staged), _stage(op.b, _choice(op, "b"), ops[0], staged)) for op in ops]
+    buffers = [(_stage(op, "a", ops[0], staged), _stage(op, "b", ops[0], staged)) for op in ops]
     if ops[0].instruction.data != "fma" and spec.instruction(ops[0].instruction.data).reads_shared:
         results: list[SSAValue] = []
         for op, (a, b) in zip(ops, buffers, strict=True):

@@ -2,49 +2,26 @@
 
 from treadle.analysis.indexing import is_linear
 from treadle.errors import InternalError
-from treadle.ir.core import (
-    DYNAMIC_INDEX,
-    AffineBinaryOpExpr,
-    AffineConstantExpr,
-    AffineDimExpr,
-    AffineExpr,
-    AffineMap,
-    Block,
-    Operation,
-    SSAValue,
-)
+from treadle.ir.core import AffineBinaryOpExpr, AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Builder, InsertPoint, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.ir.emitter import Emitter
 from treadle.transforms.tensor.drafts import Draft
-from treadle.transforms.tensor.generics import insert_before, sized_loops, tensor_type
+from treadle.transforms.tensor.generics import sized_loops
+from treadle.transforms.tensor.tensors import TensorEmitter, tensor_type
 
 
-class _IndexEmitter:
-    """Emits index expressions of the loops at the start of a body."""
+class _IndexEmitter(Emitter):
+    """Emits index expressions of the loops."""
 
-    def __init__(self, block: Block) -> None:
-        self._block = block
-        self._before = block.first_op
-
-    def add(self, op: Operation) -> SSAValue:
-        """Append to what is emitted."""
-        if self._before is None:
-            self._block.add_op(op)
-        else:
-            self._block.insert_op_before(op, self._before)
-        return op.results[0]
-
-    def _constant(self, value: int) -> SSAValue:
-        return self.add(arith.ConstantOp(builtin.IntegerAttr(value, builtin.IndexType())))
-
-    def emit(self, expr: AffineExpr) -> SSAValue:
+    def affine(self, expr: AffineExpr) -> SSAValue:
         """The value of an expression; quotients round down, remainders are not negative."""
         match expr:
             case AffineDimExpr():
-                return self.add(linalg.ops.IndexOp(expr.position))
+                return self.insert(linalg.ops.IndexOp(expr.position))
             case AffineConstantExpr():
-                return self._constant(expr.value)
+                return self.constant(expr.value)
             case AffineBinaryOpExpr():
-                left, right = self.emit(expr.lhs), self.emit(expr.rhs)
+                left, right = self.affine(expr.lhs), self.affine(expr.rhs)
                 return self._combined(expr.kind.name, left, right, never_negative=never_negative(expr.lhs))
             case _:
                 raise InternalError(f"affine expression {expr}")
@@ -52,18 +29,18 @@ class _IndexEmitter:
     def _combined(self, kind: str, left: SSAValue, right: SSAValue, *, never_negative: bool) -> SSAValue:
         match kind:
             case "Add":
-                return self.add(arith.AddiOp(left, right))
+                return self.insert(arith.AddiOp(left, right))
             case "Mul":
-                return self.add(arith.MuliOp(left, right))
+                return self.insert(arith.MuliOp(left, right))
             case "CeilDiv":
-                return self.add(arith.CeilDivSIOp(left, right))
+                return self.insert(arith.CeilDivSIOp(left, right))
             case "FloorDiv":
-                return self.add(arith.DivUIOp(left, right) if never_negative else arith.FloorDivSIOp(left, right))
+                return self.insert(arith.DivUIOp(left, right) if never_negative else arith.FloorDivSIOp(left, right))
             case _ if never_negative:
-                return self.add(arith.RemUIOp(left, right))
+                return self.insert(arith.RemUIOp(left, right))
             case _:
-                whole = self.add(arith.MuliOp(self.add(arith.FloorDivSIOp(left, right)), right))
-                return self.add(arith.SubiOp(left, whole))
+                whole = self.insert(arith.MuliOp(self.insert(arith.FloorDivSIOp(left, right)), right))
+                return self.insert(arith.SubiOp(left, whole))
 
 
 def never_negative(expr: AffineExpr) -> bool:
@@ -80,9 +57,9 @@ def gather_divided_reads(draft: Draft) -> None:
         source = draft.inputs[number]
         if not map_.num_symbols and isinstance(source.type, builtin.TensorType) and not all(is_linear(expr) for expr in map_.results):
             _keep_loop_sizes(draft, number)
-            emitter = _IndexEmitter(draft.block)
-            places = [emitter.emit(expr) for expr in map_.results]
-            element = emitter.add(tensor.ExtractOp(source, places, tensor_type(source).element_type))
+            emit = _IndexEmitter(Builder(InsertPoint.at_start(draft.block)))
+            places = [emit.affine(expr) for expr in map_.results]
+            element = emit.insert(tensor.ExtractOp(source, places, tensor_type(source).element_type))
             draft.drop_input(number, element)
 
 
@@ -95,13 +72,5 @@ def _keep_loop_sizes(draft: Draft, number: int) -> None:
         if not isinstance(expr, AffineDimExpr) or expr.position not in missing:
             continue
         missing.discard(expr.position)
-        size, element = tensor_type(source).get_shape()[axis], tensor_type(source).element_type
-        sizes: list[SSAValue] = []
-        if size == DYNAMIC_INDEX:
-            place = arith.ConstantOp(builtin.IntegerAttr(axis, builtin.IndexType()))
-            dim = tensor.DimOp(source, place.result)
-            insert_before(draft.op, place, dim)
-            sizes.append(dim.result)
-        empty = tensor.EmptyOp(sizes, builtin.TensorType(element, [size]))
-        insert_before(draft.op, empty)
-        draft.add_input(empty.tensor, AffineMap(map_.num_dims, 0, (expr,)), element)
+        emit, element = TensorEmitter(draft.op), tensor_type(source).element_type
+        draft.add_input(emit.empty([emit.size(source, axis)], element), AffineMap(map_.num_dims, 0, (expr,)), element)

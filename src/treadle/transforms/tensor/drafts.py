@@ -3,16 +3,15 @@
 from dataclasses import dataclass
 
 from treadle.analysis.indexing import StructuredOp
-from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Region, SSAValue
-from treadle.ir.dialects import linalg
-from treadle.transforms.tensor.generics import build_generic, clone_body, replace
+from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from treadle.transforms.tensor.generics import build_generic, clone_body, replace, sized_loops
 
 
 @dataclass(slots=True)
 class Draft:
     """A generic under change: inputs with their maps and the body's arguments for them."""
 
-    op: linalg.ops.GenericOp
+    op: Operation
     inputs: list[SSAValue]
     maps: list[AffineMap]
     outputs: list[SSAValue]
@@ -41,13 +40,19 @@ class Draft:
         self.changed = True
         return argument
 
+    def sizes_loops_without(self, index: int, instead: AffineMap | None = None) -> bool:
+        """Whether every loop still gets its size where input `index` is gone, or is read through another map."""
+        changed = [map_ if number != index else instead for number, map_ in enumerate(self.maps)]
+        kept = [map_ for map_ in changed if map_ is not None]
+        return sized_loops((*kept, *self.output_maps)) == sized_loops((*self.maps, *self.output_maps))
+
     def finish(self, iterators: tuple[str, ...]) -> None:
-        """Put the changed generic in place of the old one."""
-        new = build_generic(self.inputs, self.outputs, (*self.maps, *self.output_maps), iterators, self.body, self.op)
-        replace(self.op, new)
+        """Put the generic in place of the old one where it has changed."""
+        if self.changed:
+            new = build_generic(self.inputs, self.outputs, (*self.maps, *self.output_maps), iterators, self.body, self.op)
+            replace(self.op, new)
 
 
-def draft_of(view: StructuredOp, op: linalg.ops.GenericOp) -> Draft:
+def draft_of(view: StructuredOp) -> Draft:
     """The draft of a generic as it is."""
-    body = clone_body(view)
-    return Draft(op, list(view.inputs), list(view.input_maps), list(view.outputs), list(view.output_maps), body)
+    return Draft(view.op, list(view.inputs), list(view.input_maps), list(view.outputs), list(view.output_maps), clone_body(view))

@@ -15,19 +15,13 @@ from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
 from treadle.ir.core import AffineMap, Block, Operation, SSAValue
 from treadle.ir.dialects import func, linalg
-from treadle.ir.locations import location_of, set_location
+from treadle.ir.emitter import at_start
+from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.remarks import emit
+from treadle.transforms.tensor.drafts import draft_of
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import (
-    build_generic,
-    clone_body,
-    erase_dead,
-    generics,
-    replace,
-    sized_loops,
-    view_of,
-)
+from treadle.transforms.tensor.generics import erase_dead, generics, view_of
 
 NAME = "fold-data-movement"
 
@@ -43,23 +37,16 @@ def moved_source(value: SSAValue) -> tuple[SSAValue, AffineMap] | None:
     return view.inputs[found.source], view.input_maps[found.source]
 
 
-def _fold_copies(op: linalg.ops.GenericOp) -> bool:
+def _fold_copies(op: linalg.ops.GenericOp) -> None:
     view = view_of(op)
-    inputs, maps = list(view.inputs), list(view.input_maps)
-    changed = False
-    for index, value in enumerate(inputs):
+    draft = draft_of(view)
+    for index, value in enumerate(view.inputs):
         found = moved_source(value)
-        if found is None:
+        if found is None or not draft.sizes_loops_without(index, through := compose(found[1], draft.maps[index])):
             continue
-        candidate = compose(found[1], maps[index])
-        others = [map_ for i, map_ in enumerate(maps) if i != index]
-        if sized_loops((*others, candidate, *view.output_maps)) != sized_loops((*maps, *view.output_maps)):
-            continue
-        inputs[index], maps[index], changed = found[0], candidate, True
+        draft.inputs[index], draft.maps[index], draft.changed = found[0], through, True
         emit("decision", NAME, origin_of(op), f"reads the source of the {origin_of(_owner(value))} directly", location_of(op))
-    if changed:
-        replace(op, build_generic(inputs, view.outputs, (*maps, *view.output_maps), view.iterators, clone_body(view), op))
-    return changed
+    draft.finish(view.iterators)
 
 
 def _owner(value: SSAValue) -> Operation:
@@ -86,32 +73,20 @@ def _fold_widening(op: linalg.ops.GenericOp) -> None:
     if not isinstance(kind, Contraction):
         return
     view = view_of(op)
-    inputs, maps, body = list(view.inputs), list(view.input_maps), clone_body(view)
-    changed = False
+    draft = draft_of(view)
     for index, present in ((kind.lhs, kind.lhs_cast), (kind.rhs, kind.rhs_cast)):
-        found = None if present else widened_source(inputs[index])
+        found = None if present else widened_source(draft.inputs[index])
         if found is None:
             continue
         source, map_, cast = found
-        argument = body.block.args[index]
-        narrow = body.block.insert_arg(cast.operands[0].type, index)
-        copy = cast.clone(value_mapper={cast.operands[0]: narrow})
-        if (first := body.block.first_op) is not None:
-            body.block.insert_op_before(copy, first)
-        argument.replace_all_uses_with(copy.results[0])
-        body.block.erase_arg(argument)
-        inputs[index], maps[index], changed = source, compose(map_, maps[index]), True
-        emit(
-            "decision",
-            NAME,
-            origin_of(op),
-            f"multiplies operand {index} as {cast.operands[0].type} and widens in the multiplication",
-            location_of(op),
-        )
-    if changed:
-        new = build_generic(inputs, view.outputs, (*maps, *view.output_maps), view.iterators, body, op)
-        set_location(new, op)
-        replace(op, new)
+        wide = draft.block.args[index]
+        narrow = draft.block.insert_arg(cast.operands[0].type, index)
+        wide.replace_all_uses_with(at_start(draft.block).insert(cast.clone(value_mapper={cast.operands[0]: narrow})))
+        draft.block.erase_arg(wide)
+        draft.inputs[index], draft.maps[index], draft.changed = source, compose(map_, draft.maps[index]), True
+        text = f"multiplies operand {index} as {cast.operands[0].type} and widens in the multiplication"
+        emit("decision", NAME, origin_of(op), text, location_of(op))
+    draft.finish(view.iterators)
 
 
 @register_pass

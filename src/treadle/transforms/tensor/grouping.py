@@ -3,7 +3,7 @@
 What the user has put into groups (`group_attributes.py`) stays there; the rest is decided here and may join these groups.
 
 Roots take turns in program order: contractions and reductions first, then what is left of the elementwise operations. Contractions that
-share an operand may become roots of one group (`siblings.py`). A group grows by
+share an operand may become roots of one group (`siblings.py`), and reductions of the same rows (`row_groups.py`). A group grows by
 *consumers* (elementwise operations over the root's result space, which run on the tile while it is in registers) and by *producers*
 (elementwise operations whose results only this group reads, or that cost no more to recompute than to read back). A group never closes a
 cycle with another.
@@ -30,6 +30,7 @@ from treadle.ir.dialects import linalg, tensor
 from treadle.machine import TargetSpec
 from treadle.transforms.tensor.generics import tensor_type, view_of
 from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, defining, line_of, say
+from treadle.transforms.tensor.row_groups import join_rows
 from treadle.transforms.tensor.siblings import join_siblings
 
 CHEAP_OPERATIONS = 2
@@ -52,8 +53,10 @@ def decide_groups(grouping: Grouping, spec: TargetSpec | None, *, tf32: bool) ->
             _start(grouping, op)
     grouping.groups.sort(key=lambda group: grouping.position(group.root))
     join_siblings(grouping, spec, tf32=tf32)
+    join_rows(grouping, spec)
     for group in list(grouping.groups):
-        _grow_consumers(grouping, group)
+        if not group.is_rows:
+            _grow_consumers(grouping, group)
     for group in list(grouping.groups):
         _grow_producers(grouping, group)
     # What its readers had better compute themselves starts a kernel only where, after all others, no reader does.
@@ -101,6 +104,8 @@ def _grow_consumers(grouping: Grouping, group: Group) -> None:
 def _consumer_refusal(grouping: Grouping, group: Group, op: linalg.ops.GenericOp) -> str | None:
     if (reason := consumer_refusal(view_of(op), group.axes)) is not None:
         return reason
+    if grouping.blocks_of(op) != grouping.blocks_of(group.root):
+        return "only one of them is computed block by block"
     if closes_cycle(grouping, group, op, consumer=True):
         return "it also needs something that is computed from this kernel's results by another one"
     return None
@@ -143,7 +148,8 @@ def _grow_producers(grouping: Grouping, group: Group) -> None:
         arithmetic, transcendental = body_cost(view_of(op).body)
         feeds = [budget.get(read.reader, CHEAP_OPERATIONS) for read in reads if read.repeated or read.reader in budget]
         reason = next((text for read in reads if (text := _producer_refusal(grouping, group, read, op)) is not None), None)
-        if reason is None and feeds and (transcendental or arithmetic > min(feeds)):
+        in_blocks = bool(grouping.blocks_of(op))  # what a block computes has no memory of its own
+        if reason is None and feeds and not in_blocks and (transcendental or arithmetic > min(feeds)):
             reason = f"its {arithmetic} operations would be repeated for every tile of the result; it is computed once"
         if reason is not None:
             text = f"{line_of(op)} is not computed inside the kernel of {line_of(group.root)}: {reason}"
@@ -209,6 +215,8 @@ def _producer_refusal(grouping: Grouping, group: Group, read: Read, op: linalg.o
         return "it is computed from this kernel's own result"
     if _is_gathered(op):
         return "another operation gathers from it"
+    if grouping.blocks_of(op):
+        return None if grouping.blocks_of(op) <= grouping.blocks_of(group.root) else "it is computed block by block"
     broadcast = len(read.map_.results) < read.map_.num_dims and not read.initial
     if (reason := _producer_cost_refusal(op, broadcast)) is not None:
         return reason

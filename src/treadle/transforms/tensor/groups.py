@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from treadle.analysis.kernel_structure import consumer_loops, result_axes
 from treadle.analysis.operation_marks import origin_of
+from treadle.dialects import dispatch
 from treadle.ir.ancestry import in_block
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import linalg
@@ -18,7 +19,8 @@ NAME = "set-dispatch-groups"
 class Group:
     """One kernel to be: `roots` (several where contractions share an operand), `consumers` of their results, `producers` (copied in).
 
-    `name`: the user's, or None while it has none. `axes`: for each result of a member, which loop of the roots each of its axes walks.
+    `name`: the user's, or None while it has none. `is_rows`: it is a kernel of rows and takes no more consumers. `axes`: for each result
+    of a member, which loop of the roots each of its axes walks.
     """
 
     name: str | None = None
@@ -26,6 +28,7 @@ class Group:
     consumers: list[linalg.ops.GenericOp] = field(default_factory=list[linalg.ops.GenericOp])
     producers: list[linalg.ops.GenericOp] = field(default_factory=list[linalg.ops.GenericOp])
     axes: dict[SSAValue, tuple[int, ...]] = field(default_factory=dict[SSAValue, tuple[int, ...]])
+    is_rows: bool = False
 
     @property
     def root(self) -> linalg.ops.GenericOp:
@@ -53,6 +56,12 @@ class Group:
         """Everything the kernel computes, what is read before what reads it."""
         return [*self.producers, *self.members]
 
+    def in_order(self, grouping: "Grouping") -> "list[linalg.ops.GenericOp]":
+        """The same, in program order where a root reads what another member computes."""
+        results = {result for op in self.members for result in op.results}
+        chained = any(value in results for root in self.roots for value, _ in view_of(root).operands())
+        return sorted(self.operations(), key=grouping.position) if chained else self.operations()
+
 
 @dataclass(eq=False, slots=True)
 class Grouping:
@@ -65,6 +74,7 @@ class Grouping:
     absorbed: set[Operation] = field(default_factory=set[Operation])
     """Producers that live only inside groups."""
     said: set[tuple[Operation, Operation]] = field(default_factory=set[tuple[Operation, Operation]])
+    _blocks: dict[Operation, frozenset[Operation]] = field(default_factory=dict[Operation, "frozenset[Operation]"])
     _sources: dict[Operation, list[Operation]] = field(default_factory=dict[Operation, "list[Operation]"])
 
     def sources(self, op: Operation) -> list[Operation]:
@@ -72,6 +82,17 @@ class Grouping:
         if op not in self._sources:
             self._sources[op] = [owner for value in captured(op) if (owner := defining(value)) is not None]
         return self._sources[op]
+
+    def blocks_of(self, op: Operation) -> frozenset[Operation]:
+        """The block indices that an operation is computed from: none of what was no loop of blocks, and none behind its insertions."""
+        if op not in self._blocks:
+            if dispatch.ALL_BLOCKS in op.attributes:
+                self._blocks[op] = frozenset()
+            elif isinstance(op, dispatch.BlockIndexOp):
+                self._blocks[op] = frozenset((op,))
+            else:
+                self._blocks[op] = frozenset().union(*(self.blocks_of(source) for source in self.sources(op)))
+        return self._blocks[op]
 
     def free(self, op: Operation) -> bool:
         """Whether no group has taken the operation."""

@@ -18,26 +18,28 @@ from typing import ClassVar
 
 from treadle.analysis.indexing import StructuredOp, is_projection, map_dims, structured
 from treadle.analysis.operation_marks import ASSOCIATIVE
-from treadle.ir.core import AffineDimExpr, AffineMap, Block, Operation, Region, SSAValue
+from treadle.ir.core import AffineDimExpr, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
-from treadle.ir.locations import set_location
+from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
 from treadle.transforms.tensor.affine_reads import gather_divided_reads
+from treadle.transforms.tensor.copying import copy_block
 from treadle.transforms.tensor.drafts import Draft, draft_of
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import (
-    build_generic,
+    elementwise,
     empty_like,
     erase_dead,
     generics,
+    give_way,
     insert_before,
     rename_dims,
     replace,
-    sized_loops,
-    tensor_type,
+    scalar_body,
     view_of,
 )
 from treadle.transforms.tensor.sink_scalars import depends_on_data, sink_scalars
+from treadle.transforms.tensor.tensors import tensor_type
 
 
 def splat_constant(value: SSAValue) -> builtin.IntegerAttr | builtin.FloatAttr | None:
@@ -56,19 +58,13 @@ def uniform_scalar(value: SSAValue, anchor: Operation) -> SSAValue | None:
     if not isinstance(value.type, builtin.TensorType):
         return value
     if (attr := splat_constant(value)) is not None:
-        op = arith.ConstantOp(attr)
-        insert_before(anchor, op)
-        return op.result
-    owner = value.owner
-    if isinstance(owner, linalg.ops.FillOp):
-        return owner.inputs[0]
-    return None
+        return before(anchor).insert(arith.ConstantOp(attr))
+    return value.owner.inputs[0] if isinstance(value.owner, linalg.ops.FillOp) else None
 
 
 def _fold_uniform_inputs(draft: Draft) -> None:
     for index in range(len(draft.inputs) - 1, -1, -1):
-        others = [map_ for i, map_ in enumerate(draft.maps) if i != index]
-        if sized_loops((*others, *draft.output_maps)) != sized_loops((*draft.maps, *draft.output_maps)):
+        if not draft.sizes_loops_without(index):
             continue
         if draft.block.args[index].first_use is None:
             draft.drop_input(index, draft.block.args[index])
@@ -118,10 +114,9 @@ def normalize(op: linalg.ops.GenericOp) -> None:
     """Bring one generic to the form the module's docstring describes."""
     view = view_of(op)
     if _has_empty_loop(view):
-        for result, initial in zip(op.results, view.outputs, strict=True):
-            result.replace_all_uses_with(initial)
+        give_way(op, view.outputs)
         return
-    draft = draft_of(view, op)
+    draft = draft_of(view)
     gather_divided_reads(draft)
     sink_scalars(draft, view.rank)
     if view.is_parallel:
@@ -139,12 +134,9 @@ def normalize(op: linalg.ops.GenericOp) -> None:
         draft.output_maps = [rename_dims(map_, position) for map_ in draft.output_maps]
         iterators = tuple(view.iterators[d] for d in order)
         for index in [inner for inner in draft.block.walk() if isinstance(inner, linalg.ops.IndexOp)]:
-            renamed = linalg.ops.IndexOp(position[int(index.dim.value.data)])
-            set_location(renamed, index)
-            replace(index, renamed)
+            replace(index, linalg.ops.IndexOp(position[int(index.dim.value.data)]))
         draft.changed = True
-    if draft.changed:
-        draft.finish(iterators)
+    draft.finish(iterators)
 
 
 def fill_as_generic(op: linalg.ops.FillOp) -> linalg.ops.GenericOp:
@@ -152,13 +144,8 @@ def fill_as_generic(op: linalg.ops.FillOp) -> linalg.ops.GenericOp:
     output = op.outputs[0]
     if not isinstance(output.owner, tensor.EmptyOp):
         output = empty_like(output, op)
-    element = op.body.block.args[-1].type
-    rank = tensor_type(output).get_num_dims()
-    block = Block(arg_types=[element])
-    block.add_op(linalg.ops.YieldOp(op.inputs[0]))
-    new = build_generic([], [output], [AffineMap.identity(rank)], ["parallel"] * rank, Region(block), op)
+    new = elementwise([], [output], scalar_body([op.body.block.args[-1].type], lambda emit, _: [op.inputs[0]]), op)
     insert_before(op, new)
-    new.results[0].name_hint = op.results[0].name_hint
     return new
 
 
@@ -173,17 +160,11 @@ def _is_initial_value(operation: Operation, index: int) -> bool:
 def _convert_filled(op: linalg.ops.FillOp) -> None:
     """Move the conversion that a fill implies out of it: the scalar gets the element type of the tensor."""
     converted: dict[SSAValue, SSAValue] = {op.body.block.args[0]: op.inputs[0]}
-    for inner in op.body.block.ops:
-        if isinstance(inner, linalg.ops.YieldOp):
-            scalar = converted.get(inner.operands[0], inner.operands[0])
-            if scalar is not op.inputs[0]:
-                new = type(op)([scalar], [op.outputs[0]], [op.results[0].type])
-                new.attributes.update(op.attributes)
-                replace(op, new)
-            return
-        copy = inner.clone(value_mapper=converted)
-        copy.location = op.location
-        insert_before(op, copy)
+    (scalar,) = copy_block(op.body.block, converted, op)
+    if scalar is not op.inputs[0]:
+        new = type(op)([scalar], [op.outputs[0]], [op.results[0].type])
+        new.attributes.update(op.attributes)
+        replace(op, new)
 
 
 def _normalize_fill(op: linalg.ops.FillOp) -> None:

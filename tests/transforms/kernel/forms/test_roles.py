@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transforms.form_programs import assert_right, lowered, problem_of, workload
 
+from treadle.bench import families
 from treadle.machine import target_spec
 from treadle.options import CompileOptions, ContractionOverrides
+from treadle.remarks import collect_remarks
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.problem import KernelProblem
 
@@ -125,3 +127,52 @@ def test_what_is_built_computes_the_right_values(m: int, n: int, k: int) -> None
     module, said = lowered(work.text, "sm_90a", CompileOptions(form="roles"))
     assert "fed through" in said and any(op.name == "pipe.roles" for op in module.walk())
     assert_right(work, module)
+
+
+def beside(read: str, map_: str, *, initial: bool = False) -> str:
+    """A product and a matrix that is read beside it, or that its sums start from."""
+    start = "%r" if initial else "%z"
+    more = (
+        ""
+        if initial
+        else f""", %r : tensor<256x256xf32>, tensor<{read}>) outs(%e : tensor<256x256xf32>) {{
+  ^bb0(%p: f32, %q: f32, %o: f32):
+    %s = arith.addf %p, %q : f32
+    linalg.yield %s : f32
+  }} -> tensor<256x256xf32>"""
+    )
+    maps = f"[affine_map<(m, n) -> (m, n)>, affine_map<(m, n) -> {map_}>, affine_map<(m, n) -> (m, n)>]"
+    tail = "" if initial else f'  %d = linalg.generic {{indexing_maps = {maps}, iterator_types = ["parallel", "parallel"]}} ins(%c{more}\n'
+    return f"""
+func.func @f(%a: tensor<256x128xf16>, %b: tensor<128x256xf16>, %r: tensor<{read}>) -> tensor<256x256xf32> {{
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<256x256xf32>
+  %z = linalg.fill ins(%zero : f32) outs(%e : tensor<256x256xf32>) -> tensor<256x256xf32>
+  %c = linalg.matmul ins(%a, %b : tensor<256x128xf16>, tensor<128x256xf16>) outs({start} : tensor<256x256xf32>) -> tensor<256x256xf32>
+{tail}  return {"%c" if initial else "%d"} : tensor<256x256xf32>
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "in_bulk"),
+    [
+        (beside("256x256xf32", "(m, n)"), [True]),
+        (beside("256x256xf32", "(n, m)"), [True]),
+        (families.beside("w", "t", "linear_residual", 256, 260, 128, "bf16").text, [False]),
+        (beside("256xf32", "(n)"), []),
+        (beside("256x256xf32", "", initial=True), [False]),
+    ],
+    ids=["rows", "columns", "pitch", "vector", "initial"],
+)
+def test_what_the_epilogue_reads(text: str, in_bulk: list[bool]) -> None:
+    results = problem_of(text, "sm_90a").role_problem.results
+    assert [result.in_bulk for result in results if result.is_read] == in_bulk
+
+
+@pytest.mark.parametrize("size", [(4096, 4096, 4096), (8192, 640, 640), (2048, 2080, 512), (4000, 4104, 520), (1000, 72, 2048)])
+def test_rings_that_the_model_plans_beside_what_is_read_fit(size: tuple[int, int, int]) -> None:
+    for kind in ("linear_residual", "linear_gate"):
+        with collect_remarks() as log:
+            lowered(families.beside("w", "t", kind, *size, "bf16").text, "sm_90a", CompileOptions(tuned=False))
+        assert not [remark.text for remark in log.remarks if "stages instead of" in remark.text]

@@ -6,11 +6,11 @@ from math import prod
 
 from treadle.analysis.axis_traffic import bytes_touched
 from treadle.analysis.contraction_axes import is_plain, main_axis, reads_whole_tile, reduced_size, shared_operand
-from treadle.analysis.descriptor_access import operand_refusal, result_shape
-from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.descriptor_access import operand_refusal, read_shape, result_shape
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.operation_marks import F32_PARTS
+from treadle.analysis.small_side import SmallSide, small_side
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.builtin import element_of
@@ -18,9 +18,8 @@ from treadle.ir.dialects import builtin
 from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant
-from treadle.plan.role_tiles import ResultShape, RoleProblem
+from treadle.plan.role_tiles import RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
-from treadle.transforms.kernel.forms.small_side import SmallSide, small_side
 
 NO_OVERRIDES = ContractionOverrides()
 
@@ -79,14 +78,19 @@ class KernelProblem:
     @cached_property
     def sizes(self) -> tuple[int | None, int | None, int | None]:
         """Extents of the main axes; None where only the runtime knows."""
-        m, n, k = (self.nest.axes[i].size.as_int() if i >= 0 else 1 for i in self.axes)
+        m, n, k = (self.nest.axes[i].bound.as_int() if i >= 0 else 1 for i in self.axes)
         return m, n, k
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all sizes are known, the same in every block."""
+        return not dispatch.texts(self.nest.kernel.symbols) and all(size.is_constant for size in self.nest.dim_sizes)
 
     @cached_property
     def shape(self) -> ContractionShape:
         """The sizes as the models of tiles see them."""
         nest, (m, n, _) = self.nest, self.sizes
-        others = [axis.size.as_int() for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in self.axes[:2]]
+        others = [axis.bound.as_int() for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in self.axes[:2]]
         batch = None if None in others else prod(size for size in others if size is not None)
         return ContractionShape(batch, m, n, reduced_size(nest), len(nest.roots), shared_operand(nest, self.kind))
 
@@ -101,7 +105,7 @@ class KernelProblem:
         bounds and addresses; so do further results, held beside the first.
         """
         several = sum(access.is_result for access in self.nest.accesses) > 1
-        return self.descriptor_refusal is not None or bool(dispatch.texts(self.nest.kernel.symbols)) or several
+        return self.descriptor_refusal is not None or not self.is_fixed or several
 
     @cached_property
     def role_problem(self) -> RoleProblem:
@@ -109,16 +113,17 @@ class KernelProblem:
         nest, spec, shape = self.nest, self.spec, self.shape
         row, operand_bytes = spec.instruction(self.types.instruction), self.types.operand_bytes
         results = tuple(result_shape(nest, a, spec) for a in nest.accesses if a.is_result) + tuple(
-            ResultShape(element_bytes(a.element), in_bulk=False, may_stay=True) for a in nest.accesses if reads_whole_tile(nest, a)
+            read_shape(nest, a, spec) for a in nest.accesses if reads_whole_tile(nest, a)
         )
         # An operand that is contiguous along n is copied and read in whole rows of a swizzle.
         n_axis = nest.axes[main_axis(nest, "n")]
         along_n = any(nest.stride_along(a, n_axis) == constant(1) for a in nest.accesses if a.input_number == self.kind.rhs)
         n_step = spec.slot_row_bytes // operand_bytes if along_n else row.n_step
         # Bounds and addresses of runtime sizes take registers.
-        fixed, plain = not dispatch.texts(nest.kernel.symbols), is_plain(nest)
+        fixed, plain = self.is_fixed, is_plain(nest)
         # Before the first tile the place of a deferred store is behind the end of an array, along columns.
-        deferred = shape.n is not None and shape.k is not None and (fixed or plain) and all(result.in_bulk for result in results)
+        steps_known = shape.n is not None and all(axis.size.is_constant for axis in nest.axes if axis.is_reduction)
+        deferred = steps_known and (fixed or plain) and all(result.in_bulk for result in results)
         return RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
 
     @cached_property

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from treadle.analysis.loop_nest import LoopNest, split_axis
+from treadle.analysis.small_side import SmallSide
 from treadle.plan.form_times import seconds
 from treadle.plan.small_m import SmallShape, SwappedTile, swapped_clocks, swapped_tile
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.contraction import contraction_of
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.forms.problem import KernelProblem
-from treadle.transforms.kernel.forms.small_side import SmallSide
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import build_contraction
 
@@ -91,7 +91,9 @@ def _tile(problem: KernelProblem, side: SmallSide) -> SwappedTile | None:
     asked = problem.overrides
     m, n, k = (*asked.tile, 0, 0, 0)[:3] if asked.form == NAME else (0, 0, 0)
     # Promoted accumulators are added up once a slot: it stays short.
-    k = k or (problem.spec.slot_row_bytes // side.shape.large_bytes if problem.is_promoted else 0)
+    # Parts of blocks are whole steps of one span, and may be no whole steps of two.
+    in_parts = problem.nest.axes[side.k_axis].reach is not None
+    k = k or (problem.spec.slot_row_bytes // side.shape.large_bytes if problem.is_promoted or in_parts else 0)
     row = problem.spec.instruction(problem.types.instruction)
     tile = swapped_tile(row, side.shape, problem.spec, n if side.few_role == "m" else m, k)
     return replace(tile, slots=asked.num_stages) if tile is not None and asked.num_stages else tile

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 from treadle.analysis.indexing import Contraction, StructuredOp
-from treadle.analysis.loop_nest import compose, identity
 from treadle.dialects import tile
 from treadle.ir.builtin import number_attr
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import arith, math
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
-from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value, dense
+from treadle.transforms.kernel.tiling.scalars import Value, dense
 
 
 def scale_of(kernel: KernelBuilder, root: StructuredOp, kind: Contraction, frame: Frame) -> SSAValue | None:
@@ -18,18 +17,10 @@ def scale_of(kernel: KernelBuilder, root: StructuredOp, kind: Contraction, frame
     evaluator = kernel.evaluator(frame)
     found: Value | None = None
     for number in kind.scales:
-        dims = compose(root.input_maps[number], identity(root.rank), root.rank)
-        value = kernel.value(root.inputs[number], dims, frame)
+        value = kernel.value(root.inputs[number], kernel.reached(root.input_maps[number]), frame)
         # Each is as small as the axes it depends on: rows and columns meet in the last product only.
-        found = value if found is None else _times(evaluator, found, value)
+        found = value if found is None else evaluator.combine(arith.MulfOp, [found, value])
     return None if found is None else evaluator.materialize(found, frame.extents)
-
-
-def _times(evaluator: BodyEvaluator, left: Value, right: Value) -> Value:
-    shapes = [value.shape for value in (left, right) if isinstance(value, Tile)]
-    shape = tuple(max(extents) for extents in zip(*shapes, strict=True)) if shapes else (1,) * evaluator.rank
-    operands = [evaluator.materialize(value, shape) for value in (left, right)]
-    return Tile(evaluator.index.insert(arith.MulfOp.create(operands=operands, result_types=[operands[0].type])))
 
 
 def accumulate(

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.analysis.indexing import Contraction, StructuredOp
-from treadle.analysis.loop_nest import compose, identity
 from treadle.dialects import pipe, tile
-from treadle.ir.builtin import attr_number, element_of, is_integer, number_attr
+from treadle.ir.builtin import number_attr
 from treadle.ir.core import AffineMap, Attribute, Block, SSAValue
-from treadle.ir.dialects import arith, builtin, scf
+from treadle.ir.dialects import builtin, scf
 from treadle.plan.expr import Expr, ceil_div, constant, minimum, product
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.tiling.accumulation import accumulate, scale_of
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.index_math import delinearize, grouped_raster
+from treadle.transforms.kernel.tiling.joins import Initial, sum_of, with_initial
 from treadle.transforms.kernel.tiling.loops import reduction_loops
-from treadle.transforms.kernel.tiling.reduction import mask_tail
-from treadle.transforms.kernel.tiling.scalars import Constant, Tile, Value, convert, dense, stored_type
+from treadle.transforms.kernel.tiling.masks import mask_tail
+from treadle.transforms.kernel.tiling.scalars import convert, dense
 from treadle.transforms.kernel.tiling.tile_blocks import mixed_place
 
 
@@ -43,8 +43,8 @@ class TileCounts:
 def _tile_counts(kernel: KernelBuilder, config: ContractionConfig, mixed: MixedWidths | None) -> TileCounts:
     (m_axis, n_axis, _), (tile_m, tile_n, _) = config.axes, config.tile
     others = tuple(i for i, axis in enumerate(kernel.nest.axes) if not axis.is_reduction and i not in (m_axis, n_axis))
-    count_m, count_n = ceil_div(kernel.axis_size(m_axis), tile_m * config.groups), ceil_div(kernel.axis_size(n_axis), tile_n)
-    return TileCounts(count_m, count_n, others, tuple(kernel.axis_size(a) for a in others), mixed)
+    count_m, count_n = ceil_div(kernel.axis_bound(m_axis), tile_m * config.groups), ceil_div(kernel.axis_bound(n_axis), tile_n)
+    return TileCounts(count_m, count_n, others, tuple(kernel.axis_bound(a) for a in others), mixed)
 
 
 def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts, number: SSAValue) -> None:
@@ -70,6 +70,7 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
     for axis, extent, place in ((m_axis, tile_m * config.groups, m_place), (n_axis, tile_n, n_place)):
         if axis != UNIT:
             kernel.offset[axis] = index.multiply(place, extent)
+    kernel.settle_blocks()
     _own_rows(kernel, config)
 
 
@@ -85,7 +86,7 @@ def _operand(
     kernel: KernelBuilder, root: StructuredOp, kind: Contraction, number: int, frame: Frame, target: Attribute, k_axis: int
 ) -> SSAValue:
     """One operand's tile over `frame`, in the type the products are formed in, zero past the end of k."""
-    dims = compose(root.input_maps[number], identity(root.rank), root.rank)
+    dims = kernel.reached(root.input_maps[number])
     evaluator = kernel.evaluator(frame)
     source = kernel.value(root.inputs[number], dims, frame)
     cast = kind.lhs_cast if number == kind.lhs else kind.rhs_cast
@@ -93,10 +94,6 @@ def _operand(
     if k_axis not in kernel.masked_axes(root.inputs[number], dims):
         value = mask_tail(kernel, value, frame, [k_axis], number_attr(0, target))
     return value
-
-
-def _is_zero(value: Value) -> bool:
-    return isinstance(value, Constant) and attr_number(value.value) == 0
 
 
 def build_contraction(
@@ -159,14 +156,6 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionCon
     start_tiles = [index.insert(dense(number_attr(0, acc_type), acc_type, c_frame.extents)) for _ in roots]
     # Roles hand over whatever the loop copies, so they need it even around a single step.
     totals = reduction_loops(kernel, loops, start_tiles, step, always=has_roles)
-    evaluator = kernel.evaluator(c_frame)
     for root, total in zip(roots, totals, strict=True):
-        start = kernel.value(root.outputs[0], compose(root.output_maps[0], identity(root.rank), root.rank), c_frame)
-        if not _is_zero(start):
-            # Added last: the matrix instructions then start from zero, and the load overlaps the loop.
-            started = evaluator.materialize(convert(evaluator, start, acc_type), c_frame.extents)
-            add = arith.AddiOp if is_integer(acc_type) else arith.AddfOp
-            total = index.insert(add.create(operands=[started, total], result_types=[total.type]))
-        result = root.op.results[0]
-        kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type), kernel.index))
+        kernel.known[root.op.results[0]] = with_initial(kernel, Initial(root), total, c_frame, sum_of(acc_type))
     kernel.finish_consumers(c_frame)

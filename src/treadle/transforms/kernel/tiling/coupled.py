@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from treadle.analysis.coupled_reductions import Coupled
 from treadle.analysis.folds import Part
 from treadle.analysis.indexing import StructuredOp
-from treadle.analysis.loop_nest import Linears, compose
+from treadle.analysis.loop_nest import Linears
 from treadle.dialects import tile
 from treadle.ir.core import Operation, SSAValue
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
+from treadle.transforms.kernel.tiling.joins import Insert, joined_along
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import select_inside
-from treadle.transforms.kernel.tiling.merges import clamped, identities, merge_region, merged_outputs, outputs_of
+from treadle.transforms.kernel.tiling.merges import clamped, identities, merged_outputs, outputs_of
 from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value, convert, dense, stored_type
 
 
@@ -25,7 +26,7 @@ def build_folded(
     kernel: KernelBuilder, root: StructuredOp, dims: Linears, frame: Frame, loops: Sequence[tuple[int, int]], parts: Sequence[Part]
 ) -> list[Value]:
     """Emit the reduction `root`, whose loops are at `dims`; its results in the order of the outputs, reduced axes of extent one."""
-    index, rank = kernel.index, kernel.nest.root.rank
+    index = kernel.index
     reduced = [i for i, axis in enumerate(kernel.nest.axes) if axis.is_reduction]
     types = [stored_type(tile.tile_type(value).element_type, index) for value in root.op.results]
     neutral = {
@@ -43,17 +44,15 @@ def build_folded(
         found = _next(kernel, root, evaluator, parts, arguments, frame)
         return select_inside(kernel, frame, reduced, found, carried)
 
-    totals = reduction_loops(kernel, loops, initial, step)
-    for j, axis in enumerate(frame.axes):
-        if axis in reduced and frame.extents[j] > 1:
-            reduce = tile.ReduceOp(totals, j, merge_region(parts, root, types))
-            index.builder.insert(reduce)
-            totals = list(reduce.results)
+    def join(insert: Insert, left: Sequence[SSAValue], right: Sequence[SSAValue]) -> list[SSAValue]:
+        return merged_outputs(insert, parts, root, left, right, ordered=False)
+
+    totals = joined_along(kernel, root, frame, reduced, reduction_loops(kernel, loops, initial, step), join)
     kept = frame.with_unit(reduced)
     evaluator = kernel.evaluator(kept)
     starts: list[SSAValue] = []
     for i, (output, map_) in enumerate(zip(root.outputs, root.output_maps, strict=True)):
-        start = kernel.value(output, compose(map_, dims, rank), kept)
+        start = kernel.value(output, kernel.reached(map_, dims), kept)
         starts.append(evaluator.materialize(convert(evaluator, start, types[i]), kept.extents))
     return [Tile(value) for value in merged_outputs(index.insert, parts, root, starts, totals, ordered=True)]
 

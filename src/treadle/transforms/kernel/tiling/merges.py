@@ -4,21 +4,21 @@ Sources: T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating formulae and a pai
 mean and variance; M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax" (2018), for sums under a running maximum.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from treadle.analysis.coupled_reductions import Coupled
 from treadle.analysis.folds import Declared, Part, Separate
+from treadle.analysis.identities import identity_of, lowest_finite
 from treadle.analysis.indexing import StructuredOp
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import attr_number, integer_width, number_attr
-from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, math
-from treadle.transforms.kernel.tiling.combiners import identity_of, lowest_finite
+from treadle.transforms.kernel.tiling.joins import Insert
 from treadle.transforms.kernel.tiling.scalars import dense
 
-Insert = Callable[[Operation], SSAValue]
 Values = Sequence[SSAValue]
 
 
@@ -59,20 +59,6 @@ def merged(insert: Insert, part: Part, view: StructuredOp, left: Values, right: 
             return _rescaled(insert, part, view, left, right)
         case Coupled():
             return _extremum(insert, part, left, right, ordered=ordered)
-
-
-def merge_region(parts: Sequence[Part], view: StructuredOp, types: Sequence[Attribute]) -> Region:
-    """The combiner of a `tile.reduce` over the tiles of all outputs in their order, whose element types are `types`."""
-    block = Block(arg_types=[*types, *types])
-
-    def insert(op: Operation) -> SSAValue:
-        op.location = view.op.location
-        block.add_op(op)
-        return op.results[0]
-
-    values = merged_outputs(insert, parts, view, block.args[: len(types)], block.args[len(types) :], ordered=False)
-    block.add_op(tile.YieldOp(values))
-    return Region(block)
 
 
 def merged_outputs(

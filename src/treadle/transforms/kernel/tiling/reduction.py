@@ -8,22 +8,21 @@ own body.
 from collections.abc import Sequence
 
 from treadle.analysis.folds import Separate, parts_of
+from treadle.analysis.identities import identity_of
 from treadle.analysis.indexing import Reduction, StructuredOp, classify
-from treadle.analysis.loop_nest import Linears, LoopNest, compose, identity
-from treadle.dialects import tile
+from treadle.analysis.loop_nest import Linears, LoopNest, identity
 from treadle.errors import InternalError
 from treadle.ir.builtin import attr_number, element_of
-from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.core import Attribute, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.plan.expr import Expr
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
-from treadle.transforms.kernel.tiling.combiners import identity_of
 from treadle.transforms.kernel.tiling.coupled import build_folded
 from treadle.transforms.kernel.tiling.elementwise import frame_of, grid_of, place_tiles
-from treadle.transforms.kernel.tiling.index_math import IndexBuilder
-from treadle.transforms.kernel.tiling.loops import reduction_loops
+from treadle.transforms.kernel.tiling.joins import Initial, Join, join_by, joined_along, with_initial
+from treadle.transforms.kernel.tiling.loops import needs_loop, reduction_loops
 from treadle.transforms.kernel.tiling.masks import mask_tail
-from treadle.transforms.kernel.tiling.scalars import Constant, Tile, Value, convert, dense, stored_type
+from treadle.transforms.kernel.tiling.scalars import Tile, Value, convert, dense, stored_type
 
 
 def accumulator_type(combiner: str, element: Attribute) -> Attribute:
@@ -33,100 +32,67 @@ def accumulator_type(combiner: str, element: Attribute) -> Attribute:
     return element
 
 
-def _joined(kernel: KernelBuilder, template: Operation, left: SSAValue, right: SSAValue) -> SSAValue:
-    op = type(template).create(operands=[left, right], result_types=[left.type], properties=dict(template.properties))
-    op.location = template.location
-    return kernel.index.insert(op)
-
-
-def _combiner_region(template: Operation, element: Attribute) -> Region:
-    block = Block(arg_types=[element, element])
-    op = type(template).create(operands=list(block.args), result_types=[element], properties=dict(template.properties))
-    op.location = template.location
-    block.add_op(op)
-    block.add_op(tile.YieldOp([op.results[0]]))
-    return Region(block)
-
-
 def _direct_input(root: StructuredOp, element: SSAValue) -> int | None:
     """The input number where a reduced element is an input as it stands."""
-    for i, argument in enumerate(root.body.args[: len(root.inputs)]):
-        if argument is element:
-            return i
+    if isinstance(element, BlockArgument) and element.block is root.body and element.index < len(root.inputs):
+        return element.index
     return None
 
 
 def _separable(
     kernel: KernelBuilder, root: StructuredOp, dims: Linears, frame: Frame, loops: Sequence[tuple[int, int]], kind: Reduction
 ) -> list[Value]:
-    nest, index, rank = kernel.nest, kernel.index, kernel.nest.root.rank
+    nest, index = kernel.nest, kernel.index
     combiners, elements = kind.combiners, [element for element in kind.elements if element is not None]
     reduced = [i for i, axis in enumerate(nest.axes) if axis.is_reduction]
-    templates: list[Operation] = []
+    joins: list[Join] = []
     for scalar in root.yielded():
         if not isinstance(scalar.owner, Operation):
             raise InternalError("a separable reduction yields an argument")
-        templates.append(scalar.owner)
+        joins.append(join_by(type(scalar.owner), scalar.owner))
     outputs = [element_of(v.type) for v in root.op.results]
     types = [accumulator_type(c, stored_type(t, index)) for c, t in zip(combiners, outputs, strict=True)]
     neutral = [identity_of(c, t) for c, t in zip(combiners, types, strict=True)]
     initial = [index.insert(dense(n, t, frame.extents)) for n, t in zip(neutral, types, strict=True)]
+    is_alone = not any(needs_loop(kernel, *loop) for loop in loops)  # one tile has all elements
     direct = [_direct_input(root, e) for e in elements]
     # A plain load can deliver the neutral element itself where it is outside, which spares the select.
     others: dict[int, Attribute] = {}
     for i, combiner, scalar in zip(direct, combiners, elements, strict=True):
-        if i is not None and direct.count(i) == 1:
+        if i is not None and direct.count(i) == 1 and nest.kind != "rows":  # where other members read the same tile
             others[i] = identity_of(combiner, stored_type(scalar.type, index))
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
         arguments = kernel.arguments(root, dims, frame, others)
         evaluator = kernel.evaluator(frame, dims)
         following: list[SSAValue] = []
-        for accumulator, scalar, template, element, i, fill in zip(carried, elements, templates, types, direct, neutral, strict=True):
+        for accumulator, scalar, join, element, i, fill in zip(carried, elements, joins, types, direct, neutral, strict=True):
             value = convert(evaluator, evaluator.evaluate(scalar, arguments), element)
             tile_value = evaluator.materialize(value, frame.extents)
             loaded = i is not None and i in others and _masked_by_load(kernel, root, dims, i, frame, reduced)
             if not loaded:
                 tile_value = mask_tail(kernel, tile_value, frame, reduced, fill)
-            following.append(_joined(kernel, template, accumulator, tile_value))
+            following += [tile_value] if is_alone else join(index.insert, [accumulator], [tile_value])
         return following
 
     totals = reduction_loops(kernel, loops, initial, step)
     results: list[Value] = []
-    for total, template, element, output, combiner, out, map_ in zip(
-        totals, templates, types, outputs, combiners, root.outputs, root.output_maps, strict=True
-    ):
-        value = total
-        for j, axis in enumerate(frame.axes):
-            if axis in reduced and tile.tile_type(value).get_shape()[j] > 1:
-                reduce = tile.ReduceOp([value], j, _combiner_region(template, element))
-                index.builder.insert(reduce)
-                value = reduce.results[0]
-        kept = frame.with_unit(reduced)
-        evaluator = kernel.evaluator(kept)
-        start = kernel.value(out, compose(map_, dims, rank), kept)
-        if not (isinstance(start, Constant) and _is_identity(start, combiner, index)):
-            started = evaluator.materialize(convert(evaluator, start, element), kept.extents)
-            value = _joined(kernel, template, started, value)
-        results.append(convert(evaluator, Tile(value), stored_type(output, index)))
+    for number, (total, join, combiner, output) in enumerate(zip(totals, joins, combiners, outputs, strict=True)):
+        (whole,) = joined_along(kernel, root, frame, reduced, [total], join)
+        start = Initial(root, number, attr_number(identity_of(combiner, stored_type(output, index))), dims)
+        results.append(with_initial(kernel, start, whole, frame.with_unit(reduced), join))
     return results
 
 
 def _masked_by_load(kernel: KernelBuilder, root: StructuredOp, dims: Linears, number: int, frame: Frame, reduced: Sequence[int]) -> bool:
     """Whether an input is a kernel argument whose own bounds mask every ragged reduced axis of the frame."""
-    masked = kernel.masked_axes(root.inputs[number], compose(root.input_maps[number], dims, kernel.nest.root.rank))
+    masked = kernel.masked_axes(root.inputs[number], kernel.reached(root.input_maps[number], dims))
     return kernel.is_argument(root.inputs[number]) and all(a in masked for a in frame.axes if a in reduced)
 
 
-def _is_identity(start: Constant, combiner: str, index: IndexBuilder) -> bool:
-    wanted = identity_of(combiner, stored_type(start.element, index))
-    return attr_number(start.value) == attr_number(wanted)
-
-
 def _sequential(kernel: KernelBuilder, root: StructuredOp, dims: Linears, frame: Frame, loops: Sequence[tuple[int, int]]) -> list[Value]:
-    rank = kernel.nest.root.rank
     evaluator = kernel.evaluator(frame)
-    starts = [kernel.value(v, compose(m, dims, rank), frame) for v, m in zip(root.outputs, root.output_maps, strict=True)]
+    starts = [kernel.value(v, kernel.reached(m, dims), frame) for v, m in zip(root.outputs, root.output_maps, strict=True)]
     initial = [evaluator.materialize(s, frame.extents) for s in starts]
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:

@@ -85,16 +85,18 @@ class BodyEvaluator:
         shapes = [v.shape for v in values if isinstance(v, Tile)]
         return tuple(max(extents) for extents in zip(*shapes, strict=True)) if shapes else (1,) * self.rank
 
-    def apply(self, op: Operation, operands: Sequence[Value]) -> Value:
-        """One elementwise operation."""
+    def combine(self, kind: type[Operation], operands: Sequence[Value], like: Operation | None = None) -> Value:
+        """One elementwise operation on tiles; its result's elements, properties and location are those of `like`, if any."""
         shape = self._common_shape(operands)
         values = [self.materialize(v, shape) for v in operands]
-        element = stored_type(op.results[0].type, self.index)
-        if isinstance(op, arith.IndexCastOp):
+        if like is None:
+            return Tile(self.index.insert(kind.create(operands=values, result_types=[values[0].type])))
+        element = stored_type(like.results[0].type, self.index)
+        if kind is arith.IndexCastOp:
             return self._cast_index(values[0], element, shape)
         result_type = builtin.TensorType(element, list(shape))
-        new = type(op).create(operands=values, result_types=[result_type], properties=dict(op.properties), attributes=dict(op.attributes))
-        new.location = op.location
+        new = kind.create(operands=values, result_types=[result_type], properties=dict(like.properties), attributes=dict(like.attributes))
+        new.location = like.location
         return Tile(self.index.insert(new))
 
     def _cast_index(self, value: SSAValue, element: Attribute, shape: tuple[int, ...]) -> Value:
@@ -121,7 +123,7 @@ class BodyEvaluator:
                 shape = self._common_shape(places)
                 arguments[current] = Tile(self.gather(op.tensor, [self.materialize(place, shape) for place in places]))
             else:
-                arguments[current] = self.apply(op, [arguments[operand] for operand in op.operands])
+                arguments[current] = self.combine(type(op), [arguments[operand] for operand in op.operands], op)
         return arguments[scalar]
 
     def _leaf(self, scalar: SSAValue) -> Value:

@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.analysis.indexing import Contraction, StructuredOp
-from treadle.analysis.loop_nest import compose, identity
 from treadle.dialects import tile
-from treadle.ir.builtin import attr_number, element_of, is_integer, number_attr
-from treadle.ir.core import Attribute, Block, Region, SSAValue
+from treadle.ir.builtin import is_integer, number_attr
+from treadle.ir.core import Attribute, Block, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan.expr import Expr, constant
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.elementwise import grid_of, place_tiles
+from treadle.transforms.kernel.tiling.joins import Initial, joined_along, sum_of, with_initial
 from treadle.transforms.kernel.tiling.loops import reduction_loops
-from treadle.transforms.kernel.tiling.reduction import mask_tail
-from treadle.transforms.kernel.tiling.scalars import Constant, Tile, convert, dense, stored_type
+from treadle.transforms.kernel.tiling.masks import mask_tail
+from treadle.transforms.kernel.tiling.scalars import Tile, convert, dense
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,13 @@ class _Stream:
         self.plan = plan
         self.frame = frame
         self.k_axis, self.k_extent = plan.axes[2], plan.extents[2]
-        integer = is_integer(plan.accumulator_type)
-        self.multiply = arith.MuliOp if integer else arith.MulfOp
-        self.add = arith.AddiOp if integer else arith.AddfOp
+        self.multiply = arith.MuliOp if is_integer(plan.accumulator_type) else arith.MulfOp
+        self.add = sum_of(plan.accumulator_type)
 
     def operand(self, root: StructuredOp, number: int) -> SSAValue:
         """An operand's tile at the current place, extent 1 along axes it does not depend on, zero past the end of k."""
         kernel, axes = self.kernel, self.frame.axes
-        dims = compose(root.input_maps[number], identity(root.rank), root.rank)
+        dims = kernel.reached(root.input_maps[number])
         evaluator = kernel.evaluator(self.frame)
         source = kernel.value(root.inputs[number], dims, self.frame)
         shape = source.shape if isinstance(source, Tile) else self.frame.with_unit([a for a in axes if a != self.k_axis]).extents
@@ -86,7 +85,7 @@ class _Stream:
         found: list[SSAValue] = []
         for total, large in zip(accumulators, loaded, strict=True):
             product = insert(self.multiply.create(operands=[self.widened(self.plan.large, large), small], result_types=[kind]))
-            found.append(insert(self.add.create(operands=[total, product], result_types=[kind])))
+            found += self.add(insert, [total], [product])
         return found
 
     def run(self, accumulators: Sequence[SSAValue]) -> list[SSAValue]:
@@ -123,35 +122,18 @@ class _Stream:
             totals = self.accumulate(totals, tiles[number * count : (number + 1) * count], shift)
         return totals
 
-    def joined(self, accumulators: SSAValue) -> SSAValue:
-        """The accumulators of all threads along k."""
-        if self.k_extent == 1:
-            return accumulators
-        element = self.plan.accumulator_type
-        block = Block(arg_types=[element, element])
-        total = self.add.create(operands=list(block.args), result_types=[element])
-        block.add_ops([total, tile.YieldOp([total.results[0]])])
-        reduce = tile.ReduceOp([accumulators], self.frame.axes.index(self.k_axis), Region(block))
-        self.kernel.index.builder.insert(reduce)
-        return reduce.results[0]
-
     def finish(self, root: StructuredOp, accumulators: SSAValue) -> None:
-        """A root's result: the joined accumulators and what they start from."""
-        kernel, kept = self.kernel, self.frame.with_unit([self.k_axis])
-        total = self.joined(accumulators)
-        evaluator = kernel.evaluator(kept)
-        initial = kernel.value(root.outputs[0], compose(root.output_maps[0], identity(root.rank), root.rank), kept)
-        if not (isinstance(initial, Constant) and attr_number(initial.value) == 0):
-            started = evaluator.materialize(convert(evaluator, initial, self.plan.accumulator_type), kept.extents)
-            total = kernel.index.insert(self.add.create(operands=[started, total], result_types=[total.type]))
-        result = root.op.results[0]
-        kernel.known[result] = convert(evaluator, Tile(total), stored_type(element_of(result.type), kernel.index))
+        """A root's result: the accumulators of all threads along k and what they start from."""
+        (total,) = joined_along(self.kernel, root, self.frame, [self.k_axis], [accumulators], self.add)
+        kept = self.frame.with_unit([self.k_axis])
+        self.kernel.known[root.op.results[0]] = with_initial(self.kernel, Initial(root), total, kept, self.add)
 
 
 def build_streaming(kernel: KernelBuilder, kind: Contraction, plan: StreamPlan) -> tuple[Expr, Expr, Expr]:
     """Emit the kernel; returns its grid."""
     nest, index = kernel.nest, kernel.index
     m_axis, n_axis, k_axis = plan.axes
+    kernel.steps[k_axis] = plan.ahead * plan.extents[2]
     extents = [1] * len(nest.axes)
     for axis, extent in zip(plan.axes, plan.extents, strict=True):
         if axis != UNIT:

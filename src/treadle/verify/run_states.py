@@ -1,0 +1,110 @@
+"""The state of a run, in numbers that do not grow with time: who knows what about every access in flight, phases, meetings."""
+
+from collections.abc import Iterator
+
+from treadle.verify.barriers import Barriers
+from treadle.verify.clocks import Agent, Clock, Components, Record
+from treadle.verify.orders import fence_token, needs_fence
+from treadle.verify.workgroups import Cluster
+
+State = tuple[object, ...]
+OLDEST_PHASE = 3  # older phases are known to whoever knows any that may still be learnt of
+
+
+class _Knowledge:
+    """What a number of clocks know of tokens. The first `agents` of them are those of agents."""
+
+    def __init__(self, clocks: list[Clock], agents: int, size: int) -> None:
+        self._agents = agents
+        self._columns = list(zip(*(clock + [0] * (size - len(clock)) for clock in clocks), strict=True))
+        self._least: dict[int, int] = {}
+        self._known: dict[tuple[int, int], tuple[bool, ...]] = {}
+
+    def of_agents(self, component: int, value: int) -> tuple[bool, ...]:
+        """Which clocks know a token that only agents are asked about; empty where all of these know it, who then can learn no more."""
+        least = self._least.get(component)
+        if least is None:
+            least = self._least[component] = min(self._columns[component][: self._agents])
+        return () if value <= least else self.of(component, value)
+
+    def of(self, component: int, value: int) -> tuple[bool, ...]:
+        """Which clocks know a token."""
+        found = self._known.get((component, value))
+        if found is None:
+            found = self._known[component, value] = tuple([known >= value for known in self._columns[component]])
+        return found
+
+    def lags(self, component: int, now: int) -> tuple[int, ...]:
+        """How far the clocks are behind `now` in a component, large distances by their parity: who is two behind can only be overtaken.
+
+        Other clocks than those of agents are only ever joined to these, so what every agent knows counts as known.
+        """
+        column = self._columns[component]
+        least = min(column[: self._agents])
+        return tuple([lag if (lag := now - (known if known > least else least)) < 2 else 2 + lag % 2 for known in column])
+
+
+class RunStates:
+    """The states of a run. `pending`: the most groups that any wait leaves in flight."""
+
+    def __init__(self, pending: int, cluster: Cluster, barriers: Barriers, components: Components) -> None:
+        self.cluster, self.barriers, self.components = cluster, barriers, components
+        self.oldest = pending + 2
+
+    def forget(self, agents: list[Agent]) -> None:
+        """Drop what is over, as all of these know."""
+        self.barriers.forget_known(agents)
+        self.cluster.forget_everywhere()
+
+    def of(self, agents: list[Agent]) -> State:
+        """The state, but for which nodes come next."""
+        barriers, components, workgroups = self.barriers, self.components, self.cluster.workgroups
+        clocks: list[Clock] = [agent.clock for agent in agents]  # whoever waits for roles to end knows less than all of these
+        for phases in barriers.phases:
+            clocks += [phases.clock, *phases.completions.values()]
+            clocks += [clock for value in phases.parts.values() for clock in value]
+        clocks += [meeting.clock for meeting in barriers.named.values()]
+        knowledge = _Knowledge(clocks, len(agents), components.size)
+        found: list[object] = [agent.state(barriers.phases_left(agent), self.oldest) for agent in agents]
+        for at, phases in enumerate(barriers.phases):
+            parts = tuple(sorted([(key, len(value)) for key, value in phases.parts.items() if value]))
+            waits = [
+                (waiter.number, count - phases.completed, knowledge.of(waiter.number, time))
+                for count, waiting in phases.waiters.items()
+                for waiter, time, _ in waiting
+            ]
+            found.append((phases.completed & 1, phases.arrived, phases.announced, phases.delivered, len(phases.completions), parts))
+            found += [tuple(sorted(waits)), knowledge.lags(components.mbarrier + at, phases.completed)]
+            if components.passed != components.mbarrier:
+                found.append(knowledge.lags(components.passed + at, phases.completed))
+        for (rank, name), meeting in barriers.named.items():
+            found.append((rank, name, meeting.warps, meeting.needed, tuple([a.number for a in meeting.came])))
+            found.append(knowledge.of_agents(components.meeting(rank, name), meeting.over))
+        found.append(tuple(sorted(self._records(knowledge))))
+        found += [workgroup.memory.written.state() for workgroup in workgroups]
+        return tuple(found)
+
+    def _records(self, knowledge: _Knowledge) -> Iterator[tuple[object, ...]]:
+        """Every access in flight or to be ordered after: whose it is, its age, who knows of it and of its fence."""
+        for workgroup in self.cluster.workgroups:
+            for record in workgroup.memory.records():
+                yield self._record(record, knowledge, workgroup.rank)
+        for record in self.cluster.arrays.records():
+            yield *self._record(record, knowledge, -1), self.cluster.arrays.age(record)
+
+    def _record(self, record: Record, knowledge: _Knowledge, rank: int) -> tuple[object, ...]:
+        oldest, base = self.oldest, self.components.mbarrier
+        component, value, access, agent = record.component, record.value, record.access, record.agent
+        queue = access.queue
+        if not queue:
+            age = 0
+        elif queue == "mbarrier":
+            age = self.barriers.phases[component - base].completed - value
+            age = age if age < OLDEST_PHASE else OLDEST_PHASE + age % 2
+        else:
+            age = min(agent.closed.get(queue, 0) - value, oldest)
+        fenced: tuple[int, ...] = (-1,)  # not even done; all of these have to compare
+        if needs_fence(access) and (token := fence_token(self.components, record)) is not None:
+            fenced = knowledge.of_agents(*token)
+        known = knowledge.of_agents(component, value)
+        return rank, agent.number, record.event.op_index, id(access), age, known, fenced
