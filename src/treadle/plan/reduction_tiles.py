@@ -1,7 +1,7 @@
 """Tiles of reductions that are no contractions: enough loads in flight on every unit, whatever is reduced.
 
-A unit waits for memory unless about as many bytes are on their way to it as its threads ask for with `USUAL_HELD` elements each. So few rows
-have many threads each, and what a thread holds at once depends on how many accumulators each element has.
+A unit waits for memory unless about as many bytes are on their way to it as its threads ask for with `USUAL_HELD` elements each. So few
+rows have many threads each, and what a thread holds at once depends on how many accumulators each element has.
 """
 
 from math import prod

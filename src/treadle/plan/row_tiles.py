@@ -90,7 +90,7 @@ def most_held(threads: int, spec: TargetSpec) -> int:
 
 
 def _more_rows(axes: tuple[AxisShape, ...], extents: list[int], threads: int, spec: TargetSpec) -> int:
-    """Let a workgroup of few threads take several rows, and a thread that holds little, as long as all units stay full; its threads then."""
+    """Let a workgroup of few threads take several rows, and a thread that holds little, while all units stay full; its threads then."""
     rows = [i for i, axis in enumerate(axes) if not axis.is_reduction]
     count = prod(axes[i].size or spec.compute_units * spec.max_threads_per_unit for i in rows)
     inner = next((i for i in reversed(rows) if extents[i] == 1 and axes[i].size != 1), None)
