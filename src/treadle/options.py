@@ -85,7 +85,7 @@ class CompileOptions(ContractionOverrides):
     pipeline_stages: int = 1
     overlap_launches: bool = False
     index_bits: int = 32
-    split_reduction: str = "off"
+    split_reduction: str = "auto"
     reassociate: bool = True
 
     tuned: bool = True

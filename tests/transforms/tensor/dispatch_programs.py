@@ -26,7 +26,7 @@ def lower(text: str, target: str = "sm_90a") -> tuple[builtin.ModuleOp, list[Rem
     """The dispatch-level module of a text and the remarks made; its contract and its round trip are checked."""
     module = parse_module(text, "test.mlir")
     with collect_remarks() as log:
-        run_passes(module, tensor_passes(target_spec(target), CompileOptions()))
+        run_passes(module, tensor_passes(target_spec(target), CompileOptions(split_reduction="off")))
     for kernel in kernels(module):
         check_contract(kernel)
     printed = print_module(module)
