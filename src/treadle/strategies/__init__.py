@@ -70,5 +70,6 @@ def strategies_for(attribute: str) -> tuple[Strategy, ...]:
     """The strategies that decide about an attribute, in the order in which they are asked."""
     from treadle.strategies.split_sizes import SplitSizes
 
-    known: list[Strategy] = [*_REGISTERED, *_installed(), SplitSizes()]
+    builtin: Strategy = SplitSizes()
+    known = [*_REGISTERED, *_installed(), builtin]
     return tuple(strategy for strategy in known if strategy.attribute == attribute)

@@ -7,9 +7,10 @@ from treadle.dialects.mlir_ext.affine_max import MaxOp
 from treadle.dialects.split_attribute import SplitLoop
 from treadle.ir.core import DYNAMIC_INDEX, AffineExpr, AffineMap, Block, Operation, SSAValue
 from treadle.ir.dialects import affine, arith, builtin, tensor
+from treadle.ir.emitter import at_end, before
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, parse, symbol
-from treadle.transforms.tensor.generics import insert_before, tensor_type
-from treadle.transforms.tensor.size_arithmetic import SizeEmitter
+from treadle.transforms.tensor.generics import insert_before
+from treadle.transforms.tensor.tensors import tensor_type
 
 Extent = SSAValue | int
 
@@ -66,8 +67,8 @@ class Part:
         values = {name: value for name, value in names.items() if isinstance(value, SSAValue)}
         k, s, p = (constant(value) if isinstance(value, int) else symbol(name) for name, value in names.items())
         length = maximum(1, ceil_div(ceil_div(k, self.step), s)) * self.step
-        emitter = SizeEmitter(block, values)
-        return emitter.emit(p * length), emitter.emit(maximum(0, minimum(k - p * length, length)))
+        emit = at_end(block, values)
+        return emit.expression(p * length), emit.expression(maximum(0, minimum(k - p * length, length)))
 
 
 def _static_bounds(extent: int, count: int, step: int, index: SSAValue, block: Block) -> tuple[Extent, Extent]:
@@ -87,12 +88,7 @@ def _static_bounds(extent: int, count: int, step: int, index: SSAValue, block: B
 
 
 def _emitted(expr: Expr, values: dict[str, SSAValue], anchor: Operation) -> SSAValue:
-    apart = Block()
-    value = SizeEmitter(apart, values).emit(expr)
-    for op in list(apart.ops):
-        op.detach()
-        insert_before(anchor, op)
-    return value
+    return before(anchor, values).expression(expr)
 
 
 def part_of(loop: SplitLoop, view: StructuredOp, extents: list[Extent], anchor: Operation) -> Part:
