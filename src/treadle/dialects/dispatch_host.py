@@ -156,9 +156,10 @@ class ConstantOp(IRDLOperation):
 
 @irdl_op_definition
 class AllocOp(IRDLOperation):
-    """Fresh row-major device memory, 256-byte aligned, contents unspecified. `when`: as for a launch; no bytes where it is 0.
+    """Fresh row-major device memory, 256-byte aligned, contents unspecified.
 
-    `counters`: it is zero instead, and the launches leave it zero, so that it may be the same memory in calls that follow one another.
+    `when`: as for a launch; no bytes where it is 0. `counters`: it is zero instead, and the launches leave it zero, so that it may be the
+    same memory in calls that follow one another.
     """
 
     name = "dispatch.alloc"

@@ -153,8 +153,7 @@ class HostProgram:
 
     def _alloc(self, op: dispatch.AllocOp) -> None:
         shape, when = _exprs(op.shape), as_expr(1 if op.when is None else op.when.data)
-        size = product(shape) * dtype_bytes(dtype_of(op.result)) * when
-        name = self._add_buffer(op.result, "b", "temporary", shape, size, 256)
+        name = self._add_buffer(op.result, "b", "temporary", shape, product(shape) * dtype_bytes(dtype_of(op.result)) * when, 256)
         if op.counters is not None:
             self._buffers[name] = replace(self._buffers[name], zero=True, kept=True)
 

@@ -20,12 +20,12 @@ def _program_op(op: Operation, values: Mapping[SSAValue, SSAValue], rename: Rena
     def given(value: SSAValue) -> SSAValue:
         return values[value]
 
-    def texts(row: object) -> list[Expr]:
-        return [rename(text) for text in dispatch.texts(row)]  # type: ignore[arg-type]
+    def texts(row: dispatch.Strings) -> list[Expr]:
+        return [rename(text) for text in dispatch.texts(row)]
 
     match op:
         case dispatch.AllocOp():
-            return dispatch.AllocOp(texts(op.shape), op.result.type)  # type: ignore[arg-type]
+            return dispatch.AllocOp(texts(op.shape), op.result.type, counters=op.counters is not None)
         case dispatch.ViewOp():
             return dispatch.ViewOp(given(op.source), rename(op.offset.data), texts(op.shape), texts(op.strides))
         case dispatch.LaunchOp():

@@ -36,7 +36,7 @@ NAME: Final = "split-reduction"
 CHEAP_FOR_TILES: Final = 2
 """What a contraction reads is computed for every tile that reads it: casts and scalings may be."""
 CHEAP: Final = 16
-"""What another reduction reads may cost so many operations, or more where nothing else reads it."""
+"""What another reduction reads may cost so many operations."""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,8 @@ def _part_loop(work: Splitting) -> ForallOp:
     block = Block(arg_types=[*(builtin.IndexType() for _ in work.parts), *(space.type for space in spaces)])
     indices, own = block.args[: len(work.parts)], block.args[len(work.parts) :]
     cuts = {part.dim: part.bounds(index, block) for part, index in zip(work.parts, indices, strict=True)}
-    slicer = Slicer(block, op, CHEAP_FOR_TILES if isinstance(work.facts.computation, Contraction) else CHEAP)
+    is_contraction = isinstance(work.facts.computation, Contraction)
+    slicer = Slicer(block, op, CHEAP_FOR_TILES if is_contraction else CHEAP, is_contraction)
     inputs = [slicer.operand(value, map_, cuts) for value, map_ in zip(view.inputs, view.input_maps, strict=True)]
     starts: list[SSAValue] = []
     places: list[tuple[list[Extent], list[Extent]]] = []
@@ -126,7 +127,7 @@ def _cast(value: SSAValue, kind: Attribute, anchor: Operation) -> SSAValue:
     source = tensor_type(value).element_type
     owner = value.owner
     if isinstance(owner, linalg.ops.FillOp):
-        scalar = arith.ExtFOp(owner.inputs[0], kind)  # type: ignore[arg-type]
+        scalar = arith.ExtFOp(owner.inputs[0], kind)
         insert_before(anchor, scalar)
         empty = empty_like(value, anchor, kind)
         filled = linalg.ops.FillOp([scalar.result], [empty], [empty.type])
