@@ -28,6 +28,7 @@ FLOORS = (
     ),
     ("dialects",),
     ("analysis",),
+    ("strategies",),
     ("verify", "sim", "targets", "runtime"),
     ("transforms", "frontends"),
     ("pipelines",),

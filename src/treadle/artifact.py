@@ -54,7 +54,10 @@ class TensorRecord(Record):
 
 
 class Buffer(Record):
-    """Device memory; `align` is what kernels rely on; a constant's contents are in `file`; `zero` asks for zeros at the start."""
+    """Device memory; `align` is what kernels rely on; a constant's contents are in `file`; `zero` asks for zeros at the start.
+
+    `kept`: the launches leave zeros, too, so that it may be kept for the next call on the same stream.
+    """
 
     name: str
     role: Role
@@ -62,6 +65,7 @@ class Buffer(Record):
     align: int
     file: str | None = None
     zero: bool = False
+    kept: bool = False
 
 
 class KernelArg(Record):
@@ -218,7 +222,8 @@ def _plain(value: Any) -> Any:
             return head | {name: _plain(getattr(value, name)) for name in names}
         case Buffer():
             record: dict[str, Any] = {"name": value.name, "role": value.role, "bytes": _plain(value.bytes), "align": value.align}
-            return record | ({"file": value.file} if value.file else {}) | ({"zero": True} if value.zero else {})
+            marks = {name: True for name, marked in (("zero", value.zero), ("kept", value.kept)) if marked}
+            return record | ({"file": value.file} if value.file else {}) | marks
         case TensorMapValue():
             return {"tensor_map": {"buffer": value.buffer, **_fields(value.map), "byte_offset": _plain(value.byte_offset)}}
         case Check() | TensorRecord() | Kernel():
@@ -293,8 +298,11 @@ def _buffer(r: Reader) -> Buffer:
     align = r.integer("align", low=1)
     if align & (align - 1):
         raise r.at("align").error(f"{align} is no power of two")
-    r.only("name", "role", "bytes", "align", "file", "zero")
-    return Buffer(r.text("name"), role, r.size("bytes"), align, file, r.flag("zero", default=False))
+    zero, kept = r.flag("zero", default=False), r.flag("kept", default=False)
+    if kept and not (zero and role == "temporary"):
+        raise r.at("kept").error("only temporary memory of zeros is kept")
+    r.only("name", "role", "bytes", "align", "file", "zero", "kept")
+    return Buffer(r.text("name"), role, r.size("bytes"), align, file, zero, kept)
 
 
 def _kernel(r: Reader) -> Kernel:

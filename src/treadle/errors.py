@@ -124,6 +124,11 @@ KERNEL_FAULT = Entry(
 )
 NOT_ONE_KERNEL = Entry("TR304", "{what} cannot be one kernel: '{op}': {reason}", "{fix}")
 F32_SPLIT = Entry("TR306", "treadle.f32_split of '{op}': {reason}", "write it on a contraction of f32, as one of {known}, or none")
+SPLIT_REDUCTION = Entry(
+    "TR308",
+    "treadle.split_reduction of '{op}': {reason}",
+    'write a number of parts, #dispatch.split<r0 = "8" step 64> on reduction loops that operands have axes of their own for, or "off"',
+)
 ASSOCIATIVE = Entry(
     "TR307",
     "treadle.associative of '{op}': {reason}",

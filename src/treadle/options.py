@@ -66,6 +66,10 @@ class CompileOptions(ContractionOverrides):
     `index_bits`: 32: sizes and strides that only the runtime knows are checked to fit 32-bit indices; 64: they may have any value, and what
     depends on them indexes with 64 bits, without descriptor copies. Static sizes need no choice. A `Program` called on sizes beyond 32 bits
     compiles and runs its own variant with 64.
+    `split_reduction`: "auto": contractions and reductions whose results are too few to fill the machine are split into parts where that is
+    modelled to be clearly faster; "off": only those that an attribute of the program asks for; a number: all, into so many parts.
+    `reassociate`: sums and products of floats may be joined in another order (docs/numerics.md); where they may not, no reduction that has
+    one is split unless its attribute asks for it.
     `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a).
 
     `tuned`: where all of these choices are the compiler's, use those that `treadle tune` measured for the same program and numerics on the
@@ -81,6 +85,8 @@ class CompileOptions(ContractionOverrides):
     pipeline_stages: int = 1
     overlap_launches: bool = False
     index_bits: int = 32
+    split_reduction: str = "off"
+    reassociate: bool = True
 
     tuned: bool = True
 
@@ -95,6 +101,8 @@ class CompileOptions(ContractionOverrides):
                 raise ValueError(f"{name} is {value!r}, not one of {', '.join(words)}")
         if self.index_bits not in (32, 64):
             raise ValueError(f"index_bits is {self.index_bits}, neither 32 nor 64")
+        if self.split_reduction not in ("auto", "off") and not (self.split_reduction.isdecimal() and int(self.split_reduction) > 0):
+            raise ValueError(f"split_reduction is {self.split_reduction!r}, neither auto nor off nor a number of parts")
 
     def key(self) -> str:
         """The options as stable text: `name=value` in declaration order, for cache keys and records.

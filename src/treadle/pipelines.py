@@ -50,11 +50,14 @@ from treadle.transforms.tensor.fold_data_movement import FoldDataMovementPass
 from treadle.transforms.tensor.form_dispatches import FormDispatchesPass
 from treadle.transforms.tensor.generalize_named_ops import GeneralizeNamedOpsPass
 from treadle.transforms.tensor.inline_calls import InlineCallsPass
+from treadle.transforms.tensor.inline_foralls import InlineForallsPass
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
 from treadle.transforms.tensor.set_dispatch_groups import SetDispatchGroupsPass
 from treadle.transforms.tensor.set_f32_split import SetF32SplitPass
+from treadle.transforms.tensor.set_split_reduction import SetSplitReductionPass
+from treadle.transforms.tensor.split_reduction import SplitReductionPass
 from treadle.transforms.tensor.unroll_loops import UnrollLoopsPass
 
 Observer = Callable[[str, Operation], None]
@@ -91,6 +94,12 @@ def expansions(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, .
     return (SetF32SplitPass(target_name(spec), options.f32_precision), ExpandF32PrecisionPass())
 
 
+def split_choices(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
+    """Which reductions are split into parts for the machine."""
+    choices = (options.split_reduction, options.reassociate, options.f32_precision)
+    return (SetSplitReductionPass(target_name(spec), *choices),)
+
+
 def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
     """Tensor level to dispatch level: a function becomes kernels on tensors and a host program.
 
@@ -99,9 +108,11 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     expansion = () if spec is None or options is None else expansions(spec, options)
     precision = "ieee" if options is None else options.f32_precision
     groups = SetDispatchGroupsPass(None if spec is None else target_name(spec), precision)
+    splits = () if spec is None or options is None else split_choices(spec, options)
     return (
         InlineCallsPass(),  # one function, so that nothing after it has to look through calls
         UnrollLoopsPass(),  # before branches, which may hold loops and take one side for good in some iteration
+        InlineForallsPass(),  # before scalars and branches, which the bodies may hold; each block's own from here on
         BoxScalarsPass(),  # every argument is an array, and every scalar is computed from arrays and sizes
         ConvertConditionalsPass(),  # straight code from here on; its selections are generalised with the other arithmetic
         DecomposeSoftmaxPass(),  # the one named operation that is no single loop nest
@@ -114,6 +125,10 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         FoldDataMovementPass(),  # transposes, broadcasts and widenings cost nothing inside the kernel that reads them
         # operands may be anything now that movement is folded; before dispatches, whose kernels split and multiply apart
         *expansion,
+        *splits,  # what is computed is final, so that what is split is what will be computed
+        SplitReductionPass(),  # does what was chosen, by a loop over blocks like a user's
+        InlineForallsPass(),  # those of the parts
+        ResolveTensorDimsPass(),  # and their sizes, which would look like dependences
         groups,  # what belongs into one kernel, while producers and consumers are still visible
         FormDispatchesPass(),  # does what the groups say
         OutlineDispatchesPass(),  # kernels by themselves; sizes, grids and buffers as expressions

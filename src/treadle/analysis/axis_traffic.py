@@ -10,16 +10,19 @@ from treadle.plan.tile_config import UNKNOWN_EXTENT, AxisShape
 
 def bytes_touched(nest: LoopNest, access: Access) -> int:
     """Size of the array along the axes it depends on; unknown extents count as 4096."""
-    extents = [axis.size.as_int() or UNKNOWN_EXTENT for axis in nest.axes if nest.stride_along(access, axis) != constant(0)]
+    extents = [axis.bound.as_int() or UNKNOWN_EXTENT for axis in nest.axes if nest.stride_along(access, axis) != constant(0)]
     return element_bytes(access.element) * prod(extents)
 
 
 def axis_shape(nest: LoopNest, axis: Axis) -> AxisShape:
     """What the pointwise and reduction tilings need to know of an axis."""
 
+    if axis.block:
+        return AxisShape(1, False, 0, 0)  # a workgroup is of one block
+
     def total(accesses: list[Access]) -> int:
         return sum(bytes_touched(nest, a) for a in accesses if nest.stride_along(a, axis) == constant(1))
 
     reads = [a for a in nest.accesses if not a.is_result]
     writes = [a for a in nest.accesses if a.is_result]
-    return AxisShape(axis.size.as_int(), axis.is_reduction, total(reads), total(writes))
+    return AxisShape(axis.bound.as_int(), axis.is_reduction, total(reads), total(writes))

@@ -20,7 +20,7 @@ def main_axis(nest: LoopNest, role: str) -> int:
     kind = nest.computation
     if role == "k" and isinstance(kind, Contraction) and kind.scales:
         found = [i for i in found if nest.axes[i].dims[-1] in kind.inner]
-    return max(found, key=lambda i: (min(nest.axes[i].size.as_int() or 1 << 30, FILLS_A_TILE), i), default=-1)
+    return max(found, key=lambda i: (min(nest.axes[i].bound.as_int() or 1 << 30, FILLS_A_TILE), i), default=-1)
 
 
 def is_one_step(nest: LoopNest, operand_bytes: int, spec: TargetSpec) -> bool:
@@ -30,11 +30,11 @@ def is_one_step(nest: LoopNest, operand_bytes: int, spec: TargetSpec) -> bool:
 
 
 def reduced_size(nest: LoopNest) -> int | None:
-    """Terms of each sum, None where only the runtime knows."""
+    """Terms of each sum, the most of any block, None where only the runtime knows."""
     total = 1
     for axis in nest.axes:
         if axis.is_reduction:
-            size = axis.size.as_int()
+            size = axis.bound.as_int()
             if size is None:
                 return None
             total *= size

@@ -3,11 +3,12 @@
 from treadle.analysis.contraction_axes import is_one_step, main_axis
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
+from treadle.analysis.kernel_slices import sliced_argument
 from treadle.analysis.loop_nest import Access, LoopNest
 from treadle.dialects.dispatch import ANY_SIZE
 from treadle.ir.builtin import element_of
-from treadle.ir.core import BlockArgument
 from treadle.machine.spec import BulkTensorCopy, TargetSpec
+from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import constant
 from treadle.plan.role_tiles import ResultShape
 from treadle.plan.tile_config import ContractionTypes
@@ -22,19 +23,35 @@ def operand_refusal(nest: LoopNest, kind: Contraction, types: ContractionTypes, 
         return "not exactly one axis is reduced, nor one in steps of a whole slot"
     if any(size.as_int() == 0 for size in nest.dim_sizes):
         return "it is empty"
+    k_axis = main_axis(nest, "k")
+    if any(axis.reach is not None and number != k_axis for number, axis in enumerate(nest.axes)):
+        return "blocks have different sizes of an axis that is not reduced"
     row = spec.instruction(types.instruction)
     operands = ((kind.lhs, types.a, "m"), (kind.rhs, types.b, "n"))
     for which, root, (number, wanted, own) in ((w, r, o) for w, r in enumerate(nest.roots) for o in operands):
         value = root.inputs[number]
         found = [a for a in nest.accesses if (a.root, a.input_number) == (which, number)]
-        if not isinstance(value, BlockArgument) or len(found) != 1:
+        if sliced_argument(value) is None or len(found) != 1:
             return f"operand {own} is computed inside the kernel"
         element = element_of(value.type)
         if str(element) != ("f32" if wanted == "tf32" else wanted):
             return f"operand {own} is converted from {element} to {wanted}"
-        reason = _bulk_refusal(nest, found[0], own, rules, k_major_only=row.k_major_only)
+        step = spec.slot_row_bytes // types.operand_bytes
+        reason = _part_refusal(nest, found[0], step) or _bulk_refusal(nest, found[0], own, rules, k_major_only=row.k_major_only)
         if reason is not None:
             return f"operand {own}: {reason}"
+    return None
+
+
+def _part_refusal(nest: LoopNest, access: Access, step: int) -> str | None:
+    """Why copies that know the ends of the array alone cannot bring a block's part in steps of so many along k; None where they can."""
+    for number, axis in enumerate(nest.axes):
+        cut = access.cut_along(axis.dims)
+        if number != main_axis(nest, "k"):
+            if cut is not None:
+                return f"blocks read parts of it along an axis of {axis.role}"
+        elif axis.reach is not None and (cut is None or not in_whole_steps(axis.size, cut.extent - cut.start, step)):
+            return f"parts of {axis.size} are no whole steps of {step}"
     return None
 
 
@@ -45,7 +62,12 @@ def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCop
     unit: set[str] = set()
     if (reason := beyond_descriptors(nest, access, rules)) is not None:
         return reason
+    for corner in access.corners:
+        if corner.stride.divisor() * size % rules.pitch_align_bytes:
+            return f"a pitch of {corner.stride} elements is not known to be a multiple of {rules.pitch_align_bytes} bytes"
     for number, axis in enumerate(nest.axes):
+        if axis.block:
+            continue
         stride = nest.stride_along(access, axis)
         if stride == constant(0):
             if axis.role in (own, "k"):
@@ -63,8 +85,9 @@ def beyond_descriptors(nest: LoopNest, access: Access, rules: BulkTensorCopy) ->
     """Which size or pitch of an array no descriptor holds, None where all fit: runtime ones do where they are checked to fit 32 bits."""
     size = element_bytes(access.element)
     for axis in nest.axes:
-        stride, extent = nest.stride_along(access, axis), axis.size.as_int()
-        if stride == constant(0):
+        cut = access.cut_along(axis.dims)
+        stride, extent = nest.stride_along(access, axis), (axis.bound if cut is None else cut.extent).as_int()
+        if axis.block or stride == constant(0):
             continue
         if (extent is None and ANY_SIZE in nest.kernel.attributes) or (extent or 0) > rules.max_extent:
             return f"an extent of {axis.size} may be beyond {rules.max_extent}"
@@ -104,7 +127,13 @@ def result_shape(nest: LoopNest, access: Access, spec: TargetSpec) -> ResultShap
         return ResultShape(size, False)
     if beyond_descriptors(nest, access, rules) is not None:
         return ResultShape(size, False)
+    if any(axis.reach is not None for axis in nest.axes if nest.stride_along(access, axis) != constant(0)) or access.cuts:
+        return ResultShape(size, False)
+    if any(corner.stride.divisor() * size % rules.pitch_align_bytes for corner in access.corners):
+        return ResultShape(size, False)
     for number, axis in enumerate(nest.axes):
+        if axis.block:
+            continue
         stride = nest.stride_along(access, axis)
         if number == row_axis:
             fits = stride == constant(1) and axis.size.divisor() * size % rules.base_align_bytes == 0

@@ -9,7 +9,8 @@ from treadle.analysis.loop_nest import LoopNest, iteration_sizes, kernel_symbols
 from treadle.dialects import dispatch
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg
-from treadle.plan.expr import Expr, as_expr, ceil_div, constant, product
+from treadle.plan.block_bounds import greatest
+from treadle.plan.expr import Expr, as_expr, ceil_div, constant, product, symbol
 from treadle.plan.index_range import INDEX_LIMIT, SIZE_LIMIT, largest, peaks
 
 
@@ -32,24 +33,35 @@ class Need:
 
 def _tile_counts(nest: LoopNest, extents: Sequence[int], together: int) -> Iterator[tuple[Expr, str]]:
     """How many tiles there are, times the rows of them that are walked together; the tiles of one axis are fewer than its elements."""
-    counts = [ceil_div(axis.size, e) for axis, e in zip(nest.axes, extents, strict=True) if not axis.is_reduction]
+    counts = [ceil_div(axis.bound, e) for axis, e in zip(nest.axes, extents, strict=True) if not axis.is_reduction]
     if len(counts) > 1 or together > 1:
         yield product(counts) * together, "the number of tiles"
 
 
 def _sizes(nest: LoopNest, extents: Sequence[int], together: int) -> Iterator[tuple[Expr, str]]:
     """What the tile program walks over, counts, and steps by."""
+    blocks = {axis.block: axis.size for axis in nest.axes if axis.block}
     for axis in nest.axes:
         for peak in peaks(axis.size):
-            yield peak, "an axis"
+            yield from ((bound, "an axis") for bound in _in_any_block(peak, blocks))
+    for access in nest.accesses:
+        for place in (*access.cuts, *access.corners):
+            yield from ((peak, "an axis") for peak in peaks(place.extent))
     yield from _tile_counts(nest, extents, together)
     for name in dispatch.texts(nest.kernel.symbols):
         yield as_expr(name), "a size or stride"
     for access in nest.accesses:
         for axis in nest.axes:
-            if not (stride := nest.stride_along(access, axis)).is_constant:
+            if not axis.block and not (stride := nest.stride_along(access, axis)).is_constant:
                 for peak in peaks(stride):
                     yield peak, "a stride"
+
+
+def _in_any_block(value: Expr, extents: dict[str, Expr]) -> Sequence[Expr]:
+    """Bounds of what grows with the indices of blocks, a sum of products that are not negative."""
+    if extents.keys().isdisjoint(value.symbols()):
+        return (value,)
+    return greatest(value, extents) or (value.substitute(extents),)
 
 
 def _is_index(value: SSAValue) -> bool:
@@ -83,7 +95,13 @@ def _body_bounds(view: StructuredOp, kernel: dispatch.KernelOp, outer: IndexBoun
 def _arithmetic(kernel: dispatch.KernelOp) -> Iterator[Bound | None]:
     """Bounds of all index arithmetic that the user wrote: at the kernel's top, and in bodies."""
     symbols = kernel_symbols(kernel)
-    outer = IndexBounds(lambda value: exactly(symbols[value]) if value in symbols else None)
+    blocks = {symbol(name): as_expr(extent) for name, extent in kernel.blocks.items()}
+
+    def leaf(value: SSAValue) -> Bound | None:
+        known = symbols.get(value)
+        return None if known is None else up_to(blocks[known]) if known in blocks else exactly(known)
+
+    outer = IndexBounds(leaf)
     top = list(kernel.body.block.ops)
     yield from (outer.of(value) for value in _index_results(top))
     for op in top:

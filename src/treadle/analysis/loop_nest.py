@@ -10,14 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from treadle.analysis.indexing import Computation, Contraction, StructuredOp, classify, structured
+from treadle.analysis.kernel_slices import Slice, slice_axes, sliced_argument, stored_part
 from treadle.analysis.kernel_structure import Unbuildable, unbuildable
 from treadle.analysis.operation_marks import origin_of
+from treadle.analysis.placed_arrays import Corner, Cut, placed
 from treadle.dialects import dispatch
-from treadle.errors import NOT_ONE_KERNEL, InternalError, TreadleError
+from treadle.errors import NOT_ONE_KERNEL, UNSUPPORTED, InternalError, TreadleError
 from treadle.ir.builtin import array_ints, element_of
 from treadle.ir.core import AffineMap, Attribute, BlockArgument, Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.ir.locations import location_of
+from treadle.plan.block_bounds import greatest
 from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
 
 Role = Literal["batch", "m", "n", "k", "parallel", "reduction"]
@@ -25,9 +28,12 @@ Role = Literal["batch", "m", "n", "k", "parallel", "reduction"]
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """`offset + sum(coefficients[d] * axis d)` over the root's iteration dimensions."""
+    """`offset + sum(coefficients[d] * axis d)` over the root's iteration dimensions.
 
-    offset: int
+    `offset`: an expression over the kernel's symbols where an axis of an argument is one of which blocks read parts.
+    """
+
+    offset: int | Expr
     coefficients: tuple[int, ...]
 
     @property
@@ -49,7 +55,7 @@ def compose(map_: AffineMap, dims: Linears, rank: int) -> Linears:
     zeros = [0] * map_.num_dims
     results: list[Linear] = []
     for expr in map_.results:
-        offset = expr.eval(zeros, [])
+        offset: int | Expr = expr.eval(zeros, [])
         coefficients = [0] * rank
         for d, linear in enumerate(dims):
             unit = list(zeros)
@@ -67,7 +73,7 @@ INITIAL = -2
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A kernel argument or result along the root's dimensions: strides and offset in elements.
+    """A kernel argument or result along the root's dimensions: strides and offset in elements, and where a block's part of it lies.
 
     `number` counts arguments and results apart. `align`: bytes the base is aligned to. `input_number`: which of its inputs the root
     number `root` reads here, -1 for all other accesses (initial values, which `is_initial` tells; what consumers read; results).
@@ -82,19 +88,39 @@ class Access:
     input_number: int = -1
     root: int = 0
     is_initial: bool = False
+    cuts: tuple[Cut, ...] = ()
+    corners: tuple[Corner, ...] = ()
+
+    def cut_along(self, dims: Sequence[int]) -> Cut | None:
+        """Where along one of the dimensions the array is cut."""
+        return next((cut for cut in self.cuts if cut.dim in dims), None)
+
+    def step_of(self, block: str) -> Expr:
+        """Elements that every distance between two blocks' parts is a multiple of, at least; 0 where all see the same part."""
+        places = [cut.start * self.strides[cut.dim] for cut in self.cuts] + [corner.place * corner.stride for corner in self.corners]
+        found = [place.divisor() for place in places if block in place.symbols()]
+        return constant(min(found, default=0))
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One merged axis: the root dimensions it stands for (outer to inner), its extent, its role.
 
-    `factor`: steps of the innermost dimension from one of its indices to the next (see `split_axis`).
+    `factor`: steps of the innermost dimension from one of its indices to the next (see `split_axis`). `block`: the block symbol that walks
+    it, for an axis that is none of the root's. `reach`: an extent that no block's exceeds, where blocks have different ones.
     """
 
     dims: tuple[int, ...]
     size: Expr
     role: Role
     factor: int = 1
+    block: str = ""
+    reach: Expr | None = None
+
+    @property
+    def bound(self) -> Expr:
+        """An extent that the host knows and no block exceeds."""
+        return self.size if self.reach is None else self.reach
 
     @property
     def is_reduction(self) -> bool:
@@ -130,7 +156,9 @@ class LoopNest:
         return "elementwise" if self.root.is_parallel else "reduction"
 
     def stride_along(self, access: Access, axis: Axis) -> Expr:
-        """Elements between neighbours along a merged axis."""
+        """Elements between neighbours along a merged axis; along one of blocks what the distance is a multiple of."""
+        if axis.block:
+            return access.step_of(axis.block)
         return access.strides[axis.dims[-1]] * axis.factor
 
 
@@ -166,7 +194,7 @@ def index_expr(value: SSAValue, symbols: dict[SSAValue, Expr]) -> Expr:
 
 def kernel_symbols(kernel: dispatch.KernelOp) -> dict[SSAValue, Expr]:
     """The kernel's index arguments as symbols."""
-    names = dispatch.texts(kernel.symbols)
+    names = (*dispatch.texts(kernel.symbols), *kernel.blocks)
     return {arg: symbol(name) for arg, name in zip(kernel.body.block.args[kernel.tensor_count :], names, strict=True)}
 
 
@@ -181,6 +209,9 @@ def shape_of(value: SSAValue, kernel: dispatch.KernelOp, symbols: dict[SSAValue,
         return tuple(index_expr(next(dynamic), symbols) if s == builtin.DYNAMIC_INDEX else constant(s) for s in shape)
     if isinstance(op, linalg.ops.GenericOp | linalg.ops.FillOp):
         return shape_of(op.outputs[result_number(value)], kernel, symbols)
+    if isinstance(op, tensor.ExtractSliceOp):
+        axes = slice_axes(op, lambda index: index_expr(index, symbols))
+        return tuple(axis.size for axis in sorted(axes, key=lambda axis: axis.part_axis) if axis.part_axis >= 0)
     raise InternalError(f"a kernel's body holds {op}")
 
 
@@ -262,10 +293,22 @@ def producer_dims(producer: StructuredOp, result: int, dims: Linears, rank: int)
     return tuple(found)
 
 
-def reads(value: SSAValue, dims: Linears, rank: int) -> Iterator[tuple[BlockArgument, Linears]]:
+def whole_positions(op: Slice, dims: Linears, rank: int, symbols: dict[SSAValue, Expr]) -> Linears:
+    """Where the part of a slice that is read or written at `dims` lies along the axes of the whole."""
+    found: list[Linear] = []
+    for axis in slice_axes(op, lambda index: index_expr(index, symbols)):
+        inner = dims[axis.part_axis] if axis.part_axis >= 0 else Linear(0, (0,) * rank)
+        offset = axis.offset + axis.step * inner.offset
+        number = offset.as_int()
+        found.append(Linear(offset if number is None else number, tuple(axis.step * c for c in inner.coefficients)))
+    return tuple(found)
+
+
+def reads(value: SSAValue, dims: Linears, rank: int, symbols: dict[SSAValue, Expr]) -> Iterator[tuple[BlockArgument, Linears]]:
     """The kernel arguments that `value`, read at `dims`, is computed from."""
-    if isinstance(value, BlockArgument):
-        yield value, dims
+    if (found := sliced_argument(value)) is not None:
+        argument, part = found
+        yield argument, dims if part is None else whole_positions(part, dims, rank, symbols)
         return
     op = value.owner
     view = structured(op) if isinstance(op, linalg.ops.GenericOp) else None
@@ -274,11 +317,15 @@ def reads(value: SSAValue, dims: Linears, rank: int) -> Iterator[tuple[BlockArgu
     inner = producer_dims(view, result_number(value), dims, rank)
     for source, map_ in zip(view.inputs, view.input_maps, strict=True):
         if isinstance(source.type, builtin.TensorType):
-            yield from reads(source, compose(map_, inner, rank), rank)
+            yield from reads(source, compose(map_, inner, rank), rank, symbols)
 
 
-def _accesses(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp], consumers: dict[Operation, Linears]) -> Iterator[Access]:
-    rank = roots[0].rank
+def _accesses(
+    kernel: dispatch.KernelOp, roots: Sequence[StructuredOp], consumers: dict[Operation, Linears], sizes: Sequence[Expr]
+) -> Iterator[Access]:
+    rank, symbols = roots[0].rank, kernel_symbols(kernel)
+    arg_shapes = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.arg_shapes)]
+    result_shapes = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.result_shapes)]
     arg_strides = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.arg_strides)]
     result_strides = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.result_strides)]
     arg_align = array_ints(kernel.arg_align)
@@ -287,14 +334,26 @@ def _accesses(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp], consumer
     def access(number: int, is_result: bool, type_: Attribute, dims: Linears, input_number: int = -1, root: int = 0) -> Access:
         strides = (result_strides if is_result else arg_strides)[number]
         align = (result_align if is_result else arg_align)[number]
-        totals = tuple(sum((s * lin.coefficients[d] for s, lin in zip(strides, dims, strict=True)), constant(0)) for d in range(rank))
-        offset = sum((s * lin.offset for s, lin in zip(strides, dims, strict=True)), constant(0))
-        return Access(number, is_result, element_of(type_), totals, offset, align, max(-1, input_number), root, input_number == INITIAL)
+        place = placed(strides, (result_shapes if is_result else arg_shapes)[number], dims, sizes)
+        element = element_of(type_)
+        return Access(
+            number,
+            is_result,
+            element,
+            place.strides,
+            place.offset,
+            align,
+            max(-1, input_number),
+            root,
+            input_number == INITIAL,
+            place.cuts,
+            place.corners,
+        )
 
     for which, root in enumerate(roots):
         for i, (value, map_) in enumerate(root.operands()):
             if isinstance(value.type, builtin.TensorType):
-                for arg, dims in reads(value, compose(map_, identity(rank), rank), rank):
+                for arg, dims in reads(value, compose(map_, identity(rank), rank), rank, symbols):
                     yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else INITIAL, which)
     results = _root_results(roots)
     for op, dims in consumers.items():
@@ -303,7 +362,7 @@ def _accesses(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp], consumer
             raise InternalError(f"consumer {op} is not structured")
         for value, map_ in zip(view.inputs, view.input_maps, strict=True):
             if isinstance(value.type, builtin.TensorType) and value not in results:
-                for arg, at in reads(value, compose(map_, dims, rank), rank):
+                for arg, at in reads(value, compose(map_, dims, rank), rank, symbols):
                     yield access(arg.index, False, arg.type, at)
         for result, map_ in zip(op.results, view.output_maps, strict=True):
             results[result] = compose(map_, dims, rank)
@@ -311,7 +370,9 @@ def _accesses(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp], consumer
     if last is None:
         raise InternalError("a kernel without dispatch.yield")
     for number, value in enumerate(last.operands):
-        yield access(number, True, value.type, results[value])
+        part, insertion = stored_part(value)
+        dims = results[part] if insertion is None else whole_positions(insertion, results[part], rank, symbols)
+        yield access(number, True, value.type, dims)
 
 
 def _roles(root: StructuredOp, computation: Computation) -> tuple[Role, ...]:
@@ -331,17 +392,35 @@ def _roles(root: StructuredOp, computation: Computation) -> tuple[Role, ...]:
 def merge_axes(sizes: Sequence[Expr], roles: Sequence[Role], accesses: Sequence[Access], keep_apart: bool) -> tuple[Axis, ...]:
     """Drop axes of extent one, join neighbours of one role that every access walks as one (unless `keep_apart`)."""
     axes: list[Axis] = []
+    cut = {place.dim for access in accesses for place in access.cuts}
     for d, (size, role) in enumerate(zip(sizes, roles, strict=True)):
         if size == constant(1):
             continue
         previous = axes[-1] if axes else None
         if previous is not None and previous.role == role and not keep_apart:
             outer = previous.dims[-1]
-            if all(a.strides[outer] == a.strides[d] * size for a in accesses):
+            if cut.isdisjoint((outer, d)) and all(a.strides[outer] == a.strides[d] * size for a in accesses):
                 axes[-1] = Axis((*previous.dims, d), previous.size * size, role)
                 continue
         axes.append(Axis((d,), size, role))
     return tuple(axes)
+
+
+def with_blocks(kernel: dispatch.KernelOp, axes: Sequence[Axis], computation: Computation) -> tuple[Axis, ...]:
+    """The axes behind those of the blocks, each with an extent that no block exceeds."""
+    extents = {name: as_expr(text) for name, text in kernel.blocks.items()}
+    role: Role = "batch" if isinstance(computation, Contraction) else "parallel"
+    return (*(Axis((), extent, role, block=name) for name, extent in extents.items()), *(_reaching(axis, extents, kernel) for axis in axes))
+
+
+def _reaching(axis: Axis, extents: dict[str, Expr], kernel: dispatch.KernelOp) -> Axis:
+    if extents.keys().isdisjoint(axis.size.symbols()):
+        return axis
+    if (found := greatest(axis.size, extents)) is None:
+        what = f"a loop of '{kernel.sym_name.data}' whose length {axis.size} in each block has no bound that the sizes tell"
+        hint = "compute the sizes in scf.forall with sums, products with sizes, min and max of its indices"
+        raise TreadleError(UNSUPPORTED, location_of(kernel), what=what, hint=hint)
+    return replace(axis, reach=maximum(0, *found))
 
 
 def split_axis(nest: LoopNest, number: int, step: int) -> LoopNest:
@@ -378,7 +457,7 @@ def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
         raise InternalError(f"the root of kernel {kernel.sym_name.data} is not a structured operation")
     sizes = _dim_sizes(root, kernel, symbols)
     consumers = consumer_dims(roots, kernel)
-    accesses = tuple(_accesses(kernel, roots, consumers))
+    accesses = tuple(_accesses(kernel, roots, consumers, sizes))
     uses_index = any(isinstance(op, linalg.ops.IndexOp) for op in kernel.body.walk())
-    axes = merge_axes(sizes, _roles(root, computation), accesses, uses_index)
+    axes = with_blocks(kernel, merge_axes(sizes, _roles(root, computation), accesses, uses_index), computation)
     return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index)

@@ -119,12 +119,22 @@ def _infer(op: Operation, shapes: Shapes) -> None:
             shapes.set_index(op.result, _argument_value(op, shapes))
         case affine.ApplyOp() | affine.MinOp():
             infer_affine(op, shapes)
+        case _ if op.name == "dispatch.block_index":
+            _infer_block_index(op, shapes)
         case _ if op.name == "affine.max":
             infer_affine(op, shapes)
         case _ if len(op.results) == 1 and not _infer_tensor(op, shapes):
             infer_arithmetic(op, shapes)
         case _:
             pass
+
+
+def _infer_block_index(op: Operation, shapes: Shapes) -> None:
+    extent = shapes.index(op.operands[0])
+    if extent is None or shapes.is_per_block(extent):
+        hint = "compute the bounds from constants, tensor.dim and integer arguments: the grid is known before kernels are launched"
+        raise cannot_compile(op, what="a 'scf.forall' whose bounds are computed from data or from the index of another one", hint=hint)
+    shapes.set_index(op.results[0], shapes.new_block(extent))
 
 
 def _infer_tensor(op: Operation, shapes: Shapes) -> bool:

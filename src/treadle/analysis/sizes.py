@@ -10,7 +10,9 @@ from treadle.errors import SourceLocation, TreadleError
 from treadle.ir.core import DYNAMIC_INDEX, Attribute, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, func, tensor
 from treadle.ir.locations import location_of
+from treadle.plan.block_bounds import least
 from treadle.plan.expr import Expr, constant, symbol
+from treadle.plan.index_range import is_never_negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Shapes:
     """
 
     sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    blocks: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    """The symbols of block indices with the number of values of each; what holds of them must hold for every value."""
     _shapes: dict[SSAValue, tuple[Expr, ...]] = field(default_factory=dict[SSAValue, tuple[Expr, ...]])
     _indices: dict[SSAValue, Expr] = field(default_factory=dict[SSAValue, Expr])
     _replaced: dict[str, Expr] = field(default_factory=dict[str, Expr])
@@ -81,6 +85,16 @@ class Shapes:
         self.sources[name] = source
         return symbol(name)
 
+    def new_block(self, extent: Expr) -> Expr:
+        """A fresh symbol for a block index of so many values."""
+        name = f"p{len(self.blocks)}"
+        self.blocks[name] = extent
+        return symbol(name)
+
+    def is_per_block(self, size: Expr) -> bool:
+        """Whether an expression differs from block to block."""
+        return not self.blocks.keys().isdisjoint(size.symbols())
+
     def set_shape(self, value: SSAValue, sizes: Sequence[Expr]) -> None:
         """Record the shape of a tensor."""
         self._shapes[value] = tuple(sizes)
@@ -100,6 +114,10 @@ class Shapes:
             return
         if gap is not None:
             raise TreadleError(errors.SIZE_MISMATCH, location_of(op), message=message, left=left, right=right)
+        if self.is_per_block(left - right):
+            self.require_at_most(left, right, message, op)
+            self.require_at_most(right, left, message, op)
+            return
         for one, other in sorted(((left, right), (right, left)), key=lambda pair: _age(pair[0]), reverse=True):
             name = _lone_symbol(one)
             if name is not None and name not in other.symbols():
@@ -108,8 +126,19 @@ class Shapes:
         self._checks.append(SizeCheck(left, "==", right, message, location_of(op)))
 
     def require_at_most(self, left: Expr, right: Expr, message: str, op: Operation) -> None:
-        """Require `left <= right`; raises `TreadleError` TR202 where both are known and it fails."""
-        gap = (self.resolve(right) - self.resolve(left)).as_int()
+        """Require `left <= right`, in every block; raises `TreadleError` TR202 where both are known and it fails, TR301 where it cannot be
+        told from the sizes whether it holds in every block.
+        """
+        gap = self.resolve(right) - self.resolve(left)
+        if self.is_per_block(gap):
+            known = {name: self.resolve(extent) for name, extent in self.blocks.items()}
+            if (smallest := least(gap, known)) is None:
+                hint = "compute the offsets and sizes in scf.forall with sums, products with sizes, min and max of its indices"
+                raise cannot_compile(op, what=f"a size that must hold in every block ({message})", hint=hint)
+            for value in (each for each in smallest if not is_never_negative(each)):
+                self.require_at_most(constant(0), value, message, op)
+            return
+        gap = gap.as_int()
         if gap is not None and gap < 0:
             raise TreadleError(errors.SIZE_MISMATCH, location_of(op), message=message, left=self.resolve(left), right=self.resolve(right))
         if gap is None:
@@ -148,7 +177,6 @@ def unsupported(op: Operation) -> TreadleError:
     if (scalar := _scalar_on_the_host(op)) is not None:
         return scalar
     hints = {
-        "scf.forall": "write the computation of the whole tensor with linalg operations; tiling is the compiler's choice",
         "scf.for": "give it constant bounds, or write it as a reduction with linalg.generic or linalg.reduce",
         "scf.if": "choose elementwise with arith.select inside linalg.generic",
         "scf.while": "write it without a loop whose end depends on data: kernels are launched before that is known",

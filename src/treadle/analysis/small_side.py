@@ -10,6 +10,7 @@ from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import Access, LoopNest
 from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
+from treadle.plan.block_bounds import least
 from treadle.plan.expr import constant
 from treadle.plan.small_m import MOST_ROWS, SmallShape
 from treadle.plan.tile_config import ContractionTypes
@@ -49,13 +50,15 @@ def small_side(
         few_role, few, many, small, large = "m", 0, 1, kind.lhs, kind.rhs
     else:
         few_role, few, many, small, large = "n", 1, 0, kind.rhs, kind.lhs
+    if (reason := _block_refusal(nest, axes[2])) is not None:
+        return reason
     of_large, of_small = _read(nest, large), _read(nest, small)
     if of_large is None or of_small is None or len({root.inputs[small] for root in nest.roots}) > 1:
         return "an operand is not one array, read by all contractions alike"
     if axes[many] < 0:
         return "the large operand has no large axis"
     unit = next((a for a in (axes[many], axes[2]) if nest.stride_along(of_large, nest.axes[a]) == constant(1)), None)
-    others = [a.size.as_int() for i, a in enumerate(nest.axes) if not a.is_reduction and i not in (axes[few], axes[many])]
+    others = [a.bound.as_int() for i, a in enumerate(nest.axes) if not a.is_reduction and i not in (axes[few], axes[many])]
     shape = SmallShape(
         sizes[few] or 1,
         sizes[many],
@@ -69,6 +72,18 @@ def small_side(
         len(nest.roots),
     )
     return SmallSide(few_role, axes[few], axes[many], axes[2], small, large, shape)
+
+
+def _block_refusal(nest: LoopNest, k_axis: int) -> str | None:
+    """Why parts that differ from block to block are not for these forms; None where they are."""
+    walked = {dim for number, axis in enumerate(nest.axes) if number != k_axis for dim in axis.dims}
+    if any(cut.dim in walked for access in nest.accesses for cut in access.cuts):
+        return "blocks have parts of an axis that is not reduced"
+    extents = {axis.block: axis.size for axis in nest.axes if axis.block}
+    shortest = least(nest.axes[k_axis].size, extents)
+    if nest.axes[k_axis].reach is not None and (shortest is None or any((size.as_int() or 0) < 1 for size in shortest)):
+        return "a block may have nothing to reduce"
+    return None
 
 
 def _read(nest: LoopNest, number: int) -> Access | None:
@@ -88,4 +103,6 @@ def _vector(nest: LoopNest, access: Access, along: int, spec: TargetSpec) -> int
         stride = nest.stride_along(access, axis)
         if number != along and stride != constant(0):
             limit = min(limit, stride.divisor())
-    return max(1, min(limit, nest.axes[along].size.divisor()))
+    cut = access.cut_along(nest.axes[along].dims)
+    ends = nest.axes[along].size.divisor() if cut is None else min(nest.axes[along].size.divisor(), cut.start.divisor())
+    return max(1, min(limit, ends))

@@ -6,7 +6,8 @@ from treadle.analysis.divisibility import EVERYTHING, divisor
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
 from treadle.errors import InternalError
-from treadle.ir.core import Attribute, SSAValue
+from treadle.ir.ancestry import ancestors
+from treadle.ir.core import Attribute, Block, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.plan.access import AccessFacts, DimFacts
 
@@ -37,9 +38,18 @@ def access_facts(view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int
                 extent,
             )
         )
-    kernel = op.parent_op()
-    bits = kernel.index_width() if isinstance(kernel, tile.KernelOp) else 32
-    return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data, bits)
+    kernel = next((above for above in ancestors(op) if isinstance(above, tile.KernelOp)), None)
+    bits = kernel.index_width() if kernel is not None else 32
+    varies = not all(isinstance(each, int) or _is_of_launch(each) for each in (*op.size_values(), *op.stride_values()))
+    return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data, bits, varies)
+
+
+def _is_of_launch(value: SSAValue) -> bool:
+    """Whether an index value is the same in all workgroups: it is computed from the kernel's arguments alone."""
+    owner = value.owner
+    if isinstance(owner, Block):
+        return isinstance(owner.parent_op(), tile.KernelOp)
+    return owner.name.startswith("arith.") and all(_is_of_launch(operand) for operand in owner.operands)
 
 
 def is_zero(attribute: Attribute | None) -> bool:

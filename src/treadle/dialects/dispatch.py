@@ -5,7 +5,7 @@ Levels: `dispatch.region` stands inside a function between form-dispatches and o
 (`plan/expr.py`), strides and offsets in elements. The host's operations are in `dispatch_host.py`; all is reached through this module.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from treadle.dialects.dispatch_attributes import (
     BufferType,
@@ -21,6 +21,7 @@ from treadle.dialects.dispatch_attributes import (
     texts,
 )
 from treadle.dialects.dispatch_host import AllocOp, CheckOp, ConstantOp, InputOp, LaunchOp, ProgramOp, ReturnOp, ViewOp
+from treadle.dialects.split_attribute import SplitAttr
 from treadle.ir.core import (
     Attribute,
     Block,
@@ -31,13 +32,17 @@ from treadle.ir.core import (
     Operation,
     Parser,
     Printer,
+    Pure,
     Region,
     SSAValue,
     SymbolOpInterface,
     VerifyException,
     irdl_op_definition,
+    operand_def,
+    opt_prop_def,
     prop_def,
     region_def,
+    result_def,
     traits_def,
     var_operand_def,
     var_result_def,
@@ -49,6 +54,7 @@ __all__ = [
     "GROUP",
     "ROOT",
     "AllocOp",
+    "BlockIndexOp",
     "BufferType",
     "CheckOp",
     "ConstantOp",
@@ -76,6 +82,8 @@ GROUP = "dispatch.group"
 """Attribute (`GroupAttr`) of an operation of a function: the kernels that will compute it. set-dispatch-groups keeps what is there."""
 ROOT = "dispatch.root"
 """Unit attribute of the operations of a kernel's body that it is formed around."""
+ALL_BLOCKS = "dispatch.all_blocks"
+"""Unit attribute of a `tensor.insert_slice` of a function: it stands for the insertions of every block, and its result has them all."""
 CANDIDATE = "candidate"
 """Attribute of kernels: which of the ways to compute it is taken, 0 for the best, else one behind it."""
 ANY_SIZE = "any_size"
@@ -101,6 +109,20 @@ def yielded(block: Block, owner: str) -> YieldOp:
     if not isinstance(last, YieldOp):
         raise VerifyException(f"the body of {owner} must end with dispatch.yield")
     return last
+
+
+@irdl_op_definition
+class BlockIndexOp(IRDLOperation):
+    """One of the indices 0 .. extent - 1 of what was a `scf.forall`: what is computed from it is computed once for each, by workgroups."""
+
+    name = "dispatch.block_index"
+    extent = operand_def(builtin.IndexType)
+    result = result_def(builtin.IndexType)
+    assembly_format = "$extent attr-dict"
+    traits = traits_def(Pure())
+
+    def __init__(self, extent: SSAValue) -> None:
+        super().__init__(operands=[extent], result_types=[builtin.IndexType()])
 
 
 @irdl_op_definition
@@ -157,16 +179,20 @@ def _check_roots(roots: Sequence[Operation]) -> None:
 
 @irdl_op_definition
 class KernelOp(IRDLOperation):
-    """One kernel as a program on tensors: tensor arguments, then one `index` argument for each of `symbols`.
+    """One kernel as a program on tensors: tensor arguments, then one `index` argument for each of `symbols` and of `block_symbols`.
 
-    Properties: `symbols` names of the index arguments; `arg_shapes`, `arg_strides`, `arg_align` (bytes) of the tensor arguments;
-    `result_shapes`, `result_strides`, `result_align` of the memory the results go to. See docs/architecture.md for what the body may hold.
+    Properties: `symbols` names of the index arguments that a launch gives; `block_symbols` names of those that workgroups have from their
+    place in the grid, 0 to the entry of `block_extents` - 1, the last fastest; `arg_shapes`, `arg_strides`, `arg_align` (bytes) of the
+    tensor arguments; `result_shapes`, `result_strides`, `result_align` of the memory the results go to. See docs/architecture.md for what
+    the body may hold.
     """
 
     name = "dispatch.kernel"
     sym_name = prop_def(builtin.StringAttr)
     function_type = prop_def(builtin.FunctionType)
     symbols = prop_def(builtin.ArrayAttr[builtin.StringAttr])
+    block_symbols = opt_prop_def(builtin.ArrayAttr[builtin.StringAttr])
+    block_extents = opt_prop_def(builtin.ArrayAttr[builtin.StringAttr])
     arg_shapes = prop_def(builtin.ArrayAttr[Strings])
     arg_strides = prop_def(builtin.ArrayAttr[Strings])
     arg_align = prop_def(builtin.DenseArrayBase)
@@ -183,6 +209,7 @@ class KernelOp(IRDLOperation):
         result_types: Sequence[Attribute],
         *,
         symbols: Sequence[str],
+        blocks: Mapping[str, object] | None = None,
         arg_shapes: Sequence[Sequence[object]],
         arg_strides: Sequence[Sequence[object]],
         arg_align: Sequence[int],
@@ -197,6 +224,7 @@ class KernelOp(IRDLOperation):
                 "sym_name": StringAttr(name),
                 "function_type": builtin.FunctionType.from_lists([arg.type for arg in body.block.args], list(result_types)),
                 "symbols": strings(symbols),
+                **({"block_symbols": strings(blocks), "block_extents": strings(blocks.values())} if blocks else {}),
                 "arg_shapes": string_lists(arg_shapes),
                 "arg_strides": string_lists(arg_strides),
                 "arg_align": ints(arg_align),
@@ -210,7 +238,14 @@ class KernelOp(IRDLOperation):
     @property
     def tensor_count(self) -> int:
         """How many of the block's arguments are tensors (they come first)."""
-        return len(self.body.block.args) - len(self.symbols)
+        return len(self.body.block.args) - len(self.symbols) - len(self.blocks)
+
+    @property
+    def blocks(self) -> dict[str, str]:
+        """Each block symbol with the number of its values, the slowest first."""
+        if self.block_symbols is None or self.block_extents is None:
+            return {}
+        return dict(zip(texts(self.block_symbols), texts(self.block_extents), strict=True))
 
     def verify_(self) -> None:
         args = [arg.type for arg in self.body.block.args]
@@ -218,7 +253,9 @@ class KernelOp(IRDLOperation):
         tensors, scalars = args[: self.tensor_count], args[self.tensor_count :]
         wrong = any(not isinstance(type_, builtin.TensorType) for type_ in tensors)
         if len(self.symbols) > len(args) or wrong or any(not isinstance(type_, builtin.IndexType) for type_ in scalars):
-            raise VerifyException("dispatch.kernel takes its tensors first, then one index argument for each name in symbols")
+            raise VerifyException(
+                "dispatch.kernel takes its tensors first, then one index argument for each name in symbols, block_symbols"
+            )
         outputs = list(self.function_type.outputs)
         _check_rows("arg_shapes", self.arg_shapes, tensors)
         _check_rows("arg_strides", self.arg_strides, tensors)
@@ -267,6 +304,6 @@ class KernelOp(IRDLOperation):
 
 DISPATCH = Dialect(
     "dispatch",
-    [RegionOp, KernelOp, YieldOp, ProgramOp, InputOp, ConstantOp, AllocOp, ViewOp, LaunchOp, CheckOp, ReturnOp],
-    [BufferType, GroupAttr],
+    [RegionOp, KernelOp, YieldOp, BlockIndexOp, ProgramOp, InputOp, ConstantOp, AllocOp, ViewOp, LaunchOp, CheckOp, ReturnOp],
+    [BufferType, GroupAttr, SplitAttr],
 )

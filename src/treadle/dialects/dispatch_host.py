@@ -156,16 +156,21 @@ class ConstantOp(IRDLOperation):
 
 @irdl_op_definition
 class AllocOp(IRDLOperation):
-    """Fresh row-major device memory, 256-byte aligned, contents unspecified."""
+    """Fresh row-major device memory, 256-byte aligned, contents unspecified.
+
+    `counters`: it is zero instead, and the launches leave it zero, so that it may be the same memory in calls that follow one another.
+    """
 
     name = "dispatch.alloc"
     shape = prop_def(builtin.ArrayAttr[builtin.StringAttr])
+    counters = opt_prop_def(builtin.UnitAttr)
     result = result_def(BufferType)
-    assembly_format = "$shape attr-dict `:` type($result)"
+    assembly_format = "$shape (`counters` $counters^)? attr-dict `:` type($result)"
     traits = traits_def(HasParent(ProgramOp))
 
-    def __init__(self, shape: Iterable[object], type_: BufferType) -> None:
-        super().__init__(properties={"shape": strings(shape)}, result_types=[type_])
+    def __init__(self, shape: Iterable[object], type_: BufferType, *, counters: bool = False) -> None:
+        marked = builtin.UnitAttr() if counters else None
+        super().__init__(properties={"shape": strings(shape), "counters": marked}, result_types=[type_])
 
 
 @irdl_op_definition

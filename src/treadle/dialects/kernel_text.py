@@ -56,6 +56,8 @@ def check_signature(kernel: "KernelOp", pointers: int) -> None:
     if any(align < 1 or align & (align - 1) for align in aligns):
         raise VerifyException(f"tile.kernel: arg_align holds powers of two (bytes), found {list(aligns)}")
     first = pointers - kernel.output_count.value.data
-    in_place = integers(kernel.in_place) if kernel.in_place is not None else ()
-    if any(not first <= number < pointers for number in in_place) or len(set(in_place)) != len(in_place):
-        raise VerifyException(f"tile.kernel: in_place names outputs, which are the pointers {first} to {pointers - 1}, once each")
+    named: list[int] = []
+    for what, numbers in (("in_place", kernel.in_place), ("workspace", kernel.workspace)):
+        named += integers(numbers) if numbers is not None else ()
+        if any(not first <= number < pointers for number in named) or len(set(named)) != len(named):
+            raise VerifyException(f"tile.kernel: {what} names outputs, which are the pointers {first} to {pointers - 1}, once each")

@@ -123,6 +123,8 @@ class KernelOp(IRDLOperation):
     `target`: the architecture that it is written for, or "any" until it is compiled for one. A kernel that a user calls by itself has a
     signature, from which its host program is derived: `arg_shapes`, for each pointer the sizes of its array over the symbols, `arg_strides`
     (elements; row-major where not given), `arg_names`, and `in_place`, the numbers of the output pointers that are arguments of the call;
+    `workspace`, the numbers of those that are memory of the program's own, and no results (zero before and behind each call where
+    workgroups arrive there);
     `requires`: what must hold of the sizes, such as "columns <= 1024".
     """
 
@@ -143,6 +145,7 @@ class KernelOp(IRDLOperation):
     arg_strides = opt_prop_def(builtin.ArrayAttr[Strings])
     arg_names = opt_prop_def(Strings)
     in_place = opt_prop_def(builtin.DenseArrayBase)
+    workspace = opt_prop_def(builtin.DenseArrayBase)
     requires = opt_prop_def(Strings)
     body = region_def("single_block")
     traits = traits_def(IsolatedFromAbove(), SymbolOpInterface(), NoTerminator())

@@ -153,7 +153,9 @@ class HostProgram:
 
     def _alloc(self, op: dispatch.AllocOp) -> None:
         shape = _exprs(op.shape)
-        self._add_buffer(op.result, "b", "temporary", shape, product(shape) * dtype_bytes(dtype_of(op.result)), 256)
+        name = self._add_buffer(op.result, "b", "temporary", shape, product(shape) * dtype_bytes(dtype_of(op.result)), 256)
+        if op.counters is not None:
+            self._buffers[name] = replace(self._buffers[name], zero=True, kept=True)
 
     def _view(self, op: dispatch.ViewOp) -> None:
         source = self._places[op.source]

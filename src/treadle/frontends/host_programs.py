@@ -41,8 +41,16 @@ def expressions(kernel: tile.KernelOp, texts: Sequence[str]) -> tuple[Expr, ...]
     return found
 
 
+def is_counted(pointer: SSAValue) -> bool:
+    """Whether workgroups arrive at the array of a pointer."""
+    views = [use.operation.result for use in pointer.uses if isinstance(use.operation, tile.ViewOp)]
+    return any(isinstance(use.operation, tile.ArriveLastOp | tile.CountInOp) for view in views for use in view.uses)
+
+
 class _Signature:
-    """A kernel's signature as expressions. `arguments`: numbers of the pointers that a call gives arrays for."""
+    """A kernel's signature as expressions. `arguments`: numbers of the pointers that a call gives arrays for; `workspace`: of those that
+    are memory of the program's own.
+    """
 
     def __init__(self, kernel: tile.KernelOp) -> None:
         if kernel.arg_shapes is None:
@@ -57,6 +65,7 @@ class _Signature:
         self.names = tuple(f"p{i}" for i in range(count)) if kernel.arg_names is None else dispatch.texts(kernel.arg_names)
         self.aligns = tile.ints(kernel.arg_align)
         in_place = () if kernel.in_place is None else tile.ints(kernel.in_place)
+        self.workspace = () if kernel.workspace is None else tile.ints(kernel.workspace)
         first = count - kernel.output_count.value.data
         self.arguments = [i for i in range(count) if i < first or i in in_place]
         self._check(kernel, first, rows)
@@ -120,10 +129,11 @@ def derived_program(kernel: tile.KernelOp) -> dispatch.ProgramOp:
     results: list[SSAValue] = []
     for pointer in range(len(signature.pointers)):
         if pointer not in values:
-            alloc = dispatch.AllocOp(signature.shapes[pointer], _buffer(signature.pointers[pointer]))
+            counters = pointer in signature.workspace and is_counted(signature.pointers[pointer])
+            alloc = dispatch.AllocOp(signature.shapes[pointer], _buffer(signature.pointers[pointer]), counters=counters)
             block.add_op(alloc)
             values[pointer] = alloc.result
-            results.append(alloc.result)
+            results += [] if pointer in signature.workspace else [alloc.result]
     ordered = [values[pointer] for pointer in range(len(signature.pointers))]
     first = len(ordered) - kernel.output_count.value.data
     name = kernel.sym_name.data

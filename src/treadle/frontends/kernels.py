@@ -146,6 +146,8 @@ def _check_return(op: dispatch.ReturnOp) -> None:
             owner = owner.source.op
         if not isinstance(owner, dispatch.AllocOp):
             raise _objection(op, "a result is neither memory of dispatch.alloc nor a dense view of all of it")
+        if owner.counters is not None:
+            raise _objection(op, "a result is memory of counters, which is kept for other calls")
         if owner.result in allocs:
             raise _objection(op, "two results are the same memory")
         allocs.add(owner.result)

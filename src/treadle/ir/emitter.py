@@ -20,7 +20,7 @@ class Emitter:
 
     def __init__(self, builder: Builder, symbols: Mapping[str, SSAValue] | None = None, like: Operation | None = None) -> None:
         self.builder = builder
-        self.symbols = symbols or {}
+        self.symbols = dict(symbols or {})
         self.like = like
 
     def insert(self, op: Operation) -> SSAValue:

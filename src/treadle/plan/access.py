@@ -26,13 +26,15 @@ class DimFacts:
 class AccessFacts:
     """A tile access: the view's dimensions, bytes of an element, and the bytes that the address of element zero is aligned to.
 
-    `index_bits`: how wide the kernel's indices are, which bounds sizes and strides that only the runtime knows.
+    `index_bits`: how wide the kernel's indices are, which bounds sizes and strides that only the runtime knows. `varies`: some size or
+    stride is not the same in all workgroups.
     """
 
     dims: tuple[DimFacts, ...]
     element_bytes: int
     base_align: int
     index_bits: int = 32
+    varies: bool = False
 
 
 def contiguous_dim(strides: Sequence[int | None], dims: Sequence[int], shape: Sequence[int]) -> int | None:

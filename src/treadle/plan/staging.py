@@ -21,6 +21,8 @@ def bulk_refusal(facts: AccessFacts, contiguous: int | None, rules: BulkTensorCo
     """
     if len(facts.dims) > rules.max_rank:
         return f"rank {len(facts.dims)} is beyond {rules.max_rank}"
+    if facts.varies:
+        return "its sizes differ from workgroup to workgroup"
     if contiguous is None:
         return "no dimension of the tile has unit stride"
     if facts.base_align % rules.base_align_bytes:

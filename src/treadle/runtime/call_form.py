@@ -5,11 +5,15 @@ an argument is a PyTorch tensor: results are tensors then, and a graph that is b
 from the device's pool. The temporaries of a call share one piece of memory, which is free again for later work of the same stream.
 
 A `BoundCall` (bound_call.py) is a call whose memory is settled too.
+
+Memory that is kept from call to call (counters, which every call leaves zero) is one piece for each stream, zeroed when it is made, for
+calls on one stream follow one another. A graph may run beside later calls on the stream that it was captured from, and stream 2 is another
+one in each thread: such calls zero memory of their own every time (`_stream_code`).
 """
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -22,11 +26,14 @@ from treadle.runtime.bound_call import BoundCall, Enqueue, retry
 from treadle.runtime.device_array import DeviceArray, MemoryOwner
 from treadle.runtime.direct_call import DirectCall, direct_call, never
 from treadle.runtime.invocation import Invocation, ResolvedLaunch
+from treadle.runtime.kept_memory import Counters, Kept
 from treadle.runtime.pool import Block
 from treadle.runtime.torch_tensors import TensorMemory, current_stream, guard_of, stream_function
 
 _CACHED_ADDRESSES: Final = 128
 _WORKSPACE_ALIGN: Final = 256
+_PER_THREAD: Final = 2
+"""The handle by which every thread names a stream of its own."""
 
 
 class CallDriver(MapDriver, MemoryOwner, Protocol):
@@ -117,7 +124,9 @@ class CallForm(ABC):
             if index not in bound and index not in self._made:
                 self._room[index] = -(-self._workspace_bytes // _WORKSPACE_ALIGN) * _WORKSPACE_ALIGN
                 self._workspace_bytes = self._room[index] + invocation.buffer_bytes[index]
-        self._zeroed = [i for i, b in enumerate(manifest.buffers) if b.zero and i not in bound and invocation.buffer_bytes[i]]
+        zeroed = [i for i, b in enumerate(manifest.buffers) if b.zero and i not in bound and invocation.buffer_bytes[i]]
+        self._zeroed = [i for i in zeroed if not manifest.buffers[i].kept]
+        self._kept = Kept(loaded, {i: invocation.buffer_bytes[i] for i in zeroed if manifest.buffers[i].kept})
         self._templates = [loaded.template(launch) for launch in invocation.launches]
         self._prepared: dict[tuple[int, ...], tuple[Enqueue, ...]] = {}
         self._lock = threading.Lock()
@@ -143,8 +152,16 @@ class CallForm(ABC):
                 array.ready_for(stream)
                 array.stream = stream
 
+    def _stream_code(self, stream: int) -> int:
+        """What a key says about the stream: its handle; the complement of it where the call takes no memory that is kept for the stream."""
+        return ~stream if stream == _PER_THREAD or self._driver.is_capturing(stream) else stream
+
+    def _code_function(self, stream_of: Callable[[int], int]) -> Callable[[int], int]:
+        """From a GPU's number to what keys say about PyTorch's current stream on it."""
+        return lambda ordinal: self._stream_code(stream_of(ordinal))
+
     def _prepare(self, key: tuple[int, ...]) -> tuple[Enqueue, ...]:
-        """What a call enqueues; the key is the stream and the addresses of arguments, results, and workspace if there is one."""
+        """What a call enqueues; the key is the stream's code and the addresses of arguments, results, and workspace."""
         with self._lock:
             made = self.enqueuers(key)
             if len(self._prepared) >= _CACHED_ADDRESSES:
@@ -152,9 +169,11 @@ class CallForm(ABC):
             self._prepared[key] = made
             return made
 
-    def enqueuers(self, key: tuple[int, ...]) -> tuple[Enqueue, ...]:
-        """The same, not kept."""
+    def enqueuers(self, key: tuple[int, ...], counters: Counters = "stream") -> tuple[Enqueue, ...]:
+        """The same, not kept. `counters`: the stream's, or ("own") zeros in the workspace."""
         loaded, stream = self._loaded, key[0]
+        if stream < 0:
+            stream, counters = ~stream, "fill"
         self._driver.activate()  # tensor maps ask for a context
         addresses = [0] * len(loaded.manifest.buffers)
         for buffer, address in zip(self._filled_buffers, key[1:], strict=False):
@@ -168,12 +187,28 @@ class CallForm(ABC):
         for buffer, block in loaded.constants.items():
             addresses[buffer] = block.address
         sizes = self.invocation.buffer_bytes
-        fills = [self._driver.prepare_fill(addresses[buffer], sizes[buffer], stream) for buffer in self._zeroed]
+        if counters == "stream":
+            addresses = self._kept.placed(addresses, stream)
+        zeroed = [*self._zeroed, *(self._kept.sizes if counters == "fill" else ())]
+        fills = [self._driver.prepare_fill(addresses[buffer], sizes[buffer], stream) for buffer in zeroed]
         return (
             *self._driver.preparation(stream),
             *fills,
             *(loaded.enqueuer(template, addresses, stream) for template in self._templates),
         )
+
+    def _bound(self, places: tuple[int, ...], stream: int) -> Callable[[tuple[int, ...]], tuple[Enqueue, ...]]:
+        """What makes the launches of a bound call, with counters in its own workspace, zero by now unless the stream is being captured."""
+        if not self._kept.sizes:
+            return self.enqueuers
+        if self._driver.is_capturing(stream):
+            return partial(self.enqueuers, counters="fill")
+        for buffer, size in self._kept.sizes.items():
+            status = self._driver.prepare_fill(places[-1] + self._room[buffer], size, stream)()
+            if status:
+                self._driver.refuse("fill", status)
+        self._driver.wait_stream(stream)  # the call may be made on any stream
+        return partial(self.enqueuers, counters="own")
 
     def _check_disjoint(self, addresses: Sequence[int]) -> None:
         sizes, outputs = self.invocation.buffer_bytes, self._loaded.manifest.outputs
@@ -232,13 +267,14 @@ class TensorCalls(CallForm):
         """Enqueue one call. `stream` must be PyTorch's current one, which orders the memory."""
         if stream is None:
             stream = current_stream(self._kind, self._ordinal)
+        code = self._stream_code(stream) if self._kept.sizes else stream
         if self.waits:
             self._order(arrays, outs, stream)
         if self._makers:
             made = [make() for make in self._makers]
-            key = (stream, *pointers, *[tensor.data_ptr() for tensor in made])
+            key = (code, *pointers, *[tensor.data_ptr() for tensor in made])
         else:
-            made, key = [], (stream, *pointers)
+            made, key = [], (code, *pointers)
         if self._make_workspace is not None:
             workspace = self._make_workspace()
             key = (*key, workspace.data_ptr())
@@ -257,7 +293,7 @@ class TensorCalls(CallForm):
             return never
         makers = [*self._makers, *([] if self._make_workspace is None else [self._make_workspace])]
         counts = (len(arrays), len(outs or ()), len(self._makers))
-        stream = (stream_of, self._ordinal)
+        stream = (self._code_function(stream_of) if self._kept.sizes else stream_of, self._ordinal)
         return direct_call(check, counts, makers, stream, self._prepared.get, self._prepare, mask, partial(retry, self._driver))
 
     def _all(self, pointers: Sequence[int], arrays: Sequence[Any], made: Sequence[Any], stream: int) -> tuple[Any, ...]:
@@ -283,7 +319,7 @@ class TensorCalls(CallForm):
             for tensor in own:
                 self._memory.note_use(tensor)
 
-        return BoundCall(self._driver, self.enqueuers, places, stream, results, (tuple(arrays), own), move)
+        return BoundCall(self._driver, self._bound(places, stream), places, stream, results, (tuple(arrays), own), move)
 
 
 class PoolCalls(CallForm):
@@ -296,7 +332,8 @@ class PoolCalls(CallForm):
         if self.waits:
             self._order(arrays, outs, stream)
         made, workspace = self._blocks(stream)
-        key = (stream, *pointers, *[block.address for block in made], *[block.address for block in workspace])
+        code = self._stream_code(stream) if self._kept.sizes else stream
+        key = (code, *pointers, *[block.address for block in made], *[block.address for block in workspace])
         prepared = self._prepared.get(key)
         self._enqueue(self._prepare(key) if prepared is None else prepared)
         return self._results(pointers, arrays, outs, made, stream)
@@ -342,4 +379,4 @@ class PoolCalls(CallForm):
                     result.stream = other
 
         places = (*pointers, *(block.address for block in own))
-        return BoundCall(self._driver, self.enqueuers, places, stream, results, (tuple(arrays), own), move)
+        return BoundCall(self._driver, self._bound(places, stream), places, stream, results, (tuple(arrays), own), move)

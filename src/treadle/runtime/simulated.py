@@ -116,6 +116,10 @@ class SimulatedProgram:
             memory[index][start:] = contents
         for launch in invocation.launches:
             self._launch(launch, memory, starts)
+        left = next((b for b, contents in zip(m.buffers, memory, strict=True) if b.kept and contents.any()), None)
+        if left is not None:
+            kernel = m.launches[-1].kernel if m.launches else m.function
+            raise TreadleError(errors.KERNEL_FAULT, kernel=kernel, reason="the launches leave counters that are not zero")
         for array, record, strides in zip(views, m.inputs, invocation.input_strides, strict=True):
             if record.in_place and array.host is not None and array.host.size:
                 index = self.plan.buffer_index[record.buffer]

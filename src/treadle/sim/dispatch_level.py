@@ -5,6 +5,7 @@ all others.
 """
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -31,12 +32,14 @@ def kernel_function(kernel: dispatch.KernelOp) -> builtin.ModuleOp:
     return builtin.ModuleOp([func.FuncOp(kernel.sym_name.data, kind, Region(block))])
 
 
-def evaluate_kernel(kernel: dispatch.KernelOp, tensors: Sequence[Array], symbols: Sequence[int] = ()) -> list[ReferenceResult]:
-    """Evaluate one kernel on its tensor arguments and the values of its symbols.
+def evaluate_kernel(
+    kernel: dispatch.KernelOp, tensors: Sequence[Array], symbols: Sequence[int] = (), block: Sequence[int] = ()
+) -> list[ReferenceResult]:
+    """Evaluate one block of a kernel on its tensor arguments, the values of its symbols and those of its block symbols.
 
     Raises `TreadleError` TR320/TR321 for types and operations that cannot be evaluated.
     """
-    return evaluate_module(kernel_function(kernel), [*tensors, *map(np.asarray, symbols)], rounded=False)
+    return evaluate_module(kernel_function(kernel), [*tensors, *map(np.asarray, (*symbols, *block))], rounded=False)
 
 
 class _Program(SimProgram):
@@ -62,9 +65,11 @@ class _Program(SimProgram):
                     name = kernel.sym_name.data
                     unreachable(f"kernel {name} is told {shape} by {steps} of a buffer of {buffer.shape} by {buffer.strides}")
         symbols = [given[name] for name in dispatch.texts(kernel.symbols)]
-        found = evaluate_kernel(kernel, [values[value].array() for value in op.inputs], symbols)
-        for result, value in zip(found, op.outputs, strict=True):
-            values[value].array()[...] = result.value
+        arrays = [values[value].array() for value in op.inputs]
+        for block in product(*(range(expr.parse(text).evaluate(given)) for text in kernel.blocks.values())):
+            for result, value in zip(evaluate_kernel(kernel, arrays, symbols, block), op.outputs, strict=True):
+                own = ... if result.unwritten is None else ~result.unwritten  # a block leaves alone what others write
+                values[value].array()[own] = result.value[own]
 
 
 def evaluate_dispatches(module: builtin.ModuleOp, arrays: Sequence[Array]) -> list[Array]:

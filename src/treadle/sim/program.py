@@ -13,6 +13,7 @@ from treadle.ir.locations import location_of
 from treadle.plan import expr
 from treadle.sim.element_types import Array, storage_dtype
 from treadle.sim.elementwise import attribute_value
+from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer, allocate, strided
 from treadle.sim.tile_interpreter import TileKernel
 
@@ -84,6 +85,7 @@ class SimProgram:
         values: dict[SSAValue, Buffer] = {}
         for op in ops:
             if isinstance(op, dispatch.ReturnOp):
+                _check_counters(values)
                 return [values[v].array().copy() for v in op.values]
             self._execute(op, environment, values, arrays)
         return unreachable("a host program ends in dispatch.return")
@@ -119,6 +121,8 @@ class SimProgram:
             case dispatch.AllocOp():
                 shape = _evaluate(op.shape, environment)
                 data = allocate(int(np.prod(shape, dtype=np.int64)), self._dtype(op.result))
+                if op.counters is not None:
+                    data[...] = 0
                 values[op.result] = Buffer(data, 0, shape, row_major(shape))
             case dispatch.ViewOp():
                 source = values[op.source]
@@ -161,6 +165,13 @@ class SimProgram:
             what = op.message.data if op.message is not None else "sizes disagree"
             fields: dict[str, Any] = {"left": left, "relation": op.relation.data, "right": right}
             raise TreadleError(SIZES_RULED_OUT, location_of(op), function=self.name, what=what, **fields)
+
+
+def _check_counters(values: dict[SSAValue, Buffer]) -> None:
+    """Raises SimulationFault where the launches leave counters that are not zero: the next call would count wrong."""
+    for value, buffer in values.items():
+        if isinstance(value.owner, dispatch.AllocOp) and value.owner.counters is not None and buffer.data.any():
+            raise SimulationFault("the launches leave counters that are not zero")
 
 
 def _evaluate(texts: builtin.ArrayAttr[builtin.StringAttr], environment: dict[str, int]) -> tuple[int, ...]:

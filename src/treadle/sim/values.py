@@ -16,6 +16,7 @@ from treadle.ir.core import Attribute, Block, Operation
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of
 from treadle.layout.tile_layout import NEW_DIM
+from treadle.sim.arrivals import arrival_function
 from treadle.sim.contraction import matrix_product
 from treadle.sim.element_types import Array, is_float, poison, storage_dtype
 from treadle.sim.elementwise import Binary, Function, Ternary, Unary, attribute_value, elementwise_function
@@ -312,40 +313,10 @@ def _store_local(op: tile.LocalStoreOp) -> Function:
     return run
 
 
-def count_in(view: View, offsets: Sequence[int], count: int, subject: str) -> bool:
-    """One arrival at a counter: whether it is the last of `count`. Raises SimulationFault for a counter that is none."""
-    if any(not 0 <= at < size for at, size in zip(offsets, view.sizes, strict=True)):
-        raise SimulationFault(f"{subject} at {list(offsets)} of {list(view.sizes)} counters")
-    before = int(view.array[tuple(offsets)])
-    if not 0 <= before < count:
-        raise SimulationFault(f"{subject} finds {before} in a counter of {count} arrivals: counters are zero before a launch")
-    last = before == count - 1
-    view.array[tuple(offsets)] = 0 if last else before + 1
-    return last
-
-
-def _arrive_last(op: tile.ArriveLastOp) -> Function:
-    def run(view: View, *rest: int) -> Array:
-        return np.asarray(count_in(view, rest[:-1], rest[-1], op.name))
-
-    return run
-
-
-def _count_in(op: tile.CountInOp) -> Function:
-    def run(flag: Array, view: View, *rest: int) -> None:
-        flag[0] = count_in(view, rest[:-1], rest[-1], op.name)
-
-    return run
-
-
 def _tile_function(op: Operation) -> Function | None:
     match op:
-        case tile.ArriveLastOp():
-            return _arrive_last(op)
-        case tile.CountInOp():
-            return _count_in(op)
-        case tile.LocalFlagOp():
-            return _one(lambda flag: np.asarray(bool(flag[0])))
+        case tile.ArriveLastOp() | tile.CountInOp() | tile.LocalFlagOp():
+            return arrival_function(op)
         case tile.ViewOp():
             return _view(op)
         case tile.LoadOp():

@@ -56,6 +56,14 @@ class Arrivals:
             self._known[one, other] = any(self._is_ordered_by(known, one, other) for known in self.hand_overs)
         return self._known[one, other]
 
+    def doubt(self, one: GlobalAccess, other: GlobalAccess) -> str:
+        """Why no arrival orders two accesses, of which one is of the last workgroup alone; empty where neither is."""
+        for known in self.hand_overs:
+            sides = [side_of(access.op, known.op) for access in (one, other)]
+            if known.counting.status == "right" and "last" in sides and None not in sides:
+                return f"the two may arrive at different counters of {known.op.name}"
+        return ""
+
     def _is_ordered_by(self, known: HandOver, one: GlobalAccess, other: GlobalAccess) -> bool:
         sides = [side_of(access.op, known.op) for access in (one, other)]
         if known.counting.status != "right" or "last" not in sides or None in sides:

@@ -54,17 +54,15 @@ def is_sync(op: Operation) -> bool:
 def faults(root: Operation, kinds: tuple[Kind, ...] = ("remove", "weaken", "earlier", "later")) -> Iterator[Fault]:
     """All faults of a kernel or of the kernels of a module, operation by operation."""
     for index, op in enumerate(root.walk()):
-        if not is_sync(op):
-            continue
         where = location_of(op)
         name = op.name + (f" at {where}" if where else "")
-        if "remove" in kinds:
+        if "remove" in kinds and is_sync(op):
             yield Fault("remove", f"{name} removed", index, changed(root, index, erase))
         if "weaken" in kinds:
             for what, change in weakenings(op):
                 yield Fault("weaken", f"{name}: {what}", index, changed(root, index, change))
         for kind in ("earlier", "later"):
-            if kind in kinds and _destination(op, kind) is not None:
+            if kind in kinds and is_sync(op) and _destination(op, kind) is not None:
                 yield Fault(kind, f"{name} moved {kind}", index, changed(root, index, _mover(kind)))
 
 
@@ -104,6 +102,13 @@ def weakenings(op: Operation) -> Iterator[tuple[str, Callable[[Operation], None]
                 yield "one barrier for all groups", _one_for_all
         case sync.WaitPhaseOp():
             yield "other parity", flip_parity
+        case tile.CountInOp():
+            if op.releases:
+                yield "releases nothing", lambda o: _set_order(o, acquires=True)
+            if op.acquires:
+                yield "acquires nothing", lambda o: _set_order(o, releases=True)
+            yield "counts to one more", lambda o: _count(o, 1)
+            yield "counts to one less", lambda o: _count(o, -1)
         case sync.ArriveOp() if len(op.peer_ranks()) > 1:
             for rank in op.peer_ranks():
                 yield f"not in workgroup {rank}", lambda o, rank=rank: _leave_out_peer(o, rank)
@@ -165,6 +170,25 @@ def flip_parity(op: Operation) -> None:
         set_location(new, wait)
         block.insert_op_before(new, wait)
     wait.operands[1] = flipped.result
+
+
+def _set_order(op: Operation, *, releases: bool = False, acquires: bool = False) -> None:
+    """Take from an arrival's order what is not named."""
+    arrival = cast(tile.CountInOp, op)
+    words = [word for word, kept in (("release", releases and arrival.releases), ("acquire", acquires and arrival.acquires)) if kept]
+    arrival.set_order(words[0] if words else "relaxed")
+
+
+def _count(op: Operation, by: int) -> None:
+    """Let an arrival count to another number."""
+    arrival = cast(tile.CountInOp, op)
+    block = cast(Block, arrival.parent)
+    more = arith.ConstantOp(builtin.IntegerAttr(by, builtin.IndexType()))
+    changed_count = arith.AddiOp(arrival.count, more.result)
+    for new in (more, changed_count):
+        set_location(new, arrival)
+        block.insert_op_before(new, arrival)
+    arrival.operands[len(arrival.operands) - 1] = changed_count.result
 
 
 def _has_local_queue(op: Operation) -> bool:

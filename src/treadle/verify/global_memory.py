@@ -41,14 +41,16 @@ class GlobalMemory:
     # --- checks
 
     def check_grid(self) -> None:
-        """Accesses of workgroups that nothing orders: those of different clusters."""
+        """Accesses of workgroups that nothing orders: those of different clusters, unless they arrive at a counter."""
+        self.hand_overs.check_counts()
         for one, other in self.arrays.pairs():
             met = self.arrays.meeting(one, other, "grid")
             if met is None or self.arrivals.orders(one, other):
                 continue
             witness = self.arrays.witness(one, other, "grid")
             if witness is None:
-                self._leave_open(other, f"{one.op.name} of another workgroup may touch the same elements: {met.doubt}")
+                why = self.arrivals.doubt(one, other) or met.doubt
+                self._leave_open(other, f"{one.op.name} of another workgroup may touch the same elements: {why}")
             else:
                 self.reports.keep(_of_two_workgroups(one, other, witness))
         self.hand_overs.check_orders()

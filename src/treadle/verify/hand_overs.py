@@ -8,7 +8,7 @@ from treadle.ir.core import Operation
 from treadle.verify.arrivals import Arrivals, HandOver
 from treadle.verify.clocks import Agent, Record, Restore, reached
 from treadle.verify.events import Access, Event
-from treadle.verify.findings import Finding, Place
+from treadle.verify.findings import Finding, Place, Rule
 from treadle.verify.reports import Reports
 
 
@@ -17,25 +17,31 @@ class HandOvers:
 
     def __init__(self, arrivals: Arrivals, reports: Reports) -> None:
         self.known: dict[tile.CountInOp, HandOver] = {one.op: one for one in arrivals.hand_overs}
+        self.position = arrivals.program.index
         self.reports = reports
         self._done: dict[tuple[int, Access], Record] = {}
         self._arrived: dict[Operation, tuple[int, int]] = {}
 
-    def check_orders(self) -> None:
-        """Arrivals whose count is wrong, or that do not say what is relied on."""
+    def check_counts(self) -> None:
+        """Arrivals whose counters may not count the workgroups that arrive: they order nothing."""
         for op, known in self.known.items():
             counting = known.counting
             if counting.status == "wrong":
-                message = "the workgroups that arrive are not as many as it counts"
+                message = "the workgroups that arrive at a counter are not as many as it counts"
                 self.reports.keep(_finding("V5", message, op, "as many arrivals at each counter, for all sizes", counting.witness))
             elif counting.status == "open":
-                self.reports.undecide(op, f"that as many workgroups arrive as it counts: {counting.doubt}")
-            missing = [word for word, wanted, said in _words(known) if wanted and not said]
-            for word in missing:
-                first = min(known.released if word == "release" else known.acquired, key=lambda other: other.name)
+                self.reports.undecide(op, f"that as many workgroups arrive at each counter as it counts is not known: {counting.doubt}")
+
+    def check_orders(self) -> None:
+        """Arrivals that do not say what is relied on."""
+        for op, known in self.known.items():
+            for word, sides, said in (("release", known.released - {op}, op.releases), ("acquire", known.acquired, op.acquires)):
+                if said or not sides:
+                    continue
+                first = min(sides, key=lambda other: self.position[other])
                 does = "tells nobody of" if word == "release" else "takes over nothing from other workgroups for"
-                message = f'its order "{known.op.order.data}" {does} {first.name}'
-                self.reports.keep(_finding("V3", message, op, f'the order "{word}" (or "acq_rel")', ()))
+                message = f'its order "{op.order.data}" {does} {first.name}'
+                self.reports.keep(_finding("V3", message, op, f'the order "{word}", or "acq_rel"', ()))
 
     def saved(self) -> Restore:
         """What brings back what was done and who has arrived."""
@@ -53,7 +59,7 @@ class HandOvers:
 
     def arrive(self, agent: Agent, event: Event, now: int) -> None:
         """An arrival: everything that it releases is known to be done."""
-        known = self.known.get(event.op)
+        known = self.known.get(event.op) if isinstance(event.op, tile.CountInOp) else None
         if known is None:
             return
         self._arrived[event.op] = agent.number, now
@@ -98,11 +104,5 @@ class HandOvers:
         )
 
 
-def _words(known: HandOver) -> tuple[tuple[str, bool, bool], ...]:
-    """Release and acquire: whether it is needed, and whether it is said."""
-    done = known.released - {known.op}
-    return ("release", bool(done), known.op.releases), ("acquire", bool(known.acquired), known.op.acquires)
-
-
-def _finding(rule: str, message: str, op: tile.CountInOp, missing: str, steps: tuple[str, ...]) -> Finding:
-    return Finding("V5" if rule == "V5" else "V3", f"{op.name}: {message}", Place(op, 0, "a workgroup"), missing=missing, steps=steps)
+def _finding(rule: Rule, message: str, op: tile.CountInOp, missing: str, steps: tuple[str, ...]) -> Finding:
+    return Finding(rule, f"{op.name}: {message}", Place(op, 0, "a workgroup"), missing=missing, steps=steps)

@@ -16,6 +16,7 @@ Its known faults, and what is done here about each:
 - integer MFMA becomes C that mixes vectors of int and unsigned, which does not compile: stored element by element instead;
 - inactive lanes read shared memory too, wherever their address register points, which ends the process: they read address 0 here,
   and the result is dropped as before;
+- it takes write-backs and invalidations of caches for accesses: they do nothing here;
 - the DPP control row_xmask is missing: added; a literal operand of v_permlanex16 is not read: handed over;
 - ds_swizzle is missing; RDNA3's three-operand encodings with DPP are not decoded: such kernels are refused;
 - f16 operands of matrix instructions: subnormals count as 0, infinities and NaN as finite. Tests use neither;
@@ -59,6 +60,16 @@ ORDERS: dict[str, Callable[[list[int]], list[int]]] = {
 GUARD_BYTES = 4096
 GUARD = 0xA5
 SHARED_GRANULE = 512
+S_NOP = 0xBF800000
+CACHE_CONTROL = {
+    "cdna": (0xFFFC0000, (0xE0A00000, 0xE0A40000), 2),
+    "rdna3": (0xFFFC0000, (0xE0AC0000, 0xE0B00000), 2),
+    "rdna4": (0xFFFFC000, (0xEE0AC000, 0xEE0B0000), 3),
+}
+"""Instructions that write back or invalidate caches: the first word's mask, its values, and how many words there are.
+
+buffer_wbl2, buffer_inv; buffer_gl0_inv, buffer_gl1_inv; global_inv, global_wb.
+"""
 VOP3_DPP = "three-operand encodings with DPP"
 ROW_XMASK, QUAD_IDENTITY = 0x160, 0xE4
 
@@ -99,9 +110,23 @@ def load() -> Any:
         return source ^ module._c(control & 15, module.dtypes.int), enabled, valid
 
     module._dpp16_ctrl = dpp
+    _leave_caches_out(module)
     _read_literals_of_lane_moves(module._Ctx)
     _keep_inactive_lanes_in_shared_memory(module)
     return module
+
+
+def _leave_caches_out(module: Any) -> None:
+    """Write-backs and invalidations of caches do nothing: the emulator has none, and takes these instructions for accesses."""
+    decode = module._decode_at
+
+    def decoded(pc: int, arch: str) -> Any:
+        mask, values, words = CACHE_CONTROL[arch]
+        if ctypes.c_uint32.from_address(pc).value & mask in values:
+            ctypes.memmove(pc, struct.pack("<I", S_NOP) * words, 4 * words)
+        return decode(pc, arch)
+
+    module._decode_at = decoded
 
 
 def _read_literals_of_lane_moves(context: Any) -> None:

@@ -189,7 +189,6 @@ def test_unused_arguments_and_dead_code_make_no_kernels() -> None:
 @pytest.mark.parametrize(
     ("body", "line", "name"),
     [
-        ("%r = scf.forall (%i) in (5) shared_outs(%o = %x) -> (tensor<5xf32>) { scf.forall.in_parallel { } }", 3, "scf.forall"),
         (
             "%i = tensor.extract %n[] : tensor<i32>\n%e = arith.index_cast %i : i32 to index\n%z = arith.constant 0 : index\n"
             "%o = arith.constant 1 : index\n%r = scf.for %k = %z to %e step %o iter_args(%y = %x) -> (tensor<5xf32>) "

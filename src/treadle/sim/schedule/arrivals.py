@@ -4,6 +4,7 @@ import numpy as np
 
 from treadle.dialects import tile
 from treadle.ir.core import Operation
+from treadle.sim.arrivals import count_in
 from treadle.sim.faults import SimulationFault
 from treadle.sim.schedule.agents import Agent, World
 from treadle.sim.schedule.clocks import join
@@ -11,7 +12,6 @@ from treadle.sim.schedule.code import Slots, Step
 from treadle.sim.schedule.global_memory import GlobalView, window_of
 from treadle.sim.schedule.report import Findings
 from treadle.sim.schedule.shared import Buffer, whole_region
-from treadle.sim.values import count_in
 
 
 def count_in_step(op: tile.CountInOp, slots: Slots) -> Step:

@@ -90,7 +90,8 @@ class ScheduledKernel:
         clusters = [places[first : first + cluster] for first in range(0, len(places), cluster)]
         at_once = 1
         if self._arrivals and seed:  # the order of workgroups says who is the last
-            clusters = [clusters[i] for i in np.random.default_rng(seed).permutation(len(clusters))]
+            order: list[int] = np.random.default_rng(seed).permutation(len(clusters)).tolist()
+            clusters = [clusters[i] for i in order]
             at_once = RESIDENT if mode == "random" else 1
         with np.errstate(all="ignore"):
             for first in range(0, len(clusters), at_once):

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from math import gcd
 
 from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, i32, i64, key_value, zero
-from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.tile import ContractOp, CountInOp, KernelOp, LoadOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, QueueRole, TargetSpec
+from treadle.targets.amd.global_order import global_barriers
 from treadle.targets.amd.matrix import emit_matrix, instruction_fragments, zero_accumulator
 from treadle.targets.amd.planned import schedule_points
 from treadle.targets.interface import ExpectedFacts
@@ -116,8 +116,8 @@ class AmdHooks(SimtHooks):
         super().__init__(spec)
         self.cpu = spec.name
         self._axes = {op.axis.value.data for op in kernel.body.walk() if isinstance(op, ProgramIdOp)}
-        read, written = accessed_pointers(kernel)
-        self._orders_global = bool(read & written)
+        self._global_barriers = global_barriers(kernel)
+        self._orders_global = False
         self._counts_in = any(isinstance(op, CountInOp) for op in kernel.body.walk())
         self._promotes = kernel.config is not None and "is_promoted" in kernel.config.data.values
         self._accumulators: dict[TileLayout, MatrixInstruction] = {}
@@ -183,13 +183,16 @@ class AmdHooks(SimtHooks):
 
     # --- order
 
+    def before(self, ctx: KernelContext, op: Operation | None) -> None:
+        self._orders_global = self._global_barriers is None or op in self._global_barriers
+
     def barrier(self, b: Builder, threads: int = 0) -> None:
         metadata = ""
         if not self._orders_global:
             node = b.module.metadata('!{!"amdgpu-synchronize-as", !"local"}')
             metadata = f"!mmra {node}"
         b.fence("release", "workgroup", metadata)
-        if self._counts_in and self.spec.queue_for("store") is None:
+        if self._orders_global and self._counts_in and self.spec.queue_for("store") is None:
             # One wave releases behind the barrier what all have stored, and its wait says nothing about the others' stores. The fence
             # asks for them where they are counted apart, for the waves of a workgroup may be on two units there.
             self._wait_for(b, "copy_in")

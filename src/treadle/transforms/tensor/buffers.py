@@ -14,10 +14,21 @@ ALLOC_ALIGN = 256
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a part of `whole` lies that differs from block to block: first element and step along each of its axes, and those that stay."""
+
+    whole: "Buffer"
+    offsets: tuple[Expr, ...]
+    steps: tuple[Expr, ...]
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Buffer:
     """`base` is the program's value that owns the memory; `offset` and `strides` in elements, `align` in bytes of the base.
 
     `owned`: an allocation of this program. `value` is the program's value for exactly this view, None while nobody needed one.
+    `cut`: of what differs from block to block; the host sees the whole that it is cut from.
     """
 
     base: SSAValue
@@ -30,6 +41,12 @@ class Buffer:
     owned: bool
     base_elements: Expr
     value: SSAValue | None = None
+    cut: Cut | None = None
+
+    @property
+    def whole(self) -> "Buffer":
+        """What the host sees."""
+        return self if self.cut is None else self.cut.whole
 
     @property
     def align(self) -> int:
@@ -98,6 +115,18 @@ def sliced(buffer: Buffer, offsets: Sequence[Expr], sizes: Sequence[Expr], strid
         strides=tuple(buffer.strides[axis] * strides[axis] for axis in kept),
         value=None,
     )
+
+
+def cut_out(buffer: Buffer, offsets: Sequence[Expr], sizes: Sequence[Expr], strides: Sequence[Expr], kept: Sequence[int]) -> Buffer:
+    """The same slice where it differs from block to block, or its source does."""
+    rank = len(buffer.shape)
+    before = buffer.cut or Cut(buffer, (constant(0),) * rank, (constant(1),) * rank, tuple(range(rank)))
+    starts, steps = list(before.offsets), list(before.steps)
+    for axis, offset, stride in zip(before.kept, offsets, strides, strict=True):
+        starts[axis] = starts[axis] + offset * steps[axis]
+        steps[axis] = steps[axis] * stride
+    cut = Cut(before.whole, tuple(starts), tuple(steps), tuple(before.kept[axis] for axis in kept))
+    return replace(sliced(buffer, offsets, sizes, strides, kept), cut=cut)
 
 
 def expanded(buffer: Buffer, groups: Sequence[Sequence[int]], shape: Sequence[Expr]) -> Buffer:

@@ -24,6 +24,7 @@ from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import erase_dead, view_of
 from treadle.transforms.tensor.group_attributes import formed_groups
 from treadle.transforms.tensor.groups import Group, Grouping, captured
+from treadle.transforms.tensor.placement import block_destination
 from treadle.transforms.tensor.supported import check_supported
 
 
@@ -87,6 +88,14 @@ def _outside(operation: Operation, inside: set[Operation]) -> bool:
     return inside.isdisjoint((operation, *ancestors(operation)))
 
 
+def _destinations(op: Operation) -> list[SSAValue]:
+    """The tensors that results of blocks are inserted into: the kernel writes there itself."""
+    if not isinstance(op, dispatch.RegionOp):
+        return []
+    users = [use.operation for result in op.results for use in result.uses if use.index == 0]
+    return [block_destination(user) for user in users if isinstance(user, tensor.InsertSliceOp) and dispatch.ALL_BLOCKS in user.attributes]
+
+
 def sort_by_definition(block: Block) -> None:
     """Reorder the block so that values are defined before their uses, otherwise keeping its order."""
     order: list[Operation] = []
@@ -105,7 +114,7 @@ def sort_by_definition(block: Block) -> None:
                 raise InternalError(f"{op.name} depends on its own result")
             state[op] = 1
             stack.append((op, True))
-            for value in reversed(captured(op)):
+            for value in reversed([*captured(op), *_destinations(op)]):
                 owner = value.owner
                 if (
                     not isinstance(value, BlockArgument)

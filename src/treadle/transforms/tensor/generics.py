@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from treadle.analysis.indexing import StructuredOp, structured
 from treadle.analysis.operation_marks import F32_SPLIT, ORIGIN
 from treadle.dialects import dispatch
+from treadle.dialects.split_attribute import SPLIT_REDUCTION
 from treadle.errors import InternalError
 from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, func, linalg
@@ -12,7 +13,7 @@ from treadle.ir.emitter import Emitter, at_end
 from treadle.ir.locations import set_location
 from treadle.transforms.tensor.tensors import TensorEmitter, tensor_type
 
-ASKED = (dispatch.GROUP, F32_SPLIT)
+ASKED = (dispatch.GROUP, F32_SPLIT, SPLIT_REDUCTION)
 """Attributes that a user may write on any linalg operation, and that it keeps when it becomes a generic."""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from treadle import errors
 from treadle.analysis.kernel_structure import unbuildable
 from treadle.analysis.operation_marks import origin_of
+from treadle.analysis.sizes import cannot_compile
 from treadle.dialects import dispatch
 from treadle.errors import InternalError, TreadleError
 from treadle.ir.ancestry import in_block
@@ -108,6 +109,7 @@ def formed_groups(block: Block) -> Grouping:
     for op in grouping.nodes:
         if op not in grouping.owner:
             _check_recomputed(grouping, op)
+        _check_blocks(grouping, op)
     _check_order(grouping)
     return grouping
 
@@ -141,6 +143,26 @@ def _check_recomputed(grouping: Grouping, op: linalg.ops.GenericOp) -> None:
         if not holders or any(op not in group.producers for group in holders):
             fix = "let it be the root of a group too, so that its result is stored"
             raise _invalid(op, f"{line_of(reader)} reads it, where no group computes it as a producer", fix)
+
+
+def _check_blocks(grouping: Grouping, op: Operation) -> None:
+    """What is computed block by block has no memory but where the blocks' insertions put it."""
+    blocks = grouping.blocks_of(op)
+    if not blocks:
+        return
+    group = grouping.owner.get(op)
+    for member in group.members if group is not None else ():
+        if grouping.blocks_of(member) != blocks:
+            raise _invalid(member, f"{line_of(op)} of its group is computed in other blocks", "give it a group of its own")
+    if group is None:
+        return
+    for result in op.results:
+        for use in result.uses if grouping.needed_outside(result, group) else ():
+            if dispatch.ALL_BLOCKS not in use.operation.attributes and in_block(use.operation, grouping.block) not in group.operations():
+                hint = "compute in one scf.forall what one kernel can: a contraction or reduction and elementwise operations around it"
+                raise cannot_compile(
+                    use.operation, what=f"'{origin_of(op)}' in a 'scf.forall' whose result another kernel needs,", hint=hint
+                )
 
 
 def _readers(grouping: Grouping, results: Sequence[SSAValue]) -> list[Operation]:

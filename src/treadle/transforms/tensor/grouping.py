@@ -101,6 +101,8 @@ def _grow_consumers(grouping: Grouping, group: Group) -> None:
 def _consumer_refusal(grouping: Grouping, group: Group, op: linalg.ops.GenericOp) -> str | None:
     if (reason := consumer_refusal(view_of(op), group.axes)) is not None:
         return reason
+    if grouping.blocks_of(op) != grouping.blocks_of(group.root):
+        return "only one of them is computed block by block"
     if closes_cycle(grouping, group, op, consumer=True):
         return "it also needs something that is computed from this kernel's results by another one"
     return None
@@ -143,7 +145,8 @@ def _grow_producers(grouping: Grouping, group: Group) -> None:
         arithmetic, transcendental = body_cost(view_of(op).body)
         feeds = [budget.get(read.reader, CHEAP_OPERATIONS) for read in reads if read.repeated or read.reader in budget]
         reason = next((text for read in reads if (text := _producer_refusal(grouping, group, read, op)) is not None), None)
-        if reason is None and feeds and (transcendental or arithmetic > min(feeds)):
+        in_blocks = bool(grouping.blocks_of(op))  # what a block computes has no memory of its own
+        if reason is None and feeds and not in_blocks and (transcendental or arithmetic > min(feeds)):
             reason = f"its {arithmetic} operations would be repeated for every tile of the result; it is computed once"
         if reason is not None:
             text = f"{line_of(op)} is not computed inside the kernel of {line_of(group.root)}: {reason}"
@@ -209,6 +212,8 @@ def _producer_refusal(grouping: Grouping, group: Group, read: Read, op: linalg.o
         return "it is computed from this kernel's own result"
     if _is_gathered(op):
         return "another operation gathers from it"
+    if grouping.blocks_of(op):
+        return None if grouping.blocks_of(op) <= grouping.blocks_of(group.root) else "it is computed block by block"
     broadcast = len(read.map_.results) < read.map_.num_dims and not read.initial
     if (reason := _producer_cost_refusal(op, broadcast)) is not None:
         return reason

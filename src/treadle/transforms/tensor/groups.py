@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from treadle.analysis.kernel_structure import consumer_loops, result_axes
 from treadle.analysis.operation_marks import origin_of
+from treadle.dialects import dispatch
 from treadle.ir.ancestry import in_block
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import linalg
@@ -65,6 +66,7 @@ class Grouping:
     absorbed: set[Operation] = field(default_factory=set[Operation])
     """Producers that live only inside groups."""
     said: set[tuple[Operation, Operation]] = field(default_factory=set[tuple[Operation, Operation]])
+    _blocks: dict[Operation, frozenset[Operation]] = field(default_factory=dict[Operation, "frozenset[Operation]"])
     _sources: dict[Operation, list[Operation]] = field(default_factory=dict[Operation, "list[Operation]"])
 
     def sources(self, op: Operation) -> list[Operation]:
@@ -72,6 +74,17 @@ class Grouping:
         if op not in self._sources:
             self._sources[op] = [owner for value in captured(op) if (owner := defining(value)) is not None]
         return self._sources[op]
+
+    def blocks_of(self, op: Operation) -> frozenset[Operation]:
+        """The block indices that an operation is computed from: none of what was no loop of blocks, and none behind its insertions."""
+        if op not in self._blocks:
+            if dispatch.ALL_BLOCKS in op.attributes:
+                self._blocks[op] = frozenset()
+            elif isinstance(op, dispatch.BlockIndexOp):
+                self._blocks[op] = frozenset((op,))
+            else:
+                self._blocks[op] = frozenset().union(*(self.blocks_of(source) for source in self.sources(op)))
+        return self._blocks[op]
 
     def free(self, op: Operation) -> bool:
         """Whether no group has taken the operation."""

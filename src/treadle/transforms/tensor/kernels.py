@@ -1,22 +1,20 @@
 """The kernels of a module while programs are built: regions become isolated kernels, equal ones are shared."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from treadle.analysis.shapes import Shapes
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
-from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, func, tensor
-from treadle.ir.emitter import at_end
 from treadle.ir.locations import set_location
 from treadle.ir.text import print_module
-from treadle.plan.expr import Expr, symbol
+from treadle.plan.expr import Expr, constant, symbol
 from treadle.transforms.tensor.buffers import Buffer
-from treadle.transforms.tensor.generics import copy_body, elementwise
-from treadle.transforms.tensor.groups import captured
-from treadle.transforms.tensor.tensors import tensor_type
+from treadle.transforms.tensor.generics import build_generic, copy_body, tensor_type
+from treadle.transforms.tensor.size_arithmetic import SizeEmitter
 
 
 class Holder(Protocol):
@@ -39,16 +37,31 @@ class Outlined:
     symbols: dict[str, str]
 
 
-def copy_region(source: SSAValue, like: Operation) -> dispatch.RegionOp:
+def captures(body: Region) -> list[SSAValue]:
+    """Values that a region reads from outside, each once, in order of first use."""
+    inside = set(body.walk())
+    found: dict[SSAValue, None] = {}
+    for op in body.walk():
+        for operand in op.operands:
+            owner = operand.owner
+            holder = owner if isinstance(owner, Operation) else owner.parent_op()
+            if holder not in inside and not (isinstance(owner, Block) and owner.parent_region() is body):
+                found[operand] = None
+    return list(found)
+
+
+def copy_region(source: SSAValue, like: Operation) -> Region:
     """A region that copies the tensor `source`; its size operands are the emitter's to give (`tensor.dim` on the source)."""
     type_ = tensor_type(source)
     plain = builtin.TensorType(type_.element_type, type_.get_shape())
+    block = Block()
     empty = tensor.EmptyOp([], plain)
-    copy = elementwise([source], [empty.tensor], copy_body(plain.element_type), like)
+    rank = plain.get_num_dims()
+    identity = AffineMap.identity(rank)
+    copy = build_generic([source], [empty.tensor], (identity, identity), ["parallel"] * rank, copy_body(plain.element_type), like)
     copy.attributes[dispatch.ROOT] = builtin.UnitAttr()
-    region = dispatch.RegionOp([plain], Region(Block([empty, copy, dispatch.YieldOp(copy.results)])))
-    region.attributes["origin"] = builtin.StringAttr("copy")
-    return region
+    block.add_ops([empty, copy, dispatch.YieldOp(copy.results)])
+    return Region(block)
 
 
 @dataclass(slots=True)
@@ -59,9 +72,9 @@ class KernelTable:
     _names: dict[str, str] = field(default_factory=dict[str, str])
     _counts: dict[str, int] = field(default_factory=dict[str, int])
 
-    def outline(self, region: dispatch.RegionOp, holder: Holder, outputs: Sequence[Buffer], like: Operation) -> Outlined:
+    def outline(self, body: Region, holder: Holder, outputs: Sequence[Buffer], like: Operation, origin: Attribute | None) -> Outlined:
         """The kernel of a region whose results go to `outputs`, made new or found."""
-        values = list(dict.fromkeys(captured(region)))
+        values = captures(body)
         tensors = [value for value in values if isinstance(value.type, builtin.TensorType)]
         indices = {value: holder.shapes.index(value) for value in values if not isinstance(value.type, builtin.TensorType)}
         sizes: dict[SSAValue, Expr] = {}
@@ -70,13 +83,20 @@ class KernelTable:
                 raise InternalError(f"a kernel captures {value.type}, which is no size")
             sizes[value] = size
         inputs = [holder.buffer(value, like) for value in tensors]
-        names = _symbol_names([*(size for buffer in (*inputs, *outputs) for size in (*buffer.shape, *buffer.strides)), *sizes.values()])
-        renamed: dict[str, Expr | int] = {old: symbol(new) for old, new in names.items()}
+        buffers = (*inputs, *outputs)
+        told = [*(size for buffer in buffers for size in _sizes_told(buffer)), *sizes.values()]
+        used = frozenset[str]().union(*(size.symbols() for size in told))
+        blocks = {name: holder.shapes.resolve(extent) for name, extent in holder.shapes.blocks.items() if name in used}
+        names = _symbol_names([*told, *blocks.values()], blocks)
+        places = {name: f"p{number}" for number, name in enumerate(blocks)}
+        renamed: dict[str, Expr | int] = {old: symbol(new) for old, new in (names | places).items()}
+        grid = {places[name]: extent.substitute(renamed) for name, extent in blocks.items()}
         kernel = _build(
-            region.body, tensors, inputs, outputs, {v: s.substitute(renamed) for v, s in sizes.items()}, renamed, list(names.values())
+            body, tensors, inputs, outputs, {v: s.substitute(renamed) for v, s in sizes.items()}, renamed, list(names.values()), grid
         )
         set_location(kernel, like)
-        kernel.attributes.update({name: value for name, value in region.attributes.items() if name == "origin"})
+        if origin is not None:
+            kernel.attributes["origin"] = origin
         name = self._intern(kernel, holder.function.sym_name.data)
         return Outlined(name, tuple(tensors), {new: old for old, new in names.items()})
 
@@ -91,13 +111,47 @@ class KernelTable:
         return self._names[text]
 
 
-def _symbol_names(sizes: Sequence[Expr]) -> dict[str, str]:
+def _sizes_told(buffer: Buffer) -> Iterator[Expr]:
+    """Everything that a kernel must know of a buffer."""
+    yield from (*buffer.whole.shape, *buffer.whole.strides)
+    if buffer.cut is not None:
+        yield from (*buffer.shape, *buffer.cut.offsets)
+
+
+def _symbol_names(sizes: Sequence[Expr], blocks: Collection[str]) -> dict[str, str]:
     """Program symbol -> kernel symbol s0, s1, ..: in order of first appearance, so that equal kernels get equal texts."""
     names: dict[str, str] = {}
     for size in sizes:
-        for name in sorted(size.symbols()):
+        for name in sorted(size.symbols().difference(blocks)):
             names.setdefault(name, f"s{len(names)}")
     return names
+
+
+def _type_of(buffer: Buffer) -> builtin.TensorType[Attribute]:
+    sizes = [size.as_int() for size in buffer.shape]
+    return builtin.TensorType(buffer.element, [builtin.DYNAMIC_INDEX if size is None else size for size in sizes])
+
+
+def _places(sizes: Sequence[Expr], emitter: SizeEmitter) -> tuple[builtin.DenseArrayBase, list[SSAValue]]:
+    """A list of sizes as an operation on slices has it: numbers, and values for the others."""
+    known = [size.as_int() for size in sizes]
+    dynamic = [emitter.emit(size) for size, number in zip(sizes, known, strict=True) if number is None]
+    return builtin.DenseArrayBase.from_list(builtin.i64, [builtin.DYNAMIC_INDEX if n is None else n for n in known]), dynamic
+
+
+def _slice_operands(
+    buffer: Buffer, renamed: dict[str, Expr | int], emitter: SizeEmitter
+) -> tuple[dict[str, Attribute], list[list[SSAValue]]]:
+    """The static lists and the dynamic operands of a slice operation for what is cut out of a buffer."""
+    cut = buffer.cut
+    if cut is None:
+        raise InternalError("nothing is cut out of this buffer")
+    sizes = [constant(1)] * len(cut.offsets)
+    for axis, size in zip(cut.kept, buffer.shape, strict=True):
+        sizes[axis] = size
+    named = (("static_offsets", cut.offsets), ("static_sizes", sizes), ("static_strides", cut.steps))
+    made = {name: _places([each.substitute(renamed) for each in values], emitter) for name, values in named}
+    return {name: static for name, (static, _) in made.items()}, [dynamic for _, dynamic in made.values()]
 
 
 def _build(
@@ -108,39 +162,68 @@ def _build(
     sizes: dict[SSAValue, Expr],
     renamed: dict[str, Expr | int],
     symbols: Sequence[str],
+    blocks: dict[str, Expr],
 ) -> dispatch.KernelOp:
-    block = Block(arg_types=[*(value.type for value in tensors), *(builtin.IndexType() for _ in symbols)])
+    types = [value.type if buffer.cut is None else _type_of(buffer.whole) for value, buffer in zip(tensors, inputs, strict=True)]
+    indices = [*symbols, *blocks]
+    block = Block(arg_types=[*types, *(builtin.IndexType() for _ in indices)])
     mapping: dict[SSAValue, SSAValue] = dict(zip(tensors, block.args, strict=False))
     for number, argument in enumerate(block.args):
-        argument.name_hint = f"t{number}" if number < len(tensors) else symbols[number - len(tensors)]
-    emit = at_end(block, dict(zip(symbols, block.args[len(tensors) :], strict=True)))
+        argument.name_hint = f"t{number}" if number < len(tensors) else indices[number - len(tensors)]
+    emitter = SizeEmitter(block, dict(zip(indices, block.args[len(tensors) :], strict=True)))
     for value, size in sizes.items():
-        mapping[value] = emit.expression(size)
+        mapping[value] = emitter.emit(size)
+    for value, buffer in zip(tensors, inputs, strict=True):
+        if buffer.cut is not None:
+            static, dynamic = _slice_operands(buffer, renamed, emitter)
+            part = tensor.ExtractSliceOp.build(operands=[mapping[value], *dynamic], result_types=[value.type], properties=static)
+            block.add_op(part)
+            mapping[value] = part.result
     result_types: list[Attribute] = []
     for op in body.block.ops:
+        if isinstance(op, dispatch.YieldOp):
+            stored = [_stored(mapping[v], buffer, renamed, emitter) for v, buffer in zip(op.values, outputs, strict=True)]
+            result_types = [value.type for value in stored]
+            block.add_op(dispatch.YieldOp(stored))
+            continue
         missing = _missing_sizes(op)
-        extra = [emit.expression(size.substitute(renamed)) for size in (outputs[0].shape[axis] for axis in missing)]
+        extra = [emitter.emit(size.substitute(renamed)) for size in (outputs[0].shape[axis] for axis in missing)]
         copy = op.clone(value_mapper=mapping)
         if extra and isinstance(copy, tensor.EmptyOp):
             copy = tensor.EmptyOp(extra, copy.tensor.type)
             mapping[op.results[0]] = copy.tensor
         block.add_op(copy)
-        if isinstance(copy, dispatch.YieldOp):
-            result_types = [value.type for value in copy.values]
-    rename = [[size.substitute(renamed) for size in row] for row in (*(b.shape for b in inputs), *(b.strides for b in inputs))]
-    results = [[size.substitute(renamed) for size in row] for row in (*(b.shape for b in outputs), *(b.strides for b in outputs))]
+    wholes = [[buffer.whole for buffer in buffers] for buffers in (inputs, outputs)]
+    shapes, strides = (
+        [[[e.substitute(renamed) for e in row] for row in rows] for rows in told]
+        for told in ([[b.shape for b in buffers] for buffers in wholes], [[b.strides for b in buffers] for buffers in wholes])
+    )
     return dispatch.KernelOp(
         "kernel",
         Region(block),
         result_types,
         symbols=symbols,
-        arg_shapes=rename[: len(inputs)],
-        arg_strides=rename[len(inputs) :],
-        arg_align=[buffer.align for buffer in inputs],
-        result_shapes=results[: len(outputs)],
-        result_strides=results[len(outputs) :],
-        result_align=[buffer.align for buffer in outputs],
+        blocks=blocks,
+        arg_shapes=shapes[0],
+        arg_strides=strides[0],
+        arg_align=[buffer.align for buffer in wholes[0]],
+        result_shapes=shapes[1],
+        result_strides=strides[1],
+        result_align=[buffer.align for buffer in wholes[1]],
     )
+
+
+def _stored(value: SSAValue, buffer: Buffer, renamed: dict[str, Expr | int], emitter: SizeEmitter) -> SSAValue:
+    """What a kernel yields for a result: itself, or the whole that each block inserts its own into."""
+    if buffer.cut is None:
+        return value
+    type_ = _type_of(buffer.whole)
+    dynamic_sizes = [emitter.emit(size.substitute(renamed)) for size in buffer.whole.shape if not size.is_constant]
+    whole = tensor.EmptyOp(dynamic_sizes, type_)
+    static, dynamic = _slice_operands(buffer, renamed, emitter)
+    insertion = tensor.InsertSliceOp.build(operands=[value, whole.tensor, *dynamic], result_types=[type_], properties=static)
+    emitter.block.add_ops([whole, insertion])
+    return insertion.results[0]
 
 
 def _missing_sizes(op: Operation) -> list[int]:

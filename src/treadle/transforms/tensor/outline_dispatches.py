@@ -34,7 +34,7 @@ from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import ModulePass, register_pass
 from treadle.plan.expr import Expr, constant
 from treadle.remarks import emit
-from treadle.transforms.tensor.buffers import ALLOC_ALIGN, Buffer, collapsed, expanded, reshaped, row_major, sliced, whole_buffer
+from treadle.transforms.tensor.buffers import ALLOC_ALIGN, Buffer, collapsed, cut_out, expanded, reshaped, row_major, sliced, whole_buffer
 from treadle.transforms.tensor.generics import functions, tensor_type
 from treadle.transforms.tensor.kernels import KernelTable, copy_region
 from treadle.transforms.tensor.placement import placements
@@ -153,8 +153,10 @@ class ProgramBuilder:
                 self.buffers[op.dest] = self.buffer(op.source, op)
             case tensor.ExtractSliceOp():
                 offsets, sizes, strides = slice_parameters(op, self.shapes)
-                kept = kept_axes(op, op.result)
-                self.buffers[op.result] = sliced(self.buffer(op.source, op), offsets, sizes, strides, kept)
+                self.buffers[op.result] = self._part(self.buffer(op.source, op), offsets, sizes, strides, kept_axes(op, op.result))
+            case tensor.ExpandShapeOp() | tensor.CollapseShapeOp() | tensor.ReshapeOp() if self.buffer(op.operands[0], op).cut is not None:
+                hint = "reshape the whole tensor outside of scf.forall, and take slices that leave out axes of extent 1"
+                raise cannot_compile(op, what=f"'{op.name}' inside 'scf.forall'", hint=hint)
             case tensor.ExpandShapeOp():
                 self.buffers[op.result] = expanded(self.buffer(op.src, op), groups_of(op.reassociation), self.shapes.shape(op.result))
             case tensor.CollapseShapeOp():
@@ -171,7 +173,7 @@ class ProgramBuilder:
                 self._insert_slice(op)
             case func.ReturnOp():
                 self._return(op)
-            case tensor.EmptyOp() | tensor.DimOp() | tensor.ExtractOp() | arith.ConstantOp():
+            case dispatch.BlockIndexOp() | tensor.EmptyOp() | tensor.DimOp() | tensor.ExtractOp() | arith.ConstantOp():
                 pass
             case _ if op.name.split(".")[0] in ("arith", "affine", "math"):
                 pass
@@ -180,7 +182,7 @@ class ProgramBuilder:
 
     def _launch_region(self, op: dispatch.RegionOp) -> None:
         outputs = [self._memory_of(result, op) for result in op.results]
-        self._launch(op, outputs, op)
+        self._launch(op.body, outputs, op, op.attributes.get("origin"))
         for result, buffer in zip(op.results, outputs, strict=True):
             self.buffers[result] = buffer
             self.writable.add(result)
@@ -194,19 +196,24 @@ class ProgramBuilder:
 
     def _slice(self, buffer: Buffer, op: tensor.InsertSliceOp) -> Buffer:
         offsets, sizes, strides = slice_parameters(op, self.shapes)
-        return sliced(buffer, offsets, sizes, strides, kept_axes(op, op.source))
+        return self._part(buffer, offsets, sizes, strides, kept_axes(op, op.source))
 
-    def _launch(self, region: dispatch.RegionOp, outputs: Sequence[Buffer], like: Operation) -> None:
+    def _part(self, buffer: Buffer, offsets: Sequence[Expr], sizes: Sequence[Expr], strides: Sequence[Expr], kept: Sequence[int]) -> Buffer:
+        """A slice, of the host's or of each block's own."""
+        per_block = buffer.cut is not None or any(self.shapes.is_per_block(each) for each in (*offsets, *sizes, *strides))
+        return (cut_out if per_block else sliced)(buffer, offsets, sizes, strides, kept)
+
+    def _launch(self, body: Region, outputs: Sequence[Buffer], like: Operation, origin: Attribute | None) -> None:
         if all(constant(0) in buffer.shape for buffer in outputs):
             return  # a kernel without workgroups: its code would store nothing, and the audits of code ask for what a tile stores
-        found = self.kernels.outline(region, self, outputs, like)
-        inputs = [self.program_value(self.buffer(value, like), like) for value in found.tensors]
-        values = [self.program_value(buffer, like) for buffer in outputs]
+        found = self.kernels.outline(body, self, outputs, like, origin)
+        inputs = [self.program_value(self.buffer(value, like).whole, like) for value in found.tensors]
+        values = [self.program_value(buffer.whole, like) for buffer in outputs]
         self.add(dispatch.LaunchOp(found.name, inputs, values, found.symbols), like)
 
     def copy(self, source: SSAValue, destination: Buffer, like: Operation) -> None:
         """Launch a kernel that copies a tensor into a buffer of the same shape."""
-        self._launch(copy_region(source, like), [destination], like)
+        self._launch(copy_region(source, like), [destination], like, builtin.StringAttr("copy"))
 
     def _contiguous(self, value: SSAValue, buffer: Buffer, like: Operation) -> Buffer:
         emit("decision", NAME, like.name, "copies its source: the strides do not allow a view", location_of(like))
@@ -216,14 +223,16 @@ class ProgramBuilder:
 
     def _insert_slice(self, op: tensor.InsertSliceOp) -> None:
         destination = self.buffer(op.dest, op)
-        if op.dest not in self.writable or not op.dest.has_one_use():
+        if dispatch.ALL_BLOCKS in op.attributes:
+            pass  # made for these insertions
+        elif op.dest not in self.writable or not op.dest.has_one_use():
             fresh = self.allocate(op.result, self.shapes.shape(op.result), op)
             if not isinstance(op.dest.owner, tensor.EmptyOp):
                 self.copy(op.dest, fresh, op)
             destination = fresh
         self.buffers[op.result] = destination
         self.writable.add(op.result)
-        if op.source not in self.placed:
+        if op.source not in self.placed or self.placed[op.source][1] is not op:
             self.copy(op.source, self._slice(destination, op), op)
 
     def _return(self, op: func.ReturnOp) -> None:

@@ -1,4 +1,5 @@
-"""Where results of kernels may be written at once: a concatenation's pieces straight into the array that holds them all.
+"""Where results of kernels may be written at once: a concatenation's pieces straight into the array that holds them all, and what blocks
+insert into the tensor that they share.
 
 Pure decisions over the function. A chain of `tensor.insert_slice` that begins at a `tensor.empty` and of which nothing else reads a part
 is a concatenation where each slice begins, along one axis, where the one before ended: no two overlap, so it does not matter when each is
@@ -43,10 +44,21 @@ def is_concatenation(chain: Sequence[tensor.InsertSliceOp], shapes: Shapes) -> b
     return any(all(_follows(before, after, axis) for before, after in pairs) for axis in range(len(places[0][0])))
 
 
+def block_destination(op: tensor.InsertSliceOp) -> SSAValue:
+    """The tensor that an insertion of all blocks, and those before it of the same loop, write into."""
+    while isinstance(before := op.dest.owner, tensor.InsertSliceOp) and dispatch.ALL_BLOCKS in before.attributes:
+        op = before
+    return op.dest
+
+
 def placements(operations: Sequence[Operation], shapes: Shapes) -> dict[SSAValue, tuple[SSAValue, tensor.InsertSliceOp]]:
-    """For each result of a region that may be written in place: the `tensor.empty` whose memory it goes to, and its insertion."""
+    """For each result of a region that may be written in place: the tensor whose memory it goes to, and its insertion."""
     found: dict[SSAValue, tuple[SSAValue, tensor.InsertSliceOp]] = {}
     for op in operations:
+        if isinstance(op, tensor.InsertSliceOp) and dispatch.ALL_BLOCKS in op.attributes:
+            if isinstance(op.source.owner, dispatch.RegionOp):
+                found.setdefault(op.source, (block_destination(op), op))
+            continue
         if not isinstance(op, tensor.InsertSliceOp) or not isinstance(op.dest.owner, tensor.EmptyOp) or not op.dest.has_one_use():
             continue
         chain = _chain_from(op)

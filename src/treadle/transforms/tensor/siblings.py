@@ -55,6 +55,8 @@ def _refusal(grouping: Grouping, group: Group, root: linalg.ops.GenericOp, spec:
     """Why a contraction does not become a root of a group it shares an operand with; None where it does."""
     if (reason := siblings_refusal(view_of(group.root), view_of(root))) is not None:
         return reason
+    if grouping.blocks_of(group.root) != grouping.blocks_of(root):
+        return "they are not computed in the same blocks"
     if len(group.roots) >= MOST_SIBLINGS:
         return f"it has {MOST_SIBLINGS} contractions already, and more accumulators would not fit the registers"
     if any(defining(value) in group.members for value in captured(root)) or closes_cycle(grouping, group, root, consumer=True):

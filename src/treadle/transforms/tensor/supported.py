@@ -25,6 +25,7 @@ HOST_OPERATIONS = frozenset(
         "linalg.fill",
         "linalg.generic",
         "func.return",
+        "dispatch.block_index",
         "dispatch.region",
     }
 )

@@ -78,14 +78,19 @@ class KernelProblem:
     @cached_property
     def sizes(self) -> tuple[int | None, int | None, int | None]:
         """Extents of the main axes; None where only the runtime knows."""
-        m, n, k = (self.nest.axes[i].size.as_int() if i >= 0 else 1 for i in self.axes)
+        m, n, k = (self.nest.axes[i].bound.as_int() if i >= 0 else 1 for i in self.axes)
         return m, n, k
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all sizes are known, the same in every block."""
+        return not dispatch.texts(self.nest.kernel.symbols) and all(size.is_constant for size in self.nest.dim_sizes)
 
     @cached_property
     def shape(self) -> ContractionShape:
         """The sizes as the models of tiles see them."""
         nest, (m, n, _) = self.nest, self.sizes
-        others = [axis.size.as_int() for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in self.axes[:2]]
+        others = [axis.bound.as_int() for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in self.axes[:2]]
         batch = None if None in others else prod(size for size in others if size is not None)
         return ContractionShape(batch, m, n, reduced_size(nest), len(nest.roots), shared_operand(nest, self.kind))
 
@@ -100,7 +105,7 @@ class KernelProblem:
         bounds and addresses; so do further results, held beside the first.
         """
         several = sum(access.is_result for access in self.nest.accesses) > 1
-        return self.descriptor_refusal is not None or bool(dispatch.texts(self.nest.kernel.symbols)) or several
+        return self.descriptor_refusal is not None or not self.is_fixed or several
 
     @cached_property
     def role_problem(self) -> RoleProblem:
@@ -115,9 +120,10 @@ class KernelProblem:
         along_n = any(nest.stride_along(a, n_axis) == constant(1) for a in nest.accesses if a.input_number == self.kind.rhs)
         n_step = spec.slot_row_bytes // operand_bytes if along_n else row.n_step
         # Bounds and addresses of runtime sizes take registers.
-        fixed, plain = not dispatch.texts(nest.kernel.symbols), is_plain(nest)
+        fixed, plain = self.is_fixed, is_plain(nest)
         # Before the first tile the place of a deferred store is behind the end of an array, along columns.
-        deferred = shape.n is not None and shape.k is not None and (fixed or plain) and all(result.in_bulk for result in results)
+        steps_known = shape.n is not None and all(axis.size.is_constant for axis in nest.axes if axis.is_reduction)
+        deferred = steps_known and (fixed or plain) and all(result.in_bulk for result in results)
         return RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
 
     @cached_property

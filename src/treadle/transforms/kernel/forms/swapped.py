@@ -91,7 +91,9 @@ def _tile(problem: KernelProblem, side: SmallSide) -> SwappedTile | None:
     asked = problem.overrides
     m, n, k = (*asked.tile, 0, 0, 0)[:3] if asked.form == NAME else (0, 0, 0)
     # Promoted accumulators are added up once a slot: it stays short.
-    k = k or (problem.spec.slot_row_bytes // side.shape.large_bytes if problem.is_promoted else 0)
+    # Parts of blocks are whole steps of one span, and may be no whole steps of two.
+    in_parts = problem.nest.axes[side.k_axis].reach is not None
+    k = k or (problem.spec.slot_row_bytes // side.shape.large_bytes if problem.is_promoted or in_parts else 0)
     row = problem.spec.instruction(problem.types.instruction)
     tile = swapped_tile(row, side.shape, problem.spec, n if side.few_role == "m" else m, k)
     return replace(tile, slots=asked.num_stages) if tile is not None and asked.num_stages else tile

@@ -1,20 +1,33 @@
 """The tile kernel under construction: arguments, views of global arrays, and tiles of any tensor of the dispatched body."""
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import StructuredOp, structured
-from treadle.analysis.loop_nest import Linear, Linears, LoopNest, compose, identity, kernel_symbols, producer_dims, result_number
+from treadle.analysis.kernel_slices import sliced_argument, stored_part
+from treadle.analysis.loop_nest import (
+    Linear,
+    Linears,
+    LoopNest,
+    compose,
+    identity,
+    kernel_symbols,
+    producer_dims,
+    result_number,
+    whole_positions,
+)
+from treadle.analysis.placed_arrays import Cut, Placement, placed
 from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
 from treadle.ir.builtin import array_ints, element_of, is_tensor
 from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg
+from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, as_expr, constant
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Constant, Tile, Value, dense, stored_type
@@ -40,7 +53,8 @@ class KernelBuilder:
 
     `offset`: where the current tile starts along each merged axis (set by the tilings, also inside loops). `known`: tiles of tensors of
     the body
-    that are computed already (the root's results, then consumers').
+    that are computed already (the root's results, then consumers'). `steps`: elements along a reduced axis that are always walked together,
+    where that is more than a tile's extent.
     """
 
     def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
@@ -58,6 +72,7 @@ class KernelBuilder:
         builder = Builder(InsertPoint.at_end(self.block))
         self.index = IndexBuilder(builder, dict(zip(names, self.block.args[len(types) :], strict=True)), index_element)
         self.symbol_of = kernel_symbols(kernel)
+        self.steps: dict[int, int] = {}
         self.offset: dict[int, SSAValue] = {UNIT: self.index.constant(0)}
         self.known: dict[SSAValue, Value] = {}
         self._views: dict[object, SSAValue] = {}
@@ -106,18 +121,30 @@ class KernelBuilder:
         """Extent of a merged axis."""
         return constant(1) if axis == UNIT else self.nest.axes[axis].size
 
+    def axis_bound(self, axis: int) -> Expr:
+        """An extent of a merged axis that the host knows: no block's is larger."""
+        return constant(1) if axis == UNIT else self.nest.axes[axis].bound
+
     def is_argument(self, value: SSAValue) -> bool:
-        """Whether a tensor of the dispatched body is one of the kernel's arguments (so its loads are masked by its own bounds)."""
-        return isinstance(value, BlockArgument) and value.block is self.kernel.body.block
+        """Whether a tensor of the dispatched body is a kernel's argument or part of one (so its loads are masked by its own bounds)."""
+        return sliced_argument(value) is not None
+
+    def settle_blocks(self) -> None:
+        """Let block symbols have the values that the offsets of their axes have now."""
+        for number, axis in enumerate(self.nest.axes):
+            if axis.block:
+                self.index.symbols[axis.block] = self.offset[number]
 
     def masked_axes(self, value: SSAValue, dims: Linears) -> frozenset[int]:
         """Axes along which a load of `value` at `dims` gives `other` past the end: those that a kernel argument really steps along.
 
         A broadcast argument (stride 0) has one element along the axis, which the load repeats, past the end too.
         """
-        if not isinstance(value, BlockArgument) or not self.is_argument(value):
+        if (found := sliced_argument(value)) is None:
             return frozenset()
-        return frozenset((UNIT, *self._dims_to_strides(self._strides(self.kernel.arg_strides, value.index), dims)[0]))
+        argument, part = found
+        whole = dims if part is None else whole_positions(part, dims, self.nest.root.rank, self.symbol_of)
+        return frozenset((UNIT, *self._strides_along(self._placement(self.inputs[argument.index], whole))))
 
     def reached(self, map_: AffineMap, dims: Linears | None = None) -> Linears:
         """The place that loops at `dims`, which are the root's own where not given, reach through a map."""
@@ -156,32 +183,64 @@ class KernelBuilder:
 
     # views
 
-    def _dims_to_strides(self, strides: Sequence[Expr], dims: Linears) -> tuple[dict[int, Expr], Expr]:
-        """Strides along merged axes and the constant offset of a tensor read at `dims`."""
-        total: dict[int, Expr] = {}
+    def _placement(self, pointer: BlockArgument, dims: Linears) -> Placement:
+        """How the array of an argument or result lies where it is accessed at `dims`."""
+        rows = (self.kernel.arg_strides, self.kernel.arg_shapes)
+        number = pointer.index
+        if number >= len(self.inputs):
+            rows, number = (self.kernel.result_strides, self.kernel.result_shapes), number - len(self.inputs)
+        strides, shape = ([as_expr(t) for t in dispatch.text_lists(row)[number]] for row in rows)
+        return placed(strides, shape, dims, self.nest.dim_sizes)
+
+    def _strides_along(self, place: Placement) -> dict[int, Expr]:
+        """Strides along the merged axes that the array steps along."""
+        found: dict[int, Expr] = {}
         for number, axis in enumerate(self.nest.axes):
-            inner = axis.dims[-1]
-            stride = sum((s * lin.coefficients[inner] for s, lin in zip(strides, dims, strict=True)), constant(0)) * axis.factor
-            if stride != constant(0):
-                total[number] = stride
-        offset = sum((s * lin.offset for s, lin in zip(strides, dims, strict=True)), constant(0))
-        return total, offset
+            if not axis.block and (stride := place.strides[axis.dims[-1]] * axis.factor) != constant(0):
+                found[number] = stride
+        return found
 
     def _sized(self, expr: Expr) -> int | SSAValue:
         value = expr.as_int()
         return value if value is not None else self.index.expression(expr)
 
-    def view(self, pointer: BlockArgument, align: int, strides: dict[int, Expr], offset: Expr, axes: Sequence[int]) -> SSAValue:
-        """The view of an array along the given merged axes (made once, at the kernel's top)."""
-        key = (pointer, tuple(axes), tuple(sorted((a, str(s)) for a, s in strides.items())), str(offset))
+    def _cut(self, place: Placement, axis: int) -> Cut | None:
+        return None if axis == UNIT else next((cut for cut in place.cuts if cut.dim in self.nest.axes[axis].dims), None)
+
+    def _extent_along(self, place: Placement, axis: int, step: int) -> Expr:
+        """Where an access of an array along an axis ends, for tiles of `step`: with the block's part, or with the array where no tile goes
+        beyond the part but at that end.
+        """
+        cut = self._cut(place, axis)
+        if cut is None:
+            return self.axis_size(axis)
+        size, step = self.axis_size(axis), self.steps.get(axis, step)
+        if self.nest.axes[axis].is_reduction and in_whole_steps(size, cut.extent - cut.start, step):
+            return cut.extent
+        return cut.start + size
+
+    def _view(self, pointer: BlockArgument, align: int, place: Placement, axes: Sequence[int], frame: Frame) -> SSAValue:
+        """The view of an array: its corners, then the merged axes; made once, or where a block's part is known."""
         element = cast(PointerType, pointer.type).element_type
-        static_offset = offset.as_int()
-        if static_offset is None:
+        offset = place.offset.as_int()
+        if offset is None:
             raise InternalError("a constant index along a dimension of dynamic stride")
-        if static_offset:
-            align = _gcd_power(align, abs(static_offset) * element_bytes(element))
-        steps = [strides.get(a, constant(0)) for a in axes]
-        return self._view_at_top(key, pointer, [self.axis_size(a) for a in axes], steps, static_offset, align)
+        if offset:
+            align = _gcd_power(align, abs(offset) * element_bytes(element))
+        along, steps = self._strides_along(place), dict(zip(frame.axes, frame.extents, strict=True))
+        sizes = [*(corner.extent for corner in place.corners), *(self._extent_along(place, a, steps.get(a, 1)) for a in axes)]
+        strides = [*(corner.stride for corner in place.corners), *(along.get(a, constant(0)) for a in axes)]
+        key = (pointer, tuple(map(str, sizes)), tuple(map(str, strides)), offset)
+        if not self.kernel.blocks.keys().isdisjoint(frozenset[str]().union(*(size.symbols() for size in sizes))):
+            return self._view_here(key, pointer, sizes, strides, offset, align)
+        return self._view_at_top(key, pointer, sizes, strides, offset, align)
+
+    def _view_here(
+        self, key: object, pointer: BlockArgument, sizes: Sequence[Expr], strides: Sequence[Expr], offset: int, align: int
+    ) -> SSAValue:
+        """A view whose sizes are a block's own."""
+        known = [self._sized(size) for size in sizes], [self._sized(stride) for stride in strides]
+        return self.index.insert(tile.ViewOp(pointer, *known, offset=offset, align=align))
 
     def _view_at_top(
         self, key: object, pointer: BlockArgument, sizes: Sequence[Expr], strides: Sequence[Expr], offset: int, align: int
@@ -200,6 +259,15 @@ class KernelBuilder:
         self._views[key] = value
         return value
 
+    def _offsets(self, place: Placement, axes: Sequence[int]) -> list[SSAValue]:
+        """Where a tile begins in a view of the corners and `axes` (UNIT: at zero)."""
+        found = [self.index.expression(corner.place) for corner in place.corners]
+        for axis in axes:
+            cut = self._cut(place, axis)
+            start = self.index.constant(0) if axis == UNIT else self.offset[axis]
+            found.append(start if cut is None else self.index.add(self.index.expression(cut.start), start))
+        return found
+
     def gather(self, source: SSAValue, indices: Sequence[SSAValue]) -> SSAValue:
         """A tile of the elements of a tensor argument at index tiles of one shape, one a dimension of the argument."""
         if not isinstance(source, BlockArgument) or not self.is_argument(source):
@@ -211,36 +279,36 @@ class KernelBuilder:
         view = self._view_at_top(("gather", number), self.inputs[number], shape, strides, 0, align)
         return self.index.insert(tile.GatherOp(view, indices))
 
-    def _view_axes(self, strides: dict[int, Expr], frame: Frame) -> tuple[list[int], list[int]]:
-        """View axes (frame axes first, then the others the array depends on) and, for each tile dimension, its view dimension."""
-        others = [a for a in sorted(strides) if a not in frame.axes]
-        return [*others, *frame.axes], [len(others) + i for i in range(len(frame.axes))]
+    def _view_axes(self, stepped: Collection[int], frame: Frame, corners: int) -> tuple[list[int], list[int]]:
+        """View axes behind the corners (those outside the frame first), and for each tile dimension its view dimension."""
+        others = [a for a in sorted(stepped) if a not in frame.axes]
+        return [*others, *frame.axes], [corners + len(others) + i for i in range(len(frame.axes))]
 
     def load(self, number: int, dims: Linears, frame: Frame, other: Attribute | None = None) -> Tile:
         """A tile of tensor argument `number` read at `dims`."""
-        strides, offset = self._dims_to_strides(self._strides(self.kernel.arg_strides, number), dims)
-        axes, tile_dims = self._view_axes(strides, frame)
-        align = array_ints(self.kernel.arg_align)[number]
+        place = self._placement(self.inputs[number], dims)
+        strides = self._strides_along(place)
+        axes, tile_dims = self._view_axes(strides, frame, len(place.corners))
         # Along axes it does not depend on, the array has extent one: the tile starts at zero there.
-        offsets = [self.offset[a] if a in strides else self.index.constant(0) for a in axes]
-        view = self.view(self.inputs[number], align, strides, offset, [a if a in strides else UNIT for a in axes])
+        stepped = [a if a in strides else UNIT for a in axes]
+        view = self._view(self.inputs[number], array_ints(self.kernel.arg_align)[number], place, stepped, frame)
         element = element_of(self.kernel.body.block.args[number].type)
         # The stand-in axis has one element: the rest of its extent is outside, like any tile's ragged end.
         extents = [e if a in strides or a == UNIT else 1 for a, e in zip(frame.axes, frame.extents, strict=True)]
         result = builtin.TensorType(element, extents)
-        return Tile(self.index.insert(tile.LoadOp(view, offsets, tile_dims, result, other=other)))
+        return Tile(self.index.insert(tile.LoadOp(view, self._offsets(place, stepped), tile_dims, result, other=other)))
 
     def store(self, number: int, value: Value, dims: Linears, frame: Frame) -> None:
         """Write a tile to result `number`, whose dimensions are `dims`."""
-        strides, offset = self._dims_to_strides(self._strides(self.kernel.result_strides, number), dims)
-        axes, tile_dims = self._view_axes(strides, frame)
-        covered = {a for a in range(len(self.nest.axes)) if any(lin.coefficients[self.nest.axes[a].dims[-1]] for lin in dims)}
+        place = self._placement(self.outputs[number], dims)
+        axes, tile_dims = self._view_axes(self._strides_along(place), frame, len(place.corners))
+        walked = [(a, axis.dims[-1]) for a, axis in enumerate(self.nest.axes) if not axis.block]
+        covered = {a for a, dim in walked if any(lin.coefficients[dim] for lin in dims)}
         extents = [e if a in covered or a == UNIT else 1 for a, e in zip(frame.axes, frame.extents, strict=True)]
         whole = self.evaluator(frame).materialize(value, extents)
-        offsets = [self.offset[a] if a in covered else self.index.constant(0) for a in axes]
-        align = array_ints(self.kernel.result_align)[number]
-        view = self.view(self.outputs[number], align, strides, offset, [a if a in covered else UNIT for a in axes])
-        self.index.builder.insert(tile.StoreOp(whole, view, offsets, tile_dims))
+        stepped = [a if a in covered else UNIT for a in axes]
+        view = self._view(self.outputs[number], array_ints(self.kernel.result_align)[number], place, stepped, frame)
+        self.index.builder.insert(tile.StoreOp(whole, view, self._offsets(place, stepped), tile_dims))
 
     def _strides(self, rows: builtin.ArrayAttr[dispatch.Strings], number: int) -> list[Expr]:
         return [as_expr(t) for t in dispatch.text_lists(rows)[number]]
@@ -255,8 +323,10 @@ class KernelBuilder:
     def _index_tile(self, position: Linear, frame: Frame) -> Value:
         """The value of a linear form of the root's dimensions over a tile, as an integer as wide as an index."""
         rank, element = len(frame.axes), self.index.element
-        base = self.index.constant(position.offset)
+        base = self.index.expression(as_expr(position.offset))
         for number, axis in enumerate(self.nest.axes):
+            if axis.block:
+                continue
             if factor := position.coefficients[axis.dims[-1]] * axis.factor:
                 base = self.index.add(base, self.index.multiply(self.offset[number], factor))
         total = self.index.insert(tile.SplatOp(base, builtin.TensorType(element, [1] * rank)))
@@ -288,8 +358,10 @@ class KernelBuilder:
         for remembered in self._tiles:
             if key in remembered:
                 return remembered[key]
-        if isinstance(source, BlockArgument):
-            result: Value = self.load(source.index, dims, frame, other)
+        if (found := sliced_argument(source)) is not None:
+            argument, part = found
+            whole = dims if part is None else whole_positions(part, dims, self.nest.root.rank, self.symbol_of)
+            result: Value = self.load(argument.index, whole, frame, other)
         elif isinstance(source.owner, linalg.ops.FillOp):
             result = self.scalar_of(source.owner.inputs[0])
         else:
@@ -335,7 +407,10 @@ class KernelBuilder:
         if last is None:
             raise InternalError("a kernel without dispatch.yield")
         for number, value in enumerate(last.operands):
-            self.store(number, self.known[value], self._result_dims(value), frame)
+            part, insertion = stored_part(value)
+            dims = self._result_dims(part)
+            whole = dims if insertion is None else whole_positions(insertion, dims, self.nest.root.rank, self.symbol_of)
+            self.store(number, self.known[part], whole, frame)
 
     def _result_dims(self, value: SSAValue) -> Linears:
         op = value.owner

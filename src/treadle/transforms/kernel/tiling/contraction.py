@@ -43,8 +43,8 @@ class TileCounts:
 def _tile_counts(kernel: KernelBuilder, config: ContractionConfig, mixed: MixedWidths | None) -> TileCounts:
     (m_axis, n_axis, _), (tile_m, tile_n, _) = config.axes, config.tile
     others = tuple(i for i, axis in enumerate(kernel.nest.axes) if not axis.is_reduction and i not in (m_axis, n_axis))
-    count_m, count_n = ceil_div(kernel.axis_size(m_axis), tile_m * config.groups), ceil_div(kernel.axis_size(n_axis), tile_n)
-    return TileCounts(count_m, count_n, others, tuple(kernel.axis_size(a) for a in others), mixed)
+    count_m, count_n = ceil_div(kernel.axis_bound(m_axis), tile_m * config.groups), ceil_div(kernel.axis_bound(n_axis), tile_n)
+    return TileCounts(count_m, count_n, others, tuple(kernel.axis_bound(a) for a in others), mixed)
 
 
 def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts, number: SSAValue) -> None:
@@ -70,6 +70,7 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
     for axis, extent, place in ((m_axis, tile_m * config.groups, m_place), (n_axis, tile_n, n_place)):
         if axis != UNIT:
             kernel.offset[axis] = index.multiply(place, extent)
+    kernel.settle_blocks()
     _own_rows(kernel, config)
 
 

@@ -11,17 +11,18 @@ from treadle.transforms.kernel.tiling.index_math import delinearize
 
 def grid_of(nest: LoopNest, axes: Sequence[int], extents: Sequence[int]) -> tuple[Expr, Expr, Expr]:
     """One linear grid over the tiles of some axes."""
-    counts = [ceil_div(nest.axes[a].size, e) for a, e in zip(axes, extents, strict=True)]
+    counts = [ceil_div(nest.axes[a].bound, e) for a, e in zip(axes, extents, strict=True)]
     return product(counts), constant(1), constant(1)
 
 
 def place_tiles(kernel: KernelBuilder, axes: Sequence[int], extents: Sequence[int]) -> None:
     """Set the offset of each axis from the workgroup's id in the grid of `grid_of`."""
     index = kernel.index
-    counts = [index.expression(ceil_div(kernel.axis_size(a), e)) for a, e in zip(axes, extents, strict=True)]
+    counts = [index.expression(ceil_div(kernel.nest.axes[a].bound, e)) for a, e in zip(axes, extents, strict=True)]
     places = delinearize(index, index.insert(tile.ProgramIdOp(0)), counts) if axes else []
     for axis, extent, place in zip(axes, extents, places, strict=True):
         kernel.offset[axis] = index.multiply(place, extent)
+    kernel.settle_blocks()
 
 
 def frame_of(axes: Sequence[int], extents: Sequence[int]) -> Frame:

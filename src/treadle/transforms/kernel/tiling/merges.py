@@ -9,13 +9,13 @@ from typing import cast
 
 from treadle.analysis.coupled_reductions import Coupled
 from treadle.analysis.folds import Declared, Part, Separate
+from treadle.analysis.identities import identity_of, lowest_finite
 from treadle.analysis.indexing import StructuredOp
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import attr_number, integer_width, number_attr
 from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, math
-from treadle.transforms.kernel.tiling.combiners import identity_of, lowest_finite
 from treadle.transforms.kernel.tiling.joins import Insert
 from treadle.transforms.kernel.tiling.scalars import dense
 

@@ -8,6 +8,7 @@ own body.
 from collections.abc import Sequence
 
 from treadle.analysis.folds import Separate, parts_of
+from treadle.analysis.identities import identity_of
 from treadle.analysis.indexing import Reduction, StructuredOp, classify
 from treadle.analysis.loop_nest import Linears, LoopNest, identity
 from treadle.errors import InternalError
@@ -16,7 +17,6 @@ from treadle.ir.core import Attribute, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.plan.expr import Expr
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
-from treadle.transforms.kernel.tiling.combiners import identity_of
 from treadle.transforms.kernel.tiling.coupled import build_folded
 from treadle.transforms.kernel.tiling.elementwise import frame_of, grid_of, place_tiles
 from treadle.transforms.kernel.tiling.joins import Initial, Join, join_by, joined_along, with_initial

@@ -133,6 +133,7 @@ def build_streaming(kernel: KernelBuilder, kind: Contraction, plan: StreamPlan) 
     """Emit the kernel; returns its grid."""
     nest, index = kernel.nest, kernel.index
     m_axis, n_axis, k_axis = plan.axes
+    kernel.steps[k_axis] = plan.ahead * plan.extents[2]
     extents = [1] * len(nest.axes)
     for axis, extent in zip(plan.axes, plan.extents, strict=True):
         if axis != UNIT:

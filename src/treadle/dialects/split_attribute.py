@@ -1,0 +1,68 @@
+"""`#dispatch.split`: into how many parts a reduction is split, as a strategy decides it or a user writes it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from treadle.ir.core import AttrParser, Data, Printer, irdl_attr_definition
+from treadle.records import Record
+
+SPLIT_REDUCTION: Final = "treadle.split_reduction"
+"""Attribute of a reduction or contraction: a `SplitAttr`; or what a user writes for one: a number of parts, or "off"."""
+MERGES: Final = ("kernel",)
+"""Who merges the parts: "kernel", a launch of its own."""
+
+
+class SplitLoop(Record):
+    """Reduction loop number `loop` is split into `parts` (an expression over the loops' extents: r0, r1, .. of reductions, n0, .. of
+    others) of whole `step`s each, the last apart, that differ by at most one of them.
+    """
+
+    loop: int
+    parts: str
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """The loops that are split, and who merges the parts."""
+
+    loops: tuple[SplitLoop, ...]
+    merge: str = "kernel"
+
+
+@irdl_attr_definition
+class SplitAttr(Data[SplitPlan]):
+    """`#dispatch.split<r0 = "77" step 64, merge = kernel>`."""
+
+    name = "dispatch.split"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> SplitPlan:
+        loops: list[SplitLoop] = []
+        merge = "kernel"
+
+        def entry() -> None:
+            nonlocal merge
+            start = parser.pos
+            name = parser.parse_identifier()
+            parser.parse_punctuation("=")
+            if name == "merge":
+                merge = parser.parse_identifier()
+                if merge not in MERGES:
+                    parser.raise_error(f"parts are merged by {', '.join(MERGES)}", start, parser.pos)
+                return
+            if name[0] != "r" or not name[1:].isdigit():
+                parser.raise_error("a loop is named r0, r1, ..: the reduction loops in their order", start, parser.pos)
+            parts = parser.parse_str_literal()
+            step = parser.parse_integer(allow_boolean=False, allow_negative=False) if parser.parse_optional_keyword("step") else 1
+            loops.append(SplitLoop(int(name[1:]), parts, max(1, step)))
+
+        with parser.in_angle_brackets():
+            parser.parse_comma_separated_list(AttrParser.Delimiter.NONE, entry)
+        return SplitPlan(tuple(loops), merge)
+
+    def print_parameter(self, printer: Printer) -> None:
+        def text(loop: SplitLoop) -> str:
+            return f'r{loop.loop} = "{loop.parts}"' + (f" step {loop.step}" if loop.step > 1 else "")
+
+        printer.print_string(f"<{', '.join((*map(text, self.data.loops), f'merge = {self.data.merge}'))}>")

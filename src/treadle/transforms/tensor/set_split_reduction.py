@@ -1,0 +1,68 @@
+"""set-split-reduction: into how many parts a reduction is split whose results are too few to fill the machine.
+
+Level: tensor, after fold-data-movement. Reads: contractions and reductions, the machine, the registered strategies.
+Writes: `treadle.split_reduction = #dispatch.split<..>` where a strategy decides to split, with a remark; a number of parts that a user
+wrote becomes that attribute.
+Leaves alone: operations that have the attribute, and those of a group that the user has named; where floats may not be reordered all that
+join sums or products of floats, with a remark.
+Refuses with TR308 attributes that cannot be followed.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from treadle.analysis.operation_marks import origin_of
+from treadle.dialects import dispatch
+from treadle.dialects.split_attribute import SPLIT_REDUCTION
+from treadle.ir.core import Operation
+from treadle.ir.dialects import func
+from treadle.ir.locations import location_of
+from treadle.ir.passes import register_pass
+from treadle.machine import TargetSpec, target_spec
+from treadle.remarks import emit
+from treadle.strategies import strategies_for
+from treadle.strategies.facts import OperationFacts
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import generics
+from treadle.transforms.tensor.split_requests import OFF, check_asked, even_split, facts_of
+
+NAME: Final = "set-split-reduction"
+AUTO: Final = "auto"
+
+
+@register_pass
+@dataclass(frozen=True)
+class SetSplitReductionPass(FunctionPass):
+    """`target`: the machine. `split`: "auto", "off", or a number of parts for every reduction. `reassociate`: whether sums and products of
+    floats may be joined in another order. `f32_precision`: as in `CompileOptions`.
+    """
+
+    name: ClassVar[str] = NAME
+    target: str
+    split: str = AUTO
+    reassociate: bool = True
+    f32_precision: str = "ieee"
+
+    def run(self, function: func.FuncOp) -> None:
+        """Decide for one function."""
+        spec = target_spec(self.target)
+        for op in generics(function):
+            facts = facts_of(op, self.f32_precision)
+            if SPLIT_REDUCTION in op.attributes:
+                check_asked(op, facts)
+            elif facts is not None and self.split != OFF and dispatch.GROUP not in op.attributes:
+                self._decide(op, facts, spec)
+
+    def _decide(self, op: Operation, facts: OperationFacts, spec: TargetSpec) -> None:
+        if self.split != AUTO:
+            found, who = even_split(facts, int(self.split)), "as asked"
+        else:
+            answers = ((strategy.decide(facts, spec), strategy.name) for strategy in strategies_for(SPLIT_REDUCTION))
+            found, who = next((answer for answer in answers if answer[0] is not None), (None, ""))
+        if found is None:
+            return
+        if facts.reorders_floats and not self.reassociate:
+            emit("refusal", NAME, origin_of(op), f"not split as {found}: floats may not be reordered", location_of(op))
+            return
+        op.attributes[SPLIT_REDUCTION] = found
+        emit("decision", NAME, origin_of(op), f"{found} ({who})", location_of(op))

@@ -1,0 +1,210 @@
+"""split-reduction: reductions that are asked to be split become a `scf.forall` over parts and a reduction that merges them.
+
+Level: tensor. Reads: contractions and reductions with `treadle.split_reduction`, named or generic. Writes: a `scf.forall` mapped to blocks
+that reduces one part in each, from the combiner's identity, on slices of the operands; elementwise operations that cost little are computed
+on the slices. Behind it a generic that reduces the partial results, along leading axes, onto the original initial value.
+Narrow floats are summed in f32 until after the merge.
+Leaves alone: operations without the attribute, with "off", and with one part. Refuses with TR308 what cannot be split so.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from treadle.analysis.indexing import Contraction, dim_map, map_dims
+from treadle.analysis.operation_marks import ORIGIN, origin_of
+from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
+from treadle.dialects.mlir_ext.mapping import BlockMappingAttr
+from treadle.dialects.mlir_ext.slices import ParallelInsertSliceOp
+from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr
+from treadle.errors import InternalError
+from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.dialects import arith, builtin, func, linalg, tensor
+from treadle.ir.locations import location_of, set_location
+from treadle.ir.passes import register_pass
+from treadle.remarks import emit
+from treadle.strategies.facts import OperationFacts
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import build_generic, empty_like, erase_dead, insert_before, tensor_type
+from treadle.transforms.tensor.part_bodies import cast_body, combiners, identity_constant, merge_body, part_body
+from treadle.transforms.tensor.part_sizes import Extent, Part, loop_extents, part_of, static_and_dynamic
+from treadle.transforms.tensor.part_slices import Slicer, slice_of
+from treadle.transforms.tensor.split_requests import check_asked, facts_of
+
+NAME: Final = "split-reduction"
+CHEAP_FOR_TILES: Final = 2
+"""What a contraction reads is computed for every tile that reads it: casts and scalings may be."""
+CHEAP: Final = 16
+"""What another reduction reads may cost so many operations, or more where nothing else reads it."""
+
+
+@dataclass(slots=True)
+class Splitting:
+    """One reduction under change: the extents of its loops, and the parts that some of them are split into."""
+
+    op: Operation
+    facts: OperationFacts
+    extents: list[Extent]
+    parts: list[Part]
+
+    def result_sizes(self, number: int) -> list[Extent]:
+        """Sizes of a result."""
+        return [self.extents[dim] for dim in map_dims(self.facts.view.output_maps[number]) or ()]
+
+    def workspace(self, number: int) -> SSAValue:
+        """Uninitialised memory for the partial results of an output, its leading axes the parts."""
+        static, dynamic = static_and_dynamic([*(part.count for part in self.parts), *self.result_sizes(number)])
+        empty = tensor.EmptyOp(dynamic, builtin.TensorType(self.facts.partial_types[number], static))
+        insert_before(self.op, empty)
+        return empty.tensor
+
+
+def _mapping(count: int) -> builtin.ArrayAttr[Attribute]:
+    names = ("z", "y", "x")[:count] if count <= 3 else tuple(f"linear_dim_{count - 1 - i}" for i in range(count))
+    return builtin.ArrayAttr([BlockMappingAttr(name) for name in names])
+
+
+def _add(block: Block, like: Operation, *ops: Operation) -> None:
+    for op in ops:
+        set_location(op, like)
+        block.add_op(op)
+
+
+def _part_loop(work: Splitting) -> ForallOp:
+    """The loop over the parts."""
+    view, op = work.facts.view, work.op
+    spaces = [work.workspace(number) for number in range(len(view.outputs))]
+    block = Block(arg_types=[*(builtin.IndexType() for _ in work.parts), *(space.type for space in spaces)])
+    indices, own = block.args[: len(work.parts)], block.args[len(work.parts) :]
+    cuts = {part.dim: part.bounds(index, block) for part, index in zip(work.parts, indices, strict=True)}
+    slicer = Slicer(block, op, CHEAP_FOR_TILES if isinstance(work.facts.computation, Contraction) else CHEAP)
+    inputs = [slicer.operand(value, map_, cuts) for value, map_ in zip(view.inputs, view.input_maps, strict=True)]
+    starts: list[SSAValue] = []
+    places: list[tuple[list[Extent], list[Extent]]] = []
+    for number, (space, join) in enumerate(zip(own, combiners(view), strict=True)):
+        sizes = work.result_sizes(number)
+        places.append(([*indices, *(0 for _ in sizes)], [*(1 for _ in indices), *sizes]))
+        piece = slice_of(space, *places[-1], block, op, dropped=len(indices))
+        identity = identity_constant(join, work.facts.partial_types[number])
+        filled = linalg.ops.FillOp([identity.result], [piece], [piece.type])
+        _add(block, op, identity, filled)
+        starts.append(filled.results[0])
+    part = _computation(work, inputs, starts)
+    _add(block, op, part)
+    insertions = Block()
+    for result, space, (offsets, sizes) in zip(part.results, own, places, strict=True):
+        _add(insertions, op, ParallelInsertSliceOp(result, space, offsets, sizes, [1] * len(sizes)))
+    _add(block, op, InParallelOp(Region(insertions)))
+    counts = [part.count for part in work.parts]
+    return ForallOp([0] * len(counts), counts, [1] * len(counts), spaces, Region(block), _mapping(len(counts)))
+
+
+def _computation(work: Splitting, inputs: list[SSAValue], starts: list[SSAValue]) -> Operation:
+    """The reduction of one part, still the named operation that it was where its types allow."""
+    view, op = work.facts.view, work.op
+    types = [value.type for value in starts]
+    if [tensor_type(value).element_type for value in starts] != [tensor_type(value).element_type for value in view.outputs]:
+        maps = (*view.input_maps, *view.output_maps)
+        new: Operation = build_generic(inputs, starts, maps, view.iterators, part_body(view, work.facts), op)
+    else:
+        body = view.body.parent_region()
+        if body is None:
+            raise InternalError("a body outside a region")
+        kept = {name: value for name, value in op.attributes.items() if name != SPLIT_REDUCTION}
+        properties = dict(op.properties)
+        new = type(op).create(
+            operands=[*inputs, *starts], result_types=types, properties=properties, attributes=kept, regions=[body.clone()]
+        )
+    new.attributes.pop(SPLIT_REDUCTION, None)
+    return new
+
+
+def _cast(value: SSAValue, kind: Attribute, anchor: Operation) -> SSAValue:
+    """A tensor of floats in another type; of a fill, the fill of the cast scalar."""
+    source = tensor_type(value).element_type
+    owner = value.owner
+    if isinstance(owner, linalg.ops.FillOp):
+        scalar = arith.ExtFOp(owner.inputs[0], kind)  # type: ignore[arg-type]
+        insert_before(anchor, scalar)
+        empty = empty_like(value, anchor, kind)
+        filled = linalg.ops.FillOp([scalar.result], [empty], [empty.type])
+        insert_before(anchor, filled)
+        return filled.results[0]
+    identity = AffineMap.identity(tensor_type(value).get_num_dims())
+    empty = empty_like(value, anchor, kind)
+    new = build_generic([value], [empty], (identity, identity), ["parallel"] * identity.num_dims, cast_body(source, kind), anchor)
+    new.attributes.clear()
+    insert_before(anchor, new)
+    return new.results[0]
+
+
+def _merge(work: Splitting, partials: list[SSAValue]) -> list[SSAValue]:
+    """The reduction of the partial results onto the initial values: the results of the whole."""
+    view, op, kinds = work.facts.view, work.op, work.facts.partial_types
+    ranks = [tensor_type(value).get_num_dims() for value in view.outputs]
+    rank, parts = ranks[0] + len(work.parts), len(work.parts)
+    first = map_dims(view.output_maps[0]) or ()
+    orders = [[first.index(dim) for dim in map_dims(map_) or ()] for map_ in view.output_maps]
+    leading = range(ranks[0], rank)
+    ins = [dim_map(rank, [*leading, *order]) for order in orders]
+    outs = [dim_map(rank, order) for order in orders]
+    initial: list[SSAValue] = []
+    for value, kind in zip(view.outputs, kinds, strict=True):
+        initial.append(value if tensor_type(value).element_type == kind else _cast(value, kind, op))
+    iterators = ["parallel"] * ranks[0] + ["reduction"] * parts
+    merge = build_generic(partials, initial, (*ins, *outs), iterators, merge_body(combiners(view), kinds), op)
+    merge.attributes.clear()
+    merge.attributes[ORIGIN] = builtin.StringAttr("merge")
+    insert_before(op, merge)
+    found: list[SSAValue] = []
+    for result, value in zip(merge.results, view.outputs, strict=True):
+        wanted = tensor_type(value).element_type
+        found.append(result if tensor_type(result).element_type == wanted else _cast(result, wanted, op))
+    return found
+
+
+def split(op: Operation, facts: OperationFacts, attribute: SplitAttr) -> None:
+    """Split one reduction as its attribute says."""
+    extents = loop_extents(facts.view, op)
+    parts = [part_of(loop, facts.view, extents, op) for loop in attribute.data.loops]
+    parts = [part for part in parts if part.count != 1]
+    if not parts:
+        op.attributes.pop(SPLIT_REDUCTION)
+        return
+    work = Splitting(op, facts, extents, parts)
+    loop = _part_loop(work)
+    insert_before(op, loop)
+    emit("decision", NAME, origin_of(op), f"split into {' x '.join(_shown(part.count) for part in parts)} parts", location_of(op))
+    results = _merge(work, list(loop.results))
+    for old, new in zip(op.results, results, strict=True):
+        new.name_hint = old.name_hint
+        old.replace_all_uses_with(new)
+    if (block := op.parent_block()) is not None:
+        block.erase_op(op)
+
+
+def _shown(count: Extent) -> str:
+    return str(count) if isinstance(count, int) else "as many as the sizes tell"
+
+
+@register_pass
+@dataclass(frozen=True)
+class SplitReductionPass(FunctionPass):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = NAME
+
+    def run(self, function: func.FuncOp) -> None:
+        """Split what is asked to be split."""
+        changed = False
+        for op in list(function.body.block.ops):
+            if SPLIT_REDUCTION not in op.attributes:
+                continue
+            facts = facts_of(op)
+            check_asked(op, facts)
+            if facts is not None and isinstance(asked := op.attributes[SPLIT_REDUCTION], SplitAttr):
+                split(op, facts, asked)
+                changed = True
+            else:
+                op.attributes.pop(SPLIT_REDUCTION)
+        if changed:
+            erase_dead(function)

@@ -1,0 +1,52 @@
+"""What is asked of the splitting of reductions, by users or by strategies: the facts it goes by, and attributes in their one form."""
+
+from treadle import errors
+from treadle.analysis.indexing import Contraction, Reduction, classify
+from treadle.analysis.operation_marks import origin_of
+from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
+from treadle.errors import TreadleError
+from treadle.ir.core import Operation
+from treadle.ir.dialects import builtin
+from treadle.ir.locations import location_of
+from treadle.strategies.facts import OperationFacts
+from treadle.transforms.tensor.generics import view_of
+
+OFF = "off"
+"""What a user writes for a reduction that is to stay whole."""
+
+
+def _invalid(op: Operation, reason: str) -> TreadleError:
+    return TreadleError(errors.SPLIT_REDUCTION, location_of(op), op=origin_of(op), reason=reason)
+
+
+def facts_of(op: Operation, f32_precision: str = "ieee") -> OperationFacts | None:
+    """The facts of a contraction or reduction; None for any other operation."""
+    kind = classify(op)
+    return OperationFacts(view_of(op), kind, f32_precision) if isinstance(kind, Contraction | Reduction) else None
+
+
+def even_split(facts: OperationFacts, parts: int) -> SplitAttr | None:
+    """So many parts along the longest loop that can be split; None where there is none."""
+    if not facts.is_separable or not facts.splittable:
+        return None
+    dims = facts.view.reduction_dims
+    loop = max(facts.splittable, key=lambda number: facts.sizes[dims[number]] or 1 << 30)
+    return SplitAttr(SplitPlan((SplitLoop(loop, str(parts)),)))
+
+
+def check_asked(op: Operation, facts: OperationFacts | None) -> None:
+    """Bring what a user wrote into the attribute's form. Raises `TreadleError` TR308 for what cannot be followed."""
+    asked = op.attributes[SPLIT_REDUCTION]
+    if asked == builtin.StringAttr(OFF):
+        return
+    if facts is None or not facts.is_separable:
+        raise _invalid(op, "it does not join its elements by one associative operation")
+    if isinstance(asked, builtin.IntegerAttr):
+        found = even_split(facts, asked.value.data) if asked.value.data > 0 else None
+        if found is None:
+            raise _invalid(op, f"it cannot be split into {asked.value.data} parts")
+        op.attributes[SPLIT_REDUCTION] = found
+    elif not isinstance(asked, SplitAttr):
+        raise _invalid(op, f'{asked} is neither a number of parts, nor #dispatch.split, nor "off"')
+    elif wrong := [loop.loop for loop in asked.data.loops if loop.loop not in facts.splittable]:
+        raise _invalid(op, f"its reduction loop r{wrong[0]} is none that can be split")

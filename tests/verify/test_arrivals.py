@@ -1,0 +1,99 @@
+"""The proof of kernels whose workgroups arrive at counters: right ones for all sizes, wrong ones refused with the reason."""
+
+from pathlib import Path
+
+import pytest
+from generators.arrivals import WRONG, fixed_sum, scheduled, split_rows, split_sum
+
+from treadle.verify.check import prove
+from treadle.verify.faults import faults
+from treadle.verify.verdict import Verdict
+
+EXAMPLE = (Path(__file__).parents[2] / "examples" / "split_matmul.mlir").read_text(encoding="utf-8")
+
+
+def verdict(text: str, target: str = "sm_90a") -> Verdict:
+    return prove(scheduled(text, target), stores=True)
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942", "gfx1100", "gfx1201"])
+@pytest.mark.parametrize("text", [split_sum(), fixed_sum(3, 700, 4), EXAMPLE], ids=["any size", "known sizes", "matmul"])
+def test_right_kernels(text: str, target: str) -> None:
+    found = verdict(text, target)
+    assert (found.status, found.assumptions) == ("proven", ())
+
+
+def test_parts_that_leave_by_bulk_copies() -> None:
+    assert verdict(split_rows()).is_proven
+
+
+LINEAR = {
+    "quotient and remainder": ("4 * rows", "%rows", "%row = arith.divui %pid, %four : index\n  %part = arith.remui %pid, %four : index"),
+    "parts outermost": ("28", "%seven", "%row = arith.remui %pid, %seven : index\n  %part = arith.divui %pid, %seven : index"),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_workgroups_in_one_line(name: str) -> None:
+    """Who shares a counter is told by quotients and remainders of one id."""
+    grid, rows, ids = LINEAR[name]
+    text = split_sum(count="%four", counters=rows).replace('["rows", "parts"], num', f'["{grid}"], num')
+    text = text.replace("%part = tile.program_id 1 : i64", "").replace("%row = tile.program_id 0", "%pid = tile.program_id 0")
+    text = text.replace("  %none = ", f"  {ids}\n  %none = ", 1).replace("%c0 to %parts", "%c0 to %four")
+    text = text.replace("  %c0 = ", "  %four = arith.constant 4 : index\n  %seven = arith.constant 7 : index\n  %c0 = ", 1)
+    assert verdict(text).is_proven
+    assert not verdict(text.replace(f'["{grid}"]', f'["{grid} + 1"]')).is_proven
+    assert not verdict(text.replace("arith.constant 4", "arith.constant 3").replace("4 * rows", "3 * rows + 1")).is_proven
+
+
+REASONS = {
+    "one too many": "a counter counts more workgroups than arrive",
+    "one too few": "more workgroups arrive at a counter than it counts",
+    "counts rows": "the numbers of its workgroups do not go from 0 to its count",
+    "one counter for all": "no number tells the workgroups of a counter apart",
+    "a counter a part": "the numbers of its workgroups do not go from 0 to its count",
+    "fewer counters": "it may lie outside its counters",
+    "another row": "may arrive at different counters",
+    "everybody merges": "nothing orders the two",
+    "the first merges": "nothing orders the two",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_kernels(name: str) -> None:
+    found = verdict(WRONG[name])
+    assert not found.is_proven
+    first = found.first_error("k")
+    assert first is not None and REASONS[name] in first.message
+
+
+@pytest.mark.parametrize(("text", "target"), [(fixed_sum(2, 300, 3), "sm_90a"), (fixed_sum(2, 300, 3), "gfx942"), (split_rows(), "sm_90a")])
+def test_every_fault_is_found(text: str, target: str) -> None:
+    """All barriers and waits, release, acquire and the count: without any of it nothing is proven."""
+    kernel = scheduled(text, target)
+    proven = [fault.description for fault in faults(kernel, ("remove", "weaken")) if prove(fault.kernel).is_proven]
+    assert proven == []
+    descriptions = " ".join(fault.description for fault in faults(kernel, ("weaken",)))
+    assert all(word in descriptions for word in ("releases nothing", "acquires nothing", "counts to one more", "counts to one less"))
+
+
+def test_counters_are_for_counting_alone() -> None:
+    """A store to them makes the count anything."""
+    store = (
+        "  %number = arith.constant dense<1> : tensor<1xi32>\n"
+        "  tile.store %number, %arrived[%row] dims array<i64: 0> vector 1 : i64 : tensor<1xi32>, memref<?xi32, strided<[1]>>"
+    )
+    assert not verdict(split_sum(extra=store)).is_proven
+
+
+def test_bulk_copies_of_what_others_wrote() -> None:
+    """The last workgroup may read it by loads only: no fence joins the proxies of two workgroups."""
+    text = split_rows()
+    buffer = text[text.index("memref<64x64xf32, #tile.shared_layout") :].split("\n", 1)[0]
+    rows = "memref<192x64xf32, strided<[64, 1]>>"
+    load = next(line for line in text.splitlines() if "%value = tile.load" in line)
+    copy = f'tile.copy %partial[%there, %c0] dims array<i64: 0, 1>, %merging path "bulk_tensor" : {rows}, {buffer}'
+    read = f"%value = tile.local_load %merging array<i64: 0, 0> : {buffer} -> tensor<64x64xf32>"
+    text = text.replace(load, f"      {copy}\n      {read}").replace("  %buffer = ", f"  %merging = tile.alloc : {buffer}\n  %buffer = ", 1)
+    found = verdict(text)
+    assert not found.is_proven and "tile.copy" in str(found.first_error("k"))
