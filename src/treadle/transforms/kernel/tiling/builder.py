@@ -403,16 +403,21 @@ class KernelBuilder:
                 raise InternalError(f"consumer {op} is not structured")
             for result, value in zip(op.results, self.body_values(view, dims, frame, view.yielded()), strict=True):
                 self.known[result] = value
-        last = self.kernel.body.block.last_op
-        if last is None:
-            raise InternalError("a kernel without dispatch.yield")
-        for number, value in enumerate(last.operands):
+        for number, value in enumerate(self.yielded()):
             part, insertion = stored_part(value)
-            dims = self._result_dims(part)
+            dims = self.result_dims(part)
             whole = dims if insertion is None else whole_positions(insertion, dims, self.nest.root.rank, self.symbol_of)
             self.store(number, self.known[part], whole, frame)
 
-    def _result_dims(self, value: SSAValue) -> Linears:
+    def yielded(self) -> Sequence[SSAValue]:
+        """The values of the dispatched body that are the kernel's results."""
+        last = self.kernel.body.block.last_op
+        if last is None:
+            raise InternalError("a kernel without dispatch.yield")
+        return last.operands
+
+    def result_dims(self, value: SSAValue) -> Linears:
+        """Where a result of the kernel lies along the root's dimensions."""
         op = value.owner
         view = structured(op) if isinstance(op, Operation) else None
         if view is None:
