@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from treadle.analysis.indexing import Contraction, dim_map, map_dims
-from treadle.analysis.operation_marks import ORIGIN, origin_of
+from treadle.analysis.operation_marks import ASSOCIATIVE, ORIGIN, origin_of
 from treadle.dialects import dispatch
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
 from treadle.dialects.mlir_ext.mapping import BlockMappingAttr
@@ -27,7 +27,15 @@ from treadle.remarks import emit
 from treadle.strategies.facts import OperationFacts, plain_dims
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import build_generic, empty_like, erase_dead, insert_before, tensor_type
-from treadle.transforms.tensor.part_bodies import cast_body, combiners, identity_constant, merge_body, part_body
+from treadle.transforms.tensor.part_bodies import (
+    cast_body,
+    identities_of,
+    identity_constants,
+    is_plain,
+    merge_body,
+    part_body,
+    placed_indices,
+)
 from treadle.transforms.tensor.part_sizes import Extent, Part, index_value, loop_extents, part_of, static_and_dynamic
 from treadle.transforms.tensor.part_slices import Slicer, slice_of
 from treadle.transforms.tensor.split_requests import check_asked, facts_of
@@ -83,18 +91,18 @@ def _part_loop(work: Splitting) -> ForallOp:
     inputs = [slicer.operand(value, map_, cuts) for value, map_ in zip(view.inputs, view.input_maps, strict=True)]
     starts: list[SSAValue] = []
     places: list[tuple[list[Extent], list[Extent]]] = []
-    for number, (space, join) in enumerate(zip(own, combiners(view), strict=True)):
+    for number, (space, identity) in enumerate(zip(own, identity_constants(work.facts), strict=True)):
         sizes = work.result_sizes(number)
         places.append(([*indices, *(0 for _ in sizes)], [*(1 for _ in indices), *sizes]))
         piece = slice_of(space, *places[-1], block, op, dropped=len(indices))
-        identity = identity_constant(join, work.facts.partial_types[number])
         filled = linalg.ops.FillOp([identity.result], [piece], [piece.type])
         _add(block, op, identity, filled)
         starts.append(filled.results[0])
     part = _computation(work, inputs, starts)
     _add(block, op, part)
+    results = placed_indices(work.facts, list(part.results), {dim: start for dim, (start, _) in cuts.items()}, block, op)
     insertions = Block()
-    for result, space, (offsets, sizes) in zip(part.results, own, places, strict=True):
+    for result, space, (offsets, sizes) in zip(results, own, places, strict=True):
         _add(insertions, op, ParallelInsertSliceOp(result, space, offsets, sizes, [1] * len(sizes)))
     _add(block, op, InParallelOp(Region(insertions)))
     counts = [part.count for part in work.parts]
@@ -154,8 +162,10 @@ def _merge(work: Splitting, partials: list[SSAValue]) -> list[SSAValue]:
     for value, kind in zip(view.outputs, kinds, strict=True):
         initial.append(value if tensor_type(value).element_type == kind else _cast(value, kind, op))
     iterators = ["parallel"] * ranks[0] + ["reduction"] * parts
-    merge = build_generic(partials, initial, (*ins, *outs), iterators, merge_body(combiners(view), kinds), op)
+    merge = build_generic(partials, initial, (*ins, *outs), iterators, merge_body(work.facts), op)
     merge.attributes.clear()
+    if not is_plain(work.facts):
+        merge.attributes[ASSOCIATIVE] = builtin.ArrayAttr(identities_of(work.facts))
     merge.attributes[ORIGIN] = builtin.StringAttr("merge")
     insert_before(op, merge)
     found: list[SSAValue] = []
