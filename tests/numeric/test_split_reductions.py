@@ -93,7 +93,7 @@ def test_reductions(case: Case) -> None:
     program = treadle.compile(case.text, target="sim")
     x = case.array().astype(DTYPES[case.kind])
     for found, wanted in zip(program(x), program.reference(x), strict=True):
-        check(np.asarray(found), wanted)
+        assert (verdict := check(np.asarray(found), wanted)).ok, verdict
 
 
 def linear(m: int, n: int, k: int, kind: str, attribute: str, scaled: bool) -> str:
@@ -133,7 +133,7 @@ def test_producers_and_consumers_stay_in_two_kernels(m: int, n: int, k: int, sca
     arrays = [0.1 * RNG.standard_normal(s) for s in ((m, k), (k, n), (k,), (n,))]
     given_arrays = [a.astype(np.float32 if i == 3 else np.float16) for i, a in enumerate(arrays)]
     for found, wanted in zip(program(*given_arrays), program.reference(*given_arrays), strict=True):
-        check(np.asarray(found), wanted)
+        assert (verdict := check(np.asarray(found), wanted)).ok, verdict
 
 
 def test_convolution_over_its_channels() -> None:
@@ -147,7 +147,7 @@ def test_convolution_over_its_channels() -> None:
     arrays = [RNG.standard_normal(s).astype(np.float32) for s in ((1, 9, 10, 37), (3, 3, 37, 5), (1, 7, 8, 5))]
     assert program.stages["dispatch"].count("dispatch.launch") == 2
     for found, wanted in zip(program(*arrays), program.reference(*arrays), strict=True):
-        check(np.asarray(found), wanted)
+        assert (verdict := check(np.asarray(found), wanted)).ok, verdict
 
 
 def test_batches() -> None:
@@ -159,7 +159,7 @@ def test_batches() -> None:
     program = treadle.compile(text, target="sim")
     arrays = [RNG.standard_normal(s).astype(np.float32) for s in ((3, 7, 130), (3, 130, 9), (3, 7, 9))]
     for found, wanted in zip(program(*arrays), program.reference(*arrays), strict=True):
-        check(np.asarray(found), wanted)
+        assert (verdict := check(np.asarray(found), wanted)).ok, verdict
 
 
 def test_floats_are_reordered_only_where_they_may_be() -> None:
@@ -193,7 +193,7 @@ def test_one_program_for_all_lengths(kind: str) -> None:
         shapes = ((13, k), (k, 21), (13, 21))
         arrays = [(0.1 * RNG.standard_normal(s)).astype(np.float32 if i == 2 else DTYPES[kind]) for i, s in enumerate(shapes)]
         for found, wanted in zip(program(*arrays), program.reference(*arrays), strict=True):
-            check(np.asarray(found), wanted)
+            assert (verdict := check(np.asarray(found), wanted)).ok, verdict
     for k, parts in ((63, 1), (64, 2), (5000, 6)):
         launches = [launch for launch in program.manifest.launches if as_expr(launch.grid[0]).evaluate({"s0": k}) > 0]
         assert len(launches) == (1 if parts == 1 else 2)

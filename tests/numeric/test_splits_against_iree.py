@@ -38,7 +38,7 @@ def test_as_iree_computes_them() -> None:
         x = case.array().astype(DTYPES[case.kind])
         program = treadle.compile(case.text, target="sim")
         (found,), (wanted,) = program(x), program.reference(x)
-        check(np.asarray(found), wanted)
+        assert (verdict := check(np.asarray(found), wanted)).ok, verdict
         other = oracle(f"f{number}", [x]).astype(np.float64)
         terms = case.sizes[0] * case.sizes[2]
         size = np.abs(x.astype(np.float64)).sum(axis=(0, 2)) if case.combiner == "arith.addf" else np.abs(other)

@@ -186,8 +186,10 @@ def _require_equal_loops(op: Operation, facts: OperationFacts, part: Part) -> No
                 insert_before(op, size, dispatch.SameSizeOp(size.result, part.extent))
 
 
-def split(op: Operation, facts: OperationFacts, attribute: SplitAttr) -> list[SSAValue]:
+def split(op: Operation, attribute: SplitAttr) -> list[SSAValue]:
     """Split one reduction as its attribute says; returns the numbers of parts that only the runtime knows."""
+    if (facts := facts_of(op)) is None:
+        raise InternalError("a split of what is no reduction")
     extents = loop_extents(facts.view, op)
     parts = [part_of(loop, facts.view, extents, op) for loop in attribute.data.loops]
     parts = [part for part in parts if part.count != 1]
@@ -259,10 +261,10 @@ class SplitReductionPass(FunctionPass):
         if any(is_of_runtime(attribute, facts) for _, facts, attribute in asked):
             whole = kept_whole(function)
             self.run(whole)
-            counts = [count for each in asked for count in split(*each)]
+            counts = [count for op, _, attribute in asked for count in split(op, attribute)]
             if (last := function.body.block.last_op) is not None:
                 insert_before(last, dispatch.OnlyWhereOp(counts, whole.sym_name.data))
         else:
-            for each in asked:
-                split(*each)
+            for op, _, attribute in asked:
+                split(op, attribute)
         erase_dead(function)
