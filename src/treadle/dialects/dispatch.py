@@ -88,6 +88,9 @@ ALL_BLOCKS = "dispatch.all_blocks"
 """Unit attribute of a `tensor.insert_slice` of a function: it stands for the insertions of every block, and its result has them all."""
 CANDIDATE = "candidate"
 """Attribute of kernels: which of the ways to compute it is taken, 0 for the best, else one behind it."""
+MERGE = "merge"
+"""Attribute of kernels whose last workgroup merges the parts of a result: the number of the argument of counters. Its results are the
+parts, then what consumers compute of the merged root; the consumer that joins that with the initial values has it as a unit attribute."""
 ANY_SIZE = "any_size"
 """Unit attribute of kernels whose runtime sizes may be of any 64-bit value."""
 

@@ -99,8 +99,15 @@ def over_lengths(parts: Callable[[int], Parts | None], loop: int) -> SplitLoop |
 class SplitSizes:
     """Splits contractions and reductions whose results are too few to fill the machine along one loop, the others' lengths being known."""
 
-    name: Final = "split-sizes"
-    attribute: Final = SPLIT_REDUCTION
+    @property
+    def name(self) -> str:
+        """For remarks."""
+        return "split-sizes"
+
+    @property
+    def attribute(self) -> str:
+        """What it decides about."""
+        return SPLIT_REDUCTION
 
     def decide(self, facts: OperationFacts, spec: TargetSpec) -> Attribute | None:
         """See `Strategy`."""

@@ -16,7 +16,7 @@ from treadle.dialects import dispatch
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
 from treadle.dialects.mlir_ext.mapping import BlockMappingAttr
 from treadle.dialects.mlir_ext.slices import ParallelInsertSliceOp
-from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr
+from treadle.dialects.split_attribute import MERGED_BY, SPLIT_REDUCTION, SplitAttr
 from treadle.errors import InternalError
 from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
@@ -49,12 +49,13 @@ CHEAP: Final = 16
 
 @dataclass(slots=True)
 class Splitting:
-    """One reduction under change: the extents of its loops, and the parts that some of them are split into."""
+    """One reduction under change: the extents of its loops, the parts that some of them are split into, and who merges these."""
 
     op: Operation
     facts: OperationFacts
     extents: list[Extent]
     parts: list[Part]
+    merge: str
 
     def result_sizes(self, number: int) -> list[Extent]:
         """Sizes of a result."""
@@ -167,6 +168,8 @@ def _merge(work: Splitting, partials: list[SSAValue]) -> list[SSAValue]:
     if not is_plain(work.facts):
         merge.attributes[ASSOCIATIVE] = builtin.ArrayAttr(identities_of(work.facts))
     merge.attributes[ORIGIN] = builtin.StringAttr("merge")
+    if work.merge != "kernel":
+        merge.attributes[MERGED_BY] = builtin.StringAttr(work.merge)
     insert_before(op, merge)
     found: list[SSAValue] = []
     for result, value in zip(merge.results, view.outputs, strict=True):
@@ -198,7 +201,7 @@ def split(op: Operation, attribute: SplitAttr) -> list[SSAValue]:
         return []
     for part in parts:
         _require_equal_loops(op, facts, part)
-    work = Splitting(op, facts, extents, parts)
+    work = Splitting(op, facts, extents, parts, attribute.data.merge)
     loop = _part_loop(work)
     insert_before(op, loop)
     emit("decision", NAME, origin_of(op), f"split into {' x '.join(_shown(part.count) for part in parts)} parts", location_of(op))

@@ -82,6 +82,11 @@ class KernelProblem:
         return m, n, k
 
     @property
+    def merges_parts(self) -> bool:
+        """Whether the last of several workgroups merges what they have: all its warps do the same then."""
+        return dispatch.MERGE in self.nest.kernel.attributes
+
+    @property
     def is_fixed(self) -> bool:
         """Whether all sizes are known, the same in every block."""
         return not dispatch.texts(self.nest.kernel.symbols) and all(size.is_constant for size in self.nest.dim_sizes)
