@@ -20,7 +20,7 @@ def verdict(text: str, target: str = "sm_90a") -> Verdict:
 @pytest.mark.parametrize("text", [split_sum(), fixed_sum(3, 700, 4), EXAMPLE], ids=["any size", "known sizes", "matmul"])
 def test_right_kernels(text: str, target: str) -> None:
     found = verdict(text, target)
-    assert (found.status, found.assumptions) == ("proven", ())
+    assert (found.status, found.assumptions) == ("proven", ("%counters is zero before the launch, as it is behind it",))
 
 
 def test_parts_that_leave_by_bulk_copies() -> None:

@@ -49,7 +49,8 @@ def matmul(m: int, n: int, k: int, parts: int, kind: str = "f16") -> str:
     a, b, c = f"tensor<{m}x{k}x{kind}>", f"tensor<{k}x{n}x{kind}>", f"tensor<{m}x{n}xf32>"
     return f"""
 func.func @f(%a: {a}, %b: {b}, %c: {c}) -> {c} {{
-  %r = linalg.matmul {{treadle.split_reduction = #dispatch.split<r0 = "{parts}" step 16, merge = last>}} ins(%a, %b : {a}, {b}) outs(%c : {c}) -> {c}
+  %r = linalg.matmul {{treadle.split_reduction = #dispatch.split<r0 = "{parts}" step 16, merge = last>}}
+    ins(%a, %b : {a}, {b}) outs(%c : {c}) -> {c}
   return %r : {c}
 }}
 """
@@ -78,10 +79,10 @@ def test_random_products(seed: int) -> None:
         np.testing.assert_array_equal(program(a, b, c)[0], a.astype(np.float64) @ b + c)
 
 
-@pytest.mark.parametrize(
-    ("body", "start", "fold"),
-    [("arith.addf", "0.0", np.sum), ("arith.maximumf", "0xFF800000", np.max), ("arith.minimumf", "1.0e+3", np.min)],
-)
+FOLDS = [("arith.addf", "0.0", np.sum), ("arith.maximumf", "0xFF800000", np.max), ("arith.minimumf", "1.0e+3", np.min)]
+
+
+@pytest.mark.parametrize(("body", "start", "fold"), FOLDS)
 @pytest.mark.parametrize(("rows", "columns", "parts"), [(1, 3001, 5), (7, 1003, 2), (33, 700, 11)])
 def test_combiners_and_an_epilogue(body: str, start: str, fold: object, rows: int, columns: int, parts: int) -> None:
     x, bias = RNG.integers(-9, 10, (rows, columns)).astype(np.float32), RNG.integers(-9, 10, rows).astype(np.float32)
