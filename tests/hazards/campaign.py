@@ -18,9 +18,10 @@ from hazards.kernels import kernel_of
 from hazards.programs import PROGRAMS
 from transforms.kernel_configs import reconfigure
 from transforms.role_kernels import kernel_of as kernel_of_roles
-from transforms.role_kernels import mixed_kernel
+from transforms.role_kernels import mixed_kernel, scheduled
 
 from treadle import machine, pipelines
+from treadle.bench.families import beside
 from treadle.dialects import tile
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
@@ -73,6 +74,10 @@ def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
         yield f"split_sum_{target}", arrivals.scheduled(arrivals.fixed_sum(3, 700, 4), target)
     yield "split_rows_sm_90a", arrivals.scheduled(arrivals.split_rows(), "sm_90a")
     yield "matmul_two_widths_sm_90a", mixed_kernel(64, 592, 128, 96, 2, deferred)
+    in_turn = CompileOptions(tile=(64, 128, 64), warps=(4, 1), num_stages=2, ping_pong=2)
+    for name, options in (("deferred", deferred), ("ping_pong", in_turn)):
+        text = beside("residual", "hazards", "linear_residual", 64, 352, 128, "bf16").text
+        yield f"residual_{name}_sm_90a", scheduled(text, options, 1)
 
 
 def arrays_of(kernel: tile.KernelOp) -> list[Array]:

@@ -8,7 +8,7 @@ from layout.strategies import tile_layouts
 
 from treadle.errors import InternalError
 from treadle.layout import fragments
-from treadle.layout.access import address_plan, bank_conflicts, global_access, global_vector_width, vector_width
+from treadle.layout.access import address_plan, bank_conflicts, global_access, global_vector_width, possible_addresses, vector_width
 from treadle.layout.shared_layout import SharedLayout, row_major, swizzled, xor_swizzled
 from treadle.layout.tile_layout import TileLayout, blocked
 
@@ -68,6 +68,7 @@ def test_addresses_that_do_not_add_are_refused() -> None:
     steps = SharedLayout((), (4,))  # base tiles of one element
     assert address_plan(TileLayout((), ((1,), (2,)), (), (1,)), steps, 4).lane_adds == (1, 2)
     for tile in (TileLayout((), ((1,), (3,)), (), (1,)), TileLayout(((3,),), ((1,),), (), (1,))):
+        assert "no additive addresses" in str(possible_addresses(tile, steps, 4))
         with pytest.raises(InternalError):
             address_plan(tile, steps, 4)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from treadle.errors import InternalError
-from treadle.layout.shared_layout import SharedLayout, row_major, swizzled, xor_swizzled
+from treadle.layout.shared_layout import SharedLayout, dense, row_major, swizzled, xor_swizzled
 
 LAYOUTS = [
     row_major((7, 5), (1, 0)),
@@ -103,3 +103,18 @@ def test_outside() -> None:
         layout.offset_of((7, 0))
     with pytest.raises(InternalError):
         layout.coords_of(35)
+
+
+@pytest.mark.parametrize("order", [(2, 1, 0), (2, 0, 1), (0, 1, 2), (1, 2, 0)])
+@pytest.mark.parametrize("shape", [(4, 3, 96), (3, 24, 6), (7, 5, 2), (8, 8, 8)])
+def test_dense_says_which_orders_row_major_has(shape: tuple[int, ...], order: tuple[int, ...]) -> None:
+    found = dense(shape, order)
+    if found is None:
+        with pytest.raises(InternalError):
+            row_major(shape, order)
+    else:
+        assert found == row_major(shape, order)
+
+
+def test_orders_that_repeats_cannot_follow_have_no_dense_layout() -> None:
+    assert dense((4, 3, 96), (2, 0, 1)) is None

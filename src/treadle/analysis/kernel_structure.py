@@ -1,12 +1,13 @@
 """What one kernel can be built of: asked of every group of a function's operations, and of a `dispatch.kernel` before its loops are read.
 
 Dispatch level states any straight line of structured operations around operations marked as roots. Built today are kernels around one root
-of any kind, or around several contractions side by side (*siblings*): over the same dimensions, reading one operand together, none computed
-from another. Chains of roots (contractions with a softmax between them) are stated, verified and evaluated by the reference, and no kernel
-form builds them: `unbuildable` says so, and nothing else in the compiler does.
+of any kind, around several contractions side by side (*siblings*): over the same dimensions, reading one operand together, none computed
+from another; or around reductions over the same dimensions, with what is computed between and behind them (*rows*, `row_structure.py`).
+Other chains of roots (contractions with a softmax between them) are stated, verified and evaluated by the reference, and no kernel form
+builds them: `unbuildable` says so, and nothing else in the compiler does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.analysis.indexing import (
@@ -20,6 +21,7 @@ from treadle.analysis.indexing import (
     tensor_of,
 )
 from treadle.analysis.operation_marks import ORIGIN
+from treadle.analysis.row_structure import NoRows, needs_rows, rows_of
 from treadle.dialects import dispatch
 from treadle.ir.core import AffineMap, Operation, SSAValue
 from treadle.ir.locations import location_of
@@ -114,13 +116,20 @@ def unbuildable(operations: Sequence[StructuredOp], roots: Sequence[Operation]) 
 
     `operations`: everything that the kernel computes, in program order. `roots`: those of them that it is formed around, at least one.
     """
+    if needs_rows(operations, roots):
+        rows = rows_of(operations, roots)
+        if isinstance(rows, NoRows):
+            return Unbuildable(rows.op, rows.reason)
+        return _unbuildable_producers(operations, rows.members)
     axes: dict[SSAValue, tuple[int, ...]] = {}
     members: dict[Operation, Operation] = {}  # to the root that it is, or is computed from
     for view in operations:
         above = _root_above(view, members)
         if view.op in roots:
             if above is not None:
-                return Unbuildable(view.op, f"it is computed from {_place(above)}, another root: no kernel form builds chains of roots yet")
+                return Unbuildable(
+                    view.op, f"it is computed from {_place(above)}, another root: no kernel form builds such chains of roots yet"
+                )
             axes.update(result_axes(view, range(view.rank)))
         elif above is None:
             continue
@@ -147,7 +156,7 @@ def _unbuildable_siblings(operations: Sequence[StructuredOp], roots: Sequence[Op
     return None
 
 
-def _unbuildable_producers(operations: Sequence[StructuredOp], members: Mapping[Operation, Operation]) -> Unbuildable | None:
+def _unbuildable_producers(operations: Sequence[StructuredOp], members: Container[Operation]) -> Unbuildable | None:
     producers = {view.op: view for view in operations if view.op not in members}
     for view in operations:
         for value, map_ in view.operands():

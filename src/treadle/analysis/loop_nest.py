@@ -14,6 +14,7 @@ from treadle.analysis.kernel_slices import Slice, slice_axes, sliced_argument, s
 from treadle.analysis.kernel_structure import Unbuildable, unbuildable
 from treadle.analysis.operation_marks import origin_of
 from treadle.analysis.placed_arrays import Corner, Cut, placed
+from treadle.analysis.row_structure import Rows, needs_rows, rows_of
 from treadle.dialects import dispatch
 from treadle.errors import NOT_ONE_KERNEL, UNSUPPORTED, InternalError, TreadleError
 from treadle.ir.builtin import array_ints, element_of
@@ -131,7 +132,8 @@ class Axis:
 @dataclass(frozen=True, slots=True)
 class LoopNest:
     """Everything a tiling decision needs to know of one kernel. `roots`: several for contractions that share an operand, over the same
-    dimensions; `computation` is the first one's, and tells the roles of the dimensions for all.
+    dimensions, and for reductions of rows; `computation` is the first one's, and tells the roles of the dimensions for all.
+    `consumer_dims`: the dimensions of what is computed from the roots, of `rows` those of all members, as linear forms of the first root's.
     """
 
     kernel: dispatch.KernelOp
@@ -142,6 +144,7 @@ class LoopNest:
     accesses: tuple[Access, ...]
     consumer_dims: dict[Operation, Linears]
     uses_index: bool
+    rows: Rows | None = None
 
     @property
     def root(self) -> StructuredOp:
@@ -149,8 +152,10 @@ class LoopNest:
         return self.roots[0]
 
     @property
-    def kind(self) -> Literal["contraction", "reduction", "elementwise"]:
-        """Which of the three tilings applies."""
+    def kind(self) -> Literal["contraction", "rows", "reduction", "elementwise"]:
+        """Which of the tilings applies."""
+        if self.rows is not None:
+            return "rows"
         if isinstance(self.computation, Contraction):
             return "contraction"
         return "elementwise" if self.root.is_parallel else "reduction"
@@ -304,6 +309,12 @@ def whole_positions(op: Slice, dims: Linears, rank: int, symbols: dict[SSAValue,
     return tuple(found)
 
 
+def row_dims(rows: Rows, rank: int) -> dict[Operation, Linears]:
+    """The iteration dimensions of each member of a kernel of rows as linear forms of the first root's."""
+    unit = identity(rank)
+    return {op: tuple(unit[loop] for loop in loops) for op, loops in rows.members.items()}
+
+
 def reads(value: SSAValue, dims: Linears, rank: int, symbols: dict[SSAValue, Expr]) -> Iterator[tuple[BlockArgument, Linears]]:
     """The kernel arguments that `value`, read at `dims`, is computed from."""
     if (found := sliced_argument(value)) is not None:
@@ -321,7 +332,12 @@ def reads(value: SSAValue, dims: Linears, rank: int, symbols: dict[SSAValue, Exp
 
 
 def _accesses(
-    kernel: dispatch.KernelOp, roots: Sequence[StructuredOp], consumers: dict[Operation, Linears], sizes: Sequence[Expr]
+    kernel: dispatch.KernelOp,
+    roots: Sequence[StructuredOp],
+    consumers: dict[Operation, Linears],
+    sizes: Sequence[Expr],
+    *,
+    rows: bool,
 ) -> Iterator[Access]:
     rank, symbols = roots[0].rank, kernel_symbols(kernel)
     arg_shapes = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.arg_shapes)]
@@ -350,17 +366,18 @@ def _accesses(
             place.corners,
         )
 
-    for which, root in enumerate(roots):
+    for which, root in enumerate(roots if not rows else ()):
         for i, (value, map_) in enumerate(root.operands()):
             if isinstance(value.type, builtin.TensorType):
                 for arg, dims in reads(value, compose(map_, identity(rank), rank), rank, symbols):
                     yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else INITIAL, which)
-    results = _root_results(roots)
+    results = _root_results(roots) if not rows else {}
     for op, dims in consumers.items():
         view = structured(op)
         if view is None:
             raise InternalError(f"consumer {op} is not structured")
-        for value, map_ in zip(view.inputs, view.input_maps, strict=True):
+        operands = view.operands() if op in {root.op for root in roots} else zip(view.inputs, view.input_maps, strict=True)
+        for value, map_ in operands:
             if isinstance(value.type, builtin.TensorType) and value not in results:
                 for arg, at in reads(value, compose(map_, dims, rank), rank, symbols):
                     yield access(arg.index, False, arg.type, at)
@@ -430,15 +447,34 @@ def split_axis(nest: LoopNest, number: int, step: int) -> LoopNest:
     return replace(nest, axes=(*nest.axes[:number], inner, *nest.axes[number + 1 :], pieces))
 
 
+def _generics(kernel: dispatch.KernelOp) -> list[StructuredOp]:
+    return [view for op in kernel.body.block.ops if isinstance(op, linalg.ops.GenericOp) and (view := structured(op)) is not None]
+
+
+def _rows(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) -> Rows | None:
+    """How a kernel that is built is one of rows; None where it is none."""
+    views, operations = _generics(kernel), [root.op for root in roots]
+    found = rows_of(views, operations) if needs_rows(views, operations) else None
+    return found if isinstance(found, Rows) else None
+
+
+def _uneven(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) -> Unbuildable | None:
+    """The first of several operations that share loops whose loops have other sizes than those of the first root."""
+    rows, wanted = _rows(kernel, roots), iteration_sizes(roots[0], kernel)
+    views = roots if rows is None else [view for view in _generics(kernel) if view.op in rows.members]
+    for view in views:
+        own = iteration_sizes(view, kernel)
+        loops = range(view.rank) if rows is None else rows.members[view.op]
+        expected = tuple(wanted[loop] for loop in loops)
+        if own != expected:
+            told = [" x ".join(map(str, one)) for one in (own, expected)]
+            return Unbuildable(view.op, f"its loops have the sizes {told[0]}, those of the first root {told[1]}")
+    return None
+
+
 def check_buildable(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) -> None:
     """Raise `TreadleError` TR304 for a kernel that can be stated and evaluated, and that no kernel form builds."""
-    views = [view for op in kernel.body.block.ops if isinstance(op, linalg.ops.GenericOp) and (view := structured(op)) is not None]
-    found = unbuildable(views, [root.op for root in roots])
-    sizes = [iteration_sizes(root, kernel) for root in roots] if found is None and len(roots) > 1 else []
-    for root, own in zip(roots, sizes, strict=False):
-        if own != sizes[0]:
-            told = [" x ".join(map(str, one)) for one in (own, sizes[0])]
-            found = Unbuildable(root.op, f"its loops have the sizes {told[0]}, those of the first root {told[1]}")
+    found = unbuildable(_generics(kernel), [root.op for root in roots]) or _uneven(kernel, roots)
     if found is not None:
         what, fix = (
             f"dispatch.kernel '{kernel.sym_name.data}'",
@@ -456,8 +492,11 @@ def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     if computation is None:
         raise InternalError(f"the root of kernel {kernel.sym_name.data} is not a structured operation")
     sizes = _dim_sizes(root, kernel, symbols)
-    consumers = consumer_dims(roots, kernel)
-    accesses = tuple(_accesses(kernel, roots, consumers, sizes))
+    rows = _rows(kernel, roots)
+    consumers = consumer_dims(roots, kernel) if rows is None else row_dims(rows, root.rank)
+    accesses = tuple(_accesses(kernel, roots, consumers, sizes, rows=rows is not None))
+    if rows is not None:  # what several members read is read once
+        accesses = tuple(dict.fromkeys(accesses))
     uses_index = any(isinstance(op, linalg.ops.IndexOp) for op in kernel.body.walk())
     axes = with_blocks(kernel, merge_axes(sizes, _roles(root, computation), accesses, uses_index), computation)
-    return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index)
+    return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index, rows)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from treadle.plan.argument_layout import Layouts
     from treadle.runtime.arrays import ArrayView
     from treadle.runtime.call_cache import CallCache
+    from treadle.runtime.call_form import CallForm
     from treadle.runtime.device import Device, LoadedProgram
     from treadle.sim.reference import ReferenceResult
 
@@ -190,6 +191,11 @@ class Program:
         """
         views = self._views(arrays)
         return self._variant(views)._loaded.bind(views, None if out is None else _each(out))
+
+    def form_for(self, *arrays: Any) -> "CallForm | None":
+        """The form of calls on such arrays, everything worked out but the addresses; None on the simulator and for arrays of the host."""
+        views = self._views(arrays)
+        return self._variant(views)._loaded.form(views, None)
 
     def variant_for(self, *arrays: Any) -> "Program":
         """The program that a call on these arrays runs: this one where they are laid out as it declares and its indices are wide enough,

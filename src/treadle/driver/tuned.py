@@ -16,7 +16,7 @@ from treadle.runtime.device import default_device
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NUMERICS = ("f32_precision", "fp8_accumulation")
+NUMERICS = ("f32_precision", "fp8_accumulation", "reassociate")
 """Options that change results: a record is for one value of each, and never changes them."""
 NOT_CHOICES = (*NUMERICS, "verify", "allow_unproven", "tuned")
 

@@ -117,9 +117,9 @@ class Emitter:
         return total if total is not None else self.constant(0)
 
 
-def before(anchor: Operation) -> Emitter:
+def before(anchor: Operation, symbols: Mapping[str, SSAValue] | None = None) -> Emitter:
     """Emits in front of an operation, at its location."""
-    return Emitter(Builder(InsertPoint.before(anchor)), like=anchor)
+    return Emitter(Builder(InsertPoint.before(anchor)), symbols, like=anchor)
 
 
 def at_end(block: Block, symbols: Mapping[str, SSAValue] | None = None) -> Emitter:

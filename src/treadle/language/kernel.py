@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from treadle.errors import KERNEL_CALL, TreadleError
+from treadle.language.known_calls import KnownCall, call_key
 
 if TYPE_CHECKING:
     from treadle.driver import Program, Trace
@@ -43,6 +44,7 @@ class Kernel:
         self._constants = frozenset(
             name for name, p in self._signature.parameters.items() if p.annotation in (constexpr, "tl.constexpr", "constexpr")
         )
+        self.forms: dict[tuple[Any, ...], KnownCall] = {}
         self._programs: dict[tuple[Form, str], tuple[Program, tuple[int, ...]]] = {}
         update_wrapper(self, function)
 
@@ -102,9 +104,20 @@ class Launch:
         On a GPU the call only enqueues the work, on PyTorch's current stream where PyTorch is loaded. Raises `TreadleError`: TR109 at the
         line of what does not compile, TR738 for arguments that do not fit the signature, and what `treadle.Program` raises.
         """
+        kernel = self._kernel
+        grid = self._extents(kernel.bound(arguments, named) if callable(self._grid) else {})
+        key = call_key(arguments, named, (grid, num_warps, num_stages, target))
+        known = kernel.forms.get(key) if key else None
+        if known is not None:
+            known.run(arguments, named)
+            return
         form, arrays, numbers = self._resolved(arguments, named, num_warps, num_stages)
-        program, order = self._kernel.program(form, target or self._kernel.target)
-        program(*(arrays[i] for i in order), *numbers)
+        program, order = kernel.program(form, target or kernel.target)
+        given = [*(arrays[i] for i in order), *numbers]
+        if key and (call := program.form_for(*given)) is not None:
+            positions = {id(value): place for place, value in reversed(list(enumerate((*arguments, *named.values()))))}
+            kernel.forms[key] = KnownCall(call, [positions[id(arrays[i])] for i in order], len(numbers))
+        program(*given)
 
     def compile(
         self,

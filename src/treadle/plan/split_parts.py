@@ -2,7 +2,7 @@
 
 Parts are computed by workgroups of their own into a workspace and merged by a second launch. A contraction's time is that of the fastest
 kernel form (`form_times.py`, `small_m.py`) on a batch of shorter contractions. Another reduction waits for memory: it gets the bytes that
-its workgroups have in flight each time the memory answers (Little's law), at most the memory's bandwidth.
+its workgroups have in flight each time the memory answers (Little's law), as far as the memory has bandwidth.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from typing import Final
 from treadle.machine.spec import TargetSpec
 from treadle.plan.form_times import role_seconds, seconds, tile_seconds
 from treadle.plan.role_tiles import ResultShape, RoleProblem, role_tile
-from treadle.plan.small_m import MOST_ROWS, SmallShape, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
+from treadle.plan.small_m import MOST_ROWS, SmallShape, limited, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_tile, reduction_tile
 
-CLEAR_GAIN: Final = 0.85
+CLEAR_GAIN: Final = 0.8
 """The parts must be modelled to take at most so much of the whole's time: models are not better than that."""
 LEAST_STEPS: Final = 4
 """Of a contraction's part: a shorter one is gone before its pipeline is full."""
-LEAST_SAVED_SECONDS: Final = 2e-6
+LEAST_SAVED_SECONDS: Final = 3e-6
 MOST_WORKSPACE_BYTES: Final = 256 << 20
 """Of all partial results together."""
 WORKGROUP_CLOCKS: Final = 1500
@@ -59,8 +59,8 @@ class SplitContraction:
         return (self.shape.batch or 1) * (self.shape.m or 1) * (self.shape.n or 1)
 
     def step(self, spec: TargetSpec) -> int:
-        """What parts are multiples of: a stage of the ring, or a step of any form on the vector units."""
-        return max(64, spec.slot_row_bytes // self.types.operand_bytes)
+        """What parts are multiples of: the longest stage of a ring, or a step of any form on the vector units."""
+        return max(64, 2 * spec.slot_row_bytes // self.types.operand_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,13 @@ class SplitReduction:
 
 
 def merge_seconds(count: int, results: int, partial_bytes: int, spec: TargetSpec) -> float:
-    """A launch behind another one, and what it reads, from the cache where that holds it."""
+    """A launch behind another one, its turns of loads one after the other, and what it reads, from the cache where that holds it."""
     held = count * results * partial_bytes
     faster = 2 if held <= spec.product.l2_bytes // 2 else 1
-    return spec.rates.general.launch_seconds + held / (spec.memory_gbps * 1e9 * faster)
+    axes = (AxisShape(count, True, 0, 0), AxisShape(results, False, held, results * partial_bytes))
+    (along, _), _ = reduction_tile(axes, spec, separable=True)
+    waiting = seconds(-(-count // along) * spec.rates.streaming.latency_clocks, spec)
+    return spec.rates.general.launch_seconds + waiting + held / (spec.memory_gbps * 1e9 * faster)
 
 
 def _small_seconds(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> Iterator[float]:
@@ -117,11 +120,13 @@ def _contraction_seconds(problem: SplitContraction, shape: ContractionShape, res
     return min(found)
 
 
-def _counts(workgroups: int, steps: int, each: int, spec: TargetSpec) -> list[int]:
-    """Numbers of parts worth a look: those that give the machine a few whole rounds of workgroups, and powers of two."""
+def _counts(workgroups: int, steps: int, least: int, each: int, spec: TargetSpec) -> list[int]:
+    """Numbers of parts worth a look, of `least` steps at least: those that give the machine a few whole rounds of workgroups, and powers of
+    two. `each`: bytes of one part's results.
+    """
     wanted = {max(1, units * spec.compute_units // max(1, workgroups)) for units in (1, 2, 3, 4, 6, 8)}
     wanted |= {1 << power for power in range(1, 11)}
-    most = min(steps, MOST_WORKSPACE_BYTES // max(1, each))
+    most = min(steps // least, MOST_WORKSPACE_BYTES // max(1, each))
     # As many parts as give the same longest one, and no more.
     return sorted({-(-steps // -(-steps // count)) for count in wanted if 2 <= count <= most})
 
@@ -140,7 +145,7 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | No
     each = problem.results * problem.partial_bytes
     small = batch * -(-(shape.m or 1) // 64) * -(-(shape.n or 1) // 64)
     steps = -(-k // step)
-    counts = {count for workgroups in (tiles, small) for count in _counts(workgroups, steps // LEAST_STEPS, each, spec)}
+    counts = {count for workgroups in (tiles, small) for count in _counts(workgroups, steps, LEAST_STEPS, each, spec)}
     for count in sorted(counts):
         longest = -(-steps // count) * step
         part = replace(shape, batch=batch * count, k=longest)
@@ -168,9 +173,10 @@ def _reduction_seconds(problem: SplitReduction, count: int, spec: TargetSpec) ->
     resident = max(1, RESIDENT_THREADS // (warps * spec.subgroup_size))
     active = min(workgroups, resident * spec.compute_units)
     rates = spec.rates.streaming
-    per_second = min(spec.memory_gbps * 1e9, active * each / rates.latency_clocks * spec.clock_mhz * 1e6)
+    in_flight = active * each / rates.latency_clocks * spec.clock_mhz * 1e6
+    moving = limited(problem.read_bytes / in_flight, problem.read_bytes / (spec.memory_gbps * 1e9), 2)  # latency grows under load
     rounds = -(-workgroups // (resident * spec.compute_units))
-    return seconds(rates.fixed_clocks + rounds * WORKGROUP_CLOCKS, spec) + problem.read_bytes / per_second
+    return seconds(rates.fixed_clocks + rounds * WORKGROUP_CLOCKS, spec) + moving
 
 
 def split_reduction(problem: SplitReduction, spec: TargetSpec) -> Parts | None:
@@ -178,13 +184,13 @@ def split_reduction(problem: SplitReduction, spec: TargetSpec) -> Parts | None:
     if any(axis.size is None or axis.size < 1 for axis in problem.axes):
         return None
     tile, _ = reduction_tile(problem.axes, spec, separable=True)
-    step = max(32, tile[problem.split_axis]) if problem.axes[problem.split_axis].unit_stride_reads else 1
+    step = tile[problem.split_axis]
     size = problem.axes[problem.split_axis].size or 1
     pairs = zip(problem.axes, tile, strict=True)
     workgroups = prod(-(-(axis.size or 1) // extent) for axis, extent in pairs if not axis.is_reduction)
     whole = _reduction_seconds(problem, 1, spec)
     best: Parts | None = None
-    for count in _counts(workgroups, -(-size // step), problem.results * problem.partial_bytes, spec):
+    for count in _counts(workgroups, -(-size // step), 1, problem.results * problem.partial_bytes, spec):
         time = _reduction_seconds(problem, count, spec) + merge_seconds(count, problem.results, problem.partial_bytes, spec)
         if best is None or time < best.seconds:
             best = Parts(count, step, whole, time)

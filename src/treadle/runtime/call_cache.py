@@ -114,13 +114,16 @@ class CallCache:
         return self._forms.get(key), pointers, key
 
     def _mixed(self, arrays: Sequence[Any]) -> tuple[tuple[int, ...], Key] | None:
-        """What `_probe` finds, for `DeviceArray`s too."""
+        """What `_probe` finds, for `DeviceArray`s and for numbers too, which have no address and count by their value."""
         parts: list[Any] = []
         pointers: list[int] = []
         for array in arrays:
             if type(array) is DeviceArray:
                 pointers.append(array.address)
                 parts.append(array.form)
+            elif type(array) is int:
+                pointers.append(0)
+                parts.append(array)
             elif (found := _probe(1)((array,), TENSOR_TYPES, 0)) is not None:
                 pointers += found[0]
                 parts += found[1]

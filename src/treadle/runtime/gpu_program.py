@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from treadle import errors
-from treadle.artifact import Kernel, Manifest
+from treadle.artifact import Kernel, Manifest, ScalarValue
 from treadle.errors import TreadleError
 from treadle.runtime import elf
 from treadle.runtime.argument_block import ArgumentBlock, BlockTemplate
@@ -99,6 +99,8 @@ class GpuProgram:
         self._functions = {k.name: driver.load_kernel(k, files[k.binary]) for k in manifest.kernels}
         self.input_buffers = tuple(self.plan.buffer_index[t.buffer] for t in manifest.inputs)
         self.output_buffers = tuple(self.plan.buffer_index[t.buffer] for t in manifest.outputs)
+        read = {arg.buffer for launch in manifest.launches for arg in launch.args if not isinstance(arg, ScalarValue)}
+        self._is_size = [not t.shape and t.buffer not in read for t in manifest.inputs]  # what only the host reads
         self.constants = {i: self._constant(files[b.file]) for i, b in enumerate(manifest.buffers) if b.file}
         self._forms: dict[tuple[int, bool, bool, bool], CallForm] = {}
         self._lock = threading.RLock()
@@ -130,9 +132,11 @@ class GpuProgram:
         form, outs = self._form(views, out, tensors=stream == usual)
         owners: list[Any] = [array.owner for array in views]
         pointers = [array.address for array in views]
-        if any(array.host is not None for array in views) and driver.is_capturing(stream):
+        copied = [i for i, array in enumerate(views) if array.host is not None and not self._is_size[i]]
+        if copied and driver.is_capturing(stream):
             raise TreadleError(errors.CAPTURED_CALL, function=self.manifest.function, reason="an argument lies in host memory")
-        for i, array in enumerate(views):
+        for i in copied:
+            array = views[i]
             if array.host is not None:
                 owners[i] = self._copied(array.host, i, form.invocation, stream)
                 pointers[i] = owners[i].address
@@ -143,11 +147,11 @@ class GpuProgram:
         return results
 
     def form(self, views: Sequence[ArrayView], out: Sequence[Any] | None = None) -> CallForm | None:
-        """The form of a call on such arguments, for calls on the current stream; None if an argument lies in host memory.
+        """The form of a call on such arguments, for calls on the current stream; None if an argument other than a size lies in host memory.
 
         Makes all checks of arguments and of given results.
         """
-        if any(array.host is not None for array in views):
+        if any(array.host is not None and not is_size for array, is_size in zip(views, self._is_size, strict=True)):
             return None
         self.driver.activate()
         return self._form(views, out, tensors=True)[0]

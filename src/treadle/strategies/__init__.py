@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from treadle.machine import TargetSpec
     from treadle.strategies.facts import OperationFacts
 
-__all__ = ["GROUP", "Strategy", "register_strategy", "strategies_for"]
+__all__ = ["GROUP", "Strategy", "register_strategy", "strategies_for", "unregister_strategy"]
 
 GROUP = "treadle.strategies"
 
@@ -46,6 +46,11 @@ def register_strategy(strategy: Strategy) -> Strategy:
     return strategy
 
 
+def unregister_strategy(name: str) -> None:
+    """Ask the strategies registered under a name no more."""
+    _REGISTERED[:] = [strategy for strategy in _REGISTERED if strategy.name != name]
+
+
 @cache
 def _installed() -> tuple[Strategy, ...]:
     """The strategies of other packages. Raises TypeError for an entry point that is none."""
@@ -65,5 +70,6 @@ def strategies_for(attribute: str) -> tuple[Strategy, ...]:
     """The strategies that decide about an attribute, in the order in which they are asked."""
     from treadle.strategies.split_sizes import SplitSizes
 
-    known: list[Strategy] = [*_REGISTERED, *_installed(), SplitSizes()]
+    builtin: Strategy = SplitSizes()
+    known = [*_REGISTERED, *_installed(), builtin]
     return tuple(strategy for strategy in known if strategy.attribute == attribute)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Final
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction, Reduction
@@ -68,8 +67,15 @@ def reduction_problem(facts: OperationFacts, loop: int) -> SplitReduction | None
 class SplitSizes:
     """Splits contractions and reductions of known sizes whose results are too few to fill the machine."""
 
-    name: Final = "split-sizes"
-    attribute: Final = SPLIT_REDUCTION
+    @property
+    def name(self) -> str:
+        """For remarks."""
+        return "split-sizes"
+
+    @property
+    def attribute(self) -> str:
+        """What it decides about."""
+        return SPLIT_REDUCTION
 
     def decide(self, facts: OperationFacts, spec: TargetSpec) -> Attribute | None:
         """See `Strategy`."""

@@ -60,7 +60,7 @@ class Proof:
         self.classes = self.cost = 0
         self.trip_counts: list[dict[int, int]] = []
         self._undecided: dict[Operation, Open] = {}
-        self._runs: dict[tuple[tuple[int, ...], ...], Executions] = {}
+        self._runs: dict[tuple[tuple[tuple[int, ...], ...], frozenset[int]], Executions] = {}
 
     def verdict(self) -> Verdict:
         """Run classes until none is left."""
@@ -105,7 +105,7 @@ class Proof:
         return ()
 
     def _run(self, trace: Trace) -> tuple[Executions, tuple[Finding, ...]]:
-        known = self._runs.get(trace.roots)
+        known = self._runs.get((trace.roots, trace.open_loops))
         if known is not None:
             return known, ()
         engine = self.engine
@@ -113,7 +113,7 @@ class Proof:
         self.cost += engine.cost
         for op, reason in engine.reports.undecided.items():
             self._leave_open(op, reason)
-        executions = self._runs[trace.roots] = engine.executions
+        executions = self._runs[trace.roots, trace.open_loops] = engine.executions
         return executions, tuple(sorted(findings, key=lambda f: _AFTER.get(f.rule, 0)))
 
     def _refuted(self, findings: tuple[Finding, ...], values: tuple[int, ...]) -> tuple[Finding, ...]:

@@ -109,7 +109,7 @@ class Engine:
         if self._repetitions.come_by(trace):
             return
         self._at_start()
-        self._repetitions.begin()
+        self._repetitions.begin(trace)
         for workgroup in self.workgroups:
             for agent in workgroup.main:
                 agent.begin(trace.roots[workgroup.rank])

@@ -112,12 +112,17 @@ Node = Event | LoopNode | RolesNode
 
 
 class Trace:
-    """All nodes, and the kernel's own row of them in each workgroup of the cluster."""
+    """All nodes, and the kernel's own row of them in each workgroup of the cluster.
 
-    __slots__ = ("nodes", "roots", "trip_counts")
+    `open_loops`: the nodes of loops that may be longer or shorter in the class of the run, as far as the run shows that nothing changes.
+    """
 
-    def __init__(self, nodes: list[Node], roots: tuple[tuple[int, ...], ...], trip_counts: dict[int, int]) -> None:
-        self.nodes, self.roots, self.trip_counts = nodes, roots, trip_counts
+    __slots__ = ("nodes", "open_loops", "roots", "trip_counts")
+
+    def __init__(
+        self, nodes: list[Node], roots: tuple[tuple[int, ...], ...], trip_counts: dict[int, int], open_loops: frozenset[int]
+    ) -> None:
+        self.nodes, self.roots, self.trip_counts, self.open_loops = nodes, roots, trip_counts, open_loops
 
 
 MIN_ITERATIONS = 8

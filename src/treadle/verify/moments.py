@@ -20,11 +20,12 @@ Frames = tuple[Frame, ...]
 class Moment:
     """Where the strands of a run stood. `state`: the number of the run's state. `log`: executions that were over in the run, `at`: then.
 
-    `restore`: brings everything else back, where that was saved. `cycle`: a round that leads from here back to this state, if one is known.
+    `taken_over`: loops that began and ended in rounds of other runs that this one left out. `restore`: brings everything else back, where
+    that was saved. `cycle`: a round that leads from here back to this state, if one is known; `inside`: the loops that begin and end in it.
     """
 
-    def __init__(self, agents: Sequence[Agent], at_work: list[Agent], state: int, log: list[Ended]) -> None:
-        self.agents, self.state, self.log, self.at = agents, state, log, len(log)
+    def __init__(self, agents: Sequence[Agent], at_work: list[Agent], state: int, log: list[Ended], taken_over: set[int]) -> None:
+        self.agents, self.state, self.log, self.at, self.taken_over = agents, state, log, len(log), taken_over
         self.frames = [tuple([frame.copy() for frame in agent.frames]) for agent in agents]
         self.rows = [agent.row for agent in agents]
         self.blocked = [agent.blocked for agent in agents]
@@ -32,6 +33,7 @@ class Moment:
         self.restore: Restore | None = None
         self.path: tuple[Moment, ...] = ()
         self.cycle: tuple[Jump, ...] = ()
+        self.inside: frozenset[int] = frozenset()
 
     def on(self, nodes: list[Node], trace: Trace) -> list[tuple[tuple[int, ...], Frames]] | None:
         """Row and frames of each strand where a run over another trace comes by here; None where it does not."""

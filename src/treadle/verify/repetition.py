@@ -41,12 +41,13 @@ class Rounds:
     """The states that runs of one tracer came by, as numbers, and the rounds that lead from one back to it.
 
     `steps`: rounds of innermost loops. `moves`: rounds of loops around them: for each agent how many frames from its innermost one the loop
-    is that it goes on in, and by how many iterations. `ends`: moments with a state that runs came by which ended without a fault.
+    is that it goes on in, and by how many iterations. With both: loops that began and ended in the round. `ends`: moments with a state
+    that runs came by which ended without a fault.
     """
 
     def __init__(self) -> None:
-        self.steps: dict[int, Steps] = {}
-        self.moves: dict[int, tuple[tuple[int, int], ...]] = {}
+        self.steps: dict[int, tuple[Steps, frozenset[int]]] = {}
+        self.moves: dict[int, tuple[tuple[tuple[int, int], ...], frozenset[int]]] = {}
         self.ends: dict[int, list[Moment]] = {}
         self._numbers: dict[State, int] = {}
         self._count = 0
@@ -111,18 +112,20 @@ class Repetitions:
         self.rounds = Rounds()
         self.log: list[Ended] = []
         self._saved: list[Moment] = []
+        self._open_loops: frozenset[int] = frozenset()
         self._pumps: dict[tuple[tuple[int, int, int, int], ...], int] = {}
         self._stretches: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._is_alone = len(self.cluster.workgroups) == 1
-        self.begin()
 
     # --- runs
 
-    def begin(self) -> None:
-        """A run begins from the start."""
+    def begin(self, trace: Trace) -> None:
+        """A run over a trace begins from the start."""
+        self._open_loops = trace.open_loops
         self.log, self._looks = [], list[Moment]()
         self._path: tuple[Moment, ...] = ()
-        self._seen: dict[State, tuple[Done, int]] = {}
+        self._seen: dict[State, tuple[Done, int, int]] = {}
+        self._taken_over: set[int] = set()
         self._turn: tuple[int, ...] = ()
         self._progress: object = None
 
@@ -130,21 +133,22 @@ class Repetitions:
         """Begin a run over a trace at the last moment that was saved of one which it comes by; False where there is none."""
         best: tuple[tuple[int, int], Moment, list[tuple[tuple[int, ...], Frames]]] | None = None
         for moment in self._saved:
-            standing = moment.on(self.nodes, trace)
+            standing = moment.on(self.nodes, trace) if moment.taken_over.isdisjoint(trace.open_loops) else None
             if standing is not None and (best is None or _distance(moment, standing) >= best[0]):
                 best = _distance(moment, standing), moment, standing
         if best is None:
             return False
         _, moment, standing = best
-        self.begin()
+        self.begin(trace)
+        self._taken_over.update(moment.taken_over)
         if moment.restore is not None:
             moment.restore()
         for agent, (row, frames) in zip(self.agents, standing, strict=True):
             agent.row, agent.frames = row, list(frames)
         self.log, self._path = moment.log[: moment.at], moment.path
         agents = self.cluster.active
-        if moment.cycle:
-            self._leave_out(moment.state, agents, moment.cycle)
+        if moment.cycle and self._may_take_over(moment.inside):
+            self._leave_out(moment.state, agents, moment.cycle, moment.inside)
         self.turned()
         self._progress = _outermost(agents)
         return True
@@ -178,11 +182,11 @@ class Repetitions:
         number = self.rounds.number((rows, *self.states.of(agents)))
         state, done = (number, *places), _done_of(agents)
         left_out: tuple[Jump, ...] = ()
-        for jumps in self._rounds_to(number, state, agents, done):
-            if self._leave_out(number, agents, jumps):
+        for jumps, inside in self._rounds_to(number, state, agents, done):
+            if self._leave_out(number, agents, jumps, inside):
                 left_out = jumps
                 break
-        moment = Moment(self.agents, agents, number, self.log)
+        moment = Moment(self.agents, agents, number, self.log, self._taken_over)
         if self._ends_as_another(moment):
             return True
         if len(self._looks) < MAX_STATES:
@@ -190,25 +194,43 @@ class Repetitions:
         if len(self._seen) >= MAX_STATES:
             self._seen.clear()
         is_inner = self._are_innermost(left_out)
-        self._seen[state] = done if is_inner else _done_of(agents), len(self._path)
+        self._seen[state] = done if is_inner else _done_of(agents), len(self._path), len(self.log)
         if is_inner:
             self._keep(moment, agents)
         return False
 
-    def _rounds_to(self, number: int, state: State, agents: list[Agent], done: Done) -> Iterator[tuple[Jump, ...]]:
-        """The rounds that lead to this state: this run's own, and those that another place or run was seen to do."""
-        steps = self.rounds.steps.get(number)
-        known = self._seen.get(state)
+    def _rounds_to(self, number: int, state: State, agents: list[Agent], done: Done) -> Iterator[tuple[tuple[Jump, ...], frozenset[int]]]:
+        """The rounds that lead to this state, with the loops that began and ended in them: this run's own, and those seen elsewhere."""
+        steps, known = self.rounds.steps.get(number), self._seen.get(state)
         if known is not None:
             jumps = _jumps(agents, known[0], done)
+            inside = frozenset(loop for _, _, loop, _ in self.log[known[2] :]).union(self._taken_over)
             for passed in self._path[known[1] :]:
-                passed.cycle = passed.cycle or jumps
+                if not passed.cycle:
+                    passed.cycle, passed.inside = jumps, inside
             if steps is None or not self._are_innermost(jumps):
-                yield jumps
+                yield jumps, inside
         if steps is not None:
-            yield tuple([(agent.number, len(agent.frames) - 1, step) for agent, step in zip(agents, steps, strict=True) if step])
-        elif known is None and self.rounds.moves and (moves := self.rounds.moves.get(self._loops(number, agents))) is not None:
-            yield tuple([(agent.number, len(agent.frames) - back, step) for agent, (back, step) in zip(agents, moves, strict=True) if back])
+            if self._may_take_over(steps[1]):
+                yield (
+                    tuple([(agent.number, len(agent.frames) - 1, step) for agent, step in zip(agents, steps[0], strict=True) if step]),
+                    steps[1],
+                )
+            return
+        moves = self.rounds.moves.get(self._loops(number, agents)) if known is None and self.rounds.moves else None
+        if moves is not None and self._may_take_over(moves[1]):
+            pairs = zip(agents, moves[0], strict=True)
+            yield tuple([(agent.number, len(agent.frames) - back, step) for agent, (back, step) in pairs if back]), moves[1]
+
+    def _may_take_over(self, inside: frozenset[int]) -> bool:
+        """Whether rounds that another run did go for this one too: not where a loop is in them whose length its class leaves open.
+
+        That loop's lengths are those that this run's own executions of it show to be like here.
+        """
+        if not inside.isdisjoint(self._open_loops):
+            return False
+        self._taken_over.update(inside)
+        return True
 
     def _are_innermost(self, jumps: tuple[Jump, ...]) -> bool:
         """Whether all loops that go on are the innermost ones that their strands are in."""
@@ -220,8 +242,10 @@ class Repetitions:
         Not in clusters: what their workgroups still do to one another when they end is no part of the state.
         """
         for then in self.rounds.ends.get(now.state, ()) if self._is_alone else ():
-            if have_same_rest(self.nodes, then, now, with_numbers=self.cluster.arrays.is_used):
+            may_be = then.taken_over.isdisjoint(self._open_loops)
+            if may_be and have_same_rest(self.nodes, then, now, with_numbers=self.cluster.arrays.is_used):
                 self.log += joined(then, now)
+                self._taken_over.update(then.taken_over)
                 return True
         return False
 
@@ -301,7 +325,7 @@ class Repetitions:
         found = self._stretches[loop, segment] = (number, first, len(repeated))
         return found
 
-    def _leave_out(self, state: int, agents: list[Agent], jumps: tuple[Jump, ...]) -> bool:
+    def _leave_out(self, state: int, agents: list[Agent], jumps: tuple[Jump, ...], inside: frozenset[int]) -> bool:
         """Leave out rounds, as many as all loops have; False where there are none."""
         if not jumps:
             return False
@@ -309,10 +333,10 @@ class Repetitions:
         moved = {number: (depth, step) for number, depth, step in jumps}
         at_work = {agent.number: agent for agent in agents}
         if self._are_innermost(jumps):
-            self.rounds.steps[state] = tuple([moved[agent.number][1] if agent.number in moved else 0 for agent in agents])
+            self.rounds.steps[state] = tuple([moved[agent.number][1] if agent.number in moved else 0 for agent in agents]), inside
         else:
             back = {number: (len(at_work[number].frames) - depth, step) for number, depth, step in jumps}
-            self.rounds.moves[self._loops(state, agents)] = tuple([back.get(agent.number, (0, 0)) for agent in agents])
+            self.rounds.moves[self._loops(state, agents)] = tuple([back.get(agent.number, (0, 0)) for agent in agents]), inside
         rounds = min([(at_work[number].frames[depth].left - 1) // step for number, depth, step in jumps])
         if not rounds:
             return False

@@ -65,7 +65,7 @@ class Tracer:
             for step in self._steps:
                 step()
             roots.append(tuple(state.out))
-        return Trace(state.nodes, tuple(roots), state.trips)
+        return Trace(state.nodes, tuple(roots), state.trips, frozenset(node for node, _ in state.facts))
 
     # --- steps
 

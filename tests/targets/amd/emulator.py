@@ -18,7 +18,10 @@ Its known faults, and what is done here about each:
   and the result is dropped as before;
 - it takes write-backs and invalidations of caches for accesses: they do nothing here;
 - the DPP control row_xmask is missing: added; a literal operand of v_permlanex16 is not read: handed over;
-- ds_swizzle is missing; RDNA3's three-operand encodings with DPP are not decoded: such kernels are refused;
+- lanes are computed one after the other, so that a DPP instruction whose result takes the place of what other lanes read gives them the
+  new value: each lane is executed alone, on the old values;
+- ds_swizzle is missing; RDNA3's three-operand encodings with DPP are not decoded: such kernels are refused; RDNA4's read no lane:
+  handed over;
 - f16 operands of matrix instructions: subnormals count as 0, infinities and NaN as finite. Tests use neither;
 - the mantissa of zero (v_frexp_mant_f32) is 1/2, so that zero divided by something is not zero. Tests divide no zeros.
 """
@@ -70,6 +73,8 @@ CACHE_CONTROL = {
 
 buffer_wbl2, buffer_inv; buffer_gl0_inv, buffer_gl1_inv; global_inv, global_wb.
 """
+DPP_OPERAND = 250
+"""The number of the operand that stands for another lane's register."""
 VOP3_DPP = "three-operand encodings with DPP"
 ROW_XMASK, QUAD_IDENTITY = 0x160, 0xE4
 
@@ -113,6 +118,7 @@ def load() -> Any:
     _leave_caches_out(module)
     _read_literals_of_lane_moves(module._Ctx)
     _keep_inactive_lanes_in_shared_memory(module)
+    _let_lanes_read_before_they_write(module)
     return module
 
 
@@ -125,6 +131,46 @@ def _leave_caches_out(module: Any) -> None:
         if ctypes.c_uint32.from_address(pc).value & mask in values:
             ctypes.memmove(pc, struct.pack("<I", S_NOP) * words, 4 * words)
         return decode(pc, arch)
+
+    module._decode_at = decoded
+
+
+def _let_lanes_read_before_they_write(module: Any) -> None:
+    """Execute DPP instructions that write the register they read from other lanes lane by lane, each on the old values, and those of three
+    operands, whose first one is taken for a scalar register.
+    """
+    decode = module._decode_at
+
+    def decoded(pc: int, arch: str) -> Any:
+        (program, runtime), inst = decode(pc, arch)
+        three = type(inst).__name__ == "VOP3_DPP16"
+        if not all(hasattr(type(inst), name) for name in ("dpp", "vdst", "vsrc0")):
+            return (program, runtime), inst
+        fields = (inst.vdst, inst.vsrc0)
+        if fields[0].offset != fields[1].offset and not three:
+            return (program, runtime), inst
+        size, control = module._wave_size(arch), int(inst.dpp)
+        if three and control & ~15 != ROW_XMASK:
+            raise NotImplementedError(f"{inst} in the emulator")
+        column, source = (slice((f.offset & 255) * size, (f.offset & 255) * size + size) for f in fields)
+        scalars, vectors = (program.arg.globals.index(number) for number in (0, 1))
+        kept = [module.PC_LO_IDX, module.PC_HI_IDX, module.EXEC_LO.offset, module.EXEC_LO.offset + 1]
+
+        def run(*buffers: Any) -> None:
+            sgpr = np.ctypeslib.as_array((ctypes.c_uint32 * module.SGPR_COUNT).from_address(buffers[scalars].value))
+            vgpr = np.ctypeslib.as_array((ctypes.c_uint32 * (256 * size)).from_address(buffers[vectors].value))
+            before, state, read = vgpr[column].copy(), sgpr[kept].copy(), vgpr[source].copy()
+            after, enabled = before.copy(), int(state[2]) | int(state[3]) << 32
+            for lane in range(size):
+                if enabled >> lane & 1:
+                    vgpr[column], sgpr[kept] = before, [*state[:2], 1 << lane & 0xFFFFFFFF, 1 << lane >> 32 if size > 32 else state[3]]
+                    if three:
+                        sgpr[DPP_OPERAND] = read[lane ^ (control & 15)]
+                    runtime.fxn(*buffers)
+                    after[lane] = vgpr[column][lane]
+            vgpr[column], sgpr[kept[2:]] = after, state[2:]
+
+        return (program, types.SimpleNamespace(fxn=run)), inst
 
     module._decode_at = decoded
 

@@ -26,7 +26,7 @@ def lower(text: str, target: str = "sm_90a") -> tuple[builtin.ModuleOp, list[Rem
     """The dispatch-level module of a text and the remarks made; its contract and its round trip are checked."""
     module = parse_module(text, "test.mlir")
     with collect_remarks() as log:
-        run_passes(module, tensor_passes(target_spec(target), CompileOptions()))
+        run_passes(module, tensor_passes(target_spec(target), CompileOptions(split_reduction="off")))
     for kernel in kernels(module):
         check_contract(kernel)
     printed = print_module(module)
@@ -75,10 +75,39 @@ def check_roots(roots: Sequence[linalg.ops.GenericOp]) -> StructuredOp:
     return first
 
 
+def are_rows(roots: Sequence[linalg.ops.GenericOp], generics: Sequence[linalg.ops.GenericOp]) -> bool:
+    """Whether a kernel is one of rows: several reductions, or one whose result is read along its rows again."""
+    if isinstance(classify(roots[0]), Contraction) or view_of(roots[0]).is_parallel:
+        return False
+    results = roots[0].results
+    again = any(v in results and not is_permutation(m) for op in generics for v, m in view_of(op).operands())
+    return len(roots) > 1 or again or any(not view_of(op).is_parallel for op in generics if op not in roots)
+
+
+def check_rows(roots: Sequence[linalg.ops.GenericOp], generics: Sequence[linalg.ops.GenericOp]) -> dict[SSAValue, tuple[int, ...]]:
+    """Assert what members of a kernel of rows have in common; the rank of each one's results."""
+    first = view_of(roots[0])
+    members: dict[SSAValue, tuple[int, ...]] = {}
+    for op in generics:
+        view = view_of(op)
+        if op in roots or any(value in members for value in view.inputs):
+            assert view.rank in (first.rank, len(first.parallel_dims))
+            assert len(view.reduction_dims) in (0, len(first.reduction_dims))
+            assert all(is_projection(map_) for value, map_ in view.operands() if value in members)
+            members.update({result: dims_of(map_) for result, map_ in zip(op.results, view.output_maps, strict=True)})
+    return members
+
+
 def check_contract(kernel: dispatch.KernelOp) -> None:
     """Assert what docs/architecture.md says of kernel bodies."""
     generics = body_generics(kernel)
     roots = [op for op in generics if "dispatch.root" in op.attributes]
+    if are_rows(roots, generics):
+        members = check_rows(roots, generics)
+        last = kernel.body.block.last_op
+        assert isinstance(last, dispatch.YieldOp)
+        assert all(value in members for value in last.values)
+        return
     root = check_roots(roots)
     # The roots' dimension that each axis of what depends on them lies along.
     after: dict[SSAValue, tuple[int, ...]] = {

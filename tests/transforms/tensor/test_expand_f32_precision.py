@@ -35,7 +35,7 @@ def matmul(m: int, n: int, k: int, *, transposed: bool = True, dtype: str = "f32
 def lowered(text: str, precision: Precision = "3xtf32", target: str = "sm_90a") -> tuple[builtin.ModuleOp, list[str]]:
     module = parse_module(text, "test.mlir")
     with collect_remarks() as log:
-        run_passes(module, tensor_passes(target_spec(target), CompileOptions(f32_precision=precision)))
+        run_passes(module, tensor_passes(target_spec(target), CompileOptions(f32_precision=precision, split_reduction="off")))
     return module, [f"{r.kind}: {r.text}" for r in log.remarks if r.pass_name in (NAME, DECIDED)]
 
 

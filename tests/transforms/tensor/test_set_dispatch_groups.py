@@ -176,7 +176,7 @@ def test_groups_that_wait_for_each_other() -> None:
   %w = linalg.broadcast ins(%s : tensor<7xf32>) outs(%a : {type_}) dimensions = [1]
   %u = arith.subf %p0, %w {group("x = consumer")} : {type_}
   return %u : {type_} }}"""
-    assert launches(text.replace(group("x = consumer"), ""), *SQUARES) == 3
+    assert launches(text.replace(group("x = consumer"), ""), *SQUARES) == 2
     with pytest.raises(
         TreadleError, match=r"TR304.*'subf': it needs reduce \(line 10\), which is computed from results of this group elsewhere"
     ):
@@ -208,12 +208,23 @@ def test_attributes_where_no_kernel_is_formed(op: str) -> None:
     assert caught.value.location.line == 5
 
 
-def test_a_softmax_asked_into_one_kernel_is_a_chain() -> None:
+def test_a_softmax_asked_into_one_kernel_is_one() -> None:
+    """All its steps carry the attribute, the elementwise ones too."""
     text = f"""func.func @f(%a: tensor<7x9xf32>) -> tensor<7x9xf32> {{
       %e = tensor.empty() : tensor<7x9xf32>
       %s = linalg.softmax {group("all = root")} dimension(1) ins(%a : tensor<7x9xf32>) outs(%e : tensor<7x9xf32>) -> tensor<7x9xf32>
       return %s : tensor<7x9xf32> }}"""
-    with pytest.raises(TreadleError, match=r"TR304.*'softmax': it is computed from line 3, another root: no kernel form builds chains"):
+    assert launches(text, normal(7, 9)) == 1
+
+
+def test_a_contraction_between_reductions_is_refused() -> None:
+    text = f"""func.func @f(%a: tensor<7x7xf32>, %b: tensor<7x7xf32>) -> tensor<7xf32> {{
+{matmul(0, "%a", "%b", 7, 7, 7).replace("linalg.matmul", f"linalg.matmul {group('x = root')}")}
+  %e = tensor.empty() : tensor<7xf32>
+  %f = linalg.fill ins(%zero0 : f32) outs(%e : tensor<7xf32>) -> tensor<7xf32>
+  %s = linalg.reduce {{ arith.addf }} ins(%p0 : tensor<7x7xf32>) outs(%f : tensor<7xf32>) dimensions = [1] {group("x = root")}
+  return %s : tensor<7xf32> }}"""
+    with pytest.raises(TreadleError, match=r"TR304.*it is computed from line \d+, another root: no kernel form builds such chains"):
         lower(text)
 
 

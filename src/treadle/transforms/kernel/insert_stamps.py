@@ -47,13 +47,18 @@ class Layout:
         return self.workgroups * len(self.lanes) * self.capacity
 
 
-def layout_of(kernel: tile.KernelOp, workgroups: int, capacity: int) -> Layout:
-    """The agents that have records: groups of roles, or, in kernels without roles, warps."""
-    roles = next((op for op in kernel.body.walk() if isinstance(op, pipe.RolesOp)), None)
+def agents_of(kernel: tile.KernelOp) -> list[tuple[Block, tuple[str, ...]]]:
+    """The agents that have records, by the block that is their program: groups of roles, or, in kernels without roles, warps."""
+    roles = next((op for op in kernel.body.block.ops if isinstance(op, pipe.RolesOp)), None)
     if roles is None:
-        return Layout(tuple(f"warp {n}" for n in range(kernel.num_warps.value.data)), workgroups, capacity)
-    counted = zip(roles.role_names(), roles.role_groups(), strict=True)
-    return Layout(tuple(name if n == 1 else f"{name} {g}" for name, n in counted for g in range(n)), workgroups, capacity)
+        return [(kernel.body.block, tuple(f"warp {n}" for n in range(kernel.num_warps.value.data)))]
+    counted = zip(roles.roles, roles.role_names(), roles.role_groups(), strict=True)
+    return [(region.block, (name,) if n == 1 else tuple(f"{name} {g}" for g in range(n))) for region, name, n in counted]
+
+
+def layout_of(kernel: tile.KernelOp, workgroups: int, capacity: int) -> Layout:
+    """Where the records of a kernel's agents lie."""
+    return Layout(tuple(name for _, names in agents_of(kernel) for name in names), workgroups, capacity)
 
 
 class _Stamps:
@@ -120,14 +125,10 @@ def stamp_kernel(kernel: tile.KernelOp, workgroups: int, capacity: int) -> Layou
     """Make a kernel record; gives the layout of its records."""
     layout = layout_of(kernel, workgroups, capacity)
     stamps = _Stamps(*_records_view(kernel, layout), layout)
-    roles = next((op for op in kernel.body.block.ops if isinstance(op, pipe.RolesOp)), None)
-    if roles is None:
-        stamps.agent(kernel.body.block, 0)
-        return layout
     first = 0
-    for region, groups in zip(roles.roles, roles.role_groups(), strict=True):
-        stamps.agent(region.block, first)
-        first += groups
+    for block, names in agents_of(kernel):
+        stamps.agent(block, first)
+        first += len(names)
     return layout
 
 

@@ -37,10 +37,8 @@ SPARE_REGISTERS = 64
 
 def accumulator_registers(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec) -> int:
     """Registers of a thread that hold the result."""
-    width = max(element_bytes(tile.tile_type(op.result).element_type), REGISTER_BYTES) // element_bytes(
-        tile.tile_type(op.result).element_type
-    )
-    return -(-tile_bytes(op.result) * width // (num_warps(kernel) * spec.subgroup_size * REGISTER_BYTES))
+    words = max(1, REGISTER_BYTES // element_bytes(tile.tile_type(op.result).element_type))  # narrow elements take a register each
+    return -(-tile_bytes(op.result) * words // (num_warps(kernel) * spec.subgroup_size * REGISTER_BYTES))
 
 
 def issue_early(kernel: tile.KernelOp, spec: TargetSpec) -> None:

@@ -64,7 +64,7 @@ def make_region(group: Group, grouping: Grouping) -> tuple[dispatch.RegionOp, li
     """The region of a group and the values of the function that its results replace."""
     builder = RegionBuilder(Block(), {})
     inside: set[Operation] = set(group.operations())
-    for op in group.operations():
+    for op in group.in_order(grouping):
         view = view_of(op)
         for value in view.outputs:
             if value.owner not in inside:

@@ -3,7 +3,7 @@
 What the user has put into groups (`group_attributes.py`) stays there; the rest is decided here and may join these groups.
 
 Roots take turns in program order: contractions and reductions first, then what is left of the elementwise operations. Contractions that
-share an operand may become roots of one group (`siblings.py`). A group grows by
+share an operand may become roots of one group (`siblings.py`), and reductions of the same rows (`row_groups.py`). A group grows by
 *consumers* (elementwise operations over the root's result space, which run on the tile while it is in registers) and by *producers*
 (elementwise operations whose results only this group reads, or that cost no more to recompute than to read back). A group never closes a
 cycle with another.
@@ -30,6 +30,7 @@ from treadle.ir.dialects import linalg, tensor
 from treadle.machine import TargetSpec
 from treadle.transforms.tensor.generics import tensor_type, view_of
 from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, defining, line_of, say
+from treadle.transforms.tensor.row_groups import join_rows
 from treadle.transforms.tensor.siblings import join_siblings
 
 CHEAP_OPERATIONS = 2
@@ -52,8 +53,10 @@ def decide_groups(grouping: Grouping, spec: TargetSpec | None, *, tf32: bool) ->
             _start(grouping, op)
     grouping.groups.sort(key=lambda group: grouping.position(group.root))
     join_siblings(grouping, spec, tf32=tf32)
+    join_rows(grouping, spec)
     for group in list(grouping.groups):
-        _grow_consumers(grouping, group)
+        if not group.is_rows:
+            _grow_consumers(grouping, group)
     for group in list(grouping.groups):
         _grow_producers(grouping, group)
     # What its readers had better compute themselves starts a kernel only where, after all others, no reader does.

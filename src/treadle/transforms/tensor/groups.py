@@ -19,7 +19,8 @@ NAME = "set-dispatch-groups"
 class Group:
     """One kernel to be: `roots` (several where contractions share an operand), `consumers` of their results, `producers` (copied in).
 
-    `name`: the user's, or None while it has none. `axes`: for each result of a member, which loop of the roots each of its axes walks.
+    `name`: the user's, or None while it has none. `is_rows`: it is a kernel of rows and takes no more consumers. `axes`: for each result
+    of a member, which loop of the roots each of its axes walks.
     """
 
     name: str | None = None
@@ -27,6 +28,7 @@ class Group:
     consumers: list[linalg.ops.GenericOp] = field(default_factory=list[linalg.ops.GenericOp])
     producers: list[linalg.ops.GenericOp] = field(default_factory=list[linalg.ops.GenericOp])
     axes: dict[SSAValue, tuple[int, ...]] = field(default_factory=dict[SSAValue, tuple[int, ...]])
+    is_rows: bool = False
 
     @property
     def root(self) -> linalg.ops.GenericOp:
@@ -53,6 +55,12 @@ class Group:
     def operations(self) -> list[linalg.ops.GenericOp]:
         """Everything the kernel computes, what is read before what reads it."""
         return [*self.producers, *self.members]
+
+    def in_order(self, grouping: "Grouping") -> "list[linalg.ops.GenericOp]":
+        """The same, in program order where a root reads what another member computes."""
+        results = {result for op in self.members for result in op.results}
+        chained = any(value in results for root in self.roots for value, _ in view_of(root).operands())
+        return sorted(self.operations(), key=grouping.position) if chained else self.operations()
 
 
 @dataclass(eq=False, slots=True)

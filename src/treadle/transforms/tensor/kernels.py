@@ -7,14 +7,16 @@ from typing import Protocol
 from treadle.analysis.shapes import Shapes
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
-from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, func, tensor
+from treadle.ir.emitter import Emitter, at_end
 from treadle.ir.locations import set_location
 from treadle.ir.text import print_module
 from treadle.plan.expr import Expr, constant, symbol
 from treadle.transforms.tensor.buffers import Buffer
-from treadle.transforms.tensor.generics import build_generic, copy_body, tensor_type
-from treadle.transforms.tensor.size_arithmetic import SizeEmitter
+from treadle.transforms.tensor.generics import copy_body, elementwise
+from treadle.transforms.tensor.groups import captured
+from treadle.transforms.tensor.tensors import tensor_type
 
 
 class Holder(Protocol):
@@ -37,31 +39,16 @@ class Outlined:
     symbols: dict[str, str]
 
 
-def captures(body: Region) -> list[SSAValue]:
-    """Values that a region reads from outside, each once, in order of first use."""
-    inside = set(body.walk())
-    found: dict[SSAValue, None] = {}
-    for op in body.walk():
-        for operand in op.operands:
-            owner = operand.owner
-            holder = owner if isinstance(owner, Operation) else owner.parent_op()
-            if holder not in inside and not (isinstance(owner, Block) and owner.parent_region() is body):
-                found[operand] = None
-    return list(found)
-
-
-def copy_region(source: SSAValue, like: Operation) -> Region:
+def copy_region(source: SSAValue, like: Operation) -> dispatch.RegionOp:
     """A region that copies the tensor `source`; its size operands are the emitter's to give (`tensor.dim` on the source)."""
     type_ = tensor_type(source)
     plain = builtin.TensorType(type_.element_type, type_.get_shape())
-    block = Block()
     empty = tensor.EmptyOp([], plain)
-    rank = plain.get_num_dims()
-    identity = AffineMap.identity(rank)
-    copy = build_generic([source], [empty.tensor], (identity, identity), ["parallel"] * rank, copy_body(plain.element_type), like)
+    copy = elementwise([source], [empty.tensor], copy_body(plain.element_type), like)
     copy.attributes[dispatch.ROOT] = builtin.UnitAttr()
-    block.add_ops([empty, copy, dispatch.YieldOp(copy.results)])
-    return Region(block)
+    region = dispatch.RegionOp([plain], Region(Block([empty, copy, dispatch.YieldOp(copy.results)])))
+    region.attributes["origin"] = builtin.StringAttr("copy")
+    return region
 
 
 @dataclass(slots=True)
@@ -72,9 +59,9 @@ class KernelTable:
     _names: dict[str, str] = field(default_factory=dict[str, str])
     _counts: dict[str, int] = field(default_factory=dict[str, int])
 
-    def outline(self, body: Region, holder: Holder, outputs: Sequence[Buffer], like: Operation, origin: Attribute | None) -> Outlined:
+    def outline(self, region: dispatch.RegionOp, holder: Holder, outputs: Sequence[Buffer], like: Operation) -> Outlined:
         """The kernel of a region whose results go to `outputs`, made new or found."""
-        values = captures(body)
+        values = list(dict.fromkeys(captured(region)))
         tensors = [value for value in values if isinstance(value.type, builtin.TensorType)]
         indices = {value: holder.shapes.index(value) for value in values if not isinstance(value.type, builtin.TensorType)}
         sizes: dict[SSAValue, Expr] = {}
@@ -92,11 +79,10 @@ class KernelTable:
         renamed: dict[str, Expr | int] = {old: symbol(new) for old, new in (names | places).items()}
         grid = {places[name]: extent.substitute(renamed) for name, extent in blocks.items()}
         kernel = _build(
-            body, tensors, inputs, outputs, {v: s.substitute(renamed) for v, s in sizes.items()}, renamed, list(names.values()), grid
+            region.body, tensors, inputs, outputs, {v: s.substitute(renamed) for v, s in sizes.items()}, renamed, list(names.values()), grid
         )
         set_location(kernel, like)
-        if origin is not None:
-            kernel.attributes["origin"] = origin
+        kernel.attributes.update({name: value for name, value in region.attributes.items() if name == "origin"})
         name = self._intern(kernel, holder.function.sym_name.data)
         return Outlined(name, tuple(tensors), {new: old for old, new in names.items()})
 
@@ -132,16 +118,14 @@ def _type_of(buffer: Buffer) -> builtin.TensorType[Attribute]:
     return builtin.TensorType(buffer.element, [builtin.DYNAMIC_INDEX if size is None else size for size in sizes])
 
 
-def _places(sizes: Sequence[Expr], emitter: SizeEmitter) -> tuple[builtin.DenseArrayBase, list[SSAValue]]:
+def _places(sizes: Sequence[Expr], emit: Emitter) -> tuple[builtin.DenseArrayBase, list[SSAValue]]:
     """A list of sizes as an operation on slices has it: numbers, and values for the others."""
     known = [size.as_int() for size in sizes]
-    dynamic = [emitter.emit(size) for size, number in zip(sizes, known, strict=True) if number is None]
+    dynamic = [emit.expression(size) for size, number in zip(sizes, known, strict=True) if number is None]
     return builtin.DenseArrayBase.from_list(builtin.i64, [builtin.DYNAMIC_INDEX if n is None else n for n in known]), dynamic
 
 
-def _slice_operands(
-    buffer: Buffer, renamed: dict[str, Expr | int], emitter: SizeEmitter
-) -> tuple[dict[str, Attribute], list[list[SSAValue]]]:
+def _slice_operands(buffer: Buffer, renamed: dict[str, Expr | int], emit: Emitter) -> tuple[dict[str, Attribute], list[list[SSAValue]]]:
     """The static lists and the dynamic operands of a slice operation for what is cut out of a buffer."""
     cut = buffer.cut
     if cut is None:
@@ -150,7 +134,7 @@ def _slice_operands(
     for axis, size in zip(cut.kept, buffer.shape, strict=True):
         sizes[axis] = size
     named = (("static_offsets", cut.offsets), ("static_sizes", sizes), ("static_strides", cut.steps))
-    made = {name: _places([each.substitute(renamed) for each in values], emitter) for name, values in named}
+    made = {name: _places([each.substitute(renamed) for each in values], emit) for name, values in named}
     return {name: static for name, (static, _) in made.items()}, [dynamic for _, dynamic in made.values()]
 
 
@@ -170,24 +154,24 @@ def _build(
     mapping: dict[SSAValue, SSAValue] = dict(zip(tensors, block.args, strict=False))
     for number, argument in enumerate(block.args):
         argument.name_hint = f"t{number}" if number < len(tensors) else indices[number - len(tensors)]
-    emitter = SizeEmitter(block, dict(zip(indices, block.args[len(tensors) :], strict=True)))
+    emit = at_end(block, dict(zip(indices, block.args[len(tensors) :], strict=True)))
     for value, size in sizes.items():
-        mapping[value] = emitter.emit(size)
+        mapping[value] = emit.expression(size)
     for value, buffer in zip(tensors, inputs, strict=True):
         if buffer.cut is not None:
-            static, dynamic = _slice_operands(buffer, renamed, emitter)
+            static, dynamic = _slice_operands(buffer, renamed, emit)
             part = tensor.ExtractSliceOp.build(operands=[mapping[value], *dynamic], result_types=[value.type], properties=static)
             block.add_op(part)
             mapping[value] = part.result
     result_types: list[Attribute] = []
     for op in body.block.ops:
         if isinstance(op, dispatch.YieldOp):
-            stored = [_stored(mapping[v], buffer, renamed, emitter) for v, buffer in zip(op.values, outputs, strict=True)]
+            stored = [_stored(mapping[v], buffer, renamed, emit) for v, buffer in zip(op.values, outputs, strict=True)]
             result_types = [value.type for value in stored]
             block.add_op(dispatch.YieldOp(stored))
             continue
         missing = _missing_sizes(op)
-        extra = [emitter.emit(size.substitute(renamed)) for size in (outputs[0].shape[axis] for axis in missing)]
+        extra = [emit.expression(size.substitute(renamed)) for size in (outputs[0].shape[axis] for axis in missing)]
         copy = op.clone(value_mapper=mapping)
         if extra and isinstance(copy, tensor.EmptyOp):
             copy = tensor.EmptyOp(extra, copy.tensor.type)
@@ -213,17 +197,17 @@ def _build(
     )
 
 
-def _stored(value: SSAValue, buffer: Buffer, renamed: dict[str, Expr | int], emitter: SizeEmitter) -> SSAValue:
+def _stored(value: SSAValue, buffer: Buffer, renamed: dict[str, Expr | int], emit: Emitter) -> SSAValue:
     """What a kernel yields for a result: itself, or the whole that each block inserts its own into."""
     if buffer.cut is None:
         return value
     type_ = _type_of(buffer.whole)
-    dynamic_sizes = [emitter.emit(size.substitute(renamed)) for size in buffer.whole.shape if not size.is_constant]
+    dynamic_sizes = [emit.expression(size.substitute(renamed)) for size in buffer.whole.shape if not size.is_constant]
     whole = tensor.EmptyOp(dynamic_sizes, type_)
-    static, dynamic = _slice_operands(buffer, renamed, emitter)
+    static, dynamic = _slice_operands(buffer, renamed, emit)
     insertion = tensor.InsertSliceOp.build(operands=[value, whole.tensor, *dynamic], result_types=[type_], properties=static)
-    emitter.block.add_ops([whole, insertion])
-    return insertion.results[0]
+    emit.insert(whole)
+    return emit.insert(insertion)
 
 
 def _missing_sizes(op: Operation) -> list[int]:

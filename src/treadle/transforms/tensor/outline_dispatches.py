@@ -182,7 +182,7 @@ class ProgramBuilder:
 
     def _launch_region(self, op: dispatch.RegionOp) -> None:
         outputs = [self._memory_of(result, op) for result in op.results]
-        self._launch(op.body, outputs, op, op.attributes.get("origin"))
+        self._launch(op, outputs, op)
         for result, buffer in zip(op.results, outputs, strict=True):
             self.buffers[result] = buffer
             self.writable.add(result)
@@ -203,17 +203,17 @@ class ProgramBuilder:
         per_block = buffer.cut is not None or any(self.shapes.is_per_block(each) for each in (*offsets, *sizes, *strides))
         return (cut_out if per_block else sliced)(buffer, offsets, sizes, strides, kept)
 
-    def _launch(self, body: Region, outputs: Sequence[Buffer], like: Operation, origin: Attribute | None) -> None:
+    def _launch(self, region: dispatch.RegionOp, outputs: Sequence[Buffer], like: Operation) -> None:
         if all(constant(0) in buffer.shape for buffer in outputs):
             return  # a kernel without workgroups: its code would store nothing, and the audits of code ask for what a tile stores
-        found = self.kernels.outline(body, self, outputs, like, origin)
+        found = self.kernels.outline(region, self, outputs, like)
         inputs = [self.program_value(self.buffer(value, like).whole, like) for value in found.tensors]
         values = [self.program_value(buffer.whole, like) for buffer in outputs]
         self.add(dispatch.LaunchOp(found.name, inputs, values, found.symbols), like)
 
     def copy(self, source: SSAValue, destination: Buffer, like: Operation) -> None:
         """Launch a kernel that copies a tensor into a buffer of the same shape."""
-        self._launch(copy_region(source, like), [destination], like, builtin.StringAttr("copy"))
+        self._launch(copy_region(source, like), [destination], like)
 
     def _contiguous(self, value: SSAValue, buffer: Buffer, like: Operation) -> Buffer:
         emit("decision", NAME, like.name, "copies its source: the strides do not allow a view", location_of(like))

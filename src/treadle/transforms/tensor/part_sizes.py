@@ -7,9 +7,10 @@ from treadle.dialects.mlir_ext.affine_max import MaxOp
 from treadle.dialects.split_attribute import SplitLoop
 from treadle.ir.core import DYNAMIC_INDEX, AffineExpr, AffineMap, Block, Operation, SSAValue
 from treadle.ir.dialects import affine, arith, builtin, tensor
+from treadle.ir.emitter import at_end, before
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, parse, symbol
-from treadle.transforms.tensor.generics import insert_before, tensor_type
-from treadle.transforms.tensor.size_arithmetic import SizeEmitter
+from treadle.transforms.tensor.generics import insert_before
+from treadle.transforms.tensor.tensors import tensor_type
 
 Extent = SSAValue | int
 
@@ -65,8 +66,8 @@ class Part:
         k, s, p = (constant(value) if isinstance(value, int) else symbol(name) for name, value in names.items())
         steps = ceil_div(k, self.step)
         first, after = ((place * steps) // s * self.step for place in (p, p + 1))
-        emitter = SizeEmitter(block, values)
-        return emitter.emit(first), emitter.emit(maximum(0, minimum(k - first, after - first)))
+        emit = at_end(block, values)
+        return emit.expression(first), emit.expression(maximum(0, minimum(k - first, after - first)))
 
 
 def _static_bounds(extent: int, count: int, step: int, index: SSAValue, block: Block) -> tuple[Extent, Extent]:
@@ -86,12 +87,7 @@ def _static_bounds(extent: int, count: int, step: int, index: SSAValue, block: B
 
 
 def _emitted(expr: Expr, values: dict[str, SSAValue], anchor: Operation) -> SSAValue:
-    apart = Block()
-    value = SizeEmitter(apart, values).emit(expr)
-    for op in list(apart.ops):
-        op.detach()
-        insert_before(anchor, op)
-    return value
+    return before(anchor, values).expression(expr)
 
 
 def part_of(loop: SplitLoop, view: StructuredOp, extents: list[Extent], anchor: Operation) -> Part:

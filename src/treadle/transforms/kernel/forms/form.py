@@ -11,7 +11,7 @@ from treadle.plan.expr import Expr
 from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
-Kind = Literal["contraction", "reduction", "elementwise"]
+Kind = Literal["contraction", "rows", "reduction", "elementwise"]
 Grid = tuple[Expr, Expr, Expr]
 
 

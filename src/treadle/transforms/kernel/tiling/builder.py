@@ -412,13 +412,6 @@ class KernelBuilder:
         for number in range(first, len(self.yielded())):
             self.store_result(number, frame)
 
-    def yielded(self) -> Sequence[SSAValue]:
-        """What the dispatched body gives."""
-        last = self.kernel.body.block.last_op
-        if last is None:
-            raise InternalError("a kernel without dispatch.yield")
-        return last.operands
-
     def store_result(self, number: int, frame: Frame) -> None:
         """Store the tile of a result."""
         self.store(number, self.known[stored_part(self.yielded()[number])[0]], self._place_of(number), frame)
@@ -432,10 +425,18 @@ class KernelBuilder:
     def _place_of(self, number: int) -> Linears:
         """Where the tile of a result lies in it."""
         part, insertion = stored_part(self.yielded()[number])
-        dims = self._result_dims(part)
+        dims = self.result_dims(part)
         return dims if insertion is None else whole_positions(insertion, dims, self.nest.root.rank, self.symbol_of)
 
-    def _result_dims(self, value: SSAValue) -> Linears:
+    def yielded(self) -> Sequence[SSAValue]:
+        """The values of the dispatched body that are the kernel's results."""
+        last = self.kernel.body.block.last_op
+        if last is None:
+            raise InternalError("a kernel without dispatch.yield")
+        return last.operands
+
+    def result_dims(self, value: SSAValue) -> Linears:
+        """Where a result of the kernel lies along the root's dimensions."""
         op = value.owner
         view = structured(op) if isinstance(op, Operation) else None
         if view is None:

@@ -7,6 +7,12 @@ from treadle.ir.dialects import builtin, scf
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
 
+def needs_loop(kernel: KernelBuilder, axis: int, step: int) -> bool:
+    """Whether an axis may take another number of steps than one."""
+    size = kernel.axis_size(axis).as_int()
+    return size is None or not 0 < size <= step
+
+
 def reduction_loops(
     kernel: KernelBuilder,
     axes: Sequence[tuple[int, int]],
@@ -22,8 +28,7 @@ def reduction_loops(
         return list(body(initial))
     (axis, step), rest = axes[0], axes[1:]
     index = kernel.index
-    size = kernel.axis_size(axis).as_int()
-    if size is not None and 0 < size <= step and not always:
+    if not needs_loop(kernel, axis, step) and not always:
         kernel.offset[axis] = index.constant(0)
         return reduction_loops(kernel, rest, initial, body, always=always)
     lower, upper, stride = index.constant(0), index.expression(kernel.axis_size(axis)), index.constant(step)

@@ -20,7 +20,7 @@ from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.coupled import build_folded
 from treadle.transforms.kernel.tiling.elementwise import frame_of, grid_of, place_tiles
 from treadle.transforms.kernel.tiling.joins import Initial, Join, join_by, joined_along, with_initial
-from treadle.transforms.kernel.tiling.loops import reduction_loops
+from treadle.transforms.kernel.tiling.loops import needs_loop, reduction_loops
 from treadle.transforms.kernel.tiling.masks import mask_tail
 from treadle.transforms.kernel.tiling.merging import finish
 from treadle.transforms.kernel.tiling.scalars import Tile, Value, convert, dense, stored_type
@@ -55,11 +55,12 @@ def _separable(
     types = [accumulator_type(c, stored_type(t, index)) for c, t in zip(combiners, outputs, strict=True)]
     neutral = [identity_of(c, t) for c, t in zip(combiners, types, strict=True)]
     initial = [index.insert(dense(n, t, frame.extents)) for n, t in zip(neutral, types, strict=True)]
+    is_alone = not any(needs_loop(kernel, *loop) for loop in loops)  # one tile has all elements
     direct = [_direct_input(root, e) for e in elements]
     # A plain load can deliver the neutral element itself where it is outside, which spares the select.
     others: dict[int, Attribute] = {}
     for i, combiner, scalar in zip(direct, combiners, elements, strict=True):
-        if i is not None and direct.count(i) == 1:
+        if i is not None and direct.count(i) == 1 and nest.kind != "rows":  # where other members read the same tile
             others[i] = identity_of(combiner, stored_type(scalar.type, index))
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
@@ -72,7 +73,7 @@ def _separable(
             loaded = i is not None and i in others and _masked_by_load(kernel, root, dims, i, frame, reduced)
             if not loaded:
                 tile_value = mask_tail(kernel, tile_value, frame, reduced, fill)
-            following += join(index.insert, [accumulator], [tile_value])
+            following += [tile_value] if is_alone else join(index.insert, [accumulator], [tile_value])
         return following
 
     totals = reduction_loops(kernel, loops, initial, step)

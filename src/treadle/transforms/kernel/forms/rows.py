@@ -1,0 +1,50 @@
+"""rows: reductions over the same dimensions with what is computed between and behind them (softmax, normalisations), row by row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from treadle.analysis.axis_traffic import axis_shape
+from treadle.analysis.element_bytes import element_bytes
+from treadle.plan.form_times import moving_seconds
+from treadle.plan.row_tiles import row_tiles
+from treadle.transforms.kernel.forms import elementwise
+from treadle.transforms.kernel.forms.form import Choice, Grid
+from treadle.transforms.kernel.forms.problem import KernelProblem
+from treadle.transforms.kernel.tiling.builder import KernelBuilder
+from treadle.transforms.kernel.tiling.rows import build_rows
+
+NAME = "rows"
+KIND = "rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(elementwise.Config):
+    """The same entries. Where the tile is as long as the rows they stay in registers, else they are walked once for each reduction."""
+
+    form: ClassVar[str] = NAME
+
+
+def refusal(problem: KernelProblem) -> str | None:
+    """Nothing is refused."""
+    return None
+
+
+def decide(problem: KernelProblem) -> Sequence[Choice]:
+    """See `Form`."""
+    nest = problem.nest
+    shapes = tuple(axis_shape(nest, axis) for axis in nest.axes)
+    narrowest = min((element_bytes(a.element) for a in nest.accesses), default=4)
+    extents, found, config = "x".join(str(axis.size) for axis in nest.axes), list[Choice](), Config()
+    for tile in row_tiles(shapes, narrowest, problem.spec):
+        seconds = moving_seconds(problem.memory_bytes * (1 if tile.is_whole else 2), problem.spec)
+        how = "rows stay in registers" if tile.is_whole else f"rows are walked {len(nest.roots) + 1} times"
+        text = f"rows over {extents}: {how}, tile {'x'.join(map(str, tile.extents))}, {tile.warps} warps"
+        config = Config(tile=tile.extents, warps=tile.warps)
+        found.append(Choice(config, seconds, text, is_light=True))
+    return [*found, *elementwise.halvings(problem, config)[1:]]
+
+
+def build(kernel: KernelBuilder, config: Config) -> Grid:
+    """See `Form`."""
+    return build_rows(kernel, config.tile)

@@ -1,0 +1,168 @@
+"""Split reductions end to end on the simulator: all combiners and types, ragged sizes, several loops, producers and consumers."""
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import treadle
+from treadle.options import CompileOptions
+from treadle.sim.check import check
+
+DTYPES = {
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "f64": np.float64,
+    "i8": np.int8,
+    "i32": np.int32,
+    "i64": np.int64,
+}
+FLOATS = {"arith.addf": "0.0", "arith.mulf": "1.0", "arith.maximumf": "-65504.0", "arith.minimumf": "65504.0", "arith.maxnumf": "-65504.0"}
+INTEGERS = {
+    "arith.addi": "0",
+    "arith.muli": "1",
+    "arith.maxsi": "-128",
+    "arith.minsi": "127",
+    "arith.andi": "-1",
+    "arith.ori": "0",
+    "arith.xori": "0",
+}
+RNG = np.random.default_rng(23)
+
+
+@dataclass(frozen=True)
+class Case:
+    """result[i, j] = start, joined with every x[k, i, l, j] by `combiner`; the loops k and l in so many parts."""
+
+    sizes: tuple[int, int, int, int]
+    kind: str
+    combiner: str
+    parts: str
+
+    @property
+    def text(self) -> str:
+        k, i, h, j = self.sizes
+        x, r = f"tensor<{k}x{i}x{h}x{j}x{self.kind}>", f"tensor<{i}x{j}x{self.kind}>"
+        start = (FLOATS | INTEGERS)[self.combiner]
+        return f"""func.func @f(%x: {x}) -> {r} {{
+          %z = arith.constant {start} : {self.kind}
+          %e = tensor.empty() : {r}
+          %s = linalg.fill ins(%z : {self.kind}) outs(%e : {r}) -> {r}
+          %r = linalg.generic {{treadle.split_reduction = #dispatch.split<{self.parts}>,
+              indexing_maps = [affine_map<(k, i, l, j) -> (k, i, l, j)>, affine_map<(k, i, l, j) -> (i, j)>],
+              iterator_types = ["reduction", "parallel", "reduction", "parallel"]}} ins(%x : {x}) outs(%s : {r}) {{
+            ^bb0(%v: {self.kind}, %acc: {self.kind}):
+            %t = {self.combiner} %acc, %v : {self.kind}
+            linalg.yield %t : {self.kind}
+          }} -> {r}
+          return %r : {r}
+        }}"""
+
+    def array(self) -> np.ndarray:
+        """Values whose products stay representable."""
+        if self.kind[0] == "i":
+            return RNG.integers(-3, 4, self.sizes).astype(DTYPES[self.kind])
+        spread = 0.02 if self.combiner == "arith.mulf" else 1.0
+        return (self.combiner == "arith.mulf") + (spread * RNG.standard_normal(self.sizes)).astype(DTYPES[self.kind])
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    kind = draw(st.sampled_from(sorted(DTYPES)))
+    combiner = draw(st.sampled_from(sorted(INTEGERS if kind[0] == "i" else FLOATS)))
+    sizes = tuple(draw(st.integers(1, most)) for most in (40, 5, 30, 9))
+    loops = [
+        f'r{number} = "{draw(st.integers(2, 7))}" step {draw(st.integers(1, 9))}' for number in draw(st.sampled_from(((0,), (1,), (0, 1))))
+    ]
+    return Case(sizes, kind, combiner, ", ".join(loops))  # type: ignore[arg-type]
+
+
+@settings(max_examples=16)
+@given(cases())
+def test_reductions(case: Case) -> None:
+    program = treadle.compile(case.text, target="sim")
+    x = case.array().astype(DTYPES[case.kind])
+    for found, wanted in zip(program(x), program.reference(x), strict=True):
+        check(np.asarray(found), wanted)
+
+
+def linear(m: int, n: int, k: int, kind: str, attribute: str, scaled: bool) -> str:
+    """gelu-like consumer of (x * s) w + bias, in `kind` outside and f32 sums inside."""
+    x, w, r, f = f"tensor<{m}x{k}x{kind}>", f"tensor<{k}x{n}x{kind}>", f"tensor<{m}x{n}x{kind}>", f"tensor<{m}x{n}xf32>"
+    scale = f"""%es = tensor.empty() : {x}
+      %a = linalg.generic {{indexing_maps = [affine_map<(i, k) -> (i, k)>, affine_map<(i, k) -> (k)>, affine_map<(i, k) -> (i, k)>],
+        iterator_types = ["parallel", "parallel"]}} ins(%x, %s : {x}, tensor<{k}x{kind}>) outs(%es : {x}) {{
+        ^bb0(%p: {kind}, %q: {kind}, %o: {kind}):
+        %t = arith.mulf %p, %q : {kind}
+        linalg.yield %t : {kind}
+      }} -> {x}"""
+    operand = "%a" if scaled else "%x"
+    return f"""func.func @f(%x: {x}, %w: {w}, %s: tensor<{k}x{kind}>, %b: tensor<{n}xf32>) -> {r} {{
+      %z = arith.constant 0.0 : f32
+      %e = tensor.empty() : {f}
+      %0 = linalg.fill ins(%z : f32) outs(%e : {f}) -> {f}
+      {scale if scaled else ""}
+      %1 = linalg.matmul {{treadle.split_reduction = {attribute}}} ins({operand}, %w : {x}, {w}) outs(%0 : {f}) -> {f}
+      %er = tensor.empty() : {r}
+      %2 = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (i, j)>],
+        iterator_types = ["parallel", "parallel"]}} ins(%1, %b : {f}, tensor<{n}xf32>) outs(%er : {r}) {{
+        ^bb0(%p: f32, %q: f32, %o: {kind}):
+        %t = arith.addf %p, %q : f32
+        %u = math.tanh %t : f32
+        %v = arith.truncf %u : f32 to {kind}
+        linalg.yield %v : {kind}
+      }} -> {r}
+      return %2 : {r}
+    }}"""
+
+
+@pytest.mark.parametrize(("m", "n", "k", "scaled"), [(13, 21, 150, True), (64, 72, 517, False), (1, 40, 333, True)])
+def test_producers_and_consumers_stay_in_two_kernels(m: int, n: int, k: int, scaled: bool) -> None:
+    program = treadle.compile(linear(m, n, k, "f16", '#dispatch.split<r0 = "4" step 32>', scaled), target="sim")
+    assert program.stages["dispatch"].count("dispatch.launch") == 2
+    arrays = [0.1 * RNG.standard_normal(s) for s in ((m, k), (k, n), (k,), (n,))]
+    given_arrays = [a.astype(np.float32 if i == 3 else np.float16) for i, a in enumerate(arrays)]
+    for found, wanted in zip(program(*given_arrays), program.reference(*given_arrays), strict=True):
+        check(np.asarray(found), wanted)
+
+
+def test_convolution_over_its_channels() -> None:
+    text = """func.func @f(%x: tensor<1x9x10x37xf32>, %w: tensor<3x3x37x5xf32>, %o: tensor<1x7x8x5xf32>) -> tensor<1x7x8x5xf32> {
+      %0 = linalg.conv_2d_nhwc_hwcf {treadle.split_reduction = #dispatch.split<r2 = "3" step 8>,
+        dilations = dense<1> : tensor<2xi64>, strides = dense<1> : tensor<2xi64>}
+        ins(%x, %w : tensor<1x9x10x37xf32>, tensor<3x3x37x5xf32>) outs(%o : tensor<1x7x8x5xf32>) -> tensor<1x7x8x5xf32>
+      return %0 : tensor<1x7x8x5xf32>
+    }"""
+    program = treadle.compile(text, target="sim")
+    arrays = [RNG.standard_normal(s).astype(np.float32) for s in ((1, 9, 10, 37), (3, 3, 37, 5), (1, 7, 8, 5))]
+    assert program.stages["dispatch"].count("dispatch.launch") == 2
+    for found, wanted in zip(program(*arrays), program.reference(*arrays), strict=True):
+        check(np.asarray(found), wanted)
+
+
+def test_batches() -> None:
+    text = """func.func @f(%a: tensor<3x7x130xf32>, %b: tensor<3x130x9xf32>, %c: tensor<3x7x9xf32>) -> tensor<3x7x9xf32> {
+      %0 = linalg.batch_matmul {treadle.split_reduction = 4 : i64} ins(%a, %b : tensor<3x7x130xf32>, tensor<3x130x9xf32>)
+        outs(%c : tensor<3x7x9xf32>) -> tensor<3x7x9xf32>
+      return %0 : tensor<3x7x9xf32>
+    }"""
+    program = treadle.compile(text, target="sim")
+    arrays = [RNG.standard_normal(s).astype(np.float32) for s in ((3, 7, 130), (3, 130, 9), (3, 7, 9))]
+    for found, wanted in zip(program(*arrays), program.reference(*arrays), strict=True):
+        check(np.asarray(found), wanted)
+
+
+def test_floats_are_reordered_only_where_they_may_be() -> None:
+    text = Case((4000, 1, 300, 3), "f32", "arith.addf", 'r0 = "2"').text.replace(
+        'treadle.split_reduction = #dispatch.split<r0 = "2", merge = kernel>,', ""
+    )
+    text = text.replace('treadle.split_reduction = #dispatch.split<r0 = "2">,', "")
+    launches = {
+        allowed: treadle.compile(text, "sm_90a", CompileOptions(reassociate=allowed)).stages["dispatch"].count("dispatch.launch")
+        for allowed in (True, False)
+    }
+    assert launches == {True: 2, False: 1}

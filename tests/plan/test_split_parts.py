@@ -1,0 +1,68 @@
+"""The model of split reductions: parts are worth what they cost, and block bounds hold for every block."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle.machine import target_spec
+from treadle.plan.block_bounds import greatest, in_whole_steps, least
+from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, symbol
+from treadle.plan.split_parts import SplitContraction, SplitReduction, split_contraction, split_reduction
+from treadle.plan.tile_config import AxisShape, ContractionShape, contraction_types
+
+TARGETS = ("sm_90a", "gfx942", "gfx1201")
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(TARGETS), st.sampled_from(["f32", "bf16"]), *(st.integers(1, 4000),) * 2, st.integers(1, 100_000))
+def test_parts_of_contractions(target: str, kind: str, m: int, n: int, k: int) -> None:
+    spec = target_spec(target)
+    types = contraction_types(spec, kind, kind, "f32", ("", "") if kind == "f32" else ("arith.extf",) * 2, False)
+    size = 4 if kind == "f32" else 2
+    problem = SplitContraction(ContractionShape(1, m, n, k), types, size, size, 4, False, (True, False))
+    found = split_contraction(problem, spec)
+    if found is None:
+        return
+    steps = ceil_div(k, found.step).as_int() or 0
+    assert 2 <= found.count <= steps // 4
+    assert found.seconds < 0.8 * found.whole_seconds
+    assert -(-m // 128) * -(-n // 128) < spec.compute_units
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_reductions_that_fill_the_machine_stay_whole(target: str) -> None:
+    spec = target_spec(target)
+    for rows, columns in ((56088, 77), (8192, 8192), (100_000, 1000)):
+        axes = (AxisShape(rows, False, 0, 4 * rows), AxisShape(columns, True, 4 * rows * columns, 0))
+        assert split_reduction(SplitReduction(axes, 1, 4.0 * rows * columns, 4), spec) is None
+    axes = (AxisShape(1, False, 0, 4), AxisShape(10_000_019, True, 40_000_076, 0))
+    found = split_reduction(SplitReduction(axes, 1, 40_000_076.0, 4), spec)
+    assert found is not None
+    assert found.count >= spec.compute_units // 2
+
+
+def values(e: Expr, extents: dict[str, int], env: dict[str, int]) -> list[int]:
+    return [e.evaluate(env | dict(zip(extents, place, strict=True))) for place in product(*(range(n) for n in extents.values()))]
+
+
+@settings(max_examples=200)
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 12), st.booleans())
+def test_bounds_of_parts_hold_in_every_block(k: int, step: int, count: int, is_known: bool) -> None:
+    """Balanced parts of a size that is known, or only at run time: where they begin, end, and how long they are."""
+    p, size, parts = symbol("p0"), constant(k) if is_known else symbol("s0"), constant(count) if is_known else symbol("s1")
+    steps = ceil_div(size, step)
+    first, after = (p * steps) // parts * step, ((p + 1) * steps) // parts * step
+    length = maximum(0, minimum(size - first, after - first))
+    env = {} if is_known else {"s0": k, "s1": count}
+    for value in (length, size - first - length, first):
+        lower, upper = least(value, {"p0": parts}), greatest(value, {"p0": parts})
+        found = values(value, {"p0": count}, env)
+        assert lower is not None
+        assert min(each.evaluate(env) for each in lower) <= min(found)
+        if upper is not None:
+            assert max(each.evaluate(env) for each in upper) >= max(found)
+    assert sum(values(length, {"p0": count}, env)) == k
+    assert in_whole_steps(length, size - first, step)
+    assert step == 1 or not in_whole_steps(length + 1, size - first, step)
