@@ -16,6 +16,7 @@ from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
 from treadle.sim.schedule import ScheduledProgram
 from treadle.transforms.kernel.merge_parts import MergePartsPass
+from treadle.transforms.kernel.tiling.merging import parts_at_once
 from treadle.verify.check import prove
 
 needs_emulator = pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
@@ -142,3 +143,11 @@ def test_others_are_left_alone() -> None:
     before = str(module)
     run_passes(module, [MergePartsPass()])
     assert str(module) == before
+
+
+@pytest.mark.parametrize(
+    ("count", "elements", "expected"), [(9, 1, 16), (2, 1, 2), (77, 2048, 4), (5, 8192, 1), (3, 100_000, 1), (64, 96, 64)]
+)
+def test_parts_that_are_loaded_together(count: int, elements: int, expected: int) -> None:
+    """A power of two, no more than there are and than registers hold."""
+    assert parts_at_once(count, elements) == expected
