@@ -28,7 +28,7 @@ def test_tiles_fit(
 ) -> None:
     spec, count = target_spec(target), len(sizes)
     axes = tuple(AxisShape(s, i in {r % count for r in reduced}, 4096 * (i == unit % count), 0) for i, s in enumerate(sizes))
-    tile, warps = reduction_tile(axes, element_bytes, spec, separable=separable, outputs=outputs)
+    tile, warps = reduction_tile(axes, spec, separable, element_bytes=element_bytes, outputs=outputs)
     assert len(tile) == count
     assert warps == next_power_of_two(warps)
     assert warps * spec.subgroup_size <= spec.max_threads_per_workgroup
@@ -44,7 +44,7 @@ def test_few_rows_have_many_threads(rows: int | None, length: int | None, target
     """As many threads as a unit holds, or as a workgroup has, share what is on it."""
     spec = target_spec(target)
     axes = (AxisShape(rows, False, 0, 4), AxisShape(length, True, 4_000_000, 0))
-    _, warps = reduction_tile(axes, 4, spec, separable=True)
+    _, warps = reduction_tile(axes, spec, separable=True)
     on_a_unit = max(1, (rows or 4096) // spec.compute_units)
     assert warps * spec.subgroup_size * on_a_unit >= min(spec.max_threads_per_workgroup, spec.max_threads_per_unit // 2) // 2
 
@@ -52,6 +52,6 @@ def test_few_rows_have_many_threads(rows: int | None, length: int | None, target
 @pytest.mark.parametrize("element_bytes", [2, 4])
 def test_columns_are_read_in_whole_lines(element_bytes: int) -> None:
     axes = (AxisShape(1_000_003, True, 0, 0), AxisShape(4096, False, 16_000_000, 4))
-    tile, warps = reduction_tile(axes, element_bytes, target_spec("sm_90a"), separable=True)
+    tile, warps = reduction_tile(axes, target_spec("sm_90a"), True, element_bytes=element_bytes)
     assert tile[1] * element_bytes >= 128
     assert tile[0] * tile[1] >= warps * 32 * 8

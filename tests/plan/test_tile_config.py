@@ -121,7 +121,7 @@ def test_tiles_keep_to_the_threads_and_registers_of_the_machine(target: str, thr
             assert 2 * held <= spec.max_registers_per_thread or tile == tiles_for(row, small, 2)[-1]
     axes = (AxisShape(1000, False, 4000, 4000), AxisShape(1000, True, 4000, 0))
     for separable in (False, True):
-        _, warps = reduction_tile(axes, 4, small, separable=separable)
+        _, warps = reduction_tile(axes, small, separable)
         assert warps * spec.subgroup_size <= threads
     for _, warps in (pointwise_tile(axes[:1], 4, small),):
         assert warps * spec.subgroup_size <= threads

@@ -15,7 +15,7 @@ LINE_BYTES = 128
 
 
 def reduction_tile(
-    axes: tuple[AxisShape, ...], element_bytes: int, spec: TargetSpec, *, separable: bool, outputs: int = 1
+    axes: tuple[AxisShape, ...], spec: TargetSpec, separable: bool, *, element_bytes: int = 4, outputs: int = 1
 ) -> tuple[tuple[int, ...], int]:
     """Tile extents and warps. `element_bytes`: of what is reduced; `outputs`: accumulators of each element.
 
@@ -26,7 +26,7 @@ def reduction_tile(
         return _one_at_a_time(axes, spec)
     if axes[main].is_reduction and outputs == 1:
         whole = row_tiles(axes, element_bytes, spec)[0]
-        if whole.is_whole:
+        if whole.is_whole and prod(whole.extents) <= USUAL_HELD * whole.warps * spec.subgroup_size:
             return whole.extents, whole.warps
     return _parts(axes, main, element_bytes, spec, outputs)
 

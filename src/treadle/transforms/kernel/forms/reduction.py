@@ -40,7 +40,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         return elementwise.halvings(problem, Config())
     read = max((element_bytes(a.element) for a in problem.nest.accesses if not a.is_result), default=4)
     outputs = len(problem.nest.root.outputs)
-    tile, warps = reduction_tile(shapes, read, problem.spec, separable=in_parts, outputs=outputs)
+    tile, warps = reduction_tile(shapes, problem.spec, in_parts, element_bytes=read, outputs=outputs)
     return elementwise.halvings(problem, Config(tile=tile, warps=warps))
 
 
