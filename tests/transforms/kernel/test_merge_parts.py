@@ -133,8 +133,10 @@ def refusals(text: str) -> tuple[int, str]:
 
 
 def test_sizes_of_the_runtime() -> None:
-    launches, why = refusals(matmul(100, 90, 500, 7).replace("500", "?"))
+    launches, why = refusals(matmul(100, 90, 500, 7).replace("100", "?"))
     assert launches == 2 and "run time" in why
+    launches, why = refusals(matmul(100, 90, 500, 7).replace("500", "?"))  # one launch more, for calls with one part
+    assert launches == 3 and "run time" in why
 
 
 def test_others_are_left_alone() -> None:
