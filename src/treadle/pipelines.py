@@ -22,6 +22,7 @@ from treadle.transforms.kernel.load_in_bulk import LoadInBulkPass
 from treadle.transforms.kernel.lower_arrivals import LowerArrivalsPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
 from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
+from treadle.transforms.kernel.merge_parts import MergePartsPass
 from treadle.transforms.kernel.order_issue import OrderIssuePass
 from treadle.transforms.kernel.overlap_launches import OverlapLaunchesPass
 from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
@@ -143,6 +144,7 @@ def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[s
     any_size = (SetSizeBoundsPass(),) if options.index_bits == 64 else ()
     return (
         *any_size,
+        MergePartsPass(),  # one kernel of two, before anything is decided about either
         *(SetCandidatePass(kernel, number) for kernel, number in (candidates or {}).items()),  # what tools have rejected is not tried again
         form,  # all choices in one place, before anything is rewritten
         SetIndexWidthPass(),  # the extents of tiles are known, and no index is written yet

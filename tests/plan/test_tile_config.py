@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.machine import known_targets, target_spec
+from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.tile_config import (
     AxisShape,
     ContractionShape,
@@ -15,7 +16,6 @@ from treadle.plan.tile_config import (
     contraction_types,
     next_power_of_two,
     pointwise_tile,
-    reduction_tile,
     tiles_for,
 )
 
@@ -85,20 +85,16 @@ def test_unsigned_operands_do_not_use_signed_instructions() -> None:
     unit=st.integers(0, 3),
     reduced=st.integers(0, 3),
     target=st.sampled_from(known_targets()),
-    separable=st.booleans(),
 )
-def test_axis_tiles_are_powers_of_two_that_fit(sizes: list[int | None], unit: int, reduced: int, target: str, separable: bool) -> None:
+def test_axis_tiles_are_powers_of_two_that_fit(sizes: list[int | None], unit: int, reduced: int, target: str) -> None:
     spec = target_spec(target)
     axes = tuple(AxisShape(s, i == reduced % len(sizes), 4096 * (i == unit % len(sizes)), 0) for i, s in enumerate(sizes))
-    for tile, warps in (pointwise_tile(axes, 4, spec), reduction_tile(axes, spec, separable)):
-        assert len(tile) == len(axes)
-        assert all(t == next_power_of_two(t) for t in tile)
-        assert all(s is None or t <= next_power_of_two(s) for t, s in zip(tile, sizes, strict=True))
-        assert prod(tile) <= 16384
-        assert warps == next_power_of_two(warps) and warps * spec.subgroup_size <= 256
-    if not separable:
-        tile, _ = reduction_tile(axes, spec, separable)
-        assert tile[reduced % len(sizes)] == 1
+    tile, warps = pointwise_tile(axes, 4, spec)
+    assert len(tile) == len(axes)
+    assert all(t == next_power_of_two(t) for t in tile)
+    assert all(s is None or t <= next_power_of_two(s) for t, s in zip(tile, sizes, strict=True))
+    assert prod(tile) <= 16384
+    assert warps == next_power_of_two(warps) and warps * spec.subgroup_size <= 256
 
 
 def test_a_transpose_tiles_both_unit_stride_axes_and_a_side_input_does_not() -> None:
@@ -124,5 +120,8 @@ def test_tiles_keep_to_the_threads_and_registers_of_the_machine(target: str, thr
             assert tile.num_warps * spec.subgroup_size <= threads
             assert 2 * held <= spec.max_registers_per_thread or tile == tiles_for(row, small, 2)[-1]
     axes = (AxisShape(1000, False, 4000, 4000), AxisShape(1000, True, 4000, 0))
-    for _, warps in (pointwise_tile(axes[:1], 4, small), reduction_tile(axes, small, True), reduction_tile(axes, small, False)):
+    for separable in (False, True):
+        _, warps = reduction_tile(axes, small, separable)
+        assert warps * spec.subgroup_size <= threads
+    for _, warps in (pointwise_tile(axes[:1], 4, small),):
         assert warps * spec.subgroup_size <= threads

@@ -90,14 +90,17 @@ def most_held(threads: int, spec: TargetSpec) -> int:
 
 
 def _more_rows(axes: tuple[AxisShape, ...], extents: list[int], threads: int, spec: TargetSpec) -> int:
-    """Let a workgroup of few threads take several rows, where there are enough for all units; its threads then."""
+    """Let a workgroup of few threads take several rows, and a thread that holds little, while all units stay full; its threads then."""
     rows = [i for i, axis in enumerate(axes) if not axis.is_reduction]
-    count = prod(axes[i].size or spec.compute_units * FEW_THREADS for i in rows)
-    for i in reversed(rows):
-        room = min(FEW_THREADS // threads, count // (prod(extents[j] for j in rows) * spec.compute_units))
-        if room > 1 and extents[i] == 1:
-            extents[i] = min(1 << room.bit_length() - 1, next_power_of_two(axes[i].size or room))
-            threads *= extents[i]
+    count = prod(axes[i].size or spec.compute_units * spec.max_threads_per_unit for i in rows)
+    inner = next((i for i in reversed(rows) if extents[i] == 1 and axes[i].size != 1), None)
+    while inner is not None and 2 * extents[inner] <= next_power_of_two(axes[inner].size or count):
+        workgroups = count // (2 * prod(extents[i] for i in rows))
+        if 2 * threads <= FEW_THREADS and workgroups >= spec.compute_units:
+            threads *= 2
+        elif 2 * prod(extents) > USUAL_HELD * threads or workgroups * threads < spec.compute_units * spec.max_threads_per_unit:
+            break
+        extents[inner] *= 2
     return threads
 
 

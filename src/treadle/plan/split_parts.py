@@ -12,9 +12,10 @@ from typing import Final
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.form_times import role_seconds, seconds, tile_seconds
+from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.role_tiles import ResultShape, RoleProblem, role_tile
 from treadle.plan.small_m import MOST_ROWS, SmallShape, limited, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
-from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_tile, reduction_tile
+from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_tile
 
 CLEAR_GAIN: Final = 0.8
 """The parts must be modelled to take at most so much of the whole's time: models are not better than that."""

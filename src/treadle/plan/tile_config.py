@@ -325,38 +325,3 @@ def halved(tile: tuple[int, ...], times: int) -> tuple[int, ...]:
             longest = max(range(len(found)), key=lambda i: found[i])
             found[longest] = max(1, found[longest] // 2)
     return tuple(found)
-
-
-def reduction_tile(axes: tuple[AxisShape, ...], spec: TargetSpec, separable: bool) -> tuple[tuple[int, ...], int]:
-    """Tile extents and warps for a reduction that is no contraction.
-
-    `separable`: partial results can be combined. Otherwise the reduced axes are walked one element at a time.
-    """
-    tile = [1] * len(axes)
-    parallel = [i for i, a in enumerate(axes) if not a.is_reduction]
-    reduced = [i for i, a in enumerate(axes) if a.is_reduction]
-
-    def traffic(i: int) -> tuple[int, int]:
-        return (axes[i].unit_stride_reads, i)
-
-    main = max(range(len(axes)), key=traffic)
-    if not separable:
-        if parallel:
-            inner = max(parallel, key=traffic)
-            tile[inner] = min(256, next_power_of_two(axes[inner].size or 256))
-        return tuple(tile), max(1, min(usual_threads(spec), prod(tile)) // spec.subgroup_size)
-    if axes[main].is_reduction:
-        work = 4096
-        tile[main] = min(2048, next_power_of_two(axes[main].size or 2048))
-        if parallel:
-            inner = max(parallel, key=traffic)
-            rows = prod(a.size or UNKNOWN_EXTENT for a in axes if not a.is_reduction)
-            wanted = max(1, min(work // tile[main], -(-rows // spec.compute_units)))
-            tile[inner] = min(next_power_of_two(wanted), next_power_of_two(axes[inner].size or wanted))
-    else:
-        tile[main] = min(64, next_power_of_two(axes[main].size or 64))
-        if reduced:
-            inner = max(reduced, key=traffic)
-            tile[inner] = min(64, next_power_of_two(axes[inner].size or 64))
-    threads = max(spec.subgroup_size, min(usual_threads(spec), prod(tile) // 4))
-    return tuple(tile), max(1, threads // spec.subgroup_size)

@@ -24,7 +24,9 @@ def test_a_row_over_all_warps_goes_through_shared_memory() -> None:
     assert loads[0].source is stores[0].destination and stores[0].value is partial.results[0]
     assert whole.inputs[0] is loads[0].result
     gathered = tile.layout_of(loads[0])
-    assert gathered is not None and not any(any(basis) for basis in gathered.warp + gathered.lane)
+    assert gathered is not None and not any(any(basis) for basis in gathered.warp)
+    assert not gathered.register
+    assert [any(basis) for basis in gathered.lane] == [True, True, False, False, False]  # copies share them out
 
 
 def test_reductions_within_warps_are_left_alone() -> None:

@@ -21,9 +21,15 @@ from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
 
 
 def gathered_layout(result: TileLayout, axis: int, groups: int) -> TileLayout:
-    """The layout in which a thread that wants an element of `result` holds all `groups` partial results of it in registers."""
-    along = tuple(tuple(1 << bit if dim == axis else 0 for dim in range(result.rank)) for bit in range(groups.bit_length() - 1))
-    return TileLayout((*along, *result.register), result.lane, result.warp, result.repeat)
+    """The layout in which threads that want an element of `result` hold the `groups` partial results of it: lanes that would hold copies
+    share them out, what is left over goes to registers.
+    """
+    along = [tuple(1 << bit if dim == axis else 0 for dim in range(result.rank)) for bit in range(groups.bit_length() - 1)]
+    lanes = list(result.lane)
+    for place in [place for place, basis in enumerate(lanes) if not any(basis)]:
+        if along:
+            lanes[place] = along.pop(0)
+    return TileLayout((*along, *result.register), tuple(lanes), result.warp, result.repeat)
 
 
 def _exchange_buffer(shape: tuple[int, ...], axis: int) -> SharedLayout:

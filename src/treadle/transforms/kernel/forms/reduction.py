@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.axis_traffic import axis_shape
+from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.folds import is_separable
 from treadle.analysis.indexing import Reduction
-from treadle.plan.tile_config import reduction_tile
+from treadle.plan.reduction_tiles import reduction_tile
 from treadle.transforms.kernel.forms import elementwise
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.forms.problem import KernelProblem
@@ -35,7 +36,11 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
     kind = problem.nest.computation
     shapes = tuple(axis_shape(problem.nest, axis) for axis in problem.nest.axes)
     in_parts = isinstance(kind, Reduction) and is_separable(problem.nest.root, kind)
-    tile, warps = reduction_tile(shapes, problem.spec, in_parts) if shapes else ((), 1)
+    if not shapes:
+        return elementwise.halvings(problem, Config())
+    read = max((element_bytes(a.element) for a in problem.nest.accesses if not a.is_result), default=4)
+    outputs = len(problem.nest.root.outputs)
+    tile, warps = reduction_tile(shapes, problem.spec, in_parts, element_bytes=read, outputs=outputs)
     return elementwise.halvings(problem, Config(tile=tile, warps=warps))
 
 
