@@ -125,9 +125,7 @@ def _places(sizes: Sequence[Expr], emit: Emitter) -> tuple[builtin.DenseArrayBas
     return builtin.DenseArrayBase.from_list(builtin.i64, [builtin.DYNAMIC_INDEX if n is None else n for n in known]), dynamic
 
 
-def _slice_operands(
-    buffer: Buffer, renamed: dict[str, Expr | int], emit: Emitter
-) -> tuple[dict[str, Attribute], list[list[SSAValue]]]:
+def _slice_operands(buffer: Buffer, renamed: dict[str, Expr | int], emit: Emitter) -> tuple[dict[str, Attribute], list[list[SSAValue]]]:
     """The static lists and the dynamic operands of a slice operation for what is cut out of a buffer."""
     cut = buffer.cut
     if cut is None:

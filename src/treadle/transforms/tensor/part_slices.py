@@ -64,7 +64,7 @@ class Slicer:
         alone = value.has_one_use()
         if (
             (arithmetic > self.cheap and not alone)
-            or (transcendental and not alone)
+            or (transcendental > 1 and not alone)  # one exponential costs less than writing it and reading it back
             or (self.cheap <= 2 and arithmetic + transcendental > 2)
         ):
             return None
