@@ -22,6 +22,7 @@ from treadle.transforms.kernel.load_in_bulk import LoadInBulkPass
 from treadle.transforms.kernel.lower_arrivals import LowerArrivalsPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
 from treadle.transforms.kernel.lower_reductions import LowerReductionsPass
+from treadle.transforms.kernel.merge_parts import MergePartsPass
 from treadle.transforms.kernel.order_issue import OrderIssuePass
 from treadle.transforms.kernel.overlap_launches import OverlapLaunchesPass
 from treadle.transforms.kernel.pipeline_loops import PipelineLoopsPass
@@ -141,11 +142,12 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
 def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[str, int] | None = None) -> tuple[ModulePass, ...]:
     """Dispatch level to tile level: each kernel becomes one workgroup's program. `candidates`: of kernels that do not take their best."""
     target, numerics = target_name(spec), (options.f32_precision, options.fp8_accumulation)
-    form = SetKernelFormPass(target, *numerics, options.overrides, is_pipelined=options.pipeline_stages == 0)
+    form = SetKernelFormPass(target, *numerics, options.overrides, is_pipelined=wanted_stages(options, spec) < 1)
     # before anything looks at sizes: what may be large has no descriptor copies
     any_size = (SetSizeBoundsPass(),) if options.index_bits == 64 else ()
     return (
         *any_size,
+        MergePartsPass(),  # one kernel of two, before anything is decided about either
         *(SetCandidatePass(kernel, number) for kernel, number in (candidates or {}).items()),  # what tools have rejected is not tried again
         form,  # all choices in one place, before anything is rewritten
         SetIndexWidthPass(),  # the extents of tiles are known, and no index is written yet
@@ -172,6 +174,11 @@ def kernel_passes(spec: TargetSpec, *, retarget: bool = True) -> tuple[ModulePas
     )
 
 
+def wanted_stages(options: CompileOptions, spec: TargetSpec) -> int:
+    """`CompileOptions.pipeline_stages` on a machine: 1 where its row leaves loops alone and nobody has asked."""
+    return 1 if options.pipeline_stages < 0 and not spec.pipelines_contractions else options.pipeline_stages
+
+
 def pipelining_passes(stages: int) -> tuple[ModulePass, ...]:
     """Overlap of a loop's iterations, for `stages` as in `CompileOptions`."""
     if stages == 1:
@@ -184,9 +191,9 @@ def pipelining_passes(stages: int) -> tuple[ModulePass, ...]:
     )
 
 
-def schedule_passes(options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
+def schedule_passes(options: CompileOptions | None = None, spec: TargetSpec | None = None) -> tuple[ModulePass, ...]:
     """Tile level to schedule level: memory, layouts and synchronisation made explicit, and proven."""
-    return (*unproven_schedule_passes(options), *proof_passes(options))
+    return (*unproven_schedule_passes(options, spec), *proof_passes(options))
 
 
 def proof_passes(options: CompileOptions | None = None, door: Door = TENSOR) -> tuple[ModulePass, ...]:
@@ -198,8 +205,13 @@ def proof_passes(options: CompileOptions | None = None, door: Door = TENSOR) -> 
     return (VerifySchedulePass(stores=door.is_by_hand, allow_unproven=options is not None and options.allow_unproven),)
 
 
-def unproven_schedule_passes(options: CompileOptions | None = None) -> tuple[ModulePass, ...]:
-    """`schedule_passes` without the proof, for who runs `proof_passes` before anything made of the module leaves the compiler."""
+def unproven_schedule_passes(options: CompileOptions | None = None, spec: TargetSpec | None = None) -> tuple[ModulePass, ...]:
+    """`schedule_passes` without the proof, for who runs `proof_passes` before anything made of the module leaves the compiler.
+
+    `spec`: the machine, for what is done where nobody asks otherwise.
+    """
+    asked = CompileOptions() if options is None else options
+    stages = 1 if spec is None and asked.pipeline_stages < 0 else asked.pipeline_stages if spec is None else wanted_stages(asked, spec)
     return (
         SetAccessWidthsPass(),  # before staging: the width decides which copies a thread can make
         SetOperandStagingPass(),  # while the operands' loads still stand beside the contraction
@@ -214,7 +226,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None) -> tuple[Mod
         FormRolesPass(),  # whatever it clones and drops is cleaned up next
         CsePass(),  # layouts make equal constants and loads distinct values; join those that agreed
         DcePass(),  # what only the old forms used
-        *pipelining_passes(1 if options is None else options.pipeline_stages),
+        *pipelining_passes(stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
         OrderIssuePass(),  # what moves ahead of what, while moving needs no care for barriers
         InsertSyncPass(),  # sees every access there will be
@@ -246,7 +258,7 @@ def lower(
         "tensor": tuple,
         "dispatch": lambda: tensor_passes(spec, options),
         "tile": lambda: tile_passes(spec, options, candidates),
-        "schedule": lambda: unproven_schedule_passes(options),
+        "schedule": lambda: unproven_schedule_passes(options, spec),
     }
     start, context = LEVELS.index(door.level), default_context()
     for number, level in enumerate(LEVELS[start : LEVELS.index(until) + 1]):

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import treadle
+from treadle.errors import TreadleError
 from treadle.options import CompileOptions
+from treadle.plan.expr import as_expr
 from treadle.sim.check import check
 
 DTYPES = {
@@ -166,3 +168,39 @@ def test_floats_are_reordered_only_where_they_may_be() -> None:
         for allowed in (True, False)
     }
     assert launches == {True: 2, False: 1}
+
+
+def of_any_length(kind: str, attribute: str) -> str:
+    a, b, c = f"tensor<13x?x{kind}>", f"tensor<?x21x{kind}>", "tensor<13x21xf32>"
+    return f"""func.func @f(%a: {a}, %b: {b}, %c: {c}) -> {c} {{
+      %0 = linalg.matmul {attribute} ins(%a, %b : {a}, {b}) outs(%c : {c}) -> {c}
+      %e = tensor.empty() : {c}
+      %1 = linalg.exp ins(%0 : {c}) outs(%e : {c}) -> {c}
+      return %1 : {c}
+    }}"""
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_one_program_for_all_lengths(kind: str) -> None:
+    """The number of parts is an expression; where it is 1 there is one launch and no workspace."""
+    text = of_any_length(kind, '{treadle.split_reduction = #dispatch.split<r0 = "min(6, r0 // 32)" step 16>}')
+    program = treadle.compile(text, target="sim")
+    for k in (0, 1, 2, 63, 64, 95, 96, 517, 2051):
+        shapes = ((13, k), (k, 21), (13, 21))
+        arrays = [(0.1 * RNG.standard_normal(s)).astype(np.float32 if i == 2 else DTYPES[kind]) for i, s in enumerate(shapes)]
+        for found, wanted in zip(program(*arrays), program.reference(*arrays), strict=True):
+            check(np.asarray(found), wanted)
+    for k, parts in ((63, 1), (64, 2), (5000, 6)):
+        launches = [launch for launch in program.manifest.launches if as_expr(launch.grid[0]).evaluate({"s0": k}) > 0]
+        assert len(launches) == (1 if parts == 1 else 2)
+        sizes = [as_expr(buffer.bytes).evaluate({"s0": k}) for buffer in program.manifest.buffers if buffer.role == "temporary"]
+        assert max(sizes, default=0) == (0 if parts == 1 else parts * 13 * 21 * 4)
+    with pytest.raises(TreadleError, match="TR7"):
+        program(np.zeros((13, 64), DTYPES[kind]), np.zeros((65, 21), DTYPES[kind]), np.zeros((13, 21), np.float32))
+
+
+def test_the_number_of_parts_of_any_length_is_the_models() -> None:
+    program = treadle.compile(of_any_length("f32", ""), "sm_90a")
+    (text,) = [remark.text for remark in program.remarks if remark.pass_name == "set-split-reduction"]
+    assert "r0 //" in text
+    assert len(program.manifest.launches) == 3

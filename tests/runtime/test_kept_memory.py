@@ -56,7 +56,7 @@ class Seen:
 
     def __call__(self) -> tuple[list[tuple[int, int]], set[int]]:
         calls, self.machine.library.calls = self.machine.library.calls, []
-        fills = [(address, stream) for name, address, _, _, stream in (c for c in calls if c[0] == "fill")]
+        fills = [(call[1], call[4]) for call in calls if call[0] == "fill"]
         launches = [call for call in calls if call[0] == "launch"]
         return fills, {call[-1][0] for call in launches[::3]}
 

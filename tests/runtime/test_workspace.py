@@ -62,15 +62,18 @@ def test_counters_are_no_results() -> None:
     assert caught.value.code == "TR108"
 
 
-LEFT = (split_sum() + PROGRAM).replace("of %parts", "of %longer").replace("  %c0 = ", "  %c9 = arith.constant 9 : index\n  %c0 = ", 1)
-LEFT = LEFT.replace("  %last = ", "  %longer = arith.addi %parts, %c9 : index\n  %last = ", 1)
+def left_counting() -> str:
+    """A program whose counters wait for nine arrivals more than there are."""
+    text = (split_sum() + PROGRAM).replace("of %parts", "of %longer")
+    text = text.replace("  %c0 = ", "  %c9 = arith.constant 9 : index\n  %c0 = ", 1)
+    return text.replace("  %last = ", "  %longer = arith.addi %parts, %c9 : index\n  %last = ", 1)
 
 
 def test_counters_that_are_left_counting() -> None:
     (x, *_), _ = sum_arrays(5, 700, 3)
     with pytest.raises(TreadleError, match="leave counters that are not zero"):
-        treadle.compile(LEFT, target="sim", function="sums")(x)
-    module = scheduled(read_source(LEFT), "gfx942", CompileOptions(verify=False), "sums")
+        treadle.compile(left_counting(), target="sim", function="sums")(x)
+    module = scheduled(read_source(left_counting()), "gfx942", CompileOptions(verify=False), "sums")
     with pytest.raises(SimulationFault, match="leave counters that are not zero"):
         SimProgram(module)(x)
 

@@ -68,6 +68,8 @@ def compose(map_: AffineMap, dims: Linears, rank: int) -> Linears:
     return tuple(results)
 
 
+LARGE = 1 << 20
+"""A runtime size for which a machine is full."""
 INITIAL = -2
 """Instead of the number of an input: what a root starts from."""
 
@@ -122,6 +124,13 @@ class Axis:
     def bound(self) -> Expr:
         """An extent that the host knows and no block exceeds."""
         return self.size if self.reach is None else self.reach
+
+    @property
+    def usual(self) -> int | None:
+        """The extent that models go by: of blocks whose number the runtime knows, as many as there are for very large sizes."""
+        if self.block and not self.bound.is_constant:
+            return self.bound.evaluate(dict.fromkeys(self.bound.symbols(), LARGE))
+        return self.bound.as_int()
 
     @property
     def is_reduction(self) -> bool:

@@ -121,6 +121,10 @@ def _infer(op: Operation, shapes: Shapes) -> None:
             infer_affine(op, shapes)
         case _ if op.name == "dispatch.block_index":
             _infer_block_index(op, shapes)
+        case _ if op.name == "dispatch.same_size":
+            left, right = (shapes.index(value) for value in op.operands)
+            if left is not None and right is not None:
+                shapes.equate(left, right, "two sizes of a reduction that is split", op)
         case _ if op.name == "affine.max":
             infer_affine(op, shapes)
         case _ if len(op.results) == 1 and not _infer_tensor(op, shapes):

@@ -11,7 +11,7 @@ from treadle.ir.core import DYNAMIC_INDEX, Attribute, BlockArgument, Operation, 
 from treadle.ir.dialects import builtin, func, tensor
 from treadle.ir.locations import location_of
 from treadle.plan.block_bounds import least
-from treadle.plan.expr import Expr, constant, symbol
+from treadle.plan.expr import Expr, constant, maximum, symbol
 from treadle.plan.index_range import is_never_negative
 
 
@@ -135,8 +135,10 @@ class Shapes:
             if (smallest := least(gap, known)) is None:
                 hint = "compute the offsets and sizes in scf.forall with sums, products with sizes, min and max of its indices"
                 raise cannot_compile(op, what=f"a size that must hold in every block ({message})", hint=hint)
+            blocks = [extent for name, extent in known.items() if name in gap.symbols() and not extent.is_constant]
             for value in (each for each in smallest if not is_never_negative(each)):
-                self.require_at_most(constant(0), value, message, op)
+                # Nothing is required where there is no block.
+                self.require_at_most(constant(0), maximum(value, *(-extent for extent in blocks)), message, op)
             return
         gap = gap.as_int()
         if gap is not None and gap < 0:

@@ -58,7 +58,7 @@ def small_side(
     if axes[many] < 0:
         return "the large operand has no large axis"
     unit = next((a for a in (axes[many], axes[2]) if nest.stride_along(of_large, nest.axes[a]) == constant(1)), None)
-    others = [a.bound.as_int() for i, a in enumerate(nest.axes) if not a.is_reduction and i not in (axes[few], axes[many])]
+    others = [a.usual for i, a in enumerate(nest.axes) if not a.is_reduction and i not in (axes[few], axes[many])]
     shape = SmallShape(
         sizes[few] or 1,
         sizes[many],

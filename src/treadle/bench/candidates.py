@@ -143,5 +143,5 @@ def _plain_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> 
     instruction = None if problem.instruction == "fma" else spec.instruction(problem.instruction)
     fitting = narrowed(tiles_for(instruction, spec, problem.operand_bytes), instruction, problem.shape.root_count)
     tiles = sorted(fitting, key=lambda tile: contraction_cost(tile, problem.shape, spec))
-    depths = (0, 1) if base.pipeline_stages == 1 else (base.pipeline_stages,)
+    depths = (0, 1) if base.pipeline_stages < 0 else (base.pipeline_stages,)
     return [replace(base, tile=(t.m, t.n, t.k), warps=(t.warps_m, t.warps_n), pipeline_stages=depth) for t in tiles for depth in depths]

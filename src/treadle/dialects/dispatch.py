@@ -63,9 +63,11 @@ __all__ = [
     "InputOp",
     "KernelOp",
     "LaunchOp",
+    "OnlyWhereOp",
     "ProgramOp",
     "RegionOp",
     "ReturnOp",
+    "SameSizeOp",
     "StringAttr",
     "ViewOp",
     "YieldOp",
@@ -86,6 +88,9 @@ ALL_BLOCKS = "dispatch.all_blocks"
 """Unit attribute of a `tensor.insert_slice` of a function: it stands for the insertions of every block, and its result has them all."""
 CANDIDATE = "candidate"
 """Attribute of kernels: which of the ways to compute it is taken, 0 for the best, else one behind it."""
+MERGE = "merge"
+"""Attribute of kernels whose last workgroup merges the parts of a result: the number of the argument of counters. Its results are the
+parts, then what consumers compute of the merged root; the consumer that joins that with the initial values has it as a unit attribute."""
 ANY_SIZE = "any_size"
 """Unit attribute of kernels whose runtime sizes may be of any 64-bit value."""
 
@@ -123,6 +128,32 @@ class BlockIndexOp(IRDLOperation):
 
     def __init__(self, extent: SSAValue) -> None:
         super().__init__(operands=[extent], result_types=[builtin.IndexType()])
+
+
+@irdl_op_definition
+class SameSizeOp(IRDLOperation):
+    """Two sizes of a function's tensors must be the same; the runtime checks it where it is not known."""
+
+    name = "dispatch.same_size"
+    left = operand_def(builtin.IndexType)
+    right = operand_def(builtin.IndexType)
+    assembly_format = "$left `,` $right attr-dict"
+
+    def __init__(self, left: SSAValue, right: SSAValue) -> None:
+        super().__init__(operands=[left, right])
+
+
+@irdl_op_definition
+class OnlyWhereOp(IRDLOperation):
+    """The function is computed as its block says where one of `counts` is more than 1, else as the function `otherwise` says."""
+
+    name = "dispatch.only_where"
+    counts = var_operand_def(builtin.IndexType)
+    otherwise = prop_def(builtin.SymbolRefAttr)
+    assembly_format = "$counts `else` $otherwise attr-dict"
+
+    def __init__(self, counts: Sequence[SSAValue], otherwise: str) -> None:
+        super().__init__(operands=[counts], properties={"otherwise": builtin.SymbolRefAttr(otherwise)})
 
 
 @irdl_op_definition
@@ -304,6 +335,21 @@ class KernelOp(IRDLOperation):
 
 DISPATCH = Dialect(
     "dispatch",
-    [RegionOp, KernelOp, YieldOp, BlockIndexOp, ProgramOp, InputOp, ConstantOp, AllocOp, ViewOp, LaunchOp, CheckOp, ReturnOp],
+    [
+        RegionOp,
+        KernelOp,
+        YieldOp,
+        BlockIndexOp,
+        SameSizeOp,
+        OnlyWhereOp,
+        ProgramOp,
+        InputOp,
+        ConstantOp,
+        AllocOp,
+        ViewOp,
+        LaunchOp,
+        CheckOp,
+        ReturnOp,
+    ],
     [BufferType, GroupAttr, SplitAttr],
 )

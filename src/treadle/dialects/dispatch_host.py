@@ -158,14 +158,16 @@ class ConstantOp(IRDLOperation):
 class AllocOp(IRDLOperation):
     """Fresh row-major device memory, 256-byte aligned, contents unspecified.
 
-    `counters`: it is zero instead, and the launches leave it zero, so that it may be the same memory in calls that follow one another.
+    `when`: as for a launch; no bytes where it is 0. `counters`: it is zero instead, and the launches leave it zero, so that it may be the
+    same memory in calls that follow one another.
     """
 
     name = "dispatch.alloc"
     shape = prop_def(builtin.ArrayAttr[builtin.StringAttr])
+    when = opt_prop_def(builtin.StringAttr)
     counters = opt_prop_def(builtin.UnitAttr)
     result = result_def(BufferType)
-    assembly_format = "$shape (`counters` $counters^)? attr-dict `:` type($result)"
+    assembly_format = "$shape (`when` $when^)? (`counters` $counters^)? attr-dict `:` type($result)"
     traits = traits_def(HasParent(ProgramOp))
 
     def __init__(self, shape: Iterable[object], type_: BufferType, *, counters: bool = False) -> None:
@@ -204,16 +206,21 @@ class ViewOp(IRDLOperation):
 
 @irdl_op_definition
 class LaunchOp(IRDLOperation):
-    """Run `kernel` on `inputs` (its tensor arguments) writing `outputs` (its results); `symbols` gives the values of its symbols."""
+    """Run `kernel` on `inputs` (its tensor arguments) writing `outputs` (its results); `symbols` gives the values of its symbols.
+
+    `when`: an expression over the program's symbols, 0 or 1; where it is 0 nothing is launched.
+    """
 
     name = "dispatch.launch"
     kernel = prop_def(builtin.SymbolRefAttr)
     inputs = var_operand_def(BufferType)
     outputs = var_operand_def(BufferType)
     symbols = prop_def(builtin.DictionaryAttr)
+    when = opt_prop_def(builtin.StringAttr)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
-        "$kernel `(` ($inputs^ `:` type($inputs))? `)` `->` `(` ($outputs^ `:` type($outputs))? `)` `symbols` $symbols attr-dict"
+        "$kernel `(` ($inputs^ `:` type($inputs))? `)` `->` `(` ($outputs^ `:` type($outputs))? `)` `symbols` $symbols (`when` $when^)? "
+        "attr-dict"
     )
     traits = traits_def(HasParent(ProgramOp))
 

@@ -8,8 +8,10 @@ from treadle.records import Record
 
 SPLIT_REDUCTION: Final = "treadle.split_reduction"
 """Attribute of a reduction or contraction: a `SplitAttr`; or what a user writes for one: a number of parts, or "off"."""
-MERGES: Final = ("kernel",)
-"""Who merges the parts: "kernel", a launch of its own."""
+MERGES: Final = ("kernel", "last")
+"""Who merges the parts: "kernel", a launch of its own; "last", of the workgroups that share a result the last one to have its part."""
+MERGED_BY: Final = "treadle.merged_by"
+"""Attribute of a reduction that merges parts: who is to do it."""
 
 
 class SplitLoop(Record):

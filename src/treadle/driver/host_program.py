@@ -152,8 +152,8 @@ class HostProgram:
         self._add_buffer(op.result, "c", "constant", shape, product(shape) * dtype_bytes(dtype), 256, file)
 
     def _alloc(self, op: dispatch.AllocOp) -> None:
-        shape = _exprs(op.shape)
-        name = self._add_buffer(op.result, "b", "temporary", shape, product(shape) * dtype_bytes(dtype_of(op.result)), 256)
+        shape, when = _exprs(op.shape), as_expr(1 if op.when is None else op.when.data)
+        name = self._add_buffer(op.result, "b", "temporary", shape, product(shape) * dtype_bytes(dtype_of(op.result)) * when, 256)
         if op.counters is not None:
             self._buffers[name] = replace(self._buffers[name], zero=True, kept=True)
 
@@ -174,7 +174,8 @@ class HostProgram:
         if len(pointers) != kernel.pointer_count:
             unreachable(f"{kernel.record.name} takes {kernel.pointer_count} pointers, its launch gives {len(pointers)}")
         self._written |= {place.buffer for place in pointers[len(op.inputs) :]}
-        x, y, z = (size(as_expr(extent).substitute(values)) for extent in kernel.grid)
+        first, *others = (as_expr(extent).substitute(values) for extent in kernel.grid)
+        x, y, z = (size(extent) for extent in (first if op.when is None else first * as_expr(op.when.data), *others))
         arguments = tuple(_argument(param, kernel, pointers, values) for param in kernel.params)
         self._launches.append(Launch(kernel.record.name, (x, y, z), arguments))
 

@@ -105,7 +105,7 @@ class Launch:
         line of what does not compile, TR738 for arguments that do not fit the signature, and what `treadle.Program` raises.
         """
         kernel = self._kernel
-        grid = self._grid if isinstance(self._grid, tuple) else self._extents(kernel.bound(arguments, named))
+        grid = self._extents(kernel.bound(arguments, named) if callable(self._grid) else {})
         key = call_key(arguments, named, (grid, num_warps, num_stages, target))
         known = kernel.forms.get(key) if key else None
         if known is not None:

@@ -122,7 +122,8 @@ class TargetSpec:
     unit's own counter. `register_granule`: registers of a thread are given out by so many. `vector_lanes`: of the vector unit beside each
     matrix unit, over which a warp's instruction passes in several clocks where it has more. `fence_classes`: classes of instructions that
     `sync.sched_fence` can name, with their bits in the instruction. `stage_fence`: of them, those that may cross the fences at the borders
-    of a pipelined loop's stages; None where the machine's scheduler needs no fences.
+    of a pipelined loop's stages; None where the machine's scheduler needs no fences. `pipelines_contractions`: loops that contract overlap
+    their iterations where nobody asks otherwise.
     """
 
     name: str
@@ -155,6 +156,7 @@ class TargetSpec:
     clock_bits: int = 64
     fence_classes: tuple[tuple[str, int], ...] = ()
     stage_fence: tuple[str, ...] | None = None
+    pipelines_contractions: bool = False
     register_granule: int = 8
     vector_lanes: int = 32
 

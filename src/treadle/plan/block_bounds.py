@@ -4,12 +4,13 @@ A block index runs from 0 to its extent - 1. Where all extents are numbers and f
 `min` and `max` around which they stand, and what only grows or only falls along a block index is least at one of its ends.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import product as cartesian
 from math import prod
 from typing import Final, Literal
 
 from treadle.plan.expr import Expr, compile_tuple, constant, maximum, minimum
+from treadle.plan.expr import symbol as symbol_of
 from treadle.plan.expr_atoms import Atom
 from treadle.plan.index_range import is_never_negative
 
@@ -75,6 +76,42 @@ def _least_of_one(atom: Atom | None, names: list[str], extents: Mapping[str, Exp
         if (found := _least_along(arm, [n for n in names if n in arm.symbols()], extents)) is not None:
             return found
     return None
+
+
+def of_the_launch(value: Expr, blocks: Collection[str], known: dict[Expr, Expr], name: Callable[[], str]) -> Expr:
+    """The expression with every quotient, remainder, minimum and maximum that is the same in all blocks replaced by a symbol.
+
+    `known`: the symbols so far, to which new ones, called `name()`, are added.
+    """
+    if not any(symbol in blocks for symbol in value.symbols()):
+        return value
+    total = constant(0)
+    for factors, coefficient in value.terms:
+        term = constant(coefficient)
+        for factor in factors:
+            whole = Expr({(factor,): 1})
+            if factor.kind == "symbol":
+                term = term * whole
+            elif not any(symbol in blocks for symbol in whole.symbols()):
+                if whole not in known:
+                    known[whole] = symbol_of(name())
+                term = term * known[whole]
+            else:
+                term = term * _rebuilt(factor, [of_the_launch(argument, blocks, known, name) for argument in factor.args])
+        total = total + term
+    return total
+
+
+def _rebuilt(atom: Atom, arguments: Sequence[Expr]) -> Expr:
+    match atom.kind:
+        case "//":
+            return arguments[0] // arguments[1]
+        case "%":
+            return arguments[0] % arguments[1]
+        case "min":
+            return minimum(*arguments)
+        case _:
+            return maximum(*arguments)
 
 
 def sole_extremum(value: Expr) -> Atom | None:

@@ -5,10 +5,13 @@ Two resident workgroups hide each other's prologues and epilogues, so a depth th
 vendor's library, see also the depth of one memory latency: 1 to 2 steps of a 128 x 128 x 64 tile).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 DEEP = 4
 SHALLOW = 3
+REGISTER_BYTES = 4
+BESIDE_STREAM = 64
+"""Registers of a thread in a streamed loop for a step's operands and addresses."""
 
 
 def choose_depth(shared_bytes: Callable[[int], int], per_workgroup: int, per_unit: int, deepest: int = DEEP) -> int:
@@ -18,3 +21,12 @@ def choose_depth(shared_bytes: Callable[[int], int], per_workgroup: int, per_uni
     if resident and resident[-1] >= min(SHALLOW, deepest):
         return resident[-1]
     return fitting[-1] if fitting else 1
+
+
+def stream_registers(carried_bytes: int, loads: Sequence[tuple[int, int]], threads: int) -> int:
+    """Registers of a thread in a loop whose loads run a step ahead: what it carries, the loads, and the rest.
+
+    `loads`: bytes of each tile, and of one access to it; what comes by accesses narrower than a register takes a register each.
+    """
+    ahead = sum(-(-size // threads) // min(access, REGISTER_BYTES) for size, access in loads)
+    return carried_bytes // (threads * REGISTER_BYTES) + ahead + BESIDE_STREAM

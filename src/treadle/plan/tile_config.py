@@ -68,6 +68,10 @@ class ContractionTile:
         """Warps of the workgroup."""
         return self.warps_m * self.warps_n
 
+    def num_threads(self, spec: TargetSpec) -> int:
+        """Threads of the workgroup."""
+        return self.num_warps * spec.subgroup_size
+
 
 def next_power_of_two(value: int) -> int:
     """The smallest power of two that is not below `value` (1 for 0)."""
@@ -158,8 +162,11 @@ def tiles_for(
             large = (ContractionTile(2 * m, 128, k, together, 1), ContractionTile(m, 256, k, together, 1))
         return (*large, *(ContractionTile(m, n, k, together, 1) for n in (128, 64, 32)))
     k = max(2 * instruction.k, 64 // operand_bytes)
+    large = ContractionTile(256, 256, k, *_warp_grid(2 * warps))
+    spacious = 4 * large.m * large.n <= spec.max_registers_per_thread * large.num_warps * spec.subgroup_size and not promoted
     few = _warp_grid(min(FEW_WARPS, warps))
     tiles = (
+        *((large,) if spacious else ()),  # half the traffic of 128 x 128, and more matrix instructions for each other instruction
         ContractionTile(128, 128, k, *_warp_grid(warps)),
         ContractionTile(64, 64, k, *few),
         ContractionTile(32, 32, k, *few),
@@ -222,6 +229,12 @@ def fma_registers(tile: ContractionTile, types: ContractionTypes, shape: Contrac
     return words * (accumulators + operands) + FMA_BESIDE + more + spec.wide_integer_registers * (types.accumulator == "i64")
 
 
+def is_whole(tile: ContractionTile, shape: ContractionShape) -> bool:
+    """Whether no tile sticks out: bounds of a large one's loads would take the registers that it needs."""
+    sides = ((shape.m, tile.m), (shape.n, tile.n), (shape.k, tile.k))
+    return all(size is not None and size % extent == 0 for size, extent in sides)
+
+
 def candidate_tiles(
     types: ContractionTypes,
     shape: ContractionShape,
@@ -237,7 +250,7 @@ def candidate_tiles(
     tiles = tiles_for(instruction, spec, operand_bytes, through_registers=through_registers, promoted=promoted)
     found = narrowed(tiles, instruction, shape.root_count)
     if instruction is not None:
-        return found
+        return tuple(tile for tile in found if tile.num_threads(spec) <= USUAL_THREADS or instruction.reads_shared or is_whole(tile, shape))
     fitting = tuple(tile for tile in found if fma_registers(tile, types, shape, spec, beside=beside) <= spec.fma_registers)
     return fitting or found[-1:]
 

@@ -118,6 +118,9 @@ class SimProgram:
             case dispatch.ConstantOp():
                 contents = attribute_value(op.value, self._numbers)
                 values[op.result] = Buffer(contents.reshape(-1), 0, contents.shape, row_major(contents.shape))
+            case dispatch.AllocOp() | dispatch.LaunchOp() if op.when is not None and not expr.parse(op.when.data).evaluate(environment):
+                if isinstance(op, dispatch.AllocOp):
+                    values[op.result] = Buffer(allocate(0, self._dtype(op.result)), 0, (0,), (1,))
             case dispatch.AllocOp():
                 shape = _evaluate(op.shape, environment)
                 data = allocate(int(np.prod(shape, dtype=np.int64)), self._dtype(op.result))

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
-from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Computation, Contraction, Reduction, StructuredOp, map_dims, tensor_of
 from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, SSAValue
 from treadle.ir.dialects import builtin
@@ -62,11 +60,6 @@ class OperationFacts:
             if all(_depends_by_axis(map_, dim) for map_ in maps) and any(dim in plain_dims(map_) for map_ in maps):
                 found.append(number)
         return tuple(found)
-
-    def bytes_of(self, value: SSAValue) -> int | None:
-        """Bytes of an operand; None where only the runtime knows."""
-        shape = shape_of(value)
-        return None if DYNAMIC_INDEX in shape else prod(shape) * element_bytes(element_of_operand(value))
 
 
 def _depends_by_axis(map_: AffineMap, dim: int) -> bool:

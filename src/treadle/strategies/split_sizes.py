@@ -1,6 +1,10 @@
-"""The built-in choice of how many parts a reduction is split into: they must be modelled to be clearly faster (`plan/split_parts.py`)."""
+"""The built-in choice of how many parts a reduction is split into: they must be modelled to be clearly faster (`plan/split_parts.py`).
 
-from collections.abc import Sequence
+Where only the runtime knows how long the split loop is, the model is asked at powers of two: the shortest length that is worth a split, the
+parts that it has there, and the most that any length has make an expression over the loop's length.
+"""
+
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Final
 
@@ -9,53 +13,62 @@ from treadle.analysis.indexing import Contraction, Reduction
 from treadle.analysis.operation_marks import F32_PARTS
 from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
 from treadle.ir.builtin import StringAttr
-from treadle.ir.core import Attribute
+from treadle.ir.core import AffineMap, Attribute, SSAValue
 from treadle.machine import TargetSpec
 from treadle.plan.split_parts import Parts, SplitContraction, SplitReduction, split_contraction, split_reduction
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_types
 from treadle.strategies.facts import OperationFacts, element_of_operand, plain_dims, shape_of
 
+LENGTHS: Final = tuple(1 << power for power in range(9, 25))
+"""At which the model is asked where the runtime gives the length."""
+
+Sizes = Sequence[int]
+
 
 def _types(facts: OperationFacts, kind: Contraction, spec: TargetSpec) -> ContractionTypes:
     view = facts.view
-    names = [str(element_of_operand(value)) for value in (view.inputs[kind.lhs], view.inputs[kind.rhs])]
+    names = [str(element_of_operand(value)) for value in (view.inputs[kind.lhs], view.inputs[kind.rhs], view.outputs[0])]
     parts = view.op.attributes.get(F32_PARTS)
     rounded = "tf32" in (facts.f32_precision, parts.data if isinstance(parts, StringAttr) else "")
-    return contraction_types(spec, names[0], names[1], str(element_of_operand(view.outputs[0])), (kind.lhs_cast, kind.rhs_cast), rounded)
+    return contraction_types(spec, names[0], names[1], names[2], (kind.lhs_cast, kind.rhs_cast), rounded)
 
 
-def contraction_problem(facts: OperationFacts, kind: Contraction, spec: TargetSpec) -> SplitContraction | None:
-    """A contraction as the model sees it; None where its sizes are not known."""
-    sizes, view = facts.sizes, facts.view
-    if any(size is None for size in sizes):
-        return None
-    batch, m, n, k = (prod(sizes[d] or 0 for d in dims) for dims in (kind.batch, kind.m, kind.n, kind.k))
+def _rows_are_aligned(shape: Sequence[int], width: int, spec: TargetSpec) -> bool:
+    """Whether rows are known to be as descriptor copies want them."""
+    rules = spec.bulk_tensor
+    return rules is not None and len(shape) > 0 and shape[-1] > 0 and shape[-1] * width % rules.pitch_align_bytes == 0
+
+
+def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, spec: TargetSpec) -> SplitContraction:
+    """A contraction of so long loops as the model sees it."""
+    view = facts.view
+    batch, m, n, k = (prod(sizes[d] for d in dims) for dims in (kind.batch, kind.m, kind.n, kind.k))
     types = _types(facts, kind, spec)
     operands = [(view.inputs[number], view.input_maps[number]) for number in (kind.lhs, kind.rhs)]
     widths = [element_bytes(element_of_operand(value)) for value, _ in operands]
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     as_they_are = all(width == types.operand_bytes for width in widths)
     aligned = all(_rows_are_aligned(shape_of(value), width, spec) for (value, _), width in zip(operands, widths, strict=True))
-    copied = spec.bulk_tensor is not None and row is not None and row.reads_shared and as_they_are and aligned
+    copied = row is not None and row.reads_shared and as_they_are and aligned
     along = [plain_dims(map_)[-1] in kind.k for _, map_ in operands]
     partial = element_bytes(facts.partial_types[0])
     return SplitContraction(ContractionShape(batch, m, n, k), types, widths[0], widths[1], partial, copied, (along[0], along[1]))
 
 
-def _rows_are_aligned(shape: Sequence[int], width: int, spec: TargetSpec) -> bool:
-    return spec.bulk_tensor is not None and len(shape) > 0 and shape[-1] * width % spec.bulk_tensor.pitch_align_bytes == 0
+def _bytes(value: SSAValue, map_: AffineMap, sizes: Sizes) -> int:
+    shape = shape_of(value)
+    extents = [sizes[dim] if dim is not None else max(1, shape[axis]) for axis, dim in enumerate(plain_dims(map_))]
+    return prod(extents) * element_bytes(element_of_operand(value))
 
 
-def reduction_problem(facts: OperationFacts, loop: int) -> SplitReduction | None:
-    """A reduction as the model sees it, split along one loop; None where sizes are not known."""
-    view, sizes = facts.view, facts.sizes
-    if any(size is None for size in sizes):
-        return None
+def reduction_problem(facts: OperationFacts, loop: int, sizes: Sizes) -> SplitReduction:
+    """A reduction of so long loops as the model sees it, split along one of them."""
+    view = facts.view
     reads, writes = [0] * view.rank, [0] * view.rank
     total = 0.0
     for operands, maps, found in ((view.inputs, view.input_maps, reads), (view.outputs, view.output_maps, writes)):
         for value, map_ in zip(operands, maps, strict=True):
-            size = facts.bytes_of(value) or 0
+            size = _bytes(value, map_, sizes)
             total += size if found is reads else 0
             last = next((dim for dim in reversed(plain_dims(map_)) if dim is not None), None)
             if last is not None:
@@ -65,27 +78,61 @@ def reduction_problem(facts: OperationFacts, loop: int) -> SplitReduction | None
     return SplitReduction(axes, view.reduction_dims[loop], total, partial)
 
 
-class SplitSizes:
-    """Splits contractions and reductions of known sizes whose results are too few to fill the machine."""
+def _parts(facts: OperationFacts, loop: int, sizes: Sizes, spec: TargetSpec) -> Parts | None:
+    """The parts of a reduction of so long loops along one of them, None where it had better stay whole."""
+    if isinstance(facts.computation, Contraction):
+        return split_contraction(contraction_problem(facts, facts.computation, sizes, spec), spec)
+    return split_reduction(reduction_problem(facts, loop, sizes), spec)
 
-    name: Final = "split-sizes"
-    attribute: Final = SPLIT_REDUCTION
+
+def over_lengths(parts: Callable[[int], Parts | None], loop: int) -> SplitLoop | None:
+    """How a loop is split whose length the runtime knows, by what is best at some lengths; None where none is worth it."""
+    found = [(length, best) for length in LENGTHS if (best := parts(length)) is not None]
+    if not found:
+        return None
+    (shortest, first), most = found[0], max(best.count for _, best in found)
+    extent = f"r{loop}"
+    count = f"min({most}, {extent} // {max(1, shortest // first.count)}) * min(1, {extent} // {shortest})"
+    return SplitLoop(loop, count, max(best.step for _, best in found))
+
+
+class SplitSizes:
+    """Splits contractions and reductions whose results are too few to fill the machine along one loop, the others' lengths being known."""
+
+    @property
+    def name(self) -> str:
+        """For remarks."""
+        return "split-sizes"
+
+    @property
+    def attribute(self) -> str:
+        """What it decides about."""
+        return SPLIT_REDUCTION
 
     def decide(self, facts: OperationFacts, spec: TargetSpec) -> Attribute | None:
         """See `Strategy`."""
-        if not facts.is_separable or not facts.splittable:
+        if not facts.is_separable or not facts.splittable or not isinstance(facts.computation, Contraction | Reduction):
             return None
-        found: list[tuple[int, Parts]] = []
+        unknown = [dim for dim, size in enumerate(facts.sizes) if size is None]
+        if unknown:
+            return self._of_runtime(facts, unknown, spec)
+        sizes, dims = [size or 0 for size in facts.sizes], facts.view.reduction_dims
+        loops = facts.splittable
         if isinstance(facts.computation, Contraction):
-            problem = contraction_problem(facts, facts.computation, spec)
-            longest = max(facts.splittable, key=lambda loop: facts.sizes[facts.view.reduction_dims[loop]] or 0)
-            found = [(longest, parts)] if problem is not None and (parts := split_contraction(problem, spec)) is not None else []
-        elif isinstance(facts.computation, Reduction):
-            for loop in facts.splittable:
-                reduction = reduction_problem(facts, loop)
-                if reduction is not None and (parts := split_reduction(reduction, spec)) is not None:
-                    found.append((loop, parts))
+            loops = (max(loops, key=lambda loop: sizes[dims[loop]]),)
+        found = [(loop, parts) for loop in loops if (parts := _parts(facts, loop, sizes, spec)) is not None]
         if not found:
             return None
         loop, parts = min(found, key=lambda each: each[1].seconds)
         return SplitAttr(SplitPlan((SplitLoop(loop, str(parts.count), parts.step),)))
+
+    def _of_runtime(self, facts: OperationFacts, unknown: Sequence[int], spec: TargetSpec) -> Attribute | None:
+        loops = [loop for loop in facts.splittable if [facts.view.reduction_dims[loop]] == list(unknown)]
+        if not loops:
+            return None
+
+        def parts(length: int) -> Parts | None:
+            return _parts(facts, loops[0], [length if size is None else size for size in facts.sizes], spec)
+
+        found = over_lengths(parts, loops[0])
+        return None if found is None else SplitAttr(SplitPlan((found,)))

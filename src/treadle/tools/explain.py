@@ -24,7 +24,7 @@ def explain(
     file: Annotated[Path, typer.Argument(metavar="FILE.mlir", help="The program: functions on tensors, or kernels.")],
     target: TargetOption,
     function: Annotated[str | None, typer.Option(help="The function to explain, where the file has several.")] = None,
-    stages: Annotated[int, typer.Option(min=0, help="Stages of pipelined loops: 1 for none, 0 for the compiler's choice.")] = 1,
+    stages: Annotated[int | None, typer.Option(min=0, help="Stages of pipelined loops: 1 for none, 0 for the compiler's choice.")] = None,
     option: ChoicesOption = None,
     f32_precision: PrecisionOption = None,
     fp8_accumulation: Fp8Option = None,
@@ -34,7 +34,7 @@ def explain(
 ) -> int:
     """Show what the compiler decided and refused for FILE.mlir, and why."""
     options = compile_options(option, f32_precision, fp8_accumulation, tuned=tuned, allow_unproven=allow_unproven)
-    options = replace(options, pipeline_stages=stages) if stages != 1 else options
+    options = replace(options, pipeline_stages=stages) if stages is not None else options
     remarks = driver.trace(file, target=target, options=options, function=function, until="schedule", level=level).remarks
     out = report.console()
     if not remarks:

@@ -20,7 +20,7 @@ from treadle.verify.global_executions import CLUSTER, COUNTER, Executions, execu
 from treadle.verify.program import Program
 
 if TYPE_CHECKING:
-    from treadle.verify.integer_sets import Map
+    from treadle.verify.integer_sets import Map, Set
 
 Kind = Literal["strand", "team", "workgroup", "cluster", "grid"]
 """What two agents are to each other: the same one, two of a team, two of a workgroup, of two workgroups of a cluster, of two clusters."""
@@ -156,16 +156,33 @@ class GlobalArrays:
 
     def meets_apart(self, one: GlobalAccess, other: GlobalAccess, arrival: GlobalAccess) -> bool:
         """Whether the two may meet in workgroups that arrive at different counters."""
-        from treadle.verify.integer_sets import TooHard, bounded
+        from treadle.verify.integer_sets import IN, OUT, SET, TooHard, bounded, different, pairs_of
 
-        if arrival.addresses is None:
-            return True
-        pair = Pair(self, one, other, "grid", arrival.addresses.places)
+        counters = () if arrival.addresses is None else arrival.addresses.places
+        compares = Pair(self, one, other, "grid").compares
         try:
             with bounded():
-                return not all(case.is_empty() for case in pair.cases())
+                # Places and counters alone: what else tells executions apart takes long, and can only rule out more.
+                before, after = (self._at_counters(access, counters, compares=compares) for access in (one, other))
+                found, places = pairs_of(before, after), before.dim(SET) - len(counters)
+                for at in range(places):
+                    found = found.equate(IN, at, OUT, at)
+                ways = [way for at in range(places, places + len(counters)) for way in different(found, at, at)]
+                return not counters or not all(way.is_empty() for way in ways)
         except TooHard:
             return True
+
+    def _at_counters(self, access: GlobalAccess, counters: tuple[Formula, ...], *, compares: bool) -> "Set":
+        """Places of an access (none unless they can be compared), each with the counters that its workgroup arrives at."""
+        from treadle.verify.integer_sets import SET
+
+        known = self.executions(access, with_warps=False, counters=counters)
+        kept = [*range(known.places if compares else 0), *(known.at[f"{COUNTER}{at}"] for at in range(len(counters)))]
+        found = known.set
+        for at in reversed(range(found.dim(SET))):
+            if at not in kept:
+                found = found.project_out(SET, at, 1)
+        return found
 
     def _limited(self, spans: list[Span]) -> Span:
         """The span of several cases; None where it is too wide."""
@@ -218,16 +235,10 @@ def _may_be(one: GlobalAccess, other: GlobalAccess, kind: Kind) -> bool:
 
 
 class Pair:
-    """Two accesses and who executes them. `doubt`: why their sets are larger than the truth; empty where they are exact.
+    """Two accesses and who executes them. `doubt`: why their sets are larger than the truth; empty where they are exact."""
 
-    `counters`: where the workgroups arrive, of which only such are compared that arrive at different places.
-    """
-
-    def __init__(
-        self, arrays: GlobalArrays, one: GlobalAccess, other: GlobalAccess, kind: Kind, counters: tuple[Formula, ...] = ()
-    ) -> None:
+    def __init__(self, arrays: GlobalArrays, one: GlobalAccess, other: GlobalAccess, kind: Kind) -> None:
         self.arrays, self.forms, self.one, self.other, self.kind = arrays, arrays.forms, one, other, kind
-        self.counters = counters
         self.common = 0
         for a, b in zip(one.loops, other.loops, strict=False):
             if a is not b:
@@ -276,7 +287,7 @@ class Pair:
         from treadle.verify.integer_sets import IN, OUT, apart_by, pairs_of
 
         with_warps = self.kind in ("strand", "team")
-        one, other = (self.arrays.executions(access, with_warps, self.counters) for access in (self.one, self.other))
+        one, other = self.arrays.executions(self.one, with_warps), self.arrays.executions(self.other, with_warps)
         found = pairs_of(one.set, other.set)
         for at in range(one.places if self.compares else 0):
             found = found.equate(IN, at, OUT, at)
@@ -301,9 +312,6 @@ class Pair:
         ways = [found]
         for a, b in apart:
             ways = [new for way in ways for new in different(way, one.at[a], other.at[b])]
-        if self.counters:
-            places = [(one.at[name], other.at[name]) for name in (f"{COUNTER}{at}" for at in range(len(self.counters)))]
-            ways = [new for way in ways for a, b in places for new in different(way, a, b)]
         for known, (when, then) in one.injections.items():
             if known in other.injections:
                 ways = [new for way in ways for new in _injected(way, (when, then), other.injections[known]) if not new.is_empty()]

@@ -15,7 +15,7 @@ MAX_OPERATIONS = 200_000
 
 Set = isl.Set
 Map = isl.Map
-PARAMETER, IN, OUT = isl.dim_type.param, isl.dim_type.in_, isl.dim_type.out
+PARAMETER, IN, OUT, SET = isl.dim_type.param, isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 
 
 class TooHard(Exception):

@@ -48,14 +48,14 @@ class Program:
 
 
 def lowered(text: str, target: str, **config: int) -> builtin.ModuleOp:
-    """A module after insert-sync, with the tile configuration of contractions given or chosen."""
+    """A module after insert-sync, with the tile configuration of contractions given, and loops that overlap nothing, or chosen."""
     module = load(text)
     spec = target_spec(target)
     if not config:
         lower(module, spec, CompileOptions())
         return module
     m, n, k, warps_m, warps_n = (config.get(name, 0) for name in ("tile_m", "tile_n", "tile_k", "warps_m", "warps_n"))
-    lower(module, spec, CompileOptions(tile=(m, n, k), warps=(warps_m, warps_n)))
+    lower(module, spec, CompileOptions(tile=(m, n, k), warps=(warps_m, warps_n), pipeline_stages=1))
     return module
 
 

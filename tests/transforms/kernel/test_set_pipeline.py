@@ -10,8 +10,9 @@ from treadle.errors import InternalError
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.passes import parse_passes, run_passes
 from treadle.ir.text import parse_module
+from treadle.machine import known_targets, target_spec
 from treadle.options import CompileOptions
-from treadle.pipelines import pipelining_passes
+from treadle.pipelines import pipelining_passes, wanted_stages
 from treadle.plan.stages import Request
 from treadle.remarks import Remark, collect_remarks
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
@@ -58,9 +59,30 @@ def test_what_does_not_fit_is_made_smaller() -> None:
     assert requests == [None] and remark.kind == "refusal" and "shared-memory" in remark.text
 
 
-def test_off_by_default() -> None:
-    assert pipelining_passes(CompileOptions().pipeline_stages) == ()
+def test_contractions_are_pipelined_where_the_row_says_so() -> None:
+    assert pipelining_passes(1) == ()
     assert [p.name for p in pipelining_passes(0)] == ["set-pipeline", "pipeline-loops", "cse", "dce"]
+    stages = {target: wanted_stages(CompileOptions(), target_spec(target)) for target in known_targets()}
+    assert stages == {name: 1 if name == "sm_90a" else -1 for name in stages}
+    assert decided(MFMA, SetPipelinePass(stages=-1))[0] == [Request(2, "stream")]
+    for target, count in (("gfx942", 1), ("sm_90a", 0)):
+        found = trace(MODULE, target=target, options=CompileOptions(roles=False), until="schedule")
+        assert found.stages["schedule"].count("pipelined = {stages") == count
+
+
+def test_other_loops_are_pipelined_on_request_alone() -> None:
+    for stages, request in ((-1, None), (0, Request(2, "stream"))):
+        module = builtin.ModuleOp([CASES["prefetch_add"](None)])
+        run_passes(module, [SetPipelinePass(stages=stages)])
+        assert [read_request(loop) for loop in find(module, scf.ForOp)] == [request]
+
+
+@pytest.mark.parametrize(("m", "stages"), [(128, 2), (512, None)])
+def test_a_stream_needs_registers_for_what_is_ahead(m: int, stages: int | None) -> None:
+    text = kernel_texts.matmul(m, 512, 512, target="gfx942", instruction="mfma_16x16x16_f32_f16", tile=(m, 256, 32), warps=(2, 2))
+    requests, remarks = decided(text, SetPipelinePass())
+    assert requests == ([None] if stages is None else [Request(stages, "stream")])
+    assert remarks[-1].kind == ("refusal" if stages is None else "decision") and ("(registers)" in remarks[-1].text) == (stages is None)
 
 
 def test_loops_around_loops_and_decided_loops_are_left_alone() -> None:

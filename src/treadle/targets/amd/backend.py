@@ -1,7 +1,7 @@
 """The backend of AMD architectures: hooks over simt, LLVM to assembly and object, the linker to a code object, audit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from treadle.codegen.worker import LlvmJob, compile_many
 from treadle.dialects.tile import KernelOp
@@ -24,6 +24,21 @@ OPT_LEVEL = 3
 LLVM_OPTIONS = ("-use-unknown-locations=Enable",)
 
 _REGISTER_BYTES = 4
+
+
+_ACCUMULATORS_ALIKE = '"amdgpu-agpr-alloc"="0" '
+_FIRST_ATTRIBUTE = '"amdgpu-flat-work-group-size"'
+
+
+def without_accumulator_file(emitted: EmittedKernel) -> EmittedKernel | None:
+    """A kernel whose registers are one file to the allocator; None where they are already, or nothing multiplies.
+
+    Which way a tile fits depends on what stands around the loop: conversions of results want the one, more operands the other.
+    """
+    text = emitted.llvm_text
+    if not emitted.expected.matrix_instructions or _ACCUMULATORS_ALIKE.strip() in text:
+        return None
+    return replace(emitted, llvm_text=text.replace(_FIRST_ATTRIBUTE, _ACCUMULATORS_ALIKE + _FIRST_ATTRIBUTE))
 
 
 def _jobs(emitted: EmittedKernel) -> tuple[LlvmJob, LlvmJob]:
@@ -49,20 +64,43 @@ class AmdBackend:
     def assemble_many(self, emitted: Sequence[EmittedKernel]) -> list[CompiledKernel]:
         """`assemble` of each; code generation runs in parallel over the worker processes."""
         results = compile_many([job for one in emitted for job in _jobs(one)])
-        return [self._finish(one, results[2 * i], results[2 * i + 1]) for i, one in enumerate(emitted)]
+        return [self._finish_or_again(one, results[2 * i], results[2 * i + 1]) for i, one in enumerate(emitted)]
+
+    def _finish_or_again(self, emitted: EmittedKernel, assembly: str | bytes, object_file: str | bytes) -> CompiledKernel:
+        """A finished kernel; where registers do not hold it, by registers of one file."""
+        other = without_accumulator_file(emitted) if isinstance(assembly, str) and self._spills(emitted, assembly) else None
+        if other is None:
+            return self._finish(emitted, assembly, object_file)
+        again, object_again = compile_many(_jobs(other))
+        if not isinstance(again, str) or self._spills(other, again):
+            return self._finish(emitted, assembly, object_file)
+        return self._finish(other, again, object_again)
+
+    @staticmethod
+    def _spills(emitted: EmittedKernel, assembly: str) -> bool:
+        metadata = read_metadata(assembly, emitted.symbol)
+        return bool(metadata.private_bytes or metadata.vector_spills)
 
     def report(self, kernel: KernelOp) -> LoopReport | None:
         """What the loop of a kernel costs; see `ReportsLoops`."""
         emitted = self.emit(kernel)
-        (assembly,) = compile_many([_jobs(emitted)[0]])
-        if not isinstance(assembly, str):
-            raise InternalError("code generation gave an object for assembly")
+        assembly = self._assembly(emitted)
+        other = without_accumulator_file(emitted) if self._spills(emitted, assembly) else None
+        if other is not None and not self._spills(other, again := self._assembly(other)):
+            assembly = again
         listing = parse(assembly, emitted.symbol, emitted.expected.sources)
         metadata = read_metadata(assembly, emitted.symbol)
         broken = [v.rule for v in violations(listing, emitted)]
         if metadata.private_bytes or metadata.vector_spills:
             broken.append("A2")
         return loop_report(listing, metadata, self.spec, tuple(sorted(set(broken))))
+
+    @staticmethod
+    def _assembly(emitted: EmittedKernel) -> str:
+        (assembly,) = compile_many([_jobs(emitted)[0]])
+        if not isinstance(assembly, str):
+            raise InternalError("code generation gave an object for assembly")
+        return assembly
 
     def read_reports(self, assembly: str) -> list[LoopReport]:
         """The same of every kernel of a text that something else has written."""

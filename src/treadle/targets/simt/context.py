@@ -161,15 +161,10 @@ class KernelContext:
             raise InternalError(f"expected a register tile, got {SSAValue.get(value).type}")
         return bound
 
-    def words_of(self, value: SSAValue) -> tuple[Value, ...]:
-        """The words that hold a tile of narrower elements, in the order of its registers; none where it is held otherwise."""
+    def words_of(self, value: SSAValue) -> Gathered | None:
+        """The words that hold a tile of narrower elements; None where it is held otherwise."""
         bound = self._get(value)
-        return bound.vectors if isinstance(bound, Gathered) and bound.kind and not bound.order else ()
-
-    def is_in_words(self, value: SSAValue) -> bool:
-        """Whether a tile's elements are narrower than the words that it is held in."""
-        bound = self._get(value)
-        return isinstance(bound, Gathered) and bool(bound.kind)
+        return bound if isinstance(bound, Gathered) and bound.kind else None
 
     def view(self, value: SSAValue) -> View:
         """A global view."""

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from treadle.codegen.llvm_text import I8, Value, poison, vector, zero
+from treadle.codegen.llvm_text import I8, Value, bit_width, poison, vector, zero
 from treadle.dialects.tile import ContractOp
 from treadle.errors import InternalError
 from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.targets.simt.context import Gathered, KernelContext
-from treadle.targets.simt.small_floats import is_widened
+from treadle.targets.simt.small_floats import is_taken_apart_late
 from treadle.targets.simt.types import WORD_BYTES, in_words
 
 EmitBlock = Callable[[Block], None]
@@ -38,24 +38,29 @@ def _begins_as_zero(ctx: KernelContext, argument: SSAValue, start: SSAValue, blo
 
 
 class Group(NamedTuple):
-    """How a loop carries a tile: `size` registers as one vector; `in_words`: a vector of bytes as words."""
+    """How a loop carries a tile: `size` registers as one vector. `words`: so many vectors of bytes as words, whose elements are the tile's
+    registers in `order` (as in `Gathered`).
+    """
 
     size: int
-    in_words: bool = False
+    words: int = 0
+    order: tuple[int, ...] = ()
 
 
-def _group_of(ctx: KernelContext, argument: SSAValue) -> Group:
-    """How a loop carries the tile of a block argument: 8-bit floats that are loaded ahead stay in words until they are widened."""
-    size = ctx.hooks.carried_group(argument)
-    return Group(size, size % WORD_BYTES == 0 and ctx.hooks.widens_late and is_widened(argument))
+def _group_of(ctx: KernelContext, argument: SSAValue, start: SSAValue) -> Group:
+    """How a loop carries the tile of a block argument: bytes that are loaded ahead stay in the words they came in."""
+    held = ctx.words_of(start)
+    if held is not None and is_taken_apart_late(argument):
+        return Group(WORD_BYTES * (bit_width(held.vectors[0].type) // 32), len(held.vectors), held.order)
+    return Group(ctx.hooks.carried_group(argument))
 
 
 def _grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequence[Group], start: bool = False) -> list[Value]:
     """`ctx.flatten` with the registers of tiles in vectors of `groups`."""
     found: list[Value] = []
     for value, group in zip(values, groups, strict=True):
-        if group.in_words and (held := ctx.words_of(value)) and held[0].type == in_words(vector(group.size, I8)):
-            found += held
+        if group.words:
+            found += _as_words(ctx, value, group)
             continue
         flat = ctx.flatten([value])
         if group.size == 1:
@@ -63,9 +68,20 @@ def _grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequence[Gr
             continue
         for at in range(0, len(flat), group.size):
             registers = flat[at : at + group.size]
-            packed = ctx.hooks.carried_start(ctx, value, registers) if start else ctx.pack(registers)
-            found.append(ctx.b.bitcast(packed, in_words(packed.type)) if group.in_words else packed)
+            found.append(ctx.hooks.carried_start(ctx, value, registers) if start else ctx.pack(registers))
     return found
+
+
+def _as_words(ctx: KernelContext, value: SSAValue, group: Group) -> Sequence[Value]:
+    """A tile of bytes in the words of a group."""
+    kind = in_words(vector(group.size, I8))
+    held = ctx.words_of(value)
+    if held is not None and held.order == group.order and all(one.type == kind for one in held.vectors):
+        return held.vectors
+    registers = ctx.flatten([value])
+    elements = dict(zip(group.order or range(len(registers)), registers, strict=True))
+    packed = [ctx.pack([elements[at + i] for i in range(group.size)]) for at in range(0, group.words * group.size, group.size)]
+    return [ctx.b.bitcast(one, kind) for one in packed]
 
 
 def _bind_grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequence[Group], carried: Sequence[Value]) -> None:
@@ -75,10 +91,9 @@ def _bind_grouped(ctx: KernelContext, values: Sequence[SSAValue], groups: Sequen
         if not isinstance(value.type, builtin.TensorType):
             ctx.bind_flat([value], [next(left)])
             continue
-        count = ctx.layout(value).num_registers // group.size
-        flat = [next(left) for _ in range(count)]
-        kind = vector(group.size, I8) if group.in_words else ""
-        ctx.bind(value, Gathered(tuple(flat), kind) if group.size > 1 else flat)
+        flat = [next(left) for _ in range(group.words or ctx.layout(value).num_registers // group.size)]
+        kind = vector(group.size, I8) if group.words else ""
+        ctx.bind(value, Gathered(tuple(flat), kind, group.order) if group.size > 1 else flat)
 
 
 def emit_for(ctx: KernelContext, op: scf.ForOp, emit_block: EmitBlock) -> None:
@@ -87,14 +102,14 @@ def emit_for(ctx: KernelContext, op: scf.ForOp, emit_block: EmitBlock) -> None:
     block = op.body.block
     lower, upper = ranges.of(op.lb), ranges.of(op.ub)
     arguments, starts = list(block.args), list(op.iter_args)
-    groups = [_group_of(ctx, argument) for argument in arguments[1:]]
+    groups = [_group_of(ctx, argument, start) for argument, start in zip(arguments[1:], starts, strict=True)]
     renewed = list(ctx.in_flight.renewed.get(op, ()))
     carried = _grouped(ctx, starts, groups, start=True) + ctx.flatten(renewed)
     skipped = list(carried)  # what a loop without a trip gives
     begun: list[SSAValue] = []
     at = 0
     for argument, start, group in zip(arguments[1:], starts, groups, strict=True):
-        count = len(ctx.flatten([start])) // group.size
+        count = group.words or _registers(ctx, start) // group.size
         if group.size == 1 and _begins_as_zero(ctx, argument, start, block):
             begun.append(argument)
             carried[at : at + count] = [poison(value.type) for value in carried[at : at + count]]
@@ -116,6 +131,10 @@ def emit_for(ctx: KernelContext, op: scf.ForOp, emit_block: EmitBlock) -> None:
         loop.next(_grouped(ctx, yielded, groups) + ctx.flatten(renewed))
     _bind_grouped(ctx, list(op.results), groups, loop.results[:inner])
     ctx.bind_flat(renewed, loop.results[inner:])
+
+
+def _registers(ctx: KernelContext, value: SSAValue) -> int:
+    return ctx.layout(value).num_registers if isinstance(value.type, builtin.TensorType) else 1
 
 
 def _bind_never(ctx: KernelContext, op: scf.ForOp, starts: Sequence[SSAValue]) -> None:

@@ -17,7 +17,7 @@ from treadle.layout.access import CoordinateGroup, GlobalPlan, global_access, gl
 from treadle.layout.tile_layout import TileLayout
 from treadle.targets.simt.constants import attribute_constant
 from treadle.targets.simt.context import Gathered, KernelContext, View
-from treadle.targets.simt.small_floats import is_widened
+from treadle.targets.simt.small_floats import is_taken_apart_late
 from treadle.targets.simt.threads import holds_first_copy, thread_coordinates
 from treadle.targets.simt.types import WORD_BYTES, element_bytes, in_words, memory_type
 
@@ -174,11 +174,11 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
 
 
 def is_loaded_ahead(op: LoadOp) -> bool:
-    """Whether a load of 8-bit floats runs ahead of where they are widened in a pipelined loop: taking its vectors apart any earlier waits
-    for it.
+    """Whether a load of bytes runs ahead of where they are taken apart, in a pipelined loop or as what such a loop starts from: taking its
+    vectors apart any earlier waits for it.
     """
-    loop = op.parent_op()
-    return isinstance(loop, scf.ForOp) and "pipelined" in loop.attributes and is_widened(op.result)
+    loops = [op.parent_op(), *(use.operation for use in op.result.uses)]
+    return any(isinstance(loop, scf.ForOp) and "pipelined" in loop.attributes for loop in loops) and is_taken_apart_late(op.result)
 
 
 def _complete(registers: Sequence[Value | None]) -> list[Value]:

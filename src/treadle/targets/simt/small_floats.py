@@ -49,16 +49,24 @@ def small_float(name: str) -> SmallFloat:
     return FORMATS[name]
 
 
+def is_taken_apart_late(value: SSAValue) -> bool:
+    """Whether a value is a tile of bytes that are used one by one only behind what runs ahead of that: integers, and 8-bit floats that are
+    made wider.
+    """
+    return isinstance(value.type, builtin.TensorType) and (tile_type(value).element_type == builtin.i8 or is_widened(value))
+
+
 def is_widened(value: SSAValue) -> bool:
     """Whether a value is a tile of 8-bit floats that are made wider, in this trip of its loop or in a later one."""
     if not isinstance(value.type, builtin.TensorType) or not is_fp8(tile_type(value).element_type):
         return False
     for use in value.uses:
-        loop = use.operation.parent_op()
         if isinstance(use.operation, arith.ExtFOp):
             return True
-        if isinstance(use.operation, scf.YieldOp) and isinstance(loop, scf.ForOp):
-            carried = loop.body.block.args[1 + use.index]
+        loop = use.operation if isinstance(use.operation, scf.ForOp) else use.operation.parent_op()
+        if isinstance(loop, scf.ForOp) and isinstance(use.operation, scf.ForOp | scf.YieldOp):
+            bounds = len(loop.operands) - len(loop.iter_args) if loop is use.operation else 0
+            carried = loop.body.block.args[1 + use.index - bounds]
             if carried is not value and is_widened(carried):
                 return True
     return False

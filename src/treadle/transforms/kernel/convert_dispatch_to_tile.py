@@ -5,6 +5,7 @@ place: loads, elementwise arithmetic, contractions, reductions and stores on reg
 Leaves alone: `dispatch.program` and everything that is no `dispatch.kernel`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.analysis.loop_nest import loop_nest
@@ -13,17 +14,20 @@ from treadle.ir.builtin import array_ints, attr_number
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import give_location
 from treadle.ir.passes import Context, Pass, register_pass
+from treadle.plan.expr import Expr
 from treadle.transforms.kernel.forms.registry import BY_NAME, decided
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
 
-def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
-    """The tile kernel of a dispatched kernel whose `config` is set."""
+def convert_kernel(kernel: dispatch.KernelOp, target: str, launches: Sequence[dispatch.LaunchOp] = ()) -> tile.KernelOp:
+    """The tile kernel of a dispatched kernel whose `config` is set. `launches`: whose counters are as many as the kernel takes then."""
     config = decided(kernel)
     bits = attr_number(kernel.attributes["index_bits"]) if "index_bits" in kernel.attributes else 32
     builder = KernelBuilder(config.nest_of(loop_nest(kernel)), builtin.i64 if bits == 64 else builtin.i32)
     grid = BY_NAME[config.form].build(builder, config)
     builder.block.add_op(tile.ReturnOp())
+    if builder.counters is not None:
+        _size_counters(builder.counters, int(attr_number(kernel.attributes[dispatch.MERGE]) or 0), launches)
     result = tile.KernelOp(
         kernel.sym_name.data,
         builder.block,
@@ -41,6 +45,14 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str) -> tile.KernelOp:
     return result
 
 
+def _size_counters(count: Expr, number: int, launches: Sequence[dispatch.LaunchOp]) -> None:
+    """Give the memory of counters, argument `number` of the launches, its size."""
+    for launch in launches:
+        owner = launch.inputs[number].owner
+        if isinstance(owner, dispatch.AllocOp):
+            owner.properties["shape"] = dispatch.strings([count])
+
+
 @register_pass
 @dataclass(frozen=True)
 class ConvertDispatchToTilePass(Pass):
@@ -51,8 +63,10 @@ class ConvertDispatchToTilePass(Pass):
 
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         block = module.body.block
+        launches = [op for op in module.walk() if isinstance(op, dispatch.LaunchOp)]
         for op in list(block.ops):
             if isinstance(op, dispatch.KernelOp):
-                block.insert_op_before(convert_kernel(op, self.target), op)
+                own = [launch for launch in launches if launch.kernel.string_value() == op.sym_name.data]
+                block.insert_op_before(convert_kernel(op, self.target, own), op)
                 block.detach_op(op)
                 op.erase(drop_references=True)

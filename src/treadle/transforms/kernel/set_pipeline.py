@@ -3,29 +3,30 @@
 Level: tile. Reads: innermost loops (effects of their bodies, which the pre-flight check of pipeline-loops needs), the sizes of shared
 buffers and when they are in use, the machine's shared memory. Writes: attribute `pipeline = {stages, mode}` on scf.for. Leaves alone: loops
 that carry it already, loops around loops, kernels with roles or whose config says `is_sequential`, and loops that the check refuses; a
-remark says which rule and which operation.
+remark says which rule and which operation. Where nobody asks (`stages` = -1), loops that do not contract too.
 
-Loops with asynchronous copies are pipelined by them (mode "async"), others by registers (mode "stream").
+Loops with asynchronous copies are pipelined by them (mode "async"), others by registers (mode "stream"), where these hold what is ahead.
 """
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from treadle.analysis.element_bytes import buffer_bytes
+from treadle.analysis.element_bytes import buffer_bytes, element_bytes, tile_bytes
 from treadle.analysis.liveness import buffer_intervals
 from treadle.analysis.loop_body import LoopBody, read_loop, refusal_text
 from treadle.dialects import pipe, tile
+from treadle.dialects.tile_types import is_tile
 from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
-from treadle.plan.pipeline_depth import DEEP, choose_depth
+from treadle.plan.pipeline_depth import DEEP, choose_depth, stream_registers
 from treadle.plan.shared_packing import BufferDemand, pack_buffers
 from treadle.plan.stages import Mode, Refusal, Request, Schedule, Tail, plan_loop
 from treadle.remarks import emit
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.forms.registry import config_of
-from treadle.transforms.kernel.kernel_ir import KernelPass
+from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, request_attribute
 
 STREAM_DEEPEST = 3
@@ -43,12 +44,25 @@ def shared_bytes(kernel: tile.KernelOp, source: LoopBody, schedule: Schedule | N
     return total + copies * spec.barrier_bytes * max(counts.values(), default=1)
 
 
+def registers_ahead(kernel: tile.KernelOp, loop: scf.ForOp, spec: TargetSpec) -> int:
+    """Registers of a thread for what the loop carries, loads of the next step, and the rest of the step."""
+    threads = num_warps(kernel) * spec.subgroup_size
+    carried = sum(tile_bytes(value) for value in loop.iter_args if is_tile(value))
+    loads = [op for op in loop.body.walk() if isinstance(op, tile.LoadOp)]
+    return stream_registers(carried, [(tile_bytes(op.result), _access_bytes(op)) for op in loads], threads)
+
+
+def _access_bytes(op: tile.LoadOp) -> int:
+    return op.vector.value.data * element_bytes(tile.tile_type(op.result).element_type)
+
+
 @register_pass
 @dataclass(frozen=True)
 class SetPipelinePass(KernelPass):
     """Decides `pipeline` of every innermost loop.
 
-    `stages`: 0 for the compiler's choice, 1 for none. `mode`, `buffers` (slots), `tail`: "auto" or 0 for the compiler's choice.
+    `stages`: 0 for the compiler's choice, 1 for none, -1 for its choice in loops that contract. `mode`, `buffers` (slots), `tail`:
+    "auto" or 0 for the compiler's choice.
     """
 
     name = "set-pipeline"
@@ -70,6 +84,8 @@ class SetPipelinePass(KernelPass):
             return
         for loop in kernel.body.walk():
             if isinstance(loop, scf.ForOp) and not any(isinstance(op, scf.ForOp) for op in loop.body.walk()):
+                if self.stages < 0 and not any(isinstance(op, tile.ContractOp) for op in loop.body.walk()):
+                    continue
                 if PIPELINE not in loop.attributes and PIPELINED not in loop.attributes:
                     self._decide(kernel, loop, spec)
 
@@ -80,7 +96,9 @@ class SetPipelinePass(KernelPass):
         mode: Mode = ("async" if copies else "stream") if self.mode == "auto" else self.mode
         tail: Tail | None = None if self.tail == "auto" else self.tail
         deepest = STREAM_DEEPEST if mode == "stream" else DEEP
-        request = Request(min(self.stages or 2, deepest) if mode == "stream" else self.stages or 2, mode, self.buffers, tail)
+        request = Request(
+            min(max(self.stages, 0) or 2, deepest) if mode == "stream" else max(self.stages, 0) or 2, mode, self.buffers, tail
+        )
         plan = plan_loop(source.body, request, is_counted=source.iterations is not None)
         if isinstance(plan, Refusal):
             text, at = refusal_text(plan, source)
@@ -92,15 +110,19 @@ class SetPipelinePass(KernelPass):
             return shared_bytes(kernel, source, deeper, spec) if isinstance(deeper, Schedule) else 2 * spec.shared_bytes_per_unit
 
         limit, unit = spec.shared_bytes_per_workgroup, spec.shared_bytes_per_unit
-        if self.stages:
+        if self.stages > 0:
             chosen = next((n for n in range(request.stages, 1, -1) if needed(n) <= limit), 1)
-        else:  # a stream keeps what is ahead in registers: one step ahead, more costs more than it hides
+        elif (registers := registers_ahead(kernel, loop, spec)) > spec.max_registers_per_thread and mode == "stream":
+            text = f"not pipelined (registers): loads one step ahead and accumulators take {registers} of {spec.max_registers_per_thread}"
+            emit("refusal", self.name, subject, text, place)
+            return
+        else:  # a stream of three stages hides no more than one of two, for it issues its loads a step's computation ahead too
             chosen = choose_depth(needed, limit, unit, 2 if mode == "stream" else deepest)
         if chosen == 1:
             text = f"not pipelined (shared-memory): two stages need {needed(2)} bytes of {limit}"
             emit("refusal", self.name, subject, text, place)
             return
-        if chosen < (self.stages or 0):
+        if chosen < self.stages:
             reason = f"{self.stages} stages were asked for" + (f", mode {mode} has at most {deepest}" if mode == "stream" else "")
             emit("note", self.name, subject, f"{chosen} stages instead: {reason}, {limit} bytes of shared memory are there", place)
         request = replace(request, stages=chosen)

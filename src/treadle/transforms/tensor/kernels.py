@@ -1,7 +1,7 @@
 """The kernels of a module while programs are built: regions become isolated kernels, equal ones are shared."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from treadle.analysis.shapes import Shapes
@@ -12,6 +12,7 @@ from treadle.ir.dialects import builtin, func, tensor
 from treadle.ir.emitter import Emitter, at_end
 from treadle.ir.locations import set_location
 from treadle.ir.text import print_module
+from treadle.plan.block_bounds import of_the_launch
 from treadle.plan.expr import Expr, constant, symbol
 from treadle.transforms.tensor.buffers import Buffer
 from treadle.transforms.tensor.generics import copy_body, elementwise
@@ -69,7 +70,15 @@ class KernelTable:
             if size is None:
                 raise InternalError(f"a kernel captures {value.type}, which is no size")
             sizes[value] = size
-        inputs = [holder.buffer(value, like) for value in tensors]
+        hoisted: dict[Expr, Expr] = {}
+        walked = holder.shapes.blocks.keys()
+
+        def settled(size: Expr) -> Expr:
+            return of_the_launch(size, walked, hoisted, lambda: f"h{len(hoisted)}")
+
+        inputs = [_with_sizes(holder.buffer(value, like), settled) for value in tensors]
+        outputs = [_with_sizes(buffer, settled) for buffer in outputs]
+        sizes = {value: settled(size) for value, size in sizes.items()}
         buffers = (*inputs, *outputs)
         told = [*(size for buffer in buffers for size in _sizes_told(buffer)), *sizes.values()]
         used = frozenset[str]().union(*(size.symbols() for size in told))
@@ -84,7 +93,8 @@ class KernelTable:
         set_location(kernel, like)
         kernel.attributes.update({name: value for name, value in region.attributes.items() if name == "origin"})
         name = self._intern(kernel, holder.function.sym_name.data)
-        return Outlined(name, tuple(tensors), {new: old for old, new in names.items()})
+        given = {str(place): str(size) for size, place in hoisted.items()}
+        return Outlined(name, tuple(tensors), {new: given.get(old, old) for old, new in names.items()})
 
     def _intern(self, kernel: dispatch.KernelOp, function: str) -> str:
         text = print_module(kernel.clone(clone_name_hints=False))  # equal kernels may name their values differently
@@ -95,6 +105,14 @@ class KernelTable:
             kernel.properties["sym_name"] = builtin.StringAttr(self._names[text])
             self.ops.append(kernel)
         return self._names[text]
+
+
+def _with_sizes(buffer: Buffer, changed: Callable[[Expr], Expr]) -> Buffer:
+    """A buffer with the sizes and offsets of a block's part of it changed."""
+    if buffer.cut is None:
+        return buffer
+    cut = replace(buffer.cut, offsets=tuple(map(changed, buffer.cut.offsets)))
+    return replace(buffer, shape=tuple(map(changed, buffer.shape)), cut=cut)
 
 
 def _sizes_told(buffer: Buffer) -> Iterator[Expr]:

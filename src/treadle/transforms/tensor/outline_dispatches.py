@@ -32,10 +32,11 @@ from treadle.ir.core import DYNAMIC_INDEX, Attribute, Block, Operation, Region, 
 from treadle.ir.dialects import arith, builtin, func, tensor
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import ModulePass, register_pass
-from treadle.plan.expr import Expr, constant
+from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
 from treadle.remarks import emit
 from treadle.transforms.tensor.buffers import ALLOC_ALIGN, Buffer, collapsed, cut_out, expanded, reshaped, row_major, sliced, whole_buffer
 from treadle.transforms.tensor.generics import functions, tensor_type
+from treadle.transforms.tensor.host_branches import join_branches
 from treadle.transforms.tensor.kernels import KernelTable, copy_region
 from treadle.transforms.tensor.placement import placements
 
@@ -57,6 +58,10 @@ class ProgramBuilder:
         default_factory=dict[SSAValue, tuple[SSAValue, tensor.InsertSliceOp]]
     )
     """Results that are written where they will be inserted (`placement.py`)."""
+    guard: Expr | None = None
+    """Where the function is computed so only for some sizes: 1 for these, else 0."""
+    otherwise: str = ""
+    """The function that says how for the others."""
 
     def add(self, op: Operation, like: Operation) -> None:
         """Append a program operation with the location of `like`."""
@@ -171,9 +176,20 @@ class ProgramBuilder:
                 self.buffers[op.result] = found if found is not None else errors.unreachable("a contiguous array reshapes")
             case tensor.InsertSliceOp():
                 self._insert_slice(op)
+            case dispatch.OnlyWhereOp():
+                counts = [count for value in op.counts if (count := self.shapes.index(value)) is not None]
+                self.guard = minimum(1, maximum(0, sum(counts, start=constant(-len(counts)))))
+                self.otherwise = op.otherwise.string_value()
             case func.ReturnOp():
                 self._return(op)
-            case dispatch.BlockIndexOp() | tensor.EmptyOp() | tensor.DimOp() | tensor.ExtractOp() | arith.ConstantOp():
+            case (
+                dispatch.BlockIndexOp()
+                | dispatch.SameSizeOp()
+                | tensor.EmptyOp()
+                | tensor.DimOp()
+                | tensor.ExtractOp()
+                | arith.ConstantOp()
+            ):
                 pass
             case _ if op.name.split(".")[0] in ("arith", "affine", "math"):
                 pass
@@ -255,26 +271,40 @@ class ProgramBuilder:
         self.add(dispatch.ReturnOp(values), op)
 
 
-def outline_function(function: func.FuncOp, kernels: KernelTable) -> dispatch.ProgramOp:
-    """The program of one function; new kernels are added to `kernels`."""
+def outline_function(function: func.FuncOp, kernels: KernelTable) -> ProgramBuilder:
+    """The program of one function under construction, complete but for other ways; new kernels are added to `kernels`."""
     builder = ProgramBuilder(function, infer_shapes(function), kernels)
     builder.placed = placements(list(function.body.block.ops), builder.shapes)
     builder.add_inputs()
     builder.add_checks()
     for op in function.body.block.ops:
         builder.visit(op)
-    program = dispatch.ProgramOp(function.sym_name.data, builder.shapes.symbols, Region(builder.block))
-    set_location(program, function)
+    return builder
+
+
+def finished(builder: ProgramBuilder, others: Mapping[str, ProgramBuilder]) -> dispatch.ProgramOp:
+    """The program, with the launches of the other way in which it is computed for some sizes."""
+    if builder.guard is not None:
+        other, shapes = others[builder.otherwise], builder.shapes
+        known = {source: shapes.resolve(symbol(name)) for name, source in shapes.sources.items()}
+        renamed: dict[str, Expr | int] = {
+            name: known[source] if source in known else shapes.new_symbol(source) for name, source in other.shapes.symbols.items()
+        }
+        join_branches(builder.block, other.block, builder.guard, lambda text: as_expr(text).substitute(renamed))
+    program = dispatch.ProgramOp(builder.function.sym_name.data, builder.shapes.symbols, Region(builder.block))
+    set_location(program, builder.function)
     return program
 
 
 def outline_dispatches(module: builtin.ModuleOp) -> None:
     """Replace every function of `module` by its program, kernels first."""
     kernels = KernelTable()
-    programs = [(function, outline_function(function, kernels)) for function in functions(module)]
+    builders = {function.sym_name.data: outline_function(function, kernels) for function in functions(module)}
+    others = {builder.otherwise for builder in builders.values()}
+    programs = [finished(builder, builders) for name, builder in builders.items() if name not in others]
     for op in [op for op in module.body.block.ops if isinstance(op, func.FuncOp)]:
         module.body.block.erase_op(op)
-    for op in (*kernels.ops, *(program for _, program in programs)):
+    for op in (*kernels.ops, *programs):
         module.body.block.add_op(op)
 
 

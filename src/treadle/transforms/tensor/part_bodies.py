@@ -50,7 +50,7 @@ def _widened_element(
     """An element in the wider type; the product of a contraction is formed in it."""
 
     def widened(value: SSAValue) -> SSAValue:
-        op = arith.ExtFOp(value, kind)  # type: ignore[arg-type]
+        op = arith.ExtFOp(value, kind)
         block.insert_op_before(op, before)
         return op.result
 
@@ -87,6 +87,6 @@ def cast_body(source: Attribute, target: Attribute) -> Region:
     """The body of a generic that widens or narrows floats."""
     block = Block(arg_types=[source, target])
     wider = isinstance(source, builtin.AnyFloat) and isinstance(target, builtin.AnyFloat) and source.bitwidth < target.bitwidth
-    op = (arith.ExtFOp if wider else arith.TruncFOp)(block.args[0], target)  # type: ignore[arg-type]
+    op = (arith.ExtFOp if wider else arith.TruncFOp)(block.args[0], target)
     block.add_ops([op, linalg.ops.YieldOp(op.result)])
     return Region(block)

@@ -50,7 +50,9 @@ def loop_extents(view: StructuredOp, anchor: Operation) -> list[Extent]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Loop `dim` of `extent` in `count` parts of whole `step`s."""
+    """Loop `dim` of `extent` in `count` parts of whole `step`s. Parts of known sizes differ by one step at most; else all but the last ones
+    have one length, so that workgroups divide nothing.
+    """
 
     dim: int
     extent: Extent
@@ -64,10 +66,9 @@ class Part:
         names: dict[str, Extent] = {"k": self.extent, "s": self.count, "p": index}
         values = {name: value for name, value in names.items() if isinstance(value, SSAValue)}
         k, s, p = (constant(value) if isinstance(value, int) else symbol(name) for name, value in names.items())
-        steps = ceil_div(k, self.step)
-        first, after = ((place * steps) // s * self.step for place in (p, p + 1))
+        length = maximum(1, ceil_div(ceil_div(k, self.step), s)) * self.step
         emit = at_end(block, values)
-        return emit.expression(first), emit.expression(maximum(0, minimum(k - first, after - first)))
+        return emit.expression(p * length), emit.expression(maximum(0, minimum(k - p * length, length)))
 
 
 def _static_bounds(extent: int, count: int, step: int, index: SSAValue, block: Block) -> tuple[Extent, Extent]:
@@ -98,6 +99,6 @@ def part_of(loop: SplitLoop, view: StructuredOp, extents: list[Extent], anchor: 
     values = {name: extent for name, dim in names.items() if isinstance(extent := extents[dim], SSAValue)}
     dim = view.reduction_dims[loop.loop]
     own = symbol(f"r{loop.loop}").substitute(known)
-    count = minimum(maximum(parse(loop.parts).substitute(known), 1), ceil_div(own, loop.step))
+    count = maximum(1, minimum(parse(loop.parts).substitute(known), ceil_div(own, loop.step)))
     number = count.as_int()
     return Part(dim, extents[dim], number if number is not None else _emitted(count, values, anchor), loop.step)

@@ -18,11 +18,14 @@ Cuts = Mapping[int, tuple[Extent, Extent]]
 
 @dataclass(slots=True)
 class Slicer:
-    """Appends to `block` what a part reads. `cheap`: operations that an elementwise operation may have to be computed on a slice."""
+    """Appends to `block` what a part reads. `cheap`: operations of an elementwise operation at most that is computed on a slice, instead of
+    being stored and read back. `repeated`: each element is read for many tiles.
+    """
 
     block: Block
     like: Operation
     cheap: int
+    repeated: bool
 
     def operand(self, value: SSAValue, map_: AffineMap, cuts: Cuts) -> SSAValue:
         """What a part reads of an operand through `map_`, where its loops are cut."""
@@ -61,12 +64,7 @@ class Slicer:
         if view.output_maps[0] != AffineMap.identity(view.rank) or gathered_tensors(view.op):
             return None
         arithmetic, transcendental = body_cost(view.body)
-        alone = value.has_one_use()
-        if (
-            (arithmetic > self.cheap and not alone)
-            or (transcendental > 1 and not alone)  # one exponential costs less than writing it and reading it back
-            or (self.cheap <= 2 and arithmetic + transcendental > 2)
-        ):
+        if arithmetic > self.cheap or (transcendental and self.repeated):
             return None
         if any(isinstance(op, linalg.ops.IndexOp) for op in view.body.ops):
             return None

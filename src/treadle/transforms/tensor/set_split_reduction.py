@@ -3,14 +3,16 @@
 Level: tensor, after fold-data-movement. Reads: contractions and reductions, the machine, the registered strategies.
 Writes: `treadle.split_reduction = #dispatch.split<..>` where a strategy decides to split, with a remark; a number of parts that a user
 wrote becomes that attribute.
-Leaves alone: operations that have the attribute, and those of a group that the user has named; where floats may not be reordered all that
-join sums or products of floats, with a remark.
+Leaves alone: operations that have the attribute, and those of a group that the user has named; reductions that will share a kernel of rows
+with others; where floats may not be reordered all that join sums or products of floats, with a remark.
 Refuses with TR308 attributes that cannot be followed.
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, Final
 
+from treadle.analysis.indexing import Reduction, classify
 from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
 from treadle.dialects.split_attribute import SPLIT_REDUCTION
@@ -19,15 +21,31 @@ from treadle.ir.dialects import func
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec, target_spec
+from treadle.plan.row_tiles import is_worth_it
 from treadle.remarks import emit
 from treadle.strategies import strategies_for
-from treadle.strategies.facts import OperationFacts
+from treadle.strategies.facts import OperationFacts, plain_dims, shape_of
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import generics
 from treadle.transforms.tensor.split_requests import OFF, check_asked, even_split, facts_of
 
 NAME: Final = "set-split-reduction"
 AUTO: Final = "auto"
+
+
+def shares_rows(facts: OperationFacts, spec: TargetSpec) -> bool:
+    """Whether a reduction will be one of several operations that walk the same rows in one kernel (`row_groups.py`)."""
+    view, sizes = facts.view, facts.sizes
+    if not isinstance(facts.computation, Reduction) or any(size is None for size in sizes):
+        return False
+    rows, length = (prod(sizes[d] or 0 for d in dims) for dims in (view.parallel_dims, view.reduction_dims))
+    last = [plain_dims(map_)[-1] for map_ in view.input_maps if len(map_.used_dims()) == view.rank]
+    if not is_worth_it(rows, length, contiguous=all(dim in view.reduction_dims for dim in last), spec=spec):
+        return False
+    read = {value for value in view.inputs if len(shape_of(value)) == view.rank}
+    beside = {use.operation for value in read for use in value.uses} - {view.op}
+    behind = {use.operation for result in view.op.results for use in result.uses}
+    return any(isinstance(classify(op), Reduction) for op in beside) or not beside.isdisjoint(behind)
 
 
 @register_pass
@@ -59,6 +77,9 @@ class SetSplitReductionPass(FunctionPass):
         else:
             answers = ((strategy.decide(facts, spec), strategy.name) for strategy in strategies_for(SPLIT_REDUCTION))
             found, who = next((answer for answer in answers if answer[0] is not None), (None, ""))
+            if found is not None and shares_rows(facts, spec):
+                emit("refusal", NAME, origin_of(op), f"not split as {found}: others walk the same rows", location_of(op))
+                return
         if found is None:
             return
         if facts.reorders_floats and not self.reassociate:

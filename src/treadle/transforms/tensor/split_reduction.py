@@ -12,21 +12,23 @@ from typing import ClassVar, Final
 
 from treadle.analysis.indexing import Contraction, dim_map, map_dims
 from treadle.analysis.operation_marks import ORIGIN, origin_of
+from treadle.dialects import dispatch
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
 from treadle.dialects.mlir_ext.mapping import BlockMappingAttr
 from treadle.dialects.mlir_ext.slices import ParallelInsertSliceOp
-from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr
+from treadle.dialects.split_attribute import MERGED_BY, SPLIT_REDUCTION, SplitAttr
 from treadle.errors import InternalError
-from treadle.ir.core import AffineMap, Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import register_pass
+from treadle.plan.expr import parse
 from treadle.remarks import emit
-from treadle.strategies.facts import OperationFacts
+from treadle.strategies.facts import OperationFacts, plain_dims
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import build_generic, empty_like, erase_dead, insert_before, tensor_type
 from treadle.transforms.tensor.part_bodies import cast_body, combiners, identity_constant, merge_body, part_body
-from treadle.transforms.tensor.part_sizes import Extent, Part, loop_extents, part_of, static_and_dynamic
+from treadle.transforms.tensor.part_sizes import Extent, Part, index_value, loop_extents, part_of, static_and_dynamic
 from treadle.transforms.tensor.part_slices import Slicer, slice_of
 from treadle.transforms.tensor.split_requests import check_asked, facts_of
 
@@ -34,17 +36,18 @@ NAME: Final = "split-reduction"
 CHEAP_FOR_TILES: Final = 2
 """What a contraction reads is computed for every tile that reads it: casts and scalings may be."""
 CHEAP: Final = 16
-"""What another reduction reads may cost so many operations, or more where nothing else reads it."""
+"""What another reduction reads may cost so many operations."""
 
 
 @dataclass(slots=True)
 class Splitting:
-    """One reduction under change: the extents of its loops, and the parts that some of them are split into."""
+    """One reduction under change: the extents of its loops, the parts that some of them are split into, and who merges these."""
 
     op: Operation
     facts: OperationFacts
     extents: list[Extent]
     parts: list[Part]
+    merge: str
 
     def result_sizes(self, number: int) -> list[Extent]:
         """Sizes of a result."""
@@ -76,7 +79,8 @@ def _part_loop(work: Splitting) -> ForallOp:
     block = Block(arg_types=[*(builtin.IndexType() for _ in work.parts), *(space.type for space in spaces)])
     indices, own = block.args[: len(work.parts)], block.args[len(work.parts) :]
     cuts = {part.dim: part.bounds(index, block) for part, index in zip(work.parts, indices, strict=True)}
-    slicer = Slicer(block, op, CHEAP_FOR_TILES if isinstance(work.facts.computation, Contraction) else CHEAP)
+    is_contraction = isinstance(work.facts.computation, Contraction)
+    slicer = Slicer(block, op, CHEAP_FOR_TILES if is_contraction else CHEAP, is_contraction)
     inputs = [slicer.operand(value, map_, cuts) for value, map_ in zip(view.inputs, view.input_maps, strict=True)]
     starts: list[SSAValue] = []
     places: list[tuple[list[Extent], list[Extent]]] = []
@@ -123,7 +127,7 @@ def _cast(value: SSAValue, kind: Attribute, anchor: Operation) -> SSAValue:
     source = tensor_type(value).element_type
     owner = value.owner
     if isinstance(owner, linalg.ops.FillOp):
-        scalar = arith.ExtFOp(owner.inputs[0], kind)  # type: ignore[arg-type]
+        scalar = arith.ExtFOp(owner.inputs[0], kind)
         insert_before(anchor, scalar)
         empty = empty_like(value, anchor, kind)
         filled = linalg.ops.FillOp([scalar.result], [empty], [empty.type])
@@ -154,6 +158,8 @@ def _merge(work: Splitting, partials: list[SSAValue]) -> list[SSAValue]:
     merge = build_generic(partials, initial, (*ins, *outs), iterators, merge_body(combiners(view), kinds), op)
     merge.attributes.clear()
     merge.attributes[ORIGIN] = builtin.StringAttr("merge")
+    if work.merge != "kernel":
+        merge.attributes[MERGED_BY] = builtin.StringAttr(work.merge)
     insert_before(op, merge)
     found: list[SSAValue] = []
     for result, value in zip(merge.results, view.outputs, strict=True):
@@ -162,15 +168,28 @@ def _merge(work: Splitting, partials: list[SSAValue]) -> list[SSAValue]:
     return found
 
 
-def split(op: Operation, facts: OperationFacts, attribute: SplitAttr) -> None:
-    """Split one reduction as its attribute says."""
+def _require_equal_loops(op: Operation, facts: OperationFacts, part: Part) -> None:
+    """What all operands said of a loop's length together, slices of them do not say any more."""
+    if isinstance(part.extent, int):
+        return
+    for value, map_ in facts.view.operands():
+        for axis, dim in enumerate(plain_dims(map_)):
+            if dim == part.dim and tensor_type(value).get_shape()[axis] == DYNAMIC_INDEX:
+                size = tensor.DimOp(value, index_value(axis, op))
+                insert_before(op, size, dispatch.SameSizeOp(size.result, part.extent))
+
+
+def split(op: Operation, facts: OperationFacts, attribute: SplitAttr) -> list[SSAValue]:
+    """Split one reduction as its attribute says; returns the numbers of parts that only the runtime knows."""
     extents = loop_extents(facts.view, op)
     parts = [part_of(loop, facts.view, extents, op) for loop in attribute.data.loops]
     parts = [part for part in parts if part.count != 1]
     if not parts:
         op.attributes.pop(SPLIT_REDUCTION)
-        return
-    work = Splitting(op, facts, extents, parts)
+        return []
+    for part in parts:
+        _require_equal_loops(op, facts, part)
+    work = Splitting(op, facts, extents, parts, attribute.data.merge)
     loop = _part_loop(work)
     insert_before(op, loop)
     emit("decision", NAME, origin_of(op), f"split into {' x '.join(_shown(part.count) for part in parts)} parts", location_of(op))
@@ -180,6 +199,28 @@ def split(op: Operation, facts: OperationFacts, attribute: SplitAttr) -> None:
         old.replace_all_uses_with(new)
     if (block := op.parent_block()) is not None:
         block.erase_op(op)
+    return [part.count for part in parts if not isinstance(part.count, int)]
+
+
+def kept_whole(function: func.FuncOp) -> func.FuncOp:
+    """A copy of a function, behind it in its module, in which no reduction is split that is not split whatever its size."""
+    whole = function.clone()
+    whole.properties["sym_name"] = builtin.StringAttr(f"{function.sym_name.data}_whole")
+    for op in whole.body.block.ops:
+        asked = op.attributes.get(SPLIT_REDUCTION)
+        if isinstance(asked, SplitAttr) and (facts := facts_of(op)) is not None and is_of_runtime(asked, facts):
+            op.attributes.pop(SPLIT_REDUCTION)
+    if (block := function.parent_block()) is not None:
+        block.insert_op_after(whole, function)
+    return whole
+
+
+def is_of_runtime(attribute: SplitAttr, facts: OperationFacts) -> bool:
+    """Whether only the runtime knows into how many parts a reduction is split."""
+    names = {f"r{number}": facts.sizes[dim] for number, dim in enumerate(facts.view.reduction_dims)}
+    names |= {f"n{number}": facts.sizes[dim] for number, dim in enumerate(facts.view.parallel_dims)}
+    unknown = {name for name, size in names.items() if size is None}
+    return any(not unknown.isdisjoint((f"r{loop.loop}", *parse(loop.parts).symbols())) for loop in attribute.data.loops)
 
 
 def _shown(count: Extent) -> str:
@@ -195,16 +236,26 @@ class SplitReductionPass(FunctionPass):
 
     def run(self, function: func.FuncOp) -> None:
         """Split what is asked to be split."""
-        changed = False
+        asked: list[tuple[Operation, OperationFacts, SplitAttr]] = []
         for op in list(function.body.block.ops):
             if SPLIT_REDUCTION not in op.attributes:
                 continue
             facts = facts_of(op)
             check_asked(op, facts)
-            if facts is not None and isinstance(asked := op.attributes[SPLIT_REDUCTION], SplitAttr):
-                split(op, facts, asked)
-                changed = True
+            attribute = op.attributes[SPLIT_REDUCTION]
+            if facts is not None and isinstance(attribute, SplitAttr):
+                asked.append((op, facts, attribute))
             else:
                 op.attributes.pop(SPLIT_REDUCTION)
-        if changed:
-            erase_dead(function)
+        if not asked:
+            return
+        if any(is_of_runtime(attribute, facts) for _, facts, attribute in asked):
+            whole = kept_whole(function)
+            self.run(whole)
+            counts = [count for each in asked for count in split(*each)]
+            if (last := function.body.block.last_op) is not None:
+                insert_before(last, dispatch.OnlyWhereOp(counts, whole.sym_name.data))
+        else:
+            for each in asked:
+                split(*each)
+        erase_dead(function)

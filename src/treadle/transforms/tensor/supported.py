@@ -26,6 +26,8 @@ HOST_OPERATIONS = frozenset(
         "linalg.generic",
         "func.return",
         "dispatch.block_index",
+        "dispatch.only_where",
+        "dispatch.same_size",
         "dispatch.region",
     }
 )

@@ -82,6 +82,11 @@ class KernelProblem:
         return m, n, k
 
     @property
+    def merges_parts(self) -> bool:
+        """Whether the last of several workgroups merges what they have: all its warps do the same then."""
+        return dispatch.MERGE in self.nest.kernel.attributes
+
+    @property
     def is_fixed(self) -> bool:
         """Whether all sizes are known, the same in every block."""
         return not dispatch.texts(self.nest.kernel.symbols) and all(size.is_constant for size in self.nest.dim_sizes)
@@ -90,7 +95,7 @@ class KernelProblem:
     def shape(self) -> ContractionShape:
         """The sizes as the models of tiles see them."""
         nest, (m, n, _) = self.nest, self.sizes
-        others = [axis.bound.as_int() for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in self.axes[:2]]
+        others = [axis.usual for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in self.axes[:2]]
         batch = None if None in others else prod(size for size in others if size is not None)
         return ContractionShape(batch, m, n, reduced_size(nest), len(nest.roots), shared_operand(nest, self.kind))
 

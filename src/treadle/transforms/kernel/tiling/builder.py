@@ -54,7 +54,7 @@ class KernelBuilder:
     `offset`: where the current tile starts along each merged axis (set by the tilings, also inside loops). `known`: tiles of tensors of
     the body
     that are computed already (the root's results, then consumers'). `steps`: elements along a reduced axis that are always walked together,
-    where that is more than a tile's extent.
+    where that is more than a tile's extent. `counters`: how many results there are whose parts the last workgroup merges.
     """
 
     def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
@@ -73,6 +73,7 @@ class KernelBuilder:
         self.index = IndexBuilder(builder, dict(zip(names, self.block.args[len(types) :], strict=True)), index_element)
         self.symbol_of = kernel_symbols(kernel)
         self.steps: dict[int, int] = {}
+        self.counters: Expr | None = None
         self.offset: dict[int, SSAValue] = {UNIT: self.index.constant(0)}
         self.known: dict[SSAValue, Value] = {}
         self._views: dict[object, SSAValue] = {}
@@ -286,13 +287,18 @@ class KernelBuilder:
 
     def load(self, number: int, dims: Linears, frame: Frame, other: Attribute | None = None) -> Tile:
         """A tile of tensor argument `number` read at `dims`."""
-        place = self._placement(self.inputs[number], dims)
+        element, align = element_of(self.kernel.body.block.args[number].type), array_ints(self.kernel.arg_align)[number]
+        return self._load(self.inputs[number], element, align, dims, frame, other)
+
+    def _load(
+        self, pointer: BlockArgument, element: Attribute, align: int, dims: Linears, frame: Frame, other: Attribute | None = None
+    ) -> Tile:
+        place = self._placement(pointer, dims)
         strides = self._strides_along(place)
         axes, tile_dims = self._view_axes(strides, frame, len(place.corners))
         # Along axes it does not depend on, the array has extent one: the tile starts at zero there.
         stepped = [a if a in strides else UNIT for a in axes]
-        view = self._view(self.inputs[number], array_ints(self.kernel.arg_align)[number], place, stepped, frame)
-        element = element_of(self.kernel.body.block.args[number].type)
+        view = self._view(pointer, align, place, stepped, frame)
         # The stand-in axis has one element: the rest of its extent is outside, like any tile's ragged end.
         extents = [e if a in strides or a == UNIT else 1 for a, e in zip(frame.axes, frame.extents, strict=True)]
         result = builtin.TensorType(element, extents)
@@ -395,19 +401,32 @@ class KernelBuilder:
         evaluator = self.evaluator(frame, dims)
         return [evaluator.evaluate(s, arguments) for s in scalars]
 
-    def finish_consumers(self, frame: Frame) -> None:
-        """Compute the consumers of the root (whose results are in `known`) and store the kernel's results."""
+    def finish_consumers(self, frame: Frame, first: int = 0) -> None:
+        """Compute the consumers of the root (whose results are in `known`) and store the kernel's results, from number `first` on."""
         for op, dims in self.nest.consumer_dims.items():
             view = structured(op)
             if view is None:
                 raise InternalError(f"consumer {op} is not structured")
             for result, value in zip(op.results, self.body_values(view, dims, frame, view.yielded()), strict=True):
                 self.known[result] = value
-        for number, value in enumerate(self.yielded()):
-            part, insertion = stored_part(value)
-            dims = self.result_dims(part)
-            whole = dims if insertion is None else whole_positions(insertion, dims, self.nest.root.rank, self.symbol_of)
-            self.store(number, self.known[part], whole, frame)
+        for number in range(first, len(self.yielded())):
+            self.store_result(number, frame)
+
+    def store_result(self, number: int, frame: Frame) -> None:
+        """Store the tile of a result."""
+        self.store(number, self.known[stored_part(self.yielded()[number])[0]], self._place_of(number), frame)
+
+    def load_result(self, number: int, frame: Frame) -> SSAValue:
+        """Load the tile of a result, where the offsets and block symbols say now."""
+        kernel = self.kernel
+        element, align = element_of(kernel.function_type.outputs.data[number]), array_ints(kernel.result_align)[number]
+        return self._load(self.outputs[number], element, align, self._place_of(number), frame).value
+
+    def _place_of(self, number: int) -> Linears:
+        """Where the tile of a result lies in it."""
+        part, insertion = stored_part(self.yielded()[number])
+        dims = self.result_dims(part)
+        return dims if insertion is None else whole_positions(insertion, dims, self.nest.root.rank, self.symbol_of)
 
     def yielded(self) -> Sequence[SSAValue]:
         """The values of the dispatched body that are the kernel's results."""

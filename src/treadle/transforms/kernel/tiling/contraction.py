@@ -20,6 +20,7 @@ from treadle.transforms.kernel.tiling.index_math import delinearize, grouped_ras
 from treadle.transforms.kernel.tiling.joins import Initial, sum_of, with_initial
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import mask_tail
+from treadle.transforms.kernel.tiling.merging import finish
 from treadle.transforms.kernel.tiling.scalars import convert, dense
 from treadle.transforms.kernel.tiling.tile_blocks import mixed_place
 
@@ -158,4 +159,4 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionCon
     totals = reduction_loops(kernel, loops, start_tiles, step, always=has_roles)
     for root, total in zip(roots, totals, strict=True):
         kernel.known[root.op.results[0]] = with_initial(kernel, Initial(root), total, c_frame, sum_of(acc_type))
-    kernel.finish_consumers(c_frame)
+    finish(kernel, c_frame)

@@ -22,6 +22,7 @@ from treadle.transforms.kernel.tiling.elementwise import frame_of, grid_of, plac
 from treadle.transforms.kernel.tiling.joins import Initial, Join, join_by, joined_along, with_initial
 from treadle.transforms.kernel.tiling.loops import needs_loop, reduction_loops
 from treadle.transforms.kernel.tiling.masks import mask_tail
+from treadle.transforms.kernel.tiling.merging import finish
 from treadle.transforms.kernel.tiling.scalars import Tile, Value, convert, dense, stored_type
 
 
@@ -129,5 +130,5 @@ def build_reduction(kernel: KernelBuilder, extents: Sequence[int]) -> tuple[Expr
     values = reduced_values(kernel, root, identity(root.rank), frame, loops)
     for result, value in zip(root.op.results, values, strict=True):
         kernel.known[result] = value
-    kernel.finish_consumers(frame.with_unit(reduced))
+    finish(kernel, frame.with_unit(reduced))
     return grid_of(nest, parallel, [extents[i] for i in parallel])

@@ -20,6 +20,7 @@ from treadle.transforms.kernel.tiling.elementwise import grid_of, place_tiles
 from treadle.transforms.kernel.tiling.joins import Initial, joined_along, sum_of, with_initial
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import mask_tail
+from treadle.transforms.kernel.tiling.merging import finish
 from treadle.transforms.kernel.tiling.scalars import Tile, convert, dense
 
 
@@ -148,6 +149,6 @@ def build_streaming(kernel: KernelBuilder, kind: Contraction, plan: StreamPlan) 
     starts = [index.insert(dense(number_attr(0, plan.accumulator_type), plan.accumulator_type, frame.extents)) for _ in nest.roots]
     for root, accumulators in zip(nest.roots, reduction_loops(kernel, outer, starts, stream.run), strict=True):
         stream.finish(root, accumulators)
-    kernel.finish_consumers(frame.with_unit([k_axis]))
+    finish(kernel, frame.with_unit([k_axis]))
     workgroups, _, _ = grid_of(nest, parallel, [extents[i] for i in parallel])
     return workgroups, constant(1), constant(1)

@@ -1,0 +1,92 @@
+"""What the main loops of AMD code cost, Treadle's with and without scheduling fences beside IREE's: static figures, nothing is run.
+
+    python benchmarks/loop_costs.py --output benchmarks/results/NAME.json           # the suite's contractions
+    python benchmarks/loop_costs.py sdxl-ff640 square-4096-nk --targets gfx942
+
+Every row is read off machine code as `treadle audit` does (docs/audits.md): counts, and the figures of a model that predicts no times. IREE
+compiles the same module with `iree-compile` for the same target, where that is installed and takes it; its row is left out otherwise.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from treadle.bench.suite import choose, suite
+from treadle.bench.workload import Workload
+from treadle.errors import TreadleError
+from treadle.targets import registry
+from treadle.targets.loop_report import ReportsLoops
+from treadle.tools.audit import Row, as_plain, own_rows
+from treadle.tools.report import console, table
+
+TARGETS = ("gfx942", "gfx950")
+SECONDS = 300
+
+
+def iree_rows(text: Path, target: str, backend: ReportsLoops) -> list[Row]:
+    """The loops of IREE's kernels; none where it is missing or refuses the module."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ["--iree-hal-target-backends=rocm", f"--iree-rocm-target={target}", f"--iree-hal-dump-executable-intermediates-to={folder}"]
+        command = [str(Path(sys.executable).with_name("iree-compile")), str(text), *flags, "-o", str(Path(folder, "module.vmfb"))]
+        try:
+            subprocess.run(command, capture_output=True, timeout=SECONDS, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return []
+        return [Row("", 0, loop) for file in sorted(Path(folder).glob("*.rocmasm")) for loop in backend.read_reports(file.read_text())]
+
+
+def records(workload: Workload, target: str) -> list[dict[str, Any]]:
+    """One record a loop."""
+    backend = registry.backend(target)
+    if not isinstance(backend, ReportsLoops):
+        raise SystemExit(f"{target} has no loop reports")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "module.mlir")
+        file.write_text(workload.text)
+        try:
+            own = own_rows(file, target, backend, workload.options, None)
+        except TreadleError as error:
+            print(f"{workload.name} for {target}: {error}", file=sys.stderr)
+            own = []
+        rows = [("treadle", row) for row in own] + [("iree", row) for row in iree_rows(file, target, backend)]
+    return [{"workload": workload.name, "target": target, "compiler": compiler, **as_plain(row)} for compiler, row in rows]
+
+
+def show(found: list[dict[str, Any]]) -> None:
+    """The table of the records."""
+    out = table(
+        "main loops, static", "workload", "target", "compiler", "schedule", "fences", "matrix", "waits (loads)", "share", "registers"
+    )
+    for one in found:
+        density = f"{one['matrix']} of {one['instructions']} ({100 * one['density']:.0f} %)"
+        waits = f"{len(one['inner_waits'])} ({one['load_waits']})"
+        names = [str(one[key]) for key in ("workload", "target", "compiler", "schedule", "fences")]
+        out.add_row(*names, density, waits, f"{100 * one['matrix_share']:.0f} %", str(one["registers"]))
+    console().print(out)
+
+
+def main() -> None:
+    """Compile, read, show and keep."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*", help="names or patterns of the suite; all without")
+    parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument("--output", type=Path)
+    asked = parser.parse_args()
+    chosen = choose(asked.workloads) if asked.workloads else suite()
+    found: list[dict[str, Any]] = []
+    for workload in chosen:
+        for target in asked.targets.split(","):
+            found += records(workload, target)
+            print(f"{workload.name} {target}", file=sys.stderr)
+    show(found)
+    if asked.output is not None:
+        text = {"kind": "static", "about": "read off machine code by benchmarks/loop_costs.py; nothing was run", "loops": found}
+        asked.output.write_text(json.dumps(text, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""merge-parts: the kernel of a reduction's parts and the one that merges them become one, in which the last workgroup merges.
+
+Level: dispatch. Reads: merges with `treadle.merged_by = "last"`, and the kernel that computes what they read. Writes: one kernel in the
+place of the two, with the attribute `merge` (the number of its argument of counters): its consumers compute from the root's result as if it
+were the merged one, and what else the merging kernel computes are further consumers. The parts stay a result, first of all; counters are
+memory of the program's own.
+Leaves alone: all other kernels; with a remark, merges of several results, of several axes of parts, of runtime sizes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.analysis.indexing import dim_map, tensor_of
+from treadle.analysis.kernel_slices import stored_part
+from treadle.dialects import dispatch
+from treadle.dialects.split_attribute import MERGED_BY
+from treadle.errors import InternalError
+from treadle.ir.builtin import array_ints
+from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from treadle.ir.dialects import builtin, linalg, tensor
+from treadle.ir.locations import location_of, set_location
+from treadle.ir.passes import Context, Pass, register_pass
+from treadle.remarks import emit
+
+NAME = "merge-parts"
+FRESH_ALIGN = 256
+"""Bytes that the memory of counters is aligned to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A launch of parts and the launch that merges them. `root`: the merge; `source`: the argument of its kernel that holds the parts."""
+
+    parts: dispatch.LaunchOp
+    merging: dispatch.LaunchOp
+    parts_kernel: dispatch.KernelOp
+    merging_kernel: dispatch.KernelOp
+    root: linalg.ops.GenericOp
+    source: BlockArgument
+
+
+def _marked(kernel: dispatch.KernelOp) -> linalg.ops.GenericOp | None:
+    """The root of a kernel that the last workgroup is to execute."""
+    for op in kernel.body.block.ops:
+        if isinstance(op, linalg.ops.GenericOp) and op.attributes.get(MERGED_BY) == builtin.StringAttr("last"):
+            return op
+    return None
+
+
+def combining(root: linalg.ops.GenericOp) -> Operation | None:
+    """The one operation by which a merge joins an accumulator (its second argument) and a part; None where its body is more than that."""
+    block = root.body.block
+    ops = [op for op in block.ops if not isinstance(op, linalg.ops.YieldOp)]
+    is_join = len(ops) == 1 and len(block.args) == 2 and set(ops[0].operands) == set(block.args) and len(ops[0].operands) == 2
+    end = block.last_op
+    return ops[0] if is_join and end is not None and list(end.operands) == list(ops[0].results) else None
+
+
+def _maps_fit(root: linalg.ops.GenericOp) -> bool:
+    """Whether a merge reads its parts along one leading axis, which it reduces, and leaves the others in their order."""
+    rank = len(root.iterator_types)
+    read, written = dim_map(rank, [rank - 1, *range(rank - 1)]), dim_map(rank, range(rank - 1))
+    return [attr.data for attr in root.indexing_maps.data] == [read, written]
+
+
+def found_merge(merging: dispatch.LaunchOp, kernels: dict[str, dispatch.KernelOp]) -> Merge | str:
+    """What a launch merges, or why the last workgroup cannot."""
+    kernel = kernels[merging.kernel.string_value()]
+    root = _marked(kernel)
+    if root is None:
+        return ""
+    if len(root.inputs) != 1 or len(root.outputs) != 1 or combining(root) is None:
+        return "it merges several results, or by more than one operation"
+    if not _maps_fit(root):
+        return "there are several axes of parts"
+    source = root.inputs[0]
+    if not isinstance(source, BlockArgument):
+        return "the parts are computed on before they are merged"
+    buffer = merging.inputs[source.index]
+    users = {use.operation for use in buffer.uses}
+    makers = [op for op in users if isinstance(op, dispatch.LaunchOp) and any(value is buffer for value in op.outputs)]
+    if len(makers) != 1 or users != {merging, makers[0]} or not isinstance(buffer.owner, dispatch.AllocOp):
+        return "the parts are used elsewhere too"
+    parts = kernels[makers[0].kernel.string_value()]
+    if len(parts.symbols) or len(kernel.symbols):
+        return "sizes are known at run time only"
+    if len(parts.blocks) != 1 or len(parts.function_type.outputs) != 1:
+        return "the parts are not those of one loop"
+    part, insertion = stored_part(_yielded(parts)[0])
+    if insertion is None or not isinstance(part.owner, Operation) or dispatch.ROOT not in part.owner.attributes:
+        return "the parts are computed on before they are stored"
+    return Merge(makers[0], merging, parts, kernel, root, source)
+
+
+def _yielded(kernel: dispatch.KernelOp) -> Sequence[SSAValue]:
+    end = kernel.body.block.last_op
+    return () if end is None else end.operands
+
+
+def merged_kernel(merge: Merge, name: str) -> dispatch.KernelOp:
+    """The one kernel: tensors of the parts, those that the merge reads beside them, counters; the parts and what merging gives."""
+    one, two = merge.parts_kernel, merge.merging_kernel
+    mine = list(one.body.block.args[: one.tensor_count])
+    others = [argument for argument in two.body.block.args[: two.tensor_count] if argument is not merge.source]
+    counters = builtin.TensorType(builtin.i32, [1])
+    index_types = [argument.type for argument in one.body.block.args[one.tensor_count :]]
+    block = Block(arg_types=[*(a.type for a in (*mine, *others)), counters, *index_types])
+    values: dict[SSAValue, SSAValue] = dict(zip((*mine, *others), block.args, strict=False))
+    values.update(zip(one.body.block.args[one.tensor_count :], block.args[len(mine) + len(others) + 1 :], strict=True))
+    _copy(one, block, values)
+    stored = [values[value] for value in _yielded(one)]
+    part, _ = stored_part(_yielded(one)[0])
+    for op in two.body.block.ops:
+        if op is merge.root:
+            new = _as_consumer(merge.root, values[part], values[merge.root.outputs[0]], block)
+            values[merge.root.results[0]] = new
+        elif not isinstance(op, dispatch.YieldOp):
+            block.add_op(op.clone(value_mapper=values))
+    results = [values[value] for value in _yielded(two)]
+    block.add_op(dispatch.YieldOp([*stored, *results]))
+    rows = [[row for at, row in enumerate(dispatch.text_lists(two.arg_shapes)) if at != merge.source.index]]
+    rows.append([row for at, row in enumerate(dispatch.text_lists(two.arg_strides)) if at != merge.source.index])
+    aligns = [align for at, align in enumerate(array_ints(two.arg_align)) if at != merge.source.index]
+    attributes: dict[str, Attribute] = dict(one.attributes)
+    attributes[dispatch.MERGE] = builtin.IntegerAttr(len(mine) + len(others), builtin.i64)
+    kernel = dispatch.KernelOp(
+        name,
+        Region(block),
+        [*one.function_type.outputs, *two.function_type.outputs],
+        symbols=(),
+        blocks=one.blocks,
+        arg_shapes=[*dispatch.text_lists(one.arg_shapes), *rows[0], ["1"]],
+        arg_strides=[*dispatch.text_lists(one.arg_strides), *rows[1], ["1"]],
+        arg_align=[*array_ints(one.arg_align), *aligns, FRESH_ALIGN],
+        result_shapes=[*dispatch.text_lists(one.result_shapes), *dispatch.text_lists(two.result_shapes)],
+        result_strides=[*dispatch.text_lists(one.result_strides), *dispatch.text_lists(two.result_strides)],
+        result_align=[*array_ints(one.result_align), *array_ints(two.result_align)],
+        attributes=attributes,
+    )
+    set_location(kernel, one)
+    return kernel
+
+
+def _copy(kernel: dispatch.KernelOp, block: Block, values: dict[SSAValue, SSAValue]) -> None:
+    for op in kernel.body.block.ops:
+        if not isinstance(op, dispatch.YieldOp):
+            block.add_op(op.clone(value_mapper=values))
+
+
+def _as_consumer(root: linalg.ops.GenericOp, total: SSAValue, initial: SSAValue, block: Block) -> SSAValue:
+    """The merge with its initial values, elementwise: what is left of it where the parts are merged already."""
+    kind = tensor_of(root.results[0])
+    if kind is None:
+        raise InternalError("a merge of what is no tensor")
+    rank = kind.get_num_dims()
+    body = Block(arg_types=[*(argument.type for argument in root.body.block.args), kind.element_type])
+    inner: dict[SSAValue, SSAValue] = dict(zip(root.body.block.args, body.args, strict=False))
+    for op in root.body.block.ops:
+        body.add_op(op.clone(value_mapper=inner))
+    empty = tensor.EmptyOp((), kind)
+    maps = [builtin.AffineMapAttr(AffineMap.identity(rank))] * 3
+    parallel = [linalg.attrs.IteratorTypeAttr(linalg.attrs.IteratorType("parallel"))] * rank
+    new = linalg.ops.GenericOp([total, initial], [empty.tensor], Region(body), maps, parallel, [kind])
+    new.attributes[dispatch.MERGE] = builtin.UnitAttr()
+    set_location(new, root)
+    block.add_ops([empty, new])
+    return new.results[0]
+
+
+def _launch(merge: Merge, kernel: dispatch.KernelOp) -> None:
+    """One launch in the place of the two, with counters."""
+    anchor, first = merge.merging, merge.parts
+    others = [value for at, value in enumerate(anchor.inputs) if at != merge.source.index]
+    counters = dispatch.AllocOp(["1"], dispatch.BufferType(builtin.i32), counters=True)
+    launch = dispatch.LaunchOp(
+        kernel.sym_name.data, [*first.inputs, *others, counters.result], [*first.outputs, *anchor.outputs], anchor.symbol_values()
+    )
+    block = anchor.parent
+    if block is None:
+        raise InternalError("a launch outside a program")
+    for new in (counters, launch):
+        set_location(new, anchor)
+        block.insert_op_before(new, anchor)
+    for old in (anchor, first):
+        block.erase_op(old)
+
+
+@register_pass
+@dataclass(frozen=True)
+class MergePartsPass(Pass):
+    """See the module's docstring."""
+
+    name = NAME
+
+    def apply(self, ctx: Context, module: builtin.ModuleOp, /) -> None:
+        """Merge what is asked for."""
+        kernels = {op.sym_name.data: op for op in module.body.block.ops if isinstance(op, dispatch.KernelOp)}
+        for program in [op for op in module.body.block.ops if isinstance(op, dispatch.ProgramOp)]:
+            for launch in [op for op in program.body.block.ops if isinstance(op, dispatch.LaunchOp)]:
+                self._merge(module, launch, kernels)
+
+    def _merge(self, module: builtin.ModuleOp, launch: dispatch.LaunchOp, kernels: dict[str, dispatch.KernelOp]) -> None:
+        found = found_merge(launch, kernels)
+        if isinstance(found, str):
+            if found:
+                what = f"parts are merged by a kernel of its own: {found}"
+                emit("refusal", NAME, launch.kernel.string_value(), what, location_of(launch))
+            return
+        place = location_of(found.root)
+        kernel = merged_kernel(found, f"{found.parts_kernel.sym_name.data}_merged")
+        module.body.block.insert_op_before(kernel, found.parts_kernel)
+        _launch(found, kernel)
+        used = {op.kernel.string_value() for op in module.walk() if isinstance(op, dispatch.LaunchOp)}
+        for old in (found.parts_kernel, found.merging_kernel):
+            if old.sym_name.data not in used:
+                module.body.block.detach_op(old)
+                old.erase(drop_references=True)
+        emit("decision", NAME, kernel.sym_name.data, "the last workgroup of those that share a result merges the parts", place)

@@ -1,0 +1,144 @@
+"""merge-parts: parts and their merge in one kernel: right for all combiners and epilogues, proven, refused with the reason where not."""
+
+import numpy as np
+import pytest
+from targets.amd import emulator, programs
+
+import treadle
+from treadle import remarks
+from treadle.dialects import dispatch, tile
+from treadle.driver.lowering import scheduled
+from treadle.driver.sources import read_source
+from treadle.frontends.mlir import load
+from treadle.ir.passes import run_passes
+from treadle.machine import target_spec
+from treadle.options import CompileOptions
+from treadle.pipelines import tensor_passes
+from treadle.sim.schedule import ScheduledProgram
+from treadle.transforms.kernel.merge_parts import MergePartsPass
+from treadle.verify.check import prove
+
+needs_emulator = pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
+
+
+def reduction(
+    rows: int, columns: int, parts: int, *, body: str = "arith.addf", start: str = "0.0", kind: str = "f32", tail: str = ""
+) -> str:
+    """A reduction of rows that is split; `tail`: what is computed of its result %s."""
+    whole, row = f"tensor<{rows}x{columns}x{kind}>", f"tensor<{rows}x{kind}>"
+    return f"""
+func.func @f(%x: {whole}, %bias: {row}) -> {row} {{
+  %z = arith.constant {start} : {kind}
+  %e = tensor.empty() : {row}
+  %i = linalg.fill ins(%z : {kind}) outs(%e : {row}) -> {row}
+  %s = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>],
+    iterator_types = ["parallel", "reduction"]}} ins(%x : {whole}) outs(%i : {row})
+    attrs = {{treadle.split_reduction = #dispatch.split<r0 = "{parts}", merge = last>}} {{
+  ^bb0(%a: {kind}, %b: {kind}):
+    %c = {body} %a, %b : {kind}
+    linalg.yield %c : {kind}
+  }} -> {row}
+{tail}
+  return %{"r" if tail else "s"} : {row}
+}}
+"""
+
+
+def matmul(m: int, n: int, k: int, parts: int, kind: str = "f16") -> str:
+    """A product onto an initial value, split along k."""
+    a, b, c = f"tensor<{m}x{k}x{kind}>", f"tensor<{k}x{n}x{kind}>", f"tensor<{m}x{n}xf32>"
+    return f"""
+func.func @f(%a: {a}, %b: {b}, %c: {c}) -> {c} {{
+  %r = linalg.matmul {{treadle.split_reduction = #dispatch.split<r0 = "{parts}" step 16, merge = last>}}
+    ins(%a, %b : {a}, {b}) outs(%c : {c}) -> {c}
+  return %r : {c}
+}}
+"""
+
+
+ADDED = "  %r = linalg.add ins(%s, %bias : tensor<{0}x{1}>, tensor<{0}x{1}>) outs(%e : tensor<{0}x{1}>) -> tensor<{0}x{1}>"
+RNG = np.random.default_rng(11)
+
+
+def test_one_kernel_with_counters() -> None:
+    program = treadle.compile(matmul(100, 90, 500, 7), target="sm_90a")
+    assert len(program.manifest.launches) == 1
+    kept = [b for b in program.manifest.buffers if b.kept]
+    assert [(b.role, b.zero, b.bytes) for b in kept] == [("temporary", True, 4 * 2 * 3)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_products(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n, k = (int(rng.integers(1, top)) for top in (140, 140, 900))
+    parts = int(rng.integers(2, max(3, -(-k // 16) + 1)))
+    a, b = rng.integers(-3, 4, (m, k)).astype(np.float16), rng.integers(-3, 4, (k, n)).astype(np.float16)
+    c = rng.integers(-9, 10, (m, n)).astype(np.float32)
+    program = treadle.compile(matmul(m, n, k, parts), target="sim")
+    for _ in range(2):
+        np.testing.assert_array_equal(program(a, b, c)[0], a.astype(np.float64) @ b + c)
+
+
+@pytest.mark.parametrize(
+    ("body", "start", "fold"),
+    [("arith.addf", "0.0", np.sum), ("arith.maximumf", "0xFF800000", np.max), ("arith.minimumf", "1.0e+3", np.min)],
+)
+@pytest.mark.parametrize(("rows", "columns", "parts"), [(1, 3001, 5), (7, 1003, 2), (33, 700, 11)])
+def test_combiners_and_an_epilogue(body: str, start: str, fold: object, rows: int, columns: int, parts: int) -> None:
+    x, bias = RNG.integers(-9, 10, (rows, columns)).astype(np.float32), RNG.integers(-9, 10, rows).astype(np.float32)
+    text = reduction(rows, columns, parts, body=body, start=start, tail=ADDED.format(rows, "f32"))
+    program = treadle.compile(text, target="sim")
+    assert len(program.manifest.launches) == 1
+    np.testing.assert_array_equal(program(x, bias)[0], fold(x, axis=1) + bias)  # type: ignore[operator]
+
+
+def test_integers() -> None:
+    x, bias = RNG.integers(-(2**31), 2**31, (3, 900)).astype(np.int32), np.zeros(3, np.int32)
+    program = treadle.compile(reduction(3, 900, 4, body="arith.addi", start="0", kind="i32"), target="sim")
+    np.testing.assert_array_equal(program(x, bias)[0], x.sum(1, dtype=np.int32))
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942", "gfx1100", "gfx1201"])
+@pytest.mark.parametrize("text", [matmul(100, 90, 500, 7), reduction(5, 7001, 9, tail=ADDED.format(5, "f32"))], ids=["product", "sum"])
+def test_proven_and_right_in_any_order(text: str, target: str) -> None:
+    module = scheduled(read_source(text), target, CompileOptions(verify=False), None)
+    (kernel,) = (op for op in module.walk() if isinstance(op, tile.KernelOp))
+    assert prove(kernel, effort=16).is_proven
+    if target == "gfx942":
+        inputs = [op for op in module.walk() if isinstance(op, dispatch.InputOp)]
+        arrays = [
+            RNG.integers(-3, 4, [int(t.data) for t in op.shape]).astype("f2" if "f16" in str(op.result.type) else "f4") for op in inputs
+        ]
+        program = ScheduledProgram(module, "random", 3)
+        program(*arrays)
+        assert program.findings.report(()).ok, str(program.findings.report(()))
+
+
+@needs_emulator
+@pytest.mark.parametrize("target", programs.TARGETS)
+def test_as_machine_code(target: str) -> None:
+    x, bias = RNG.integers(-9, 10, (5, 801)).astype(np.float32), RNG.integers(-9, 10, 5).astype(np.float32)
+    module = scheduled(read_source(reduction(5, 801, 3, tail=ADDED.format(5, "f32"))), target, CompileOptions(), None)
+    (got,) = emulator.EmulatedProgram(module, target)(x, bias)
+    np.testing.assert_array_equal(got, x.sum(1) + bias)
+
+
+def refusals(text: str) -> tuple[int, str]:
+    """How many launches there are, and why the last workgroup does not merge."""
+    with remarks.collect_remarks() as log:
+        module = scheduled(read_source(text), "sm_90a", CompileOptions(verify=False), None)
+    launches = sum(isinstance(op, dispatch.LaunchOp) for op in module.walk())
+    return launches, " ".join(remark.text for remark in log.remarks if remark.pass_name == MergePartsPass.name)
+
+
+def test_sizes_of_the_runtime() -> None:
+    launches, why = refusals(matmul(100, 90, 500, 7).replace("500", "?"))
+    assert launches == 2 and "run time" in why
+
+
+def test_others_are_left_alone() -> None:
+    module = load(matmul(64, 64, 256, 4).replace(", merge = last", ""))
+    run_passes(module, tensor_passes(target_spec("sm_90a"), CompileOptions()))
+    before = str(module)
+    run_passes(module, [MergePartsPass()])
+    assert str(module) == before
