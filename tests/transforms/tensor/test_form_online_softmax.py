@@ -12,6 +12,7 @@ from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
 from treadle.machine import target_spec
 from treadle.pipelines import tensor_passes
+from treadle.strategies.facts import OperationFacts
 from treadle.transforms.tensor.form_online_softmax import FormOnlineSoftmaxPass
 
 
@@ -35,10 +36,16 @@ def test_rows_that_no_workgroup_holds(sizes: tuple[int, int], element: str) -> N
     assert kinds(rows_text("softmax", sizes, element)) == ["online_softmax"]
 
 
-@pytest.mark.parametrize("sizes", [(300, 8192), (8, 1_000_003), (77, 77)])
-def test_rows_that_fit_and_few_long_ones_are_left_alone(sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize("sizes", [(300, 8192), (8, 30_000), (77, 77)])
+def test_rows_that_fit_are_left_alone(sizes: tuple[int, int]) -> None:
     assert kinds(rows_text("softmax", sizes)) == []
     assert len(reductions(rows_text("softmax", sizes))) == 2
+
+
+@pytest.mark.parametrize("can", [False, True])
+def test_few_long_rows_are_one_reduction_where_that_can_be_split(can: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OperationFacts, "is_separable", property(lambda facts: can))
+    assert kinds(rows_text("softmax", (8, 1_000_003))) == ["online_softmax"] * can
 
 
 @pytest.mark.parametrize(

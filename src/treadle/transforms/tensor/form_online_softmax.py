@@ -3,12 +3,13 @@
 Level: tensor, after fold-data-movement. Reads: reductions and the elementwise operations between them, the machine's facts. Writes: a
 generic of two outputs, the running maximum and the sum of exponentials that is rescaled where the maximum grows; what else reads the
 exponentials reads the maximum as before.
-Leaves alone: rows that fit a workgroup (they are read once anyway), few long ones (they are split, each reduction apart), sums that start
-from another number than 0, and operations that carry attributes of the user's.
+Leaves alone: rows that fit a workgroup (they are read once anyway), few long ones that only each reduction apart could be split of, sums
+that start from another number than 0, and operations that carry attributes of the user's.
 
 Source: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax" (2018).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -21,12 +22,13 @@ from treadle.ir.core import AffineMap, Block, BlockArgument, Operation, Region, 
 from treadle.ir.dialects import arith, func, linalg, math
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
-from treadle.machine import target_spec
+from treadle.machine import TargetSpec, target_spec
 from treadle.plan.row_tiles import fits_workgroup, is_worth_it
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import build_generic, empty_like, generics, insert_before, tensor_type, view_of
 from treadle.transforms.tensor.row_groups import row_sizes
+from treadle.transforms.tensor.split_requests import facts_of
 
 NAME: Final = "form-online-softmax"
 _KEPT: Final = (dispatch.GROUP, SPLIT_REDUCTION)
@@ -131,6 +133,13 @@ def _body(found: Softmax) -> Region:
     return Region(block)
 
 
+def _both(found: Softmax, initial: Sequence[SSAValue]) -> linalg.ops.GenericOp:
+    """The one reduction, from the initial values of the maximum and of the sum; not inserted."""
+    first = found.maximum
+    maps = (first.input_maps[0], first.output_maps[0], first.output_maps[0])
+    return build_generic(first.inputs, initial, maps, first.iterators, _body(found), first.op)
+
+
 def rewrite(found: Softmax) -> None:
     """Put the one reduction in place of the two."""
     first, total = found.maximum, found.total
@@ -139,13 +148,25 @@ def rewrite(found: Softmax) -> None:
     insert_before(first.op, zero)
     fill = linalg.ops.FillOp([zero.result], [empty := empty_like(first.outputs[0], first.op, kind)], [empty.type])
     insert_before(first.op, fill)
-    maps = (first.input_maps[0], first.output_maps[0], first.output_maps[0])
-    new = build_generic(first.inputs, [first.outputs[0], fill.results[0]], maps, first.iterators, _body(found), first.op)
+    new = _both(found, [first.outputs[0], fill.results[0]])
     insert_before(first.op, new)
     for view, result in ((first, new.results[0]), (total, new.results[1])):
         view.op.results[0].replace_all_uses_with(result)
         if (block := view.op.parent_block()) is not None:
             block.erase_op(view.op)
+
+
+def _is_worth_it(found: Softmax, spec: TargetSpec) -> bool:
+    rows, length, contiguous = row_sizes(found.maximum)
+    if fits_workgroup(length, contiguous=contiguous, spec=spec):
+        return False
+    if is_worth_it(rows, length, contiguous=contiguous, spec=spec):
+        return True
+    both = _both(found, [found.maximum.outputs[0]] * 2)
+    facts = facts_of(both)
+    splits = facts is not None and facts.is_separable and bool(facts.splittable)
+    both.erase()
+    return splits
 
 
 @register_pass
@@ -163,11 +184,9 @@ class FormOnlineSoftmaxPass(FunctionPass):
             found = None if op.parent_block() is None else softmax_of(view_of(op))
             if found is None or any(name in one.attributes for one in (op, found.maximum.op) for name in _KEPT):
                 continue
-            kinds = {tensor_type(view.outputs[0]).element_type for view in (found.maximum, found.total)}
-            rows, length, contiguous = row_sizes(found.maximum)
-            many = is_worth_it(rows, length, contiguous=contiguous, spec=spec)
-            if len(kinds) > 1 or not many or fits_workgroup(length, contiguous=contiguous, spec=spec):
+            if len({tensor_type(view.outputs[0]).element_type for view in (found.maximum, found.total)}) > 1:
                 continue
-            text = "maximum and sum of exponentials in one pass over the rows, which no workgroup holds"
-            emit("decision", NAME, origin_of(op), text, location_of(op))
-            rewrite(found)
+            if _is_worth_it(found, spec):
+                text = "maximum and sum of exponentials in one pass over the rows, which no workgroup holds"
+                emit("decision", NAME, origin_of(op), text, location_of(op))
+                rewrite(found)
