@@ -1,12 +1,16 @@
 """Split reductions end to end on the simulator: all combiners and types, ragged sizes, several loops, producers and consumers."""
 
 from dataclasses import dataclass
+from random import Random
 
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numeric import test_coupled_reductions as coupled
+from numeric import test_folds as folds
+from transforms.reduction_texts import reduction
 
 import treadle
 from treadle.errors import TreadleError
@@ -89,7 +93,7 @@ def test_reductions(case: Case) -> None:
     program = treadle.compile(case.text, target="sim")
     x = case.array().astype(DTYPES[case.kind])
     for found, wanted in zip(program(x), program.reference(x), strict=True):
-        check(np.asarray(found), wanted)
+        assert (verdict := check(np.asarray(found), wanted)).ok, verdict
 
 
 def linear(m: int, n: int, k: int, kind: str, attribute: str, scaled: bool) -> str:
@@ -129,7 +133,7 @@ def test_producers_and_consumers_stay_in_two_kernels(m: int, n: int, k: int, sca
     arrays = [0.1 * RNG.standard_normal(s) for s in ((m, k), (k, n), (k,), (n,))]
     given_arrays = [a.astype(np.float32 if i == 3 else np.float16) for i, a in enumerate(arrays)]
     for found, wanted in zip(program(*given_arrays), program.reference(*given_arrays), strict=True):
-        check(np.asarray(found), wanted)
+        assert (verdict := check(np.asarray(found), wanted)).ok, verdict
 
 
 def test_convolution_over_its_channels() -> None:
@@ -143,7 +147,7 @@ def test_convolution_over_its_channels() -> None:
     arrays = [RNG.standard_normal(s).astype(np.float32) for s in ((1, 9, 10, 37), (3, 3, 37, 5), (1, 7, 8, 5))]
     assert program.stages["dispatch"].count("dispatch.launch") == 2
     for found, wanted in zip(program(*arrays), program.reference(*arrays), strict=True):
-        check(np.asarray(found), wanted)
+        assert (verdict := check(np.asarray(found), wanted)).ok, verdict
 
 
 def test_batches() -> None:
@@ -155,7 +159,7 @@ def test_batches() -> None:
     program = treadle.compile(text, target="sim")
     arrays = [RNG.standard_normal(s).astype(np.float32) for s in ((3, 7, 130), (3, 130, 9), (3, 7, 9))]
     for found, wanted in zip(program(*arrays), program.reference(*arrays), strict=True):
-        check(np.asarray(found), wanted)
+        assert (verdict := check(np.asarray(found), wanted)).ok, verdict
 
 
 def test_floats_are_reordered_only_where_they_may_be() -> None:
@@ -189,7 +193,7 @@ def test_one_program_for_all_lengths(kind: str) -> None:
         shapes = ((13, k), (k, 21), (13, 21))
         arrays = [(0.1 * RNG.standard_normal(s)).astype(np.float32 if i == 2 else DTYPES[kind]) for i, s in enumerate(shapes)]
         for found, wanted in zip(program(*arrays), program.reference(*arrays), strict=True):
-            check(np.asarray(found), wanted)
+            assert (verdict := check(np.asarray(found), wanted)).ok, verdict
     for k, parts in ((63, 1), (64, 2), (5000, 6)):
         launches = [launch for launch in program.manifest.launches if as_expr(launch.grid[0]).evaluate({"s0": k}) > 0]
         assert len(launches) == (1 if parts == 1 else 2)
@@ -204,3 +208,39 @@ def test_the_number_of_parts_of_any_length_is_the_models() -> None:
     (text,) = [remark.text for remark in program.remarks if remark.pass_name == "set-split-reduction"]
     assert "r0 //" in text
     assert len(program.manifest.launches) == 3
+
+
+FOLDS = [name for name in folds.CASES if name != "argmax_beside_sum"]
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_values_that_are_reduced_together(name: str) -> None:
+    """Mean and variance, sums under a running maximum, what is declared associative: merged as they are within a workgroup."""
+    generator = np.random.default_rng(5)
+    for rows, columns, parts in ((3, 77, 3), (2, 1000, 7)):
+        text = folds.text_of(name, rows, columns).replace('"reduction"]', f'"reduction"], treadle.split_reduction = {parts} : i64')
+        given_arrays = folds.arguments(name, rows, columns, generator)
+        program = treadle.compile(text, target="sim")
+        assert program.stages["dispatch"].count("dispatch.launch") == 2
+        folds.agrees(list(program(*given_arrays)), text, given_arrays)
+
+
+@pytest.mark.parametrize(("kind", "nan", "body"), coupled.FOLDED[::3])
+def test_the_index_of_an_extremum(kind: str, nan: str, body: str) -> None:
+    """To the bit that of the loop: ties go to the first, NaN as the body says."""
+    worst = "0xFF800000" if kind == "argmax" else "0x7F800000"
+    for rows, columns, parts in ((5, 77, 4), (2, 1500, 9)):
+        text = reduction(body, {"m": "f32", "i": "i32"}, shape=(rows, columns))
+        text = text.replace('"reduction"]', f'"reduction"], treadle.split_reduction = {parts} : i64')
+        for number, (element, value) in enumerate((("f32", worst), ("i32", "0"))):
+            kept = f"tensor<{rows}x{element}>"
+            text = text.replace(f", %s{number}: {kept}", "")
+            text = text.replace("{\n", f"""{{
+              %c{number} = arith.constant {value} : {element}
+              %e{number} = tensor.empty() : {kept}
+              %s{number} = linalg.fill ins(%c{number} : {element}) outs(%e{number} : {kept}) -> {kept}
+            """, 1)  # fmt: skip
+        x = coupled.arrays(kind, rows, columns, Random(7))[0]
+        program = treadle.compile(text, target="sim")
+        assert program.stages["dispatch"].count("dispatch.launch") == 2
+        coupled.agrees(list(program(x)), text, [x])

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from treadle.analysis.coupled_reductions import Coupled
+from treadle.analysis.divisibility import constant_value
+from treadle.analysis.folds import Declared, Part, Separate, parts_of
 from treadle.analysis.indexing import Computation, Contraction, Reduction, StructuredOp, map_dims, tensor_of
 from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, SSAValue
-from treadle.ir.dialects import builtin
+from treadle.ir.dialects import builtin, linalg
 
 
 @dataclass(frozen=True)
@@ -40,16 +43,37 @@ class OperationFacts:
     @property
     def reorders_floats(self) -> bool:
         """Whether parts are joined by an operation whose result depends on the order: sums and products of floats."""
+        if isinstance(self.computation, Reduction) and any(self._is_rounded(part) for part in self.folds or ()):
+            return True
         names = self.computation.combiners if isinstance(self.computation, Reduction) else ("arith.addf",)
         floats = any(isinstance(element_of_operand(value), builtin.AnyFloat) for value in self.view.outputs)
         return floats and any(name in ("arith.addf", "arith.mulf") for name in names)
 
+    @staticmethod
+    def _is_rounded(part: Part) -> bool:
+        return isinstance(part, Declared) or (isinstance(part, Coupled) and part.kind not in ("argmax", "argmin"))
+
+    @cached_property
+    def folds(self) -> tuple[Part, ...] | None:
+        """The outputs of a reduction that are merged together, and how; None where parts of it cannot be merged."""
+        if not isinstance(self.computation, Reduction) or (found := parts_of(self.view, self.computation)) is None:
+            return None
+        return None if any(self._is_unmergeable(part) for part in found if not isinstance(part, Separate)) else found
+
+    def _is_unmergeable(self, part: Coupled | Declared) -> bool:
+        """Coupled sums are not widened between the parts; an index begins at 0, so that ties with the initial value are the loop's."""
+        if isinstance(part, Coupled) and part.kind in ("argmax", "argmin"):
+            start = self.view.outputs[part.outputs[1]].owner
+            return not isinstance(start, linalg.ops.FillOp) or constant_value(start.inputs[0]) != 0
+        elements = [element_of_operand(self.view.outputs[number]) for number in part.outputs]
+        return any(partial_type("arith.addf", element) != element for element in elements)
+
     @property
     def is_separable(self) -> bool:
-        """Whether every output joins its elements by one associative operation that has an identity."""
+        """Whether parts of the reduced loops may be reduced apart, from an identity, and merged."""
         if isinstance(self.computation, Contraction):
             return not self.computation.scales
-        return isinstance(self.computation, Reduction) and all(self.computation.combiners)
+        return self.folds is not None
 
     @cached_property
     def splittable(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from treadle.analysis.indexing import Contraction, StructuredOp, classify, is_permutation, is_projection, map_dims
 from treadle.dialects import dispatch
-from treadle.ir.core import AffineMap, Operation, SSAValue
+from treadle.ir.core import AffineMap, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg, tensor
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module, print_module
@@ -22,11 +22,11 @@ from treadle.transforms.tensor.generics import tensor_type, view_of
 Array = np.ndarray[Any, Any]
 
 
-def lower(text: str, target: str = "sm_90a") -> tuple[builtin.ModuleOp, list[Remark]]:
-    """The dispatch-level module of a text and the remarks made; its contract and its round trip are checked."""
+def lower(text: str, target: str = "sm_90a", split: str = "off") -> tuple[builtin.ModuleOp, list[Remark]]:
+    """The dispatch-level module of a text and the remarks made; its contract and its round trip are checked. `split`: as the option."""
     module = parse_module(text, "test.mlir")
     with collect_remarks() as log:
-        run_passes(module, tensor_passes(target_spec(target), CompileOptions(split_reduction="off")))
+        run_passes(module, tensor_passes(target_spec(target), CompileOptions(split_reduction=split)))
     for kernel in kernels(module):
         check_contract(kernel)
     printed = print_module(module)
@@ -117,7 +117,10 @@ def check_contract(kernel: dispatch.KernelOp) -> None:
         r: dims_of(m) for op in roots for r, m in zip(op.results, view_of(op).output_maps, strict=True)
     }
     for op in kernel.body.block.ops:
-        assert op.name in ("linalg.generic", "linalg.fill", "tensor.empty", "dispatch.yield") or op.name.startswith("arith."), op.name
+        is_slice = isinstance(op, tensor.ExtractSliceOp) and isinstance(op.source, BlockArgument)
+        is_stored = isinstance(op, tensor.InsertSliceOp) and isinstance(op.dest.owner, tensor.EmptyOp)
+        known = op.name in ("linalg.generic", "linalg.fill", "tensor.empty", "dispatch.yield") or op.name.startswith("arith.")
+        assert known or (bool(kernel.blocks) and (is_slice or is_stored)), op.name
         assert not (op.name.startswith("arith.") and any(isinstance(r.type, builtin.TensorType) for r in op.results))
         if isinstance(op, linalg.ops.FillOp):
             assert all(not view_of(use.operation).is_parallel for use in op.results[0].uses)
@@ -141,7 +144,7 @@ def check_contract(kernel: dispatch.KernelOp) -> None:
                 assert view.rank == len(root.parallel_dims)
                 order = dims_of(map_)
                 places.add(tuple(after[value][order.index(d)] for d in range(view.rank)))
-            elif isinstance(value.owner, Operation):
+            elif isinstance(value.owner, Operation) and not isinstance(value.owner, tensor.ExtractSliceOp):
                 assert is_projection(map_)
         assert len(places) <= 1
         for place in places:
@@ -154,7 +157,8 @@ def check_contract(kernel: dispatch.KernelOp) -> None:
     last = kernel.body.block.last_op
     assert isinstance(last, dispatch.YieldOp)
     assert len(set(last.values)) == len(last.values)
-    assert all(value in after for value in last.values)
+    stored = [value.owner.source if isinstance(value.owner, tensor.InsertSliceOp) else value for value in last.values]
+    assert all(value in after for value in stored)
 
 
 def run_program(module: builtin.ModuleOp, inputs: Sequence[Array], name: str | None = None) -> list[Array]:
@@ -164,9 +168,9 @@ def run_program(module: builtin.ModuleOp, inputs: Sequence[Array], name: str | N
     return evaluate_dispatches(builtin.ModuleOp(kept), inputs)
 
 
-def compare(text: str, *inputs: Array) -> builtin.ModuleOp:
+def compare(text: str, *inputs: Array, split: str = "off") -> builtin.ModuleOp:
     """Lower the text, run it on the inputs, and compare with the evaluation of the text itself; returns the lowered module."""
-    module, _ = lower(text)
+    module, _ = lower(text, split=split)
     found = run_program(module, inputs)
     expected = evaluate_module(parse_module(text, "test.mlir"), inputs)
     assert len(found) == len(expected)

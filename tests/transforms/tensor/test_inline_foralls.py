@@ -72,7 +72,7 @@ def run(text: str, *arrays: np.ndarray) -> None:
     program = treadle.compile(text, target="sim")
     wanted = program.reference(*arrays)
     for found, want in zip(program(*arrays), wanted, strict=True):
-        check(np.asarray(found), want)
+        assert (verdict := check(np.asarray(found), want)).ok, verdict
     module = parse_module(text, "text")
     run_passes(module, pipelines.tensor_passes())
     for found, want in zip(evaluate_dispatches(module, arrays), wanted, strict=True):

@@ -159,3 +159,12 @@ def test_random_graph(seed: int) -> None:
     text = graph.text(steps=4 + seed % 13)
     inputs = [np.random.default_rng(seed + i).standard_normal(shape) * 0.5 for i, (_, shape) in enumerate(graph.arguments)]
     compare(text, *inputs)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_graph_of_split_reductions(seed: int) -> None:
+    """Every reduction that can be is computed in two or three parts."""
+    graph = Graph(seed, dynamic=False)
+    text = graph.text(steps=4 + seed % 13)
+    inputs = [np.random.default_rng(seed + i).standard_normal(shape) * 0.5 for i, (_, shape) in enumerate(graph.arguments)]
+    compare(text, *inputs, split=str(2 + seed % 2))

@@ -81,6 +81,8 @@ def found_merge(merging: dispatch.LaunchOp, kernels: dict[str, dispatch.KernelOp
     makers = [op for op in users if isinstance(op, dispatch.LaunchOp) and any(value is buffer for value in op.outputs)]
     if len(makers) != 1 or users != {merging, makers[0]} or not isinstance(buffer.owner, dispatch.AllocOp):
         return "the parts are used elsewhere too"
+    if makers[0].when != merging.when:
+        return "the parts are computed in other calls than they are merged in"
     parts = kernels[makers[0].kernel.string_value()]
     if len(parts.symbols) or len(kernel.symbols):
         return "sizes are known at run time only"
@@ -175,6 +177,8 @@ def _launch(merge: Merge, kernel: dispatch.KernelOp) -> None:
     launch = dispatch.LaunchOp(
         kernel.sym_name.data, [*first.inputs, *others, counters.result], [*first.outputs, *anchor.outputs], anchor.symbol_values()
     )
+    if anchor.when is not None:
+        launch.properties["when"] = anchor.when
     block = anchor.parent
     if block is None:
         raise InternalError("a launch outside a program")

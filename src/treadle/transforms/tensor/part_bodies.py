@@ -1,15 +1,25 @@
 """The scalars of a split reduction: identities, bodies that keep narrow floats wide, and the body that merges partial results."""
 
+from collections.abc import Mapping
+
+from treadle.analysis.coupled_reductions import Coupled
+from treadle.analysis.folds import Separate
 from treadle.analysis.identities import identity_of
 from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.errors import InternalError
-from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, linalg
+from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.strategies.facts import OperationFacts
-from treadle.transforms.tensor.generics import clone_body
+from treadle.transforms.kernel.tiling.merges import identities, merged_outputs, outputs_of
+from treadle.transforms.tensor.generics import build_generic, clone_body, tensor_type
 
 
-def combiners(view: StructuredOp) -> list[Operation]:
+def is_plain(facts: OperationFacts) -> bool:
+    """Whether every output is joined by one operation, apart from the others."""
+    return facts.folds is None or all(isinstance(part, Separate) for part in facts.folds)
+
+
+def _combiners(view: StructuredOp) -> list[Operation]:
     """For each output the operation of the body that joins its accumulator with an element."""
     found: list[Operation] = []
     for value in view.yielded():
@@ -17,6 +27,57 @@ def combiners(view: StructuredOp) -> list[Operation]:
             raise InternalError("a separable reduction yields an argument")
         found.append(value.owner)
     return found
+
+
+def identities_of(facts: OperationFacts) -> list[Attribute]:
+    """For each output what changes nothing where it is merged, in the type of partial results."""
+    kinds, found = facts.partial_types, dict[int, Attribute]()
+    if is_plain(facts):
+        return [identity_of(join.name, kind) for join, kind in zip(_combiners(facts.view), kinds, strict=True)]
+    for part in facts.folds or ():
+        numbers = outputs_of(part)
+        found.update(zip(numbers, identities(part, facts.view, [kinds[i] for i in numbers]), strict=True))
+    return [found[number] for number in range(len(kinds))]
+
+
+def identity_constants(facts: OperationFacts) -> list[arith.ConstantOp]:
+    """The same as scalars."""
+    pairs = zip(identities_of(facts), facts.partial_types, strict=True)
+    return [arith.ConstantOp.create(result_types=[kind], properties={"value": number}) for number, kind in pairs]
+
+
+def placed_indices(
+    facts: OperationFacts, results: list[SSAValue], starts: Mapping[int, SSAValue | int], block: Block, like: Operation
+) -> list[SSAValue]:
+    """The results of a part with the indices that it found counted from the start of the whole loop, not of the part."""
+    for part in facts.folds or ():
+        if isinstance(part, Coupled) and part.kind in ("argmax", "argmin"):
+            (dim,) = facts.view.reduction_dims
+            results[part.outputs[1]] = _moved(results[part.outputs[1]], starts[dim], block, like)
+    return results
+
+
+def _moved(indices: SSAValue, start: SSAValue | int, block: Block, like: Operation) -> SSAValue:
+    type_ = tensor_type(indices)
+    if isinstance(start, int):
+        raise InternalError("a part that begins at the same place in every block")
+    body = Block(arg_types=[type_.element_type] * 2)
+    place = arith.IndexCastOp(start, type_.element_type)
+    moved = arith.AddiOp(body.args[0], place.result)
+    body.add_ops([place, moved, linalg.ops.YieldOp(moved.result)])
+    sizes: list[SSAValue] = []
+    for axis, size in enumerate(type_.get_shape()):
+        if size == DYNAMIC_INDEX:
+            number = arith.ConstantOp(builtin.IntegerAttr(axis, builtin.IndexType()))
+            dim = tensor.DimOp(indices, number.result)
+            block.add_ops([number, dim])
+            sizes.append(dim.result)
+    empty = tensor.EmptyOp(sizes, type_)
+    same = AffineMap.identity(type_.get_num_dims())
+    op = build_generic([indices], [empty.tensor], (same, same), ["parallel"] * same.num_dims, Region(body), like)
+    op.attributes.clear()
+    block.add_ops([empty, op])
+    return op.results[0]
 
 
 def part_body(view: StructuredOp, facts: OperationFacts) -> Region:
@@ -65,20 +126,22 @@ def _widened_element(
     return widened(element)
 
 
-def identity_constant(combiner: Operation, kind: Attribute) -> arith.ConstantOp:
-    """The identity of a combiner in a type, as a scalar."""
-    return arith.ConstantOp.create(result_types=[kind], properties={"value": identity_of(combiner.name, kind)})
-
-
-def merge_body(joins: list[Operation], kinds: tuple[Attribute, ...]) -> Region:
+def merge_body(facts: OperationFacts) -> Region:
     """Joins partial results with accumulators, in the partial results' types."""
+    view, kinds = facts.view, facts.partial_types
     block = Block(arg_types=[*kinds, *kinds])
-    results: list[SSAValue] = []
-    for number, (join, kind) in enumerate(zip(joins, kinds, strict=True)):
-        accumulator = block.args[len(kinds) + number]
-        new = type(join).create(operands=[accumulator, block.args[number]], result_types=[kind], properties=dict(join.properties))
-        block.add_op(new)
-        results.append(new.results[0])
+    found, held = block.args[: len(kinds)], block.args[len(kinds) :]
+
+    def insert(op: Operation) -> SSAValue:
+        block.add_op(op)
+        return op.results[0]
+
+    if is_plain(facts):
+        results: list[SSAValue] = []
+        for join, own, other, kind in zip(_combiners(view), held, found, kinds, strict=True):
+            results.append(insert(type(join).create(operands=[own, other], result_types=[kind], properties=dict(join.properties))))
+    else:
+        results = merged_outputs(insert, facts.folds or (), view, held, found, ordered=False)
     block.add_op(linalg.ops.YieldOp(*results))
     return Region(block)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from treadle.analysis.indexing import Contraction, dim_map, map_dims
-from treadle.analysis.operation_marks import ORIGIN, origin_of
+from treadle.analysis.operation_marks import ASSOCIATIVE, ORIGIN, origin_of
 from treadle.dialects import dispatch
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
 from treadle.dialects.mlir_ext.mapping import BlockMappingAttr
@@ -27,7 +27,15 @@ from treadle.remarks import emit
 from treadle.strategies.facts import OperationFacts, plain_dims
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import build_generic, empty_like, erase_dead, insert_before, tensor_type
-from treadle.transforms.tensor.part_bodies import cast_body, combiners, identity_constant, merge_body, part_body
+from treadle.transforms.tensor.part_bodies import (
+    cast_body,
+    identities_of,
+    identity_constants,
+    is_plain,
+    merge_body,
+    part_body,
+    placed_indices,
+)
 from treadle.transforms.tensor.part_sizes import Extent, Part, index_value, loop_extents, part_of, static_and_dynamic
 from treadle.transforms.tensor.part_slices import Slicer, slice_of
 from treadle.transforms.tensor.split_requests import check_asked, facts_of
@@ -84,18 +92,18 @@ def _part_loop(work: Splitting) -> ForallOp:
     inputs = [slicer.operand(value, map_, cuts) for value, map_ in zip(view.inputs, view.input_maps, strict=True)]
     starts: list[SSAValue] = []
     places: list[tuple[list[Extent], list[Extent]]] = []
-    for number, (space, join) in enumerate(zip(own, combiners(view), strict=True)):
+    for number, (space, identity) in enumerate(zip(own, identity_constants(work.facts), strict=True)):
         sizes = work.result_sizes(number)
         places.append(([*indices, *(0 for _ in sizes)], [*(1 for _ in indices), *sizes]))
         piece = slice_of(space, *places[-1], block, op, dropped=len(indices))
-        identity = identity_constant(join, work.facts.partial_types[number])
         filled = linalg.ops.FillOp([identity.result], [piece], [piece.type])
         _add(block, op, identity, filled)
         starts.append(filled.results[0])
     part = _computation(work, inputs, starts)
     _add(block, op, part)
+    results = placed_indices(work.facts, list(part.results), {dim: start for dim, (start, _) in cuts.items()}, block, op)
     insertions = Block()
-    for result, space, (offsets, sizes) in zip(part.results, own, places, strict=True):
+    for result, space, (offsets, sizes) in zip(results, own, places, strict=True):
         _add(insertions, op, ParallelInsertSliceOp(result, space, offsets, sizes, [1] * len(sizes)))
     _add(block, op, InParallelOp(Region(insertions)))
     counts = [part.count for part in work.parts]
@@ -155,8 +163,10 @@ def _merge(work: Splitting, partials: list[SSAValue]) -> list[SSAValue]:
     for value, kind in zip(view.outputs, kinds, strict=True):
         initial.append(value if tensor_type(value).element_type == kind else _cast(value, kind, op))
     iterators = ["parallel"] * ranks[0] + ["reduction"] * parts
-    merge = build_generic(partials, initial, (*ins, *outs), iterators, merge_body(combiners(view), kinds), op)
+    merge = build_generic(partials, initial, (*ins, *outs), iterators, merge_body(work.facts), op)
     merge.attributes.clear()
+    if not is_plain(work.facts):
+        merge.attributes[ASSOCIATIVE] = builtin.ArrayAttr(identities_of(work.facts))
     merge.attributes[ORIGIN] = builtin.StringAttr("merge")
     if work.merge != "kernel":
         merge.attributes[MERGED_BY] = builtin.StringAttr(work.merge)
@@ -179,8 +189,10 @@ def _require_equal_loops(op: Operation, facts: OperationFacts, part: Part) -> No
                 insert_before(op, size, dispatch.SameSizeOp(size.result, part.extent))
 
 
-def split(op: Operation, facts: OperationFacts, attribute: SplitAttr) -> list[SSAValue]:
+def split(op: Operation, attribute: SplitAttr) -> list[SSAValue]:
     """Split one reduction as its attribute says; returns the numbers of parts that only the runtime knows."""
+    if (facts := facts_of(op)) is None:
+        raise InternalError("a split of what is no reduction")
     extents = loop_extents(facts.view, op)
     parts = [part_of(loop, facts.view, extents, op) for loop in attribute.data.loops]
     parts = [part for part in parts if part.count != 1]
@@ -252,10 +264,10 @@ class SplitReductionPass(FunctionPass):
         if any(is_of_runtime(attribute, facts) for _, facts, attribute in asked):
             whole = kept_whole(function)
             self.run(whole)
-            counts = [count for each in asked for count in split(*each)]
+            counts = [count for op, _, attribute in asked for count in split(op, attribute)]
             if (last := function.body.block.last_op) is not None:
                 insert_before(last, dispatch.OnlyWhereOp(counts, whole.sym_name.data))
         else:
-            for each in asked:
-                split(*each)
+            for op, _, attribute in asked:
+                split(op, attribute)
         erase_dead(function)
