@@ -49,6 +49,7 @@ from treadle.transforms.tensor.expand_extended_arithmetic import ExpandExtendedA
 from treadle.transforms.tensor.expand_f32_precision import ExpandF32PrecisionPass
 from treadle.transforms.tensor.fold_data_movement import FoldDataMovementPass
 from treadle.transforms.tensor.form_dispatches import FormDispatchesPass
+from treadle.transforms.tensor.form_online_softmax import FormOnlineSoftmaxPass
 from treadle.transforms.tensor.generalize_named_ops import GeneralizeNamedOpsPass
 from treadle.transforms.tensor.inline_calls import InlineCallsPass
 from treadle.transforms.tensor.inline_foralls import InlineForallsPass
@@ -109,6 +110,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     expansion = () if spec is None or options is None else expansions(spec, options)
     precision = "ieee" if options is None else options.f32_precision
     groups = SetDispatchGroupsPass(None if spec is None else target_name(spec), precision)
+    online = () if spec is None else (FormOnlineSoftmaxPass(target_name(spec)),)
     splits = () if spec is None or options is None else split_choices(spec, options)
     return (
         InlineCallsPass(),  # one function, so that nothing after it has to look through calls
@@ -126,6 +128,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         FoldDataMovementPass(),  # transposes, broadcasts and widenings cost nothing inside the kernel that reads them
         # operands may be anything now that movement is folded; before dispatches, whose kernels split and multiply apart
         *expansion,
+        *online,  # before splits, which leave alone what is one reduction now
         *splits,  # what is computed is final, so that what is split is what will be computed
         SplitReductionPass(),  # does what was chosen, by a loop over blocks like a user's
         InlineForallsPass(),  # those of the parts

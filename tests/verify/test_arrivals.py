@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from generators.arrivals import WRONG, fixed_sum, scheduled, split_rows, split_sum
 
+from treadle.dialects import sync, tile
 from treadle.verify.check import prove
-from treadle.verify.faults import faults
+from treadle.verify.faults import changed, erase, faults
 from treadle.verify.verdict import Verdict
 
 EXAMPLE = (Path(__file__).parents[2] / "examples" / "split_matmul.mlir").read_text(encoding="utf-8")
@@ -20,7 +21,7 @@ def verdict(text: str, target: str = "sm_90a") -> Verdict:
 @pytest.mark.parametrize("text", [split_sum(), fixed_sum(3, 700, 4), EXAMPLE], ids=["any size", "known sizes", "matmul"])
 def test_right_kernels(text: str, target: str) -> None:
     found = verdict(text, target)
-    assert (found.status, found.assumptions) == ("proven", ())
+    assert (found.status, found.assumptions) == ("proven", ("%counters is zero before the launch, as it is behind it",))
 
 
 def test_parts_that_leave_by_bulk_copies() -> None:
@@ -75,6 +76,16 @@ def test_every_fault_is_found(text: str, target: str) -> None:
     assert proven == []
     descriptions = " ".join(fault.description for fault in faults(kernel, ("weaken",)))
     assert all(word in descriptions for word in ("releases nothing", "acquires nothing", "counts to one more", "counts to one less"))
+
+
+def test_the_threads_of_a_single_warp_meet() -> None:
+    """A warp is one agent, but not one thread: the one that counts releases what the others stored only behind a barrier."""
+    kernel = scheduled(split_sum().replace("num_warps = 4", "num_warps = 1"), "sm_90a")
+    assert prove(kernel, stores=True).is_proven
+    arrival = next(op for op in kernel.walk() if isinstance(op, tile.CountInOp))
+    for number in (op for op in (arrival.prev_op, arrival.next_op) if isinstance(op, sync.BarrierOp)):
+        without = changed(kernel, list(kernel.walk()).index(number), erase)
+        assert "do not meet" in prove(without, stores=True).findings[0].message
 
 
 def test_counters_are_for_counting_alone() -> None:

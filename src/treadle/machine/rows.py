@@ -105,6 +105,8 @@ _FENCE_CLASSES = (
 
 # What may cross the borders of stages: nothing. Masks that let vector arithmetic cross let conversions of loads ahead; where only scalar
 # arithmetic may, RDNA's loops with guarded loads still wait for them early (docs/audits.md has the figures).
+# The CDNA3 instruction set document, buffer resource descriptors: elements of 32 bits, no stride, no swizzle.
+_CDNA_BUFFER = 0x27000
 _STAGE_FENCE: tuple[str, ...] = ()
 
 
@@ -152,6 +154,7 @@ GFX942 = TargetSpec(
     fma_registers=250,
     wide_integer_registers=24,
     vector_lanes=16,
+    buffer_flags=_CDNA_BUFFER,
 )
 
 GFX950 = TargetSpec(
@@ -184,6 +187,7 @@ GFX950 = TargetSpec(
     fma_registers=250,
     wide_integer_registers=24,
     vector_lanes=16,
+    buffer_flags=_CDNA_BUFFER,
 )
 
 

@@ -123,7 +123,8 @@ class TargetSpec:
     matrix unit, over which a warp's instruction passes in several clocks where it has more. `fence_classes`: classes of instructions that
     `sync.sched_fence` can name, with their bits in the instruction. `stage_fence`: of them, those that may cross the fences at the borders
     of a pipelined loop's stages; None where the machine's scheduler needs no fences. `pipelines_contractions`: loops that contract overlap
-    their iterations where nobody asks otherwise.
+    their iterations where nobody asks otherwise. `buffer_flags`: the last word of descriptors by which loads give zero outside of an array;
+    0 where loads go by addresses alone.
     """
 
     name: str
@@ -157,6 +158,7 @@ class TargetSpec:
     fence_classes: tuple[tuple[str, int], ...] = ()
     stage_fence: tuple[str, ...] | None = None
     pipelines_contractions: bool = False
+    buffer_flags: int = 0
     register_granule: int = 8
     vector_lanes: int = 32
 

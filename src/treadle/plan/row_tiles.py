@@ -117,11 +117,14 @@ def _part(
     return RowTile(tuple(extents), warps, all(not a.is_reduction or a.size == e for a, e in zip(axes, extents, strict=True)))
 
 
+def fits_workgroup(length: int | None, *, contiguous: bool, spec: TargetSpec) -> bool:
+    """Whether the threads of a workgroup hold rows of this length, or those of neighbouring columns. None: only the runtime knows."""
+    threads_most = min(spec.max_threads_per_workgroup, spec.max_warps_per_workgroup * spec.subgroup_size)
+    return length is not None and length <= most_held(threads_most, spec) * threads_most // (1 if contiguous else KEPT_ELEMENTS)
+
+
 def is_worth_it(rows: int | None, length: int | None, *, contiguous: bool, spec: TargetSpec) -> bool:
     """Whether computing on rows in one kernel is faster than in one for each step: they fit a workgroup, or there are enough of them for
     all units and each is read along the memory. None: only the runtime knows.
     """
-    threads_most = min(spec.max_threads_per_workgroup, spec.max_warps_per_workgroup * spec.subgroup_size)
-    if length is not None and length <= most_held(threads_most, spec) * threads_most // (1 if contiguous else KEPT_ELEMENTS):
-        return True
-    return contiguous and (rows is None or rows >= spec.compute_units)
+    return fits_workgroup(length, contiguous=contiguous, spec=spec) or (contiguous and (rows is None or rows >= spec.compute_units))

@@ -6,7 +6,7 @@ Statically, once a kernel: which pairs of accesses of different workgroups an ar
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from treadle.dialects import tile
+from treadle.dialects import sync, tile
 from treadle.dialects.effects import Effect
 from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
@@ -76,6 +76,24 @@ class Arrivals:
         for access, side in zip((one, other), sides, strict=True):
             (known.acquired if side == "last" else known.released).add(access.op)
         return True
+
+
+def lanes_meet(known: HandOver) -> bool:
+    """Whether a barrier stands between an arrival and what it releases, and between it and its flag.
+
+    Where there is one warp alone, which is one agent, nothing else tells that the counting thread knows of what the warp's other threads
+    did, and they of the count.
+    """
+    before, behind = known.op.prev_op, known.op.next_op
+    while before is not None and not isinstance(before, sync.BarrierOp):
+        if any(op in known.released for op in before.walk()):
+            return False
+        before = before.prev_op
+    while behind is not None and not isinstance(behind, sync.BarrierOp):
+        if isinstance(behind, tile.LocalFlagOp) and behind.flag is known.op.flag:
+            return False
+        behind = behind.next_op
+    return True
 
 
 def side_of(op: Operation, arrival: tile.CountInOp) -> str | None:

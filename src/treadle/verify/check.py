@@ -192,11 +192,17 @@ def _agrees(unknown: Unknown, known: dict[SSAValue, int]) -> bool:
 def assumptions_of(program: Program, geometry: Geometry | None = None) -> tuple[str, ...]:
     """What a proof takes for granted about global arrays."""
     untracked = program.only_written - program.tracked_pointers
-    names = sorted(f"%{pointer.name_hint}" if pointer.name_hint else "an array" for pointer in untracked)
+    names = sorted(map(_array, untracked))
     found = [f"stores to {name}, which is only written, go to different elements" for name in names]
     if geometry is not None:
+        counted = dict.fromkeys(known.access.pointer for known in geometry.arrivals.hand_overs)
+        found += [f"{_array(pointer)} is zero before the launch, as it is behind it" for pointer in counted]
         found += [f"{_named(op)}: {what}" for op, what in geometry.arrays.assumed.items()]
     return tuple(dict.fromkeys(found))
+
+
+def _array(pointer: SSAValue) -> str:
+    return f"%{pointer.name_hint}" if pointer.name_hint else "an array"
 
 
 def _named(op: Operation) -> str:

@@ -5,7 +5,7 @@ An arrival hands on what its own thread knows: what others of the workgroup did 
 
 from treadle.dialects import tile
 from treadle.ir.core import Operation
-from treadle.verify.arrivals import Arrivals, HandOver
+from treadle.verify.arrivals import Arrivals, HandOver, lanes_meet
 from treadle.verify.clocks import Agent, Record, Restore, reached
 from treadle.verify.events import Access, Event
 from treadle.verify.findings import Finding, Place, Rule
@@ -18,6 +18,7 @@ class HandOvers:
     def __init__(self, arrivals: Arrivals, reports: Reports) -> None:
         self.known: dict[tile.CountInOp, HandOver] = {one.op: one for one in arrivals.hand_overs}
         self.position = arrivals.program.index
+        self.warps = arrivals.program.kernel.num_warps.value.data
         self.reports = reports
         self._done: dict[tuple[int, Access], Record] = {}
         self._arrived: dict[Operation, tuple[int, int]] = {}
@@ -35,6 +36,9 @@ class HandOvers:
     def check_orders(self) -> None:
         """Arrivals that do not say what is relied on."""
         for op, known in self.known.items():
+            if self.warps == 1 and not lanes_meet(known):
+                message = "the threads of the only warp do not meet between it and what it hands on"
+                self.reports.keep(_finding("V3", message, op, "a barrier before it, and one behind it", ()))
             for word, sides, said in (("release", known.released - {op}, op.releases), ("acquire", known.acquired, op.acquires)):
                 if said or not sides:
                     continue

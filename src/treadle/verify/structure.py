@@ -179,6 +179,12 @@ def _fence(op: sync.FenceOp, spec: TargetSpec) -> None:
         raise Misuse(f"{spec.name} has no proxy '{op.proxy.data}'", "remove the fence")
 
 
+def _count_in(op: tile.CountInOp, spec: TargetSpec) -> None:
+    kernel = op.parent_op()
+    if isinstance(kernel, tile.KernelOp) and kernel.cluster_size() > 1:
+        raise Misuse("workgroups of clusters arrive together", "let the workgroups of such a kernel be no clusters")
+
+
 def _check_operands(op: Operation) -> None:
     for value in op.operands:
         if isinstance(value.type, builtin.MemRefType):
@@ -226,4 +232,5 @@ _CHECKS: dict[type[Operation], Callable[[Any, TargetSpec], None]] = {
     tile.ContractOp: _contract,
     tile.CopyOp: _copy,
     tile.CopyOutOp: _copy_out,
+    tile.CountInOp: _count_in,
 }

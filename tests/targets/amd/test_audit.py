@@ -15,7 +15,7 @@ from treadle.targets.amd.assembly import Instruction, Listing, parse
 from treadle.targets.amd.audit import audit
 from treadle.targets.amd.counters import Counters, Violation, access_bytes, kind_of, waits_of
 from treadle.targets.amd.emitted import emitted_amounts
-from treadle.targets.amd.flow import natural_loops
+from treadle.targets.amd.flow import natural_loops, replay
 from treadle.targets.amd.metadata import read_metadata
 from treadle.targets.amd.rules import accumulator_copies, drained_loads, pending_at_barriers, scratch_accesses, unpaired_barriers
 from treadle.targets.interface import CompiledKernel, SchedulePoint
@@ -134,6 +134,21 @@ def test_pending_accesses_around_a_loop_and_past_a_branch() -> None:
     assert [v.line for v in _pending(*past)] == [6]
     lanes = ["\tds_bpermute_b32 v0, v1, v2", "\ts_barrier"]
     assert not _pending(*lanes)
+
+
+def test_branches_around_many_loads_are_followed_once_each() -> None:
+    count = 60
+    guarded = [[f"\ts_cbranch_execz .L{n}", f"\tglobal_load_dword v{n}, v[8:9], off", f".L{n}:", "\tv_nop"] for n in range(count)]
+    listing = _listing(*(line for lines in guarded for line in lines))
+    steps: list[int] = []
+
+    def step(at: int, ages: dict[int, int]) -> None:
+        steps.append(at)
+        ages.update({old: age + 1 for old, age in ages.items()})
+        ages[at] = 0
+
+    replay(listing, lambda at: listing.instructions[at].mnemonic.startswith("global"), step, min, lambda at, ages: None)
+    assert len(steps) == 2 * count  # once to find what is pending, once to tell it
 
 
 def test_direct_copies_may_be_pending_only_where_the_schedule_has_them_under_way() -> None:

@@ -79,8 +79,11 @@ def are_rows(roots: Sequence[linalg.ops.GenericOp], generics: Sequence[linalg.op
     """Whether a kernel is one of rows: several reductions, or one whose result is read along its rows again."""
     if isinstance(classify(roots[0]), Contraction) or view_of(roots[0]).is_parallel:
         return False
-    results = roots[0].results
-    again = any(v in results and not is_permutation(m) for op in generics for v, m in view_of(op).operands())
+    after, again = set(roots[0].results), False
+    for op in generics:
+        reads = [map_ for value, map_ in view_of(op).operands() if value in after]
+        after.update(op.results if reads else ())
+        again = again or not all(is_permutation(map_) for map_ in reads)
     return len(roots) > 1 or again or any(not view_of(op).is_parallel for op in generics if op not in roots)
 
 

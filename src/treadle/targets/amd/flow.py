@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from treadle.targets.amd.assembly import Listing
 
@@ -126,9 +127,10 @@ def replay(
     events = [[at for at in range(block.first, block.last + 1) if matters(at)] for block in found]
     entry: list[Ages | None] = [None] * len(found)
     entry[0] = {}
-    todo = [0]
+    todo, waiting = [0], {0}  # in the order of the text, so that paths have met before what is behind them is followed
     while todo:
-        n = todo.pop()
+        n = heappop(todo)
+        waiting.discard(n)
         ages = dict(entry[n] or {})
         for at in events[n]:
             step(at, ages)
@@ -137,7 +139,9 @@ def replay(
             merged = dict(ages) if known is None else _merged(known, ages, join)
             if known is None or merged != known:
                 entry[successor] = merged
-                todo.append(successor)
+                if successor not in waiting:
+                    waiting.add(successor)
+                    heappush(todo, successor)
     for n, ages in enumerate(entry):
         if ages is not None:
             for at in events[n]:

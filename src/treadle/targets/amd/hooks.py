@@ -7,7 +7,7 @@ kernels that read what they write they order global memory too.
 from collections.abc import Sequence
 from math import gcd
 
-from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, i32, i64, key_value, zero
+from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, bit_width, i32, i64, key_value, vector, zero
 from treadle.dialects.tile import ContractOp, CountInOp, KernelOp, LoadOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
@@ -51,6 +51,9 @@ _SCALED = {"exp2": "llvm.exp2", "log2.approximate": "llvm.log2"}
 ROW_LANES = 16
 """Lanes among which a move with data-parallel primitives (DPP) can exchange values."""
 
+_EVERYTHING = (1 << 32) - 1
+"""The size of arrays in descriptors: what is outside is told by offsets."""
+_BUFFER_WORDS = (1, 2, 4)
 _CLOCK_BITS = 32
 """A counter of fewer bits comes round too often to time a kernel by."""
 _TIMER_MHZ = 100
@@ -228,6 +231,17 @@ class AmdHooks(SimtHooks):
 
     def uniform(self, b: Builder, value: Value) -> Value:
         return b.intrinsic("llvm.amdgcn.readfirstlane.i32", I32, [value], attributes=["convergent"])
+
+    def bounded_load(self, b: Builder, array: Value, place: tuple[Value, Value], type: str, predicate: Value) -> Value | None:
+        words, rest = divmod(bit_width(type), 32)
+        if not self.spec.buffer_flags or rest or words not in _BUFFER_WORDS:
+            return None
+        arguments = [array, Value("i16", "0"), i64(_EVERYTHING), i32(self.spec.buffer_flags)]
+        descriptor = b.intrinsic("llvm.amdgcn.make.buffer.rsrc.p8.p1", "ptr addrspace(8)", arguments, pure=True)
+        result, suffix = (I32, "i32") if words == 1 else (vector(words, I32), f"v{words}i32")
+        own = b.select(predicate, place[0], i32(-1))  # beyond the end of every array
+        loaded = b.intrinsic(f"llvm.amdgcn.raw.ptr.buffer.load.{suffix}", result, [descriptor, own, place[1], i32(0)], flags="")
+        return loaded if type == result else b.bitcast(loaded, type)
 
     def arrived(self, b: Builder, value: Value) -> Value:
         return b.asm("", "=v,0", [value], value.type)

@@ -230,6 +230,14 @@ class SimtHooks(ABC):
                 branch.give([other])
         return branch.results[0]
 
+    def bounded_load(self, b: Builder, array: Value, place: tuple[Value, Value], type: str, predicate: Value) -> Value | None:
+        """`load_global` without a branch: zero where `predicate` is false. None where the machine has no such loads of this type.
+
+        `array`: its address, equal in all threads; `place`: bytes from there, as i32: a thread's own part and one that all threads have
+        (their sum is from 0 to 2^31 - 1 where `predicate` is true).
+        """
+        _ = b, array, place, type, predicate
+
     def store_global(self, b: Builder, address: Value, value: Value, align: int, predicate: Value | None) -> None:
         """Store a value (scalar or vector, at most 16 bytes) where `predicate` is true."""
         with b.when(predicate or TRUE):

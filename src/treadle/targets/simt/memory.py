@@ -1,5 +1,7 @@
 """Global memory: `tile.view`, `tile.load`, `tile.store`.
 
+Loads in innermost loops may go by a descriptor of the array and 32-bit places in it (`SimtHooks.bounded_load`). Otherwise:
+
 An address is pointer + (thread's coordinates * strides) + (offsets * strides) + a constant of the register, in 64 bits. In an innermost
 loop the parts are added in this order, so that only the offsets' part moves; elsewhere the offsets come first, so that no register of
 each thread holds an address while other loops run.
@@ -8,7 +10,7 @@ each thread holds an address while other loops run.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treadle.codegen.llvm_text import I64, TRUE, Value, i32, i64, vector, zero
+from treadle.codegen.llvm_text import I32, I64, TRUE, Value, i32, i64, vector, zero
 from treadle.dialects.tile import LoadOp, StoreOp, ViewOp, ints, memref_type, tile_type, view_strides
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
@@ -22,6 +24,7 @@ from treadle.targets.simt.threads import holds_first_copy, thread_coordinates
 from treadle.targets.simt.types import WORD_BYTES, element_bytes, in_words, memory_type
 
 MAX_VECTOR_BYTES = 16
+MAX_PLACE = 1 << 31
 
 
 def emit_view(ctx: KernelContext, op: ViewOp) -> None:
@@ -81,6 +84,27 @@ class Access:
                 moved = i64(constant)
             distance = b.add(distance, b.mul(moved, self.view.strides[dim]))
         return b.gep(self.base, distance, memory_type(self.view.element), flags="")
+
+    def place(self, constants: Sequence[int]) -> tuple[Value, Value] | None:
+        """Bytes from the array's start of the access with these constants along `dims`: the thread's own part, and what is equal in all
+        threads, as i32. None where 31 bits may not hold them, or sizes or strides are known to the runtime alone.
+        """
+        b, width = self.ctx.b, element_bytes(self.view.element)
+        strides, sizes = view_strides(self.view.op.result), self.view.op.size_values()
+        steps = [stride * width for stride in strides if isinstance(stride, int) and stride >= 0]
+        counts = [size for size in sizes if isinstance(size, int)]
+        if len(steps) < len(strides) or len(counts) < len(sizes) or not self.plan.is_disjoint:
+            return None
+        if sum((count - 1) * step for count, step in zip(counts, steps, strict=True)) + MAX_VECTOR_BYTES >= MAX_PLACE:
+            return None
+        own, common = i32(0), i32(0)
+        for axis, dim in enumerate(self.dims):
+            own = b.add(own, b.mul(self.parts[axis], i32(steps[dim])))
+        for axis, dim in enumerate(self.dims):
+            own = b.add(own, i32(constants[axis] * steps[dim]))
+        for dim, offset in enumerate(self.offsets):
+            common = b.add(common, b.mul(b.resize(self.ctx.scalar(offset), I32), i32(steps[dim])))
+        return own, common
 
 
 def in_innermost_loop(op: Operation) -> bool:
@@ -147,6 +171,7 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
         scalar = b.zext(scalar, memory_type(view.element)) if is_bool else scalar
         other = Value(kind, f"splat ({scalar.typed})") if count > 1 else scalar
     align = element_bytes(view.element) * count
+    bounded = view.read_only and other.text == zero(kind).text and in_innermost_loop(op)
     is_ahead = count % WORD_BYTES == 0 and ctx.hooks.widens_late and is_loaded_ahead(op)
     if is_ahead:  # elements of one byte each
         other = b.bitcast(other, in_words(kind))
@@ -159,6 +184,11 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
             loaded[coordinates] = other
             continue
         predicate = None if condition.number == 1 else condition
+        place = access.place(coordinates) if bounded else None
+        value = None if place is None else ctx.hooks.bounded_load(b, view.pointer, place, other.type, condition)
+        if value is not None:
+            loaded[coordinates] = value
+            continue
         loaded[coordinates] = ctx.hooks.load_global(b, address, other.type, align, predicate, other, view.read_only)
     if is_ahead:
         places = {coordinates: count * at for at, coordinates in enumerate(loaded)}

@@ -81,6 +81,8 @@ def found_merge(merging: dispatch.LaunchOp, kernels: dict[str, dispatch.KernelOp
     makers = [op for op in users if isinstance(op, dispatch.LaunchOp) and any(value is buffer for value in op.outputs)]
     if len(makers) != 1 or users != {merging, makers[0]} or not isinstance(buffer.owner, dispatch.AllocOp):
         return "the parts are used elsewhere too"
+    if makers[0].when != merging.when:
+        return "the parts are computed in other calls than they are merged in"
     parts = kernels[makers[0].kernel.string_value()]
     if len(parts.symbols) or len(kernel.symbols):
         return "sizes are known at run time only"

@@ -45,7 +45,8 @@ def _is_plain(group: Group) -> bool:
     return isinstance(kind, Reduction) and is_separable(view_of(group.root), kind)
 
 
-def _is_worth_it(view: StructuredOp, spec: TargetSpec) -> bool:
+def row_sizes(view: StructuredOp) -> tuple[int | None, int | None, bool]:
+    """How many rows a reduction has, how long they are (None: only the runtime knows), and whether they lie along the memory."""
     sizes: dict[int, int] = {}
     inner: set[int] = set()
     for value, map_ in view.operands():
@@ -60,8 +61,12 @@ def _is_worth_it(view: StructuredOp, spec: TargetSpec) -> bool:
         known = [sizes.get(d, DYNAMIC_INDEX) for d in dims]
         return None if DYNAMIC_INDEX in known else prod(known)
 
-    contiguous = inner <= set(view.reduction_dims)
-    return is_worth_it(extent(view.parallel_dims), extent(view.reduction_dims), contiguous=contiguous, spec=spec)
+    return extent(view.parallel_dims), extent(view.reduction_dims), inner <= set(view.reduction_dims)
+
+
+def _is_worth_it(view: StructuredOp, spec: TargetSpec) -> bool:
+    rows, length, contiguous = row_sizes(view)
+    return is_worth_it(rows, length, contiguous=contiguous, spec=spec)
 
 
 def _extend(grouping: Grouping, group: Group, shapes: Shapes) -> None:

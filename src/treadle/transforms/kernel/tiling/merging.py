@@ -1,8 +1,11 @@
 """Merging of parts by the last workgroup: each stores its part of the root's result, and the last one goes on with all of them merged.
 
-The parts are joined in their order, whichever workgroup is last: every run gives the same bits.
+The parts are joined in the same order, whichever workgroup is last: every run gives the same bits.
 """
 
+from math import prod
+
+from treadle.analysis.identities import identity_of
 from treadle.analysis.kernel_slices import stored_part
 from treadle.dialects import dispatch, tile
 from treadle.errors import InternalError
@@ -10,8 +13,11 @@ from treadle.ir.core import Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, linalg, scf
 from treadle.plan.expr import ceil_div, product
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
-from treadle.transforms.kernel.tiling.joins import join_by
+from treadle.transforms.kernel.tiling.joins import join_by, joined_along
 from treadle.transforms.kernel.tiling.scalars import Tile
+
+ELEMENTS_AT_ONCE = 8192
+"""Elements of parts that are loaded together: 64 registers a thread of four warps."""
 
 
 def finish(kernel: KernelBuilder, frame: Frame) -> None:
@@ -68,29 +74,57 @@ def _count(kernel: KernelBuilder) -> SSAValue:
 
 
 def _merged(kernel: KernelBuilder, frame: Frame) -> SSAValue:
-    """All parts of the workgroup's tile, joined in their order."""
-    index = kernel.index
+    """All parts of the workgroup's tile, joined: so many at once as registers hold, each place of these then with the others."""
+    index, how = kernel.index, _combining(kernel)
     (number,) = [number for number, axis in enumerate(kernel.nest.axes) if axis.block]
-    block_axis = kernel.nest.axes[number]
-    join = join_by(type(how := _combining(kernel)), how)
-    own = kernel.offset[number]
+    count = kernel.nest.axes[number].size.as_int()
+    if count is None:
+        raise InternalError("parts of which only the runtime knows how many there are")
+    join, own, together = join_by(type(how), how), kernel.offset[number], parts_at_once(count, prod(frame.extents))
 
-    def part(at: SSAValue) -> SSAValue:
+    def parts(at: SSAValue) -> SSAValue:
         kernel.offset[number] = at
         kernel.settle_blocks()
-        return kernel.load_result(0, frame)
+        found = kernel.load_result(0, frame)
+        return found if together == 1 else _several(kernel, found, together, how.name)
 
-    first = part(index.constant(0))
-    block = Block(arg_types=[builtin.IndexType(), first.type])
-    loop = scf.ForOp(index.constant(1), index.expression(block_axis.size), index.constant(1), [first], block)
-    index.builder.insert(loop)
-    place = kernel.enter(block)
-    (joined,) = join(index.insert, [block.args[1]], [part(block.args[0])])
-    index.builder.insert(scf.YieldOp(joined))
-    kernel.leave(place)
+    found = parts(index.constant(0))
+    if count > together:
+        block = Block(arg_types=[builtin.IndexType(), found.type])
+        loop = scf.ForOp(index.constant(together), index.constant(count), index.constant(together), [found], block)
+        index.builder.insert(loop)
+        place = kernel.enter(block)
+        (joined,) = join(index.insert, [block.args[1]], [parts(block.args[0])])
+        index.builder.insert(scf.YieldOp(joined))
+        kernel.leave(place)
+        found = loop.results[0]
     kernel.offset[number] = own
     kernel.settle_blocks()
-    return loop.results[0]
+    if together == 1:
+        return found
+    whole = Frame((number, *frame.axes), (together, *frame.extents))
+    (found,) = joined_along(kernel, kernel.nest.root, whole, [number], [found], join)
+    return index.insert(tile.PermuteOp(found, range(1, len(whole.axes))))
+
+
+def parts_at_once(count: int, elements: int) -> int:
+    """How many parts of a tile of so many elements are loaded together, a power of two: loads of one part alone wait for one another."""
+    wanted, room = 1 << (count - 1).bit_length(), max(1, ELEMENTS_AT_ONCE // elements)
+    return min(wanted, 1 << (room.bit_length() - 1))
+
+
+def _several(kernel: KernelBuilder, one: SSAValue, together: int, combiner: str) -> SSAValue:
+    """The load of so many parts, from the one on whose load it takes the place of; those behind the last change nothing."""
+    load, along = one.owner, 0  # the parts are the view's one corner, and corners come first
+    if not isinstance(load, tile.LoadOp) or along in tile.ints(load.dims):
+        raise InternalError("parts that are no axis of their own")
+    kind = tile.tile_type(one)
+    wide = builtin.TensorType(kind.element_type, [together, *kind.get_shape()])
+    other = identity_of(combiner, kind.element_type)
+    new = tile.LoadOp(load.view, list(load.offsets), [along, *tile.ints(load.dims)], wide, other=other)
+    load.detach()
+    load.erase()
+    return kernel.index.insert(new)
 
 
 def _combining(kernel: KernelBuilder) -> Operation:

@@ -1,0 +1,192 @@
+"""form-online-softmax: a maximum along rows and the sum of exponentials below it become one reduction, which reads the rows once.
+
+Level: tensor, after fold-data-movement. Reads: reductions and the elementwise operations between them, the machine's facts. Writes: a
+generic of two outputs, the running maximum and the sum of exponentials that is rescaled where the maximum grows; what else reads the
+exponentials reads the maximum as before.
+Leaves alone: rows that fit a workgroup (they are read once anyway), few long ones that only each reduction apart could be split of, sums
+that start from another number than 0, and operations that carry attributes of the user's.
+
+Source: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax" (2018).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from treadle.analysis.indexing import Reduction, StructuredOp, classify, is_projection, map_dims
+from treadle.analysis.operation_marks import origin_of
+from treadle.dialects import dispatch
+from treadle.dialects.split_attribute import SPLIT_REDUCTION
+from treadle.ir.builtin import attr_number, number_attr
+from treadle.ir.core import AffineMap, Block, BlockArgument, Operation, Region, SSAValue
+from treadle.ir.dialects import arith, func, linalg, math
+from treadle.ir.locations import location_of
+from treadle.ir.passes import register_pass
+from treadle.machine import TargetSpec, target_spec
+from treadle.plan.row_tiles import fits_workgroup, is_worth_it
+from treadle.remarks import emit
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import build_generic, empty_like, generics, insert_before, tensor_type, view_of
+from treadle.transforms.tensor.row_groups import row_sizes
+from treadle.transforms.tensor.split_requests import facts_of
+
+NAME: Final = "form-online-softmax"
+_KEPT: Final = (dispatch.GROUP, SPLIT_REDUCTION)
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """A maximum of elements, and the sum of `exponential` (math.exp or math.exp2) of their differences to it, over the same rows."""
+
+    maximum: StructuredOp
+    total: StructuredOp
+    exponential: type[Operation]
+
+
+def _element(view: StructuredOp) -> SSAValue | None:
+    """The scalar that a reduction of one output combines."""
+    kind = classify(view.op)
+    return kind.elements[0] if isinstance(kind, Reduction) and len(kind.elements) == 1 else None
+
+
+def _combiner(view: StructuredOp) -> str:
+    kind = classify(view.op)
+    return kind.combiners[0] if isinstance(kind, Reduction) and len(kind.combiners) == 1 else ""
+
+
+def _plain(value: SSAValue | None) -> tuple[BlockArgument, type[Operation] | None] | None:
+    """The argument that a scalar is, as it stands or widened, and the widening operation."""
+    widened = value.owner if value is not None and isinstance(value.owner, arith.ExtFOp) else None
+    source = value if widened is None else widened.operands[0]
+    return (source, None if widened is None else arith.ExtFOp) if isinstance(source, BlockArgument) else None
+
+
+def softmax_of(total: StructuredOp) -> Softmax | None:
+    """The maximum and the exponentials that a sum is of; None for any other sum."""
+    if _combiner(total) != "arith.addf" or len(total.inputs) != 1 or not _plain(_element(total)) or not _starts_from_zero(total):
+        return None
+    made = total.inputs[0].owner
+    view = view_of(made) if isinstance(made, linalg.ops.GenericOp) else None
+    if view is None or not view.is_parallel or len(view.outputs) != 1 or view.output_maps[0] != AffineMap.identity(view.rank):
+        return None
+    power = view.yielded()[0].owner
+    below = power.operands[0].owner if isinstance(power, math.ExpOp | math.Exp2Op) else None
+    if not isinstance(power, Operation) or not isinstance(below, arith.SubfOp):
+        return None
+    score, top = _plain(below.lhs), _plain(below.rhs)
+    if score is None or top is None or top[1] is not None or {score[0].block, top[0].block} != {view.body}:
+        return None
+    if max(score[0].index, top[0].index) >= len(view.inputs):
+        return None
+    maximum = view.inputs[top[0].index].owner
+    first = view_of(maximum) if isinstance(maximum, linalg.ops.GenericOp) else None
+    if first is None or _combiner(first) not in ("arith.maximumf", "arith.maxnumf") or len(first.inputs) != 1:
+        return None
+    source = _plain(_element(first))
+    if source is None or source[1] is not score[1] or first.inputs[0] is not view.inputs[score[0].index]:
+        return None
+    return Softmax(first, total, type(power)) if _meet(first, view, score[0].index, top[0].index, total) else None
+
+
+def _meet(first: StructuredOp, view: StructuredOp, score: int, top: int, total: StructuredOp) -> bool:
+    """Whether the sum is of the same rows as the maximum, and of their exponentials at the same place; its results in the same order."""
+    maps = (first.input_maps[0], view.input_maps[score], view.input_maps[top], total.input_maps[0])
+    if not all(is_projection(map_) for map_ in (*maps, first.output_maps[0], total.output_maps[0])):
+        return False
+    read, again, kept, summed = (map_dims(map_) or () for map_ in maps)
+    results = map_dims(first.output_maps[0])
+    if len(again) != view.rank or len(read) != first.rank or len(summed) != total.rank:
+        return False
+    middle = dict(zip(again, read, strict=True))
+    loops = {d: middle[axis] for axis, d in enumerate(summed)}
+    return tuple(middle[d] for d in kept) == results == tuple(loops[d] for d in map_dims(total.output_maps[0]) or ())
+
+
+def _starts_from_zero(view: StructuredOp) -> bool:
+    owner = view.outputs[0].owner
+    scalar = owner.inputs[0].owner if isinstance(owner, linalg.ops.FillOp) else None
+    return isinstance(scalar, arith.ConstantOp) and attr_number(scalar.value) == 0
+
+
+def _body(found: Softmax) -> Region:
+    """(element, maximum, sum) to the next two."""
+    view, kind = found.maximum, tensor_type(found.maximum.outputs[0]).element_type
+    block = Block(arg_types=[view.body.args[0].type, kind, kind])
+
+    def add(op: Operation) -> SSAValue:
+        op.location = found.total.op.location
+        block.add_op(op)
+        return op.results[0]
+
+    element: SSAValue = block.args[0]
+    if element.type != kind:
+        element = add(arith.ExtFOp.create(operands=[element], result_types=[kind]))
+    combine = view.yielded()[0].owner
+    kept: type[Operation] = arith.MaxnumfOp if isinstance(combine, arith.MaxnumfOp) else arith.MaximumfOp
+    top = add(kept.create(operands=[element, block.args[1]], result_types=[kind]))
+
+    def power(value: SSAValue) -> SSAValue:
+        return add(found.exponential.create(operands=[add(arith.SubfOp(value, top))], result_types=[kind]))
+
+    total = add(arith.AddfOp(add(arith.MulfOp(block.args[2], power(block.args[1]))), power(element)))
+    block.add_op(linalg.ops.YieldOp(top, total))
+    return Region(block)
+
+
+def _both(found: Softmax, initial: Sequence[SSAValue]) -> linalg.ops.GenericOp:
+    """The one reduction, from the initial values of the maximum and of the sum; not inserted."""
+    first = found.maximum
+    maps = (first.input_maps[0], first.output_maps[0], first.output_maps[0])
+    return build_generic(first.inputs, initial, maps, first.iterators, _body(found), first.op)
+
+
+def rewrite(found: Softmax) -> None:
+    """Put the one reduction in place of the two."""
+    first, total = found.maximum, found.total
+    kind = tensor_type(total.outputs[0]).element_type
+    zero = arith.ConstantOp(number_attr(0, kind))  # type: ignore[arg-type]
+    insert_before(first.op, zero)
+    fill = linalg.ops.FillOp([zero.result], [empty := empty_like(first.outputs[0], first.op, kind)], [empty.type])
+    insert_before(first.op, fill)
+    new = _both(found, [first.outputs[0], fill.results[0]])
+    insert_before(first.op, new)
+    for view, result in ((first, new.results[0]), (total, new.results[1])):
+        view.op.results[0].replace_all_uses_with(result)
+        if (block := view.op.parent_block()) is not None:
+            block.erase_op(view.op)
+
+
+def _is_worth_it(found: Softmax, spec: TargetSpec) -> bool:
+    rows, length, contiguous = row_sizes(found.maximum)
+    if fits_workgroup(length, contiguous=contiguous, spec=spec):
+        return False
+    if is_worth_it(rows, length, contiguous=contiguous, spec=spec):
+        return True
+    both = _both(found, [found.maximum.outputs[0]] * 2)
+    facts = facts_of(both)
+    splits = facts is not None and facts.is_separable and bool(facts.splittable)
+    both.erase()
+    return splits
+
+
+@register_pass
+@dataclass(frozen=True)
+class FormOnlineSoftmaxPass(FunctionPass):
+    """`target`: the machine the kernels are for."""
+
+    name: ClassVar[str] = NAME
+    target: str
+
+    def run(self, function: func.FuncOp) -> None:
+        """Rewrite what is worth it in one function."""
+        spec = target_spec(self.target)
+        for op in generics(function):
+            found = None if op.parent_block() is None else softmax_of(view_of(op))
+            if found is None or any(name in one.attributes for one in (op, found.maximum.op) for name in _KEPT):
+                continue
+            if len({tensor_type(view.outputs[0]).element_type for view in (found.maximum, found.total)}) > 1:
+                continue
+            if _is_worth_it(found, spec):
+                text = "maximum and sum of exponentials in one pass over the rows, which no workgroup holds"
+                emit("decision", NAME, origin_of(op), text, location_of(op))
+                rewrite(found)

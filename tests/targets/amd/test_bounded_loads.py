@@ -1,0 +1,74 @@
+"""Loads in loops go through descriptors where whole words are read of arrays whose size is known: no branch, and zero outside."""
+
+import random
+import re
+
+import numpy as np
+import pytest
+from targets.amd import emulator, programs
+
+from treadle.frontends.mlir import load
+from treadle.ir.dialects import builtin
+from treadle.machine import target_spec
+from treadle.options import CompileOptions
+from treadle.pipelines import lower
+from treadle.targets.amd.assembly import parse
+from treadle.targets.amd.flow import natural_loops
+from treadle.targets.interface import CompiledKernel
+
+CDNA = ("gfx942", "gfx950")
+
+
+def _lowered(program: programs.Program, target: str, stages: int = -1) -> builtin.ModuleOp:
+    module = load(program.text)
+    lower(module, target_spec(target), CompileOptions(pipeline_stages=stages))
+    return module
+
+
+def _loop(kernel: CompiledKernel) -> list[str]:
+    listing = parse(kernel.assembly, kernel.symbol)
+    loop = max(natural_loops(listing), key=lambda body: sum("mfma" in listing.instructions[at].mnemonic for at in body))
+    return [listing.instructions[at].mnemonic for at in sorted(loop)]
+
+
+@pytest.mark.parametrize("kind", ["f16", "i8"])
+@pytest.mark.parametrize("target", CDNA)
+def test_guarded_loads_do_not_branch(target: str, kind: str) -> None:
+    program = programs.matmul(4000, 4072, 4096, kind, "i32" if kind == "i8" else "f32", transposed="b")
+    (kernel,) = emulator.compile_kernels(_lowered(program, target), target).values()
+    loop = _loop(kernel)
+    assert "buffer_load_dwordx4" in loop
+    assert not [name for name in loop if name.startswith(("global_load", "s_cbranch_exec", "v_cmp", "v_cndmask"))]
+
+
+@pytest.mark.parametrize(
+    ("target", "program"),
+    [
+        ("gfx942", programs.matmul(65, 48, 333, "f16", "f32")),  # rows of odd length: elements one by one
+        ("gfx1100", programs.matmul(65, 48, 336, "f16", "f32")),  # the row of the machine has no descriptors
+    ],
+)
+def test_others_are_loaded_by_address(target: str, program: programs.Program) -> None:
+    (kernel,) = emulator.compile_kernels(_lowered(program, target), target).values()
+    listing = parse(kernel.assembly, kernel.symbol)
+    a_loads = [one for one in listing.instructions if re.match(r"(global|buffer)_load", one.mnemonic)]
+    assert any(one.mnemonic.startswith("global_load") for one in a_loads)
+    assert target == "gfx942" or not any(one.mnemonic.startswith("buffer_load") for one in a_loads)
+
+
+@pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
+@pytest.mark.parametrize("seed", range(10))
+def test_random_sizes_are_right(seed: int) -> None:
+    rng = random.Random(f"bounded {seed}")
+    target, (kind, result, unit) = (
+        rng.choice(CDNA),
+        rng.choice((("f16", "f32", 8), ("bf16", "f32", 2), ("i8", "i32", 16), ("f32", "f32", 1))),
+    )
+    m, n, k = rng.randint(1, 100), rng.randint(1, 100), unit * rng.randint(1, 300 // unit)
+    program = programs.matmul(m, n, k, kind, result, transposed=rng.choice(("b", "b", "", "ab")), bias=rng.random() < 0.4)
+    module = _lowered(program, target, rng.choice((-1, 1, 3)))
+    compiled = emulator.compile_kernels(module, target)
+    expected = program.expected()
+    for order in emulator.ORDERS:
+        (found,) = emulator.EmulatedProgram(module, target, order, compiled)(*program.arrays())
+        assert (np.abs(found.astype(np.float64) - expected) <= program.tolerance * np.abs(expected)).all(), (target, m, n, k, kind)
