@@ -34,7 +34,7 @@ class ContractionOverrides(Record):
     `tail_tile_n`: columns of narrower tiles that fill the last round, 0 for none.
     `group_m`: rows of tiles walked together for reuse in the cache.
     `persistent`: whether as many workgroups as the machine holds take the tiles in turn ("always"), or each workgroup has one tile
-    ("never"). "auto": forms with roles are persistent.
+    ("never"). "auto": forms with roles are persistent. Parts of reductions whose length the runtime knows have one tile always.
     """
 
     form: Form = "auto"

@@ -103,7 +103,11 @@ def misplaced_loops(counters: Counters, points: Sequence[SchedulePoint], emitted
             at = next((at for at, one in enumerate(listing.instructions) if one.source == line), 0)
             wrong.append(_violation("A1", listing, at, f"no loop of the code holds all of the loop{listing.origin(line)}"))
             continue
-        found, asked = _amounts(listing, body), _asked((point for point in points if line in point.loops), emitted)
+        within = [point for point in points if line in point.loops]
+        inner = {loop for point in within for loop in point.loops[point.loops.index(line) + 1 :]}
+        found, asked = _amounts(listing, body), _asked(within, emitted)
+        # Accumulators that start an inner loop at zero are written by matrix instructions in front of it.
+        asked["matrix"] += sum(emitted[loop]["matrix"] for loop in inner if loop in emitted)
         for kind in found | asked:
             if found[kind] > asked[kind] or (found[kind] < asked[kind] and kind not in _MERGED):
                 text = f"{found[kind]} {_unit(kind)} in a loop of the code, {asked[kind]} emitted{listing.origin(line)}"

@@ -69,6 +69,9 @@ def make_region(group: Group, grouping: Grouping) -> tuple[dispatch.RegionOp, li
         for value in view.outputs:
             if value.owner not in inside:
                 builder.initial(value)
+        for value in view.inputs:  # nothing but its shape is read
+            if isinstance(value.owner, tensor.EmptyOp):
+                builder.initial(value)
         copy = builder.copy(op)
         del copy.attributes[dispatch.GROUP]  # the region says it, and equal kernels are to have equal texts
         if op in group.roots:

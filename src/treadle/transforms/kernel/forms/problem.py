@@ -86,6 +86,14 @@ class KernelProblem:
         """Whether the last of several workgroups merges what they have: all its warps do the same then."""
         return dispatch.MERGE in self.nest.kernel.attributes
 
+    @cached_property
+    def may_take_turns(self) -> bool:
+        """Whether a workgroup may compute several tiles. Where a part of a reduction begins and ends, the runtime's sizes times the part's
+        number tell, and such products are no steps that a proof could follow from one tile to the next.
+        """
+        blocks = frozenset(dispatch.texts(self.nest.kernel.block_symbols or ()))
+        return all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
+
     @property
     def is_fixed(self) -> bool:
         """Whether all sizes are known, the same in every block."""

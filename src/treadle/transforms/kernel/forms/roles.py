@@ -137,7 +137,7 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
         group_m=tile.group_m,
         is_promoted=problem.is_promoted,
         **knobs,
-        workgroups=0 if problem.overrides.persistent == "never" else spec.compute_units,
+        workgroups=0 if problem.overrides.persistent == "never" or not problem.may_take_turns else spec.compute_units,
         blocks=tuple(mixed.numbers()) if mixed is not None else (),
     )
     seconds = role_seconds(tile, problem.role_problem, problem.memory_bytes, spec)

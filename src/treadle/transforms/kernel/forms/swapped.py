@@ -73,7 +73,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         is_promoted=problem.is_promoted,
         is_swapped=is_swapped,
         num_stages=tile.slots,
-        workgroups=0 if problem.overrides.persistent == "never" else spec.compute_units,
+        workgroups=0 if problem.overrides.persistent == "never" or not problem.may_take_turns else spec.compute_units,
         cluster=cluster if cluster > 1 and _may_cluster(cluster, tile, shape) else 1,
         split_axis=side.many_axis if tile.step < tile.rows else -1,
         split_step=tile.step if tile.step < tile.rows else 0,

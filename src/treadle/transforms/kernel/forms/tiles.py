@@ -77,7 +77,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
 
 
 def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTypes) -> Choice:
-    spec, persistent = problem.spec, problem.overrides.persistent
+    spec, takes_turns = problem.spec, problem.overrides.persistent == "always" and problem.may_take_turns
     is_promoted = problem.is_promoted and (bool(problem.kind.scales) or types.instruction != "fma")
     config = Config(
         axes=problem.axes,
@@ -89,7 +89,7 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
         accumulator_type=types.accumulator,
         group_m=problem.overrides.group_m or tile.group,
         is_promoted=is_promoted,
-        workgroups=resident_workgroups(tile, problem.shape, spec) * spec.compute_units if persistent == "always" else 0,
+        workgroups=resident_workgroups(tile, problem.shape, spec) * spec.compute_units if takes_turns else 0,
     )
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     seconds = tile_seconds(tile, row, problem.shape, types.operand_bytes, problem.memory_bytes, spec)
