@@ -101,3 +101,10 @@ def test_options_that_choose() -> None:
         "persistent=always",
         "pipeline_stages=3",
     )
+
+
+@pytest.mark.parametrize("target", ["gfx950", "sm_90a"])
+def test_a_tile_that_the_instruction_does_not_divide_is_refused(target: str) -> None:
+    text = ContractionCase(256, 256, 256, "i8", "nt", "i32").text
+    with pytest.raises(TreadleError, match=r"TR562.*extent along k is 16, no multiple of the (32|64)"):
+        lower(Source(text, "tile.mlir"), target, CompileOptions(tile=(128, 128, 16), roles=False), None)

@@ -12,6 +12,8 @@ from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.tile_config import (
     AxisShape,
     ContractionShape,
+    ContractionTile,
+    contraction_cost,
     contraction_tile,
     contraction_types,
     next_power_of_two,
@@ -45,7 +47,7 @@ def test_sums_of_several_contractions_fit_the_registers_of_one(target: str, kind
     one = contraction_tile(types, ContractionShape(1, 4096, 4096, 4096), spec, size)
     tile = contraction_tile(types, ContractionShape(1, 4096, 4096, 4096, sums), spec, size)
     assert sums * tile.m * tile.n // tile.num_warps <= one.m * one.n // one.num_warps
-    assert tile.m * tile.n * sums >= one.m * one.n // 2
+    assert sums * tile.m * tile.n // tile.num_warps >= one.m * one.n // one.num_warps // 2
     if types.instruction != "fma" and not spec.instruction(types.instruction).reads_shared:
         assert tile.n % (spec.instruction(types.instruction).n * tile.warps_n) == 0
 
@@ -125,3 +127,19 @@ def test_tiles_keep_to_the_threads_and_registers_of_the_machine(target: str, thr
         assert warps * spec.subgroup_size <= threads
     for _, warps in (pointwise_tile(axes[:1], 4, small),):
         assert warps * spec.subgroup_size <= threads
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_large_tiles_are_for_large_results_that_they_divide(target: str) -> None:
+    spec = target_spec(target)
+    types = contraction_types(spec, "f16", "f16", "f32", ("", ""), False)
+    sides = {size: contraction_tile(types, ContractionShape(1, size, size, 4096), spec, 2).m for size in (1024, 2048, 4096, 4000, 8192)}
+    assert sides == {1024: 64, 2048: 128, 4096: 256, 4000: 128, 8192: 256}
+
+
+def test_loops_that_overlap_by_themselves_need_no_other_workgroup() -> None:
+    spec = target_spec("gfx942")
+    shape, large, small = ContractionShape(1, 2048, 2048, 4096), ContractionTile(128, 128, 32, 2, 2), ContractionTile(64, 64, 32, 2, 2)
+    assert contraction_cost(large, shape, spec) < contraction_cost(small, shape, spec)
+    alone = replace(spec, pipelines_contractions=False)
+    assert contraction_cost(large, shape, alone) > contraction_cost(small, shape, alone)

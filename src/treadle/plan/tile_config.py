@@ -208,7 +208,8 @@ def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: Targe
     tiles = (shape.batch or 1) * -(-m // tile.m) * -(-n // tile.n)
     # Small tiles share a compute unit, so that one's copies hide behind another's arithmetic.
     resident = resident_workgroups(tile, shape, spec)
-    rounds = -(-tiles // (spec.compute_units * resident)) * resident
+    together = 1 if spec.pipelines_contractions else resident  # loops that overlap by themselves need no other workgroup
+    rounds = -(-tiles // (spec.compute_units * together)) * together
     arithmetic = tile.m * tile.n * shape.root_count
     traffic = spec.rates.general.element_macs * shape.operand_rows(tile.m, tile.n)
     return rounds * (arithmetic + traffic)

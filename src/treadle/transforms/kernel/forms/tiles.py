@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from treadle.analysis.contraction_axes import reads_whole_tile
+from treadle.errors import KernelRejected
 from treadle.plan.form_times import tile_seconds
 from treadle.plan.tile_config import (
     ContractionTile,
@@ -56,7 +57,11 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
     }
     best = contraction_tile(types, shape, spec, types.operand_bytes, **how)
     if problem.overrides.tile:
-        yield asked_tile(problem, best), types
+        asked = asked_tile(problem, best)
+        if types.instruction != "fma" and asked.k % (step := problem.spec.instruction(types.instruction).k):
+            reason = f"a tile's extent along k is {asked.k}, no multiple of the {step} that {types.instruction} takes at once"
+            raise KernelRejected(problem.nest.kernel.sym_name.data, reason)
+        yield asked, types
         return
     yield best, types
     others = (tile for tile in candidate_tiles(types, shape, spec, types.operand_bytes, **how) if tile != best)
