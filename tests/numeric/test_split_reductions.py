@@ -96,6 +96,35 @@ def test_reductions(case: Case) -> None:
         assert (verdict := check(np.asarray(found), wanted)).ok, verdict
 
 
+def weighted(sizes: tuple[int, int, int, int], loop: int, parts: str) -> str:
+    """The sum of what `Case` reduces, each element multiplied by one loop's index."""
+    return Case(sizes, "i32", "arith.addi", parts).text.replace(
+        "%t = arith.addi %acc, %v",
+        f"%n = linalg.index {loop} : index\n %w = arith.index_cast %n : index to i32\n %p = arith.muli %v, %w : i32\n"
+        " %t = arith.addi %acc, %p",
+    )
+
+
+@pytest.mark.parametrize("loop", range(4))
+@pytest.mark.parametrize("sizes", [(40, 2, 3, 5), (5, 3, 31, 2)])
+def test_bodies_that_read_an_index(loop: int, sizes: tuple[int, int, int, int]) -> None:
+    """A part counts from its own start, so a loop whose index is computed with stays whole; the others are split."""
+    text = weighted(sizes, loop, "-").replace("treadle.split_reduction = #dispatch.split<->,", "")
+    program = treadle.compile(text, target="sim", options=CompileOptions(split_reduction="3"))
+    assert len(program.manifest.kernels) == 2
+    x = RNG.integers(-3, 4, sizes).astype(np.int32)
+    np.testing.assert_array_equal(program(x)[0], program.reference(x)[0].value)
+    weights = np.moveaxis(np.arange(sizes[loop]).reshape(-1, 1, 1, 1), 0, loop)
+    np.testing.assert_array_equal(program(x)[0], (x * weights).sum(axis=(0, 2)))
+
+
+def test_a_loop_whose_index_is_read_stays_whole() -> None:
+    with pytest.raises(TreadleError, match=r"TR308.*r0 is none that can be split"):
+        treadle.compile(weighted((40, 2, 3, 5), 0, 'r0 = "3"'), target="sim")
+    program = treadle.compile(weighted((40, 2, 3, 5), 0, 'r1 = "3"'), target="sim")
+    assert len(program.manifest.kernels) == 2
+
+
 def linear(m: int, n: int, k: int, kind: str, attribute: str, scaled: bool) -> str:
     """gelu-like consumer of (x * s) w + bias, in `kind` outside and f32 sums inside."""
     x, w, r, f = f"tensor<{m}x{k}x{kind}>", f"tensor<{k}x{n}x{kind}>", f"tensor<{m}x{n}x{kind}>", f"tensor<{m}x{n}xf32>"

@@ -64,6 +64,10 @@ def _subtract(a: Bound, b: Bound) -> Bound:
 def _multiply(a: Bound, b: Bound) -> Bound:
     if a.is_natural and b.is_natural:
         return Bound(ZERO, a.positive * b.positive, None if a.exact is None or b.exact is None else a.exact * b.exact)
+    for one, other in ((a, b), (b, a)):
+        if other.exact is not None and (by := other.exact.as_int()) is not None:
+            scaled = Bound(one.negative * abs(by), one.positive * abs(by))
+            return scaled if by >= 0 else Bound(scaled.positive, scaled.negative)
     return _within(a.magnitude * b.magnitude)
 
 
@@ -84,8 +88,11 @@ def _remainder(a: Bound, b: Bound) -> Bound:
 
 
 def _minimum(a: Bound, b: Bound) -> Bound:
-    positive = minimum(a.positive, b.positive) if a.is_natural and b.is_natural else a.positive + b.positive
-    return Bound(_either(a.negative, b.negative), positive)
+    return Bound(_either(a.negative, b.negative), minimum(a.positive, b.positive))
+
+
+def _maximum(a: Bound, b: Bound) -> Bound:
+    return Bound(minimum(a.negative, b.negative), _either(a.positive, b.positive))
 
 
 def _either(a: Expr, b: Expr) -> Expr:
@@ -119,7 +126,7 @@ _RULES: dict[str, Callable[[Bound, Bound], Bound | None]] = {
     **dict.fromkeys(("arith.divsi", "arith.divui", "arith.floordivsi", "arith.ceildivsi", "arith.ceildivui"), _divide),
     **dict.fromkeys(("arith.remsi", "arith.remui"), _remainder),
     **dict.fromkeys(("arith.minsi", "arith.minui"), _minimum),
-    **dict.fromkeys(("arith.maxsi", "arith.maxui"), _join),
+    **dict.fromkeys(("arith.maxsi", "arith.maxui"), _maximum),
     "arith.shli": _shift_left,
     **dict.fromkeys(("arith.shrsi", "arith.shrui", "arith.andi"), _shrink),
     **dict.fromkeys(("arith.ori", "arith.xori"), _bits),

@@ -10,7 +10,7 @@ from treadle.dialects import dispatch
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg
 from treadle.plan.block_bounds import greatest
-from treadle.plan.expr import Expr, as_expr, ceil_div, constant, product, symbol
+from treadle.plan.expr import Expr, as_expr, ceil_div, constant, maximum, product, symbol
 from treadle.plan.index_range import INDEX_LIMIT, SIZE_LIMIT, largest, peaks
 
 
@@ -99,7 +99,7 @@ def _arithmetic(kernel: dispatch.KernelOp) -> Iterator[Bound | None]:
 
     def leaf(value: SSAValue) -> Bound | None:
         known = symbols.get(value)
-        return None if known is None else up_to(blocks[known]) if known in blocks else exactly(known)
+        return None if known is None else up_to(maximum(blocks[known] - 1, 0)) if known in blocks else exactly(known)
 
     outer = IndexBounds(leaf)
     top = list(kernel.body.block.ops)

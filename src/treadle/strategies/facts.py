@@ -8,6 +8,7 @@ from treadle.analysis.coupled_reductions import Coupled
 from treadle.analysis.divisibility import constant_value
 from treadle.analysis.folds import Declared, Part, Separate, parts_of
 from treadle.analysis.indexing import Computation, Contraction, Reduction, StructuredOp, map_dims, tensor_of
+from treadle.analysis.scalar_dependence import depends_on
 from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, SSAValue
 from treadle.ir.dialects import builtin, linalg
 
@@ -76,10 +77,22 @@ class OperationFacts:
         return self.folds is not None
 
     @cached_property
+    def _indices_read(self) -> set[int]:
+        """Loops whose index the results are computed from, but for the indices that `argmax` and `argmin` find."""
+        places = {part.outputs[1] for part in self.folds or () if isinstance(part, Coupled) and part.kind in ("argmax", "argmin")}
+        results = [value for number, value in enumerate(self.view.yielded()) if number not in places]
+        indices = [op for op in self.view.body.ops if isinstance(op, linalg.ops.IndexOp)]
+        return {op.dim.value.data for op in indices if any(depends_on(value, op.results, self.view.body) for value in results)}
+
+    @cached_property
     def splittable(self) -> tuple[int, ...]:
-        """The reduction loops, by their number among those, along which every operand that depends on one has an axis of its own."""
+        """The reduction loops, by their number among those, along which every operand that depends on one has an axis of its own, and whose
+        index computes nothing but the place of a found maximum or minimum: a part counts from its own start.
+        """
         found: list[int] = []
         for number, dim in enumerate(self.view.reduction_dims):
+            if dim in self._indices_read:
+                continue
             maps = [map_ for _, map_ in self.view.operands() if dim in map_.used_dims()]
             if all(_depends_by_axis(map_, dim) for map_ in maps) and any(dim in plain_dims(map_) for map_ in maps):
                 found.append(number)

@@ -14,6 +14,8 @@ from treadle.options import CompileOptions
 from treadle.plan import expr
 from treadle.targets.simt.ranges import constant_of
 
+WHOLE = CompileOptions(split_reduction="off")
+"""Long reductions in one kernel each."""
 EDGE = (2**31 - 1, 2**31, 2**31 + 1, 2**32, 2**32 + 3, 3 * 10**9, 5 * 10**9)
 BYTES = {"i8": 1, "i16": 2, "f32": 4, "f64": 8, "f8E4M3FN": 1}
 LANES = {"sm_90a": 32, "gfx942": 64, "gfx1100": 32}
@@ -187,7 +189,7 @@ def reduction(rows: int, columns: int, element: str, strides: str = "") -> str:
 )
 def test_every_element_of_a_row_is_read_once(columns: int, element: str, target: str) -> None:
     """All loads of a row of more than 2^31 elements, by count, sum and squares of their addresses."""
-    (kernel,) = kernels_of(lowered(reduction(3, columns, element), target))
+    (kernel,) = kernels_of(lowered(reduction(3, columns, element), target, WHOLE))
     assert kernel.index_width() == 64
     found = recorded(kernel, [], [(2, 0, 0)], LANES[target])
     assert found["load", 0] == moments(base(0) + 2 * columns, [columns], [1])
@@ -196,7 +198,7 @@ def test_every_element_of_a_row_is_read_once(columns: int, element: str, target:
 
 def test_rows_that_are_broadcast() -> None:
     """3 000 000 001 elements that are one in memory."""
-    (kernel,) = kernels_of(lowered(reduction(2, 3 * 10**9 + 1, "i8", " {treadle.strides = array<i64: 1, 0>}"), "gfx942"))
+    (kernel,) = kernels_of(lowered(reduction(2, 3 * 10**9 + 1, "i8", " {treadle.strides = array<i64: 1, 0>}"), "gfx942", WHOLE))
     assert kernel.index_width() == 64
     (loop,) = [op for op in kernel.body.walk() if isinstance(op, scf.ForOp)]
     step = constant_of(loop.step)
@@ -219,7 +221,7 @@ MATMUL = """func.func @f(%a: tensor<{m}x{k}xf16>, %b: tensor<{k}x{n}xf16>) -> te
 )
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
 def test_contractions(m: int, n: int, k: int, target: str) -> None:
-    module = lowered(MATMUL.format(m=m, n=n, k=k), target)
+    module = lowered(MATMUL.format(m=m, n=n, k=k), target, WHOLE)
     (kernel,) = kernels_of(module)
     assert kernel.index_width() == (64 if max(m, n, k) > 2**31 else 32)
     if k > 2**20:

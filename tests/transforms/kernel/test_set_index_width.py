@@ -10,22 +10,22 @@ from treadle.analysis.index_bounds import Bound, IndexBounds, exactly, up_to
 from treadle.dialects import dispatch, pipe, tile
 from treadle.errors import TreadleError
 from treadle.frontends import mlir
-from treadle.ir.core import BlockArgument, SSAValue
+from treadle.ir.core import BlockArgument, OpResult, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import lower
 from treadle.plan import expr
-from treadle.plan.expr import constant, symbol
+from treadle.plan.expr import constant, maximum, symbol
 from treadle.plan.index_range import INDEX_LIMIT, SIZE_LIMIT
 from treadle.remarks import collect_remarks
 
 
-def decided(text: str, target: str = "sm_90a", bits: int = 32) -> tuple[list[int], list[str], list[str]]:
-    """Widths of the kernels, the checks, and what the pass says."""
+def decided(text: str, target: str = "sm_90a", bits: int = 32, split: str = "off") -> tuple[list[int], list[str], list[str]]:
+    """Widths of the kernels, the checks, and what the pass says. `split`: of reductions, as in `CompileOptions`."""
     module = mlir.load(text + "\n")
     with collect_remarks() as log:
-        lower(module, target_spec(target), CompileOptions(index_bits=bits), until="tile")
+        lower(module, target_spec(target), CompileOptions(index_bits=bits, split_reduction=split), until="tile")
     checks = [f"{op.left.data} <= {op.right.data}" for op in module.walk() if isinstance(op, dispatch.CheckOp) and op.index_range]
     widths = [kernel.index_width() for kernel in kernels_of(module)]
     return widths, checks, [r.text for r in log.remarks if r.pass_name == "set-index-width"]
@@ -56,6 +56,15 @@ def test_static_sizes(text: str, width: int, target: str) -> None:
 
 def test_static_sizes_are_left_alone_whatever_the_option() -> None:
     assert decided(elementwise((1000, 1001), "f32", [(0, 1)], [None]), bits=64) == ([32], [], [])
+
+
+@pytest.mark.parametrize("parts", [2, 7, 264])
+@pytest.mark.parametrize("columns", [1 << 20, SIZE_LIMIT // 4, SIZE_LIMIT, SIZE_LIMIT + 1, 3 * 10**9])
+def test_parts_of_a_split_reduction(columns: int, parts: int) -> None:
+    """Which elements a part has takes no wider indices than walking over all of them does; the merge walks over few."""
+    text = reduction(1, columns, "i8")
+    (whole,) = decided(text)[0]
+    assert decided(text, split=str(parts))[0] == [whole, 32]
 
 
 def test_runtime_sizes() -> None:
@@ -143,6 +152,7 @@ def test_sizes_beyond_64_bits() -> None:
       return %r : tensor<i8>
     }}"""
     assert decided(summed)[0] == [64]  # two loops, each within 64 bits
+    assert decided(summed, split="264")[0] == [64, 32]  # where a part begins is computed within 64 bits too
     with pytest.raises(TreadleError) as caught:  # nothing steps along either: they are one
         decided(
             summed.replace(f"tensor<{1 << 60}xi8>,", f"tensor<{1 << 60}xi8> {{treadle.strides = array<i64: 0>}},", 1).replace(
@@ -157,7 +167,7 @@ def test_descriptors_hold_what_they_are_given() -> None:
 
     def copies(text: str, bits: int = 32) -> set[int]:
         """Numbers of the kernel's pointers that descriptor copies go to or from."""
-        (kernel,) = kernels_of(lowered(text, "sm_90a", CompileOptions(index_bits=bits)))
+        (kernel,) = kernels_of(lowered(text, "sm_90a", CompileOptions(index_bits=bits, split_reduction="off")))
         bulk = [op for op in kernel.body.walk() if isinstance(op, tile.CopyOp | tile.CopyOutOp) and op.path.data == "bulk_tensor"]
         views = [op.view.owner for op in bulk]
         return {view.pointer.index for view in views if isinstance(view, tile.ViewOp) and isinstance(view.pointer, BlockArgument)}
@@ -189,7 +199,7 @@ def fits(bound: Bound | None, env: dict[str, int], limit: int) -> bool:
 
 
 def bounds_in(kernel: tile.KernelOp) -> IndexBounds:
-    """Bounds of the index values of a final tile program; of what loops carry nothing is known."""
+    """Bounds of the index values of a final tile program; what loops carry is known where each step makes it anew."""
     symbols = kernel.symbol_names()
     first = len(kernel.body.block.args) - len(symbols)
     grid = [expr.parse(text) for text in kernel.grid_text()]
@@ -200,6 +210,10 @@ def bounds_in(kernel: tile.KernelOp) -> IndexBounds:
             return up_to(grid[op.axis.value.data])
         if isinstance(op, pipe.GroupIdOp | pipe.ClusterRankOp):
             return up_to(constant(16))
+        if isinstance(op, scf.ForOp) and isinstance(value, OpResult) and (end := op.body.block.last_op) is not None:
+            before, after = bounds.of(op.iter_args[value.index]), bounds.of(end.operands[value.index])
+            if before is not None and after is not None:
+                return Bound(maximum(before.negative, after.negative), maximum(before.positive, after.positive))
         if not isinstance(value, BlockArgument):
             return None
         loop = value.block.parent_op()

@@ -72,15 +72,19 @@ class Part:
 
 
 def _static_bounds(extent: int, count: int, step: int, index: SSAValue, block: Block) -> tuple[Extent, Extent]:
-    steps = -(-extent // step)
-    p, even = AffineExpr.dimension(0), steps % count == 0
-    first = p * (steps // count * step) if even else ((p * steps) // count) * step
-    after = (p + 1) * (steps // count * step) if even else (((p + 1) * steps) // count) * step
+    each, more = divmod(-(-extent // step), count)
+    p, even = AffineExpr.dimension(0), more == 0
+
+    def steps_before(part: AffineExpr) -> AffineExpr:
+        """`part * steps // count`, of numbers that are not larger than an index of an element."""
+        return part * each if even else part * each + (part * more) // count
+
+    first = steps_before(p) * step
     start = affine.ApplyOp([index], builtin.AffineMapAttr(AffineMap(1, 0, (first,))))
     if even and extent % step == 0:
         block.add_op(start)
-        return start.result, steps // count * step
-    length = AffineExpr.constant(steps // count * step) if even else after + first * -1
+        return start.result, each * step
+    length = AffineExpr.constant(each * step) if even else steps_before(p + 1) * step + first * -1
     size = affine.MinOp([index], builtin.AffineMapAttr(AffineMap(1, 0, (first * -1 + extent, length))))
     least = MaxOp([size.result], builtin.AffineMapAttr(AffineMap(1, 0, (AffineExpr.constant(0), p))))
     block.add_ops([size, least, start])
