@@ -1,6 +1,7 @@
 """What the documentation shows is true: its commands run, its links lead somewhere, the options it names exist."""
 
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import treadle
 from treadle import knobs
 from treadle.ir import passes
+from treadle.language.functions import FUNCTIONS
 from treadle.options import CompileOptions
 from treadle.tools.main import VERBS, invoke
 
@@ -64,9 +66,23 @@ def test_kernels_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(twice.manifest.launches) == 2 and twice(np.ones((2, 4), np.float32))[0].tolist() == [[0.25] * 4] * 2
 
 
+def test_kernels_in_python(tmp_path: Path) -> None:
+    """The page's kernel, from a file: the language reads the text of functions."""
+    (text,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "language.md").read_text(encoding="utf-8"), re.DOTALL)
+    file = tmp_path / "kernels.py"
+    file.write_text(text, encoding="utf-8")
+    runpy.run_path(str(file))
+
+
+def test_all_functions_of_the_language_are_listed() -> None:
+    page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    assert not [name for name in FUNCTIONS if f"`{name}" not in page and f"tl.{name}" not in page]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
         assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
 
 

@@ -244,3 +244,21 @@ def test_the_index_of_an_extremum(kind: str, nan: str, body: str) -> None:
         program = treadle.compile(text, target="sim")
         assert program.stages["dispatch"].count("dispatch.launch") == 2
         coupled.agrees(list(program(x)), text, [x])
+
+
+def test_both_ways_of_a_program_share_a_merged_kernel() -> None:
+    """A reduction of known length is split in both of the host's ways, by one kernel, whose last workgroup merges."""
+    a, b, c, x, y = "tensor<13x?xf32>", "tensor<?x21xf32>", "tensor<13x21xf32>", "tensor<13x700xf32>", "tensor<700x21xf32>"
+    text = f"""func.func @f(%a: {a}, %b: {b}, %c: {c}, %x: {x}, %y: {y}) -> ({c}, {c}) {{
+      %0 = linalg.matmul {{treadle.split_reduction = #dispatch.split<r0 = "min(6, r0 // 32)" step 16>}} ins(%a, %b : {a}, {b})
+        outs(%c : {c}) -> {c}
+      %1 = linalg.matmul {{treadle.split_reduction = #dispatch.split<r0 = "5" step 16, merge = last>}} ins(%x, %y : {x}, {y})
+        outs(%c : {c}) -> {c}
+      return %0, %1 : {c}, {c}
+    }}"""
+    program = treadle.compile(text, target="sim")
+    assert [launch.kernel for launch in program.manifest.launches].count("f_k2_merged") == 2
+    for k in (1, 64, 517):
+        arrays = [RNG.standard_normal(s).astype(np.float32) for s in ((13, k), (k, 21), (13, 21), (13, 700), (700, 21))]
+        for found, wanted in zip(program(*arrays), program.reference(*arrays), strict=True):
+            assert (verdict := check(np.asarray(found), wanted)).ok, verdict

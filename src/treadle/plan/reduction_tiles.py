@@ -8,7 +8,7 @@ from math import prod
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.row_tiles import ACCESS_BYTES, USUAL_HELD, row_tiles
-from treadle.plan.tile_config import UNKNOWN_EXTENT, AxisShape, next_power_of_two, usual_threads
+from treadle.plan.tile_config import UNKNOWN_EXTENT, AxisShape, most_threads, next_power_of_two, usual_threads
 
 LINE_BYTES = 128
 """What neighbouring threads read of neighbouring columns: whole lines."""
@@ -67,6 +67,5 @@ def _parts(axes: tuple[AxisShape, ...], main: int, element_bytes: int, spec: Tar
 
 def _threads(workgroups: int, spec: TargetSpec) -> int:
     """Threads of each of so many workgroups, so that those on a unit are half of what it holds; not fewer than usual."""
-    most = min(spec.max_threads_per_workgroup, spec.max_warps_per_workgroup * spec.subgroup_size)
     shared = max(1, round(workgroups / spec.compute_units))
-    return max(usual_threads(spec), min(most, next_power_of_two(spec.max_threads_per_unit // 2 // shared)))
+    return max(usual_threads(spec), min(most_threads(spec), next_power_of_two(spec.max_threads_per_unit // 2 // shared)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import log2, prod
 
 from treadle.machine.spec import TargetSpec
-from treadle.plan.tile_config import AxisShape, next_power_of_two
+from treadle.plan.tile_config import AxisShape, most_threads, next_power_of_two
 
 USUAL_HELD = 16
 """Elements of a thread whose loads are in flight together: 64 bytes of f32."""
@@ -42,7 +42,7 @@ def row_tiles(axes: tuple[AxisShape, ...], element_bytes: int, spec: TargetSpec)
     if not reduced:
         return (RowTile((1,) * len(axes), 1, True),)
     main = max(range(len(axes)), key=lambda i: (axes[i].unit_stride_reads + axes[i].unit_stride_writes, i))
-    threads_most = min(spec.max_threads_per_workgroup, spec.max_warps_per_workgroup * spec.subgroup_size)
+    threads_most = most_threads(spec)
     extents = [1] * len(axes)
     along = 1
     if main in rows:  # neighbours in memory are of different rows
@@ -96,7 +96,7 @@ def _more_rows(axes: tuple[AxisShape, ...], extents: list[int], threads: int, sp
     inner = next((i for i in reversed(rows) if extents[i] == 1 and axes[i].size != 1), None)
     while inner is not None and 2 * extents[inner] <= next_power_of_two(axes[inner].size or count):
         workgroups = count // (2 * prod(extents[i] for i in rows))
-        if 2 * threads <= FEW_THREADS and workgroups >= spec.compute_units:
+        if 2 * threads <= min(FEW_THREADS, most_threads(spec)) and workgroups >= spec.compute_units:
             threads *= 2
         elif 2 * prod(extents) > USUAL_HELD * threads or workgroups * threads < spec.compute_units * spec.max_threads_per_unit:
             break
@@ -119,7 +119,7 @@ def _part(
 
 def fits_workgroup(length: int | None, *, contiguous: bool, spec: TargetSpec) -> bool:
     """Whether the threads of a workgroup hold rows of this length, or those of neighbouring columns. None: only the runtime knows."""
-    threads_most = min(spec.max_threads_per_workgroup, spec.max_warps_per_workgroup * spec.subgroup_size)
+    threads_most = most_threads(spec)
     return length is not None and length <= most_held(threads_most, spec) * threads_most // (1 if contiguous else KEPT_ELEMENTS)
 
 

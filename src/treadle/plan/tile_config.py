@@ -114,9 +114,14 @@ FEW_WARPS = 4
 """Of a workgroup with a small tile of matrix instructions."""
 
 
+def most_threads(spec: TargetSpec) -> int:
+    """Threads of the machine's largest workgroup."""
+    return min(spec.max_threads_per_workgroup, spec.max_warps_per_workgroup * spec.subgroup_size)
+
+
 def usual_threads(spec: TargetSpec) -> int:
     """Threads of a workgroup: as many as usual, or all that the machine lets meet."""
-    return min(USUAL_THREADS, spec.max_threads_per_workgroup, spec.max_warps_per_workgroup * spec.subgroup_size)
+    return min(USUAL_THREADS, most_threads(spec))
 
 
 def _warp_grid(warps: int) -> tuple[int, int]:

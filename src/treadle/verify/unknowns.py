@@ -116,7 +116,9 @@ class Unknowns:
             return (constant_value(owner) or 0) >= 0
         if isinstance(owner, tile.ProgramIdOp):
             return True
-        names = ("addi", "muli", "divui", "divsi", "remui", "ceildivui", "ceildivsi", "floordivsi", "minsi", "maxsi", "index_cast")
+        if owner.name == "arith.maxsi":
+            return any(self._is_positive(v) for v in owner.operands)
+        names = ("addi", "muli", "divui", "divsi", "remui", "ceildivui", "ceildivsi", "floordivsi", "minsi", "index_cast")
         return owner.name in {"arith." + name for name in names} and all(self._is_positive(v) for v in owner.operands)
 
     # --- their domain

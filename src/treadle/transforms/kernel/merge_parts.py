@@ -199,11 +199,19 @@ class MergePartsPass(Pass):
     def apply(self, ctx: Context, module: builtin.ModuleOp, /) -> None:
         """Merge what is asked for."""
         kernels = {op.sym_name.data: op for op in module.body.block.ops if isinstance(op, dispatch.KernelOp)}
+        made: dict[tuple[str, str], dispatch.KernelOp] = {}
         for program in [op for op in module.body.block.ops if isinstance(op, dispatch.ProgramOp)]:
             for launch in [op for op in program.body.block.ops if isinstance(op, dispatch.LaunchOp)]:
-                self._merge(module, launch, kernels)
+                self._merge(module, launch, kernels, made)
 
-    def _merge(self, module: builtin.ModuleOp, launch: dispatch.LaunchOp, kernels: dict[str, dispatch.KernelOp]) -> None:
+    def _merge(
+        self,
+        module: builtin.ModuleOp,
+        launch: dispatch.LaunchOp,
+        kernels: dict[str, dispatch.KernelOp],
+        made: dict[tuple[str, str], dispatch.KernelOp],
+    ) -> None:
+        """Merge what one launch does. `made`: the kernels made so far of the same parts and the same merging kernel."""
         found = found_merge(launch, kernels)
         if isinstance(found, str):
             if found:
@@ -211,8 +219,11 @@ class MergePartsPass(Pass):
                 emit("refusal", NAME, launch.kernel.string_value(), what, location_of(launch))
             return
         place = location_of(found.root)
-        kernel = merged_kernel(found, f"{found.parts_kernel.sym_name.data}_merged")
-        module.body.block.insert_op_before(kernel, found.parts_kernel)
+        names = (found.parts_kernel.sym_name.data, found.merging_kernel.sym_name.data)
+        if (kernel := made.get(names)) is None:
+            others = sum(parts == names[0] for parts, _ in made)
+            kernel = made[names] = merged_kernel(found, f"{names[0]}_merged{others or ''}")
+            module.body.block.insert_op_before(kernel, found.parts_kernel)
         _launch(found, kernel)
         used = {op.kernel.string_value() for op in module.walk() if isinstance(op, dispatch.LaunchOp)}
         for old in (found.parts_kernel, found.merging_kernel):
