@@ -17,11 +17,11 @@ RAGGED = [
     programs.matmul(65, 80, 96, "bf16", "f32"),
     programs.matmul(77, 83, 301, "f16", "f32", transposed="b"),
     # Bytes that come in whole vectors along another axis than they are multiplied along, and bytes that come one by one.
-    programs.matmul(64, 80, 576, "i8", "i32", transposed="a"),
-    programs.matmul(45, 53, 523, "i8", "i32"),
+    programs.matmul(32, 48, 416, "i8", "i32", transposed="a"),
+    programs.matmul(33, 35, 401, "i8", "i32"),
     # 8-bit floats that no target has an instruction for, and those that some have.
     programs.matmul(48, 64, 336, "f8E4M3FN", "f32", transposed="b"),
-    programs.matmul(33, 47, 295, "f8E5M2FNUZ", "f32"),
+    programs.matmul(33, 31, 201, "f8E5M2FNUZ", "f32"),
 ]
 EIGHT_BITS = 5
 """The second has as many steps as stages on some targets, so that its steady loop makes one trip and is no loop of the code."""
