@@ -289,7 +289,9 @@ class TensorCalls(CallForm):
     def direct(self, arrays: Sequence[Any], outs: Sequence[Any] | None, mask: int) -> DirectCall:
         """Calls on tensors like these."""
         stream_of = stream_function(self._kind)
-        if stream_of is None or self.waits or not (self.given or self._plain) or (check := guard_of((*arrays, *(outs or ())))) is None:
+        if stream_of is None or self.waits or not (self.given or self._plain) or any(type(array) is int for array in arrays):
+            return never
+        if (check := guard_of((*arrays, *(outs or ())))) is None:
             return never
         makers = [*self._makers, *([] if self._make_workspace is None else [self._make_workspace])]
         counts = (len(arrays), len(outs or ()), len(self._makers))

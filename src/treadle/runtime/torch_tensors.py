@@ -86,7 +86,7 @@ def guard_of(tensors: Sequence[Any]) -> Callable[..., bool] | None:
     """
     if not _guards:
         _guards.append(_guard_type())
-    if (kind := _guards[0]) is None or not all(type(tensor) in TENSOR_TYPES for tensor in tensors):
+    if (kind := _guards[0]) is None:
         return None
     check = kind(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
     return check if check(*tensors) else None
