@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.machine import target_spec
-from treadle.plan.block_bounds import greatest, in_whole_steps, least
+from treadle.plan.block_bounds import greatest, in_whole_steps, least, of_the_launch
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, symbol
 from treadle.plan.split_parts import SplitContraction, SplitReduction, split_contraction, split_reduction
 from treadle.plan.tile_config import AxisShape, ContractionShape, contraction_types
@@ -66,3 +66,22 @@ def test_bounds_of_parts_hold_in_every_block(k: int, step: int, count: int, is_k
     assert sum(values(length, {"p0": count}, env)) == k
     assert in_whole_steps(length, size - first, step)
     assert step == 1 or not in_whole_steps(length + 1, size - first, step)
+
+
+@given(st.integers(0, 100_000), st.integers(1, 600), st.integers(1, 300))
+def test_blocks_divide_nothing_that_the_launch_can(size: int, step: int, least_size: int) -> None:
+    """Parts of whole steps, as many as the size is worth: a block computes products and sums, least and greatest ones."""
+    p, n = symbol("p0"), symbol("s0")
+    steps = ceil_div(n, step)
+    parts = maximum(1, minimum(steps, n // least_size))
+    each = maximum(1, ceil_div(steps, parts))
+    length = maximum(0, minimum(each * step, n - p * each * step))
+    known: dict[Expr, Expr] = {}
+    settled = of_the_launch(length, {"p0"}, known, lambda: f"h{len(known)}")
+    assert "//" not in str(settled)
+    assert settled.symbols() == {"p0", "s0", "h0"}
+    env = {"s0": size}
+    given_ones = {str(place): value.evaluate(env) for value, place in known.items()}
+    for block in range(parts.evaluate(env)):
+        assert settled.evaluate({"p0": block} | env | given_ones) == length.evaluate({"p0": block} | env)
+    assert of_the_launch(each, {"p0"}, known, lambda: "h") == each

@@ -186,6 +186,21 @@ RIGHT: dict[str, str] = {
         numbers=(20000,),
         before=("%b = arith.minsi %n, %c20000 : index",),
     ),
+    "parts of a length, as many as another size says": looped(
+        compared("%skip", "sge", "%i", "%end"),
+        bounds="%c0 to %end step %c1",
+        symbols=("n", "m"),
+        numbers=(8192,),
+        before=(
+            "%less = arith.subi %n, %c1 : index",
+            "%quotient = arith.divui %less, %m : index",
+            "%each = arith.maxsi %quotient, %c1 : index",
+            binary("%place", "muli", "%p", "%each"),
+            binary("%first", "muli", "%place", "%c8192"),
+            "%rest = arith.subi %n, %first : index",
+            "%end = arith.minsi %each, %rest : index",
+        ),
+    ),
     "a quotient by shifting": looped(
         "%q = arith.shrui %i, %c7 : index",
         compared("%x0", "eq", "%q", "%c100"),
