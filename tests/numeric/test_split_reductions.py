@@ -72,8 +72,8 @@ class Case:
         """Values whose products stay representable."""
         if self.kind[0] == "i":
             return RNG.integers(-3, 4, self.sizes).astype(DTYPES[self.kind])
-        spread = 0.02 if self.combiner == "arith.mulf" else 1.0
-        return (self.combiner == "arith.mulf") + (spread * RNG.standard_normal(self.sizes)).astype(DTYPES[self.kind])
+        centre, spread = (1.0, 0.02) if self.combiner == "arith.mulf" else (0.0, 1.0)
+        return (centre + spread * RNG.standard_normal(self.sizes)).astype(DTYPES[self.kind])
 
 
 @st.composite

@@ -20,7 +20,7 @@ def drawn(count: int) -> list[Case]:
     found: list[Case] = []
 
     @seed(11)
-    @settings(max_examples=count, phases=(Phase.generate,), database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=count, phases=(Phase.generate,), database=None, suppress_health_check=tuple(HealthCheck.__members__.values()))
     @given(st.lists(cases(), min_size=8, max_size=8))
     def draw(some: list[Case]) -> None:
         found.extend(some)

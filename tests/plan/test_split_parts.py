@@ -19,7 +19,7 @@ TARGETS = ("sm_90a", "gfx942", "gfx1201")
 @given(st.sampled_from(TARGETS), st.sampled_from(["f32", "bf16"]), *(st.integers(1, 4000),) * 2, st.integers(1, 100_000))
 def test_parts_of_contractions(target: str, kind: str, m: int, n: int, k: int) -> None:
     spec = target_spec(target)
-    types = contraction_types(spec, kind, kind, "f32", ("", "") if kind == "f32" else ("arith.extf",) * 2, False)
+    types = contraction_types(spec, kind, kind, "f32", ("", "") if kind == "f32" else ("arith.extf", "arith.extf"), False)
     size = 4 if kind == "f32" else 2
     problem = SplitContraction(ContractionShape(1, m, n, k), types, size, size, 4, False, (True, False))
     found = split_contraction(problem, spec)

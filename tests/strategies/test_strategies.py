@@ -1,7 +1,6 @@
 """Strategies: the built-in one, others before it, and what users say instead."""
 
 from collections.abc import Iterator
-from typing import Final
 
 import pytest
 
@@ -59,8 +58,8 @@ def test_an_unknown_choice_is_an_error() -> None:
 class Halves:
     """Splits everything in two."""
 
-    name: Final = "halves"
-    attribute: Final = SPLIT_REDUCTION
+    name = "halves"
+    attribute = SPLIT_REDUCTION
 
     def decide(self, facts: OperationFacts, spec: TargetSpec) -> Attribute | None:
         return SplitAttr(SplitPlan((SplitLoop(facts.splittable[0], "2"),))) if facts.splittable else None

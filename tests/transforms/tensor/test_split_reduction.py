@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.errors import TreadleError
-from treadle.ir.core import Operation
+from treadle.ir.dialects import builtin
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module, print_module
 from treadle.sim.reference import evaluate_module
@@ -28,7 +28,7 @@ def matmul(m: int, n: int, k: int, attribute: str) -> str:
     }}"""
 
 
-def split(text: str) -> Operation:
+def split(text: str) -> builtin.ModuleOp:
     module = parse_module(text, "text")
     run_passes(module, (SplitReductionPass(),))
     return module

@@ -91,7 +91,7 @@ class KernelProblem:
         """Whether a workgroup may compute several tiles. Where a part of a reduction begins and ends, the runtime's sizes times the part's
         number tell, and such products are no steps that a proof could follow from one tile to the next.
         """
-        blocks = self.nest.kernel.blocks.keys()
+        blocks = frozenset(self.nest.kernel.blocks)
         return all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
 
     @property
