@@ -1,4 +1,4 @@
-"""What workgroups hand on to the last of them to arrive, as accesses of insert-sync's data flow, and the order that an arrival needs.
+"""What workgroups hand on to the last of them to arrive, as accesses of insert-sync's data flow.
 
 All global arrays that the kernel writes are one place here. Its accesses are ordered with arrivals, not with one another: an arrival writes
 the place, everything else reads it.
@@ -29,15 +29,3 @@ class HandedOn:
         """Whether an operation reads or writes a global array that the kernel writes."""
         effects = op.effects() if isinstance(op, HasEffects) else ()
         return any(isinstance(view := e.resource.owner, tile.ViewOp) and view.pointer in self._pointers for e in effects)
-
-
-def set_orders(kernel: tile.KernelOp) -> None:
-    """Let each arrival pass on what was done before it, and take over what others did where something comes behind it."""
-    handed_on = HandedOn(kernel)
-    for arrival in handed_on.arrivals:
-        ops = list(kernel.body.walk())
-        at = ops.index(arrival)
-        before, behind = (any(map(handed_on.touches, part)) for part in (ops[:at], ops[at + 1 :]))
-        releases, acquires = before or arrival.releases, behind or arrival.acquires
-        order = "acq_rel" if releases and acquires else "release" if releases else "acquire" if acquires else "relaxed"
-        arrival.set_order(order)

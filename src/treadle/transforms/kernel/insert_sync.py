@@ -15,7 +15,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import cast
 
-from treadle.analysis.synchronisation.handed_on import set_orders
+from treadle.analysis.synchronisation.handed_on import HandedOn
 from treadle.analysis.synchronisation.in_flight import Plan
 from treadle.analysis.synchronisation.operations import queue_of, refused
 from treadle.dialects import pipe, sync, tile
@@ -89,3 +89,15 @@ class InsertSyncPass(KernelPass):
         walk.block(kernel.body.block, NOTHING, emit=True)
         walk.inserting(insert_commits(plan, spec)).block(kernel.body.block, NOTHING, emit=True)
         set_orders(kernel)
+
+
+def set_orders(kernel: tile.KernelOp) -> None:
+    """Let each arrival pass on what was done before it, and take over what others did where something comes behind it."""
+    handed_on = HandedOn(kernel)
+    for arrival in handed_on.arrivals:
+        ops = list(kernel.body.walk())
+        at = ops.index(arrival)
+        before, behind = (any(map(handed_on.touches, part)) for part in (ops[:at], ops[at + 1 :]))
+        releases, acquires = before or arrival.releases, behind or arrival.acquires
+        order = "acq_rel" if releases and acquires else "release" if releases else "acquire" if acquires else "relaxed"
+        arrival.set_order(order)
