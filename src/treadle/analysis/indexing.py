@@ -4,8 +4,9 @@
 `classify(op)` recognises contractions, reductions, elementwise computations and copies from maps and body, never from an operation's name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TypeAlias, cast
 
 from treadle.analysis.coupled_reductions import Coupled, coupled_outputs
@@ -95,6 +96,11 @@ def map_dims(map_: AffineMap) -> tuple[int, ...] | None:
     """The dimensions a map picks, None where one of its results is not a plain dimension."""
     dims = tuple(expr.position for expr in map_.results if isinstance(expr, AffineDimExpr))
     return dims if len(dims) == len(map_.results) else None
+
+
+def plain_dims(map_: AffineMap) -> tuple[int | None, ...]:
+    """For each axis of an operand the loop that it is; None where it is not one loop as it stands."""
+    return tuple(expr.position if isinstance(expr, AffineDimExpr) else None for expr in map_.results)
 
 
 def is_projection(map_: AffineMap) -> bool:
@@ -236,6 +242,23 @@ _CHEAP_MATH = (
 )
 
 _EXPENSIVE = ("arith.divf", "arith.divsi", "arith.remsi", "tensor.extract")
+
+
+def loop_sizes(view: StructuredOp) -> tuple[int | None, ...]:
+    """The extent of each loop, as the type of an operand tells it; None where only the runtime knows."""
+    found: list[int | None] = [None] * view.rank
+    for value, map_ in view.operands():
+        shape = () if (type_ := tensor_of(value)) is None else type_.get_shape()
+        for dim, size in zip(plain_dims(map_), shape, strict=False):
+            if dim is not None and size != builtin.DYNAMIC_INDEX:
+                found[dim] = size
+    return tuple(found)
+
+
+def total_size(sizes: Sequence[int | None], dims: Iterable[int]) -> int | None:
+    """The product of the extents of some loops; None where only the runtime knows one."""
+    known = [sizes[dim] for dim in dims]
+    return None if None in known else prod(size for size in known if size is not None)
 
 
 def classify(op: Operation) -> Computation | None:

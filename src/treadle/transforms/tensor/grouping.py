@@ -27,8 +27,9 @@ from treadle.analysis.indexing import (
 from treadle.analysis.kernel_structure import consumer_refusal, producer_refusal
 from treadle.ir.core import AffineMap, Operation, SSAValue
 from treadle.ir.dialects import linalg, tensor
+from treadle.ir.tensors import tensor_type
 from treadle.machine import TargetSpec
-from treadle.transforms.tensor.generics import tensor_type, view_of
+from treadle.transforms.tensor.generics import view_of
 from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, defining, line_of, say
 from treadle.transforms.tensor.row_groups import join_rows
 from treadle.transforms.tensor.siblings import join_siblings

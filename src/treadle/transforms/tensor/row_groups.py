@@ -5,14 +5,12 @@ maximum, an exponential, a sum and a quotient; layer normalisation a sum, a sum 
 often as rows are walked that no workgroup holds; but a row is one workgroup's, so few long rows stay apart.
 """
 
-from math import prod
-
 from treadle.analysis.folds import is_separable
-from treadle.analysis.indexing import Reduction, StructuredOp, classify, map_dims, tensor_of
+from treadle.analysis.indexing import Reduction, StructuredOp, classify, loop_sizes, map_dims, plain_dims, tensor_of, total_size
 from treadle.analysis.row_structure import Rows, needs_rows, rows_of
 from treadle.analysis.shapes import infer_shapes
 from treadle.analysis.sizes import Shapes
-from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr
+from treadle.ir.core import DYNAMIC_INDEX
 from treadle.ir.dialects import func, linalg
 from treadle.machine import TargetSpec
 from treadle.plan.expr import Expr, constant
@@ -47,21 +45,9 @@ def _is_plain(group: Group) -> bool:
 
 def row_sizes(view: StructuredOp) -> tuple[int | None, int | None, bool]:
     """How many rows a reduction has, how long they are (None: only the runtime knows), and whether they lie along the memory."""
-    sizes: dict[int, int] = {}
-    inner: set[int] = set()
-    for value, map_ in view.operands():
-        type_ = tensor_of(value)
-        for axis, expr in enumerate(map_.results if type_ is not None else ()):
-            if type_ is not None and isinstance(expr, AffineDimExpr):
-                sizes[expr.position] = type_.get_shape()[axis]
-                if axis == len(map_.results) - 1 and len(map_.results) > view.rank - len(view.reduction_dims):
-                    inner.add(expr.position)
-
-    def extent(dims: tuple[int, ...]) -> int | None:
-        known = [sizes.get(d, DYNAMIC_INDEX) for d in dims]
-        return None if DYNAMIC_INDEX in known else prod(known)
-
-    return extent(view.parallel_dims), extent(view.reduction_dims), inner <= set(view.reduction_dims)
+    sizes, kept = loop_sizes(view), len(view.parallel_dims)
+    ends = {plain_dims(map_)[-1] for value, map_ in view.operands() if tensor_of(value) is not None and len(map_.results) > kept}
+    return total_size(sizes, view.parallel_dims), total_size(sizes, view.reduction_dims), ends <= {*view.reduction_dims, None}
 
 
 def _is_worth_it(view: StructuredOp, spec: TargetSpec) -> bool:

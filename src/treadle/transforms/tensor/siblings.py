@@ -7,7 +7,7 @@ of them while they are in registers. It costs width: the tiles of all results to
 from math import prod
 
 from treadle.analysis.element_bytes import element_bytes
-from treadle.analysis.indexing import Contraction, StructuredOp, classify, is_permutation, tensor_of
+from treadle.analysis.indexing import Contraction, StructuredOp, classify, is_permutation, loop_sizes, tensor_of
 from treadle.analysis.kernel_structure import consumer_loops, result_axes, shared_operands, siblings_refusal
 from treadle.analysis.operation_marks import F32_PARTS
 from treadle.analysis.shapes import infer_shapes
@@ -113,7 +113,7 @@ def _traffic_refusal(views: list[StructuredOp], spec: TargetSpec | None, *, tf32
         return "their results do not meet, and no machine is named that might wait for their memory traffic"
     apart = sum(size for size in one if size is not None) + operand * len(views)
     saved = operand * (len(views) - 1)
-    operations = 2 * sum(_operations(view) for view in views)
+    operations = 2 * sum(prod(size or 0 for size in loop_sizes(view)) for view in views)
     if saved * SAVED_PART < apart:
         return f"their results do not meet, and it would save {saved} of {apart} bytes of memory traffic only"
     if operations > operations_per_byte(spec, *_operand_types(views[0], tf32=tf32)) * (apart - saved):
@@ -134,13 +134,3 @@ def _bytes(value: SSAValue) -> int | None:
     if type_ is None or not type_.has_static_shape():
         return None
     return prod(type_.get_shape()) * element_bytes(type_.element_type)
-
-
-def _operations(view: StructuredOp) -> int:
-    extents: dict[int, int] = {}
-    for value, map_ in view.operands():
-        type_ = tensor_of(value)
-        for expr, size in zip(map_.results, type_.get_shape() if type_ is not None else (), strict=False):
-            for d in expr.used_dims():
-                extents[d] = max(extents.get(d, 0), size)
-    return prod(extents.values())
