@@ -12,6 +12,7 @@ from typing import TypeAlias, cast
 from treadle.analysis.coupled_reductions import Coupled, coupled_outputs
 from treadle.analysis.scalar_dependence import depends_on
 from treadle.analysis.scaled_products import Factor, factors_of, split_product
+from treadle.errors import InternalError
 from treadle.ir.core import (
     AffineBinaryOpExpr,
     AffineConstantExpr,
@@ -135,6 +136,14 @@ def structured(op: Operation) -> StructuredOp | None:
     iterators = tuple(str(attr.data) for attr in op.get_iterator_types())
     count = len(op.inputs)
     return StructuredOp(op, tuple(op.inputs), tuple(op.outputs), maps[:count], maps[count:], iterators, op.body.block)
+
+
+def view_of(op: Operation) -> StructuredOp:
+    """The view of an operation known to be a structured one."""
+    view = structured(op)
+    if view is None:
+        raise InternalError(f"{op.name} is not a structured operation")
+    return view
 
 
 @dataclass(frozen=True, slots=True)

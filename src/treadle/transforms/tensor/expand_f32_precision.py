@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from treadle.analysis.indexing import Contraction, StructuredOp, classify, dim_map, map_dims
+from treadle.analysis.indexing import Contraction, StructuredOp, classify, dim_map, map_dims, view_of
 from treadle.analysis.operation_marks import F32_PARTS, F32_SPLIT, ORIGIN, origin_of
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
@@ -24,7 +24,7 @@ from treadle.ir.tensors import TensorEmitter
 from treadle.plan.f32_split import SPLITS, Split
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import build_generic, generics, replace, scalar_body, view_of
+from treadle.transforms.tensor.generics import build_generic, generics, replace, scalar_body
 
 NAME = "expand-f32-precision"
 ROW_BYTES = 16

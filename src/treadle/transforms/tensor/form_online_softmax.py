@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from treadle.analysis.indexing import Reduction, StructuredOp, classify, is_projection, map_dims
+from treadle.analysis.indexing import Reduction, StructuredOp, classify, is_projection, map_dims, view_of
 from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
 from treadle.dialects.split_attribute import SPLIT_REDUCTION
@@ -27,7 +27,7 @@ from treadle.machine import TargetSpec, target_spec
 from treadle.plan.row_tiles import fits_workgroup, is_worth_it
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import build_generic, generics, view_of
+from treadle.transforms.tensor.generics import build_generic, generics
 from treadle.transforms.tensor.row_groups import row_sizes
 from treadle.transforms.tensor.split_requests import facts_of
 

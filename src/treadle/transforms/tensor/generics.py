@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from treadle.analysis.indexing import StructuredOp, structured
+from treadle.analysis.indexing import StructuredOp
 from treadle.analysis.operation_marks import F32_SPLIT, ORIGIN
 from treadle.dialects import dispatch
 from treadle.dialects.split_attribute import SPLIT_REDUCTION
@@ -25,14 +25,6 @@ def functions(module: builtin.ModuleOp) -> list[func.FuncOp]:
 def generics(root: Operation) -> list[linalg.ops.GenericOp]:
     """The generics on tensors in `root`, in order."""
     return [op for op in root.walk() if isinstance(op, linalg.ops.GenericOp) and op.results]
-
-
-def view_of(op: Operation) -> StructuredOp:
-    """The structured view of an operation known to have one."""
-    view = structured(op)
-    if view is None:
-        raise InternalError(f"{op.name} is not a structured operation")
-    return view
 
 
 def build_generic(

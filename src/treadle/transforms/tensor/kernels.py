@@ -7,6 +7,7 @@ from typing import Protocol
 from treadle.analysis.shapes import Shapes
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
+from treadle.ir.ancestry import captured
 from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, func, tensor
 from treadle.ir.emitter import Index
@@ -17,7 +18,6 @@ from treadle.plan.block_bounds import of_the_launch
 from treadle.plan.expr import Expr, constant, symbol
 from treadle.transforms.tensor.buffers import Buffer
 from treadle.transforms.tensor.generics import copy_body, elementwise
-from treadle.transforms.tensor.groups import captured
 
 
 class Holder(Protocol):

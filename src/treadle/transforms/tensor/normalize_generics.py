@@ -16,7 +16,7 @@ Leaves alone: generics whose first result is not a projection of the loops (form
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treadle.analysis.indexing import StructuredOp, is_projection, loop_sizes, map_dims, structured
+from treadle.analysis.indexing import StructuredOp, is_projection, loop_sizes, map_dims, structured, view_of
 from treadle.analysis.operation_marks import ASSOCIATIVE
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
@@ -36,7 +36,6 @@ from treadle.transforms.tensor.generics import (
     rename_dims,
     replace,
     scalar_body,
-    view_of,
 )
 from treadle.transforms.tensor.sink_scalars import depends_on_data, sink_scalars
 

@@ -6,7 +6,7 @@ often as rows are walked that no workgroup holds; but a row is one workgroup's, 
 """
 
 from treadle.analysis.folds import is_separable
-from treadle.analysis.indexing import Reduction, StructuredOp, classify, loop_sizes, map_dims, plain_dims, tensor_of, total_size
+from treadle.analysis.indexing import Reduction, StructuredOp, classify, loop_sizes, map_dims, plain_dims, tensor_of, total_size, view_of
 from treadle.analysis.row_structure import Rows, needs_rows, rows_of
 from treadle.analysis.shapes import infer_shapes
 from treadle.analysis.sizes import Shapes
@@ -15,8 +15,7 @@ from treadle.ir.dialects import func, linalg
 from treadle.machine import TargetSpec
 from treadle.plan.expr import Expr, constant
 from treadle.plan.row_tiles import is_worth_it
-from treadle.transforms.tensor.generics import view_of
-from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, line_of, say
+from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle
 
 
 def join_rows(grouping: Grouping, spec: TargetSpec | None) -> None:
@@ -24,7 +23,7 @@ def join_rows(grouping: Grouping, spec: TargetSpec | None) -> None:
 
     `spec`: the machine, None where nobody knows it: then none are.
     """
-    function = grouping.block.parent_op()
+    function = grouping.flow.block.parent_op()
     if spec is None or not isinstance(function, func.FuncOp):
         return
     shapes: Shapes | None = None
@@ -61,7 +60,7 @@ def _extend(grouping: Grouping, group: Group, shapes: Shapes) -> None:
     roots: list[linalg.ops.GenericOp] = [group.root]
     trial = Group(roots=[group.root])
     results, read = set(group.root.results), {value for value, _ in view_of(group.root).operands()}
-    for op in grouping.nodes[grouping.position(group.root) + 1 :]:
+    for op in grouping.nodes[grouping.flow.position(group.root) + 1 :]:
         view, own = view_of(op), grouping.owner.get(op)
         is_root = own is not None and own is not group and _is_plain(own)
         if not (is_root or (grouping.free(op) and view.is_parallel)):
@@ -91,12 +90,7 @@ def _take(grouping: Grouping, group: Group, joined: list[linalg.ops.GenericOp], 
         return
     group.is_rows = True
     for op in joined[1:]:
-        if op in roots:
-            grouping.groups.remove(grouping.owner[op])
-        (group.roots if op in roots else group.consumers).append(op)
-        grouping.owner[op] = group
-        text = f"{line_of(op)} joins the kernel of {line_of(group.root)}: it walks the same rows"
-        say("decision", group.root, op, text, grouping)
+        grouping.join(group, op, "it walks the same rows")
 
 
 def _even(first: StructuredOp, view: StructuredOp, rows: Rows, shapes: Shapes) -> bool:

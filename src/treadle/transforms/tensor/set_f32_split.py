@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle import errors
-from treadle.analysis.indexing import Contraction, StructuredOp, classify, loop_sizes, total_size
+from treadle.analysis.indexing import Contraction, StructuredOp, classify, loop_sizes, total_size, view_of
 from treadle.analysis.operation_marks import F32_SPLIT, origin_of
 from treadle.errors import TreadleError
 from treadle.ir.dialects import builtin, func, linalg
@@ -23,7 +23,7 @@ from treadle.plan.f32_split import SPLITS, split_refusal
 from treadle.plan.tile_config import ContractionShape
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import generics, view_of
+from treadle.transforms.tensor.generics import generics
 
 NAME = "set-f32-split"
 
