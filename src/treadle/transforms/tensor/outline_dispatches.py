@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from treadle import errors
+from treadle.analysis.placement import placements
 from treadle.analysis.shapes import (
     ALIGN,
     DEFAULT_ALIGN,
@@ -33,13 +34,13 @@ from treadle.ir.core import DYNAMIC_INDEX, Attribute, Block, Operation, Region, 
 from treadle.ir.dialects import arith, builtin, func, tensor
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import ModulePass, register_pass
+from treadle.ir.tensors import tensor_type
 from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
 from treadle.remarks import emit
 from treadle.transforms.tensor.buffers import ALLOC_ALIGN, Buffer, collapsed, cut_out, expanded, reshaped, row_major, sliced, whole_buffer
-from treadle.transforms.tensor.generics import functions, tensor_type
+from treadle.transforms.tensor.generics import functions
 from treadle.transforms.tensor.host_branches import join_branches
 from treadle.transforms.tensor.kernels import KernelTable, copy_region
-from treadle.transforms.tensor.placement import placements
 
 NAME = "outline-dispatches"
 
@@ -58,7 +59,7 @@ class ProgramBuilder:
     placed: dict[SSAValue, tuple[SSAValue, tensor.InsertSliceOp]] = field(
         default_factory=dict[SSAValue, tuple[SSAValue, tensor.InsertSliceOp]]
     )
-    """Results that are written where they will be inserted (`placement.py`)."""
+    """Results that are written where they will be inserted (`analysis/placement.py`)."""
     guard: Expr | None = None
     """Where the function is computed so only for some sizes: 1 for these, else 0."""
     otherwise: str = ""
