@@ -78,7 +78,7 @@ def _value(forms: Forms, op: Operation) -> Expr | None:
 
 
 class _Arrivals:
-    """The arrivals of an operation as points: place of the counter, number of the workgroup, ids (with groups of a role: their number too)."""
+    """The arrivals of an operation as points: place of the counter, number of the workgroup, ids (and that of the group, in a role)."""
 
     def __init__(self, forms: Forms, op: tile.CountInOp, access: GlobalAccess, number: Expr, count: Expr) -> None:
         self.forms, self.access = forms, access
