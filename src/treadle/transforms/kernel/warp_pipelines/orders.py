@@ -9,7 +9,6 @@ from treadle.analysis.stage_meetings import Meeting, StageAccess, meetings, stag
 from treadle.dialects import sync, tile
 from treadle.errors import WARP_PIPELINE_ORDER, TreadleError
 from treadle.ir.core import Operation
-from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.machine import Queue, TargetSpec
 from treadle.plan.leap_frog import Order, Ring, flushing_slots, smallest_ring, widest_gap
@@ -119,7 +118,7 @@ def _hidden(op: Operation, pipeline: WarpPipeline) -> str:
 
 def _refuse_meeting(meeting: Meeting, order: Order, pipeline: WarpPipeline, values: SlotValues) -> NoReturn:
     first, second = (_described(each, pipeline) for each in (meeting.first, meeting.second))
-    if order.distance == 0 and order.lag == 0 or meeting.first.stage == meeting.second.stage and not meeting.iterations:
+    if (order.distance == 0 and order.lag == 0) or (meeting.first.stage == meeting.second.stage and not meeting.iterations):
         if hidden := _hidden(meeting.first.op, pipeline):
             text = f"{hidden} goes through shared memory, which takes a barrier inside of stage '{pipeline.stages[meeting.first.stage].label}'"
             fix = "pass it on by a buffer of your own (tl.allocate_shared), stored in one stage and loaded in a later one"
