@@ -3,6 +3,7 @@
 With that a loop's state is small: a counter of tiles that only picks slots of a ring of three with a parity is one of six states.
 """
 
+from collections.abc import Iterable, Set
 from math import gcd, lcm
 
 from treadle.dialects import pipe, sync, tile
@@ -16,9 +17,14 @@ FULL = 0
 MAX_MODULUS = 1 << 20
 
 
-def demands(program: Program, points: TurningPoints) -> dict[SSAValue, int]:
-    """The modulus to which each deciding value matters; FULL: its exact value. Comparisons that turning points cover ask for nothing."""
-    return _Demands(program, points).found
+def demands(
+    program: Program, points: TurningPoints, unused: Set[Operation] = frozenset(), besides: Iterable[tuple[SSAValue, int]] = ()
+) -> dict[SSAValue, int]:
+    """The modulus to which each deciding value matters; FULL: its exact value.
+
+    Comparisons that turning points cover ask for residues alone, those of `unused` for nothing. `besides`: what else is asked.
+    """
+    return _Demands(program, points, unused, besides).found
 
 
 def reduced(value: object, modulus: int) -> object:
@@ -27,18 +33,22 @@ def reduced(value: object, modulus: int) -> object:
 
 
 class _Demands:
-    def __init__(self, program: Program, points: TurningPoints) -> None:
+    def __init__(self, program: Program, points: TurningPoints, unused: Set[Operation], besides: Iterable[tuple[SSAValue, int]]) -> None:
         self.points = points
         self.found: dict[SSAValue, int] = {}
         self._work: list[SSAValue] = []
         for value in _roots(program):
             self._ask(value, FULL)
-        for turns in points.exempt.values():
-            for turn in turns:
+        for value, modulus in besides:
+            self._ask(value, modulus)
+        for op, found in points.exempt.items():
+            if op in unused:
+                continue
+            for turn in found.turns:
                 for value, _ in turn.rest:
                     self._ask(value, FULL)
-        for value, modulus in points.residues.values():
-            self._ask(value, modulus)
+            for value, modulus in found.residues:
+                self._ask(value, modulus)
         while self._work:
             self._pass_on(self._work.pop())
 

@@ -4,6 +4,7 @@ Where they turn is known when the loop begins, so that between two such points a
 parities, ..) alone says what an iteration does.
 """
 
+from collections.abc import Iterable
 from math import lcm
 
 from treadle.dialects import pipe, sync
@@ -38,29 +39,40 @@ class Turn(Record):
     limits: tuple[int, ...]
 
 
+class Covered(Record):
+    """A comparison that turning points cover: they and the `residues` (values, with the modulus to which they matter) decide it."""
+
+    turns: tuple[Turn, ...]
+    residues: tuple[tuple[SSAValue, int], ...]
+
+
 class LoopFacts(Record):
-    """What is fixed about a loop: carried values that grow by a constant (by position), and its turning points."""
+    """What is fixed about a loop: carried values that grow by a constant (by position), and the comparisons that it covers."""
 
     steps: dict[int, int]
-    turns: tuple[Turn, ...]
+    covered: dict[Operation, Covered]
+
+    def turns(self, comparisons: Iterable[Operation]) -> tuple[Turn, ...]:
+        """The turning points of some of them."""
+        return tuple(dict.fromkeys(turn for op in comparisons for turn in self.covered[op].turns))
 
 
 class TurningPoints:
     """The loops of a program.
 
-    `exempt`: comparisons that turning points cover. `silent`: arithmetic of theirs alone. `residues`: values of which only the residue for
-    a modulus matters there, by the operation that takes it.
+    `exempt`: comparisons that turning points cover. `silent`: arithmetic of theirs alone. `measured`: what of it residues are taken of, and
+    what that is made of.
     """
 
     def __init__(self, program: Program, forms: LinearForms) -> None:
         self.program, self.forms = program, forms
-        self.exempt: dict[Operation, tuple[Turn, ...]] = {}
+        self.exempt: dict[Operation, Covered] = {}
         self.silent: set[Operation] = set()
-        self.residues: dict[Operation, tuple[SSAValue, int]] = {}
+        self.measured: set[Operation] = set()
         self._loops: dict[Operation, LoopFacts] = {}
         self._home: dict[SSAValue, scf.ForOp] = {}
         self._steps: dict[scf.ForOp, dict[int, int]] = {op: self._counters(op) for op in program.all(scf.ForOp)}
-        turns: dict[Operation, list[Turn]] = {op: [] for op in self._steps}
+        covered: dict[Operation, dict[Operation, Covered]] = {op: {} for op in self._steps}
         for loop, steps in self._steps.items():
             block = loop.body.block
             self._home[block.args[0]] = loop
@@ -68,11 +80,11 @@ class TurningPoints:
         for op in program.ops:
             if op.name == "arith.cmpi" and op.results[0] in program.deciding and (found := self._turns(op)):
                 loop, made = found
-                self.exempt[op] = made
-                turns[loop] += made
+                self.exempt[op] = covered[loop][op] = made
         for loop, steps in self._steps.items():
-            self._loops[loop] = LoopFacts(steps, tuple(dict.fromkeys(turns[loop])))
+            self._loops[loop] = LoopFacts(steps, covered[loop])
         self._add_silent()
+        self._add_measured()
 
     def of(self, loop: Operation) -> LoopFacts:
         """The facts of a loop."""
@@ -88,7 +100,7 @@ class TurningPoints:
                     found[at] = change[1]
         return found
 
-    def _turns(self, op: Operation) -> tuple[scf.ForOp, tuple[Turn, ...]] | None:
+    def _turns(self, op: Operation) -> tuple[scf.ForOp, Covered] | None:
         predicate = op.properties["predicate"]
         which = int(predicate.value.data) if isinstance(predicate, builtin.IntegerAttr) else 0
         left, right = op.operands
@@ -107,8 +119,7 @@ class TurningPoints:
         turns = [self._turn(loop, piece, limits) for piece, limits in wanted]
         if any(turn is None for turn in turns):
             return None
-        self._note_residues(op, residues)
-        return loop, tuple(dict.fromkeys(turn for turn in turns if turn is not None))
+        return loop, Covered(tuple(dict.fromkeys(turn for turn in turns if turn is not None)), tuple(residues.items()))
 
     def _collect(
         self, found: Pieces, limits: tuple[int, ...], wanted: list[tuple[Piece, tuple[int, ...]]], residues: dict[SSAValue, int]
@@ -123,15 +134,6 @@ class TurningPoints:
             wanted += [(piece, (0,)) for piece in inner.all]
         return True
 
-    def _note_residues(self, op: Operation, residues: dict[SSAValue, int]) -> None:
-        work = list(op.operands)
-        while work:
-            user = work.pop().owner
-            if isinstance(user, Operation) and user.name in _CHAIN:
-                if (value := user.operands[0]) in residues and ("div" in user.name or "rem" in user.name or "shr" in user.name):
-                    self.residues[user] = (value, residues[value])
-                work += user.operands
-
     def _add_silent(self) -> None:
         """Arithmetic in loops of which nothing but such comparisons is made."""
         for op in reversed(self.program.ops):
@@ -139,6 +141,15 @@ class TurningPoints:
                 users = [use.operation for use in op.results[0].uses]
                 if users and all(user in self.exempt or user in self.silent or self._is_idle(user) for user in users):
                     self.silent.add(op)
+
+    def _add_measured(self) -> None:
+        """What the class has to share the residues of needs a form, be it of silent arithmetic."""
+        work: list[SSAValue] = [value for found in self.exempt.values() for value, _ in found.residues]
+        while work:
+            op = work.pop().owner
+            if isinstance(op, Operation) and op in self.silent and op not in self.measured:
+                self.measured.add(op)
+                work += op.operands
 
     def _is_idle(self, op: Operation) -> bool:
         """Whether nothing depends on an operation's results, nor on itself."""
