@@ -1,6 +1,7 @@
 """Kernels whose fault hangs on residues in a loop: of what is compared elsewhere too, of sums with sizes. Right ones beside them."""
 
-from verify.class_programs import binary, compared, looped
+from hazards.schedules import ACC_LAYOUT, ROWS_LAYOUT, alloc, load, local_load, local_store, slot, store
+from verify.class_programs import TILE, binary, compared, looped, text
 
 
 def _skipped_fourth(*, quotient_first: bool) -> str:
@@ -24,9 +25,39 @@ def _skipped_residue(residue: int) -> str:
     )
 
 
+def _falling(bound: str, read: str) -> str:
+    """A tile goes through slot (n + 63 - i) mod 3 of a ring; `read`: what is added to that number to read it."""
+    lines = (
+        binary("%top", "addi", "%n", "%c63"),
+        binary("%d", "subi", "%top", "%i"),
+        binary("%w", "remui", "%d", "%c3"),
+        binary("%more", "muli", "%i", read),
+        binary("%e", "addi", "%d", "%more"),
+        binary("%r", "remui", "%e", "%c3"),
+    )
+    body = [
+        f"  scf.for %i = %c0 to {bound} step %c1 {{",
+        *(f"  {line}" for line in lines),
+        slot("%to", "%ring", (3,), "%w"),
+        slot("%from", "%ring", (3,), "%r"),
+        load("%x", "%va", TILE, "%c0, %c0", ROWS_LAYOUT),
+        local_store("%x", "%to", ROWS_LAYOUT),
+        "  sync.barrier",
+        local_load("%y", "%from", ACC_LAYOUT),
+        store("%y", "%vc", TILE, "%c0, %c0", ACC_LAYOUT, "f16"),
+        "  sync.barrier",
+        "  }",
+    ]
+    return text(alloc("%ring", 3), *body, symbols=("n", "m"), numbers=(63,))
+
+
 WRONG: dict[str, str] = {
     "a remainder of a quotient that is compared before": _skipped_fourth(quotient_first=True),
     "a remainder of a quotient that is compared behind": _skipped_fourth(quotient_first=False),
     **{f"residue {at} of a sum with a size": _skipped_residue(at) for at in range(4)},
+    "an unsigned remainder of what falls below zero": _falling("%m", "%c3"),
 }
-RIGHT: dict[str, str] = {"no such residue of a sum with a size": _skipped_residue(4)}
+RIGHT: dict[str, str] = {
+    "no such residue of a sum with a size": _skipped_residue(4),
+    "an unsigned remainder of what falls": _falling("%n", "%c3"),
+}

@@ -11,7 +11,7 @@ from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.verify.program import Program, yielded
 from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
-from treadle.verify.turning_points import TurningPoints
+from treadle.verify.turning_points import UNSIGNED_DIVISIONS, TurningPoints
 
 FULL = 0
 MAX_MODULUS = 1 << 20
@@ -75,8 +75,13 @@ class _Demands:
                 if end is not None:
                     self._ask(end.operands[owner.results.index(value)], modulus)
         elif isinstance(owner, Operation) and not owner.regions and owner not in self.points.exempt:
-            for operand, wanted in zip(owner.operands, _operand_moduli(owner, modulus), strict=True):
+            for operand, wanted in zip(owner.operands, self._operand_moduli(owner, modulus), strict=True):
                 self._ask(operand, wanted)
+
+    def _operand_moduli(self, op: Operation, modulus: int) -> tuple[int, ...]:
+        if op.name in UNSIGNED_DIVISIONS and op not in self.points.of_one_sign:
+            return (FULL,) * len(op.operands)
+        return _operand_moduli(op, modulus)
 
     def _ask_of_loop(self, loop: scf.ForOp, at: int, modulus: int) -> None:
         if at < 0:

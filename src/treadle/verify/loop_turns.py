@@ -39,7 +39,7 @@ class LoopTurns:
         self.state, self.op, self.facts = state, op, facts
         self.open = frozenset(each for each in facts.covered if each.results[0] in state.unknowns.varies)
         self._always = [each for each in facts.covered if each not in self.open]
-        self._places = {turn: [(state.place(v), factor) for v, factor in turn.rest] for turn in facts.turns(facts.covered)}
+        self._places = {turn: [(state.place(v), factor) for v, factor in turn.rest] for turn in (*facts.turns(facts.covered), *facts.signs)}
 
     def known(self, comparisons: Iterable[Operation]) -> frozenset[Operation]:
         """Those of which it is known where they turn."""
@@ -55,7 +55,7 @@ class LoopTurns:
         found: dict[int, list[Form]] = {0: [Form((), 0)], count: [length]}
         needs: list[Reason] = []
         shared: list[Constraint] = []
-        for turn in self.facts.turns([*self._always, *(op for op in self.facts.covered if op in used)]):
+        for turn in (*self.facts.signs, *self.facts.turns([*self._always, *(op for op in self.facts.covered if op in used)])):
             value, form = self._at_start(turn, needs)
             each = turn.per_iteration
             for limit in turn.limits:

@@ -15,8 +15,10 @@ from treadle.verify.linear_forms import Linear, LinearForms, add
 from treadle.verify.piecewise import Piece, Pieces, difference, pieces
 from treadle.verify.program import Program, yielded
 from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
+from treadle.verify.signs import never_negative
 
 _SIGNED_LAST = 5
+UNSIGNED_DIVISIONS = ("arith.remui", "arith.divui", "arith.shrui")
 _CHAIN = frozenset(
     f"arith.{name}"
     for name in (
@@ -47,10 +49,13 @@ class Covered(Record):
 
 
 class LoopFacts(Record):
-    """What is fixed about a loop: carried values that grow by a constant (by position), and the comparisons that it covers."""
+    """What is fixed about a loop: carried values that grow by a constant (by position), the comparisons that it covers, and where
+    operands of unsigned divisions change their sign.
+    """
 
     steps: dict[int, int]
     covered: dict[Operation, Covered]
+    signs: tuple[Turn, ...] = ()
 
     def turns(self, comparisons: Iterable[Operation]) -> tuple[Turn, ...]:
         """The turning points of some of them."""
@@ -61,7 +66,7 @@ class TurningPoints:
     """The loops of a program.
 
     `exempt`: comparisons that turning points cover. `silent`: arithmetic of theirs alone. `measured`: what of it residues are taken of, and
-    what that is made of.
+    what that is made of. `of_one_sign`: unsigned divisions by constants whose operand keeps its sign between turning points.
     """
 
     def __init__(self, program: Program, forms: LinearForms) -> None:
@@ -69,6 +74,7 @@ class TurningPoints:
         self.exempt: dict[Operation, Covered] = {}
         self.silent: set[Operation] = set()
         self.measured: set[Operation] = set()
+        self.of_one_sign: set[Operation] = set()
         self._loops: dict[Operation, LoopFacts] = {}
         self._home: dict[SSAValue, scf.ForOp] = {}
         self._steps: dict[scf.ForOp, dict[int, int]] = {op: self._counters(op) for op in program.all(scf.ForOp)}
@@ -81,10 +87,11 @@ class TurningPoints:
             if op.name == "arith.cmpi" and op.results[0] in program.deciding and (found := self._turns(op)):
                 loop, made = found
                 self.exempt[op] = covered[loop][op] = made
-        for loop, steps in self._steps.items():
-            self._loops[loop] = LoopFacts(steps, covered[loop])
         self._add_silent()
         self._add_measured()
+        signs = self._add_signs()
+        for loop, steps in self._steps.items():
+            self._loops[loop] = LoopFacts(steps, covered[loop], tuple(signs.get(loop, ())))
 
     def of(self, loop: Operation) -> LoopFacts:
         """The facts of a loop."""
@@ -112,10 +119,9 @@ class TurningPoints:
         for found, limits in compared:
             if found is None or not self._collect(found, limits, wanted, residues):
                 return None
-        loops = [loop for piece, _ in wanted if (loop := self._innermost(piece.form)) is not None]
-        if not loops:
+        loop = self._innermost_of(piece for piece, _ in wanted)
+        if loop is None:
             return None
-        loop = max(loops, key=_depth)
         turns = [self._turn(loop, piece, limits) for piece, limits in wanted]
         if any(turn is None for turn in turns):
             return None
@@ -150,6 +156,32 @@ class TurningPoints:
             if isinstance(op, Operation) and op in self.silent and op not in self.measured:
                 self.measured.add(op)
                 work += op.operands
+
+    def _add_signs(self) -> dict[scf.ForOp, dict[Turn, None]]:
+        """Unsigned divisions that repeat with their operand, and where those of a loop change their sign."""
+        found: dict[scf.ForOp, dict[Turn, None]] = {}
+        for op in self.program.ops:
+            if op.name not in UNSIGNED_DIVISIONS or op.results[0] not in self.program.deciding:
+                continue
+            if op in self.silent or never_negative(op.operands[0]):
+                self.of_one_sign.add(op)
+            elif (turns := self._sign_turns(op.operands[0])) is not None:
+                self.of_one_sign.add(op)
+                found.setdefault(turns[0], {}).update(dict.fromkeys(turns[1]))
+        return found
+
+    def _sign_turns(self, value: SSAValue) -> tuple[scf.ForOp, list[Turn]] | None:
+        made = pieces(self.forms, value)
+        loop = None if made is None or made.residues else self._innermost_of([*made.all, *made.pivots])
+        if made is None or loop is None:
+            return None
+        turns = [self._turn(loop, piece, (0,)) for piece in made.all] + [self._turn(loop, piece, (0, 1)) for piece in made.pivots]
+        known = [turn for turn in turns if turn is not None]
+        return (loop, known) if len(known) == len(turns) else None
+
+    def _innermost_of(self, made: Iterable[Piece]) -> scf.ForOp | None:
+        loops = [loop for piece in made if (loop := self._innermost(piece.form)) is not None]
+        return max(loops, key=_depth, default=None)
 
     def _is_idle(self, op: Operation) -> bool:
         """Whether nothing depends on an operation's results, nor on itself."""

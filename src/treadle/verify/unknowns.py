@@ -62,7 +62,7 @@ class Unknowns:
         for loop in self.program.all(scf.ForOp):
             number = loop.body.block.args[0]
             facts = points.of(loop)
-            for source in (loop.ub, *(value for turn in facts.turns(facts.covered) for value, _ in turn.rest)):
+            for source in (loop.ub, *(value for turn in (*facts.turns(facts.covered), *facts.signs) for value, _ in turn.rest)):
                 users.setdefault(source, []).append(number)
         found: set[SSAValue] = set()
         while seeds:
