@@ -25,6 +25,20 @@ def _skipped_residue(residue: int) -> str:
     )
 
 
+def _by_a_bit(limit: str) -> str:
+    """The barrier is left out in iteration 2, or in one, by the last bit of n; or never, where the limit is below these."""
+    return looped(
+        "%n32 = arith.index_cast %n : index to i32",
+        "%bit = arith.trunci %n32 : i32 to i1",
+        "%t = arith.select %bit, %i, %c9 : index",
+        compared("%x0", "eq", "%t", "%c2"),
+        compared("%x1", "slt", "%i", limit),
+        binary("%skip", "andi", "%x0", "%x1", "i1"),
+        bounds="%c0 to %c5 step %c1",
+        numbers=(5, 9),
+    )
+
+
 def _falling(bound: str, read: str) -> str:
     """A tile goes through slot (n + 63 - i) mod 3 of a ring; `read`: what is added to that number to read it."""
     lines = (
@@ -52,12 +66,14 @@ def _falling(bound: str, read: str) -> str:
 
 
 WRONG: dict[str, str] = {
+    "a selection by the last bit of a size": _by_a_bit("%c5"),
     "a remainder of a quotient that is compared before": _skipped_fourth(quotient_first=True),
     "a remainder of a quotient that is compared behind": _skipped_fourth(quotient_first=False),
     **{f"residue {at} of a sum with a size": _skipped_residue(at) for at in range(4)},
     "an unsigned remainder of what falls below zero": _falling("%m", "%c3"),
 }
 RIGHT: dict[str, str] = {
+    "a selection by the last bit of a size": _by_a_bit("%c2"),
     "no such residue of a sum with a size": _skipped_residue(4),
     "an unsigned remainder of what falls": _falling("%n", "%c3"),
 }

@@ -41,7 +41,7 @@ class _Demands:
             self._ask(value, FULL)
         for value, modulus in besides:
             self._ask(value, modulus)
-        for op, found in points.exempt.items():
+        for op, found in (*points.exempt.items(), *points.extremes.items()):
             if op in unused:
                 continue
             for turn in found.turns:
@@ -81,6 +81,8 @@ class _Demands:
     def _operand_moduli(self, op: Operation, modulus: int) -> tuple[int, ...]:
         if op.name in UNSIGNED_DIVISIONS and op not in self.points.of_one_sign:
             return (FULL,) * len(op.operands)
+        if op in self.points.extremes:
+            return modulus, modulus
         return _operand_moduli(op, modulus)
 
     def _ask_of_loop(self, loop: scf.ForOp, at: int, modulus: int) -> None:

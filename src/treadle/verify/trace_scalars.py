@@ -51,7 +51,7 @@ class ScalarSteps:
             return [lambda: state.put(at, None)] if width_of(op.results[0].type) else []
         operands = [state.place(v) for v in op.operands]
         numbers = self._numbers(op, function, at, operands)
-        if op in self.points.exempt:
+        if op in self.points.exempt or op in self.points.extremes:
             return [self._covered(op, numbers, at, operands)]
         if op.results[0] not in state.unknowns.varies:
             return [numbers]
@@ -62,9 +62,11 @@ class ScalarSteps:
     # --- what turning points cover
 
     def _covered(self, op: Operation, numbers: Step, at: int, operands: list[int]) -> Step:
-        """A comparison that turning points cover, and the residues that the class shares with it."""
+        """A comparison, or a choice of the lesser or larger, that turning points cover, and the residues that the class shares with it."""
         state, symbols = self.state, self.state.symbols
-        residues = [(state.place(value), modulus) for value, modulus in self.points.exempt[op].residues]
+        is_extreme = op in self.points.extremes
+        covered = self.points.extremes[op] if is_extreme else self.points.exempt[op]
+        residues = [(state.place(value), modulus) for value, modulus in covered.residues]
         if op.results[0] not in state.unknowns.varies:
             return self._checked(op, numbers, [place for place, _ in residues])
         turn = Reason((), (Constraint("turn", _NOTHING, op),))
@@ -78,6 +80,9 @@ class ScalarSteps:
                     shared.append(Constraint("congruent", symbols[place] or _NOTHING, op, value, modulus))
             why = [turn, *[state.reasons[v] for v in operands], *[state.reasons[place] for place, _ in residues]]
             state.reasons[at] = all_of(why, shared)
+            if is_extreme:
+                one, other = [state.env[v] for v in operands]
+                symbols[at] = None if None in (one, other) else symbols[operands[0 if state.env[at] == one else 1]]
 
         return compute
 
@@ -103,7 +108,11 @@ class ScalarSteps:
 
         def compute() -> None:
             numbers()
-            reasons[at] = all_of([reasons[v] for v in operands])
+            if op.name == "arith.select":
+                chosen = operands[1:] if env[operands[0]] is None else operands[1:2] if env[operands[0]] else operands[2:]
+                reasons[at] = all_of([self._fixed(op, operands[:1]), *[reasons[v] for v in chosen]])
+            else:
+                reasons[at] = all_of([reasons[v] for v in operands])
             symbols[at] = None
             if is_measured and isinstance(env[at], int) and any(symbols[v] is not None for v in operands):
                 symbols[at] = self._measured(op, [env[v] for v in operands], [symbols[v] for v in operands])  # type: ignore[misc]

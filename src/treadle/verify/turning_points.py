@@ -18,6 +18,10 @@ from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
 from treadle.verify.signs import never_negative
 
 _SIGNED_LAST = 5
+_EQUALITIES = (0, 1)
+_FROM_ZERO = (2, 5, 6, 9)
+"""Comparisons that a difference of zero or more decides: slt, sge, ult, uge. For the other orders it is one or more."""
+EXTREMES = ("arith.minsi", "arith.maxsi")
 UNSIGNED_DIVISIONS = ("arith.remui", "arith.divui", "arith.shrui")
 _CHAIN = frozenset(
     f"arith.{name}"
@@ -65,8 +69,9 @@ class LoopFacts(Record):
 class TurningPoints:
     """The loops of a program.
 
-    `exempt`: comparisons that turning points cover. `silent`: arithmetic of theirs alone. `measured`: what of it residues are taken of, and
-    what that is made of. `of_one_sign`: unsigned divisions by constants whose operand keeps its sign between turning points.
+    `exempt`: comparisons that turning points cover, `extremes`: minima and maxima that they cover and more than comparisons is made of.
+    `silent`: arithmetic of such comparisons alone. `measured`: what of it residues are taken of, and what that is made of. `of_one_sign`:
+    unsigned divisions by constants whose operand keeps its sign between turning points.
     """
 
     def __init__(self, program: Program, forms: LinearForms) -> None:
@@ -74,6 +79,7 @@ class TurningPoints:
         self.exempt: dict[Operation, Covered] = {}
         self.silent: set[Operation] = set()
         self.measured: set[Operation] = set()
+        self.extremes: dict[Operation, Covered] = {}
         self.of_one_sign: set[Operation] = set()
         self._loops: dict[Operation, LoopFacts] = {}
         self._home: dict[SSAValue, scf.ForOp] = {}
@@ -89,6 +95,9 @@ class TurningPoints:
                 self.exempt[op] = covered[loop][op] = made
         self._add_silent()
         self._add_measured()
+        for op in program.ops:
+            if op.name in EXTREMES and op not in self.silent and op.results[0] in program.deciding and (found := self._turns(op)):
+                self.extremes[op] = covered[found[0]][op] = found[1]
         signs = self._add_signs()
         for loop, steps in self._steps.items():
             self._loops[loop] = LoopFacts(steps, covered[loop], tuple(signs.get(loop, ())))
@@ -108,10 +117,11 @@ class TurningPoints:
         return found
 
     def _turns(self, op: Operation) -> tuple[scf.ForOp, Covered] | None:
-        predicate = op.properties["predicate"]
+        predicate = op.properties.get("predicate")
         which = int(predicate.value.data) if isinstance(predicate, builtin.IntegerAttr) else 0
         left, right = op.operands
-        compared = [(difference(self.forms, left, right), (0, 1))]
+        decides = (0, 1) if which in _EQUALITIES and op.name == "arith.cmpi" else (0,) if which in _FROM_ZERO else (1,)
+        compared: list[tuple[Pieces | None, tuple[int, ...]]] = [(difference(self.forms, left, right), decides)]
         if which > _SIGNED_LAST:  # numbers below zero are large ones then
             compared += [(pieces(self.forms, left), (0,)), (pieces(self.forms, right), (0,))]
         wanted: list[tuple[Piece, tuple[int, ...]]] = []
@@ -119,9 +129,14 @@ class TurningPoints:
         for found, limits in compared:
             if found is None or not self._collect(found, limits, wanted, residues):
                 return None
-        loop = self._innermost_of(piece for piece, _ in wanted)
+        is_constant = all(not piece.form[0] for piece, _ in wanted)
+        loop = _loop_around(op)
+        if loop is not None and not is_constant:
+            loop = self._innermost_of(piece for piece, _ in wanted)
         if loop is None:
             return None
+        if is_constant:
+            return loop, Covered((), tuple(residues.items()))
         turns = [self._turn(loop, piece, limits) for piece, limits in wanted]
         if any(turn is None for turn in turns):
             return None
@@ -131,7 +146,7 @@ class TurningPoints:
         self, found: Pieces, limits: tuple[int, ...], wanted: list[tuple[Piece, tuple[int, ...]]], residues: dict[SSAValue, int]
     ) -> bool:
         """The pieces that decide about a value, those of which it takes residues, too: they must stay zero or more."""
-        wanted += [(piece, limits) for piece in found.all] + [(piece, (0, 1)) for piece in found.pivots]
+        wanted += [(piece, limits) for piece in found.all] + [(piece, (1,)) for piece in found.pivots]
         for value, modulus in found.residues:
             inner = pieces(self.forms, value)
             if inner is None:
@@ -143,7 +158,7 @@ class TurningPoints:
     def _add_silent(self) -> None:
         """Arithmetic in loops of which nothing but such comparisons is made."""
         for op in reversed(self.program.ops):
-            if op.name in _CHAIN and op.results[0] in self.program.deciding and _in_loop(op):
+            if op.name in _CHAIN and op.results[0] in self.program.deciding and _loop_around(op) is not None:
                 users = [use.operation for use in op.results[0].uses]
                 if users and all(user in self.exempt or user in self.silent or self._is_idle(user) for user in users):
                     self.silent.add(op)
@@ -175,7 +190,7 @@ class TurningPoints:
         loop = None if made is None or made.residues else self._innermost_of([*made.all, *made.pivots])
         if made is None or loop is None:
             return None
-        turns = [self._turn(loop, piece, (0,)) for piece in made.all] + [self._turn(loop, piece, (0, 1)) for piece in made.pivots]
+        turns = [self._turn(loop, piece, (0,)) for piece in made.all] + [self._turn(loop, piece, (1,)) for piece in made.pivots]
         known = [turn for turn in turns if turn is not None]
         return (loop, known) if len(known) == len(turns) else None
 
@@ -193,7 +208,7 @@ class TurningPoints:
         return max(loops, key=_depth, default=None)
 
     def _turn(self, loop: scf.ForOp, piece: Piece, limits: tuple[int, ...]) -> Turn | None:
-        """Where a piece reaches a limit: `form + r` with every r that it may have, or a quotient."""
+        """Where a piece comes to a limit, or falls below it: `form + r` with every r that it may have, or a quotient."""
         grows, rest = 0, list[tuple[SSAValue, int]]()
         step = loop.step.owner
         for atom, factor in piece.form[0]:
@@ -212,6 +227,7 @@ class TurningPoints:
                 grows += factor * known
                 rest.append((loop.lb, factor))
         sign = -1 if grows < 0 else 1
+        limits = limits if grows >= 0 else tuple(1 - limit for limit in limits)  # below 0: at -1 or less
         if piece.source is not None:  # floor(f / d) <= -limit where f <= -d * limit + d - 1
             reached = {piece.divisor * limit + (1 - piece.divisor if grows < 0 else 0) for limit in limits}
             return Turn(grows, tuple(rest), piece.form[1], tuple(sorted(reached)))
@@ -236,10 +252,8 @@ def _is_outside(value: SSAValue, loop: Operation) -> bool:
     return True
 
 
-def _in_loop(op: Operation) -> bool:
+def _loop_around(op: Operation) -> scf.ForOp | None:
     parent = op.parent_op()
-    while parent is not None:
-        if isinstance(parent, scf.ForOp):
-            return True
+    while parent is not None and not isinstance(parent, scf.ForOp):
         parent = parent.parent_op()
-    return False
+    return parent
