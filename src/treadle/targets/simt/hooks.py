@@ -251,6 +251,11 @@ class SimtHooks(ABC):
         """`tile.copy_out`."""
         raise InternalError(f"{self.spec.name} has no hardware copies out of shared memory ('{op.path.data}')")
 
+    def shared_read(self, b: Builder) -> str:
+        """Metadata of plain loads from shared memory."""
+        _ = b
+        return ""
+
     def local_load(self, ctx: "KernelContext", op: LocalLoadOp) -> bool:
         """`tile.local_load` by an instruction of the machine's own; False where plain loads do."""
         _ = ctx, op

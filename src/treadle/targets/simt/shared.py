@@ -73,11 +73,11 @@ def emit_local_load(ctx: KernelContext, op: LocalLoadOp) -> None:
     align = element_bytes(buffer.element) * plan.vector
     registers: list[Value] = [i32(0)] * layout.num_registers
     loaded: dict[tuple[int, int], list[Value]] = {}
-    is_bool = tile_type(op.result).element_type == builtin.i1
+    is_bool, metadata = tile_type(op.result).element_type == builtin.i1, ctx.hooks.shared_read(b)
     for group in plan.groups:
         key = (group.constant_xor, group.constant_add)
         if key not in loaded:
-            loaded[key] = ctx.unpack(b.load(kind, addresses.of(group), align))
+            loaded[key] = ctx.unpack(b.load(kind, addresses.of(group), align, metadata=metadata))
         for register, value in zip(group.registers, loaded[key], strict=True):
             registers[register] = b.trunc(value, "i1") if is_bool else value
     ctx.bind(op.result, registers)
