@@ -94,7 +94,7 @@ def test_machines_without_descriptor_copies_use_the_threads(target: str, instruc
     ],
 )
 def test_lanes_that_fill_in_order_bring_what_they_can(target: str, instruction: str, changes: dict[str, Any], path: str, why: str) -> None:
-    how = {"k": 512, "tile": (64, 64, 64), "b_transposed": True, **changes}
+    how: dict[str, Any] = {"k": 512, "tile": (64, 64, 64), "b_transposed": True, **changes}
     k = how.pop("k")
     with collect_remarks() as log:
         found = staging(kernel_texts.matmul(512, 512, k, target=target, instruction=instruction, warps=(2, 2), **how))

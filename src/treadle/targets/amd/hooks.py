@@ -212,7 +212,10 @@ class AmdHooks(SimtHooks):
         if self._orders_global:
             self.barrier(b, threads)
             return
+        # Fences of one thread keep LLVM from moving accesses past the meeting, and wait for nothing.
+        b.fence("release", "singlethread")
         b.intrinsic("llvm.amdgcn.s.barrier", "void", attributes=["convergent"])
+        b.fence("acquire", "singlethread")
 
     def wait(self, ctx: KernelContext, queue: str, pending: int) -> None:
         found = self.spec.queue(queue)
@@ -282,6 +285,9 @@ class AmdHooks(SimtHooks):
                 raise InternalError(f"sync.sched_fence of the unknown class '{name}' (known: {', '.join(known)})")
             mask |= known[name]
         b.intrinsic("llvm.amdgcn.sched.barrier", "void", [i32(mask)])
+
+    def set_priority(self, b: Builder, priority: int) -> None:
+        b.intrinsic("llvm.amdgcn.s.setprio", "void", [Value("i16", str(priority))])
 
     # --- arithmetic
 
