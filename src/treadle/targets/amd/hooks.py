@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, bit_width, i32, i64, key_value, vector, zero
-from treadle.dialects.tile import ContractOp, CopyOp, CountInOp, KernelOp, LoadOp, ProgramIdOp, layout_of, tile_type
+from treadle.dialects.tile import ContractOp, CopyOp, CountInOp, KernelOp, LoadOp, LocalLoadOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
@@ -21,6 +21,7 @@ from treadle.targets.amd.planned import schedule_points
 from treadle.targets.interface import ExpectedFacts
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.hooks import SHARED_ALIGN, SimtHooks
+from treadle.targets.simt.shared import read_width
 from treadle.targets.simt.types import type_name
 
 # What the runtime could pass beside the arguments; none is used, and each would take registers or argument bytes.
@@ -53,6 +54,8 @@ ROW_LANES = 16
 """Lanes among which a move with data-parallel primitives (DPP) can exchange values."""
 
 _BUFFER_WORDS = (1, 2, 4)
+_OFFSET_BYTES = 1 << 16
+"""That the offset in an instruction on shared memory reaches."""
 _CLOCK_BITS = 32
 """A counter of fewer bits comes round too often to time a kernel by."""
 _TIMER_MHZ = 100
@@ -88,8 +91,13 @@ def _other_row(b: Builder, value: Value) -> Value:
 
 def _loaded_together(value: SSAValue) -> int:
     """Registers that loops carry as one vector because loads bring them so: taking a vector apart waits for its load."""
-    widths = [op.vector.value.data for op in _origins(value) if isinstance(op, LoadOp)]
-    layout = layout_of(value) if widths and isinstance(value.type, builtin.TensorType) else None
+    layout = layout_of(value) if isinstance(value.type, builtin.TensorType) else None
+    widths = [
+        op.vector.value.data if isinstance(op, LoadOp) else read_width(op, layout)
+        for op in _origins(value)
+        if layout is not None and isinstance(op, LoadOp | LocalLoadOp)
+    ]
+    layout = layout if widths else None
     return gcd(*widths, layout.num_registers) if layout is not None else 1
 
 
@@ -147,6 +155,12 @@ class AmdHooks(SimtHooks):
 
     def shared_array(self, ctx: KernelContext, size: int) -> tuple[Value, int]:
         return ctx.module.shared_array("treadle_shared", size, SHARED_ALIGN, self.shared_space), 0
+
+    def buffer_address(self, b: Builder, shared: Value, start: int, end: int) -> Value:
+        # Places that no instruction's offset reaches would each be added anew in every trip of a loop; a number that LLVM does not know is
+        # added once.
+        reaches = not start or end <= _OFFSET_BYTES
+        return b.gep(shared, i32(start) if reaches else b.asm("", "=s,0", [i32(start)], I32))
 
     def expected(self, ctx: KernelContext) -> ExpectedFacts:
         points = schedule_points(ctx.kernel, ctx.lines, ctx.ranges)

@@ -71,6 +71,11 @@ class SimtHooks(ABC):
         _ = alloc
         return 16
 
+    def buffer_address(self, b: Builder, shared: Value, start: int, end: int) -> Value:
+        """The address of the bytes from `start` to `end` of the workgroup's shared memory."""
+        _ = end
+        return b.gep(shared, i32(start))
+
     def begin(self, ctx: "KernelContext") -> None:
         """Called once, after parameters and ids exist and before the body."""
         _ = ctx

@@ -35,8 +35,9 @@ def place_buffers(ctx: KernelContext) -> tuple[dict[AllocOp, int], int]:
 def bind_buffers(ctx: KernelContext, offsets: dict[AllocOp, int]) -> None:
     """Bind every buffer to its address."""
     for alloc, at in offsets.items():
-        element = memref_type(alloc.result).element_type
-        ctx.bind(alloc.result, Buffer(ctx.b.gep(ctx.shared, i32(at)), at, shared_layout_of(alloc.result), element))
+        element, layout = memref_type(alloc.result).element_type, shared_layout_of(alloc.result)
+        address = ctx.hooks.buffer_address(ctx.b, ctx.shared, at, at + layout.size * element_bytes(element))
+        ctx.bind(alloc.result, Buffer(address, at, layout, element))
 
 
 class SharedAddresses:
@@ -62,6 +63,12 @@ def _plan(ctx: KernelContext, layout: TileLayout, buffer: Buffer, offsets: tuple
     plan = address_plan(layout, buffer.layout, element_bytes(buffer.element), MAX_VECTOR_BYTES, offsets)
     kind = memory_type(buffer.element)
     return plan, SharedAddresses(ctx, buffer, plan), vector(plan.vector, kind) if plan.vector > 1 else kind
+
+
+def read_width(op: LocalLoadOp, layout: TileLayout) -> int:
+    """Elements that each access of a load into registers of this layout brings."""
+    size = element_bytes(memref_type(op.source).element_type)
+    return address_plan(layout, shared_layout_of(op.source), size, MAX_VECTOR_BYTES, ints(op.offsets)).vector
 
 
 def emit_local_load(ctx: KernelContext, op: LocalLoadOp) -> None:
