@@ -104,12 +104,15 @@ def test_the_loop_waits_for_what_the_schedule_counts(target: str, instruction: s
     assert sum(one.mnemonic == "s_barrier" for one in loop) == 1
 
 
-def test_the_audit_finds_a_wait_for_too_few_copies() -> None:
+def test_the_audit_finds_waits_for_more_and_for_fewer_copies() -> None:
     kernel = kernel_of(programs.matmul(128, 128, 512, "f16", "f32", transposed="b"), "gfx950", pipeline_stages=3)
     expected = kernel.emitted.expected
     assert not violations(parse(kernel.assembly, kernel.symbol, expected.sources), kernel.emitted)
     one = loop_of(kernel)
     (left,) = [int(n.group(1)) for i in one if (n := re.search(r"vmcnt\((\d+)\)", i.operands))]
+    drained = kernel.assembly.replace(f"vmcnt({left})", "vmcnt(0)")
+    found = violations(parse(drained, kernel.symbol, expected.sources), kernel.emitted)
+    assert {v.rule for v in found} == {"A6"}
     weaker = kernel.assembly.replace(f"vmcnt({left})", f"vmcnt({left + 1})")
     found = violations(parse(weaker, kernel.symbol, expected.sources), kernel.emitted)
     assert {v.rule for v in found} == {"A4"}
