@@ -1,8 +1,9 @@
 """Judging finished assembly. A broken rule is an error that names kernel, rule, operation and line, never a note.
 
 Rules of every kernel: A1 (each operation's instructions are there, loops are the schedule's), A3 and A5 (no load is waited for before the
-schedule uses it), A4 (nothing of shared memory pending at a barrier), A6 (no direct copy is waited for before the schedule waits), A9 (split barriers pair up,
-no caches invalidated in loops). Of contractions also A2: no scratch, no spills, no copies of accumulators in loops, and no matrix instruction lost.
+schedule uses it), A4 (nothing of shared memory pending at a barrier), A6 (no direct copy is waited for before the schedule waits), A9
+(split barriers pair up, no caches invalidated in loops). Of contractions also A2: no scratch, no spills, no copies of accumulators in
+loops, and no matrix instruction lost.
 """
 
 from math import prod
