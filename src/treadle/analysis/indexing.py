@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias, cast
 
 from treadle.analysis.coupled_reductions import Coupled, coupled_outputs
@@ -24,6 +24,7 @@ from treadle.ir.core import (
     SSAValue,
 )
 from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

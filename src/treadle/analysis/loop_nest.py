@@ -6,7 +6,7 @@ as one are merged, so that decisions see the shape of the memory traffic and not
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from treadle.analysis.indexing import Computation, Contraction, StructuredOp, classify, structured
@@ -23,6 +23,7 @@ from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.ir.locations import location_of
 from treadle.plan.block_bounds import greatest
 from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
+from treadle.records import dataclass
 
 Role = Literal["batch", "m", "n", "k", "parallel", "reduction"]
 

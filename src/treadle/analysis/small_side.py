@@ -1,7 +1,6 @@
 """Contractions with one side of at most 64: which side that is, and the problem as `plan/small_m.py` sees it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
@@ -14,6 +13,7 @@ from treadle.plan.block_bounds import least
 from treadle.plan.expr import constant
 from treadle.plan.small_m import MOST_ROWS, SmallShape
 from treadle.plan.tile_config import ContractionTypes
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,14 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
 from treadle import knobs
 from treadle.errors import InternalError
+from treadle.records import dataclass
 
 Emit = Literal["asm", "object", "ir"]
 Passes = Literal["O1", "O2", "O3"]

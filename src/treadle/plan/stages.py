@@ -14,10 +14,10 @@ The modes:
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from treadle.plan.loop_body import Body, Result
+from treadle.records import dataclass
 
 Mode = Literal["async", "async-late", "stream"]
 Tail = Literal["peeled", "versioned", "guarded"]

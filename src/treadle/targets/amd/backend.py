@@ -1,12 +1,13 @@
 """The backend of AMD architectures: hooks over simt, LLVM to assembly and object, the linker to a code object, audit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from treadle.codegen.worker import LlvmJob, compile_many
 from treadle.dialects.tile import KernelOp
 from treadle.errors import InternalError
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.targets.amd.assembly import kernel_names, parse
 from treadle.targets.amd.audit import audit, violations
 from treadle.targets.amd.hooks import AmdHooks

@@ -6,8 +6,6 @@ Level: tile. Reads: tile.contract with register operands, the loads behind them,
 `staging` names already.
 """
 
-from dataclasses import dataclass
-
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.operand_sources import chained_contraction, source_load
 from treadle.analysis.view_access import access_facts, is_zero
@@ -24,6 +22,7 @@ from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.layout_choice import GlobalAccess
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, register_buffer
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts, staging_of

@@ -8,7 +8,7 @@ remark says which rule and which operation. Where nobody asks (`stages` = -1), l
 Loops with asynchronous copies are pipelined by them (mode "async"), others by registers (mode "stream"), where these hold what is ahead.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from treadle.analysis.element_bytes import buffer_bytes, element_bytes, tile_bytes
@@ -23,6 +23,7 @@ from treadle.machine import TargetSpec
 from treadle.plan.pipeline_depth import DEEP, choose_depth, stream_registers
 from treadle.plan.shared_packing import BufferDemand, pack_buffers
 from treadle.plan.stages import Mode, Refusal, Request, Schedule, Tail, plan_loop
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.forms.registry import config_of

@@ -5,7 +5,6 @@ Writes: `arith.cmpf` and what it compares; floats narrower than 32 bits are wide
 Leaves alone: everything else.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.dialects.mlir_ext.classification import ClassificationOp, IsFiniteOp, IsInfOp, IsNanOp, IsNormalOp
@@ -15,6 +14,7 @@ from treadle.ir.core import SSAValue
 from treadle.ir.dialects import arith, func, math
 from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import give_way
 

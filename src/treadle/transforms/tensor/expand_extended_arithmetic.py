@@ -6,7 +6,6 @@ Leaves alone: everything else. Refuses these operations on `index`, whose width 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.sizes import cannot_compile
@@ -15,6 +14,7 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func
 from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import give_way
 

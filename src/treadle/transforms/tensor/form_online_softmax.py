@@ -10,7 +10,6 @@ Source: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from treadle.analysis.indexing import Reduction, StructuredOp, classify, is_projection, map_dims
@@ -24,6 +23,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.row_tiles import fits_workgroup, is_worth_it
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import build_generic, empty_like, generics, insert_before, tensor_type, view_of

@@ -9,8 +9,6 @@ share an operand may become roots of one group (`siblings.py`), and reductions o
 cycle with another.
 """
 
-from dataclasses import dataclass
-
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import (
     Contraction,
@@ -28,6 +26,7 @@ from treadle.analysis.kernel_structure import consumer_refusal, producer_refusal
 from treadle.ir.core import AffineMap, Operation, SSAValue
 from treadle.ir.dialects import linalg, tensor
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.tensor.generics import tensor_type, view_of
 from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, defining, line_of, say
 from treadle.transforms.tensor.row_groups import join_rows

@@ -1,6 +1,6 @@
 """Groups of generics that become one kernel each, while they are being decided, and questions about the data flow around them."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from treadle.analysis.kernel_structure import consumer_loops, result_axes
 from treadle.analysis.operation_marks import origin_of
@@ -9,6 +9,7 @@ from treadle.ir.ancestry import in_block
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import linalg
 from treadle.ir.locations import location_of
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.tensor.generics import view_of
 

@@ -9,7 +9,6 @@ Refuses with TR301 loops that are mapped to threads or warps.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from treadle.analysis.operation_marks import ORIGIN
@@ -21,6 +20,7 @@ from treadle.dialects.mlir_ext.slices import ParallelInsertSliceOp
 from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.passes import register_pass
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import build_generic, copy_body, empty_like, erase_dead, insert_before, tensor_type
 from treadle.transforms.tensor.generics import replace as put

@@ -1,7 +1,5 @@
 """Where the parts of a split loop begin and how long they are, as operations."""
 
-from dataclasses import dataclass
-
 from treadle.analysis.indexing import StructuredOp, map_dims
 from treadle.dialects.mlir_ext.affine_max import MaxOp
 from treadle.dialects.split_attribute import SplitLoop
@@ -9,6 +7,7 @@ from treadle.ir.core import DYNAMIC_INDEX, AffineExpr, AffineMap, Block, Operati
 from treadle.ir.dialects import affine, arith, builtin, tensor
 from treadle.ir.emitter import at_end, before
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, parse, symbol
+from treadle.records import dataclass
 from treadle.transforms.tensor.generics import insert_before
 from treadle.transforms.tensor.tensors import tensor_type
 

@@ -1,13 +1,13 @@
 """The operands of one part of a split reduction: slices, and elementwise operations that are computed on slices."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from treadle.analysis.indexing import StructuredOp, body_cost, gathered_tensors, structured
 from treadle.dialects import dispatch
 from treadle.ir.core import AffineMap, Block, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.ir.locations import set_location
+from treadle.records import dataclass
 from treadle.strategies.facts import plain_dims
 from treadle.transforms.tensor.generics import build_generic, clone_body, tensor_type
 from treadle.transforms.tensor.part_sizes import Extent, static_and_dynamic

@@ -6,7 +6,6 @@ form-dispatches sees the dependences of the data only.
 Leaves alone: sizes of arguments, of collapsed and reshaped tensors, and axes that are not constant.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import structured, tensor_of
@@ -15,6 +14,7 @@ from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue
 from treadle.ir.dialects import func, tensor
 from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import erase_dead
 from treadle.transforms.tensor.tensors import tensor_type

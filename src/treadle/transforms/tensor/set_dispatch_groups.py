@@ -6,12 +6,12 @@ leave open is decided around them, and may join their groups. Remarks tell of ev
 Refuses with TR301 and TR302 what no kernel can hold (`supported.py`), with TR305 attributes in wrong places and groups without a root.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.ir.dialects import func
 from treadle.ir.passes import register_pass
 from treadle.machine import target_spec
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.group_attributes import check_places, named_groups, write_groups
 from treadle.transforms.tensor.grouping import decide_groups

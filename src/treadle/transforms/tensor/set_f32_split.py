@@ -8,7 +8,6 @@ Refuses with TR306 attributes that name no split, stand on something else than a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle import errors
@@ -22,6 +21,7 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.f32_split import SPLITS, split_refusal
 from treadle.plan.tile_config import ContractionShape
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import generics, tensor_type, view_of

@@ -8,7 +8,6 @@ with others; where floats may not be reordered all that join sums or products of
 Refuses with TR308 attributes that cannot be followed.
 """
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Final
 
@@ -22,6 +21,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.row_tiles import is_worth_it
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.strategies import strategies_for
 from treadle.strategies.facts import OperationFacts, plain_dims, shape_of

@@ -6,7 +6,7 @@ loop carries it. A counter is constant before the loop and wraps by compare and 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from treadle.analysis.loop_body import LoopBody, used_values
 from treadle.dialects import pipe, tile
@@ -17,6 +17,7 @@ from treadle.ir.emitter import INDEX
 from treadle.plan.expansion import Expansion, Part, Step
 from treadle.plan.loop_body import Result
 from treadle.plan.stages import Schedule
+from treadle.records import dataclass
 from treadle.transforms.kernel.carried_values import zero_of
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 

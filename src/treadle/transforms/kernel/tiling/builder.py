@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import cast
 
 from treadle.analysis.element_bytes import element_bytes
@@ -29,6 +28,7 @@ from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Builder,
 from treadle.ir.dialects import arith, builtin, linalg
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, as_expr, constant
+from treadle.records import dataclass
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Constant, Tile, Value, dense, stored_type
 
