@@ -162,9 +162,28 @@ def classes(decorate: Any) -> dict[str, Any]:
         a: int
         b: int = 2
 
+    @decorate(kw_only=True)
+    class Mixed:
+        b: int = 2
+        a: int = dataclasses.field(kw_only=False)
+
     @decorate(eq=False)
     class Itself:
         a: int
+
+    @decorate(frozen=True, init=False)
+    class Inited:
+        name: ClassVar[str] = dataclasses.field(init=False)
+        a: int
+        b: int = 1
+
+        def __init__(self, a: int, b: int = 1) -> None:
+            object.__setattr__(self, "a", a)
+            object.__setattr__(self, "b", b)
+
+    @decorate(repr=False)
+    class Heading(Printed):
+        a: int = 3
 
     @decorate(frozen=True)
     class Empty:
@@ -194,7 +213,14 @@ def classes(decorate: Any) -> dict[str, Any]:
         def __repr__(self) -> str:
             return "own"
 
-    return {kind.__name__: kind for kind in (Plain, Frozen, Hidden, Keyed, Itself, Empty, Heir, Own)}
+    return {kind.__name__: kind for kind in (Plain, Frozen, Hidden, Keyed, Mixed, Itself, Inited, Heading, Empty, Heir, Own)}
+
+
+class Printed:
+    """A class that prints itself."""
+
+    def __repr__(self) -> str:
+        return "printed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,9 +309,8 @@ def test_fields_are_like_those_of_standard_ones(name: str) -> None:
         return [(f.name, f.type, f.default, f.default_factory, f.init, f.repr, f.compare, f.kw_only) for f in dataclasses.fields(kind)]
 
     assert rows(OURS[name]) == rows(STANDARD[name])
-    ours, standard = (
-        dataclasses.dataclass(type("Heir", (kind,), {}), frozen=name not in ("Plain", "Itself")) for kind in (OURS[name], STANDARD[name])
-    )
+    thawed = ("Plain", "Mixed", "Itself", "Heading")
+    ours, standard = (dataclasses.dataclass(type("Heir", (kind,), {}), frozen=name not in thawed) for kind in (OURS[name], STANDARD[name]))
     assert rows(ours) == rows(standard)
 
 

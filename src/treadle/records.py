@@ -96,7 +96,7 @@ class _Entry:
         if type(given).__module__ == "dataclasses" and type(given).__name__ == "Field":
             self.init, self.compare, self.shown = given.init, given.compare, given.repr
             self.factory, self.default = _given(given.default_factory), _given(given.default)
-            self.kw_only = given.kw_only is True or kw_only
+            self.kw_only = given.kw_only if isinstance(given.kw_only, bool) else kw_only
 
 
 def _given(value: Any) -> Any:
@@ -113,22 +113,30 @@ def _own_hints(kind: Any) -> "dict[str, Any]":
     return kind.__dict__.get("__annotations__", {})  # noqa: RUF063 - `inspect` takes milliseconds to import
 
 
+def _standard_entries(kind: Any) -> "dict[str, _Entry]":
+    from dataclasses import fields
+
+    return {one.name: _Entry(one.name, one.type, one, False) for one in fields(kind)}
+
+
 def _entries(kind: Any, kw_only: bool) -> "dict[str, _Entry]":
     """All fields of a class that is being decorated, those of its bases first."""
     found: dict[str, _Entry] = {}
     for base in reversed(kind.__mro__[1:]):
-        if "record_entries" in base.__dict__:
-            found |= base.__dict__["record_entries"]
+        if "__record_entries__" in base.__dict__:
+            found |= base.__dict__["__record_entries__"]
         elif "__dataclass_fields__" in base.__dict__:
-            found |= {name: _Entry(name, one.type, one, False) for name, one in base.__dict__["__dataclass_fields__"].items()}
+            found |= _standard_entries(base)
     for name, hint in _own_hints(kind).items():
-        if not _is_class_variable(hint):
-            given = kind.__dict__.get(name, _ABSENT)
-            found[name] = one = _Entry(name, hint, given, kw_only)
-            if one.default is not _ABSENT:
-                setattr(kind, name, one.default)
-            elif given is not _ABSENT:
+        given = getattr(kind, name, _ABSENT)
+        one = _Entry(name, hint, given, kw_only)
+        if one.default is not given:
+            if one.default is _ABSENT:
                 delattr(kind, name)
+            else:
+                setattr(kind, name, one.default)
+        if not _is_class_variable(hint):
+            found[name] = one
     return found
 
 
@@ -192,10 +200,19 @@ class _Standard:
         return getattr(twin, self.attribute)
 
 
+def _values(names: list[str]) -> "Callable[[Any], tuple[Any, ...]]":
+    """What gives these attributes of an object."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    if not names:
+        return lambda record: ()
+    only: Callable[[Any], Any] = attrgetter(names[0])
+    return lambda record: (only(record),)
+
+
 def _comparisons(kind: Any, entries: "dict[str, _Entry]", frozen: bool) -> "dict[str, Any]":
     """`__eq__` and `__hash__`, those of a dataclass."""
-    names = [one.name for one in entries.values() if one.compare]
-    values: Callable[[Any], Any] = attrgetter(*names) if len(names) > 1 else lambda record: tuple([getattr(record, name) for name in names])
+    values = _values([one.name for one in entries.values() if one.compare])
 
     def equal(self: Any, other: object) -> bool:
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
@@ -234,16 +251,16 @@ def _guards(kind: Any, entries: "dict[str, _Entry]") -> "dict[str, Any]":
 
 
 def _shown(self: Any) -> str:
-    entries: dict[str, _Entry] = self.record_entries
+    entries: dict[str, _Entry] = self.__record_entries__
     parts = [f"{one.name}={getattr(self, one.name)!r}" for one in entries.values() if one.shown]
     return f"{type(self).__qualname__}({', '.join(parts)})"
 
 
-def _decorated(kind: Any, frozen: bool, kw_only: bool, eq: bool) -> Any:
-    entries = kind.record_entries = _entries(kind, kw_only)
+def _decorated(kind: Any, frozen: bool, kw_only: bool, eq: bool, init: bool, repr: bool) -> Any:
+    entries = kind.__record_entries__ = _entries(kind, kw_only)
     methods: dict[str, Any] = {
-        "__init__": _first_init(kind, entries, frozen),
-        "__repr__": _shown,
+        **({"__init__": _first_init(kind, entries, frozen)} if init else {}),
+        **({"__repr__": _shown} if repr else {}),
         "__match_args__": tuple([one.name for one in entries.values() if one.init and not one.kw_only]),
         **(_comparisons(kind, entries, frozen) if eq else {}),
         **(_guards(kind, entries) if frozen else {}),
@@ -256,7 +273,17 @@ def _decorated(kind: Any, frozen: bool, kw_only: bool, eq: bool) -> Any:
     return kind
 
 
-def _dataclass(kind: Any = None, /, *, frozen: bool = False, slots: bool = False, kw_only: bool = False, eq: bool = True) -> Any:
+def _dataclass(
+    kind: Any = None,
+    /,
+    *,
+    frozen: bool = False,
+    slots: bool = False,
+    kw_only: bool = False,
+    eq: bool = True,
+    init: bool = True,
+    repr: bool = True,
+) -> Any:
     """`dataclasses.dataclass`, whose `__init__` is compiled when the first instance is made, and whose other methods are shared.
 
     Instances, errors and the functions of `dataclasses` are the same. `slots` is a promise to set nothing but fields, which the type
@@ -264,7 +291,7 @@ def _dataclass(kind: Any = None, /, *, frozen: bool = False, slots: bool = False
     """
 
     def decorated(kind: Any) -> Any:
-        return _decorated(kind, frozen, kw_only, eq)
+        return _decorated(kind, frozen, kw_only, eq, init, repr)
 
     return decorated if kind is None else decorated(kind)
 
