@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["Record", "dataclass"]
 
 _ABSENT: Any = object()
+_INTERPRETED = 16
+"""Instances of a dataclass that are made before its `__init__` is compiled, which takes as long as making a few dozen."""
 
 
 class _Fields:
@@ -21,7 +23,7 @@ class _Fields:
     def __get__(self, instance: object, kind: "type[Record]") -> Any:
         import dataclasses
 
-        made: Any = dataclasses.make_dataclass(kind.__name__, kind.record_names)
+        made: Any = dataclasses.make_dataclass(kind.__name__, kind.record_names, init=False, repr=False, eq=False)
         fields: dict[str, dataclasses.Field[Any]] = made.__dataclass_fields__
         for name, value in kind.record_defaults.items():
             fields[name].default = value
@@ -166,13 +168,44 @@ def _made_init(kind: Any, entries: "dict[str, _Entry]", frozen: bool) -> Any:
     return made
 
 
+def _arguments(entries: "dict[str, _Entry]", args: tuple[Any, ...], given: "dict[str, Any]") -> "dict[str, Any] | None":
+    """The fields' values that the arguments of `__init__` mean; None where they are wrong."""
+    plain = [one.name for one in entries.values() if one.init and not one.kw_only]
+    values = dict(zip(plain, args, strict=False))
+    if len(args) > len(plain) or any(name in values or name not in entries or not entries[name].init for name in given):
+        return None
+    values |= given
+    for name, one in entries.items():
+        if name not in values:
+            if one.factory is not _ABSENT:
+                values[name] = one.factory()
+            elif one.init and one.default is _ABSENT:
+                return None
+            elif one.init:
+                values[name] = one.default
+    return values
+
+
 def _first_init(kind: Any, entries: "dict[str, _Entry]", frozen: bool) -> Any:
-    """What stands for `__init__` until the first instance is made."""
+    """`__init__` of a class until it has had some instances: of most there are one or two, for which compiling takes too long."""
+    left = _INTERPRETED
+    store = object.__setattr__ if frozen else setattr
 
     def __init__(self: Any, *args: Any, **given: Any) -> None:
-        kind.__init__ = made = _made_init(kind, entries, frozen)
-        made(self, *args, **given)
+        nonlocal left
+        left -= 1
+        values = _arguments(entries, args, given) if left >= 0 else None
+        if values is None:
+            kind.__init__ = made = _made_init(kind, entries, frozen)
+            made(self, *args, **given)
+            return
+        for name in entries:
+            if name in values:
+                store(self, name, values[name])
+        if hasattr(self, "__post_init__"):
+            self.__post_init__()
 
+    __init__.__qualname__ = f"{kind.__qualname__}.__init__"
     return __init__
 
 
@@ -189,7 +222,7 @@ class _Standard:
             (one.name, one.hint, dataclasses.field(init=one.init, compare=one.compare, repr=one.shown, kw_only=True))
             for one in self.entries.values()
         ]
-        twin: Any = dataclasses.make_dataclass(self.kind.__name__, rows, frozen=self.frozen)
+        twin: Any = dataclasses.make_dataclass(self.kind.__name__, rows, init=False, repr=False, eq=False, frozen=self.frozen)
         for name, one in self.entries.items():
             twin.__dataclass_fields__[name].kw_only = one.kw_only
             if one.default is not _ABSENT:
@@ -284,7 +317,7 @@ def _dataclass(
     init: bool = True,
     repr: bool = True,
 ) -> Any:
-    """`dataclasses.dataclass`, whose `__init__` is compiled when the first instance is made, and whose other methods are shared.
+    """`dataclasses.dataclass`, whose `__init__` is compiled when some instances have been made, and whose other methods are shared.
 
     Instances, errors and the functions of `dataclasses` are the same. `slots` is a promise to set nothing but fields, which the type
     checker keeps: attributes of plain instances are as fast, and a class with slots has to be made twice.
