@@ -14,7 +14,7 @@ __all__ = ["Record", "dataclass"]
 
 _ABSENT: Any = object()
 _INTERPRETED = 16
-"""Instances of a dataclass that are made before its `__init__` is compiled, which takes as long as making a few dozen."""
+"""Instances of a dataclass that are made before its `__init__` is compiled, which takes as long as making them."""
 
 
 class _Fields:

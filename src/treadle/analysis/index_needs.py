@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from treadle.analysis.index_bounds import Bound, IndexBounds, exactly, up_to
 from treadle.analysis.indexing import StructuredOp, structured
-from treadle.analysis.loop_nest import LoopNest, iteration_sizes, kernel_symbols
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.root_positions import iteration_sizes, kernel_symbols
 from treadle.dialects import dispatch
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg

@@ -6,7 +6,8 @@ from typing import Literal
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
-from treadle.analysis.loop_nest import Access, LoopNest
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.nest_axes import Access
 from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
 from treadle.plan.block_bounds import least

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from treadle.analysis.indexing import StructuredOp
-from treadle.analysis.loop_nest import Linears
+from treadle.analysis.root_positions import Linears
 from treadle.dialects import tile
 from treadle.ir.builtin import attr_number, element_of, is_integer
 from treadle.ir.core import Attribute, Block, Builder, InsertPoint, Operation, Region, SSAValue
