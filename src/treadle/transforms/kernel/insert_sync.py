@@ -12,7 +12,6 @@ commits inserts waits with the largest count that is right, fences, barriers and
 """
 
 from collections.abc import Set
-from dataclasses import dataclass
 from typing import cast
 
 from treadle.analysis.synchronisation.handed_on import HandedOn
@@ -24,6 +23,7 @@ from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
 from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
 from treadle.transforms.kernel.synchronisation.ring_barriers import insert_ring_barriers

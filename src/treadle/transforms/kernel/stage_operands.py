@@ -8,7 +8,6 @@ Leaves alone: contractions without `staging`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from treadle.dialects import tile
@@ -17,6 +16,7 @@ from treadle.ir.core import Operation, OpResult, SSAValue
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, erase, erase_if_unused, insert_before, outermost_in_kernel
 from treadle.transforms.kernel.operand_layouts import STAGING, THREADS, contract_layouts, staging_of
 

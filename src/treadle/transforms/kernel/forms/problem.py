@@ -1,6 +1,6 @@
 """What a kernel form is chosen for: a kernel's loop nest, the machine, what the user asks for, and what follows from them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 
@@ -20,6 +20,7 @@ from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant
 from treadle.plan.role_tiles import RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
+from treadle.records import dataclass
 
 NO_OVERRIDES = ContractionOverrides()
 
