@@ -1,15 +1,17 @@
 """The model of split reductions: parts are worth what they cost, and block bounds hold for every block."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.machine import target_spec
+from treadle.machine import TargetSpec, target_spec
+from treadle.machine.rates import ArrivalRates
 from treadle.plan.block_bounds import greatest, in_whole_steps, least, of_the_launch
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, symbol
-from treadle.plan.split_parts import SplitContraction, SplitReduction, split_contraction, split_reduction
+from treadle.plan.split_parts import SplitContraction, SplitReduction, last_seconds, parts_at_once, split_contraction, split_reduction
 from treadle.plan.tile_config import AxisShape, ContractionShape, contraction_types
 
 TARGETS = ("sm_90a", "gfx942", "gfx1201")
@@ -41,6 +43,39 @@ def test_reductions_that_fill_the_machine_stay_whole(target: str) -> None:
     found = split_reduction(SplitReduction(axes, 1, 40_000_076.0, 4), spec)
     assert found is not None
     assert found.count >= spec.compute_units // 2
+
+
+def product_of(m: int, n: int, k: int, target: str) -> tuple[SplitContraction, TargetSpec]:
+    spec = target_spec(target)
+    types = contraction_types(spec, "bf16", "bf16", "f32", ("arith.extf", "arith.extf"), False)
+    return SplitContraction(ContractionShape(1, m, n, k), types, 2, 2, 4, types.instruction.startswith("wgmma"), (True, False)), spec
+
+
+def test_who_merges_is_the_faster_one() -> None:
+    """A few small parts cost the last workgroup less than a launch, many large ones more; a dear arrival leaves all to the launch."""
+    few, spec = product_of(168, 112, 6240, "sm_90a")
+    many, _ = product_of(64, 256, 65536, "sm_90a")
+    found = [split_contraction(problem, spec) for problem in (few, many)]
+    assert [parts.merge for parts in found if parts is not None] == ["last", "kernel"]
+    rates = replace(spec.rates, arrivals=ArrivalRates(arrival_clocks=1e5, turn_clocks=1e5))
+    dear = replace(spec, product=replace(spec.product, fitted=rates))
+    alone = split_contraction(few, dear)
+    assert found[0] is not None and alone is not None and alone.merge == "kernel" and alone.seconds > found[0].seconds
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_arrivals_that_nobody_measured_are_not_taken(target: str) -> None:
+    for m, n, k in product((16, 100, 300), (64, 400), (6240, 70000)):
+        found = split_contraction(*product_of(m, n, k, target))
+        assert found is None or found.merge == "kernel"
+
+
+@given(st.integers(2, 300), st.integers(1, 1 << 15))
+def test_more_parts_and_larger_tiles_take_longer(count: int, elements: int) -> None:
+    spec = target_spec("sm_90a")
+    time = last_seconds(count, elements, spec)
+    assert 0 < time <= last_seconds(count + 2 * parts_at_once(count, elements), elements, spec)
+    assert time <= last_seconds(count, 2 * elements, spec)
 
 
 def values(e: Expr, extents: dict[str, int], env: dict[str, int]) -> list[int]:

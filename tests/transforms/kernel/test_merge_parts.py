@@ -18,9 +18,9 @@ from treadle.ir.passes import run_passes
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
+from treadle.plan.split_parts import parts_at_once
 from treadle.sim.schedule import ScheduledProgram
 from treadle.transforms.kernel.merge_parts import MergePartsPass
-from treadle.transforms.kernel.tiling.merging import parts_at_once
 from treadle.verify.check import prove
 
 needs_emulator = pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
