@@ -1,8 +1,9 @@
 """Into how many parts a reduction is split that leaves most of the machine idle: modelled times of the whole and of its parts. No IR.
 
 Parts are computed by workgroups of their own into a workspace and merged by a second launch, or by the last workgroup of each tile. A
-contraction's time is that of the fastest kernel form (`form_times.py`, `small_m.py`) on a batch of shorter contractions. Another reduction waits for memory: it gets the bytes that
-its workgroups have in flight each time the memory answers (Little's law), as far as the memory has bandwidth.
+contraction's time is that of the fastest kernel form (`form_times.py`, `small_m.py`) on a batch of shorter contractions. Another reduction
+waits for memory: it gets the bytes that its workgroups have in flight each time the memory answers (Little's law), as far as the memory has
+bandwidth.
 """
 
 from collections.abc import Iterator

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from treadle.codegen.llvm_text import FALSE, Builder, Module, Parameter, i32, pointer
 from treadle.dialects import pipe, sync, tile
-from treadle.dialects.agents import arrival_unit, arriving_warps, barrier_of, role_of, split_of
+from treadle.dialects.agents import arrival_unit, arrivals_at, arriving_warps, barrier_of, reads_peers, role_of, split_of
 from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
@@ -253,7 +253,8 @@ class KernelEmitter:
         elif isinstance(op, sync.ArriveOp):
             hooks.arrive(ctx, op, ctx.scalar(op.barrier), arrival_unit(barrier_of(op.barrier)) // arriving_warps(op))
         elif isinstance(op, sync.WaitPhaseOp):
-            hooks.wait_phase(ctx, ctx.scalar(op.barrier), ctx.scalar(op.parity))
+            of_cluster = reads_peers(self.kernel) and any(arrive.peer_ranks() for arrive in arrivals_at(barrier_of(op.barrier)))
+            hooks.wait_phase(ctx, ctx.scalar(op.barrier), ctx.scalar(op.parity), of_cluster=of_cluster)
         elif isinstance(op, sync.SchedFenceOp):
             hooks.sched_fence(ctx.b, [str(c).strip('"') for c in op.classes])
         elif isinstance(op, sync.SetPriorityOp):

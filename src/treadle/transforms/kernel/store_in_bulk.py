@@ -103,7 +103,7 @@ class Boxes:
             return self._insert(tile.LoadOp(op.view, offsets, tile.ints(op.dims), part, vector=op.vector.value.data, other=op.other))
         if isinstance(op, tile.LocalLoadOp) and op.source in self.own and (box := self._copied(self.own[op.source], at, part)) is not None:
             return box
-        if isinstance(op, tile.LocalLoadOp):
+        if isinstance(op, tile.LocalLoadOp) and op.peer is None:
             row, column = tile.ints(op.offsets)
             wide, narrow = at, self.moved(at, width)
             found = [self._insert(tile.LocalLoadOp(op.source, (row, column + place), part)) for place in dict.fromkeys((wide, narrow))]
