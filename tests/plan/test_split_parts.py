@@ -8,10 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.machine import TargetSpec, target_spec
-from treadle.machine.rates import ArrivalRates
 from treadle.plan.block_bounds import greatest, in_whole_steps, least, of_the_launch
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, symbol
-from treadle.plan.split_parts import SplitContraction, SplitReduction, last_seconds, parts_at_once, split_contraction, split_reduction
+from treadle.plan.split_parts import (
+    SplitContraction,
+    SplitReduction,
+    cluster_counts,
+    last_seconds,
+    parts_at_once,
+    split_contraction,
+    split_reduction,
+)
 from treadle.plan.tile_config import AxisShape, ContractionShape, contraction_types
 
 TARGETS = ("sm_90a", "gfx942", "gfx1201")
@@ -52,15 +59,21 @@ def product_of(m: int, n: int, k: int, target: str) -> tuple[SplitContraction, T
 
 
 def test_who_merges_is_the_faster_one() -> None:
-    """A few small parts cost the last workgroup less than a launch, many large ones more; a dear arrival leaves all to the launch."""
+    """A few small parts cost a cluster, or the last workgroup, less than a launch, many large ones more; where one is dear the next best
+    is taken, and never a number of parts that a cluster cannot have.
+    """
     few, spec = product_of(168, 112, 6240, "sm_90a")
     many, _ = product_of(64, 256, 65536, "sm_90a")
-    found = [split_contraction(problem, spec) for problem in (few, many)]
-    assert [parts.merge for parts in found if parts is not None] == ["last", "kernel"]
-    rates = replace(spec.rates, arrivals=ArrivalRates(arrival_clocks=1e5, turn_clocks=1e5))
-    dear = replace(spec, product=replace(spec.product, fitted=rates))
-    alone = split_contraction(few, dear)
-    assert found[0] is not None and alone is not None and alone.merge == "kernel" and alone.seconds > found[0].seconds
+    assert (parts := split_contraction(many, spec)) is not None and parts.merge == "kernel"
+    measured, times = spec.rates.arrivals, list[float]()
+    without = replace(measured, cluster_clocks=1e5)
+    for arrivals, merge in ((measured, "cluster"), (without, "last"), (replace(without, arrival_clocks=1e5), "kernel")):
+        product = replace(spec.product, fitted=replace(spec.rates, arrivals=arrivals))
+        found = split_contraction(few, replace(spec, product=product))
+        assert found is not None and found.merge == merge
+        assert merge != "cluster" or found.count in cluster_counts(spec)
+        times.append(found.seconds)
+    assert times == sorted(times)
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1201"])

@@ -1,9 +1,9 @@
 """Into how many parts a reduction is split that leaves most of the machine idle: modelled times of the whole and of its parts. No IR.
 
-Parts are computed by workgroups of their own into a workspace and merged by a second launch, or by the last workgroup of each tile. A
-contraction's time is that of the fastest kernel form (`form_times.py`, `small_m.py`) on a batch of shorter contractions. Another reduction
-waits for memory: it gets the bytes that its workgroups have in flight each time the memory answers (Little's law), as far as the memory has
-bandwidth.
+Parts are computed by workgroups of their own into a workspace and merged by a second launch, by the last workgroup of each tile, or within
+a cluster. A contraction's time is that of the fastest kernel form (`form_times.py`, `small_m.py`) on a batch of shorter contractions. Other
+reductions wait for memory: they get the bytes that their workgroups have in flight each time the memory answers (Little's law), as far as
+the memory has bandwidth.
 """
 
 from collections.abc import Iterator
@@ -27,6 +27,8 @@ MOST_WORKSPACE_BYTES: Final = 256 << 20
 """Of all partial results together."""
 ELEMENTS_AT_ONCE: Final = 8192
 """Elements of parts that the last workgroup loads together: 64 registers a thread of four warps."""
+WORD_BYTES: Final = 4
+"""Of an element that workgroups of a cluster read from each other."""
 WORKGROUP_CLOCKS: Final = 1500
 """Of a reduction's workgroup beside its loads: start, the last loads' latency, joining what its threads hold."""
 ELEMENT_CLOCKS: Final = 2
@@ -37,7 +39,7 @@ RESIDENT_THREADS: Final = 2048
 @dataclass(frozen=True, slots=True)
 class Parts:
     """So many parts, each of whole `step`s of what is reduced but the last; modelled seconds of the whole and of parts and merge. `merge`:
-    who merges them ("kernel", "last").
+    who merges them ("kernel", "last", "cluster").
     """
 
     count: int
@@ -48,10 +50,13 @@ class Parts:
 
 
 class _Choice(NamedTuple):
-    """A way to compute a contraction: its modelled time, and the elements of the tile that those hold who would merge its parts."""
+    """A way to compute a contraction: its modelled time, and the elements of the tile that those hold who would merge its parts.
+    `in_cluster`: whether the workgroups of a cluster may.
+    """
 
     seconds: float
     elements: int
+    in_cluster: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,12 @@ def last_seconds(count: int, elements: int, spec: TargetSpec) -> float:
     return seconds(rates.arrival_clocks + turns * rates.turn_clocks, spec)
 
 
+def cluster_seconds(elements: int, spec: TargetSpec) -> float:
+    """The meetings of a cluster, and what its workgroups read of each other: a tile's elements each, whatever the number of parts."""
+    rates = spec.rates.arrivals
+    return seconds(rates.cluster_clocks + elements * WORD_BYTES / rates.peer_bytes_per_clock, spec)
+
+
 def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> Iterator[_Choice]:
     m, n = shape.m or 0, shape.n or 0
     if min(m, n) > MOST_ROWS or shape.root_count > 1 or problem.types.accumulator not in ("f32", "i32", "f64"):
@@ -133,9 +144,10 @@ def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: Tar
     vector = min(spec.max_vector_bytes // sizes[large], rows & -rows)
     small_shape = SmallShape(few, many, shape.k, sizes[large], sizes[small], accumulator, along_k, vector, shape.batch or 1)
     if stream_refusal(small_shape) is None and (tile := next(iter(stream_tiles(small_shape, spec)), None)) is not None:
-        yield _Choice(seconds(stream_clocks(tile, small_shape, spec), spec), tile.few * tile.many)
+        yield _Choice(seconds(stream_clocks(tile, small_shape, spec), spec), tile.few * tile.many, in_cluster=False)
     if problem.by_descriptor and (swapped := swapped_tile(spec.instruction(problem.types.instruction), small_shape, spec)) is not None:
-        yield _Choice(seconds(swapped_clocks(swapped, small_shape, spec), spec), swapped.rows * swapped.few)
+        whole_rows = swapped.step == swapped.rows
+        yield _Choice(seconds(swapped_clocks(swapped, small_shape, spec), spec), swapped.rows * swapped.few, in_cluster=whole_rows)
 
 
 def _choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec, *, takes_turns: bool = True) -> list[_Choice]:
@@ -165,6 +177,24 @@ def _counts(workgroups: int, steps: int, least: int, each: int, spec: TargetSpec
     return sorted({-(-steps // -(-steps // count)) for count in wanted if 2 <= count <= most})
 
 
+def cluster_counts(spec: TargetSpec) -> tuple[int, ...]:
+    """How many parts of a tile the workgroups of a cluster may merge: powers of two, which divide its rows."""
+    return tuple(1 << power for power in range(1, spec.max_cluster.bit_length()))
+
+
+def _merge_times(problem: SplitContraction, part: ContractionShape, count: int, spec: TargetSpec, *, in_cluster: bool) -> dict[str, float]:
+    """The times of `count` parts, of which `part` is all in one batch, and of their merge, by who merges."""
+    # Kernels that merge are computed in the form that is fastest without: forms are chosen so.
+    alone = min(_choices(problem, part, spec, takes_turns=False))
+    times = {
+        "kernel": min(_choices(problem, part, spec)).seconds + merge_seconds(count, problem.results, problem.partial_bytes, spec),
+        "last": alone.seconds + last_seconds(count, alone.elements, spec),
+    }
+    if in_cluster and alone.in_cluster and problem.partial_bytes == WORD_BYTES:
+        times["cluster"] = alone.seconds + cluster_seconds(alone.elements, spec)
+    return times
+
+
 def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | None:
     """The parts that are modelled to be clearly faster than the whole; None where none are, or sizes are not known."""
     shape = problem.shape
@@ -180,15 +210,11 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | No
     small = batch * -(-(shape.m or 1) // 64) * -(-(shape.n or 1) // 64)
     steps = -(-k // step)
     counts = {count for workgroups in (tiles, small) for count in _counts(workgroups, steps, LEAST_STEPS, each, spec)}
-    for count in sorted(counts):
+    together = {count for count in cluster_counts(spec) if count <= steps // LEAST_STEPS}
+    for count in sorted(counts | together):
         longest = -(-steps // count) * step
         part = replace(shape, batch=batch * count, k=longest)
-        # The last workgroup merges in the form that is fastest without its merge: forms are chosen so.
-        alone = min(_choices(problem, part, spec, takes_turns=False))
-        times = {
-            "kernel": min(_choices(problem, part, spec)).seconds + merge_seconds(count, problem.results, problem.partial_bytes, spec),
-            "last": alone.seconds + last_seconds(count, alone.elements, spec),
-        }
+        times = _merge_times(problem, part, count, spec, in_cluster=count in together)
         merge = min(times, key=lambda name: times[name])
         if best is None or times[merge] < best.seconds:
             best = Parts(count, step, whole, times[merge], merge)
