@@ -183,8 +183,9 @@ class NvidiaHooks(SimtHooks):
     def cluster_rank(self, b: Builder) -> Value:
         return b.intrinsic("llvm.nvvm.read.ptx.sreg.cluster.ctarank", I32, pure=True)
 
-    def cluster_barrier(self, b: Builder) -> None:
-        b.asm(CLUSTER_BARRIER, MEMORY)
+    def cluster_barrier(self, b: Builder, *, is_first: bool) -> None:
+        # The start of barriers has a fence of its own; a release would be one for all memory.
+        b.asm(CLUSTER_BARRIER.replace("release", "relaxed", 1) if is_first else CLUSTER_BARRIER, MEMORY)
 
     def named_barrier(self, ctx: KernelContext, op: NamedBarrierOp) -> None:
         first, threads, role = op.number(0), op.warps.value.data * ctx.lanes, role_of(op)

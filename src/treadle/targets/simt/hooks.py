@@ -139,8 +139,8 @@ class SimtHooks(ABC):
         """i32: the workgroup's number in its cluster."""
         raise InternalError("this machine has no clusters")
 
-    def cluster_barrier(self, b: Builder) -> None:
-        """All warps of all workgroups of the cluster meet."""
+    def cluster_barrier(self, b: Builder, *, is_first: bool) -> None:
+        """All warps of all workgroups of the cluster meet. `is_first`: nothing but the start of barriers was done before."""
         raise InternalError("this machine has no clusters")
 
     def named_barrier(self, ctx: "KernelContext", op: NamedBarrierOp) -> None:
