@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from treadle.analysis.convolution import Image, folding, image_of, padded_source
 from treadle.analysis.indexing import Computation, Contraction, StructuredOp, classify, structured
 from treadle.analysis.kernel_slices import Slice, slice_axes, sliced_argument, stored_part
 from treadle.analysis.kernel_structure import Unbuildable, unbuildable
@@ -21,6 +22,7 @@ from treadle.ir.builtin import array_ints, element_of
 from treadle.ir.core import AffineMap, Attribute, BlockArgument, Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.ir.locations import location_of
+from treadle.layout.windows import Windows
 from treadle.plan.block_bounds import greatest
 from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
 
@@ -79,7 +81,8 @@ class Access:
     """A kernel argument or result along the root's dimensions: strides and offset in elements, and where a block's part of it lies.
 
     `number` counts arguments and results apart. `align`: bytes the base is aligned to. `input_number`: which of its inputs the root
-    number `root` reads here, -1 for all other accesses (initial values, which `is_initial` tells; what consumers read; results).
+    number `root` reads here, -1 for all other accesses (initial values, which `is_initial` tells; what consumers read; results). `image`: it is
+    read at windows; the strides are those of neighbours, while no edge of a window or of the image comes between.
     """
 
     number: int
@@ -93,6 +96,12 @@ class Access:
     is_initial: bool = False
     cuts: tuple[Cut, ...] = ()
     corners: tuple[Corner, ...] = ()
+    image: Image | None = None
+
+    def walks_as_one(self, outer: int, inner: int, size: Expr) -> bool:
+        """Whether two neighbouring dimensions, the inner one of this size, may be one axis."""
+        folds = self.image is not None and size.is_constant and self.image.axis_of(outer) >= 0
+        return folds or self.strides[outer] == self.strides[inner] * size
 
     def cut_along(self, dims: Sequence[int]) -> Cut | None:
         """Where along one of the dimensions the array is cut."""
@@ -154,6 +163,15 @@ class LoopNest:
     consumer_dims: dict[Operation, Linears]
     uses_index: bool
     rows: Rows | None = None
+
+    def image_at(self, value: SSAValue, dims: Linears) -> Image | None:
+        """The image that a root reads as `value` at `dims`."""
+        images = (access.image for access in self.accesses if access.image is not None)
+        return next((image for image in images if image.source is value and image.reached == dims), None)
+
+    def folding(self, image: Image, axes: Sequence[int]) -> Windows | None:
+        """How a view along these axes (-1: one that stands still) folds an image."""
+        return folding(image, [self.axes[axis].dims if axis >= 0 else () for axis in axes], self.dim_sizes)
 
     @property
     def root(self) -> StructuredOp:
@@ -378,7 +396,12 @@ def _accesses(
     for which, root in enumerate(roots if not rows else ()):
         for i, (value, map_) in enumerate(root.operands()):
             if isinstance(value.type, builtin.TensorType):
-                for arg, dims in reads(value, compose(map_, identity(rank), rank), rank, symbols):
+                own = compose(map_, identity(rank), rank)
+                if (image := _image(kernel, root, i, own)) is not None:
+                    found = access(image.argument.index, False, image.argument.type, image.places, i, which)
+                    yield replace(found, image=image)
+                    continue
+                for arg, dims in reads(value, own, rank, symbols):
                     yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else INITIAL, which)
     results = _root_results(roots) if not rows else {}
     for op, dims in consumers.items():
@@ -399,6 +422,27 @@ def _accesses(
         part, insertion = stored_part(value)
         dims = results[part] if insertion is None else whole_positions(insertion, results[part], rank, symbols)
         yield access(number, True, value.type, dims)
+
+
+def _image(kernel: dispatch.KernelOp, root: StructuredOp, number: int, reached: Linears) -> Image | None:
+    """The image that a root reads as input `number`; None where it is none, or where no folded view can show it."""
+    kind = classify(root.op)
+    if not isinstance(kind, Contraction) or kind.image != number or kernel.blocks:
+        return None
+    value, places = root.inputs[number], reached
+    if (padded := padded_source(value)) is not None:
+        value = padded[0]
+        places = tuple(replace(place, offset=place.offset - low) for place, low in zip(reached, padded[1], strict=True))
+    if not isinstance(value, BlockArgument):
+        return None
+    shape, strides = ([as_expr(t) for t in dispatch.text_lists(row)[value.index]] for row in (kernel.arg_shapes, kernel.arg_strides))
+    return image_of(root.inputs[number], reached, places, value, shape, strides)
+
+
+def _without_plain_images(accesses: tuple[Access, ...], axes: Sequence[Axis], sizes: Sequence[Expr]) -> tuple[Access, ...]:
+    """The accesses; images that every axis walks evenly, and that nothing is padded of, are arrays like all others."""
+    loops = [axis.dims for axis in axes]
+    return tuple(replace(a, image=None) if a.image and folding(a.image, loops, sizes) is None else a for a in accesses)
 
 
 def _roles(root: StructuredOp, computation: Computation) -> tuple[Role, ...]:
@@ -425,7 +469,7 @@ def merge_axes(sizes: Sequence[Expr], roles: Sequence[Role], accesses: Sequence[
         previous = axes[-1] if axes else None
         if previous is not None and previous.role == role and not keep_apart:
             outer = previous.dims[-1]
-            if cut.isdisjoint((outer, d)) and all(a.strides[outer] == a.strides[d] * size for a in accesses):
+            if cut.isdisjoint((outer, d)) and all(a.walks_as_one(outer, d, size) for a in accesses):
                 axes[-1] = Axis((*previous.dims, d), previous.size * size, role)
                 continue
         axes.append(Axis((d,), size, role))
@@ -506,6 +550,10 @@ def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     accesses = tuple(_accesses(kernel, roots, consumers, sizes, rows=rows is not None))
     if rows is not None:  # what several members read is read once
         accesses = tuple(dict.fromkeys(accesses))
-    uses_index = any(isinstance(op, linalg.ops.IndexOp) for op in kernel.body.walk())
+    # Folded views know the places of an image themselves.
+    seen = {access.image.source.owner for access in accesses if access.image is not None and access.image.is_padded}
+    indexed = [op for op in kernel.body.block.ops if op not in seen and any(isinstance(i, linalg.ops.IndexOp) for i in op.walk())]
+    uses_index = bool(indexed)
     axes = with_blocks(kernel, merge_axes(sizes, _roles(root, computation), accesses, uses_index), computation)
+    accesses = _without_plain_images(accesses, axes, sizes)
     return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index, rows)

@@ -20,6 +20,7 @@ from treadle.targets.nvidia.global_access import predicated_load, predicated_sto
 from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
 from treadle.targets.nvidia.stores import check_stores
+from treadle.targets.nvidia.folded_place import WINDOW, folded_place
 from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
 from treadle.targets.nvidia.tf32 import allocation, rounded, tf32_buffers
 from treadle.targets.nvidia.wgmma import emit_wait, emit_wgmma
@@ -332,9 +333,11 @@ class NvidiaHooks(SimtHooks):
         form, mask = multicast_form(op)
         barrier = todo.operand(ctx.b.ptrtoint(ctx.scalar(op.barrier), I32))
         for target, source, at in self._boxes(ctx, op, ctx.buffer(op.destination)):
+            start, _, window = at.partition(WINDOW)
+            mode, window = ("im2col", f", {{{window}}}") if window else ("tile", "")
             todo.add(
-                f"cp.async.bulk.tensor.{at.count(',') + 1}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{form} "
-                f"[{target}], [{source}, {{{at}}}], [{barrier}]{mask};"
+                f"cp.async.bulk.tensor.{start.count(',') + 1}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes{form} "
+                f"[{target}], [{source}, {{{start}}}], [{barrier}]{window}{mask};"
             )
             ctx.counts.bulk_copies += 1
 
@@ -350,8 +353,12 @@ class NvidiaHooks(SimtHooks):
         plan, name = self._copies[op]
         moved_by(ctx, buffer, self.spec.descriptor_align_bytes if plan.param.map.swizzle != "none" else 128)  # slots keep the boxes aligned
         source = todo.operand(ctx.parameters[name])
-        starts = [ctx.small_index(op.offsets[dim]) for dim in plan.view_dims]
         base = b.ptrtoint(buffer.address, I32)
+        if plan.folded is not None:
+            return [
+                (todo.operand(b.add(base, i32(box.byte_offset))), source, folded_place(ctx, op, plan, box, todo.operand)) for box in plan.boxes
+            ]
+        starts = [ctx.small_index(op.offsets[dim]) for dim in plan.view_dims]
         found: list[tuple[str, str, str]] = []
         for box in plan.boxes:
             target = todo.operand(b.add(base, i32(box.byte_offset)))
