@@ -97,9 +97,12 @@ def folding(image: Image, axes: Sequence[Sequence[int]], sizes: Sequence[Expr]) 
     `sizes` of all loops: constants, but for the outermost of a dimension.
     """
     folded = [not _is_even(image, dims, sizes) or any(_is_windowed(image, d, sizes) for d in dims) for dims in axes]
-    if not any(folded):
+    walked = {image.axis_of(d) for dims, fold in zip(axes, folded, strict=True) if fold for d in dims}
+    # Where no loop walks an axis, the one place that is read may be among the zeros.
+    still = {axis for axis, size in enumerate(image.sizes) if size is not None and image.is_padded}
+    if not walked | still:
         return None
-    used = sorted({image.axis_of(d) for dims, fold in zip(axes, folded, strict=True) if fold for d in dims})
+    used = sorted(walked | still)
     number = {axis: at for at, axis in enumerate(used)}
 
     def part(dim: int, is_first: bool) -> Part:
