@@ -220,7 +220,7 @@ def _producer_refusal(grouping: Grouping, group: Group, read: Read, op: linalg.o
     if grouping.blocks_of(op):
         return None if grouping.blocks_of(op) <= grouping.blocks_of(group.root) else "it is computed block by block"
     broadcast = len(read.map_.results) < read.map_.num_dims and not read.initial
-    if (reason := _producer_cost_refusal(op, broadcast)) is not None:
+    if PADDED not in op.attributes and (reason := _producer_cost_refusal(op, broadcast)) is not None:
         return reason
     if not _only_used_in(grouping, op, group) and (reason := _recompute_refusal(op)) is not None:
         return reason
