@@ -91,10 +91,11 @@ def _needs_bounds(place: "Linear") -> bool:
     return place.offset != 0 or len(place.dims) > 1 or any(place.coefficients[d] > 1 for d in place.dims)
 
 
-def folding(image: Image, axes: Sequence[Sequence[int]], sizes: Sequence[Expr]) -> Windows | None:
+def folding(image: Image, axes: Sequence[Sequence[int]], sizes: Sequence[Expr], rows: int = -1) -> Windows | None:
     """How a view whose dimensions are these loops (outer to inner) folds an image; None where each has one stride and no axis two loops.
 
-    `sizes` of all loops: constants, but for the outermost of a dimension.
+    `sizes` of all loops: constants, but for the outermost of a dimension. `rows`: the dimension whose indices are pixels. Where all are of one
+    image its first part tells images all the same: pixels beyond the last one are in none, not further on in this one.
     """
     folded = [not _is_even(image, dims, sizes) or any(_is_windowed(image, d, sizes) for d in dims) for dims in axes]
     walked = {image.axis_of(d) for dims, fold in zip(axes, folded, strict=True) if fold for d in dims}
@@ -109,8 +110,18 @@ def folding(image: Image, axes: Sequence[Sequence[int]], sizes: Sequence[Expr]) 
         axis, extent = image.axis_of(dim), sizes[dim].as_int()
         return Part(number[axis], 0 if extent is None and is_first else extent or 0, image.places[axis].coefficients[dim])
 
-    parts = tuple(tuple(part(d, d == dims[0]) for d in dims) if fold else () for dims, fold in zip(axes, folded, strict=True))
-    return Windows(tuple(_folded_axis(image, axis) for axis in used), parts)
+    parts = [tuple(part(d, d == dims[0]) for d in dims) if fold else () for dims, fold in zip(axes, folded, strict=True)]
+    places = [_folded_axis(image, axis) for axis in used]
+    if rows >= 0 and parts[rows] and places[parts[rows][0].axis].high:
+        parts[rows] = (Part(len(places), 0, 1), *parts[rows])
+        places.append(FoldedAxis(_whole_pitch(image)))
+    return Windows(tuple(places), tuple(parts))
+
+
+def _whole_pitch(image: Image) -> int:
+    """A distance that no two elements of an image have, in whole lines of memory of any element."""
+    whole = max(stride * (size or 1) for stride, size in zip(image.strides, image.sizes, strict=True))
+    return -(-whole // 128) * 128
 
 
 def _is_windowed(image: Image, dim: int, sizes: Sequence[Expr]) -> bool:

@@ -171,7 +171,9 @@ class LoopNest:
 
     def folding(self, image: Image, axes: Sequence[int]) -> Windows | None:
         """How a view along these axes (-1: one that stands still) folds an image."""
-        return folding(image, [self.axes[axis].dims if axis >= 0 else () for axis in axes], self.dim_sizes)
+        roles = [self.axes[axis].role if axis >= 0 else "" for axis in axes]
+        rows = len(roles) - 1 - roles[::-1].index("m") if "m" in roles else -1
+        return folding(image, [self.axes[axis].dims if axis >= 0 else () for axis in axes], self.dim_sizes, rows)
 
     @property
     def root(self) -> StructuredOp:

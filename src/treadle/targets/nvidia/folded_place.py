@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from treadle.codegen.llvm_text import I16, Value, i32
+from treadle.codegen.llvm_text import I16, I32, Value, i32
 from treadle.dialects.tile import CopyOp, CopyOutOp, ViewOp
 from treadle.errors import InternalError
 from treadle.layout.windows import Windows
@@ -22,6 +22,10 @@ def folded_place(ctx: KernelContext, op: CopyOp | CopyOutOp, plan: CopyPlan, box
     inside = {column: box.start[0], row: box.start[1]}
     starts = {dim: b.add(ctx.small_index(offset), i32(inside.get(dim, 0))) for dim, offset in enumerate(op.offsets)}
     pixels, window = [_along(ctx, windows, dim, starts[dim]) for dim in (row, column)]
+    seen = ctx.view(op.view)
+    beyond = None  # behind the last window there is nothing to add up: no pixel of the last one's neighbour
+    if not ctx.ranges.inside(op.offsets[column], inside[column] + plan.param.map.box_dim[0], seen.sizes[column].number):
+        beyond = b.icmp("uge", starts[column], b.resize(seen.sizes[column], I32))
     coordinates: list[Value] = []
     offsets: list[Value] = []
     for number, axis in enumerate(copy.axes):
@@ -29,6 +33,8 @@ def folded_place(ctx: KernelContext, op: CopyOp | CopyOutOp, plan: CopyPlan, box
             coordinates.append(starts[axis.dim])
             continue
         place = b.sub(pixels[axis.axis], i32(windows.axes[axis.axis].low))
+        if axis.axis == windows.dims[row][0].axis and beyond is not None:
+            place = b.select(beyond, i32(-1), place)
         if copy.is_walk and 0 < number <= len(copy.lines):
             offsets.append(b.trunc(window[axis.axis], I16))
         else:
