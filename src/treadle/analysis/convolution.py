@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from treadle.ir.core import AffineMap, BlockArgument, Operation, SSAValue
+from treadle.ir.core import AffineMap, BlockArgument, SSAValue
 from treadle.ir.dialects import builtin, linalg, tensor
 from treadle.layout.windows import FoldedAxis, Part, Windows
 from treadle.plan.expr import Expr, constant

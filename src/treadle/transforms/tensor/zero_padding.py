@@ -7,8 +7,8 @@ from treadle.analysis.indexing import Contraction, classify
 from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.ir.emitter import Emitter
+from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.transforms.tensor.generics import elementwise, generics, scalar_body
-from treadle.transforms.tensor.tensors import TensorEmitter, tensor_type
 
 
 def unmark(function: Operation) -> None:
