@@ -110,8 +110,9 @@ class ScalarValue(Record):
 class TensorMap(Record):
     """How an array is seen by descriptor copies. Dimensions innermost first; the innermost stride is one element, not listed.
 
-    `lower_corner`, `upper_corner`: of copies that walk the pixels of images (im2col), where their bounding box begins, from the image's start, and
-    ends, from its end, for each dimension but the first and the last; `box_dim` is the channels and the pixels of a copy then. Else empty.
+    `lower_corner`, `upper_corner`: of copies that walk the pixels of images (im2col), where their bounding box begins, from the image's
+    start, and ends, from its end, for each dimension but the first and the last; `box_dim` is the channels and the pixels of a copy then.
+    Else empty.
 
     Sizes are over the symbols of the kernel that takes the map, then of the program that launches it.
     """

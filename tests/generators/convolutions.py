@@ -28,8 +28,8 @@ LAYOUTS: dict[str, tuple[str, str, str]] = {
 
 @dataclass(frozen=True)
 class Convolution:
-    """`sides`: of the image; `kernel`, `strides`, `dilations`, `low`, `high` (zeros around): one each. `tail`: "", "bias", "residual" or "silu",
-    computed before the result is narrowed to `result`.
+    """`sides`: of the image; `kernel`, `strides`, `dilations`, `low`, `high` (zeros around): one each. `tail`: "", "bias", "residual" or
+    "silu", computed before the result is narrowed to `result`.
     """
 
     name: str
@@ -74,7 +74,10 @@ class Convolution:
 
     def shape(self, which: int, spatial: tuple[int, ...], *, batch: int | None = None) -> tuple[int, ...]:
         """The shape of image, filter or result with these sizes along the spatial axes."""
-        sizes, places = {"n": self.batch if batch is None else batch, "g": self.groups, "c": self.channels, "f": self.filters}, iter(spatial)
+        sizes, places = (
+            {"n": self.batch if batch is None else batch, "g": self.groups, "c": self.channels, "f": self.filters},
+            iter(spatial),
+        )
         return tuple(next(places) if axis == "s" else sizes[axis] for axis in LAYOUTS[self.name][which])
 
     @property
@@ -208,7 +211,9 @@ class Convolution:
 
 
 def random_convolution(seed: int, *, most_channels: int = 70, most_side: int = 20) -> Convolution:
-    """One with channels up to `most_channels`, sides up to `most_side`, kernels up to 5, and strides, dilations and zeros around at random."""
+    """One with channels up to `most_channels`, sides up to `most_side`, kernels up to 5, and strides, dilations and zeros around at
+    random.
+    """
     random = Random(seed)
     name = random.choice(list(LAYOUTS))
     rank = LAYOUTS[name][0].count("s")

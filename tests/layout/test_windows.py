@@ -35,7 +35,9 @@ def test_a_box_holds_the_places_of_its_rows(seed: int) -> None:
     random = Random(seed)
     extents = [random.choice([1, 2, 3, 4, 6, 8, 16]) for _ in range(3)]
     steps = [1, *(random.randint(1, 2) for _ in range(2))]
-    windows = Windows(tuple(FoldedAxis(1) for _ in range(3)), (tuple(Part(a, e, s) for a, (e, s) in enumerate(zip(extents, steps, strict=True))),))
+    windows = Windows(
+        tuple(FoldedAxis(1) for _ in range(3)), (tuple(Part(a, e, s) for a, (e, s) in enumerate(zip(extents, steps, strict=True))),)
+    )
     rows = random.choice([1, 2, 4, 8, 16, 6])
     count, box = extents[0] * extents[1] * extents[2], box_of(windows, 0, rows)
     for start in range(0, count - rows + 1, rows):
@@ -60,7 +62,8 @@ def test_text_round_trip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("axes", "dims"), [([[1, 0]], [[]]), ([[1, 0, 0]], [[[1, 2, 1]]]), ([[1, 0, 0]], [[[0, 2, 0]]]), ([[1, 0, 0]], [[[0, 2, 1], [0, 0, 1]]])]
+    ("axes", "dims"),
+    [([[1, 0]], [[]]), ([[1, 0, 0]], [[[1, 2, 1]]]), ([[1, 0, 0]], [[[0, 2, 0]]]), ([[1, 0, 0]], [[[0, 2, 1], [0, 0, 1]]])],
 )
 def test_what_is_no_folding_is_refused(axes: list[list[int]], dims: list[list[list[int]]]) -> None:
     with pytest.raises(ValueError, match=r"an axis is|a part|every part"):

@@ -1,4 +1,6 @@
-"""Convolutions as contractions on tiles of a folded view: right at odd sizes, proven, in the form that is meant, against NumPy in float64."""
+"""Convolutions as contractions on tiles of a folded view: right at odd sizes, proven, in the form that is meant, against NumPy in
+float64.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -125,7 +127,13 @@ def test_a_window_of_one_pixel_is_a_matrix_product() -> None:
 
 
 def test_channels_of_their_own_stay_a_loop_nest() -> None:
-    text = replace(TILES["three channels"], low=()).text().replace("3x3x3x40x", "3x3x3x").replace("x40x", "x3x").replace(NHWC, "depthwise_conv_2d_nhwc_hwc")
+    text = (
+        replace(TILES["three channels"], low=())
+        .text()
+        .replace("3x3x3x40x", "3x3x3x")
+        .replace("x40x", "x3x")
+        .replace(NHWC, "depthwise_conv_2d_nhwc_hwc")
+    )
     module = parse_module(text, "test.mlir")
     pipelines.lower(module, target_spec("sm_90a"), CompileOptions())
     assert not str(kernel_of(module).config).startswith(("#tile.form<roles", "#tile.form<tiles"))

@@ -87,7 +87,9 @@ class FakeLibrary:
 
     def _encode(self, place: int, dtype: int, rank: int, address: int, *rest: Any) -> int:
         extents, strides, box, steps, *modes = rest
-        return self._encoded(place, address, [dtype, rank, address, *extents[:rank], *strides[: rank - 1], *box[:rank], *steps[:rank], *modes])
+        return self._encoded(
+            place, address, [dtype, rank, address, *extents[:rank], *strides[: rank - 1], *box[:rank], *steps[:rank], *modes]
+        )
 
     def _encode_walk(self, place: int, dtype: int, rank: int, address: int, *rest: Any) -> int:
         extents, strides, lower, upper, channels, pixels, steps, *modes = rest

@@ -1,7 +1,8 @@
 """Convolutions among contractions: one operand is read at windows, `out * stride + window * dilation`, and may have zeros around it.
 
-Loops are what they are in every contraction: rows are those of image and result (batch, pixels), columns those of filter and result, and the
-window is reduced with the input channels. The image is then a matrix whose elements repeat, seen through a folded view (layout/windows.py).
+Loops are what they are in every contraction: rows are those of image and result (batch, pixels), columns those of filter and result, and
+the window is reduced with the input channels. The image is then a matrix whose elements repeat, seen through a folded view
+(layout/windows.py).
 """
 
 from collections.abc import Sequence
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from treadle.analysis.loop_nest import Linear, Linears
 
 PADDED = "treadle.padded"
-"""Of the generic that decompose-tensor-ops makes of a `tensor.pad` for a convolution: the zeros before the source along each axis. The rest of
-a generic stands for itself: it gathers the source where its place lies inside of it.
+"""Of the generic that decompose-tensor-ops makes of a `tensor.pad` for a convolution: the zeros before the source along each axis. The
+rest of a generic stands for itself: it gathers the source where its place lies inside of it.
 """
 
 
@@ -46,8 +47,9 @@ def padded_source(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]] | None:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An operand that is read at windows: the value that the root reads (`source`, at `reached`), and the argument that holds it, whose axes are
-    read at `places`: below 0 and from the `sizes` on there are zeros. Strides in elements; sizes are None where no bound is needed.
+    """An operand that is read at windows: the value that the root reads (`source`, at `reached`), and the argument that holds it, whose
+    axes are read at `places`: below 0 and from the `sizes` on there are zeros. Strides in elements; sizes are None where no bound is
+    needed.
     """
 
     source: SSAValue
@@ -94,8 +96,8 @@ def _needs_bounds(place: "Linear") -> bool:
 def folding(image: Image, axes: Sequence[Sequence[int]], sizes: Sequence[Expr], rows: int = -1) -> Windows | None:
     """How a view whose dimensions are these loops (outer to inner) folds an image; None where each has one stride and no axis two loops.
 
-    `sizes` of all loops: constants, but for the outermost of a dimension. `rows`: the dimension whose indices are pixels. Where all are of one
-    image its first part tells images all the same: pixels beyond the last one are in none, not further on in this one.
+    `sizes` of all loops: constants, but for the outermost of a dimension. `rows`: the dimension whose indices are pixels. Where all are
+    of one image its first part tells images all the same: pixels beyond the last one are in none, not further on in this one.
     """
     folded = [not _is_even(image, dims, sizes) or any(_is_windowed(image, d, sizes) for d in dims) for dims in axes]
     walked = {image.axis_of(d) for dims, fold in zip(axes, folded, strict=True) if fold for d in dims}
@@ -141,5 +143,3 @@ def _folded_axis(image: Image, axis: int) -> FoldedAxis:
     size, offset = image.sizes[axis], image.places[axis].offset
     low = -offset if isinstance(offset, int) else 0
     return FoldedAxis(image.strides[axis], low, 0 if size is None else low + size)
-
-

@@ -154,8 +154,8 @@ class Contraction:
     `batch`, `m`, `n` are in the order of the output, `k` in that of the iteration; m and n are not empty. `lhs` and `rhs` are input
     numbers; `lhs_cast` and `rhs_cast` name the operation that widens an element ("arith.extf", "arith.extsi", ...) or are empty.
 
-    `scales`: further f32 inputs that multiply each term and do not depend on the dimensions `inner` of k. `image`: the operand that is read at
-    windows (`analysis/convolution.py`), -1 for none.
+    `scales`: further f32 inputs that multiply each term and do not depend on the dimensions `inner` of k. `image`: the operand that is
+    read at windows (`analysis/convolution.py`), -1 for none.
     """
 
     batch: tuple[int, ...]

@@ -81,8 +81,8 @@ class Access:
     """A kernel argument or result along the root's dimensions: strides and offset in elements, and where a block's part of it lies.
 
     `number` counts arguments and results apart. `align`: bytes the base is aligned to. `input_number`: which of its inputs the root
-    number `root` reads here, -1 for all other accesses (initial values, which `is_initial` tells; what consumers read; results). `image`: it is
-    read at windows; the strides are those of neighbours, while no edge of a window or of the image comes between.
+    number `root` reads here, -1 for all other accesses (initial values, which `is_initial` tells; what consumers read; results). `image`:
+    it is read at windows; the strides are those of neighbours, while no edge of a window or of the image comes between.
     """
 
     number: int

@@ -46,8 +46,8 @@ class ViewOp(IRDLOperation, HasEffects):
     Result: memref with strided layout; static sizes and strides stand in the type, dynamic ones are operands in order. `offset` is in
     elements and
     static. `align`: bytes the address of element zero is known to be aligned to. `windows`: the view is folded (layout/windows.py): some
-    dimensions step along several axes of the array, and what lies outside of these is zero; it is only read. The stride of such a dimension is
-    the one within its last part.
+    dimensions step along several axes of the array, and what lies outside of these is zero; it is only read. The stride of such a
+    dimension is the one within its last part.
     """
 
     name = "tile.view"

@@ -1,8 +1,8 @@
 """How the dimensions of a folded view are walked over the axes of an array: `m` over the pixels of images, `k` over windows and channels.
 
 A convolution is a product of matrices whose left one repeats elements of an image: row `m` is an output pixel, column `k` an element of
-its window. No such matrix is stored. A folded view has its shape, and finds element `(m, k)` by taking `m` and `k` apart into parts, each of
-which steps along one axis of the array:
+its window. No such matrix is stored. A folded view has its shape, and finds element `(m, k)` by taking `m` and `k` apart into parts, each
+of which steps along one axis of the array:
 
     NHWC, 3x3, stride 1, padding 1:    m = (n, oh, ow),  k = (kh, kw, c)
     along h: oh + kh,  inside where 1 <= oh + kh < H + 1;    along w: ow + kw;    along n: n;    along c: c
@@ -20,8 +20,8 @@ from treadle.layout.bits import power_of_two_part
 
 @dataclass(frozen=True, slots=True)
 class FoldedAxis:
-    """An axis of the array: elements from one of its places to the next. What lies outside `low <= place < high` is zero, where `high` is not
-    0: an axis without bounds is never left within the view's sizes.
+    """An axis of the array: elements from one of its places to the next. What lies outside `low <= place < high` is zero, where `high` is
+    not 0: an axis without bounds is never left within the view's sizes.
     """
 
     pitch: int
@@ -63,8 +63,8 @@ class Windows:
         return parts[-1].extent if len(parts) > 1 else 0
 
     def divisor(self, dim: int) -> int:
-        """A power of two that divides the distance from any index of a folded dimension that begins a run to any other one that does; 0 where
-        there is one run.
+        """A power of two that divides the distance from any index of a folded dimension that begins a run to any other one that does; 0
+        where there is one run.
         """
         found = 0
         for part in self.dims[dim][:-1]:

@@ -15,8 +15,8 @@ from treadle.plan.access import AccessFacts
 
 @dataclass(frozen=True, slots=True)
 class FoldedAxisBox:
-    """An axis of the array in a copy: its number among the view's folded axes (-1: the view's dimension `dim`, which is not folded), how many
-    places the copy takes along it, `step` apart.
+    """An axis of the array in a copy: its number among the view's folded axes (-1: the view's dimension `dim`, which is not folded), how
+    many places the copy takes along it, `step` apart.
     """
 
     axis: int
@@ -27,8 +27,8 @@ class FoldedAxisBox:
 
 @dataclass(frozen=True, slots=True)
 class FoldedCopy:
-    """A copy of `rows` by `width` elements: the array's axes, innermost first. `is_walk`: the rows are pixels in order, `lines` long along each
-    axis of the image, innermost first.
+    """A copy of `rows` by `width` elements: the array's axes, innermost first. `is_walk`: the rows are pixels in order, `lines` long
+    along each axis of the image, innermost first.
     """
 
     axes: tuple[FoldedAxisBox, ...]
@@ -71,7 +71,12 @@ def _column_refusal(windows: Windows, columns: Sequence[Part], width: int) -> st
 
 
 def _walk(
-    windows: Windows, parts: Sequence[Part], columns: Sequence[Part], column: FoldedAxisBox, others: Sequence[FoldedAxisBox], rules: BulkTensorCopy
+    windows: Windows,
+    parts: Sequence[Part],
+    columns: Sequence[Part],
+    column: FoldedAxisBox,
+    others: Sequence[FoldedAxisBox],
+    rules: BulkTensorCopy,
 ) -> FoldedCopy | str:
     """Pixels in order: the innermost axes are the image's, the outermost one tells images."""
     image = [part for part in parts if windows.axes[part.axis].high]
@@ -96,8 +101,8 @@ def _walk(
 
 
 def folded_refusal(windows: Windows, facts: AccessFacts, dims: tuple[int, int], rows: int, rules: BulkTensorCopy) -> str | None:
-    """Why a descriptor copy cannot bring a tile of `rows` rows, whose first one is at a multiple of them; None where it can. `dims`: the view's
-    dimensions of rows and columns.
+    """Why a descriptor copy cannot bring a tile of `rows` rows, whose first one is at a multiple of them; None where it can. `dims`: the
+    view's dimensions of rows and columns.
     """
     row, column = (facts.dims[dim] for dim in dims)
     if facts.varies:

@@ -93,8 +93,8 @@ class DriverFunctions:
         """An encoder of tensor maps.
 
         `sizes`: extents, strides in bytes (one fewer), box, element strides, innermost first; `modes`: interleave, swizzle, L2 promotion
-        and fill as numbers of cuda.h; `corners`: the lower and the upper one of a map that walks pixels (im2col), whose box is its channels and
-        pixels, empty for a tiled one; `refuse(status, address)` is called when the driver does not take them.
+        and fill as numbers of cuda.h; `corners`: the lower and the upper one of a map that walks pixels (im2col), whose box is its
+        channels and pixels, empty for a tiled one; `refuse(status, address)` is called when the driver does not take them.
         """
         extents, strides, box, steps = sizes
         rank = len(extents)

@@ -15,8 +15,8 @@ ALLOCATION_ALIGN = 256  # bytes; every allocation starts at such an address
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address: `offset` elements into the flat allocation `data`. `constant`: nothing writes there while the kernel runs. `outside`: what
-    folded views have outside of the array.
+    """An address: `offset` elements into the flat allocation `data`. `constant`: nothing writes there while the kernel runs. `outside`:
+    what folded views have outside of the array.
     """
 
     data: Array
@@ -190,7 +190,9 @@ class Window:
         if self.vector > 1:
             view.check_vector(offsets, self._extents, self.vector)
         out = np.full(self.shape, other, dtype=view.array.dtype)
-        ends = [(offset, min(offset + (extent or 1), size)) for (_, extent), offset, size in zip(self._axes, offsets, view.sizes, strict=True)]
+        ends = [
+            (offset, min(offset + (extent or 1), size)) for (_, extent), offset, size in zip(self._axes, offsets, view.sizes, strict=True)
+        ]
         if any(low < 0 for low, _ in ends):
             raise SimulationFault(f"a folded view is read from {list(offsets)} on")
         if all(low < high for low, high in ends):

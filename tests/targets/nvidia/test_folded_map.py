@@ -1,4 +1,6 @@
-"""Descriptor copies of images: what the hardware does with a map and a place (as its manual says, in NumPy) is the tile of the folded view."""
+"""Descriptor copies of images: what the hardware does with a map and a place (as its manual says, in NumPy) is the tile of the folded
+view.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -93,13 +95,13 @@ def check_copies(convolution: Convolution, is_walk: bool | None) -> None:
     assert is_walk is None or plan.folded.is_walk == is_walk
     windows, seen, (column, row) = folding_of(view), plan.param.map, plan.view_dims[:2]
     array = np.arange(1, 1 + np.prod(convolution.shape(0, convolution.sides)), dtype=np.float64)
-    whole = FoldedView(Pointer(array), view.offset.value.data, [int(s) for s in view.size_values()], [int(s) for s in view.stride_values()], 1, windows)  # fmt: skip
+    sizes, strides = ([int(s) for s in row if isinstance(s, int)] for row in (view.size_values(), view.stride_values()))
+    whole = FoldedView(Pointer(array), view.offset.value.data, sizes, strides, 1, windows)
     scaled = replace_strides(seen, 2, array.itemsize)
     assert plan.param.byte_offset == 0  # the map begins where the array does, whatever zeros are before it
     shape = memref_type(op.destination).get_shape()
     width = seen.box_dim[0]
     generator = np.random.default_rng(0)
-    sizes = [int(s) for s in view.size_values()]
     for _ in range(8):
         at = [int(generator.integers(0, size)) for size in sizes]
         at[row] = int(generator.integers(0, -(-sizes[row] // shape[0]))) * shape[0]

@@ -30,7 +30,10 @@ def _is_aligned(ctx: KernelContext, op: CopyOp, unit: int, size: int, width: int
     if not isinstance(view, ViewOp) or view.align.value.data % width:
         return False
     if (windows := view.folding) is not None and any(
-        size * each % width for dim, parts in enumerate(windows.dims) if parts for each in (windows.run(dim) * (dim == unit), windows.divisor(dim))
+        size * each % width
+        for dim, parts in enumerate(windows.dims)
+        if parts
+        for each in (windows.run(dim) * (dim == unit), windows.divisor(dim))
     ):
         return False
     strides = view.stride_values()

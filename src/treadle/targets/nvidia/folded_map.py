@@ -35,7 +35,8 @@ def folded_start(view: ViewOp) -> int:
 def folded_map(
     view: ViewOp, dims: tuple[int, int], rows: int, width: int, limits: BulkTensorCopy, expression: Expression
 ) -> tuple[FoldedCopy, TensorMap]:
-    """The copy of `rows` by `width` elements of a folded view, whose `dims` they are, and its map; the type and the swizzle are for the caller.
+    """The copy of `rows` by `width` elements of a folded view, whose `dims` they are, and its map; the type and the swizzle are for the
+    caller.
 
     Raises InternalError where the hardware has no such copy.
     """

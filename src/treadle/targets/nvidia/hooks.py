@@ -356,7 +356,8 @@ class NvidiaHooks(SimtHooks):
         base = b.ptrtoint(buffer.address, I32)
         if plan.folded is not None:
             return [
-                (todo.operand(b.add(base, i32(box.byte_offset))), source, folded_place(ctx, op, plan, box, todo.operand)) for box in plan.boxes
+                (todo.operand(b.add(base, i32(box.byte_offset))), source, folded_place(ctx, op, plan, box, todo.operand))
+                for box in plan.boxes
             ]
         starts = [ctx.small_index(op.offsets[dim]) for dim in plan.view_dims]
         found: list[tuple[str, str, str]] = []

@@ -58,8 +58,8 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """The map of `param` covers the view dimensions `view_dims` (innermost first); `boxes` are the buffer. `folded`: of a folded view, whose
-    tile dimensions `view_dims` are: the array's axes instead, and `view_dims` its columns and rows.
+    """The map of `param` covers the view dimensions `view_dims` (innermost first); `boxes` are the buffer. `folded`: of a folded view,
+    whose tile dimensions `view_dims` are: the array's axes instead, and `view_dims` its columns and rows.
     """
 
     param: TensorMapParam

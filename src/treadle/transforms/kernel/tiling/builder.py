@@ -309,7 +309,10 @@ class KernelBuilder:
         axes, tile_dims = self._view_axes(self._strides_along(place), frame, 0)
         windows = self.nest.folding(image, axes)
         strides = self._strides_along(place)
-        steps = [strides.get(a, constant(0)) if windows is None or not windows.dims[at] else constant(windows.step(at)) for at, a in enumerate(axes)]
+        steps = [
+            strides.get(a, constant(0)) if windows is None or not windows.dims[at] else constant(windows.step(at))
+            for at, a in enumerate(axes)
+        ]
         sizes = [self.axis_size(a) for a in axes]
         element, align = element_of(image.argument.type), array_ints(self.kernel.arg_align)[number]
         offset = place.offset.as_int() or 0
