@@ -112,7 +112,9 @@ def folding(image: Image, axes: Sequence[Sequence[int]], sizes: Sequence[Expr], 
         axis, extent = image.axis_of(dim), sizes[dim].as_int()
         return Part(number[axis], 0 if extent is None and is_first else extent or 0, image.places[axis].coefficients[dim])
 
-    parts = [tuple(part(d, d == dims[0]) for d in dims) if fold else () for dims, fold in zip(axes, folded, strict=True)]
+    parts: list[tuple[Part, ...]] = [
+        tuple(part(d, d == dims[0]) for d in dims) if fold else () for dims, fold in zip(axes, folded, strict=True)
+    ]
     places = [_folded_axis(image, axis) for axis in used]
     if rows >= 0 and parts[rows] and places[parts[rows][0].axis].high:
         parts[rows] = (Part(len(places), 0, 1), *parts[rows])

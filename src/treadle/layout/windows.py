@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
+from typing import Any
 
 from treadle.layout.bits import power_of_two_part
 
@@ -81,9 +82,9 @@ class Windows:
         last = sum((part.extent - 1) * part.step for part in parts)
         return self.axes[number].low <= 0 and last < self.axes[number].high and all(part.extent for part in parts)
 
-    def taken_apart(self, dim: int, index: int) -> tuple[tuple[int, int], ...]:
-        """The axis and the steps along it of each part of an index."""
-        found: list[tuple[int, int]] = []
+    def taken_apart(self, dim: int, index: Any) -> tuple[tuple[int, Any], ...]:
+        """The axis and the steps along it of each part of an index, or of an array of them."""
+        found: list[tuple[int, Any]] = []
         for number, (part, span) in enumerate(zip(self.dims[dim], self.spans(dim), strict=True)):
             digit = index // span if number == 0 else index // span % part.extent
             found.append((part.axis, digit * part.step))

@@ -22,6 +22,8 @@ from treadle.plan.role_tiles import RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
 
 NO_OVERRIDES = ContractionOverrides()
+FOLLOWED = 8
+"""Runtime many images of a multiple of so many pixels fall into few enough classes of tiles for a proof."""
 
 
 @dataclass(frozen=True)
