@@ -91,12 +91,18 @@ class KernelProblem:
     @cached_property
     def may_take_turns(self) -> bool:
         """Whether a workgroup may compute several tiles. Who arrives at counters does so once. Where a part of a reduction begins and ends,
-        the runtime's sizes times the part's number tell, and such products are no steps that a proof could follow from tile to tile.
+        the runtime's sizes times the part's number tell, and such products are no steps that a proof could follow from tile to tile. Nor is
+        the number of tiles of runtime many images of an odd number of pixels.
         """
-        if self.merges_parts:
+        if self.merges_parts or self._has_odd_images:
             return False
         blocks = frozenset(self.nest.kernel.blocks)
         return all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
+
+    @property
+    def _has_odd_images(self) -> bool:
+        rows = [axis.size for axis in self.nest.axes if axis.role == "m"]
+        return any(access.image for access in self.nest.accesses) and any(not r.is_constant and r.divisor() < FOLLOWED for r in rows)
 
     @property
     def is_fixed(self) -> bool:
