@@ -44,7 +44,7 @@ class SchedulePoint:
 
     `line`: of the code's line table. `kind`: "matrix", "barrier", "load", "store", "copy", "local_load" or "local_store". `loops`: the
     lines of the loops around it, the innermost last. `loads`, `copies`: the lines of the loads from global memory, and of the direct
-    copies to shared memory, that the schedule has in flight behind it.
+    copies to shared memory, that the schedule has in flight behind it; at barriers, accesses to shared memory count among the copies.
     """
 
     line: int

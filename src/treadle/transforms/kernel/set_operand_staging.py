@@ -6,7 +6,7 @@ Level: tile. Reads: tile.contract with register operands, the loads behind them,
 the instruction reads registers. Leaves alone: contractions whose operands are in shared memory already; paths that `staging` names already.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.operand_sources import chained_contraction, source_load
@@ -25,6 +25,7 @@ from treadle.plan.access import contiguous_dim
 from treadle.plan.layout_choice import GlobalAccess
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, register_buffer
 from treadle.remarks import emit
+from treadle.transforms.kernel.free_layouts import settle_layout
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts, staging_of
 
@@ -127,6 +128,14 @@ class SetOperandStagingPass(KernelPass):
             asked, _ = staging_of(op, name)
             if isinstance(value.owner, tile.LocalLoadOp) and (row is None or not row.may_read(1 - k_dim, "shared")) and not asked:
                 staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr("fragments")})
+                k_step = layouts.k_step
+
+                def choose(
+                    load: tile.LoadOp | None, operand: _Operand = operand, fragment: TileLayout | None = fragment, k_step: int = k_step
+                ) -> SharedLayout:
+                    return _layout(replace(operand, load=load), row, fragment, k_step, kernel, spec)
+
+                settle_layout(value, choose)
                 emit("decision", self.name, subject, "loaded as fragments from the shared buffer that it lies in", location_of(op))
                 continue
             stays = _stays(operand, row, fragment, kernel, spec)

@@ -2,8 +2,8 @@
 
 Level: tile. Reads: innermost loops (effects of their bodies, which the pre-flight check of pipeline-loops needs), the sizes of shared
 buffers and when they are in use, the machine's shared memory. Writes: attribute `pipeline = {stages, mode}` on scf.for. Leaves alone: loops
-that carry it already, loops around loops, kernels with roles or whose config says `is_sequential`, loops with stages (`pipe.stage`), and loops that the check refuses; a
-remark says which rule and which operation. Where nobody asks (`stages` = -1), loops that do not contract too.
+that carry it already, loops around loops, loops with stages (`pipe.stage`), kernels with roles or whose config says `is_sequential`, and
+loops that the check refuses; a remark says which rule and which operation. Where nobody asks (`stages` = -1), loops without products too.
 
 Loops with asynchronous copies are pipelined by them (mode "async"), others by registers (mode "stream"), where these hold what is ahead.
 """

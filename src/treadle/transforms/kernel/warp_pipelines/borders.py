@@ -143,7 +143,8 @@ def _request(loop: scf.ForOp, kernel: tile.KernelOp) -> tuple[int, int]:
     if gap < 1:
         refuse(loop, f"a gap of {gap} stages: all groups would run the same stage", "let groups be at least one stage apart")
     if warps % groups:
-        fix = f"launch it with num_warps = {groups * max(1, warps // groups)} or {groups * (warps // groups + 1)}"
+        counts = [groups * count for count in (warps // groups, warps // groups + 1) if count]
+        fix = f"launch it with num_warps = {' or '.join(map(str, counts))}"
         refuse(loop, f"{warps} warp{'s' * (warps > 1)} cannot be dealt to {groups} groups", fix)
     return groups, gap
 
