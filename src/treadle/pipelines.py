@@ -45,9 +45,8 @@ from treadle.transforms.tensor.box_scalars import BoxScalarsPass
 from treadle.transforms.tensor.convert_conditionals import ConvertConditionalsPass
 from treadle.transforms.tensor.decompose_softmax import DecomposeSoftmaxPass
 from treadle.transforms.tensor.decompose_tensor_ops import DecomposeTensorOpsPass
-from treadle.transforms.tensor.expand_classifications import ExpandClassificationsPass
-from treadle.transforms.tensor.expand_extended_arithmetic import ExpandExtendedArithmeticPass
 from treadle.transforms.tensor.expand_f32_precision import ExpandF32PrecisionPass
+from treadle.transforms.tensor.expand_scalars import ExpandScalarsPass
 from treadle.transforms.tensor.fold_data_movement import FoldDataMovementPass
 from treadle.transforms.tensor.form_dispatches import FormDispatchesPass
 from treadle.transforms.tensor.form_online_softmax import FormOnlineSoftmaxPass
@@ -121,8 +120,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         ConvertConditionalsPass(),  # straight code from here on; its selections are generalised with the other arithmetic
         DecomposeSoftmaxPass(),  # the one named operation that is no single loop nest
         GeneralizeNamedOpsPass(),  # from here on every computation is a generic or a fill
-        ExpandClassificationsPass(),  # all operands are scalars now; nothing below knows these operations
-        ExpandExtendedArithmeticPass(),  # scalars of bodies by now; below, an operation of arith has one result
+        ExpandScalarsPass(),  # all operands are scalars now; nothing below knows these operations
         DecomposeTensorOpsPass(),  # pad, concat and splat become fills and insertions, which kernels and the host know
         NormalizeGenericsPass(),  # one form of loops, scalars and outputs, so that nothing after it has to ask
         ResolveTensorDimsPass(),  # sizes must not look like dependences on the tensors they are read off
