@@ -14,6 +14,7 @@ from treadle.ir.dialects import scf
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module, print_module
 from treadle.sim.schedule import simulate
+from treadle.sim.schedule.scheduler import Mode
 from treadle.transforms.kernel.form_warp_pipeline import FormWarpPipelinePass
 from treadle.verify.check import prove
 from treadle.verify.faults import faults
@@ -397,8 +398,9 @@ def objects(kernel: tile.KernelOp) -> bool:
     a, b, c = operands(128, 32, 100)
     known = {"a_size0": 128, "a_size1": 100, "a_stride0": 100, "b_size0": 100, "b_size1": 32, "b_stride0": 32}
     sizes = {**known, "c_size0": 128, "c_size1": 32, "c_stride0": 32, "grid_x": 1, "grid_y": 1}
-    for mode, seed in (("late", 0), ("random", 1)):
-        report = simulate(kernel, [a, b, c], [sizes[str(name.data)] for name in kernel.symbols], mode=mode, seed=seed)
+    ways: tuple[tuple[Mode, int], ...] = (("late", 0), ("random", 1))
+    for mode, seed in ways:
+        report = simulate(kernel, [a, b, c], sizes, mode=mode, seed=seed)
         if not report.ok or not np.array_equal(report.outputs[0], a.astype(np.float64) @ b):
             return True
     return False

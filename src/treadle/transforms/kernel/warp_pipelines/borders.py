@@ -1,6 +1,6 @@
 """What a loop with stages is made of: stages, and what stands at the borders between them. Reads and refuses (TR417), changes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -8,7 +8,7 @@ from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.stages import WARP_PIPELINE, EndStageOp, StageOp
 from treadle.errors import WARP_PIPELINE_FORM, TreadleError
-from treadle.ir.core import Operation
+from treadle.ir.core import Attribute, Operation
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.locations import location_of
 
@@ -130,7 +130,7 @@ def _label(begin: StageOp, number: int) -> str:
 def _request(loop: scf.ForOp, kernel: tile.KernelOp) -> tuple[int, int]:
     """Groups and gap that a loop asks for. The warps of the kernel make that many groups."""
     asked = loop.attributes.get(WARP_PIPELINE)
-    entries = asked.data if isinstance(asked, builtin.DictionaryAttr) else {}
+    entries: Mapping[str, Attribute] = asked.data if isinstance(asked, builtin.DictionaryAttr) else {}
     found = {"groups": GROUPS, "gap": GAP}
     for name, value in entries.items():
         if name not in found or not isinstance(value, builtin.IntegerAttr):
@@ -196,10 +196,3 @@ def _is_plain(op: Operation) -> bool:
 
 def _touches(op: Operation) -> bool:
     return op.name.startswith("sync.") or (isinstance(op, HasEffects) and bool(op.effects()))
-
-
-def operations(pipeline: WarpPipeline) -> Iterator[Operation]:
-    """The operations of all stages, nested ones too."""
-    for stage in pipeline.stages:
-        for op in stage.ops:
-            yield from op.walk()
