@@ -31,8 +31,9 @@ def plan_slots(pipeline: WarpPipeline, kernel: tile.KernelOp, spec: TargetSpec) 
     found = stage_accesses(pipeline.loop, ops, values)
     for each in found:
         if each.access.is_async:
-            fix = "let the threads copy, or leave the stages out: descriptor copies overlap computing by themselves"
-            _refuse(each, f"{_described(each, pipeline)} is asynchronous beyond what stages order", fix)
+            what = "matrix instructions" if isinstance(each.op, tile.ContractOp) else "descriptor copies"
+            text = f"{what} of {spec.name} reach shared memory by themselves, which slots do not order"
+            _refuse(each, text, f"leave the stages out on {spec.name}: copying overlaps computing there without them")
     copies = spec.queue_for("copy_in")
     orders: dict[Order, Meeting] = {}
     waits: dict[tuple[int, str], int] = {}
