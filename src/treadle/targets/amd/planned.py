@@ -14,6 +14,7 @@ from treadle.dialects.tile import ContractOp, CopyOp, GatherOp, KernelOp, LoadOp
 from treadle.ir.core import Operation, Region, SSAValue
 from treadle.ir.dialects import scf
 from treadle.machine import target_spec
+from treadle.targets.amd.stages import stage_point
 from treadle.targets.interface import SchedulePoint
 from treadle.targets.simt.ranges import Ranges
 
@@ -90,7 +91,8 @@ class _Walk(StructuredFlow[_State]):
         if emit and kind is not None and not (isinstance(op, ContractOp) and op.instruction.data == "fma"):
             ahead = frozenset[int]().union(*state.loads.values()) if self._is_pipelined(op) else ()
             pending = {*state.copies, *(state.local if isinstance(op, BarrierOp) else ())}
-            self.points[op] = SchedulePoint(line, kind, self._loops(op), tuple(sorted(ahead)), tuple(sorted(pending)))
+            found = tuple(sorted(ahead)), tuple(sorted(pending))
+            self.points[op] = SchedulePoint(line, kind, self._loops(op), *found, stage=stage_point(op, self.lines))
         return state
 
     def _flushes(self, op: Operation) -> bool:
