@@ -2,16 +2,13 @@
 whatever its slots do, unless what it refuses is a wrong order, which no race detector knows to be wrong.
 """
 
-from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transforms.kernel.test_form_warp_pipeline import COLUMNS, PRIVATE, ROWS, Text, kernel_in
 
 from treadle import TreadleError
 from treadle.dialects import sync, tile
-from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
