@@ -212,7 +212,7 @@ def misused(x: Any, y: Any, what: tl.constexpr = "") -> None:
             ring[i] = x[0:8, 0:8]
     for _ in range(4):
         if what == "inside":
-            ring = tl.allocate_shared((8, 8), tl.float32)
+            tl.allocate_shared((8, 8), tl.float32)
         if what == "return":
             with tl.warp_pipeline_stage("a"):
                 return

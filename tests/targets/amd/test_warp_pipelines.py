@@ -80,14 +80,14 @@ def test_slots_in_the_code(name: str, target: str) -> None:
 def test_what_leaves_its_stage_is_found(target: str) -> None:
     kernel = code_of("two", target)
     assert not broken_rules(kernel, kernel.assembly)
-    assert "A6" in broken_rules(kernel, kernel.assembly.replace("s_setprio 1", "s_setprio 2"))
+    assert "A7" in broken_rules(kernel, kernel.assembly.replace("s_setprio 1", "s_setprio 2"))
     lines = kernel.assembly.splitlines()
     first = next(at for at, line in enumerate(lines) if "s_setprio 1" in line)
     barrier = next(at for at in range(first, len(lines)) if "s_barrier" in lines[at])
     matrix = next(at for at in range(barrier, len(lines)) if "mfma" in lines[at] or "wmma" in lines[at])
     place = next(at for at in range(matrix, 0, -1) if ".loc" in lines[at])
     moved = [lines[place], lines[matrix], *lines[first:matrix], *lines[matrix + 1 :]]
-    assert "A6" in broken_rules(kernel, "\n".join([*lines[:first], *moved]))
+    assert "A7" in broken_rules(kernel, "\n".join([*lines[:first], *moved]))
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx950"])
@@ -96,5 +96,5 @@ def test_fences_keep_stages_apart(target: str) -> None:
     module = lowered(PRODUCTS["four"], target)
     for op in [op for op in module.walk() if isinstance(op, SchedFenceOp)]:
         erase(op)
-    with pytest.raises(KernelRejected, match="rule A6"):
+    with pytest.raises(KernelRejected, match="rule A7"):
         emulator.compile_kernels(module, target)

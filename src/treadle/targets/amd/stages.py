@@ -1,4 +1,4 @@
-"""Stages of warp pipelines in machine code: behind which slot each instruction must stand, and at which priority (audit rule A6)."""
+"""Stages of warp pipelines in machine code: behind which slot each instruction must stand, and at which priority (audit rule A7)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -60,7 +60,7 @@ def _before(loop: Operation) -> list[Operation]:
 
 
 def misplaced_stages(listing: Listing, points: Iterable[SchedulePoint]) -> list[Violation]:
-    """A6: instructions that some path reaches behind another barrier than their stage's, or at another priority."""
+    """A7: instructions that some path reaches behind another barrier than their stage's, or at another priority."""
     planned = {point.line: point.stage for point in points if point.stage is not None}
     if not planned:
         return []
@@ -71,10 +71,10 @@ def misplaced_stages(listing: Listing, points: Iterable[SchedulePoint]) -> list[
         if stage is None or kind is None:
             continue  # arithmetic on addresses and numbers is where it is needed
         if any(last not in stage.behind for last, _ in states):
-            wrong.append(Violation("A6", one.line, f"{listing.named(at)} stands in another stage than in the schedule"))
+            wrong.append(Violation("A7", one.line, f"{listing.named(at)} stands in another stage than in the schedule"))
         elif kind != "barrier" and any(priority != stage.priority for _, priority in states):
             found = ", ".join(str(priority) for _, priority in sorted(states))
-            wrong.append(Violation("A6", one.line, f"{listing.named(at)} at priority {found}, {stage.priority} in the schedule"))
+            wrong.append(Violation("A7", one.line, f"{listing.named(at)} at priority {found}, {stage.priority} in the schedule"))
     return wrong
 
 
