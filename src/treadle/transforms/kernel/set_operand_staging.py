@@ -8,6 +8,7 @@ shared memory already; paths that `staging` names already.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.operand_sources import chained_contraction, source_load
@@ -28,6 +29,7 @@ from treadle.plan.layout_choice import GlobalAccess, shared_cost
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, register_buffer
 from treadle.records import dataclass
 from treadle.remarks import emit
+from treadle.transforms.kernel.free_layouts import settle_layout
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.operand_layouts import STAGING, THREADS, contract_layouts, staging_of
 
@@ -217,6 +219,14 @@ class SetOperandStagingPass(KernelPass):
             asked, _ = staging_of(op, name)
             if isinstance(value.owner, tile.LocalLoadOp) and (row is None or not row.may_read(1 - k_dim, "shared")) and not asked:
                 staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr("fragments")})
+                k_step = layouts.k_step
+
+                def choose(
+                    load: tile.LoadOp | None, operand: _Operand = operand, fragment: TileLayout | None = fragment, k_step: int = k_step
+                ) -> SharedLayout:
+                    return _layout(replace(operand, load=load), row, fragment, k_step, kernel, spec)
+
+                settle_layout(value, choose)
                 emit("decision", self.name, subject, "loaded as fragments from the shared buffer that it lies in", location_of(op))
                 continue
             stays = _stays(operand, row, fragment, kernel, spec)
