@@ -109,11 +109,12 @@ class KernelTable:
 
 
 def _with_sizes(buffer: Buffer, changed: Callable[[Expr], Expr]) -> Buffer:
-    """A buffer with the sizes and offsets of a block's part of it changed."""
-    if buffer.cut is None:
-        return buffer
-    cut = replace(buffer.cut, offsets=tuple(map(changed, buffer.cut.offsets)))
-    return replace(buffer, shape=tuple(map(changed, buffer.shape)), cut=cut)
+    """A buffer with its sizes, strides, and the place of a block's part of it changed."""
+    shape, strides = tuple(map(changed, buffer.shape)), tuple(map(changed, buffer.strides))
+    cut = buffer.cut
+    if cut is not None:
+        cut = replace(cut, whole=_with_sizes(cut.whole, changed), offsets=tuple(map(changed, cut.offsets)))
+    return replace(buffer, shape=shape, strides=strides, cut=cut)
 
 
 def _sizes_told(buffer: Buffer) -> Iterator[Expr]:

@@ -89,13 +89,14 @@ class KernelProblem:
 
     @cached_property
     def may_take_turns(self) -> bool:
-        """Whether a workgroup may compute several tiles. Who arrives at counters does so once. Where a part of a reduction begins and ends,
-        the runtime's sizes times the part's number tell, and such products are no steps that a proof could follow from tile to tile.
+        """Whether a workgroup may compute several tiles. Where a part of a reduction begins and ends, the runtime's sizes times the part's
+        number tell, and such products are no steps that a proof could follow from one tile to the next. Where only the runtime knows both
+        the tiles and their steps along k, so many combinations differ that a proof takes seconds: that is for those who ask for it.
         """
-        if self.merges_parts:
-            return False
-        blocks = frozenset(self.nest.kernel.blocks)
-        return all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
+        m, n, k = self.sizes
+        blocks, is_open = frozenset(self.nest.kernel.blocks), k is None and (m is None or n is None)
+        walked = all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
+        return walked and (not is_open or self.overrides.persistent == "always")
 
     @property
     def is_fixed(self) -> bool:
