@@ -85,30 +85,6 @@ def test_a_registered_strategy_is_asked_first() -> None:
     assert decided(matmul(4096, 4096, 4096, "bf16")) == ['#dispatch.split<r0 = "2", merge = kernel> (halves)']
 
 
-MODULE = """
-class Whole:
-    name, attribute = "whole", "treadle.split_reduction"
-
-    def decide(self, facts, spec):
-        return None
-"""
-
-
-@pytest.mark.parametrize("kind", ["dist-info", "egg-info"])
-def test_strategies_of_installed_packages_are_found(kind: str, tmp_path: Path) -> None:
-    facts = tmp_path / f"wholes-1.0.{kind}"
-    facts.mkdir()
-    (tmp_path / "wholes.py").write_text(MODULE)
-    (facts / ("METADATA" if kind == "dist-info" else "PKG-INFO")).write_text("Metadata-Version: 2.1\nName: wholes\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[treadle.strategies]\nwhole = wholes:Whole\n")
-    script = "from treadle import strategies; print([s.name for s in strategies.strategies_for('treadle.split_reduction')])"
-    paths = [str(tmp_path), *sys.path]
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:] = {paths!r}; {script}"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "['whole', 'split-sizes']"
-
-
 RUNTIME = """func.func @f(%a: tensor<{m}x?xf32>, %b: tensor<?x{n}xf32>, %c: tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32> {{
   %0 = linalg.matmul ins(%a, %b : tensor<{m}x?xf32>, tensor<?x{n}xf32>) outs(%c : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
   return %0 : tensor<{m}x{n}xf32>
@@ -137,3 +113,27 @@ def test_every_length_has_its_parts(m: int | str, n: int | str) -> None:
         arrays = [rng_np.standard_normal(shape).astype(np.float32) for shape in ((rows, k), (k, columns), (rows, columns))]
         (got,), (want,) = program(*arrays), program.reference(*arrays)
         assert (verdict := check(np.asarray(got), want)).ok, verdict
+
+
+MODULE = """
+class Whole:
+    name, attribute = "whole", "treadle.split_reduction"
+
+    def decide(self, facts, spec):
+        return None
+"""
+
+
+@pytest.mark.parametrize("kind", ["dist-info", "egg-info"])
+def test_strategies_of_installed_packages_are_found(kind: str, tmp_path: Path) -> None:
+    facts = tmp_path / f"wholes-1.0.{kind}"
+    facts.mkdir()
+    (tmp_path / "wholes.py").write_text(MODULE)
+    (facts / ("METADATA" if kind == "dist-info" else "PKG-INFO")).write_text("Metadata-Version: 2.1\nName: wholes\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[treadle.strategies]\nwhole = wholes:Whole\n")
+    script = "from treadle import strategies; print([s.name for s in strategies.strategies_for('treadle.split_reduction')])"
+    paths = [str(tmp_path), *sys.path]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:] = {paths!r}; {script}"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "['whole', 'split-sizes']"

@@ -95,7 +95,7 @@ class SharedAccess:
 
 
 def shared_accesses(op: Operation, values: SlotValues | None = None) -> tuple[SharedAccess, ...]:
-    """The accesses of an operation to shared buffers, in issue order; `values` where several operations are looked at."""
+    """The accesses of an operation to its workgroup's shared buffers, in issue order; `values` where several operations are looked at."""
     if not isinstance(op, HasEffects):
         return ()
     known = values if values is not None else SlotValues()
@@ -116,8 +116,8 @@ def is_elected(op: Operation) -> bool:
 
 def _access(op: Operation, effect: Effect, values: SlotValues | None) -> SharedAccess | None:
     view = buffer_view(effect.resource)
-    if view is None:
-        return None
+    if view is None or (isinstance(op, tile.LocalLoadOp) and op.peer is not None):
+        return None  # another workgroup's memory: barriers of the cluster order it
     alloc, count = view.alloc, len(view.indices)
     layout = tile.shared_layout_of(alloc.result)
     shape = layout.shape[count:]

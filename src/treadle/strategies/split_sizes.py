@@ -128,6 +128,8 @@ class SplitSizes:
         """See `Strategy`."""
         if not facts.is_separable or not facts.splittable or not isinstance(facts.computation, Contraction | Reduction):
             return None
+        if isinstance(facts.computation, Contraction) and facts.computation.image >= 0:
+            return None  # slices of channels are no images that a folded view shows
         unknown = [dim for dim, size in enumerate(facts.sizes) if size is None]
         if unknown:
             return self._of_runtime(facts, unknown, spec)
@@ -139,7 +141,7 @@ class SplitSizes:
         if not found:
             return None
         loop, parts = min(found, key=lambda each: each[1].seconds)
-        return SplitAttr(SplitPlan((SplitLoop(loop, str(parts.count), parts.step),)))
+        return SplitAttr(SplitPlan((SplitLoop(loop, str(parts.count), parts.step),), parts.merge))
 
     def _of_runtime(self, facts: OperationFacts, unknown: Sequence[int], spec: TargetSpec) -> Attribute | None:
         reduced, sizes = facts.view.reduction_dims, facts.sizes

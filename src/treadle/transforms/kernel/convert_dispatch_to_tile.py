@@ -38,6 +38,7 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str, launches: Sequence[di
         arg_align=[*array_ints(kernel.arg_align), *array_ints(kernel.result_align)],
         output_count=len(kernel.function_type.outputs),
         groups=config.groups,
+        cluster=config.cluster_size,
         index_bits=int(bits or 32),
         config=config.attribute(),
     )

@@ -58,7 +58,8 @@ def _fragment(buffer: SSAValue, at: tuple[int, int], shape: tuple[int, int], con
     whole = buffer.owner
     if isinstance(whole, tile.LocalLoadOp):  # where the tile is loaded, which may be an earlier stage
         row, column = tile.ints(whole.offsets)
-        load = tile.LocalLoadOp(whole.source, (row + at[0], column + at[1]), tile.tile_of(shape, tile.tile_type(buffer).element_type))
+        kind, peer = tile.tile_of(shape, tile.tile_type(buffer).element_type), next(iter(whole.peer_ranks()), None)
+        load = tile.LocalLoadOp(whole.source, (row + at[0], column + at[1]), kind, peer=peer)
         insert_before(whole, load)
         return load.result
     load = tile.LocalLoadOp(buffer, at, tile.tile_of(shape, tile.memref_type(buffer).element_type))

@@ -44,6 +44,11 @@ class FormConfig:
         return 1
 
     @property
+    def cluster_size(self) -> int:
+        """Workgroups of a cluster as the kernel is built; form-roles may make clusters later."""
+        return 1
+
+    @property
     def rows_together(self) -> int:
         """Rows of tiles that are walked together."""
         return 1

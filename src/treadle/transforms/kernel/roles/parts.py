@@ -147,6 +147,8 @@ def cluster_refusal(kernel: tile.KernelOp, cluster: int) -> str | None:
     """Why workgroups of a kernel that `refusal` lets pass cannot share an operand, None where they can."""
     if any(isinstance(op, tile.CountInOp) for op in kernel.walk()):
         return "workgroups arrive at counters, each by itself"
+    if kernel.cluster_size() > 1:
+        return "workgroups of a cluster have the parts of one tile"
     for copy in shared_by_rows(parts_of(kernel)):
         if part_layout(tile.shared_layout_of(copy.destination), part_axis(copy), cluster) is None:
             return f"{cluster} parts of the shared operand do not follow one another in memory"

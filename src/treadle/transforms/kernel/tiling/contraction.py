@@ -63,6 +63,12 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
     columns = [axis for axis in counts.others if kernel.nest.axes[axis].role == "n"]
     batch = [axis for axis in counts.others if axis not in columns]
     across = index.product([*(sizes[axis] for axis in columns), n_tiles])
+    if config.parts_together > 1:  # the parts of a tile are neighbours: a cluster
+        parts = [axis for axis in batch if kernel.nest.axes[axis].block]
+        batch = [axis for axis in batch if axis not in parts]
+        number, *inner = delinearize(index, number, [index.product([m_tiles, across]), *(sizes[axis] for axis in parts)])
+        for axis, place in zip(parts, inner, strict=True):
+            kernel.offset[axis] = place
     *outer, plane = delinearize(index, number, [*(sizes[axis] for axis in batch), index.product([m_tiles, across])])
     m_place, n_place = grouped_raster(index, plane, m_tiles, across, config.group_m)
     *blocks, n_place = delinearize(index, n_place, [*(sizes[axis] for axis in columns), n_tiles])
@@ -159,4 +165,4 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionCon
     totals = reduction_loops(kernel, loops, start_tiles, step, always=has_roles)
     for root, total in zip(roots, totals, strict=True):
         kernel.known[root.op.results[0]] = with_initial(kernel, Initial(root), total, c_frame, sum_of(acc_type))
-    finish(kernel, c_frame, config.groups)
+    finish(kernel, c_frame, config.groups, config.parts_together)
