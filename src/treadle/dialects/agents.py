@@ -5,7 +5,6 @@ the IR.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from treadle.dialects.limits import machine_of
 from treadle.dialects.pipe import RolesOp
@@ -13,6 +12,7 @@ from treadle.dialects.sync import ArriveOp, BarrierOp, CommitOp, MbarrierAllocOp
 from treadle.dialects.tile import CopyOp, KernelOp, ints
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, Region, SSAValue
+from treadle.records import Record
 
 # One thread can do all of these for its group, so a role of nothing else needs one warp of a group.
 _ISSUED = frozenset(
@@ -39,8 +39,7 @@ _ISSUED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(Record):
     """One region of `pipe.roles`: its warps are `first_warp` to `first_warp + groups * warps`. `registers` 0: as they are.
 
     `elected_queues`: the queues of the machine whose commits and waits one thread executes.
