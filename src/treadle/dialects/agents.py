@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from treadle.dialects.limits import machine_of
 from treadle.dialects.pipe import RolesOp
 from treadle.dialects.sync import ArriveOp, BarrierOp, CommitOp, MbarrierAllocOp, MbarrierSlotOp, WaitOp
-from treadle.dialects.tile import CopyOp, KernelOp, ints
+from treadle.dialects.tile import CopyOp, KernelOp, LocalLoadOp, ints
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, Region, SSAValue
-from treadle.records import Record
+from treadle.records import dataclass
 
 # One thread can do all of these for its group, so a role of nothing else needs one warp of a group.
 _ISSUED = frozenset(
@@ -39,7 +39,8 @@ _ISSUED = frozenset(
 )
 
 
-class Role(Record):
+@dataclass(frozen=True, slots=True)
+class Role:
     """One region of `pipe.roles`: its warps are `first_warp` to `first_warp + groups * warps`. `registers` 0: as they are.
 
     `elected_queues`: the queues of the machine whose commits and waits one thread executes.
@@ -148,6 +149,11 @@ def arrivals_at(barrier: MbarrierAllocOp) -> Iterator[ArriveOp]:
                 yield use.operation
             elif isinstance(use.operation, MbarrierSlotOp):
                 values.append(use.operation.result)
+
+
+def reads_peers(kernel: KernelOp) -> bool:
+    """Whether workgroups of a cluster read from each other's shared memory."""
+    return any(isinstance(op, LocalLoadOp) and op.peer is not None for op in kernel.body.walk())
 
 
 def arriving_warps(op: ArriveOp) -> int:
