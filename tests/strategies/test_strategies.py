@@ -1,7 +1,10 @@
 """Strategies: the built-in one, others before it, and what users say instead."""
 
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,3 +113,27 @@ def test_every_length_has_its_parts(m: int | str, n: int | str) -> None:
         arrays = [rng_np.standard_normal(shape).astype(np.float32) for shape in ((rows, k), (k, columns), (rows, columns))]
         (got,), (want,) = program(*arrays), program.reference(*arrays)
         assert (verdict := check(np.asarray(got), want)).ok, verdict
+
+
+MODULE = """
+class Whole:
+    name, attribute = "whole", "treadle.split_reduction"
+
+    def decide(self, facts, spec):
+        return None
+"""
+
+
+@pytest.mark.parametrize("kind", ["dist-info", "egg-info"])
+def test_strategies_of_installed_packages_are_found(kind: str, tmp_path: Path) -> None:
+    facts = tmp_path / f"wholes-1.0.{kind}"
+    facts.mkdir()
+    (tmp_path / "wholes.py").write_text(MODULE)
+    (facts / ("METADATA" if kind == "dist-info" else "PKG-INFO")).write_text("Metadata-Version: 2.1\nName: wholes\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[treadle.strategies]\nwhole = wholes:Whole\n")
+    script = "from treadle import strategies; print([s.name for s in strategies.strategies_for('treadle.split_reduction')])"
+    paths = [str(tmp_path), *sys.path]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:] = {paths!r}; {script}"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "['whole', 'split-sizes']"

@@ -139,7 +139,7 @@ class SplitSizes:
         if not found:
             return None
         loop, parts = min(found, key=lambda each: each[1].seconds)
-        return SplitAttr(SplitPlan((SplitLoop(loop, str(parts.count), parts.step),)))
+        return SplitAttr(SplitPlan((SplitLoop(loop, str(parts.count), parts.step),), parts.merge))
 
     def _of_runtime(self, facts: OperationFacts, unknown: Sequence[int], spec: TargetSpec) -> Attribute | None:
         reduced, sizes = facts.view.reduction_dims, facts.sizes

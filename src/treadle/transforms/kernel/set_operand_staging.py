@@ -8,7 +8,7 @@ shared memory already; paths that `staging` names already.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.operand_sources import chained_contraction, source_load
@@ -26,6 +26,7 @@ from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.layout_choice import GlobalAccess, shared_cost
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, register_buffer
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.free_layouts import settle_layout
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps

@@ -11,7 +11,7 @@ Where a unit holds one workgroup, whose warps would all wait for what they read 
 ahead, if registers hold it twice.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from treadle.analysis.element_bytes import buffer_bytes, element_bytes, tile_bytes
@@ -26,6 +26,7 @@ from treadle.machine import TargetSpec
 from treadle.plan.pipeline_depth import BESIDE_FETCHED, BESIDE_STREAM, DEEP, REGISTER_BYTES, RING_SLOTS, choose_depth, stream_registers
 from treadle.plan.shared_packing import BufferDemand, pack_buffers
 from treadle.plan.stages import Mode, Refusal, Request, Schedule, Tail, plan_loop
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.forms.registry import config_of

@@ -1,7 +1,7 @@
 """The kernels of a module while programs are built: regions become isolated kernels, equal ones are shared."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from treadle.analysis.shapes import Shapes
@@ -16,6 +16,7 @@ from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.ir.text import print_module
 from treadle.plan.block_bounds import of_the_launch
 from treadle.plan.expr import Expr, constant, symbol
+from treadle.records import dataclass
 from treadle.transforms.tensor.buffers import Buffer
 from treadle.transforms.tensor.generics import copy_body, elementwise
 

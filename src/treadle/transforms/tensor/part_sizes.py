@@ -1,7 +1,6 @@
 """Where the parts of a split loop begin and how long they are."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.indexing import StructuredOp, loop_sizes, plain_dims
 from treadle.dialects.split_attribute import SplitLoop
@@ -9,6 +8,7 @@ from treadle.ir.core import SSAValue
 from treadle.ir.emitter import Emitter, Index
 from treadle.ir.tensors import TensorEmitter
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, parse, symbol
+from treadle.records import dataclass
 
 
 def loop_extents(view: StructuredOp, emit: TensorEmitter) -> list[Index]:

@@ -9,7 +9,6 @@ remark.
 Refuses with TR308 attributes that cannot be followed.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from treadle.analysis.data_flow import DataFlow
@@ -23,6 +22,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.row_tiles import is_worth_it
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.strategies import strategies_for
 from treadle.strategies.facts import OperationFacts, shape_of

@@ -1,7 +1,7 @@
 """What the accesses of a warp pipeline's stages ask of its slots: which of them flush, which wait for copies. Reads and refuses (TR418)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn
 
 from treadle.analysis.slot_values import SlotValues, Trip
@@ -12,6 +12,7 @@ from treadle.ir.core import Operation
 from treadle.ir.locations import location_of
 from treadle.machine import Queue, TargetSpec
 from treadle.plan.leap_frog import Order, Ring, flushing_slots, smallest_ring, widest_gap
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import num_warps
 from treadle.transforms.kernel.warp_pipelines.borders import WarpPipeline
 from treadle.transforms.kernel.warp_pipelines.rehoming import Homes, exchange
