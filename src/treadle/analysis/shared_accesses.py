@@ -5,7 +5,7 @@ The slots of an access are congruences over the values at the point it is looked
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from treadle.analysis.buffers import buffer_view
@@ -16,6 +16,7 @@ from treadle.dialects import tile
 from treadle.dialects.effects import Effect, HasEffects, Slice
 from treadle.ir.core import Operation
 from treadle.layout.tile_layout import TileLayout
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ the IR.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from treadle.dialects.limits import machine_of
 from treadle.dialects.pipe import RolesOp
@@ -13,6 +12,7 @@ from treadle.dialects.sync import ArriveOp, BarrierOp, CommitOp, MbarrierAllocOp
 from treadle.dialects.tile import CopyOp, KernelOp, LocalLoadOp, ints
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, Region, SSAValue
+from treadle.records import dataclass
 
 # One thread can do all of these for its group, so a role of nothing else needs one warp of a group.
 _ISSUED = frozenset(

@@ -1,10 +1,9 @@
 """`#dispatch.split`: into how many parts a reduction is split, as a strategy decides it or a user writes it."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from treadle.ir.core import AttrParser, Data, Printer, irdl_attr_definition
-from treadle.records import Record
+from treadle.records import Record, dataclass
 
 SPLIT_REDUCTION: Final = "treadle.split_reduction"
 """Attribute of a reduction or contraction: a `SplitAttr`; or what a user writes for one: a number of parts, or "off"."""

@@ -7,7 +7,7 @@ the memory has bandwidth.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Final, NamedTuple
 
@@ -17,6 +17,7 @@ from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.role_tiles import ResultShape, RoleProblem, role_tile
 from treadle.plan.small_m import MOST_ROWS, SmallShape, limited, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_tile
+from treadle.records import dataclass
 
 CLEAR_GAIN: Final = 0.8
 """The parts must be modelled to take at most so much of the whole's time: models are not better than that."""

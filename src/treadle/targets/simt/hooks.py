@@ -71,6 +71,11 @@ class SimtHooks(ABC):
         _ = alloc
         return 16
 
+    def buffer_address(self, b: Builder, shared: Value, start: int, end: int) -> Value:
+        """The address of the bytes from `start` to `end` of the workgroup's shared memory."""
+        _ = end
+        return b.gep(shared, i32(start))
+
     def begin(self, ctx: "KernelContext") -> None:
         """Called once, after parameters and ids exist and before the body."""
         _ = ctx
@@ -254,6 +259,11 @@ class SimtHooks(ABC):
     def copy_out(self, ctx: "KernelContext", op: CopyOutOp) -> None:
         """`tile.copy_out`."""
         raise InternalError(f"{self.spec.name} has no hardware copies out of shared memory ('{op.path.data}')")
+
+    def shared_read(self, b: Builder) -> str:
+        """Metadata of plain loads from shared memory."""
+        _ = b
+        return ""
 
     def local_load(self, ctx: "KernelContext", op: LocalLoadOp) -> bool:
         """`tile.local_load` by an instruction of the machine's own; False where plain loads do."""

@@ -6,7 +6,6 @@ Leaves alone: `dispatch.program` and everything that is no `dispatch.kernel`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.loop_nest import loop_nest
 from treadle.dialects import dispatch, tile
@@ -16,6 +15,7 @@ from treadle.ir.dialects import builtin
 from treadle.ir.locations import give_location
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.plan.expr import Expr, constant
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms.registry import BY_NAME, decided
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 

@@ -13,7 +13,6 @@ and arrivals at rings, at the last moment.
 """
 
 from collections.abc import Set
-from dataclasses import dataclass
 from typing import cast
 
 from treadle.analysis.synchronisation.handed_on import HandedOn
@@ -25,6 +24,7 @@ from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
 from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
 from treadle.transforms.kernel.synchronisation.peer_barriers import insert_peer_barriers

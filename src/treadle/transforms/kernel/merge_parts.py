@@ -8,7 +8,6 @@ Leaves alone: all other kernels; with a remark, merges of several results, of se
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.indexing import dim_map, tensor_of
 from treadle.analysis.kernel_slices import stored_part
@@ -20,6 +19,7 @@ from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Operatio
 from treadle.ir.dialects import builtin, linalg, tensor
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import Context, Pass, register_pass
+from treadle.records import dataclass
 from treadle.remarks import emit
 
 NAME = "merge-parts"

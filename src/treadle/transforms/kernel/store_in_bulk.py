@@ -9,7 +9,6 @@ Leaves alone: kernels without roles; stores whose view breaks a rule of bulk cop
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
@@ -30,6 +29,7 @@ from treadle.plan.access import contiguous_dim
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_tiles import box_buffers, box_widths
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import (

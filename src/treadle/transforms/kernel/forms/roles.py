@@ -1,13 +1,14 @@
 """roles: copying and computing of a contraction go to different warps, which take the tiles in turn (set-roles, form-roles)."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from treadle.plan.form_times import role_seconds
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, may_cluster, mixed_tiles, role_cost, role_tiles
 from treadle.plan.tile_config import ContractionTile, contraction_tile
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import (
     GROUP_M,
     ContractionConfig,

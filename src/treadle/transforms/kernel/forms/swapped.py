@@ -1,13 +1,14 @@
 """swapped: a contraction with a small side whose large operand takes the wide side of the matrix instruction, behind a ring of roles."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.loop_nest import LoopNest, split_axis
 from treadle.analysis.small_side import SmallSide
 from treadle.plan.form_times import seconds
 from treadle.plan.small_m import SmallShape, SwappedTile, swapped_clocks, swapped_tile
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.contraction import contraction_of, merging_text
 from treadle.transforms.kernel.forms.form import Choice, Grid

@@ -1,7 +1,7 @@
 """tiles: each workgroup computes tiles of a contraction, all its warps alike. Every contraction can be computed so."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.contraction_axes import reads_whole_tile
@@ -15,6 +15,7 @@ from treadle.plan.tile_config import (
     contraction_tile,
     resident_workgroups,
 )
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import ContractionConfig, asked_tile, contraction_of, contraction_text, merging_text
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.forms.problem import KernelProblem

@@ -1,7 +1,5 @@
 """Taking a kernel apart: what specialisation rearranges, and which kernels it must refuse."""
 
-from dataclasses import dataclass
-
 from treadle.dialects import pipe, tile
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.pipe import part_layout
@@ -9,6 +7,7 @@ from treadle.dialects.tile_types import is_tile
 from treadle.ir.builtin import IndexType, i1, i32
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

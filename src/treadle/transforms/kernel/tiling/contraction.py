@@ -4,7 +4,6 @@ Contractions that share an operand are all in the loop, with a tile of accumulat
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.dialects import dispatch, pipe, tile
@@ -13,6 +12,7 @@ from treadle.ir.core import AffineMap, Attribute, Block, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.plan.expr import Expr, ceil_div, constant, minimum, product
 from treadle.plan.mixed_widths import MixedWidths
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.tiling.accumulation import accumulate, scale_of
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
