@@ -22,6 +22,7 @@ from treadle.analysis.shapes import (
     groups_of,
     infer_shapes,
     kept_axes,
+    power_of_two,
     slice_parameters,
     unsupported,
 )
@@ -77,9 +78,9 @@ class ProgramBuilder:
         for index, argument in enumerate(self.function.body.block.args):
             given: Mapping[str, Attribute] = attributes[index].data if index < len(attributes) else {}
             shape = self.shapes.shape(argument)
-            divisor = self._power_of_two(STRIDE_DIVISOR, given.get(STRIDE_DIVISOR), 1)
+            divisor = power_of_two(STRIDE_DIVISOR, given, 1, self.function)
             strides = self._input_strides(index, shape, given.get(STRIDES), divisor)
-            align = self._power_of_two(ALIGN, given.get(ALIGN), DEFAULT_ALIGN)
+            align = power_of_two(ALIGN, given, DEFAULT_ALIGN, self.function)
             name = argument.name_hint or f"arg{index}"
             op = dispatch.InputOp(index, name, dispatch.BufferType(tensor_type(argument).element_type), shape, strides, align)
             op.result.name_hint = name
@@ -101,15 +102,6 @@ class ProgramBuilder:
             self.shapes.new_symbol((index, -1 - axis)) // divisor * divisor if value in (-1, DYNAMIC_INDEX) else constant(value)
             for axis, value in enumerate(values)
         )
-
-    def _power_of_two(self, name: str, attr: Attribute | None, default: int) -> int:
-        if attr is None:
-            return default
-        value = attr.value.data if isinstance(attr, builtin.IntegerAttr) else 0
-        if value < 1 or value & (value - 1):
-            unit = "bytes" if name == ALIGN else "elements"
-            raise TreadleError(errors.VERIFY, location_of(self.function), message=f"{name} must be a power of two, in {unit}")
-        return value
 
     def add_checks(self) -> None:
         """The size requirements that the inputs' shapes do not imply."""
