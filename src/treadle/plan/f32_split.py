@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
-from treadle.plan.tile_config import ContractionShape
-
-UNKNOWN_EXTENT: Final = 4096
+from treadle.plan.tile_config import UNKNOWN_EXTENT, ContractionShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from treadle.plan.form_times import tile_seconds
 from treadle.plan.tile_config import (
     ContractionTile,
     ContractionTypes,
+    TileProblem,
     candidate_tiles,
     contraction_cost,
     contraction_tile,
@@ -50,12 +51,9 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
     tile that every machine holds.
     """
     shape, spec, types = problem.shape, problem.spec, problem.types
-    how = {
-        "through_registers": problem.is_crowded,
-        "promoted": problem.is_promoted,
-        "beside": not problem.overrides.tile and any(reads_whole_tile(problem.nest, a) for a in problem.nest.accesses),
-    }
-    best = contraction_tile(types, shape, spec, types.operand_bytes, **how)
+    beside = not problem.overrides.tile and any(reads_whole_tile(problem.nest, a) for a in problem.nest.accesses)
+    wanted = TileProblem(types, shape, spec, problem.is_crowded, problem.is_promoted, beside)
+    best = contraction_tile(wanted)
     if problem.overrides.tile:
         asked = asked_tile(problem, best)
         if types.instruction != "fma" and asked.k % (step := problem.spec.instruction(types.instruction).k):
@@ -64,11 +62,11 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
         yield asked, types
         return
     yield best, types
-    others = (tile for tile in candidate_tiles(types, shape, spec, types.operand_bytes, **how) if tile != best)
+    others = (tile for tile in candidate_tiles(wanted) if tile != best)
     yield from ((tile, types) for tile in sorted(others, key=lambda tile: contraction_cost(tile, shape, spec)))
     if types.instruction != "fma":
         plain = ContractionTypes(types.accumulator, types.accumulator, types.accumulator, "fma")
-        yield min(candidate_tiles(plain, shape, spec, 4), key=lambda tile: tile.m * tile.n), plain
+        yield min(candidate_tiles(TileProblem(plain, shape, spec)), key=lambda tile: tile.m * tile.n), plain
 
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:
