@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.kernel_problem import NO_OVERRIDES, KernelProblem
 from treadle.analysis.loop_nest import loop_nest
 from treadle.bench.small_candidates import streaming_options, swapped_options
 from treadle.dialects import dispatch
@@ -16,7 +17,6 @@ from treadle.pipelines import tensor_passes
 from treadle.plan.role_tiles import ROLE_KNOBS, ResultShape, RoleProblem, RoleTile, role_cost, role_tiles
 from treadle.plan.small_m import SmallShape
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, TileProblem, contraction_cost, tiles_for
-from treadle.transforms.kernel.forms.problem import NO_OVERRIDES, KernelProblem
 from treadle.transforms.kernel.set_kernel_form import answers
 
 VARIED = 2

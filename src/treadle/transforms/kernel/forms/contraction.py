@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from treadle.analysis.indexing import Contraction
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import InternalError
 from treadle.plan.tile_config import ContractionTile, ContractionTypes
 from treadle.transforms.kernel.forms.form import FormConfig, tile_extents
-from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
 GROUP_M = 8
