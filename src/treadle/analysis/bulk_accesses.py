@@ -32,7 +32,7 @@ def stored_value(store: tile.StoreOp) -> tuple[SSAValue, tuple[Operation, ...]]:
     load = store.value.owner
     if isinstance(load, tile.ConvertLayoutOp) and len(tuple(load.result.uses)) == 1:
         return load.source, (load,)
-    if isinstance(load, tile.LocalLoadOp) and set(tile.ints(load.offsets)) == {0}:
+    if isinstance(load, tile.LocalLoadOp) and load.peer is None and set(tile.ints(load.offsets)) == {0}:
         alloc = load.source.owner
         writers = [use.operation for use in load.source.uses if isinstance(use.operation, tile.LocalStoreOp)]
         if isinstance(alloc, tile.AllocOp) and len(writers) == 1 and len(tuple(load.source.uses)) == 2:

@@ -6,7 +6,6 @@ commutative, up to rounding for floats. What has no such rule keeps the order of
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from treadle.analysis.coupled_reductions import Coupled
@@ -16,6 +15,7 @@ from treadle.analysis.operation_marks import ASSOCIATIVE
 from treadle.ir.builtin import AnyFloat, FloatAttr, IntegerAttr, attr_number, integer_width, is_array_of, number_attr
 from treadle.ir.core import Attribute
 from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.records import dataclass
 
 MIN_INDEX_BITS = 32
 """Positions up to 2^32 along an axis are told apart."""

@@ -5,7 +5,7 @@ permuted tile is the permuted layout. Contractions, loads, stores and accesses t
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
@@ -15,6 +15,7 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.plan.access import contiguous_dim
 from treadle.plan.layout_choice import GlobalAccess
+from treadle.records import dataclass
 
 AccessOp = tile.LoadOp | tile.StoreOp
 SharedOp = tile.LocalLoadOp | tile.LocalStoreOp

@@ -1,7 +1,6 @@
 """Launches that merge the parts of a reduction, and whether the last workgroup of those that compute them can do it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.indexing import dim_map
 from treadle.analysis.kernel_slices import stored_part
@@ -9,6 +8,9 @@ from treadle.dialects import dispatch
 from treadle.dialects.split_attribute import MERGED_BY
 from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg
+from treadle.records import dataclass
+
+IN_CLUSTER = builtin.StringAttr("cluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,9 @@ class Merge:
 
 
 def _marked(kernel: dispatch.KernelOp) -> linalg.ops.GenericOp | None:
-    """The root of a kernel that the last workgroup is to execute."""
+    """The root of a kernel that the workgroups of the parts are to execute."""
     for op in kernel.body.block.ops:
-        if isinstance(op, linalg.ops.GenericOp) and op.attributes.get(MERGED_BY) == builtin.StringAttr("last"):
+        if isinstance(op, linalg.ops.GenericOp) and op.attributes.get(MERGED_BY) in (builtin.StringAttr("last"), IN_CLUSTER):
             return op
     return None
 

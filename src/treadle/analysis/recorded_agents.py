@@ -1,9 +1,8 @@
 """Whose time a kernel can record, and where the records lie."""
 
-from dataclasses import dataclass
-
 from treadle.dialects import pipe, tile
 from treadle.ir.core import Block
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
 """Softmax as it stands among generics: a maximum along rows, the exponentials of the differences to it, and their sum."""
 
-from dataclasses import dataclass
-
 from treadle.analysis.indexing import Reduction, StructuredOp, classify, is_projection, map_dims, structured
 from treadle.ir.builtin import attr_number
 from treadle.ir.core import AffineMap, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, linalg, math
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

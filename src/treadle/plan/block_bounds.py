@@ -83,20 +83,13 @@ def of_the_launch(value: Expr, blocks: Collection[str], known: dict[Expr, Expr],
 
     `known`: the symbols so far, to which new ones, called `name()`, are added.
     """
-    if not any(symbol in blocks for symbol in value.symbols()):
-        return value
-    return _of_the_launch(value, blocks, known, name)
-
-
-def _of_the_launch(value: Expr, blocks: Collection[str], known: dict[Expr, Expr], name: Callable[[], str]) -> Expr:
-    """The same of a part of an expression that is not the same in all blocks, though the part may be."""
 
     def settled(atom: Atom) -> Expr:
         whole = of_atom(atom)
         if atom.kind == "symbol":
             return whole
         if any(symbol in blocks for symbol in whole.symbols()):
-            return combined(atom.kind, [_of_the_launch(argument, blocks, known, name) for argument in atom.args])
+            return combined(atom.kind, [of_the_launch(argument, blocks, known, name) for argument in atom.args])
         if whole not in known:
             known[whole] = symbol_of(name())
         return known[whole]

@@ -3,11 +3,13 @@
 Sizes are ints where they are static and None where only the runtime knows them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isqrt, prod
 from typing import Literal
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
+from treadle.plan.pipeline_depth import RING_SLOTS
+from treadle.records import dataclass
 
 UNKNOWN_EXTENT = 4096
 """What an extent that only the runtime knows counts as."""
@@ -181,7 +183,7 @@ def _tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
             large = (ContractionTile(2 * m, 128, k, together, 1), ContractionTile(m, 256, k, together, 1))
         return (*large, *(ContractionTile(m, n, k, together, 1) for n in (128, 64, 32)))
     k = max(2 * row.k, 64 // operand_bytes)
-    spacious = ContractionTile(256, 256, k, *_warp_grid(2 * warps))
+    spacious = ContractionTile(256, 256, _ring_k(k, row, spec, 512 * operand_bytes), *_warp_grid(2 * warps))
     registers = spec.max_registers_per_thread * spacious.num_threads(spec)
     few = _warp_grid(min(FEW_WARPS, warps))
     return (
@@ -191,6 +193,16 @@ def _tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
         ContractionTile(64, 64, k, *few),
         ContractionTile(32, 32, k, *few),
     )
+
+
+def _ring_k(k: int, instruction: MatrixInstruction, spec: TargetSpec, row_bytes: int) -> int:
+    """The extent along k with which copies fill a ring of `RING_SLOTS` slots, of so many bytes for each k, where the machine has such."""
+    queue = spec.queue_for("copy_in")
+    if queue is None or not queue.lane_bytes or queue.lane_bytes[0] < spec.max_vector_bytes:
+        return k
+    while k > instruction.k and RING_SLOTS * k * row_bytes > spec.shared_bytes_per_workgroup:
+        k //= 2
+    return k
 
 
 def tiles_for(problem: TileProblem) -> tuple[ContractionTile, ...]:

@@ -4,8 +4,6 @@ Level: tile. Reads: tile.alloc, the accesses of its buffer, the machine's shared
 Leaves alone: everything else. Buffers that are never in use at the same time may share bytes; insert-sync orders their accesses.
 """
 
-from dataclasses import dataclass
-
 from treadle.analysis.element_bytes import buffer_bytes
 from treadle.analysis.liveness import buffer_intervals
 from treadle.analysis.shared_demands import barrier_bytes, has_descriptor_access
@@ -16,6 +14,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.plan.shared_packing import BufferDemand, pack_buffers
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass
 

@@ -6,8 +6,6 @@ conversions of its layout. Leaves alone: kernels that get no roles; loads in fro
 (a bias), which are small; loads whose view breaks a rule of bulk copies (a remark names it).
 """
 
-from dataclasses import dataclass
-
 from treadle import remarks
 from treadle.analysis.bulk_accesses import load_layout
 from treadle.dialects import tile
@@ -16,6 +14,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass, erase_if_unused, insert_before

@@ -1,24 +1,24 @@
 """merge-parts: the kernel of a reduction's parts and the one that merges them become one, in which the last workgroup merges.
 
-Level: dispatch. Reads: merges with `treadle.merged_by = "last"`, and the kernel that computes what they read. Writes: one kernel in the
-place of the two, with the attribute `merge` (the number of its argument of counters): its consumers compute from the root's result as if it
-were the merged one, and what else the merging kernel computes are further consumers. The parts stay a result, first of all; counters are
-memory of the program's own.
+Level: dispatch. Reads: merges with `treadle.merged_by = "last"` or "cluster", and the kernel that computes what they read. Writes: one
+kernel in the place of the two, with the attribute `merge` (the number of its argument of counters): its consumers compute from the root's
+result as if it were the merged one, and what else the merging kernel computes are further consumers. The parts stay a result, first of all;
+counters are memory of the program's own. `merge_in_cluster`: workgroups with parts of one tile had better be a cluster.
 Leaves alone: all other kernels; with a remark, merges of several results, of several axes of parts, of runtime sizes.
 """
 
-from dataclasses import dataclass
-
 from treadle.analysis.indexing import tensor_of
 from treadle.analysis.kernel_slices import stored_part
-from treadle.analysis.part_merges import Merge, found_merge, yielded
+from treadle.analysis.part_merges import IN_CLUSTER, Merge, found_merge, yielded
 from treadle.dialects import dispatch
+from treadle.dialects.split_attribute import MERGED_BY
 from treadle.errors import InternalError
 from treadle.ir.builtin import array_ints
 from treadle.ir.core import AffineMap, Attribute, Block, Region, SSAValue
 from treadle.ir.dialects import builtin, linalg, tensor
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import Context, Pass, register_pass
+from treadle.records import dataclass
 from treadle.remarks import emit
 
 NAME = "merge-parts"
@@ -52,6 +52,8 @@ def merged_kernel(merge: Merge, name: str) -> dispatch.KernelOp:
     aligns = [align for at, align in enumerate(array_ints(two.arg_align)) if at != merge.source.index]
     attributes: dict[str, Attribute] = dict(one.attributes)
     attributes[dispatch.MERGE] = builtin.IntegerAttr(len(mine) + len(others), builtin.i64)
+    if merge.root.attributes.get(MERGED_BY) == IN_CLUSTER:
+        attributes[dispatch.MERGE_IN_CLUSTER] = builtin.UnitAttr()
     kernel = dispatch.KernelOp(
         name,
         Region(block),
@@ -157,4 +159,4 @@ class MergePartsPass(Pass):
             if old.sym_name.data not in used:
                 module.body.block.detach_op(old)
                 old.erase(drop_references=True)
-        emit("decision", NAME, kernel.sym_name.data, "the last workgroup of those that share a result merges the parts", place)
+        emit("decision", NAME, kernel.sym_name.data, "the workgroups that share a result merge its parts", place)

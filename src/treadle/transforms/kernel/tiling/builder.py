@@ -6,17 +6,17 @@ from typing import cast
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import StructuredOp, structured
 from treadle.analysis.kernel_slices import sliced_argument, stored_part
-from treadle.analysis.loop_nest import (
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.placed_arrays import Cut, Placement, placed
+from treadle.analysis.root_positions import (
     Linear,
     Linears,
-    LoopNest,
     compose,
     identity,
     producer_dims,
     result_number,
     whole_positions,
 )
-from treadle.analysis.placed_arrays import Cut, Placement, placed
 from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from treadle.analysis.loop_nest import LoopNest, kernel_symbols
 from treadle.dialects import dispatch, tile
@@ -13,6 +12,7 @@ from treadle.ir.builtin import element_of, is_tensor
 from treadle.ir.core import Attribute, Block, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.plan.expr import Expr, constant
+from treadle.records import dataclass
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 from treadle.transforms.kernel.tiling.scalars import Constant, Tile, Value, stored_type
 
