@@ -16,6 +16,7 @@ from treadle.targets.nvidia import role_registers
 from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, load_from_peer, multicast_form
 from treadle.targets.nvidia.cp_async import emit_cp_async
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
+from treadle.targets.nvidia.folded_place import WINDOW, folded_place
 from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
 from treadle.targets.nvidia.global_access import predicated_load, predicated_store
 from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
@@ -302,9 +303,11 @@ class NvidiaHooks(SimtHooks):
         form, mask = multicast_form(op)
         barrier = todo.operand(ctx.b.ptrtoint(ctx.scalar(op.barrier), I32))
         for target, source, at in self._boxes(ctx, op, ctx.buffer(op.destination)):
+            start, _, window = at.partition(WINDOW)
+            mode, window = ("im2col", f", {{{window}}}") if window else ("tile", "")
             todo.add(
-                f"cp.async.bulk.tensor.{at.count(',') + 1}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{form} "
-                f"[{target}], [{source}, {{{at}}}], [{barrier}]{mask};"
+                f"cp.async.bulk.tensor.{start.count(',') + 1}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes{form} "
+                f"[{target}], [{source}, {{{start}}}], [{barrier}]{window}{mask};"
             )
             ctx.counts.bulk_copies += 1
 
@@ -320,8 +323,13 @@ class NvidiaHooks(SimtHooks):
         plan, name = self._copies[op]
         moved_by(ctx, buffer, self.spec.descriptor_align_bytes if plan.param.map.swizzle != "none" else 128)  # slots keep the boxes aligned
         source = todo.operand(ctx.parameters[name])
-        starts = [ctx.small_index(op.offsets[dim]) for dim in plan.view_dims]
         base = b.ptrtoint(buffer.address, I32)
+        if plan.folded is not None:
+            return [
+                (todo.operand(b.add(base, i32(box.byte_offset))), source, folded_place(ctx, op, plan, box, todo.operand))
+                for box in plan.boxes
+            ]
+        starts = [ctx.small_index(op.offsets[dim]) for dim in plan.view_dims]
         found: list[tuple[str, str, str]] = []
         for box in plan.boxes:
             target = todo.operand(b.add(base, i32(box.byte_offset)))
