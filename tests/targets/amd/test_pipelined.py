@@ -54,7 +54,7 @@ def test_each_barrier_has_a_wait_of_its_own(target: str) -> None:
 
 
 @pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
-@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("stages", [-1, 2, 3])
 @pytest.mark.parametrize("target", programs.TARGETS)
 @pytest.mark.parametrize("number", range(len(RAGGED)))
 def test_they_are_right(number: int, target: str, stages: int) -> None:
