@@ -8,8 +8,8 @@ builds them: `unbuildable` says so, and nothing else in the compiler does.
 """
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 
+from treadle.analysis.convolution import PADDED, reads_windows
 from treadle.analysis.indexing import (
     Contraction,
     StructuredOp,
@@ -25,6 +25,7 @@ from treadle.analysis.row_structure import NoRows, needs_rows, rows_of
 from treadle.dialects import dispatch
 from treadle.ir.core import AffineMap, Operation, SSAValue
 from treadle.ir.locations import location_of
+from treadle.records import dataclass
 
 Axes = Mapping[SSAValue, tuple[int, ...]]
 """For results of roots and consumers: which loop of the roots each axis walks."""
@@ -81,7 +82,8 @@ def producer_refusal(view: StructuredOp, read: AffineMap) -> str | None:
     """Why what an operation computes cannot be computed anew where another one reads it through the map `read`; None where it can."""
     if not view.is_parallel:
         return "it is a reduction or contraction, and nothing in the kernel is computed from one"
-    if any(output != AffineMap.identity(view.rank) for output in view.output_maps) or not is_projection(read):
+    is_read = is_projection(read) or (PADDED in view.op.attributes and reads_windows(read))
+    if any(output != AffineMap.identity(view.rank) for output in view.output_maps) or not is_read:
         return f"it is read through {read}"
     return None
 

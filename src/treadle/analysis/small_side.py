@@ -1,19 +1,20 @@
 """Contractions with one side of at most 64: which side that is, and the problem as `plan/small_m.py` sees it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
-from treadle.analysis.loop_nest import Access, LoopNest
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.nest_axes import Access
 from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
 from treadle.plan.block_bounds import least
 from treadle.plan.expr import constant
 from treadle.plan.small_m import MOST_ROWS, SmallShape
 from treadle.plan.tile_config import ContractionTypes
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ def small_side(
     nest: LoopNest, kind: Contraction, axes: Sequence[int], sizes: Sequence[int | None], types: ContractionTypes, spec: TargetSpec
 ) -> SmallSide | str:
     """The sides of a contraction, or why none counts as small. `axes`, `sizes`: the main ones along m, n and k."""
+    if any(access.image is not None for access in nest.accesses):
+        return "an operand is read at windows"
     known = {role: size for role, size in zip("mn", sizes, strict=False) if size is not None and size <= MOST_ROWS}
     if not known or axes[2] < 0:
         return f"neither side is known to have at most {MOST_ROWS}"

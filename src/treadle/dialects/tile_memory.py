@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from treadle.dialects.effects import Access, Effect, HasEffects, Slice
-from treadle.dialects.tile_attributes import PointerType, is_shared
+from treadle.dialects.limits import check_ranks
+from treadle.dialects.tile_attributes import PointerType, WindowsAttr, is_shared
 from treadle.dialects.tile_boxes import verify_tile_dims, view_slice
 from treadle.dialects.tile_types import (
     DYNAMIC,
@@ -31,6 +32,7 @@ from treadle.ir.core import (
 )
 from treadle.ir.dialects import builtin
 from treadle.ir.misuse import Misuse
+from treadle.layout.windows import Windows
 
 
 def _verify_vector(vector: builtin.IntegerAttr) -> None:
@@ -44,7 +46,9 @@ class ViewOp(IRDLOperation, HasEffects):
 
     Result: memref with strided layout; static sizes and strides stand in the type, dynamic ones are operands in order. `offset` is in
     elements and
-    static. `align`: bytes the address of element zero is known to be aligned to.
+    static. `align`: bytes the address of element zero is known to be aligned to. `windows`: the view is folded (layout/windows.py): some
+    dimensions step along several axes of the array, and what lies outside of these is zero; it is only read. The stride of such a
+    dimension is the one within its last part.
     """
 
     name = "tile.view"
@@ -53,12 +57,13 @@ class ViewOp(IRDLOperation, HasEffects):
     strides = var_operand_def(builtin.IndexType)
     offset = prop_def(builtin.IntegerAttr)
     align = prop_def(builtin.IntegerAttr)
+    windows = opt_prop_def(WindowsAttr)
     result = result_def(builtin.MemRefType)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(Pure())
     assembly_format = (
-        "$pointer `offset` $offset `align` $align `sizes` `[` $sizes `]` `strides` `[` $strides `]` attr-dict `:` "
-        "type($pointer) `->` type($result)"
+        "$pointer `offset` $offset `align` $align `sizes` `[` $sizes `]` `strides` `[` $strides `]` "
+        "(`windows` $windows^)? attr-dict `:` type($pointer) `->` type($result)"
     )
 
     def __init__(
@@ -69,6 +74,7 @@ class ViewOp(IRDLOperation, HasEffects):
         *,
         offset: int = 0,
         align: int,
+        windows: Windows | None = None,
     ) -> None:
         pointer_type = pointer.type
         if not isinstance(pointer_type, PointerType):
@@ -77,9 +83,18 @@ class ViewOp(IRDLOperation, HasEffects):
         shape = [s if isinstance(s, int) else DYNAMIC for s in sizes]
         super().__init__(
             operands=[pointer, [s for s in sizes if not isinstance(s, int)], [s for s in strides if not isinstance(s, int)]],
-            properties={"offset": builtin.IntegerAttr(offset, builtin.i64), "align": builtin.IntegerAttr(align, builtin.i64)},
+            properties={
+                "offset": builtin.IntegerAttr(offset, builtin.i64),
+                "align": builtin.IntegerAttr(align, builtin.i64),
+                "windows": None if windows is None else WindowsAttr(windows),
+            },
             result_types=[builtin.MemRefType(pointer_type.element_type, shape, layout)],
         )
+
+    @property
+    def folding(self) -> Windows | None:
+        """How the view folds axes of the array, None where each dimension has one stride."""
+        return None if self.windows is None else self.windows.data
 
     def size_values(self) -> tuple[int | SSAValue, ...]:
         """Sizes, static ones as ints."""
@@ -101,6 +116,11 @@ class ViewOp(IRDLOperation, HasEffects):
             raise VerifyException("tile.view: element types of pointer and view differ")
         if self.align.value.data < 1:
             raise VerifyException(f"tile.view: an alignment of {self.align.value.data} bytes")
+        if (windows := self.folding) is not None:
+            if len(windows.dims) != len(memref_type(self.result).get_shape()):
+                raise VerifyException("tile.view: windows have a list of parts for each dimension")
+            if any(isinstance(use.operation, StoreOp) for use in self.result.uses):
+                raise VerifyException("tile.view: a folded view is only read")
 
     def effects(self) -> tuple[Effect, ...]:
         return ()
@@ -248,19 +268,34 @@ class AllocOp(IRDLOperation, HasEffects):
 
 @irdl_op_definition
 class LocalLoadOp(IRDLOperation, HasEffects):
-    """Register tile of a shared buffer at static offsets; tile dimension j along buffer dimension j."""
+    """Register tile of a shared buffer at static offsets; tile dimension j along buffer dimension j. `peer`: of the same buffer in that
+    workgroup of the cluster, by rank (the executing one's own where it is that).
+    """
 
     name = "tile.local_load"
     source = operand_def(builtin.MemRefType)
     offsets = prop_def(Attribute)
+    peer = opt_prop_def(builtin.IntegerAttr)
     result = result_def(builtin.TensorType)
-    assembly_format = "$source $offsets attr-dict `:` type($source) `->` type($result)"
+    assembly_format = "$source $offsets (`peer` $peer^)? attr-dict `:` type($source) `->` type($result)"
 
-    def __init__(self, source: SSAValue, offsets: Sequence[int], result_type: builtin.TensorType[Attribute]) -> None:
-        super().__init__(operands=[source], properties={"offsets": i64_array(offsets)}, result_types=[result_type])
+    def __init__(
+        self, source: SSAValue, offsets: Sequence[int], result_type: builtin.TensorType[Attribute], *, peer: int | None = None
+    ) -> None:
+        rank = None if peer is None else builtin.IntegerAttr(peer, builtin.i64)
+        super().__init__(operands=[source], properties={"offsets": i64_array(offsets), "peer": rank}, result_types=[result_type])
+
+    def peer_ranks(self) -> tuple[int, ...]:
+        """The workgroup that it reads from, by rank; none: the executing one."""
+        return () if self.peer is None else (self.peer.value.data,)
 
     def verify_(self) -> None:
         _verify_local(memref_type(self.source), ints(self.offsets), tile_type(self.result))
+        if self.peer is None:
+            return
+        check_ranks(self, self.peer_ranks())
+        if (element := memref_type(self.source).element_type) not in (builtin.f32, builtin.i32):
+            raise Misuse(f"elements of {element} of another workgroup", "hand over f32 or i32, which sums are held in")
 
     def effects(self) -> tuple[Effect, ...]:
         return (_local(self.source, "read", self.offsets, self.result),)

@@ -89,7 +89,7 @@ class FunctionCompiler(Calls):
                 raise self.error(
                     node,
                     f"kernels have no '{what}' statement",
-                    "use assignments, for over range, if, with tl.warp_pipeline_stage(), assert, return and calls",
+                    "use assignments, for over range, if, with for stages, assert, return and calls",
                 )
 
     def _assert(self, node: ast.Assert) -> None:

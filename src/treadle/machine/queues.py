@@ -1,7 +1,8 @@
 """Queues: classes of asynchronous operations that are retired in groups, and how the hardware counts and waits for them."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from treadle.records import dataclass
 
 QueueRole = Literal["matrix", "copy_in", "copy_out", "local", "store"]
 """What operations are in a queue: matrix instructions, copies into shared memory by all threads, copies out of it by one thread, accesses

@@ -20,10 +20,10 @@ for what it reads, and a step meets the other threads once:
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from treadle.plan.loop_body import Body, Result
+from treadle.records import dataclass
 
 Mode = Literal["async", "async-late", "stream"]
 Tail = Literal["peeled", "versioned", "guarded"]

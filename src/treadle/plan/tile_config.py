@@ -3,12 +3,13 @@
 Sizes are ints where they are static and None where only the runtime knows them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isqrt, prod
 from typing import Literal
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.pipeline_depth import RESIDENT, RING_SLOTS
+from treadle.records import dataclass
 
 UNKNOWN_EXTENT = 4096
 """What an extent that only the runtime knows counts as."""

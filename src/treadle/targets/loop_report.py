@@ -1,12 +1,12 @@
 """What the steady loop of a kernel's machine code costs: read off the code, for tables that hold schedules and compilers side by side."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from treadle.dialects.tile import ContractOp, KernelOp
 from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin, scf
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

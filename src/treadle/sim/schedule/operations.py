@@ -35,7 +35,7 @@ def view_step(op: tile.ViewOp, slots: Slots) -> Step:
         pointer: Pointer = frame[ins[0]]
         rest = [frame[i] for i in ins[1:]]
         watched = agent.world.watched.get(id(pointer.data))
-        indices = make(Pointer(watched.indices, pointer.offset, constant=True), *rest) if watched is not None else None
+        indices = make(Pointer(watched.indices, pointer.offset, constant=True, outside=-1), *rest) if watched is not None else None
         frame[out] = GlobalView(make(pointer, *rest), watched, indices, name)
 
     return Step(op, pure=run)
@@ -161,10 +161,14 @@ def local_load_step(op: tile.LocalLoadOp, slots: Slots) -> Step:
     source, out = slots.of(op.source), slots.of(op.result)
     layout = tile.layout_of(op.result)
     regions = PerMask(op.source, tile.ints(op.offsets), tuple(tile.tile_type(op.result).get_shape()))
+    ranks = op.peer_ranks()
 
     def run(agent: Agent) -> None:
         buffer: Buffer = agent.frame[source]
         region = regions.of(agent.part(layout))
+        if ranks:
+            agent.frame[out] = agent.read_peer(op, buffer, region, ranks[0])
+            return
         if agent.world.local_queue is None:
             agent.enter_shared(buffer, region, agent.access(op, write=False))
             agent.frame[out] = agent.read_shared(op, buffer, region)

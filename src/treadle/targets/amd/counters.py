@@ -13,9 +13,9 @@ A counter goes up with each access it counts and down as they retire, in the ord
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from treadle.records import dataclass
 from treadle.targets.amd.assembly import Instruction, Listing
 from treadle.targets.amd.flow import Ages, natural_loops, replay
 

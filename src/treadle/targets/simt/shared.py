@@ -84,7 +84,13 @@ def emit_local_load(ctx: KernelContext, op: LocalLoadOp) -> None:
     for group in plan.groups:
         key = (group.constant_xor, group.constant_add)
         if key not in loaded:
-            loaded[key] = ctx.unpack(b.load(kind, addresses.of(group), align, metadata=metadata))
+            address = addresses.of(group)
+            found = (
+                b.load(kind, address, align, metadata=metadata)
+                if op.peer is None
+                else ctx.hooks.load_from_peer(b, kind, address, op.peer.value.data)
+            )
+            loaded[key] = ctx.unpack(found)
         for register, value in zip(group.registers, loaded[key], strict=True):
             registers[register] = b.trunc(value, "i1") if is_bool else value
     ctx.bind(op.result, registers)

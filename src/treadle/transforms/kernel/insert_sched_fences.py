@@ -11,14 +11,13 @@ among its waits. The fence orders the compiler alone: without it the kernel is a
 docs/audits.md has the figures.
 """
 
-from dataclasses import dataclass
-
 from treadle.dialects import sync, tile
 from treadle.dialects.tile_types import is_tile
 from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import scf
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
 from treadle.transforms.kernel.pipelining.request import PIPELINED
 

@@ -8,8 +8,6 @@ The result is still sequential and computes what the loop computed, for every tr
 stages and their legality are `plan/stages.py`, the steps `plan/expansion.py`.
 """
 
-from dataclasses import dataclass
-
 from treadle.analysis.loop_body import LoopBody, read_loop, refusal_text
 from treadle.dialects import tile
 from treadle.ir.core import Builder, InsertPoint, Operation, SSAValue
@@ -19,6 +17,7 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.plan.expansion import expand
 from treadle.plan.stages import Refusal, Request, Schedule, plan_loop
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, erase, insert_before
 from treadle.transforms.kernel.pipelining.emission import emit_expansion, emit_versions

@@ -4,8 +4,6 @@ Level: tile. Reads: views (sizes, strides, alignment), offsets, the machine's wi
 and of copies by all threads that name none. Leaves alone: everything else; accesses without a unit-stride dimension keep width 1.
 """
 
-from dataclasses import dataclass
-
 from treadle.analysis.view_access import access_facts
 from treadle.dialects import tile
 from treadle.ir.dialects import builtin
@@ -13,6 +11,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.plan.access import contiguous_dim, vector_limit
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass
 

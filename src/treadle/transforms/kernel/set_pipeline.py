@@ -11,7 +11,7 @@ What matrix instructions read from shared memory is read a step ahead of them, i
 many as before.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from treadle.analysis.element_bytes import buffer_bytes, element_bytes, tile_bytes
@@ -35,6 +35,7 @@ from treadle.plan.pipeline_depth import (
 )
 from treadle.plan.shared_packing import BufferDemand, pack_buffers
 from treadle.plan.stages import Mode, Refusal, Request, Schedule, Tail, plan_loop
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.forms.registry import config_of

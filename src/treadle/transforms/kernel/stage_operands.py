@@ -8,7 +8,6 @@ Leaves alone: contractions without `staging`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from treadle.dialects import tile
@@ -17,6 +16,7 @@ from treadle.ir.core import Operation, OpResult, SSAValue
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, erase, erase_if_unused, insert_before, outermost_in_kernel
 from treadle.transforms.kernel.operand_layouts import STAGING, THREADS, contract_layouts, staging_of
 
@@ -58,7 +58,8 @@ def _fragment(buffer: SSAValue, at: tuple[int, int], shape: tuple[int, int], con
     whole = buffer.owner
     if isinstance(whole, tile.LocalLoadOp):  # where the tile is loaded, which may be an earlier stage
         row, column = tile.ints(whole.offsets)
-        load = tile.LocalLoadOp(whole.source, (row + at[0], column + at[1]), tile.tile_of(shape, tile.tile_type(buffer).element_type))
+        kind, peer = tile.tile_of(shape, tile.tile_type(buffer).element_type), next(iter(whole.peer_ranks()), None)
+        load = tile.LocalLoadOp(whole.source, (row + at[0], column + at[1]), kind, peer=peer)
         insert_before(whole, load)
         return load.result
     load = tile.LocalLoadOp(buffer, at, tile.tile_of(shape, tile.memref_type(buffer).element_type))

@@ -7,7 +7,7 @@ a multiple, it stays constant.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from treadle.analysis.loop_body import LoopBody, used_values
 from treadle.dialects import pipe, tile
@@ -18,6 +18,7 @@ from treadle.ir.emitter import INDEX
 from treadle.plan.expansion import Expansion, Part, Step
 from treadle.plan.loop_body import Result
 from treadle.plan.stages import Schedule
+from treadle.records import dataclass
 from treadle.transforms.kernel.carried_values import zero_of
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 

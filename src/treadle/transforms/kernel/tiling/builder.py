@@ -3,16 +3,17 @@
 import re
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import cast
 
+from treadle.analysis.convolution import Image
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import StructuredOp, structured
 from treadle.analysis.kernel_slices import sliced_argument, stored_part
-from treadle.analysis.loop_nest import (
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.placed_arrays import Cut, Placement, placed
+from treadle.analysis.root_positions import (
     Linear,
     Linears,
-    LoopNest,
     compose,
     identity,
     kernel_symbols,
@@ -20,15 +21,16 @@ from treadle.analysis.loop_nest import (
     result_number,
     whole_positions,
 )
-from treadle.analysis.placed_arrays import Cut, Placement, placed
 from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
 from treadle.ir.builtin import array_ints, element_of, is_tensor
 from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg
+from treadle.layout.windows import Windows
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, as_expr, constant
+from treadle.records import dataclass
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Constant, Tile, Value, dense, stored_type
 
@@ -141,6 +143,9 @@ class KernelBuilder:
 
         A broadcast argument (stride 0) has one element along the axis, which the load repeats, past the end too.
         """
+        if (image := self.nest.image_at(value, dims)) is not None:
+            place = self._placement(self.inputs[image.argument.index], image.places)
+            return frozenset((UNIT, *self._strides_along(place)))
         if (found := sliced_argument(value)) is None:
             return frozenset()
         argument, part = found
@@ -244,7 +249,14 @@ class KernelBuilder:
         return self.index.insert(tile.ViewOp(pointer, *known, offset=offset, align=align))
 
     def _view_at_top(
-        self, key: object, pointer: BlockArgument, sizes: Sequence[Expr], strides: Sequence[Expr], offset: int, align: int
+        self,
+        key: object,
+        pointer: BlockArgument,
+        sizes: Sequence[Expr],
+        strides: Sequence[Expr],
+        offset: int,
+        align: int,
+        windows: Windows | None = None,
     ) -> SSAValue:
         """The view that `key` names, made at the kernel's top where it is new."""
         if key in self._views:
@@ -253,7 +265,7 @@ class KernelBuilder:
         self.index.builder.insertion_point = InsertPoint.after(self._view_anchor)
         before = set(self.block.ops)
         known = [self._sized(size) for size in sizes], [self._sized(stride) for stride in strides]
-        value = self.index.insert(tile.ViewOp(pointer, *known, offset=offset, align=align))
+        value = self.index.insert(tile.ViewOp(pointer, *known, offset=offset, align=align, windows=windows))
         added = [op for op in self.block.ops if op not in before]
         self._view_anchor = added[-1]
         self.index.builder.insertion_point = place
@@ -289,6 +301,25 @@ class KernelBuilder:
         """A tile of tensor argument `number` read at `dims`."""
         element, align = element_of(self.kernel.body.block.args[number].type), array_ints(self.kernel.arg_align)[number]
         return self._load(self.inputs[number], element, align, dims, frame, other)
+
+    def _load_image(self, image: Image, frame: Frame) -> Tile:
+        """A tile of an image, through a folded view where that is none of the image's own axes."""
+        number = image.argument.index
+        place = self._placement(self.inputs[number], image.places)
+        axes, tile_dims = self._view_axes(self._strides_along(place), frame, 0)
+        windows = self.nest.folding(image, axes)
+        strides = self._strides_along(place)
+        steps = [
+            strides.get(a, constant(0)) if windows is None or not windows.dims[at] else constant(windows.step(at))
+            for at, a in enumerate(axes)
+        ]
+        sizes = [self.axis_size(a) for a in axes]
+        element, align = element_of(image.argument.type), array_ints(self.kernel.arg_align)[number]
+        offset = place.offset.as_int() or 0
+        align = _gcd_power(align, abs(offset) * element_bytes(element)) if offset else align
+        view = self._view_at_top((image, tuple(axes)), self.inputs[number], sizes, steps, offset, align, windows)
+        result = builtin.TensorType(element, list(frame.extents))
+        return Tile(self.index.insert(tile.LoadOp(view, self._offsets(place, axes), tile_dims, result)))
 
     def _load(
         self, pointer: BlockArgument, element: Attribute, align: int, dims: Linears, frame: Frame, other: Attribute | None = None
@@ -364,10 +395,12 @@ class KernelBuilder:
         for remembered in self._tiles:
             if key in remembered:
                 return remembered[key]
-        if (found := sliced_argument(source)) is not None:
+        if (image := self.nest.image_at(source, dims)) is not None:
+            result: Value = self._load_image(image, frame)
+        elif (found := sliced_argument(source)) is not None:
             argument, part = found
             whole = dims if part is None else whole_positions(part, dims, self.nest.root.rank, self.symbol_of)
-            result: Value = self.load(argument.index, whole, frame, other)
+            result = self.load(argument.index, whole, frame, other)
         elif isinstance(source.owner, linalg.ops.FillOp):
             result = self.scalar_of(source.owner.inputs[0])
         else:
