@@ -66,7 +66,7 @@ def test_shared_memory_is_read_ahead_where_registers_hold_it_twice() -> None:
 def test_options_override() -> None:
     assert decided(BULK, SetPipelinePass(stages=2))[0] == [Request(2, "async")]
     assert decided(BULK, SetPipelinePass(stages=3, mode="async-late", tail="guarded"))[0] == [Request(3, "async-late", 0, "guarded")]
-    assert decided(MFMA, SetPipelinePass(stages=3, buffers=2))[0] == [Request(3, "stream", 2)]
+    assert decided(MFMA, SetPipelinePass(stages=3, buffers=2))[0] == [Request(3, "stream", 2, unroll=2)]
     assert decided(BULK, SetPipelinePass(stages=1)) == ([None], [])
     (spelled,) = parse_passes("set-pipeline{stages=4,mode=async-late}")
     assert spelled == SetPipelinePass(stages=4, mode="async-late")
@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_made_smaller() -> None:
     assert requests == [Request(7, "async")]  # 7 x 32 KiB of 227
     assert [r.kind for r in remarks] == ["note", "decision"] and "7 stages instead: 9" in remarks[0].text
     requests, remarks = decided(MFMA, SetPipelinePass(stages=5))
-    assert requests == [Request(3, "stream")] and "at most 3" in remarks[0].text
+    assert requests == [Request(3, "stream", unroll=2)] and "at most 3" in remarks[0].text
     requests, (remark,) = decided(MFMA, SetPipelinePass(stages=2, buffers=5))
     assert requests == [None] and remark.kind == "refusal" and "shared-memory" in remark.text
 
@@ -112,7 +112,7 @@ def test_loops_around_loops_and_decided_loops_are_left_alone() -> None:
     module = builtin.ModuleOp([CASES["nested"](None)])
     run_passes(module, [SetPipelinePass(stages=3)])
     outer, inner = find(module, scf.ForOp)
-    assert PIPELINE not in outer.attributes and read_request(inner) == Request(3, "stream")
+    assert PIPELINE not in outer.attributes and read_request(inner) == Request(3, "stream", unroll=2)
     with collect_remarks() as log:
         run_passes(module, [SetPipelinePass(stages=2)])
     assert read_request(inner) == Request(3, "stream") and log.remarks == []

@@ -155,7 +155,9 @@ class SetPipelinePass(KernelPass):
         if chosen < self.stages:
             reason = f"{self.stages} stages were asked for" + (f", mode {mode} has at most {deepest}" if mode == "stream" else "")
             emit("note", self.name, subject, f"{chosen} stages instead: {reason}, {limit} bytes of shared memory are there", place)
-        request = replace(request, stages=chosen)
+        # Registers that hold two steps' loads change places in every step: without moves, which would wait for them, only in two.
+        moves = mode == "stream" and chosen == STREAM_DEEPEST and request.tail != "guarded"
+        request = replace(request, stages=chosen, unroll=2 if moves else 1)
         loop.attributes[PIPELINE] = request_attribute(request)
         emit("decision", self.name, subject, f"{chosen} stages, mode {mode}: {needed(chosen)} of {limit} bytes of shared memory", place)
 
