@@ -31,6 +31,8 @@ ROLES = {
     "a line": Convolution("conv_1d_nwc_wcf", 3, (30,), 64, 72, (5,), (2,), (2,), low=(4,)),
     "volumes": Convolution("conv_3d_ndhwc_dhwcf", 1, (5, 6, 7), 64, 40, (3, 2, 3), low=(1, 0, 1)),
     "groups": Convolution("conv_2d_nhwgc_gfhwc", 2, (16, 16), 64, 64, (3, 3), low=(1, 1), groups=2),
+    "channels in part": Convolution(NHWC, 2, (9, 7), 96, 40, (3, 3), low=(1, 1)),
+    "few channels, filters first": Convolution("conv_2d_nhwc_fhwc", 2, (12, 11), 24, 72, (3, 3), (2, 2), low=(1, 1)),
     "bias": Convolution(NHWC, 2, (9, 7), 64, 72, (3, 3), low=(1, 1), tail="bias"),
     "residual": Convolution(NHWC, 2, (9, 7), 64, 72, (3, 3), low=(1, 1), tail="residual"),
     "silu": Convolution(NHWC, 2, (9, 7), 64, 72, (3, 3), low=(1, 1), tail="silu"),
