@@ -15,7 +15,7 @@ from treadle.layout.windows import FoldedAxis, Part, Windows
 from treadle.plan.expr import Expr, constant
 
 if TYPE_CHECKING:
-    from treadle.analysis.loop_nest import Linear, Linears
+    from treadle.analysis.root_positions import Linear, Linears
 
 PADDED = "treadle.padded"
 """Of the generic that decompose-tensor-ops makes of a `tensor.pad` for a convolution: the zeros before the source along each axis. The

@@ -5,7 +5,7 @@ elements is read off the layouts of register tiles. What is not known meets.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from treadle.dialects import tile
 from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
 from treadle.layout.tile_layout import TileLayout
+from treadle.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +84,7 @@ def _layout(op: Operation) -> TileLayout | None:
 
 
 def meetings(loop: scf.ForOp, found: Sequence[StageAccess], values: SlotValues, warps: int, groups: int) -> Iterator[Meeting]:
-    """For each two accesses that meet, the fewest iterations apart that they do, in each order. Threads that meet themselves alone do not."""
+    """For each two accesses that meet, the fewest iterations apart that they do, in each order. A warp that meets itself does not."""
     motion = LoopMotion(loop, values)
     for first in found:
         for second in found:

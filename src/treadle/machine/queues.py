@@ -1,7 +1,8 @@
 """Queues: classes of asynchronous operations that are retired in groups, and how the hardware counts and waits for them."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from treadle.records import dataclass
 
 QueueRole = Literal["matrix", "copy_in", "copy_out", "local", "store"]
 """What operations are in a queue: matrix instructions, copies into shared memory by all threads, copies out of it by one thread, accesses
@@ -37,7 +38,8 @@ class Queue:
     effect in the order of issue. `scope`: who issues and waits together; "elected": one thread for its team. `max_pending`: the most
     groups that a wait can leave in flight. `tells_reads`: waits can ask only that the sources have been read. `path`: the path of
     `tile.copy` that issues to it. `ends_at_branches`: results that are in flight at a branch cost a serialisation of everything around it,
-    so they are waited for ahead of it. `wait`: the encoding of waits, where no assembler sees to it.
+    so they are waited for ahead of it. `wait`: the encoding of waits, where no assembler sees to it. `lane_bytes`: of copies whose lanes
+    fill neighbouring places, whatever they read: what a lane may move at once, the widest first.
     """
 
     name: str
@@ -50,3 +52,4 @@ class Queue:
     path: str = ""
     ends_at_branches: bool = False
     wait: WaitField | None = None
+    lane_bytes: tuple[int, ...] = ()

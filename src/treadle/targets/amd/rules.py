@@ -116,7 +116,7 @@ def misplaced_loops(counters: Counters, points: Sequence[SchedulePoint], emitted
 
 
 def pending_at_barriers(counters: Counters, points: Sequence[SchedulePoint]) -> list[Violation]:
-    """A4: barriers that some path reaches with accesses to shared memory pending, or direct copies that must be complete there."""
+    """A4: barriers that some path reaches with accesses to shared memory or direct copies pending that the schedule has complete there."""
     listing = counters.listing
     planned = {point.line: point.copies for point in points}
     wrong: list[Violation] = []
@@ -127,7 +127,9 @@ def pending_at_barriers(counters: Counters, points: Sequence[SchedulePoint]) -> 
         allowed = planned.get(listing.instructions[at].source, ())
         for old in sorted(ages, reverse=True):
             kind = counters.kinds[old]
-            if kind in _LOCAL or (kind == "copy" and listing.instructions[old].source not in allowed):
+            source = listing.instructions[old].source
+            is_joined = not source and kind in _LOCAL  # LLVM loses the line where it makes one access of two
+            if (kind in _LOCAL or kind == "copy") and source not in allowed and not (is_joined and allowed):
                 wrong.append(_violation("A4", listing, at, f"{listing.named(old)} may be pending at {listing.named(at)}"))
                 return
 
@@ -181,6 +183,27 @@ def drained_loads(counters: Counters, points: Sequence[SchedulePoint]) -> list[V
                 return
 
     counters.surely_pending(over, observe)
+    return wrong
+
+
+def drained_copies(counters: Counters, points: Sequence[SchedulePoint]) -> list[Violation]:
+    """A6: barriers of a loop that some path reaches after waiting for a direct copy of the loop that the schedule keeps in flight there."""
+    listing = counters.listing
+    barriers = {point.line: point for point in points if point.kind == "barrier" and point.loops}
+    loop_of = {point.line: point.loops[-1] for point in points if point.kind == "copy" and point.loops}
+    wrong: list[Violation] = []
+
+    def observe(at: int, ages: Ages) -> None:
+        point = barriers.get(listing.instructions[at].source) if counters.kinds[at] == "barrier" else None
+        if point is None:
+            return
+        for copy, age in ages.items():
+            line = listing.instructions[copy].source
+            if age >= RETIRED and line in point.copies and loop_of.get(line) == point.loops[-1]:
+                wrong.append(_violation("A6", listing, at, f"{listing.named(copy)} is waited for ahead of {listing.named(at)}"))
+                return
+
+    counters.surely_pending(lambda *_: False, observe, "copy")
     return wrong
 
 

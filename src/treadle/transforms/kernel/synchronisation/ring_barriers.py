@@ -6,13 +6,14 @@ slot waits until it is full, and owes it to who fills it from the last access on
 `sync_flow.py`, where the accesses are known to be over.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from treadle.analysis.synchronisation.hand_overs import HandOver, Visit, hand_overs
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.ancestry import blocks_around, in_block
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
+from treadle.records import dataclass
 from treadle.transforms.kernel.carried_values import also_yield
 from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
 from treadle.transforms.kernel.synchronisation.announced_copies import announce
