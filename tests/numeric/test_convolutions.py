@@ -16,6 +16,7 @@ from treadle.ir.dialects import builtin
 from treadle.ir.text import parse_module, print_module
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
+from treadle.remarks import collect_remarks
 from treadle.sim.schedule.program import run_program_scheduled
 
 NHWC = "conv_2d_nhwc_hwcf"
@@ -137,7 +138,9 @@ def test_channels_of_their_own_stay_a_loop_nest() -> None:
         .replace(NHWC, "depthwise_conv_2d_nhwc_hwc")
     )
     module = parse_module(text, "test.mlir")
-    pipelines.lower(module, target_spec("sm_90a"), CompileOptions())
+    with collect_remarks() as log:
+        pipelines.lower(module, target_spec("sm_90a"), CompileOptions())
+    assert any("sums over no channel" in remark.text for remark in log.remarks)
     assert not str(kernel_of(module).config).startswith(("#tile.form<roles", "#tile.form<tiles"))
     assert not folded(module)
 

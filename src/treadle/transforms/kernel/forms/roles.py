@@ -36,8 +36,8 @@ class Config(ContractionConfig):
     `tile` of it, neighbours along m. `ping_pong`: sets of them that take tiles in turn. `steps_in_flight`: groups of matrix instructions
     that still run when the next slot is waited for (0 or 1). `deferred_store`: a tile's results leave under the next one's first steps.
     `cluster`: workgroups, neighbours along m, that fetch what they share once. `workgroups`: how many take all tiles in turn, 0 for one a
-    tile. `blocks`: where tiles of two widths lie (see `MixedWidths.numbers`), empty where all have one. `channel_step`: of a convolution, whole steps of
-    channels for each place of a window (0: as many as there are).
+    tile. `blocks`: where tiles of two widths lie (see `MixedWidths.numbers`), empty where all have one. `channel_step`: of a convolution,
+    whole steps of channels for each place of a window (0: as many as there are).
     """
 
     form: ClassVar[str] = NAME
