@@ -43,7 +43,8 @@ class Parts:
 class SplitContraction:
     """A contraction: `shape` and `types` as for the choice of tiles, bytes of an element of the operands and of a partial result.
 
-    `by_descriptor`: descriptor copies can bring both operands. `along_k`: the unit-stride axis of A, and of B, is k.
+    `copied_rows`: what the bytes of both operands' rows are multiples of, where hardware copies bring them to the matrix instruction; 0
+    where those cannot. `along_k`: the unit-stride axis of A, and of B, is k.
     """
 
     shape: ContractionShape
@@ -51,8 +52,18 @@ class SplitContraction:
     a_bytes: int
     b_bytes: int
     partial_bytes: int
-    by_descriptor: bool
+    copied_rows: int
     along_k: tuple[bool, bool]
+
+    def by_descriptor(self, spec: TargetSpec) -> bool:
+        """Whether descriptor copies can bring both operands."""
+        return spec.bulk_tensor is not None and self.copied_rows >= spec.bulk_tensor.pitch_align_bytes
+
+    def by_copies(self, spec: TargetSpec) -> bool:
+        """Whether hardware copies can bring both operands, by descriptor or in pieces."""
+        queue = spec.queue_for("copy_in")
+        pieces = queue.piece_bytes if queue is not None else ()
+        return self.by_descriptor(spec) or any(width <= self.copied_rows for width in pieces)
 
     @property
     def results(self) -> int:
@@ -103,7 +114,10 @@ def _small_seconds(problem: SplitContraction, shape: ContractionShape, spec: Tar
     small_shape = SmallShape(few, many, shape.k, sizes[large], sizes[small], accumulator, along_k, vector, shape.batch or 1)
     if stream_refusal(small_shape, spec) is None and (tile := next(iter(stream_tiles(small_shape, spec)), None)) is not None:
         yield seconds(stream_clocks(tile, small_shape, spec), spec)
-    if problem.by_descriptor and (swapped := swapped_tile(spec.instruction(problem.types.instruction), small_shape, spec)) is not None:
+    if (
+        problem.by_descriptor(spec)
+        and (swapped := swapped_tile(spec.instruction(problem.types.instruction), small_shape, spec)) is not None
+    ):
         yield seconds(swapped_clocks(swapped, small_shape, spec), spec)
 
 
@@ -112,9 +126,9 @@ def _contraction_seconds(problem: SplitContraction, shape: ContractionShape, res
     moved = batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * result_bytes)
     types = problem.types
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    tile = contraction_tile(types, shape, spec, types.operand_bytes, through_registers=not problem.by_descriptor)
+    tile = contraction_tile(types, shape, spec, types.operand_bytes, through_registers=not problem.by_descriptor(spec))
     found = [tile_seconds(tile, row, shape, types.operand_bytes, moved, spec), *_small_seconds(problem, shape, spec)]
-    if problem.by_descriptor and row is not None:
+    if problem.by_copies(spec) and row is not None:
         roles = RoleProblem(row, shape, types.operand_bytes, (ResultShape(result_bytes, True),))
         if (best := role_tile(roles, spec)) is not None:
             found.append(role_seconds(best, roles, moved, spec))

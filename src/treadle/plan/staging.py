@@ -52,6 +52,19 @@ def bulk_refusal(facts: AccessFacts, contiguous: int | None, rules: BulkTensorCo
     return _overlap(facts)
 
 
+def piece_width(facts: AccessFacts, contiguous: int | None, widths: Sequence[int]) -> int:
+    """The widest of the pieces, in bytes, that threads can copy this box in, each aligned to its own width; 0 where none can.
+
+    `contiguous`: as for `bulk_refusal`.
+    """
+    if contiguous is None:
+        return 0
+    size = facts.element_bytes
+    moved = [facts.base_align, facts.dims[contiguous].offset_divisor * size]
+    moved += [dim.stride_divisor * size for at, dim in enumerate(facts.dims) if at != contiguous and dim.size != 1]
+    return next((width for width in widths if width >= size and not any(each % width for each in moved)), 0)
+
+
 def _overlap(facts: AccessFacts) -> str | None:
     known = sorted((dim.stride, dim.size or 1, index) for index, dim in enumerate(facts.dims) if dim.stride and dim.size != 1)
     for (inner_stride, inner_size, inner), (outer_stride, _, outer) in pairwise(known):

@@ -33,10 +33,10 @@ def _types(facts: OperationFacts, kind: Contraction, spec: TargetSpec) -> Contra
     return contraction_types(spec, names[0], names[1], names[2], (kind.lhs_cast, kind.rhs_cast), rounded)
 
 
-def _rows_are_aligned(shape: Sequence[int], width: int, spec: TargetSpec) -> bool:
-    """Whether rows are known to be as descriptor copies want them."""
-    rules = spec.bulk_tensor
-    return rules is not None and len(shape) > 0 and shape[-1] > 0 and shape[-1] * width % rules.pitch_align_bytes == 0
+def _row_alignment(shape: Sequence[int], width: int) -> int:
+    """The largest power of two that is known to divide the bytes of a row."""
+    row = shape[-1] * width if shape and shape[-1] > 0 else width
+    return row & -row
 
 
 def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, spec: TargetSpec) -> SplitContraction:
@@ -48,11 +48,13 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
     widths = [element_bytes(element_of_operand(value)) for value, _ in operands]
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     as_they_are = all(width == types.operand_bytes for width in widths)
-    aligned = all(_rows_are_aligned(shape_of(value), width, spec) for (value, _), width in zip(operands, widths, strict=True))
-    copied = row is not None and row.reads_shared and as_they_are and aligned
+    rows = min(_row_alignment(shape_of(value), width) for (value, _), width in zip(operands, widths, strict=True))
+    is_copied = row is not None and row.reads_shared and as_they_are and spec.bulk_tensor is not None
     along = [plain_dims(map_)[-1] in kind.k for _, map_ in operands]
     partial = element_bytes(facts.partial_types[0])
-    return SplitContraction(ContractionShape(batch, m, n, k), types, widths[0], widths[1], partial, copied, (along[0], along[1]))
+    return SplitContraction(
+        ContractionShape(batch, m, n, k), types, widths[0], widths[1], partial, rows if is_copied else 0, (along[0], along[1])
+    )
 
 
 def _bytes(value: SSAValue, map_: AffineMap, sizes: Sizes) -> int:

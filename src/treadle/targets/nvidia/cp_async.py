@@ -16,8 +16,6 @@ from treadle.targets.simt.shared import SharedAddresses
 from treadle.targets.simt.threads import holds_first_copy
 from treadle.targets.simt.types import element_bytes
 
-WIDTHS = (16, 8, 4)
-
 
 def _multiple(ctx: KernelContext, value: int | SSAValue) -> int:
     """What surely divides a value; 0 for zero."""
@@ -68,8 +66,9 @@ def emit_cp_async(ctx: KernelContext, op: CopyOp) -> None:
     inner = next((axis for axis, dim in enumerate(dims) if static[dim] == 1), None)
     if inner is None:
         raise InternalError("tile.copy 'cp_async' of a view without a contiguous dimension")
-    unit = dims[inner]
-    for width in WIDTHS:
+    unit, queue = dims[inner], ctx.hooks.spec.queue_for("copy_in")
+    widths = () if queue is None else queue.piece_bytes
+    for width in widths:
         tile = distribution(layout, inner, size, width, ctx.warps) if _is_aligned(ctx, op, unit, size, width) else None
         if tile is not None:
             break

@@ -55,6 +55,9 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     in_flight = min(asked.steps_in_flight, 1)
     wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
     plan = fitting_plan(kernel, wanted, spec)
+    if threads_copy(kernel):
+        # Half of the ring is under way, half is there: consumers never wait for a copy that was issued last.
+        plan = plan._replace(fills_in_flight=plan.num_stages // 2)
     if plan.num_stages < wanted.num_stages:
         cut.append(_cut_back(plan.num_stages, wanted.num_stages))
     if plan.epilogue_slots < (boxes := epilogue_boxes(kernel)):
@@ -86,7 +89,14 @@ def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
     moves = spec.register_moves
     if moves is None:
         return 0, 0
+    if threads_copy(kernel):
+        return moves.copy_split
     return moves.index_split if kernel.symbol_names() else moves.split
+
+
+def threads_copy(kernel: tile.KernelOp) -> bool:
+    """Whether an operand comes by copies that all threads of the producer make."""
+    return any(isinstance(op, tile.CopyOp) and not op.is_bulk for op in kernel.walk())
 
 
 @register_pass

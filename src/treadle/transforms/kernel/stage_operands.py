@@ -38,10 +38,10 @@ def _stage(op: tile.ContractOp, name: str, first: tile.ContractOp, staged: Stage
 def _staged(value: SSAValue, path: str, layout: SharedLayout, contract: tile.ContractOp) -> SSAValue:
     value_type = tile.tile_type(value)
     alloc = tile.AllocOp(tile.shared_buffer_type(value_type.get_shape(), value_type.element_type, layout))
-    if path == tile.BULK_TENSOR:
+    if path != "threads":
         load = value.owner
         if not isinstance(load, tile.LoadOp):
-            raise InternalError("descriptor copy of an operand that is not a load")
+            raise InternalError("a hardware copy of an operand that is not a load")
         insert_before(outermost_in_kernel(load), alloc)
         insert_before(load, tile.CopyOp(load.view, list(load.offsets), tile.ints(load.dims), alloc.result, path=path))
         return alloc.result

@@ -59,7 +59,7 @@ def refusal(problem: KernelProblem) -> str | None:
         return "roles are turned off"
     if problem.merges_parts:
         return "the last workgroup merges parts, with all its warps"
-    if (reason := problem.descriptor_refusal) is not None:
+    if (reason := problem.copies.refusal) is not None:
         return reason
     if problem.overrides.tile and not problem.overrides.num_stages:
         return "a tile is asked for without the stages of a ring (num_stages)"

@@ -29,6 +29,11 @@ class CopyRing:
         return isinstance(self.block.parent_op(), scf.ForOp)
 
     @property
+    def by_threads(self) -> bool:
+        """Whether all threads of the role make some of its copies."""
+        return not all(copy.is_bulk for copy in self.copies)
+
+    @property
     def slots_a_block(self) -> int:
         """Slots that an execution of the block takes."""
         return len(self.copies) if self.in_turn else 1

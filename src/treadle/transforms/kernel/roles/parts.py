@@ -144,6 +144,8 @@ def part_axis(copy: tile.CopyOp) -> int:
 def cluster_refusal(kernel: tile.KernelOp, cluster: int) -> str | None:
     """Why workgroups of a kernel that `refusal` lets pass cannot share an operand, None where they can."""
     for copy in shared_by_rows(parts_of(kernel)):
+        if not copy.is_bulk:
+            return "the shared operand comes by the threads' copies, which fill one workgroup"
         if part_layout(tile.shared_layout_of(copy.destination), part_axis(copy), cluster) is None:
             return f"{cluster} parts of the shared operand do not follow one another in memory"
     return None
