@@ -141,6 +141,8 @@ SHARED_MEMORY = Entry(
     "choose a smaller tile (option `tile`) or another target",
 )
 SCHEDULE_FORM = Entry("TR416", "'{op}': {reason}", "{fix}")
+WARP_PIPELINE_FORM = Entry("TR417", "warp pipeline: {problem}", "{fix}")
+WARP_PIPELINE_ORDER = Entry("TR418", "warp pipeline: {problem}", "{fix}")
 CODE_REJECTED = Entry("TR561", "the machine code of kernel '{kernel}' is rejected: {reason}", "{hint}")
 OPTION_REJECTED = Entry(
     "TR562",

@@ -16,6 +16,7 @@ from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
 from treadle.transforms.kernel.form_roles import FormRolesPass
+from treadle.transforms.kernel.form_warp_pipeline import FormWarpPipelinePass
 from treadle.transforms.kernel.insert_sched_fences import InsertSchedFencesPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 from treadle.transforms.kernel.load_in_bulk import LoadInBulkPass
@@ -44,9 +45,8 @@ from treadle.transforms.tensor.box_scalars import BoxScalarsPass
 from treadle.transforms.tensor.convert_conditionals import ConvertConditionalsPass
 from treadle.transforms.tensor.decompose_softmax import DecomposeSoftmaxPass
 from treadle.transforms.tensor.decompose_tensor_ops import DecomposeTensorOpsPass
-from treadle.transforms.tensor.expand_classifications import ExpandClassificationsPass
-from treadle.transforms.tensor.expand_extended_arithmetic import ExpandExtendedArithmeticPass
 from treadle.transforms.tensor.expand_f32_precision import ExpandF32PrecisionPass
+from treadle.transforms.tensor.expand_scalars import ExpandScalarsPass
 from treadle.transforms.tensor.fold_data_movement import FoldDataMovementPass
 from treadle.transforms.tensor.form_dispatches import FormDispatchesPass
 from treadle.transforms.tensor.form_online_softmax import FormOnlineSoftmaxPass
@@ -120,8 +120,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         ConvertConditionalsPass(),  # straight code from here on; its selections are generalised with the other arithmetic
         DecomposeSoftmaxPass(),  # the one named operation that is no single loop nest
         GeneralizeNamedOpsPass(),  # from here on every computation is a generic or a fill
-        ExpandClassificationsPass(),  # all operands are scalars now; nothing below knows these operations
-        ExpandExtendedArithmeticPass(),  # scalars of bodies by now; below, an operation of arith has one result
+        ExpandScalarsPass(),  # all operands are scalars now; nothing below knows these operations
         DecomposeTensorOpsPass(),  # pad, concat and splat become fills and insertions, which kernels and the host know
         NormalizeGenericsPass(),  # one form of loops, scalars and outputs, so that nothing after it has to ask
         ResolveTensorDimsPass(),  # sizes must not look like dependences on the tensors they are read off
@@ -228,6 +227,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None, spec: Target
         DcePass(),  # what only the old forms used
         *pipelining_passes(stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
+        FormWarpPipelinePass(),  # bytes of all buffers are known; what its groups cannot share is refused before anything moves
         OrderIssuePass(),  # what moves ahead of what, while moving needs no care for barriers
         InsertSyncPass(),  # sees every access there will be
         InsertSchedFencesPass(),  # at the barriers that are there now

@@ -1,9 +1,14 @@
 """Tile kernels whose workgroups share a sum, and of which the last to arrive merges the parts: right ones, and wrong ones beside them."""
 
+from typing import Any
+
 import numpy as np
 
 from treadle import machine
 from treadle.dialects import tile
+from treadle.driver.lowering import scheduled as lowered_to_schedule
+from treadle.driver.sources import read_source
+from treadle.ir.dialects import builtin
 from treadle.ir.text import parse_module
 from treadle.layout.shared_layout import row_major
 from treadle.options import CompileOptions
@@ -140,6 +145,33 @@ tile.kernel @split_rows(%x: !tile.ptr<f32>, %part_sums: !tile.ptr<f32>, %counter
   tile.return
 }}
 """
+
+
+def split_product(m: int, n: int, k: int, parts: int, kind: str = "f16", *, step: int = 64, merge: str = "last") -> str:
+    """A product onto an initial value, split along k, at tensor level."""
+    a, b, c = f"tensor<{m}x{k}x{kind}>", f"tensor<{k}x{n}x{kind}>", f"tensor<{m}x{n}xf32>"
+    return f"""
+func.func @f(%a: {a}, %b: {b}, %c: {c}) -> {c} {{
+  %r = linalg.matmul {{treadle.split_reduction = #dispatch.split<r0 = "{parts}" step {step}, merge = {merge}>}}
+    ins(%a, %b : {a}, {b}) outs(%c : {c}) -> {c}
+  return %r : {c}
+}}
+"""
+
+
+def product_kernel(text: str, target: str = "sm_90a", **knobs: Any) -> tuple[builtin.ModuleOp, tile.KernelOp]:
+    """The one kernel of a split product at schedule level, without its proof, and its module. `knobs`: fields of CompileOptions."""
+    module = lowered_to_schedule(read_source(text), target, CompileOptions(verify=False, **knobs), None)
+    (kernel,) = (op for op in module.walk() if isinstance(op, tile.KernelOp))
+    return module, kernel
+
+
+IN_ROLES: dict[str, tuple[str, dict[str, Any]]] = {
+    "one group": (split_product(64, 96, 576, 3), {"tile": (64, 32, 64), "num_stages": 2}),
+    "two groups": (split_product(128, 128, 768, 3), {"tile": (64, 64, 64), "num_stages": 3, "consumer_warpgroups": 2}),
+    "swapped": (split_product(20, 384, 3072, 3), {"form": "swapped", "num_stages": 4}),
+}
+"""Split products whose parts are computed and merged by consumer warpgroups."""
 
 
 def scheduled(text: str, target: str, options: CompileOptions | None = None) -> tile.KernelOp:

@@ -142,9 +142,9 @@ def test_addresses_are_told_apart_where_kernels_rely_on_them(machine: Machine, t
     manifest = vector_add_manifest("sm_90a")
     b0, *rest = manifest.buffers
     program = machine.program(replace(manifest, buffers=(replace(b0, align=16), *rest)))
-    room, y = torch.tensor(range(9)), torch.tensor(range(8))
-    x = torch.tensor(range(8))
-    x.memory = room.memory[:8]
+    room, y = torch.tensor(range(8)), torch.tensor(range(7))
+    x = torch.tensor(range(7))
+    x.memory = room.memory[:7]
     program(x, y)
     assert not machine.variants
     x.memory = room.memory[1:]

@@ -96,6 +96,21 @@ RINGS = (
     binary("%q78", "andi", "%q7", "%q8", "i1"),
 )
 
+
+def up_to_a_turn(predicate: str) -> str:
+    """The barrier is left out in every fifth iteration before (or from) the m-th of a loop that ends there at the latest."""
+    return looped(
+        binary("%r", "remui", "%i", "%c5"),
+        compared("%x0", "eq", "%r", "%c4"),
+        compared("%x1", predicate, "%i", "%m"),
+        binary("%skip", "andi", "%x0", "%x1", "i1"),
+        bounds="%c0 to %b step %c1",
+        symbols=("n", "m"),
+        numbers=(4, 5),
+        before=("%b = arith.minsi %n, %m : index",),
+    )
+
+
 WRONG: dict[str, str] = {
     # --- workgroups
     "the workgroups with one tile": once(*TRIPS, compared("%skip", "eq", "%t", "%c1"), grid="132", numbers=(132, 256)),
@@ -155,6 +170,7 @@ WRONG: dict[str, str] = {
     "a product of two sizes": once(
         binary("%nm", "muli", "%n", "%m"), compared("%skip", "eq", "%nm", "%c35"), symbols=("n", "m"), numbers=(35,)
     ),
+    "a condition that would turn where the loop ends": up_to_a_turn("slt"),
     "the sign of a bit": slotted(
         compared("%is", "sgt", "%n", "%c3"),
         "%bit = arith.extsi %is : i1 to i32",
@@ -216,6 +232,7 @@ RIGHT: dict[str, str] = {
         binary("%skip", "andi", "%x0", "%x1", "i1"),
         numbers=(6, 8),
     ),
+    "a condition that turns where the loop ends": up_to_a_turn("sge"),
     "a multiple modulo a prime": once(
         binary("%n37", "muli", "%n", "%c37"),
         binary("%r", "remui", "%n37", "%c101"),

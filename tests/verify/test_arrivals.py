@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
-from generators.arrivals import WRONG, fixed_sum, scheduled, split_rows, split_sum
+from generators.arrivals import IN_ROLES, WRONG, fixed_sum, product_kernel, scheduled, split_product, split_rows, split_sum
 
 from treadle.dialects import sync, tile
+from treadle.ir.core import Operation
+from treadle.ir.dialects import arith, builtin
 from treadle.verify.check import prove
 from treadle.verify.faults import changed, erase, faults
 from treadle.verify.verdict import Verdict
@@ -76,6 +78,47 @@ def test_every_fault_is_found(text: str, target: str) -> None:
     assert proven == []
     descriptions = " ".join(fault.description for fault in faults(kernel, ("weaken",)))
     assert all(word in descriptions for word in ("releases nothing", "acquires nothing", "counts to one more", "counts to one less"))
+
+
+@pytest.mark.parametrize("name", IN_ROLES)
+def test_every_fault_within_roles_is_found(name: str) -> None:
+    """Each group of consumers arrives for its own rows: rings, the meetings of its warps, release, acquire and the count."""
+    text, knobs = IN_ROLES[name]
+    _, kernel = product_kernel(text, **knobs)
+    assert prove(kernel).is_proven
+    found = list(faults(kernel, ("remove", "weaken")))
+    assert [fault.description for fault in found if prove(fault.kernel).is_proven] == []
+    descriptions = " ".join(fault.description for fault in found)
+    assert all(word in descriptions for word in ("releases nothing", "acquires nothing", "counts to one more", "named_barrier"))
+
+
+def test_an_arrival_ahead_of_what_other_warps_store() -> None:
+    """The warp that counts may be far ahead of the others: it knows of their stores by a barrier alone, whoever goes first in a run."""
+    text, knobs = IN_ROLES["swapped"]
+    _, kernel = product_kernel(text, **knobs)
+    arrival = next(op for op in kernel.walk() if isinstance(op, tile.CountInOp))
+    barrier = arrival.prev_op
+    assert isinstance(barrier, sync.NamedBarrierOp)
+    found = prove(changed(kernel, list(kernel.walk()).index(barrier), erase))
+    assert found.status == "refuted" and "tells other workgroups" in found.findings[0].message
+
+
+def test_groups_have_counters_of_their_own() -> None:
+    """Two groups at one counter are twice as many arrivals as it counts."""
+    _, kernel = product_kernel(split_product(128, 64, 768, 3), **IN_ROLES["two groups"][1])
+    assert prove(kernel).is_proven
+    arrival = next(op for op in kernel.walk() if isinstance(op, tile.CountInOp))
+    found = prove(changed(kernel, list(kernel.walk()).index(arrival), _at_one_counter_for_two))
+    assert "no number tells the workgroups of a counter apart" in str(found.first_error("k"))
+
+
+def _at_one_counter_for_two(op: Operation) -> None:
+    assert isinstance(op, tile.CountInOp) and op.parent is not None
+    two = arith.ConstantOp(builtin.IntegerAttr(2, builtin.IndexType()))
+    half = arith.DivUIOp(op.offsets[0], two.result)
+    for new in (two, half):
+        op.parent.insert_op_before(new, op)
+    op.operands[list(op.operands).index(op.offsets[0])] = half.result
 
 
 def test_the_threads_of_a_single_warp_meet() -> None:

@@ -4,13 +4,15 @@
 `classify(op)` recognises contractions, reductions, elementwise computations and copies from maps and body, never from an operation's name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TypeAlias, cast
 
 from treadle.analysis.coupled_reductions import Coupled, coupled_outputs
 from treadle.analysis.scalar_dependence import depends_on
 from treadle.analysis.scaled_products import Factor, factors_of, split_product
+from treadle.errors import InternalError
 from treadle.ir.core import (
     AffineBinaryOpExpr,
     AffineConstantExpr,
@@ -97,6 +99,11 @@ def map_dims(map_: AffineMap) -> tuple[int, ...] | None:
     return dims if len(dims) == len(map_.results) else None
 
 
+def plain_dims(map_: AffineMap) -> tuple[int | None, ...]:
+    """For each axis of an operand the loop that it is; None where it is not one loop as it stands."""
+    return tuple(expr.position if isinstance(expr, AffineDimExpr) else None for expr in map_.results)
+
+
 def is_projection(map_: AffineMap) -> bool:
     """True for maps that pick distinct dimensions (a projected permutation)."""
     dims = map_dims(map_)
@@ -129,6 +136,14 @@ def structured(op: Operation) -> StructuredOp | None:
     iterators = tuple(str(attr.data) for attr in op.get_iterator_types())
     count = len(op.inputs)
     return StructuredOp(op, tuple(op.inputs), tuple(op.outputs), maps[:count], maps[count:], iterators, op.body.block)
+
+
+def view_of(op: Operation) -> StructuredOp:
+    """The view of an operation known to be a structured one."""
+    view = structured(op)
+    if view is None:
+        raise InternalError(f"{op.name} is not a structured operation")
+    return view
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +251,23 @@ _CHEAP_MATH = (
 )
 
 _EXPENSIVE = ("arith.divf", "arith.divsi", "arith.remsi", "tensor.extract")
+
+
+def loop_sizes(view: StructuredOp) -> tuple[int | None, ...]:
+    """The extent of each loop, as the type of an operand tells it; None where only the runtime knows."""
+    found: list[int | None] = [None] * view.rank
+    for value, map_ in view.operands():
+        shape = () if (type_ := tensor_of(value)) is None else type_.get_shape()
+        for dim, size in zip(plain_dims(map_), shape, strict=False):
+            if dim is not None and size != builtin.DYNAMIC_INDEX:
+                found[dim] = size
+    return tuple(found)
+
+
+def total_size(sizes: Sequence[int | None], dims: Iterable[int]) -> int | None:
+    """The product of the extents of some loops; None where only the runtime knows one."""
+    known = [sizes[dim] for dim in dims]
+    return None if None in known else prod(size for size in known if size is not None)
 
 
 def classify(op: Operation) -> Computation | None:

@@ -4,9 +4,10 @@ Each dynamic axis of an argument is a symbol. Walking the function gives each te
 operation requires two sizes to agree, one symbol replaces the other (the inputs' shapes then say so to the runtime) or a check is recorded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from treadle import errors
 from treadle.analysis.index_arithmetic import affine_value, infer_affine, infer_arithmetic
 from treadle.analysis.indexing import gathered_tensors, is_linear, structured, tensor_of
 from treadle.analysis.sizes import (
@@ -20,13 +21,16 @@ from treadle.analysis.sizes import (
     tensor_sizes,
     unsupported,
 )
-from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, AffineExpr, Block, BlockArgument, Operation, SSAValue
+from treadle.errors import TreadleError
+from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, AffineExpr, Attribute, Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import affine, arith, builtin, func, tensor
+from treadle.ir.locations import location_of
 from treadle.plan.expr import Expr, constant, maximum, minimum, product, symbol
 
 __all__ = [
     "ALIGN",
     "DEFAULT_ALIGN",
+    "SIZE_DIVISOR",
     "STRIDES",
     "STRIDE_DIVISOR",
     "Shapes",
@@ -36,12 +40,14 @@ __all__ = [
     "is_number_argument",
     "kept_axes",
     "mixed",
+    "power_of_two",
     "slice_parameters",
     "unsupported",
 ]
 
 STRIDES = "treadle.strides"
 STRIDE_DIVISOR = "treadle.stride_divisor"
+SIZE_DIVISOR = "treadle.size_divisor"
 ALIGN = "treadle.align"
 DEFAULT_ALIGN = 16
 LARGEST_NUMBER = 2**31 - 1
@@ -54,14 +60,13 @@ def infer_shapes(function: func.FuncOp) -> Shapes:
     Raises `TreadleError` TR301 for operations whose result sizes the host cannot know, TR202 where sizes contradict each other.
     """
     shapes = Shapes()
+    attributes = function.arg_attrs.data if function.arg_attrs is not None else ()
     for index, argument in enumerate(function.body.block.args):
         match argument.type:
             case builtin.TensorType():
-                sizes = argument.type.get_shape()
-                shapes.set_shape(
-                    argument,
-                    [shapes.new_symbol((index, axis)) if size == DYNAMIC_INDEX else constant(size) for axis, size in enumerate(sizes)],
-                )
+                given = attributes[index].data if index < len(attributes) else {}
+                divisor = power_of_two(SIZE_DIVISOR, given, 1, function)
+                shapes.set_shape(argument, _argument_sizes(index, argument.type.get_shape(), divisor, shapes))
             case _:
                 raise cannot_compile(
                     function,
@@ -70,6 +75,26 @@ def infer_shapes(function: func.FuncOp) -> Shapes:
                 )
     _walk(function.body.block, shapes)
     return shapes
+
+
+def _argument_sizes(index: int, sizes: Sequence[int], divisor: int, shapes: Shapes) -> list[Expr]:
+    """The sizes of an argument, the last of which `divisor` is said to divide."""
+    found = [shapes.new_symbol((index, axis)) if size == DYNAMIC_INDEX else constant(size) for axis, size in enumerate(sizes)]
+    if sizes and sizes[-1] == DYNAMIC_INDEX:
+        # `s // d * d` is the size itself where d divides it, and the runtime compares the two; every pass sees that d divides it.
+        found[-1] = found[-1] // divisor * divisor
+    return found
+
+
+def power_of_two(name: str, given: Mapping[str, Attribute], default: int, function: func.FuncOp) -> int:
+    """The value of an argument's attribute of this name. Raises TR104 for what is no power of two."""
+    if (attr := given.get(name)) is None:
+        return default
+    value = attr.value.data if isinstance(attr, builtin.IntegerAttr) else 0
+    if value < 1 or value & (value - 1):
+        unit = "bytes" if name == ALIGN else "elements"
+        raise TreadleError(errors.VERIFY, location_of(function), message=f"{name} must be a power of two, in {unit}")
+    return value
 
 
 def _walk(block: Block, shapes: Shapes) -> None:

@@ -119,8 +119,8 @@ class Shapes:
             self.require_at_most(right, left, message, op)
             return
         for one, other in sorted(((left, right), (right, left)), key=lambda pair: _age(pair[0]), reverse=True):
-            name = _lone_symbol(one)
-            if name is not None and name not in other.symbols():
+            name = _sole_symbol(one)
+            if name is not None and name not in other.symbols() and (one == symbol(name) or other.divisor() % one.divisor() == 0):
                 self._replaced[name] = other
                 return
         self._checks.append(SizeCheck(left, "==", right, message, location_of(op)))
@@ -147,15 +147,17 @@ class Shapes:
             self._checks.append(SizeCheck(left, "<=", right, message, location_of(op)))
 
 
-def _lone_symbol(size: Expr) -> str | None:
+def _sole_symbol(size: Expr) -> str | None:
+    """The symbol that a size is, or whose multiple it is said to be."""
     names = size.symbols()
-    return next(iter(names)) if len(names) == 1 and size == symbol(next(iter(names))) else None
+    name = next(iter(names)) if len(names) == 1 else ""
+    return name if name and size in (symbol(name), symbol(name) // size.divisor() * size.divisor()) else None
 
 
-def _age(size: Expr) -> int:
-    """Later symbols give way to earlier ones, so that the first input names a size."""
-    name = _lone_symbol(size)
-    return -1 if name is None else int(name[1:])
+def _age(size: Expr) -> tuple[bool, int]:
+    """Later symbols give way to earlier ones, so that the first input names a size, and all to what is known of them."""
+    name = _sole_symbol(size)
+    return (False, -1) if name is None else (size.divisor() == 1, int(name[1:]))
 
 
 def cannot_compile(op: Operation, *, what: str, hint: str) -> TreadleError:

@@ -15,9 +15,6 @@ from treadle.plan.expr import constant
 from treadle.plan.small_m import MOST_ROWS, SmallShape
 from treadle.plan.tile_config import ContractionTypes
 
-LEAST_BYTES = 1 << 18
-"""Smaller operands are there before a launch is: other forms serve."""
-
 
 @dataclass(frozen=True, slots=True)
 class SmallSide:
@@ -33,10 +30,7 @@ class SmallSide:
 
     def refusal(self, overrides: ContractionOverrides) -> str | None:
         """Why the forms for small sides are out of the question where nobody asks for them, None where they are not."""
-        if overrides.tile:
-            return "a tile is asked for"
-        large_bytes = (self.shape.many or LEAST_BYTES) * (self.shape.k or 1) * self.shape.large_bytes * self.shape.batch
-        return f"the large operand has {large_bytes} bytes, fewer than {LEAST_BYTES}" if large_bytes < LEAST_BYTES else None
+        return "a tile is asked for" if overrides.tile else None
 
 
 def small_side(
@@ -55,9 +49,7 @@ def small_side(
     of_large, of_small = _read(nest, large), _read(nest, small)
     if of_large is None or of_small is None or len({root.inputs[small] for root in nest.roots}) > 1:
         return "an operand is not one array, read by all contractions alike"
-    if axes[many] < 0:
-        return "the large operand has no large axis"
-    unit = next((a for a in (axes[many], axes[2]) if nest.stride_along(of_large, nest.axes[a]) == constant(1)), None)
+    unit = next((a for a in (axes[many], axes[2]) if a >= 0 and nest.stride_along(of_large, nest.axes[a]) == constant(1)), None)
     others = [a.usual for i, a in enumerate(nest.axes) if not a.is_reduction and i not in (axes[few], axes[many])]
     shape = SmallShape(
         sizes[few] or 1,
@@ -66,7 +58,7 @@ def small_side(
         element_bytes(of_large.element),
         element_bytes(of_small.element),
         8 if types.accumulator in ("f64", "i64") else 4,
-        unit != axes[many],
+        axes[many] < 0 or unit != axes[many],
         1 if unit is None else _vector(nest, of_large, unit, spec),
         prod(size or 1 for size in others),
         len(nest.roots),

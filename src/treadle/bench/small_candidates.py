@@ -12,7 +12,7 @@ TRIED = 6
 
 def streaming_options(shape: SmallShape, few_is_m: bool, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
     """The best streaming tiles by the model."""
-    if stream_refusal(shape, spec) is not None:
+    if stream_refusal(shape) is not None:
         return []
     plain = replace(base, form="streaming")
     return [

@@ -68,9 +68,10 @@ def check_one_of(what: str, value: str, known: Sequence[str]) -> None:
         raise Misuse(f"{what} '{value}' is not known", f"name one of {', '.join(known)}")
 
 
-def check_is_straight(op: Operation, what: str) -> None:
-    """The operation stands in the kernel's own block: in no loop, branch or role."""
-    inside = next((around.name for around in ancestors(op) if around.name in ("scf.for", "scf.if", "scf.while", "pipe.roles")), None)
+def check_is_straight(op: Operation, what: str, *, in_role: bool = False) -> None:
+    """The operation stands in the kernel's own block: in no loop, branch or role (`in_role`: or in a role's own block)."""
+    around = ("scf.for", "scf.if", "scf.while", *(() if in_role else ("pipe.roles",)))
+    inside = next((outer.name for outer in ancestors(op) if outer.name in around), None)
     if inside is not None:
         raise Misuse(f"it stands inside {inside}, but {what}", "move it to the top level of the kernel, in front")
 

@@ -1,4 +1,4 @@
-"""The `pipe` dialect: roles of warps, slots of multi-buffered memory. See docs/schedule.md."""
+"""The `pipe` dialect: roles of warps, stages of warp pipelines, slots of multi-buffered memory. See docs/schedule.md."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -6,6 +6,7 @@ from functools import lru_cache
 from treadle.dialects.effects import Effect, HasEffects
 from treadle.dialects.limits import number_in_kernel
 from treadle.dialects.role_plan import RolePlanAttr
+from treadle.dialects.stages import EndStageOp, StageOp
 from treadle.dialects.tile import i64_array, ints, memref_type, shared_layout_of
 from treadle.dialects.tile_attributes import SharedLayoutAttr, SharedSpaceAttr, is_shared
 from treadle.ir.ancestry import ancestors
@@ -290,4 +291,6 @@ class PartOp(IRDLOperation, HasEffects):
         return ()
 
 
-PIPE = Dialect("pipe", [RolesOp, EndRoleOp, GroupIdOp, ClusterRankOp, SlotOp, PartOp, AdvanceOp], [RolePlanAttr])
+PIPE = Dialect(
+    "pipe", [RolesOp, EndRoleOp, StageOp, EndStageOp, GroupIdOp, ClusterRankOp, SlotOp, PartOp, AdvanceOp], [RolePlanAttr]
+)

@@ -22,6 +22,7 @@ from treadle.dialects.limits import (
     number_in_kernel,
     queue_named,
 )
+from treadle.dialects.stages import PRIORITIES
 from treadle.dialects.tile_types import ints
 from treadle.ir.core import (
     Attribute,
@@ -323,6 +324,21 @@ class SchedFenceOp(_SyncOp):
             check_one_of("the class", word.data if isinstance(word, builtin.StringAttr) else str(word), SCHEDULING_CLASSES)
 
 
+@irdl_op_definition
+class SetPriorityOp(_SyncOp):
+    """The executing warps' place among those of their scheduler from here on: 0 (lowest, how a kernel starts) to 3. Orders nothing."""
+
+    name = "sync.set_priority"
+    priority = prop_def(builtin.IntegerAttr)
+    assembly_format = "$priority attr-dict"
+
+    def __init__(self, priority: int) -> None:
+        super().__init__(properties={"priority": builtin.IntegerAttr(priority, builtin.i64)})
+
+    def verify_(self) -> None:
+        check_number("the priority", self.priority.value.data, *PRIORITIES, "leave it out for the machine's own")
+
+
 def check_known_barrier(value: SSAValue) -> None:
     """Which allocation a barrier belongs to can be told. Raises `Misuse`."""
     if not isinstance(value.owner, MbarrierAllocOp | MbarrierSlotOp):
@@ -354,6 +370,7 @@ SYNC = Dialect(
         ArriveOp,
         WaitPhaseOp,
         SchedFenceOp,
+        SetPriorityOp,
     ],
     [MbarrierType],
 )

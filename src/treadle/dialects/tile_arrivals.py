@@ -36,7 +36,7 @@ class _Arrival(IRDLOperation, HasEffects):
             raise VerifyException(f"{self.name} counts in a view of i32, got {kind}")
         if len(self.offsets) != len(kind.get_shape()):
             raise VerifyException(f"{self.name} needs {len(kind.get_shape())} offsets, got {len(self.offsets)}")
-        check_is_straight(self, "each workgroup arrives once")
+        check_is_straight(self, "each workgroup arrives once (in a role, each of its groups)", in_role=True)
 
     def effects(self) -> tuple[Effect, ...]:
         box = view_slice(self.offsets, (), ())

@@ -1,13 +1,15 @@
 """A program for other layouts of its arguments than the declared ones: the function's argument attributes, replaced."""
 
-from treadle.analysis.shapes import ALIGN, STRIDE_DIVISOR, STRIDES
+from treadle.analysis.shapes import ALIGN, SIZE_DIVISOR, STRIDE_DIVISOR, STRIDES
 from treadle.errors import FIXED_LAYOUT, TreadleError
 from treadle.ir.core import DYNAMIC_INDEX, Attribute
 from treadle.ir.dialects import builtin, func
-from treadle.plan.argument_layout import ArgumentLayout, Layouts
+from treadle.plan.argument_layout import AlignedRows, ArgumentLayout, Layouts
 
 
-def _attributes(layout: ArgumentLayout) -> dict[str, Attribute]:
+def _attributes(layout: ArgumentLayout | AlignedRows) -> dict[str, Attribute]:
+    if isinstance(layout, AlignedRows):
+        return {SIZE_DIVISOR: builtin.IntegerAttr(layout.size_divisor, builtin.i64)}
     strides = [DYNAMIC_INDEX if stride is None else stride for stride in layout.strides]
     return {
         STRIDES: builtin.DenseArrayBase.from_list(builtin.i64, strides),

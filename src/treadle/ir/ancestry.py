@@ -1,8 +1,8 @@
-"""What is around an operation or a block."""
+"""What is around an operation or a block, and where its operands come from."""
 
 from collections.abc import Iterator
 
-from treadle.ir.core import Block, Operation
+from treadle.ir.core import Block, Operation, SSAValue
 
 
 def ancestors(op: Operation) -> Iterator[Operation]:
@@ -25,3 +25,21 @@ def blocks_around(block: Block) -> Iterator[Block]:
 def in_block(op: Operation, block: Block) -> Operation | None:
     """The operation of a block that `op` is or lies in; None where it does not."""
     return next((around for around in (op, *ancestors(op)) if around.parent is block), None)
+
+
+def maker(value: SSAValue) -> Operation | None:
+    """The operation that makes a value; None for block arguments."""
+    return value.owner if isinstance(value.owner, Operation) else None
+
+
+def captured(op: Operation) -> list[SSAValue]:
+    """Every value that `op` and what is nested in it reads from outside."""
+    inside = set(op.walk())
+    found: list[SSAValue] = []
+    for inner in op.walk():
+        for operand in inner.operands:
+            owner = operand.owner
+            holder = owner if isinstance(owner, Operation) else owner.parent_op()
+            if holder not in inside:
+                found.append(operand)
+    return found

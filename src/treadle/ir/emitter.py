@@ -1,6 +1,7 @@
 """Emitting operations one after the other, and arithmetic on indices that is folded where it is known."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from treadle.ir.builtin import IndexType, IntegerAttr
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
@@ -10,6 +11,9 @@ from treadle.ir.simplify import constant_index
 from treadle.plan.expr import Expr, as_expr
 
 INDEX = IndexType()
+
+Index: TypeAlias = SSAValue | int
+"""An index as an operand of arithmetic: a value, or the number that it is."""
 
 
 class Emitter:
@@ -34,53 +38,61 @@ class Emitter:
         """An index constant."""
         return self.insert(arith.ConstantOp(IntegerAttr(value, INDEX)))
 
-    def static(self, value: SSAValue) -> int | None:
-        """The value of an index constant, None for anything else."""
-        return constant_index(value)
+    def value(self, index: Index) -> SSAValue:
+        """The index as a value."""
+        return self.constant(index) if isinstance(index, int) else index
 
-    def add(self, a: SSAValue, b: SSAValue) -> SSAValue:
+    def static(self, index: Index) -> int | None:
+        """The number that an index is known to be, None where it is not."""
+        return index if isinstance(index, int) else constant_index(index)
+
+    def add(self, a: Index, b: Index) -> SSAValue:
         """A + b"""
         x, y = self.static(a), self.static(b)
         if x == 0:
-            return b
+            return self.value(b)
         if y == 0:
-            return a
-        return self.constant(x + y) if x is not None and y is not None else self.insert(arith.AddiOp(a, b, result_type=INDEX))
+            return self.value(a)
+        if x is not None and y is not None:
+            return self.constant(x + y)
+        return self.insert(arith.AddiOp(self.value(a), self.value(b), result_type=INDEX))
 
-    def multiply(self, a: SSAValue, factor: int) -> SSAValue:
+    def multiply(self, a: Index, factor: int) -> SSAValue:
         """A * factor"""
         x = self.static(a)
         if factor == 1:
-            return a
+            return self.value(a)
         if factor == 0 or x is not None:
             return self.constant((x or 0) * factor)
-        return self.insert(arith.MuliOp(a, self.constant(factor), result_type=INDEX))
+        return self.insert(arith.MuliOp(self.value(a), self.constant(factor), result_type=INDEX))
 
-    def divide(self, a: SSAValue, b: SSAValue) -> SSAValue:
+    def divide(self, a: Index, b: Index) -> SSAValue:
         """A / b for non-negative values, rounded down."""
         x, y = self.static(a), self.static(b)
         if y == 1:
-            return a
-        return self.constant(x // y) if x is not None and y else self.insert(arith.DivUIOp(a, b))
+            return self.value(a)
+        return self.constant(x // y) if x is not None and y else self.insert(arith.DivUIOp(self.value(a), self.value(b)))
 
-    def remainder(self, a: SSAValue, b: SSAValue) -> SSAValue:
+    def remainder(self, a: Index, b: Index) -> SSAValue:
         """A % b for non-negative values."""
         x, y = self.static(a), self.static(b)
         if y == 1:
             return self.constant(0)
-        return self.constant(x % y) if x is not None and y else self.insert(arith.RemUIOp(a, b))
+        return self.constant(x % y) if x is not None and y else self.insert(arith.RemUIOp(self.value(a), self.value(b)))
 
-    def minimum(self, a: SSAValue, b: SSAValue) -> SSAValue:
+    def minimum(self, a: Index, b: Index) -> SSAValue:
         """The smaller of two."""
         x, y = self.static(a), self.static(b)
-        return self.constant(min(x, y)) if x is not None and y is not None else self.insert(arith.MinSIOp(a, b))
+        return self.constant(min(x, y)) if x is not None and y is not None else self.insert(arith.MinSIOp(self.value(a), self.value(b)))
 
-    def subtract(self, a: SSAValue, b: SSAValue) -> SSAValue:
+    def subtract(self, a: Index, b: Index) -> SSAValue:
         """A - b"""
         x, y = self.static(a), self.static(b)
         if y == 0:
-            return a
-        return self.constant(x - y) if x is not None and y is not None else self.insert(arith.SubiOp(a, b, result_type=INDEX))
+            return self.value(a)
+        if x is not None and y is not None:
+            return self.constant(x - y)
+        return self.insert(arith.SubiOp(self.value(a), self.value(b), result_type=INDEX))
 
     def product(self, values: Sequence[SSAValue]) -> SSAValue:
         """The product of the values; 1 if there are none."""

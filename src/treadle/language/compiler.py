@@ -10,15 +10,17 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import cast
 
+from treadle.dialects.stages import WARP_PIPELINE
 from treadle.ir.core import Block as IrBlock
 from treadle.ir.core import Region, SSAValue
-from treadle.ir.dialects import scf
-from treadle.language.blocks import load, store
+from treadle.ir.dialects import builtin, scf
+from treadle.language.blocks import store
 from treadle.language.calls import Calls
 from treadle.language.emitter import INDEX, Emitter
 from treadle.language.expressions import rebound
 from treadle.language.intrinsics import Bounds, Call
-from treadle.language.values import VALUES, Condition, Index, Tile, parts_of, text_of
+from treadle.language.shared_memory import inside, store_slot
+from treadle.language.values import VALUES, Block, Condition, Index, Slot, Stage, Tile, parts_of, text_of
 
 
 class _Return(Exception):
@@ -34,6 +36,7 @@ class FunctionCompiler(Calls):
     def __init__(self, function: FunctionType, emitter: Emitter, call: Call, depth: int = 0) -> None:
         super().__init__(function, emitter, call, depth)
         self._nesting = 0
+        self._is_in_stage = False
 
     def run(self, arguments: Mapping[str, object]) -> object:
         """Compile the body with these arguments; what it returns."""
@@ -67,6 +70,8 @@ class FunctionCompiler(Calls):
                 self._for(node)
             case ast.If():
                 self._if(node)
+            case ast.With():
+                self._with(node)
             case ast.Expr():
                 self.value(node.value)
             case ast.Return():
@@ -82,7 +87,7 @@ class FunctionCompiler(Calls):
             case _:
                 what = type(node).__name__.lower()
                 raise self.error(
-                    node, f"kernels have no '{what}' statement", "use assignments, for over range, if, assert, return and calls"
+                    node, f"kernels have no '{what}' statement", "use assignments, for over range, if, with tl.warp_pipeline_stage(), assert, return and calls"
                 )
 
     def _assert(self, node: ast.Assert) -> None:
@@ -100,7 +105,9 @@ class FunctionCompiler(Calls):
     def _assign(self, target: ast.expr, value: object) -> None:
         match target:
             case ast.Name():
-                self.scope[target.id] = value
+                # What a stage reads, it reads there; so is shared memory, which changes.
+                is_now = isinstance(value, Slot) or (self._is_in_stage and isinstance(value, Block))
+                self.scope[target.id] = self.loaded(value) if is_now else value
             case ast.Tuple() | ast.List():
                 parts = parts_of(value)
                 if not isinstance(value, tuple | list) or len(parts) != len(target.elts):
@@ -108,20 +115,41 @@ class FunctionCompiler(Calls):
                 for name, part in zip(target.elts, parts, strict=True):
                     self._assign(name, part)
             case ast.Subscript():
-                self.at(target, store, self.emit, self.call, self.block(target), self.loaded(value))
+                self._store(target, value)
             case _:
                 raise self.error(
                     target, "this cannot be assigned to", "assign to names, and to parts of arrays: c[m : m + 64, n : n + 64] = tile"
                 )
 
+    def _store(self, target: ast.Subscript, value: object) -> None:
+        """Write a tile to a part of an array or to a slot of shared memory."""
+        place, tile = self.block(target), self.loaded(value)
+        if isinstance(place, Slot):
+            self.at(target, store_slot, self.emit, place, tile)
+        else:
+            self.at(target, store, self.emit, self.call, place, tile)
+
     def _read_target(self, target: ast.expr) -> object:
         if isinstance(target, ast.Name):
             return self._name(ast.copy_location(ast.Name(target.id, ast.Load()), target))
         if isinstance(target, ast.Subscript):
-            return self.at(target, load, self.emit, self.call, self.block(target))
+            return self.at(target, self.loaded, self.block(target))
         raise self.error(target, "this cannot be assigned to", "assign to names and to parts of arrays")
 
-    # --- loops and branches
+    # --- stages, loops and branches
+
+    def _with(self, node: ast.With) -> None:
+        (item, *others) = node.items
+        stage = self.value(item.context_expr)
+        if others or item.optional_vars is not None or not isinstance(stage, Stage):
+            hint = 'write with tl.warp_pipeline_stage("load"): and nothing else'
+            raise self.error(item.context_expr, "a 'with' that opens no stage, or more", hint)
+        outer, self._is_in_stage = self._is_in_stage, True
+        self._nesting += 1
+        with inside(self.emit, stage):
+            self._statements(node.body)
+        self._nesting -= 1
+        self._is_in_stage = outer
 
     def _for(self, node: ast.For) -> None:
         if node.orelse:
@@ -153,6 +181,10 @@ class FunctionCompiler(Calls):
             ends = [self.same_kind(node, name, initial[name], self.scope[name]) for name in names]
             self.emit.add(scf.YieldOp(*ends))
         loop = scf.ForOp(start, stop, step, [value.value for value in initial.values()], body)
+        asked = {name: value for name, value in (("groups", over.groups), ("gap", over.gap)) if value is not None}
+        if asked:
+            entries = {name: builtin.IntegerAttr(value, builtin.i64) for name, value in asked.items()}
+            loop.attributes[WARP_PIPELINE] = builtin.DictionaryAttr(entries)
         self.emit.add(loop)
         self.scope = before
         for name, result in zip(names, loop.results, strict=True):

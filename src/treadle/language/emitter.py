@@ -86,7 +86,7 @@ class Emitter:
 
     def __init__(self, block: Block, *, scalars: bool = False) -> None:
         self._builder = Builder(InsertPoint.at_end(block))
-        self._scalars = scalars
+        self._first, self._scalars = block, scalars
         self.location: SourceLocation | None = None
 
     def insert(self, op: Operation) -> SSAValue:
@@ -99,6 +99,11 @@ class Emitter:
         if self.location is not None:
             op.location = make_location(self.location)
         self._builder.insert(op)
+
+    @property
+    def is_outermost(self) -> bool:
+        """Whether operations are appended to the block that it began with, in no loop or branch."""
+        return self._builder.insertion_point.block is self._first
 
     @contextmanager
     def inside(self, block: Block) -> Generator[None]:

@@ -14,8 +14,9 @@ from treadle.language.blocks import block_of, load
 from treadle.language.emitter import Emitter
 from treadle.language.functions import tile_method
 from treadle.language.intrinsics import Call, Intrinsic
+from treadle.language.shared_memory import load_slot, slot_of
 from treadle.language.source import Refusal, source_of
-from treadle.language.values import VALUES, Array, Block, Condition, Index, Tile, parts_of, text_of
+from treadle.language.values import VALUES, Array, Block, Condition, Index, Shared, Slot, Tile, parts_of, text_of
 from treadle.layout.tile_layout import NEW_DIM
 
 _PYTHON: Any = operator
@@ -83,7 +84,9 @@ class Expressions:
     # --- expressions
 
     def loaded(self, value: object) -> object:
-        """A value; a block of an array as the tile that it holds."""
+        """A value; a block of an array, or a slot of shared memory, as the tile that it holds."""
+        if isinstance(value, Slot):
+            return load_slot(self.emit, value)
         return load(self.emit, self.call, value) if isinstance(value, Block) else value
 
     def value(self, node: ast.expr) -> Any:
@@ -225,15 +228,15 @@ class Expressions:
         match owner, node.attr:
             case Array(), "shape":
                 return owner.sizes
-            case Array() | Tile(), "dtype":
+            case (Array() | Tile() | Slot() | Shared()), "dtype":
                 return owner.dtype
             case Block(), "dtype":
                 return owner.array.dtype
-            case ((Tile() | Block()), "shape"):
+            case ((Tile() | Block() | Slot() | Shared()), "shape"):
                 return owner.shape
-            case ((Tile() | Block() | Index()), name) if (method := tile_method(name)) is not None:
+            case ((Tile() | Block() | Slot() | Index()), name) if (method := tile_method(name)) is not None:
                 return BoundMethod(method, self.loaded(owner))
-            case ((Tile() | Block()), "T"):
+            case ((Tile() | Block() | Slot()), "T"):
                 return self.emit.permute(self._tile(node, owner), (1, 0))
             case _ if isinstance(owner, VALUES):
                 hint = "arrays have shape and dtype; tiles have shape, dtype, T, to(dtype) and the functions of tl that take one tile"
@@ -246,8 +249,10 @@ class Expressions:
 
     # --- subscripts
 
-    def block(self, node: ast.Subscript) -> Block:
+    def block(self, node: ast.Subscript) -> Block | Slot:
         owner = self.value(node.value)
+        if isinstance(owner, Shared):
+            return self.at(node, slot_of, self.emit, owner, self._subscripts(node))
         if not isinstance(owner, Array):
             raise self.error(node, f"a part of {text_of(owner)} cannot be assigned to", "only parts of arrays are written to")
         return self.at(node, block_of, self.emit, owner, self._subscripts(node))
@@ -258,10 +263,10 @@ class Expressions:
 
     def _subscript(self, node: ast.Subscript) -> object:
         owner = self.value(node.value)
-        if isinstance(owner, Array):
+        if isinstance(owner, Array | Shared):
             return self.block(node)
         parts = self._subscripts(node)
-        if isinstance(owner, Tile | Block):
+        if isinstance(owner, Tile | Block | Slot):
             return self._new_dims(node, self._tile(node, owner), parts)
         if any(isinstance(part, VALUES) for part in parts):
             raise self.error(node, f"a subscript of {text_of(owner)} that only the running kernel knows", _HINT_STATIC)

@@ -2,7 +2,7 @@
 
 import builtins
 
-from treadle.language import intrinsics, reductions
+from treadle.language import intrinsics, reductions, shared_memory
 from treadle.language.intrinsics import Intrinsic
 
 FUNCTIONS: dict[str, Intrinsic] = {
@@ -15,6 +15,8 @@ FUNCTIONS: dict[str, Intrinsic] = {
         Intrinsic(intrinsics.cdiv),
         Intrinsic(intrinsics.load, takes_blocks=True),
         Intrinsic(intrinsics.store, takes_blocks=True),
+        Intrinsic(shared_memory.allocate_shared),
+        Intrinsic(shared_memory.warp_pipeline_stage),
         Intrinsic(intrinsics.full),
         Intrinsic(intrinsics.zeros),
         Intrinsic(intrinsics.arange),

@@ -55,19 +55,23 @@ class Bounds:
     start: Index | int
     stop: Index | int
     step: Index | int
+    groups: int | None = None
+    gap: int | None = None
 
 
 _INT_MAX = 2**31 - 1
 
 
-def _extents(shape: object) -> tuple[int, ...]:
+def extents(shape: object) -> tuple[int, ...]:
+    """The shape of a tile. Raises Refusal for anything else."""
     parts = parts_of(shape)
     if not all(isinstance(part, int) and part > 0 for part in parts):
         raise Refusal(f"the shape {text_of(shape)} of a tile", "shapes of tiles are positive integers, known when the kernel is compiled")
     return tuple(part for part in parts if isinstance(part, int))
 
 
-def _dtype(value: object) -> DType:
+def element_type(value: object) -> DType:
+    """An element type. Raises Refusal for anything else."""
     if not isinstance(value, DType):
         raise Refusal(f"{text_of(value)} is no element type", "use tl.float32, tl.float16, tl.bfloat16, tl.int32 or x.dtype")
     return value
@@ -93,13 +97,20 @@ def num_programs(c: "FunctionCompiler", axis: int = 0) -> Index | int:
     return extent if isinstance(extent, int) else c.emit.index_of(extent)
 
 
-def range_(c: "FunctionCompiler", start: object, stop: object = None, step: object = 1) -> Bounds:
-    """The numbers of a loop that the kernel runs; nothing is unrolled."""
+def range_(
+    c: "FunctionCompiler", start: object, stop: object = None, step: object = 1, groups: int | None = None, gap: int | None = None
+) -> Bounds:
+    """The numbers of a loop that the kernel runs; nothing is unrolled. In a loop with stages, `groups` groups of warps (2) run `gap`
+    stages (1) apart.
+    """
+    for name, asked in (("groups", groups), ("gap", gap)):
+        if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool)):
+            raise Refusal(f"{name} = {text_of(asked)}", "give an integer, known when the kernel is compiled")
     if stop is None:
         start, stop = 0, start
     if isinstance(step, int) and step < 1:
         raise Refusal(f"a loop with the step {step}", "count upwards, and compute the other way round inside")
-    return Bounds(*(bound if isinstance(bound, int) else c.emit.index(bound) for bound in (start, stop, step)))
+    return Bounds(*(bound if isinstance(bound, int) else c.emit.index(bound) for bound in (start, stop, step)), groups, gap)
 
 
 def static_range(c: "FunctionCompiler", start: int, stop: int | None = None, step: int = 1) -> tuple[int, ...]:
@@ -143,15 +154,15 @@ def store(c: "FunctionCompiler", block: object, value: object) -> None:
 
 def full(c: "FunctionCompiler", shape: object, value: object, dtype: object) -> Tile:
     """A tile of one value."""
-    kind, extents = _dtype(dtype), _extents(shape)
+    kind, sides = element_type(dtype), extents(shape)
     if isinstance(value, bool | int | float):
-        return c.emit.full(extents, value, kind)
-    return c.emit.broadcast(c.emit.cast(c.emit.tile(value), kind), extents)
+        return c.emit.full(sides, value, kind)
+    return c.emit.broadcast(c.emit.cast(c.emit.tile(value), kind), sides)
 
 
 def zeros(c: "FunctionCompiler", shape: object, dtype: object = dtypes.float32) -> Tile:
     """A tile of zeros."""
-    return c.emit.full(_extents(shape), 0, _dtype(dtype))
+    return c.emit.full(extents(shape), 0, element_type(dtype))
 
 
 def arange(c: "FunctionCompiler", start: object, stop: object = None) -> Tile:
@@ -185,7 +196,7 @@ def dot(c: "FunctionCompiler", a: Tile, b: Tile, acc: Tile | None = None) -> Til
 
 def to(c: "FunctionCompiler", x: object, dtype: object) -> Tile:
     """The tile in another element type."""
-    return c.emit.cast(c.emit.tile(x), _dtype(dtype))
+    return c.emit.cast(c.emit.tile(x), element_type(dtype))
 
 
 def trans(c: "FunctionCompiler", x: object, *order: int) -> Tile:
@@ -209,7 +220,7 @@ def expand_dims(c: "FunctionCompiler", x: object, axis: int) -> Tile:
 
 def broadcast_to(c: "FunctionCompiler", x: object, shape: object) -> Tile:
     """The tile, its axes of extent 1 repeated."""
-    return c.emit.broadcast(c.emit.tile(x), _extents(shape))
+    return c.emit.broadcast(c.emit.tile(x), extents(shape))
 
 
 def where(c: "FunctionCompiler", condition: object, a: object, b: object) -> Tile:

@@ -64,8 +64,44 @@ class Block:
     tiles: tuple[Tile, ...] = field(default=())
 
 
-Value = Index | Condition | Tile | Array | Block
-VALUES = (Index, Condition, Tile, Array, Block)
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A buffer in shared memory of `slots` slots, each of `shape`."""
+
+    buffer: SSAValue
+    slots: int
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One slot of a buffer in shared memory."""
+
+    shared: Shared
+    number: Index
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the tile it holds."""
+        return self.shared.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The type of its elements."""
+        return self.shared.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage of a warp pipeline, as a `with` statement opens it."""
+
+    label: str | None
+    priority: int | None
+
+
+Value = Index | Condition | Tile | Array | Block | Shared | Slot
+VALUES = (Index, Condition, Tile, Array, Block, Shared, Slot)
 
 
 def text_of(value: object) -> str:
@@ -81,6 +117,12 @@ def text_of(value: object) -> str:
             return f"the array '{value.name}'"
         case Block():
             return f"a block {list(value.shape)} of '{value.array.name}'"
+        case Shared():
+            return f"{value.slots} slots of {value.dtype}{list(value.shape)} in shared memory"
+        case Slot():
+            return f"a slot of {value.dtype}{list(value.shape)} in shared memory"
+        case Stage():
+            return "a stage"
         case _:
             return f"{value!r}"
 

@@ -29,13 +29,32 @@ class ArgumentLayout:
         return f"[{strides}]/{self.stride_divisor}@{self.align}"
 
 
-Layouts: TypeAlias = tuple[ArgumentLayout | None, ...]
+@dataclass(frozen=True, slots=True)
+class AlignedRows:
+    """The layout that the program declares, where sizes that only the runtime knows make every row a multiple of 16 bytes.
+
+    `size_divisor`: a power of two that divides the last extent.
+    """
+
+    size_divisor: int
+
+    def __str__(self) -> str:
+        return f"rows/{self.size_divisor}"
+
+
+Layouts: TypeAlias = tuple[ArgumentLayout | AlignedRows | None, ...]
 """One entry an argument; None where the layout is the one that the program declares."""
 
 
 def _power_of_two(value: int) -> int:
     """The largest power of two up to 16 that divides `value`."""
     return min(value & -value or WIDEST_BYTES, WIDEST_BYTES)
+
+
+def aligned_rows(shape: Sequence[int], element_bytes: int) -> AlignedRows | None:
+    """The class of a dense array whose rows are whole multiples of 16 bytes; None for others."""
+    divisor = WIDEST_BYTES // element_bytes
+    return AlignedRows(divisor) if divisor > 1 and 0 not in shape and shape[-1] % divisor == 0 else None
 
 
 def _overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:

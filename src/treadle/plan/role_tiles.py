@@ -115,6 +115,7 @@ class RoleProblem:
     `promoted`: accumulators are held twice. `is_plain`: accumulators leave as they are, but for a cast. `heavy`: clocks of arithmetic on an
     element of the result, for a workgroup of two groups. `may_be_deferred`: nothing but boxes leaves, and the steps are known.
     `piece_bytes`: of A and of B, what the threads of the producer copy at a time; 0 where descriptors do it.
+    `takes_turns`: workgroups may compute several tiles.
     """
 
     row: MatrixInstruction
@@ -127,6 +128,7 @@ class RoleProblem:
     heavy: float = 0.0
     may_be_deferred: bool = False
     piece_bytes: tuple[int, int] = (0, 0)
+    takes_turns: bool = True
 
 
 PING_PONG_STEP = 64
@@ -162,7 +164,7 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
     room = spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
     swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
     for form in _forms(problem, spec):
-        if form.ping_pong > 1 and _tiles(form, problem.shape) <= spec.compute_units:
+        if form.ping_pong > 1 and (not problem.takes_turns or _tiles(form, problem.shape) <= spec.compute_units):
             continue  # one set would compute, the other wait for a tile that never comes
         consumers = form.consumer_warpgroups * form.ping_pong
         sure = [result for result in problem.results if not result.may_stay]

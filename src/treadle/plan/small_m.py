@@ -19,6 +19,8 @@ from treadle.plan.tile_config import next_power_of_two
 MOST_ROWS = 64
 """Beyond it the small operand's traffic and arithmetic count, and ordinary tiles serve."""
 MOST_STREAMED_ROWS = 8
+NARROW_LOAD = 8
+"""Multiply-adds that take as long as a load: its issue slots, and the arithmetic of its address and bounds."""
 _UNKNOWN = 4096
 
 
@@ -78,29 +80,29 @@ def limited(one: float, other: float, sharpness: float) -> float:
 
 def streamed_share(shape: SmallShape, rows: int, spec: TargetSpec) -> float:
     """Time of the vector units over the memory's: for each element of the large operand `few` multiply-adds, its conversion, and its part
-    of the small operand's, which `rows` rows share.
+    of the small operand's, which `rows` rows share; where loads are narrower than the machine's widest, the more of them.
     """
     convert = 0 if shape.large_bytes == shape.accumulator_bytes else 1
-    each = shape.few + convert + (convert * shape.few) / (rows * shape.roots)
+    shared = shape.few / (rows * shape.roots)
+    widest = max(1, spec.max_vector_bytes // shape.large_bytes)
+    narrow = NARROW_LOAD * (1 / min(shape.vector, widest) - 1 / widest) * (1 + shared)
+    each = shape.few + convert + convert * shared + narrow
     return each / spec.fma_per_unit_per_clock / (shape.large_bytes / spec.product.unit_bytes_per_clock)
 
 
-def stream_refusal(shape: SmallShape, spec: TargetSpec) -> str | None:
+def stream_refusal(shape: SmallShape) -> str | None:
     """Why a contraction is not streamed, None where it is."""
-    if shape.few > MOST_STREAMED_ROWS:
-        return f"{shape.few} rows are more than {MOST_STREAMED_ROWS}"
-    if (share := streamed_share(shape, 2, spec)) > spec.rates.streaming.vector_share:
-        return f"the vector units would take {share:.2f} of the time that the memory takes"
-    return None
+    return f"{shape.few} rows are more than {MOST_STREAMED_ROWS}" if shape.few > MOST_STREAMED_ROWS else None
 
 
 def _spread(shape: SmallShape, spec: TargetSpec) -> int:
-    """Lanes of a warp along the large operand's unit-stride axis: whole lines at least, the rest of the warp takes other rows."""
+    """Lanes of a warp along the large operand's unit-stride axis: whole lines at least (or all of a shorter row), the rest of the warp
+    takes other rows.
+    """
     length = (shape.k if shape.along_k else shape.many) or _UNKNOWN
     line = max(1, spec.line_bytes // (shape.large_bytes * shape.vector))
-    if not shape.along_k:
-        return min(spec.subgroup_size, line)
-    return min(spec.subgroup_size, max(line, next_power_of_two(-(-length // shape.vector))))
+    whole = next_power_of_two(-(-length // shape.vector))
+    return min(spec.subgroup_size, max(line, whole) if shape.along_k else min(line, whole))
 
 
 def _stream_candidates(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:

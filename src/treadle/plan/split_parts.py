@@ -26,6 +26,8 @@ MOST_WORKSPACE_BYTES: Final = 256 << 20
 """Of all partial results together."""
 WORKGROUP_CLOCKS: Final = 1500
 """Of a reduction's workgroup beside its loads: start, the last loads' latency, joining what its threads hold."""
+ELEMENT_CLOCKS: Final = 2
+"""Of a compute unit for one element in each of a subgroup's lanes: its load, where that is narrow, and what joins it to others."""
 RESIDENT_THREADS: Final = 2048
 
 
@@ -112,7 +114,7 @@ def _small_seconds(problem: SplitContraction, shape: ContractionShape, spec: Tar
     rows = (shape.k or 1) if along_k else many
     vector = min(spec.max_vector_bytes // sizes[large], rows & -rows)
     small_shape = SmallShape(few, many, shape.k, sizes[large], sizes[small], accumulator, along_k, vector, shape.batch or 1)
-    if stream_refusal(small_shape, spec) is None and (tile := next(iter(stream_tiles(small_shape, spec)), None)) is not None:
+    if stream_refusal(small_shape) is None and (tile := next(iter(stream_tiles(small_shape, spec)), None)) is not None:
         yield seconds(stream_clocks(tile, small_shape, spec), spec)
     if (
         problem.by_descriptor(spec)
@@ -187,11 +189,13 @@ def _reduction_seconds(problem: SplitReduction, count: int, spec: TargetSpec) ->
     each = prod(min(extent, axis.size or extent) for axis, extent in pairs) * problem.read_bytes / max(1, elements)
     resident = max(1, RESIDENT_THREADS // (warps * spec.subgroup_size))
     active = min(workgroups, resident * spec.compute_units)
+    busiest = elements / workgroups * -(-workgroups // spec.compute_units) / spec.subgroup_size
     rates = spec.rates.streaming
     in_flight = active * each / rates.latency_clocks * spec.clock_mhz * 1e6
     moving = limited(problem.read_bytes / in_flight, problem.read_bytes / (spec.memory_gbps * 1e9), 2)  # latency grows under load
     rounds = -(-workgroups // (resident * spec.compute_units))
-    return seconds(rates.fixed_clocks + rounds * WORKGROUP_CLOCKS, spec) + moving
+    working = seconds(busiest * ELEMENT_CLOCKS, spec)
+    return seconds(rates.fixed_clocks + rounds * WORKGROUP_CLOCKS, spec) + limited(moving, working, 2)
 
 
 def split_reduction(problem: SplitReduction, spec: TargetSpec) -> Parts | None:

@@ -8,7 +8,7 @@ import numpy as np
 from treadle import errors
 from treadle.artifact import Manifest, TensorRecord
 from treadle.errors import TreadleError
-from treadle.plan.argument_layout import WIDEST_BYTES, ArgumentLayout, Layouts, classify
+from treadle.plan.argument_layout import WIDEST_BYTES, AlignedRows, ArgumentLayout, Layouts, aligned_rows, classify
 from treadle.runtime.arrays import (
     ArrayForm,
     ArrayView,
@@ -171,9 +171,11 @@ def layouts_of(plan: InvocationPlan, views: Sequence[ArrayView], place: tuple[st
     """
     kind, inputs = place[0], plan.manifest.inputs
     invocation = resolve(plan, views, kind)
-    found: list[ArgumentLayout | None] = [None] * len(views)
+    found: list[ArgumentLayout | AlignedRows | None] = [None] * len(views)
     for index, (array, record, strides) in enumerate(zip(views, inputs, invocation.input_strides, strict=True)):
         if array.kind != kind or (_has_strides(array, strides) and _has_align(array, plan.input_align[index])):
+            if index in plan.open_rows and kind != "cpu":
+                found[index] = aligned_rows(array.shape, element(record.dtype).bytes)
             continue
         check_dtype(array, index, record)
         check_place(array, index, record, place)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from treadle import errors
-from treadle.artifact import ArgKind, Dim, Kernel, Manifest, PointerValue, ScalarValue, TensorMap, TensorMapValue
+from treadle.artifact import ArgKind, Dim, Kernel, Manifest, PointerValue, ScalarValue, TensorMap, TensorMapValue, TensorRecord
 from treadle.errors import TreadleError
 from treadle.plan.expr import ExprLike, as_expr, compile_tuple
 from treadle.plan.index_range import INDEX_LIMIT, WIDE_LIMIT
@@ -81,6 +81,11 @@ class Invocation:
     beyond: tuple[str, int, int] | None = None
 
 
+def _is_open(record: TensorRecord) -> bool:
+    extent = as_expr(record.shape[-1]) if record.shape else as_expr(0)
+    return not extent.is_constant and extent.divisor() == 1
+
+
 class InvocationPlan:
     """Resolves shapes for one manifest. `resolve` is cheap for shapes it has seen."""
 
@@ -89,6 +94,8 @@ class InvocationPlan:
         self.buffer_index: Mapping[str, int] = {b.name: i for i, b in enumerate(manifest.buffers)}
         self.input_align = tuple(manifest.buffers[self.buffer_index[t.buffer]].align for t in manifest.inputs)
         """What kernels rely on of each input's address, in bytes."""
+        self.open_rows = frozenset(i for i, t in enumerate(manifest.inputs) if _is_open(t) and not manifest.is_by_hand)
+        """Inputs whose rows may be more aligned than the kernels rely on, which depends on the sizes of a call."""
         self._ranks = tuple(len(t.shape) for t in manifest.inputs)
         self._slots: dict[ExprLike, int] = {}
         self._forms = self._collect()

@@ -7,9 +7,9 @@ from functools import cached_property
 from treadle.analysis.coupled_reductions import Coupled
 from treadle.analysis.divisibility import constant_value
 from treadle.analysis.folds import Declared, Part, Separate, parts_of
-from treadle.analysis.indexing import Computation, Contraction, Reduction, StructuredOp, map_dims, tensor_of
+from treadle.analysis.indexing import Computation, Contraction, Reduction, StructuredOp, loop_sizes, plain_dims, tensor_of
 from treadle.analysis.scalar_dependence import depends_on
-from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, SSAValue
+from treadle.ir.core import AffineMap, Attribute, SSAValue
 from treadle.ir.dialects import builtin, linalg
 
 
@@ -27,13 +27,7 @@ class OperationFacts:
     @cached_property
     def sizes(self) -> tuple[int | None, ...]:
         """Extent of each loop; None where only the runtime knows."""
-        found: list[int | None] = [None] * self.view.rank
-        for value, map_ in self.view.operands():
-            for axis, dim in enumerate(plain_dims(map_)):
-                size = shape_of(value)[axis] if dim is not None else DYNAMIC_INDEX
-                if dim is not None and size != DYNAMIC_INDEX:
-                    found[dim] = size
-        return tuple(found)
+        return loop_sizes(self.view)
 
     @property
     def partial_types(self) -> tuple[Attribute, ...]:
@@ -102,15 +96,6 @@ class OperationFacts:
 def _depends_by_axis(map_: AffineMap, dim: int) -> bool:
     """Whether the axes of an operand that move with a loop are that loop alone."""
     return all(plain == dim for plain, expr in zip(plain_dims(map_), map_.results, strict=True) if dim in expr.used_dims())
-
-
-def plain_dims(map_: AffineMap) -> tuple[int | None, ...]:
-    """For each axis of an operand the loop that it is; None where it is more than one loop."""
-    found: list[int | None] = []
-    for expr in map_.results:
-        dims = map_dims(AffineMap(map_.num_dims, map_.num_symbols, (expr,)))
-        found.append(dims[0] if dims else None)
-    return tuple(found)
 
 
 def shape_of(value: SSAValue) -> Sequence[int]:

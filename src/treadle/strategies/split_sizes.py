@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from treadle.analysis.element_bytes import element_bytes
-from treadle.analysis.indexing import Contraction, Reduction
+from treadle.analysis.indexing import Contraction, Reduction, plain_dims
 from treadle.analysis.operation_marks import F32_PARTS
 from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
 from treadle.ir.builtin import StringAttr
@@ -17,7 +17,7 @@ from treadle.ir.core import AffineMap, Attribute, SSAValue
 from treadle.machine import TargetSpec
 from treadle.plan.split_parts import Parts, SplitContraction, SplitReduction, split_contraction, split_reduction
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_types
-from treadle.strategies.facts import OperationFacts, element_of_operand, plain_dims, shape_of
+from treadle.strategies.facts import OperationFacts, element_of_operand, shape_of
 
 LENGTHS: Final = tuple(1 << power for power in range(9, 25))
 """At which the model is asked where the runtime gives the length."""

@@ -6,7 +6,8 @@ Statically, once a kernel: which pairs of accesses of different workgroups an ar
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from treadle.dialects import sync, tile
+from treadle.dialects import pipe, sync, tile
+from treadle.dialects.agents import role_of
 from treadle.dialects.effects import Effect
 from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
@@ -50,11 +51,15 @@ class Arrivals:
 
     def orders(self, one: GlobalAccess, other: GlobalAccess) -> bool:
         """Whether an arrival orders the two wherever executions of different workgroups meet."""
-        if one.op is other.op and isinstance(one.op, tile.CountInOp):
-            return any(known.op is one.op for known in self.hand_overs)  # each counts in one step
+        if self.count_both(one.op, other.op):
+            return True
         if (one, other) not in self._known:
             self._known[one, other] = any(self._is_ordered_by(known, one, other) for known in self.hand_overs)
         return self._known[one, other]
+
+    def count_both(self, one: Operation, other: Operation) -> bool:
+        """Whether both are one arrival, of two agents: each counts in one step."""
+        return one is other and any(known.op is one for known in self.hand_overs)
 
     def doubt(self, one: GlobalAccess, other: GlobalAccess) -> str:
         """Why no arrival orders two accesses, of which one is of the last workgroup alone; empty where neither is."""
@@ -81,19 +86,31 @@ class Arrivals:
 def lanes_meet(known: HandOver) -> bool:
     """Whether a barrier stands between an arrival and what it releases, and between it and its flag.
 
-    Where there is one warp alone, which is one agent, nothing else tells that the counting thread knows of what the warp's other threads
+    Where one warp alone arrives, which is one agent, nothing else tells that the counting thread knows of what the warp's other threads
     did, and they of the count.
     """
     before, behind = known.op.prev_op, known.op.next_op
-    while before is not None and not isinstance(before, sync.BarrierOp):
+    while before is not None and not _is_meeting(before):
         if any(op in known.released for op in before.walk()):
             return False
         before = before.prev_op
-    while behind is not None and not isinstance(behind, sync.BarrierOp):
+    while behind is not None and not _is_meeting(behind):
         if isinstance(behind, tile.LocalFlagOp) and behind.flag is known.op.flag:
             return False
         behind = behind.next_op
     return True
+
+
+def _is_meeting(op: Operation) -> bool:
+    return isinstance(op, sync.BarrierOp) or (isinstance(op, sync.NamedBarrierOp) and op.arrive is None)
+
+
+def arriving_warps(op: tile.CountInOp) -> int:
+    """Warps that a count stands for: those of the workgroup, or of a group of the role that it stands in."""
+    role, kernel = role_of(op), op.parent_op()
+    if role is None:
+        return kernel.num_warps.value.data if isinstance(kernel, tile.KernelOp) else 0
+    return role.executing_warps
 
 
 def side_of(op: Operation, arrival: tile.CountInOp) -> str | None:
@@ -114,7 +131,16 @@ def side_of(op: Operation, arrival: tile.CountInOp) -> str | None:
 def _is_flag_of(condition: SSAValue, arrival: tile.CountInOp) -> bool:
     """Whether a condition is the flag that an arrival, and nothing else, leaves."""
     flag = condition.owner
-    if not isinstance(flag, tile.LocalFlagOp) or flag.flag is not arrival.flag or not isinstance(flag.flag.owner, tile.AllocOp):
+    if not isinstance(flag, tile.LocalFlagOp) or flag.flag is not arrival.flag or not _is_own_buffer(flag.flag):
         return False
     users = [use.operation for use in flag.flag.uses]
     return flag.parent is arrival.parent and all(user is arrival or isinstance(user, tile.LocalFlagOp) for user in users)
+
+
+def _is_own_buffer(flag: SSAValue) -> bool:
+    """Whether a buffer is the workgroup's, or of each group of a role its own, by no other name."""
+    owner = flag.owner
+    if isinstance(owner, pipe.SlotOp):
+        is_of_group = len(owner.indices) == 1 and isinstance(owner.indices[0].owner, pipe.GroupIdOp)
+        return is_of_group and isinstance(owner.source.owner, tile.AllocOp) and len(tuple(owner.source.uses)) == 1
+    return isinstance(owner, tile.AllocOp)

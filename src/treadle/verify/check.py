@@ -214,7 +214,7 @@ def has_shared_state(program: Program) -> bool:
     """Whether there is anything to order: shared buffers, barriers, queued results, arrays that are written and read."""
     if program.buffers or program.registers or program.tracked_pointers or len(program.mbarriers):
         return True
-    return any(op.name.startswith("sync.") and op.name != "sync.sched_fence" for op in program.ops)
+    return any(op.name.startswith("sync.") and op.name not in ("sync.sched_fence", "sync.set_priority") for op in program.ops)
 
 
 def is_right(kernel: tile.KernelOp, spec: TargetSpec | None = None, *, stores: bool = False) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from treadle.dialects import tile
+from treadle.dialects.agents import role_of
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.plan.expr import Expr
@@ -43,7 +44,7 @@ def counting_of(forms: Forms, op: tile.CountInOp, access: GlobalAccess) -> Count
         return Counting("open", access.doubt or "its count is not known")
     doubt = "no number tells the workgroups of a counter apart"
     for number in _numberings(forms, op):
-        arrivals = _Arrivals(forms, access, number, count)
+        arrivals = _Arrivals(forms, op, access, number, count)
         try:
             with bounded(COST):
                 if not arrivals.are_inside():
@@ -63,8 +64,7 @@ def _numberings(forms: Forms, op: tile.CountInOp) -> Iterator[Expr]:
     """Values that may number the workgroups of a counter."""
     ids = {str(i) for i in forms.ids if not i.is_constant}
     found: dict[Expr, None] = {i: None for i in forms.ids if not i.is_constant} or {forms.ids[0]: None}
-    kernel = op.parent_op()
-    for other in kernel.regions[0].block.ops if kernel is not None else ():
+    for other in op.parent.ops if op.parent is not None else ():
         if other.name in _QUOTIENTS and isinstance(other.results[0].type, builtin.IndexType | builtin.IntegerType):
             value = _value(forms, other)
             if value is not None and forms.depends(value) and forms.depends(value) <= ids and forms.is_exact(value.symbols()):
@@ -78,13 +78,13 @@ def _value(forms: Forms, op: Operation) -> Expr | None:
 
 
 class _Arrivals:
-    """The arrivals of an operation as points: place of the counter, number of the workgroup, ids."""
+    """The arrivals of an operation as points: place of the counter, number of the workgroup, ids (and that of the group, in a role)."""
 
-    def __init__(self, forms: Forms, access: GlobalAccess, number: Expr, count: Expr) -> None:
+    def __init__(self, forms: Forms, op: tile.CountInOp, access: GlobalAccess, number: Expr, count: Expr) -> None:
         self.forms, self.access = forms, access
         self.places = [] if access.addresses is None else list(access.addresses.places)
         self.number, self.count = forms.formula(number), forms.formula(count)
-        self.ids = [str(i) for i in forms.ids if not i.is_constant]
+        self.ids = [str(i) for i in (*forms.ids, forms.group(role_of(op))) if not i.is_constant]
 
     def _set(self, conditions: list[Formula], number: Formula | None) -> "Set":
         """Points that meet conditions; `number` None: with any number."""

@@ -5,7 +5,7 @@ An arrival hands on what its own thread knows: what others of the workgroup did 
 
 from treadle.dialects import tile
 from treadle.ir.core import Operation
-from treadle.verify.arrivals import Arrivals, HandOver, lanes_meet
+from treadle.verify.arrivals import Arrivals, HandOver, arriving_warps, lanes_meet
 from treadle.verify.clocks import Agent, Record, Restore, reached
 from treadle.verify.events import Access, Event
 from treadle.verify.findings import Finding, Place, Rule
@@ -18,10 +18,9 @@ class HandOvers:
     def __init__(self, arrivals: Arrivals, reports: Reports) -> None:
         self.known: dict[tile.CountInOp, HandOver] = {one.op: one for one in arrivals.hand_overs}
         self.position = arrivals.program.index
-        self.warps = arrivals.program.kernel.num_warps.value.data
         self.reports = reports
         self._done: dict[tuple[int, Access], Record] = {}
-        self._arrived: dict[Operation, tuple[int, int]] = {}
+        self._arrived: dict[tuple[Operation, int], tuple[Agent, Event, int]] = {}
 
     def check_counts(self) -> None:
         """Arrivals whose counters may not count the workgroups that arrive: they order nothing."""
@@ -36,7 +35,7 @@ class HandOvers:
     def check_orders(self) -> None:
         """Arrivals that do not say what is relied on."""
         for op, known in self.known.items():
-            if self.warps == 1 and not lanes_meet(known):
+            if arriving_warps(op) == 1 and not lanes_meet(known):
                 message = "the threads of the only warp do not meet between it and what it hands on"
                 self.reports.keep(_finding("V3", message, op, "a barrier before it, and one behind it", ()))
             for word, sides, said in (("release", known.released - {op}, op.releases), ("acquire", known.acquired, op.acquires)):
@@ -57,19 +56,28 @@ class HandOvers:
         return restore
 
     def note(self, record: Record) -> None:
-        """Something was done that an arrival may hand on: the last of each agent stands for those before."""
-        if self.known:
-            self._done[record.agent.number, record.access] = record
+        """Something was done that an arrival may hand on: the last of each agent stands for those before. An arrival that was there first
+        did not wait for it.
+        """
+        if not self.known:
+            return
+        self._done[record.agent.number, record.access] = record
+        for op, known in self.known.items():
+            there = self._arrived.get((op, record.agent.strand.team))
+            if record.event.op in known.released and there is not None and there[0] is not record.agent:
+                self._report_early(record, *there[:2])
 
     def arrive(self, agent: Agent, event: Event, now: int) -> None:
         """An arrival: everything that it releases is known to be done."""
         known = self.known.get(event.op) if isinstance(event.op, tile.CountInOp) else None
         if known is None:
             return
-        self._arrived[event.op] = agent.number, now
+        self._arrived[event.op, agent.strand.team] = agent, event, now
         for record in self._done.values():
             if record.event.op not in known.released or (record.agent is agent and not record.access.queue):
                 continue
+            if agent.strand.roles >= 0 and record.agent.strand.team != agent.strand.team:
+                continue  # another group of the role, which arrives for itself
             if not reached(agent.clock, record.component, record.value):
                 self._report_early(record, agent, event)
 
@@ -78,8 +86,8 @@ class HandOvers:
         for op, known in self.known.items():
             if event.op not in known.acquired:
                 continue
-            token = self._arrived.get(op)
-            if token is None or not reached(agent.clock, *token):
+            there = self._arrived.get((op, agent.strand.team))
+            if there is None or not reached(agent.clock, there[0].number, there[2]):
                 self.reports.report(
                     "V3",
                     f"{event.op.name} touches {access.region.describe()} while {op.name} of its workgroup may still count",

@@ -82,7 +82,7 @@ class LoopSteps:
 
     def _iterate(self, count: int, length: Form, starts: list[tuple[int, object, Symbol, int]], step: int) -> None:
         state, outer = self.state, self.state.out
-        positions = self._positions(count, length)
+        positions, turns_at = self._positions(count, length)
         is_open = any(form.terms for _, form in positions)
         lower, lower_symbol = state.env[self.bounds[0]], state.symbols[self.bounds[0]]
         loops = frozenset((self.index,)) if is_open else frozenset[int]()
@@ -105,7 +105,9 @@ class LoopSteps:
         for (first, low), (last, high) in pairwise(positions):
             length = shifted(combined(high, low, -1), first - last)
             state.depends(length, self.op)
-            segments += self._stretch(first, last, len(lengths), begin, is_open=bool(length.terms), is_last=last == count)
+            is_short = last == count and not self.has_results
+            until = turns_at if is_short else last
+            segments += self._stretch(first, last, until, begin, len(lengths) if length.terms else -1, is_short=is_short)
             lengths.append(length)
         state.out = outer
         if not any(ids for segment in segments for ids in segment.iterations):
@@ -130,9 +132,12 @@ class LoopSteps:
 
     # --- turning points
 
-    def _positions(self, count: int, length: Form) -> list[Position]:
-        """Where stretches begin and end, each relative to the start of the loop. What the order of the points is, the class shares."""
-        state = self.state
+    def _positions(self, count: int, length: Form) -> tuple[list[Position], int]:
+        """Where stretches begin and end, each relative to the start of the loop, and the first turning point that the loop does not reach.
+
+        What the order of the points is, the class shares.
+        """
+        state, beyond = self.state, count + MAX_BEYOND
         found: dict[int, list[Form]] = {0: [Form((), 0)], count: [length]}
         for rest, turn in self.turns:
             value, form = self._at_start(rest, turn.constant)
@@ -144,8 +149,10 @@ class LoopSteps:
                     continue
                 # upwards from `limit` where the form grows, downwards from `-limit` where it falls
                 distance, left = (limit - value, shifted(scaled(form, -1), limit)) if each > 0 else (value + limit, shifted(form, limit))
-                self._add_position(found, count, length, -(-distance // abs(each)), state.atoms.ceiling(left, abs(each)))
-        return [(at, self._same(found[at])) for at in sorted(found)]
+                at = -(-distance // abs(each))
+                beyond = min(beyond, at) if at >= count else beyond
+                self._add_position(found, count, length, at, state.atoms.ceiling(left, abs(each)))
+        return [(at, self._same(found[at])) for at in sorted(found)], beyond
 
     def _at_start(self, rest: list[tuple[int, int]], constant: int) -> Position:
         """The value and the form of a comparison at iteration 0."""
@@ -178,31 +185,34 @@ class LoopSteps:
 
     # --- one stretch
 
-    def _stretch(self, first: int, last: int, stretch: int, begin: Callable[[int], None], *, is_open: bool, is_last: bool) -> list[Segment]:
+    def _stretch(self, first: int, last: int, until: int, begin: Callable[[int], None], stretch: int, *, is_short: bool) -> list[Segment]:
         """Iterations `first` to `last`: once the state has come back, whole rounds of it, and the rest.
 
-        One of variable length is followed beyond its end, as if it were longer, to see in which rounds it would go on.
+        `stretch`: its number where its length is variable, else -1. `is_short`: nobody sees the state that it ends with. A variable one
+        is followed beyond its end then, as if it were longer, to see in which rounds it would go on: to `until`, before which no
+        comparison turns in the longer loops of the class either.
         """
         state, ids = self.state, list[tuple[int, ...]]()
         seen: dict[tuple[object, ...], tuple[int, list[tuple[Form, int, int]]]] = {}
-        at = before = first
-        kept = None
+        at, kept = first, None
+        before = -1
         while True:
             if at - first > MAX_ITERATIONS:
                 raise Undecided(self.op, f"{last - first} iterations without repetition are too many to follow")
             if at == last:
-                if not is_open or last == first or self.never_repeats:
-                    return list(compress(ids, first))
+                if stretch < 0 or last == first or self.never_repeats:
+                    break
                 kept = state.values()
-            if at >= last and at - last > MAX_BEYOND:
-                break
             begin(at)
             key, forms = self._key()
-            before, known = seen.setdefault(key, (at, forms))
-            if before != at:
+            if key in seen:
+                before, known = seen[key]
                 for form in (*known, *forms):
                     state.congruent(*form)
                 break
+            if at >= until and at >= last:
+                break
+            seen[key] = at, forms
             try:
                 ids.append(self._once(self.turn))
             except Undecided:
@@ -212,10 +222,9 @@ class LoopSteps:
             at += 1
         if kept is not None:
             state.restore(kept)
-        if before == at:
+        if before < 0:
             return list(compress(ids[: last - first], first))
-        run = _Run(first, last, before, at, stretch if is_open else -1)
-        return self._repeated(ids, run, begin, is_short=is_last and not self.has_results)
+        return self._repeated(ids, _Run(first, last, before, at, stretch), begin, is_short=is_short)
 
     def _once(self, turn: HandOver) -> tuple[int, ...]:
         """One iteration, and what it hands to the next."""

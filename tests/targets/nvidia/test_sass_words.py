@@ -1,6 +1,7 @@
 """Machine code read from its bits agrees with nvdisasm, and what is not known or not clean is disassembled."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -19,6 +20,7 @@ from treadle.targets.nvidia.sass_words import Unknown, Word, decode
 from treadle.targets.nvidia.toolchain import KernelResources, assemble_ptx
 from treadle.targets.registry import backend
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 BF16, F16, F32 = builtin.bf16, builtin.f16, builtin.f32
 KERNELS = {
     "vector_add": lambda: vector_add(F32),
@@ -109,11 +111,44 @@ def test_forms_that_are_not_known() -> None:
     assert Word(0, 0xFFFFFFFC00F87947, 0x383FFFF).target == -1
 
 
-@pytest.mark.parametrize("size", [4096, 2048])
-def test_role_kernels_are_read_from_their_bits(size: int) -> None:
-    """Those of the two commonest schedules, as they are chosen: two widths with deferred stores, and ping-pong."""
-    program = driver.compile(
-        families.matmul("case", "case", size, size, size, "bf16").text, target="sm_90a", options=CompileOptions(tuned=False)
-    )
-    ((name, binary),) = program.binaries.items()
-    assert check_words(binary, name.removesuffix(".cubin")), "an operation code is not known, and compilations wait for nvdisasm"
+def float64_exp(count: int) -> str:
+    return f"""
+func.func @f(%x: tensor<{count}xf64>) -> tensor<{count}xf64> {{
+  %e = tensor.empty() : tensor<{count}xf64>
+  %y = linalg.exp ins(%x : tensor<{count}xf64>) outs(%e : tensor<{count}xf64>) -> tensor<{count}xf64>
+  return %y : tensor<{count}xf64>
+}}
+"""
+
+
+def matmul_text(m: int, n: int, k: int) -> str:
+    return f"""
+func.func @matmul(%a: tensor<{m}x{k}xf16>, %b: tensor<{k}x{n}xf16>) -> tensor<{m}x{n}xf32> {{
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<{m}x{n}xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
+  %c = linalg.matmul ins(%a, %b : tensor<{m}x{k}xf16>, tensor<{k}x{n}xf16>) outs(%init : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
+  return %c : tensor<{m}x{n}xf32>
+}}
+"""
+
+
+PROGRAMS = {
+    "two widths with deferred stores": lambda: families.matmul("case", "case", 4096, 4096, 4096, "bf16").text,
+    "ping-pong": lambda: families.matmul("case", "case", 2048, 2048, 2048, "bf16").text,
+    "small tiles": lambda: families.matmul("case", "case", 1024, 768, 512, "f16").text,
+    "a plain matmul": lambda: matmul_text(1024, 768, 512),
+    "odd sizes": lambda: families.matmul("case", "case", 123, 77, 201, "f16").text,
+    "rows": lambda: (EXAMPLES / "softmax.mlir").read_text(),
+    "epilogue": lambda: (EXAMPLES / "linear_bias_gelu.mlir").read_text(),
+    "doubles": lambda: float64_exp(1000),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kernels_as_they_are_chosen_are_read_from_their_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "disassemble_cubin", never)
+    program = driver.compile(PROGRAMS[name](), target="sm_90a", options=CompileOptions(tuned=False))
+    assert program.binaries
+    for file, binary in program.binaries.items():
+        assert check_words(binary, file.removesuffix(".cubin")), "an operation code is not known, and compilations wait for nvdisasm"

@@ -1,12 +1,16 @@
 """merge-parts: parts and their merge in one kernel: right for all combiners and epilogues, proven, refused with the reason where not."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from generators.arrivals import product_kernel, split_product
+from ml_dtypes import bfloat16
 from targets.amd import emulator, programs
 
 import treadle
 from treadle import remarks
-from treadle.dialects import dispatch, tile
+from treadle.dialects import dispatch, pipe, tile
 from treadle.driver.lowering import scheduled
 from treadle.driver.sources import read_source
 from treadle.frontends.mlir import load
@@ -78,6 +82,35 @@ def test_random_products(seed: int) -> None:
     program = treadle.compile(matmul(m, n, k, parts), target="sim")
     for _ in range(2):
         np.testing.assert_array_equal(program(a, b, c)[0], a.astype(np.float64) @ b + c)
+
+
+def random_roles(rng: np.random.Generator) -> tuple[tuple[int, int, int, int], dict[str, Any]]:
+    """Sizes that descriptor copies can bring (m, n, k, parts), and roles: one group or two of any tile, or the small side swapped."""
+    m, n, k = (int(rng.integers(1, top)) for top in (200, 25, 170))
+    swaps = rng.random() < 0.4
+    m, n, k = (min(m, 64) if swaps else m), 8 * n, 8 * k
+    form: dict[str, Any] = {"form": "swapped"} if swaps else {"tile": (64, int(rng.choice([32, 64, 128])), 64)}
+    groups = {} if swaps else {"consumer_warpgroups": int(rng.integers(1, 3))}
+    return (m, n, k, int(rng.integers(2, max(3, -(-k // 64) + 1)))), {**form, **groups, "num_stages": int(rng.integers(2, 5))}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_products_in_roles(seed: int) -> None:
+    """Consumer warpgroups merge: right in both of the simulator's orders, twice with the same counters, and proven."""
+    rng = np.random.default_rng(seed)
+    (m, n, k, parts), knobs = random_roles(rng)
+    kind = ("f16", "bf16")[seed % 2]
+    module, kernel = product_kernel(split_product(m, n, k, parts, kind), **knobs)
+    assert any(isinstance(op, pipe.RolesOp) for op in kernel.walk())
+    assert prove(kernel, effort=16).is_proven
+    dtype = np.float16 if kind == "f16" else bfloat16
+    a, b = rng.integers(-3, 4, (m, k)).astype(dtype), rng.integers(-3, 4, (k, n)).astype(dtype)
+    c = rng.integers(-9, 10, (m, n)).astype(np.float32)
+    for order in ("late", "random"):
+        program = ScheduledProgram(module, order, seed)
+        for _ in range(2):
+            np.testing.assert_array_equal(program(a, b, c)[0], a.astype(np.float64) @ b.astype(np.float64) + c)
+        assert program.findings.report(()).ok, str(program.findings.report(()))
 
 
 FOLDS = [("arith.addf", "0.0", np.sum), ("arith.maximumf", "0xFF800000", np.max), ("arith.minimumf", "1.0e+3", np.min)]

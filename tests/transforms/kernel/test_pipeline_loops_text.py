@@ -6,10 +6,12 @@ from generators.pipelined_kernels import CASES
 from generators.tile_pipeline import find, lowered, skeleton
 
 from treadle.dialects import pipe, sync, tile
+from treadle.errors import TreadleError
 from treadle.ir.core import Operation
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.passes import run_passes
 from treadle.ir.simplify import CsePass, DcePass
+from treadle.ir.text import parse_module, print_module
 from treadle.machine import target_spec
 from treadle.plan.stages import Mode, Request, Tail
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
@@ -182,3 +184,26 @@ def test_synchronisation_of_the_steady_state() -> None:
     assert (len(find(two, sync.BarrierOp)), len(find(other, sync.BarrierOp))) == (2, 1)
     late = steady(scheduled(BULK, SetPipelinePass(stages=4, mode="async-late")))
     assert [op.pending.value.data for op in find(late, sync.WaitOp)] == [1]  # one contraction stays in flight
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "3 : i64",
+        '{mode = "stream"}',
+        '{stages = 3 : i64, mode = "deep"}',
+        '{stages = 3 : i64, mode = "stream", tail = 1 : i64}',
+        '{stages = 3 : i64, mode = "stream", buffers = "two"}',
+        '{stages = 3 : i64, mode = "stream", buffers = -1 : i64}',
+        '{stages = 3 : i64, mode = "stream", buffer = 2 : i64}',
+    ],
+)
+def test_a_malformed_request_is_an_error_at_its_line(written: str) -> None:
+    lines = print_module(builtin.ModuleOp([CASES["prefetch_add"](160)])).splitlines()
+    start = next(number for number, line in enumerate(lines) if "scf.for" in line)
+    lines[lines.index("    }", start)] += f" {{pipeline = {written}}}"
+    module = parse_module("\n".join(lines), "kernel.mlir")
+    with pytest.raises(TreadleError, match=r"no request.*\n.*stages = 3 : i64") as caught:
+        run_passes(module, [PipelineLoopsPass()])
+    assert caught.value.code == "TR416"
+    assert caught.value.location is not None and caught.value.location.line == start + 1

@@ -6,7 +6,6 @@ from generators.pipelined_kernels import CASES
 from generators.tile_pipeline import find, lowered
 
 from treadle.driver import trace
-from treadle.errors import InternalError
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.passes import parse_passes, run_passes
 from treadle.ir.text import parse_module
@@ -93,14 +92,6 @@ def test_loops_around_loops_and_decided_loops_are_left_alone() -> None:
     with collect_remarks() as log:
         run_passes(module, [SetPipelinePass(stages=2)])
     assert read_request(inner) == Request(3, "stream") and log.remarks == []
-
-
-def test_malformed_requests_are_errors_of_the_compiler() -> None:
-    module = builtin.ModuleOp([CASES["prefetch_add"](None)])
-    (loop,) = find(module, scf.ForOp)
-    loop.attributes[PIPELINE] = builtin.DictionaryAttr({"stages": builtin.IntegerAttr(2, builtin.i64), "mode": builtin.StringAttr("x")})
-    with pytest.raises(InternalError, match="malformed"):
-        read_request(loop)
 
 
 def test_a_refusal_names_the_line() -> None:

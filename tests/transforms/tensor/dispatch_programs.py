@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from treadle.analysis.indexing import Contraction, StructuredOp, classify, is_permutation, is_projection, map_dims
+from treadle.analysis.indexing import Contraction, StructuredOp, classify, is_permutation, is_projection, map_dims, view_of
 from treadle.dialects import dispatch
 from treadle.ir.core import AffineMap, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg, tensor
 from treadle.ir.passes import run_passes
+from treadle.ir.tensors import tensor_type
 from treadle.ir.text import parse_module, print_module
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
@@ -17,7 +18,6 @@ from treadle.pipelines import tensor_passes
 from treadle.remarks import Remark, collect_remarks
 from treadle.sim.dispatch_level import evaluate_dispatches
 from treadle.sim.reference import evaluate_module
-from treadle.transforms.tensor.generics import tensor_type, view_of
 
 Array = np.ndarray[Any, Any]
 

@@ -5,9 +5,10 @@ import pytest
 from treadle.analysis.indexing import Elementwise, Reduction, classify
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import run_passes
+from treadle.ir.tensors import tensor_type
 from treadle.ir.text import parse_module, print_module
 from treadle.transforms.tensor.decompose_softmax import DecomposeSoftmaxPass
-from treadle.transforms.tensor.generics import generics, tensor_type
+from treadle.transforms.tensor.generics import generics
 
 
 def decomposed(text: str) -> builtin.ModuleOp:

@@ -39,11 +39,10 @@ def test_the_structure_of_ragged_parts() -> None:
     loop = next(op for op in module.walk() if op.name == "scf.forall")
     names = [op.name for op in loop.regions[0].block.ops]
     slices = ["tensor.extract_slice"] * 3
-    assert names == [
-        "affine.min", "affine.max", "affine.apply", *slices, "arith.constant", "linalg.fill", "linalg.matmul", "scf.forall.in_parallel"
-    ]  # fmt: skip
+    scalars = {name for name in names if name.startswith("arith.")}
+    assert scalars == {"arith.constant", "arith.muli", "arith.addi", "arith.minsi", "arith.maxsi"}, "a part's place takes no division"
+    assert [name for name in names if name not in scalars] == [*slices, "linalg.fill", "linalg.matmul", "scf.forall.in_parallel"]
     text = print_module(module)
-    assert "affine_map<(d0) -> (((d0 * -666) + 51234), 666)>" in text
     assert "scf.forall (%2) in (77)" in text
     assert "mapping = [#gpu.block<z>]" in text
     merge = next(op for op in module.walk() if op.name == "linalg.generic")

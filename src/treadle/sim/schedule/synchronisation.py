@@ -169,7 +169,7 @@ def _wait_phase(op: sync.WaitPhaseOp, slots: Slots) -> Step:
     return Step(op, act=run)
 
 
-def _nothing(op: sync.SchedFenceOp, _: Slots) -> Step:
+def _nothing(op: sync.SchedFenceOp | sync.SetPriorityOp, _: Slots) -> Step:
     return Step(op, pure=lambda agent, frame: None)
 
 
@@ -186,6 +186,7 @@ _STEPS: dict[type[Operation], Callable[[Any, Slots], Step]] = {
     sync.ArriveOp: _arrive,
     sync.WaitPhaseOp: _wait_phase,
     sync.SchedFenceOp: _nothing,
+    sync.SetPriorityOp: _nothing,
 }
 
 

@@ -203,6 +203,12 @@ class AmdHooks(SimtHooks):
         b.intrinsic("llvm.amdgcn.s.barrier", "void", attributes=["convergent"])
         b.fence("acquire", "workgroup", metadata)
 
+    def bare_barrier(self, b: Builder, threads: int = 0) -> None:
+        # Fences of one thread keep LLVM from moving accesses past the meeting, and wait for nothing.
+        b.fence("release", "singlethread")
+        b.intrinsic("llvm.amdgcn.s.barrier", "void", attributes=["convergent"])
+        b.fence("acquire", "singlethread")
+
     def _wait_for(self, b: Builder, role: QueueRole) -> None:
         """What the release fence asks for, said again: LLVM may drop a fence's own wait before it has followed a loop back to its start.
 
@@ -253,6 +259,9 @@ class AmdHooks(SimtHooks):
                 raise InternalError(f"sync.sched_fence of the unknown class '{name}' (known: {', '.join(known)})")
             mask |= known[name]
         b.intrinsic("llvm.amdgcn.sched.barrier", "void", [i32(mask)])
+
+    def set_priority(self, b: Builder, priority: int) -> None:
+        b.intrinsic("llvm.amdgcn.s.setprio", "void", [Value("i16", str(priority))])
 
     # --- arithmetic
 

@@ -1,11 +1,11 @@
 """Reading sm_90 machine code where it lies: what the audit asks about each instruction, from its 128 bits.
 
-nvdisasm takes a third of a second to start; this takes milliseconds. It knows the operation codes in `_CODES` (found by comparing cubins
-with nvdisasm's text, as the tests do again) and answers None for a kernel with any other, which is then disassembled. The registers of an
-instruction are a superset of those it touches: whoever is to act on a finding must look at the disassembly.
+nvdisasm takes half a second to start; this takes milliseconds. It knows the operation codes in `_CODES` and `_ARITHMETIC` (found by
+comparing cubins with nvdisasm's text, as the tests do again) and answers None for a kernel with any other, which is then disassembled. The
+registers of an instruction are a superset of those it touches: whoever is to act on a finding must look at the disassembly.
 
-An instruction is two little-endian words: operation code in bits 0-11 (9-11 say what the second operand is), guard in 12-15, register
-operands in the bytes at 16, 24, 32 and 64, scheduling from 105.
+An instruction is two little-endian words: operation code in bits 0-11, guard in 12-15, register operands in the bytes at 16, 24, 32 and 64,
+scheduling from 105. Of arithmetic, bits 0-8 of the code name the operation, and 9-11 the form: what the operand at 32 is.
 """
 
 import struct
@@ -14,57 +14,47 @@ from typing import Final
 from treadle.targets.nvidia.sass import MATRIX
 
 _CODES: Final = {
+    "ACQBULK": (0x82E,),
+    "ATOMG": (0x9A8,),
     "BAR": (0x51D, 0xB1D),
     "BRA": (0x947,),
+    "BREAK": (0x942,),
     "BSSY": (0x945,),
     "BSYNC": (0x941,),
     "CALL": (0x944,),
     "CCTL": (0x98F,),
+    "CGAERRBAR": (0x5AB,),
     "CS2R": (0x805,),
     "DEPBAR": (0x91A,),
     "ELECT": (0x82F,),
+    "ERRBAR": (0x9AB,),
     "EXIT": (0x94D,),
-    "F2FP": (0x23E,),
-    "F2I": (0x305,),
-    "FADD": (0x221, 0x421),
-    "FCHK": (0x302,),
     "FENCE": (0x3C6,),
-    "FFMA": (0x223, 0x423, 0x823),
-    "FMNMX": (0x209, 0x809),
-    "FMUL": (0x220, 0x820),
-    "FSEL": (0x208, 0x808),
-    "FSETP": (0x20B, 0x80B),
-    "HGMMA": (0x9F0,),
-    "HFMA2": (0x435,),
-    "I2F": (0x306, 0xD06),
-    "IADD3": (0x210, 0x810, 0xC10),
-    "IMAD": (0x224, 0x227, 0x424, 0x824, 0x825, 0xC27, 0xE24),
-    "ISETP": (0x20C, 0x80C, 0xC0C),
+    "HGMMA": (0x9F0, 0xDF0),
     "LDC": (0xB82,),
     "LDG": (0x981,),
+    "LDGDEPBAR": (0x9AF,),
+    "LDGSTS": (0xFAE,),
+    "LDL": (0x983,),
     "LDS": (0x984,),
     "LDSM": (0x83B,),
-    "LEA": (0x211, 0x811, 0xC11),
-    "LOP3": (0x212, 0x812, 0xC12),
     "MEMBAR": (0x992,),
-    "MOV": (0x202, 0x802, 0xC02),
-    "MUFU": (0x308, 0x908),
     "NOP": (0x918,),
     "PLOP3": (0x81C,),
-    "PRMT": (0x816,),
+    "PREEXIT": (0x82D,),
     "QGMMA": (0x9F3,),
     "R2UR": (0x2CA,),
     "RET": (0x950,),
     "S2R": (0x919,),
     "S2UR": (0x9C3,),
-    "SEL": (0x207, 0x807),
-    "SGXT": (0x81A,),
-    "SHF": (0x219, 0x819),
     "SHFL": (0x589, 0xF89),
     "STG": (0x986,),
+    "STL": (0x387,),
     "STS": (0x388, 0x988),
     "STSM": (0x844,),
     "SYNCS": (0x5A7, 0x5B2, 0x9A7),
+    "UCGABAR_ARV": (0x9C7,),
+    "UCGABAR_WAIT": (0xDC7,),
     "UIADD3": (0x290, 0x890),
     "UIMAD": (0x2A4, 0x2A5, 0x4A4, 0x8A4, 0x8A5),
     "UISETP": (0x28C, 0x88C),
@@ -78,32 +68,83 @@ _CODES: Final = {
     "USHF": (0x899,),
     "UTMACCTL": (0x9B9,),
     "UTMACMDFLUSH": (0x9B7,),
-    "UTMALDG": (0x5B4,),
+    "UTMALDG": (0x3B4, 0x5B4),
     "UTMASTG": (0x3B5,),
-    "VIADD": (0x836, 0xC36),
-    "VIADDMNMX": (0x446, 0x846),
     "VOTEU": (0x886,),
     "WARPGROUP": (0x9C5,),
+    "WARPSYNC": (0x948,),
 }
-_MNEMONICS: Final = {code: mnemonic for mnemonic, codes in _CODES.items() for code in codes}
+_ARITHMETIC: Final = {
+    "DADD": (0x029,),
+    "DFMA": (0x02B,),
+    "DMUL": (0x028,),
+    "DSETP": (0x02A,),
+    "F2F": (0x104, 0x110),
+    "F2FP": (0x03E,),
+    "F2I": (0x105, 0x111),
+    "FADD": (0x021,),
+    "FCHK": (0x102,),
+    "FFMA": (0x023,),
+    "FMNMX": (0x009,),
+    "FMUL": (0x020,),
+    "FSEL": (0x008,),
+    "FSETP": (0x00B,),
+    "HADD2": (0x030,),
+    "HFMA2": (0x031, 0x035),
+    "HMUL2": (0x032,),
+    "I2F": (0x106, 0x112),
+    "I2FP": (0x045,),
+    "IADD3": (0x010,),
+    "IMAD": (0x024, 0x025, 0x027),
+    "ISETP": (0x00C,),
+    "LEA": (0x011,),
+    "LOP3": (0x012,),
+    "MOV": (0x002,),
+    "MUFU": (0x108,),
+    "P2R": (0x003,),
+    "PRMT": (0x016,),
+    "SEL": (0x007,),
+    "SGXT": (0x01A,),
+    "SHF": (0x019,),
+    "VHMNMX": (0x047,),
+    "VIADD": (0x036,),
+    "VIADDMNMX": (0x046,),
+    "VIMNMX": (0x048,),
+    "VIMNMX3": (0x00F,),
+}
+"""Bits 0-8 of the codes. Each operation has the same name and places of its registers in all forms: where bits 9-11 are 1, the byte at 32
+names a register; else it belongs to a constant, or names a uniform register, and what it would name is at 64."""
+_FORMS: Final = range(1, 8)
+_MNEMONICS: Final = {code: mnemonic for mnemonic, codes in _CODES.items() for code in codes} | {
+    form << 9 | operation: mnemonic for mnemonic, operations in _ARITHMETIC.items() for operation in operations for form in _FORMS
+}
 _NO_VECTOR_REGISTERS: Final = frozenset(
     (
+        "ACQBULK",
         "BAR",
         "BRA",
+        "BREAK",
         "BSSY",
         "BSYNC",
         "CALL",
+        "CGAERRBAR",
         "DEPBAR",
         "ELECT",
+        "ERRBAR",
         "EXIT",
         "FENCE",
+        "LDGDEPBAR",
         "MEMBAR",
         "NOP",
         "PLOP3",
+        "PREEXIT",
         "S2UR",
         "USETMAXREG",
         "VOTEU",
         "WARPGROUP",
+        "WARPSYNC",
+        "UCGABAR_ARV",
+        "UCGABAR_WAIT",
         "UIADD3",
         "UIMAD",
         "UISETP",
@@ -122,42 +163,24 @@ _NO_VECTOR_REGISTERS: Final = frozenset(
 )
 _FOUR_REGISTERS: Final = frozenset(("CCTL", "LDC", "SYNCS"))
 _MEMORY: Final = {
-    "LDG": ((16, 4), (24, 2)),
-    "LDS": ((16, 4), (24, 1)),
+    "ATOMG": ((16, 2), (24, 2), (32, 2), (64, 2)),
+    "LDG": ((16, 0), (24, 2)),
+    "LDGSTS": ((16, 1), (24, 2)),
+    "LDL": ((16, 0), (24, 1)),
+    "LDS": ((16, 0), (24, 1)),
     "LDSM": ((16, 4), (24, 1)),
-    "STG": ((24, 2), (32, 4)),
-    "STS": ((24, 1), (32, 4)),
+    "STG": ((24, 2), (32, 0)),
+    "STL": ((24, 1), (32, 0)),
+    "STS": ((24, 1), (32, 0)),
     "STSM": ((24, 1), (32, 4)),
 }
-"""Where accesses name registers, and how many at most: the data of up to 16 bytes, the address. The other bytes hold offsets."""
-_TWO_REGISTERS: Final = frozenset((0x825, 0xC27, 0x227, 0x805, 0x305, 0x306, 0xD06, 0x308, 0x908))
-_ARITHMETIC: Final = frozenset(
-    (
-        "FADD",
-        "FFMA",
-        "FMNMX",
-        "FMUL",
-        "FSEL",
-        "FSETP",
-        "HFMA2",
-        "I2F",
-        "IADD3",
-        "IMAD",
-        "ISETP",
-        "LEA",
-        "LOP3",
-        "MOV",
-        "MUFU",
-        "PRMT",
-        "SEL",
-        "SGXT",
-        "SHF",
-        "VIADD",
-        "VIADDMNMX",
-    )
-)
-"""The byte at 32 names a register of these only where bits 9-11 are 1; else it belongs to a constant or a uniform register."""
-_COMPARISONS: Final = frozenset(("FSETP", "ISETP"))
+"""Where accesses name registers, and how many at most, 0 for data as long as the instruction says. The other bytes hold offsets."""
+_SHARED_BARRIERS: Final = {0x5A7: ((24, 1), (32, 1)), 0x9A7: ((16, 2), (24, 1), (32, 1))}
+"""The same for the SYNCS that test and arrive, whose base address is uniform."""
+_TWO_REGISTERS: Final = frozenset((0x005, 0x025, 0x027, 0x028, 0x029, 0x02A, 0x02B, 0x105, 0x106, 0x108, 0x110, 0x111, 0x112))
+"""Bits 0-8 of the codes with operands of 64 bits, or with either size."""
+_COMPARISONS: Final = frozenset(("DSETP", "FSETP", "ISETP"))
+_OPERATION: Final = 0x1FF
 _NUMBERED_BAR: Final = 0x51D
 """A barrier whose number is in a register."""
 _ZERO_REGISTER: Final = 0xFF
@@ -227,6 +250,10 @@ class Word:
         start = self.low >> 16 & 0xFF
         return range(start, start + 4 * ((self.low >> 53 & 31) + 1))
 
+    def _data_registers(self) -> int:
+        """How many registers the data of a load or store take: sizes are 8 bits (0, 1), 16 (2, 3), 32, 64, 128."""
+        return {5: 2, 6: 4, 7: 4}.get(self.high >> 9 & 7, 1)
+
     def registers(self) -> set[int]:
         """The vector registers it may touch."""
         low, code = self.low, self.low & 0xFFF
@@ -234,13 +261,14 @@ class Word:
             return {low >> 32 & 0xFF}
         if self.mnemonic in _NO_VECTOR_REGISTERS:
             return set()
-        if (named := _MEMORY.get(self.mnemonic)) is not None:
-            return {start + i for at, width in named if (start := low >> at & 0xFF) != _ZERO_REGISTER for i in range(width)}
+        if (named := _SHARED_BARRIERS.get(code) or _MEMORY.get(self.mnemonic)) is not None:
+            both, data = low | self.high << 64, self._data_registers()
+            return {start + i for at, width in named if (start := both >> at & 0xFF) != _ZERO_REGISTER for i in range(width or data)}
         # A comparison names predicates where others name a result and an addend.
         starts = [low >> 24 & 0xFF, *(() if self.mnemonic in _COMPARISONS else (low >> 16 & 0xFF, self.high & 0xFF))]
         if self.mnemonic not in _ARITHMETIC or code >> 9 == 1:
             starts.append(low >> 32 & 0xFF)
-        width = 4 if self.mnemonic in _FOUR_REGISTERS else 2 if code in _TWO_REGISTERS else 1
+        width = 4 if self.mnemonic in _FOUR_REGISTERS else 2 if code & _OPERATION in _TWO_REGISTERS else 1
         return {start + i for start in starts if start != _ZERO_REGISTER for i in range(width)}
 
 

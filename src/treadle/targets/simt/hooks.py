@@ -181,6 +181,10 @@ class SimtHooks(ABC):
         """`sync.sched_fence`; nothing where the machine's assembler schedules by itself."""
         _ = b, classes
 
+    def set_priority(self, b: Builder, priority: int) -> None:
+        """`sync.set_priority`; nothing where warps have no priorities."""
+        _ = b, priority
+
     def mbarriers_init(self, ctx: "KernelContext", barriers: Sequence[tuple[MbarrierAllocOp, Value]]) -> None:
         """Initialise all transaction barriers (op, address of the first slot) and make them ready for all threads.
 

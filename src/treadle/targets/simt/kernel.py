@@ -256,6 +256,8 @@ class KernelEmitter:
             hooks.wait_phase(ctx, ctx.scalar(op.barrier), ctx.scalar(op.parity))
         elif isinstance(op, sync.SchedFenceOp):
             hooks.sched_fence(ctx.b, [str(c).strip('"') for c in op.classes])
+        elif isinstance(op, sync.SetPriorityOp):
+            hooks.set_priority(ctx.b, op.priority.value.data)
 
     def _barrier(self, op: sync.BarrierOp) -> None:
         """A meeting of the workgroup. With `groups`, only these of the role, or of the kernel's warps, execute it: the hardware counts
@@ -311,6 +313,7 @@ _ORDER = (
     "arrive",
     "wait_phase",
     "sched_fence",
+    "set_priority",
 )
 
 HANDLERS: dict[str, Handler] = {

@@ -2,8 +2,9 @@
 
 Level: tile. Reads: tile.contract with register operands, the loads behind them, the kernel's form, the machine's copies and instructions.
 Writes: attribute `staging` of tile.contract: `{a = {path, layout}, b = {path, layout}}` with path "bulk_tensor", in forms with roles also
-that of the machine's copies by all threads, or "threads", and layout a `#tile.shared_layout`; or path "registers" alone. Leaves alone:
-contractions whose operands are in shared memory already; paths that `staging` names already.
+that of the machine's copies by all threads, or "threads", and layout a `#tile.shared_layout`, or path "registers" or "fragments" alone:
+operands that are loaded from a shared buffer are loaded as fragments where the instruction reads registers. Leaves alone: contractions
+whose operands are in shared memory already; paths that `staging` names already.
 """
 
 from dataclasses import dataclass
@@ -146,6 +147,10 @@ class SetOperandStagingPass(KernelPass):
             operand = _Operand(name, value, k_dim, source_load(value))
             subject = f"{kernel.sym_name.data}: operand {name}"
             asked, _ = staging_of(op, name)
+            if isinstance(value.owner, tile.LocalLoadOp) and (row is None or not row.may_read(1 - k_dim, "shared")) and not asked:
+                staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr("fragments")})
+                emit("decision", self.name, subject, "loaded as fragments from the shared buffer that it lies in", location_of(op))
+                continue
             stays = _stays(operand, row, fragment, kernel, spec)
             if stays and asked in ("", "registers"):
                 staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr("registers")})

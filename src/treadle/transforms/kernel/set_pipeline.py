@@ -2,7 +2,7 @@
 
 Level: tile. Reads: innermost loops (effects of their bodies, which the pre-flight check of pipeline-loops needs), the sizes of shared
 buffers and when they are in use, the machine's shared memory. Writes: attribute `pipeline = {stages, mode}` on scf.for. Leaves alone: loops
-that carry it already, loops around loops, kernels with roles or whose config says `is_sequential`, and loops that the check refuses; a
+that carry it already, loops around loops, kernels with roles or whose config says `is_sequential`, loops with stages (`pipe.stage`), and loops that the check refuses; a
 remark says which rule and which operation. Where nobody asks (`stages` = -1), loops that do not contract too.
 
 Loops with asynchronous copies are pipelined by them (mode "async"), others by registers (mode "stream"), where these hold what is ahead.
@@ -86,7 +86,8 @@ class SetPipelinePass(KernelPass):
             if isinstance(loop, scf.ForOp) and not any(isinstance(op, scf.ForOp) for op in loop.body.walk()):
                 if self.stages < 0 and not any(isinstance(op, tile.ContractOp) for op in loop.body.walk()):
                     continue
-                if PIPELINE not in loop.attributes and PIPELINED not in loop.attributes:
+                has_stages = any(isinstance(op, pipe.StageOp) for op in loop.body.walk())
+                if PIPELINE not in loop.attributes and PIPELINED not in loop.attributes and not has_stages:
                     self._decide(kernel, loop, spec)
 
     def _decide(self, kernel: tile.KernelOp, loop: scf.ForOp, spec: TargetSpec) -> None:

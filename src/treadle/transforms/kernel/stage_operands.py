@@ -1,7 +1,8 @@
 """stage-operands: brings contraction operands into shared memory, and from there into fragments where the instruction reads registers.
 
 Level: tile. Reads: attribute `staging` of tile.contract (see set-operand-staging). Writes: tile.alloc before the outermost loop, tile.copy
-where the operand was loaded or tile.local_store before the contraction, local loads of fragments step by step along k. Contractions side
+where the operand was loaded or tile.local_store before the contraction, local loads of fragments step by step along k; of an operand
+that is loaded from shared memory anyway (path "fragments"), in place of that load. Contractions side
 by side share the buffer and the fragments of an operand that both read.
 Leaves alone: contractions without `staging`.
 """
@@ -26,7 +27,7 @@ Staged = dict[tuple[SSAValue, str, SharedLayout], SSAValue]
 def _stage(op: tile.ContractOp, name: str, first: tile.ContractOp, staged: Staged) -> SSAValue:
     """Put one operand into a shared buffer, in front of `first`; returns the buffer, or the operand where it stays in registers."""
     value, (path, layout) = op.a if name == "a" else op.b, staging_of(op, name)
-    if path == "registers":
+    if path in ("registers", "fragments"):
         return value
     if layout is None:
         raise InternalError(f"tile.contract with a malformed staging attribute: {op.attributes[STAGING]}")
@@ -53,6 +54,12 @@ def _staged(value: SSAValue, path: str, layout: SharedLayout, contract: tile.Con
 
 
 def _fragment(buffer: SSAValue, at: tuple[int, int], shape: tuple[int, int], contract: tile.ContractOp) -> SSAValue:
+    whole = buffer.owner
+    if isinstance(whole, tile.LocalLoadOp):  # where the tile is loaded, which may be an earlier stage
+        row, column = tile.ints(whole.offsets)
+        load = tile.LocalLoadOp(whole.source, (row + at[0], column + at[1]), tile.tile_of(shape, tile.tile_type(buffer).element_type))
+        insert_before(whole, load)
+        return load.result
     load = tile.LocalLoadOp(buffer, at, tile.tile_of(shape, tile.memref_type(buffer).element_type))
     insert_before(contract, load)
     return load.result
@@ -115,7 +122,7 @@ def stage_contracts(ops: Sequence[tile.ContractOp], kernel: tile.KernelOp, spec:
         op.result.replace_all_uses_with(result)
         erase(op)
     for value in dict.fromkeys(value for pair in sources for value in pair):
-        if isinstance(value, OpResult) and isinstance(value.op, tile.LoadOp):
+        if isinstance(value, OpResult) and isinstance(value.op, tile.LoadOp | tile.LocalLoadOp):
             erase_if_unused(cast(Operation, value.op))
 
 

@@ -5,9 +5,9 @@ from treadle.errors import InternalError
 from treadle.ir.core import AffineBinaryOpExpr, AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Builder, InsertPoint, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.ir.emitter import Emitter
+from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.transforms.tensor.drafts import Draft
 from treadle.transforms.tensor.generics import sized_loops
-from treadle.transforms.tensor.tensors import TensorEmitter, tensor_type
 
 
 class _IndexEmitter(Emitter):

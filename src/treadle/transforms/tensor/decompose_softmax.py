@@ -16,9 +16,9 @@ from treadle.ir.core import AffineMap, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, func, linalg, math
 from treadle.ir.emitter import Emitter, at_end
 from treadle.ir.passes import register_pass
+from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import build_generic, give_way
-from treadle.transforms.tensor.tensors import TensorEmitter, tensor_type
 
 Combine = Callable[[Emitter, Sequence[SSAValue]], Operation]
 

@@ -13,11 +13,12 @@ from treadle.analysis.indexing import structured
 from treadle.dialects.mlir_ext.shapes import RankOp
 from treadle.ir.core import Operation, Use
 from treadle.ir.dialects import arith, func, tensor
+from treadle.ir.emitter import Index
 from treadle.ir.passes import register_pass
+from treadle.ir.tensors import TensorEmitter, mixed, tensor_type
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import give_way, replace
 from treadle.transforms.tensor.single_elements import collected_elements, inserted_element
-from treadle.transforms.tensor.tensors import TensorEmitter, tensor_type
 
 
 def decompose_pad(op: tensor.PadOp) -> bool:
@@ -33,7 +34,7 @@ def decompose_pad(op: tensor.PadOp) -> bool:
         scalar = emit.insert(owner.clone())
     elif owner is op.region.block:
         return False
-    low, high = emit.mixed(op.static_low.get_values(), op.low), emit.mixed(op.static_high.get_values(), op.high)
+    low, high = mixed(op.static_low.get_values(), op.low), mixed(op.static_high.get_values(), op.high)
     sizes = [emit.add(emit.add(*ends), size) for *ends, size in zip(low, emit.sizes(op.source), high, strict=True)]
     type_ = tensor_type(op.result)
     destination = emit.fill(scalar, emit.empty(sizes, type_.element_type, type_.get_shape()))
@@ -44,11 +45,11 @@ def decompose_pad(op: tensor.PadOp) -> bool:
 def decompose_concat(op: tensor.ConcatOp) -> None:
     """An empty tensor, then each operand inserted where it belongs."""
     axis, emit = int(op.dim.value.data), TensorEmitter(op)
-    starts = [emit.constant(0)]
+    starts: list[Index] = [0]
     for value in op.inputs:
         starts.append(emit.add(starts[-1], emit.size(value, axis)))
     type_ = tensor_type(op.result)
-    sizes, origin = emit.sizes(op.inputs[0]), [emit.constant(0)] * type_.get_num_dims()
+    sizes, origin = emit.sizes(op.inputs[0]), [0] * type_.get_num_dims()
     result = emit.empty([*sizes[:axis], starts[-1], *sizes[axis + 1 :]], type_.element_type, type_.get_shape())
     for value, start in zip(op.inputs, starts, strict=False):
         result = emit.insert_slice(value, result, [*origin[:axis], start, *origin[axis + 1 :]])

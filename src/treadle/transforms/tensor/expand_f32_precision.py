@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from treadle.analysis.indexing import Contraction, StructuredOp, classify, dim_map, map_dims
+from treadle.analysis.indexing import Contraction, StructuredOp, classify, dim_map, map_dims, view_of
 from treadle.analysis.operation_marks import F32_PARTS, F32_SPLIT, ORIGIN, origin_of
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
@@ -20,11 +20,11 @@ from treadle.ir.dialects import arith, builtin, func, linalg
 from treadle.ir.emitter import Emitter
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
+from treadle.ir.tensors import TensorEmitter
 from treadle.plan.f32_split import SPLITS, Split
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import build_generic, generics, replace, scalar_body, view_of
-from treadle.transforms.tensor.tensors import TensorEmitter
+from treadle.transforms.tensor.generics import build_generic, generics, replace, scalar_body
 
 NAME = "expand-f32-precision"
 ROW_BYTES = 16
@@ -120,9 +120,8 @@ def _split(value: SSAValue, axes: tuple[int, ...], order: tuple[int, ...], split
     pieces.attributes.pop(dispatch.GROUP, None)
     emit.insert(pieces)
     whole, step = emit.multiply(k, len(order)), ROW_BYTES // split.bytes
-    steps = emit.divide(emit.add(whole, emit.constant(step - 1)), emit.constant(step))
-    padded = emit.multiply(steps, step)
-    result, none = emit.empty([*rows, padded], element), [emit.constant(0) for _ in rows]
+    padded = emit.multiply(emit.divide(emit.add(whole, step - 1), step), step)
+    result, none = emit.empty([*rows, padded], element), [0] * len(rows)
     for number, piece in enumerate(pieces.results):
         result = emit.insert_slice(piece, result, [*none, emit.multiply(k, number)], [*rows, k])
     known = emit.static(whole)

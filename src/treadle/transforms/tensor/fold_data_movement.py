@@ -10,7 +10,7 @@ Leaves alone: copies that something other than a generic reads, or whose kernel 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treadle.analysis.indexing import WIDENING, Contraction, Copy, classify, compose, structured
+from treadle.analysis.indexing import WIDENING, Contraction, Copy, classify, compose, structured, view_of
 from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
 from treadle.ir.core import AffineMap, Block, Operation, SSAValue
@@ -21,7 +21,7 @@ from treadle.ir.passes import register_pass
 from treadle.remarks import emit
 from treadle.transforms.tensor.drafts import draft_of
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import erase_dead, generics, view_of
+from treadle.transforms.tensor.generics import erase_dead, generics
 
 NAME = "fold-data-movement"
 

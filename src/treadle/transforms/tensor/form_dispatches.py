@@ -5,27 +5,27 @@ Writes: `dispatch.region` holding copies of a group's generics with their `tenso
 `dispatch.root`, the region `origin`. The block is reordered so that values are defined before uses.
 Leaves alone: slices, reshapes, constants and index arithmetic, which the host program handles.
 Refuses with TR304 groups that cannot be one kernel, with TR305 groups that contradict each other or leave a computation out; with TR301 and
-TR302 what no kernel can hold (`supported.py`).
+TR302 what no kernel can hold (`analysis/supported.py`).
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treadle.analysis.indexing import tensor_of
+from treadle.analysis.indexing import tensor_of, view_of
 from treadle.analysis.operation_marks import origin_of
+from treadle.analysis.placement import block_destination
+from treadle.analysis.supported import check_supported
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
-from treadle.ir.ancestry import ancestors
+from treadle.ir.ancestry import ancestors, captured
 from treadle.ir.core import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
 from treadle.ir.passes import register_pass
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import erase_dead, view_of
+from treadle.transforms.tensor.generics import erase_dead
 from treadle.transforms.tensor.group_attributes import formed_groups
-from treadle.transforms.tensor.groups import Group, Grouping, captured
-from treadle.transforms.tensor.placement import block_destination
-from treadle.transforms.tensor.supported import check_supported
+from treadle.transforms.tensor.groups import Group, Grouping
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ class FormDispatchesPass(FunctionPass):
             if not exported:
                 continue
             inside: set[Operation] = set(group.operations())
-            block.insert_op_after(region, max(group.members, key=grouping.position))
+            block.insert_op_after(region, max(group.members, key=grouping.flow.position))
             for old, new in zip(exported, region.results, strict=True):
                 old.replace_uses_with_if(new, lambda use, inside=inside: _outside(use.operation, inside))
         # The generics read each other only now; from the last to the first nobody reads them any more.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from treadle.analysis.indexing import Reduction, StructuredOp, classify, is_projection, map_dims
+from treadle.analysis.indexing import Reduction, StructuredOp, classify, is_projection, map_dims, view_of
 from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
 from treadle.dialects.split_attribute import SPLIT_REDUCTION
@@ -22,11 +22,12 @@ from treadle.ir.core import AffineMap, Block, BlockArgument, Operation, Region, 
 from treadle.ir.dialects import arith, func, linalg, math
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
+from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.row_tiles import fits_workgroup, is_worth_it
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import build_generic, empty_like, generics, insert_before, tensor_type, view_of
+from treadle.transforms.tensor.generics import build_generic, generics
 from treadle.transforms.tensor.row_groups import row_sizes
 from treadle.transforms.tensor.split_requests import facts_of
 
@@ -144,12 +145,9 @@ def rewrite(found: Softmax) -> None:
     """Put the one reduction in place of the two."""
     first, total = found.maximum, found.total
     kind = tensor_type(total.outputs[0]).element_type
-    zero = arith.ConstantOp(number_attr(0, kind))  # type: ignore[arg-type]
-    insert_before(first.op, zero)
-    fill = linalg.ops.FillOp([zero.result], [empty := empty_like(first.outputs[0], first.op, kind)], [empty.type])
-    insert_before(first.op, fill)
-    new = _both(found, [first.outputs[0], fill.results[0]])
-    insert_before(first.op, new)
+    emit = TensorEmitter(first.op)
+    zero = emit.insert(arith.ConstantOp(number_attr(0, kind)))  # type: ignore[arg-type]
+    emit.insert(new := _both(found, [first.outputs[0], emit.fill(zero, emit.empty_like(first.outputs[0], kind))]))
     for view, result in ((first, new.results[0]), (total, new.results[1])):
         view.op.results[0].replace_all_uses_with(result)
         if (block := view.op.parent_block()) is not None:

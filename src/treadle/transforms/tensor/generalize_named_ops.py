@@ -16,8 +16,9 @@ from treadle.ir.core import AffineMap, Block, Operation, Region
 from treadle.ir.dialects import arith, func, linalg
 from treadle.ir.elementwise import element_of
 from treadle.ir.passes import register_pass
+from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import ASKED, build_generic, clone_body, empty_like, replace, tensor_type
+from treadle.transforms.tensor.generics import ASKED, build_generic, clone_body, replace
 from treadle.transforms.tensor.group_attributes import check_places
 
 
@@ -25,7 +26,7 @@ def generalize_arithmetic(op: Operation) -> None:
     """An operation on tensors of one shape, element by element, as a generic around the scalar operation."""
     first = next(value for value in op.operands if is_tensor(value.type))
     elements = [element_of(result.type) for result in op.results]
-    outputs = [empty_like(first, op, element) for element in elements]
+    outputs = [TensorEmitter(op).empty_like(first, element) for element in elements]
     block = Block(arg_types=[*(element_of(value.type) for value in op.operands), *elements])
     kind = arith.BitcastOp if isinstance(op, BitcastOp) else type(op)
     scalar = kind.create(

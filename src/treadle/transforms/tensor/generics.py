@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from treadle.analysis.indexing import StructuredOp, structured
+from treadle.analysis.indexing import StructuredOp
 from treadle.analysis.operation_marks import F32_SPLIT, ORIGIN
 from treadle.dialects import dispatch
 from treadle.dialects.split_attribute import SPLIT_REDUCTION
@@ -11,7 +11,7 @@ from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, Affin
 from treadle.ir.dialects import builtin, func, linalg
 from treadle.ir.emitter import Emitter, at_end
 from treadle.ir.locations import set_location
-from treadle.transforms.tensor.tensors import TensorEmitter, tensor_type
+from treadle.ir.tensors import tensor_type
 
 ASKED = (dispatch.GROUP, F32_SPLIT, SPLIT_REDUCTION)
 """Attributes that a user may write on any linalg operation, and that it keeps when it becomes a generic."""
@@ -25,14 +25,6 @@ def functions(module: builtin.ModuleOp) -> list[func.FuncOp]:
 def generics(root: Operation) -> list[linalg.ops.GenericOp]:
     """The generics on tensors in `root`, in order."""
     return [op for op in root.walk() if isinstance(op, linalg.ops.GenericOp) and op.results]
-
-
-def view_of(op: Operation) -> StructuredOp:
-    """The structured view of an operation known to have one."""
-    view = structured(op)
-    if view is None:
-        raise InternalError(f"{op.name} is not a structured operation")
-    return view
 
 
 def build_generic(
@@ -111,11 +103,6 @@ def scalar_body(types: Sequence[Attribute], compute: Callable[[Emitter, Sequence
 def copy_body(element_type: Attribute) -> Region:
     """The body of a copy: yields its input."""
     return scalar_body([element_type, element_type], lambda _, arguments: arguments[:1])
-
-
-def empty_like(value: SSAValue, anchor: Operation, element: Attribute | None = None) -> SSAValue:
-    """`TensorEmitter.empty_like` in front of `anchor`."""
-    return TensorEmitter(anchor).empty_like(value, element)
 
 
 def sized_loops(maps: Iterable[AffineMap]) -> set[int]:

@@ -4,21 +4,18 @@ The attribute says of one operation which kernels compute it, and as what. It bi
 in no other. Operations without it are the compiler's to place, in groups that the user has named too.
 """
 
-from collections.abc import Sequence
-
 from treadle import errors
+from treadle.analysis.data_flow import DataFlow
+from treadle.analysis.indexing import view_of
 from treadle.analysis.kernel_structure import unbuildable
 from treadle.analysis.operation_marks import origin_of
 from treadle.analysis.sizes import cannot_compile
 from treadle.dialects import dispatch
 from treadle.errors import InternalError, TreadleError
-from treadle.ir.ancestry import in_block
-from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import func, linalg
 from treadle.ir.locations import location_of
-from treadle.transforms.tensor.generics import view_of
 from treadle.transforms.tensor.groups import Group, Grouping, line_of
-from treadle.transforms.tensor.siblings import equal_sizes, meet
 
 
 def group_of(op: Operation) -> dispatch.GroupAttr | None:
@@ -46,7 +43,7 @@ def named_groups(block: Block) -> Grouping:
 
     Raises `TreadleError` TR305 for an operation with two groups that would each compute it for all others, and for groups without a root.
     """
-    grouping = Grouping(block, [op for op in block.ops if isinstance(op, linalg.ops.GenericOp)])
+    grouping = Grouping(DataFlow(block))
     by_name: dict[str, Group] = {}
     for op in grouping.nodes:
         if (attr := group_of(op)) is None:
@@ -72,7 +69,7 @@ def named_groups(block: Block) -> Grouping:
         if not group.roots:
             fix = "let one operation of the group be its root: the contraction or reduction, or the first of elementwise operations"
             raise _invalid(group.operations()[0], f"group '{group.name}' has no root", fix)
-    grouping.groups = sorted(by_name.values(), key=lambda group: grouping.position(group.root))
+    grouping.groups = sorted(by_name.values(), key=lambda group: grouping.flow.position(group.root))
     return grouping
 
 
@@ -121,11 +118,11 @@ def _refused(group: Group, op: Operation, reason: str) -> TreadleError:
 
 
 def _check_kernel(grouping: Grouping, group: Group) -> None:
-    operations = sorted(group.operations(), key=grouping.position)
+    operations = sorted(group.operations(), key=grouping.flow.position)
     if (found := unbuildable([view_of(op) for op in operations], group.roots)) is not None:
         raise _refused(group, found.op, found.reason)
     for root in group.roots[1:]:
-        if not any(meet(grouping, other, root) for other in group.roots) and not equal_sizes(grouping, group.root, root):
+        if not any(grouping.flow.meet(other, root) for other in group.roots) and not grouping.flow.equal_sizes(group.root, root):
             raise _refused(group, root, f"its result is not known to have the size of the result of {line_of(group.root)}")
     read = {value.owner for op in operations for value, _ in view_of(op).operands()}
     for op in group.producers:
@@ -138,8 +135,8 @@ def _check_kernel(grouping: Grouping, group: Group) -> None:
 
 def _check_recomputed(grouping: Grouping, op: linalg.ops.GenericOp) -> None:
     """What is in groups as a producer only has no memory of its own: whoever reads it computes it."""
-    for reader in _readers(grouping, op.results):
-        holders = [group for group in grouping.groups if reader in group.operations()]
+    for reader in grouping.flow.readers(op.results):
+        holders = grouping.holders(reader)
         if not holders or any(op not in group.producers for group in holders):
             fix = "let it be the root of a group too, so that its result is stored"
             raise _invalid(op, f"{line_of(reader)} reads it, where no group computes it as a producer", fix)
@@ -147,28 +144,20 @@ def _check_recomputed(grouping: Grouping, op: linalg.ops.GenericOp) -> None:
 
 def _check_blocks(grouping: Grouping, op: Operation) -> None:
     """What is computed block by block has no memory but where the blocks' insertions put it."""
-    blocks = grouping.blocks_of(op)
+    blocks = grouping.flow.blocks_of(op)
     if not blocks:
         return
     group = grouping.owner.get(op)
     for member in group.members if group is not None else ():
-        if grouping.blocks_of(member) != blocks:
+        if grouping.flow.blocks_of(member) != blocks:
             raise _invalid(member, f"{line_of(op)} of its group is computed in other blocks", "give it a group of its own")
     if group is None:
         return
-    for result in op.results:
-        for use in result.uses if grouping.needed_outside(result, group) else ():
-            if dispatch.ALL_BLOCKS not in use.operation.attributes and in_block(use.operation, grouping.block) not in group.operations():
-                hint = "compute in one scf.forall what one kernel can: a contraction or reduction and elementwise operations around it"
-                raise cannot_compile(
-                    use.operation, what=f"'{origin_of(op)}' in a 'scf.forall' whose result another kernel needs,", hint=hint
-                )
-
-
-def _readers(grouping: Grouping, results: Sequence[SSAValue]) -> list[Operation]:
-    """The operations of the block that use results, in themselves or in what they hold."""
-    users = [in_block(use.operation, grouping.block) for result in results for use in result.uses]
-    return [user for user in users if user is not None]
+    outside = [result for result in op.results if grouping.needed_outside(result, group)]
+    for reader in grouping.flow.readers(outside):
+        if dispatch.ALL_BLOCKS not in reader.attributes and reader not in group.operations():
+            hint = "compute in one scf.forall what one kernel can: a contraction or reduction and elementwise operations around it"
+            raise cannot_compile(reader, what=f"'{origin_of(op)}' in a 'scf.forall' whose result another kernel needs,", hint=hint)
 
 
 def _check_order(grouping: Grouping) -> None:
@@ -192,14 +181,14 @@ def _check_order(grouping: Grouping) -> None:
 def _needed(grouping: Grouping, node: Operation | Group) -> list[Operation | Group]:
     """The groups and other operations that must be complete before `node` begins."""
     operations: list[Operation] = [*node.operations()] if isinstance(node, Group) else [node]
-    sources = (source for op in operations for source in grouping.sources(op) if source not in operations)
+    sources = (source for op in operations for source in grouping.flow.sources(op) if source not in operations)
     return list(dict.fromkeys(grouping.owner.get(source) or source for source in sources))
 
 
 def _waits_for_itself(grouping: Grouping, node: Operation | Group, needed: Operation | Group) -> TreadleError:
     if not isinstance(node, Group):
         raise InternalError(f"{node.name} depends on its own result")
-    reader = next(op for op in node.operations() if any((grouping.owner.get(s) or s) is needed for s in grouping.sources(op)))
+    reader = next(op for op in node.operations() if any((grouping.owner.get(s) or s) is needed for s in grouping.flow.sources(op)))
     what = line_of(needed.root if isinstance(needed, Group) else needed)
     more = "; and no kernel form builds chains of roots yet" if reader in node.roots else ""
     return _refused(node, reader, f"it needs {what}, which is computed from results of this group elsewhere{more}")

@@ -23,13 +23,15 @@ from treadle.analysis.indexing import (
     gathered_tensors,
     is_permutation,
     tensor_of,
+    view_of,
 )
 from treadle.analysis.kernel_structure import consumer_refusal, producer_refusal
+from treadle.ir.ancestry import maker
 from treadle.ir.core import AffineMap, Operation, SSAValue
 from treadle.ir.dialects import linalg, tensor
+from treadle.ir.tensors import tensor_type
 from treadle.machine import TargetSpec
-from treadle.transforms.tensor.generics import tensor_type, view_of
-from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, defining, line_of, say
+from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, line_of
 from treadle.transforms.tensor.row_groups import join_rows
 from treadle.transforms.tensor.siblings import join_siblings
 
@@ -50,8 +52,8 @@ def decide_groups(grouping: Grouping, spec: TargetSpec | None, *, tf32: bool) ->
     nodes = grouping.nodes
     for op in nodes:
         if grouping.free(op) and isinstance(classify(op), Contraction | Reduction):
-            _start(grouping, op)
-    grouping.groups.sort(key=lambda group: grouping.position(group.root))
+            grouping.start(op)
+    grouping.groups.sort(key=lambda group: grouping.flow.position(group.root))
     join_siblings(grouping, spec, tf32=tf32)
     join_rows(grouping, spec)
     for group in list(grouping.groups):
@@ -63,27 +65,19 @@ def decide_groups(grouping: Grouping, spec: TargetSpec | None, *, tf32: bool) ->
     for may_be_producer in (False, True):
         for op in nodes:
             if grouping.free(op) and (may_be_producer or not _better_as_producer(op)):
-                group = _start(grouping, op)
+                group = grouping.start(op)
                 _grow_consumers(grouping, group)
                 _grow_producers(grouping, group)
     for group in grouping.groups:
-        group.consumers.sort(key=grouping.position)
-        group.producers.sort(key=grouping.position)
+        group.consumers.sort(key=grouping.flow.position)
+        group.producers.sort(key=grouping.flow.position)
     grouping.groups.sort(key=grouping.last_position)
 
 
-def _start(grouping: Grouping, root: linalg.ops.GenericOp) -> Group:
-    group = Group()
-    group.add_root(root)
-    grouping.groups.append(group)
-    grouping.owner[root] = group
-    return group
-
-
 def _grow_consumers(grouping: Grouping, group: Group) -> None:
-    start = grouping.position(group.root) + 1
+    start = grouping.flow.position(group.root) + 1
     named = group.consumers  # each waits for its place, so that what it reads can join before
-    group.consumers = [op for op in named if grouping.position(op) < start]
+    group.consumers = [op for op in named if grouping.flow.position(op) < start]
     for op in grouping.nodes[start:]:
         if op in named:
             group.consumers.append(op)
@@ -92,19 +86,15 @@ def _grow_consumers(grouping: Grouping, group: Group) -> None:
             continue
         reason = _consumer_refusal(grouping, group, op)
         if reason is None:
-            group.consumers.append(op)
-            group.follow(op)
-            grouping.owner[op] = group
-            text = f"{line_of(op)} joins the kernel of {line_of(group.root)}: it is fused as an epilogue on the tile of the result"
-            say("decision", group.root, op, text, grouping)
+            grouping.join(group, op, "it is fused as an epilogue on the tile of the result")
         elif view_of(op).is_parallel:
-            say("refusal", group.root, op, f"{line_of(op)} stays out of the kernel of {line_of(group.root)}: {reason}", grouping)
+            grouping.say("refusal", group, op, f"{line_of(op)} stays out of the kernel of {line_of(group.root)}: {reason}")
 
 
 def _consumer_refusal(grouping: Grouping, group: Group, op: linalg.ops.GenericOp) -> str | None:
     if (reason := consumer_refusal(view_of(op), group.axes)) is not None:
         return reason
-    if grouping.blocks_of(op) != grouping.blocks_of(group.root):
+    if grouping.flow.blocks_of(op) != grouping.flow.blocks_of(group.root):
         return "only one of them is computed block by block"
     if closes_cycle(grouping, group, op, consumer=True):
         return "it also needs something that is computed from this kernel's results by another one"
@@ -148,22 +138,22 @@ def _grow_producers(grouping: Grouping, group: Group) -> None:
         arithmetic, transcendental = body_cost(view_of(op).body)
         feeds = [budget.get(read.reader, CHEAP_OPERATIONS) for read in reads if read.repeated or read.reader in budget]
         reason = next((text for read in reads if (text := _producer_refusal(grouping, group, read, op)) is not None), None)
-        in_blocks = bool(grouping.blocks_of(op))  # what a block computes has no memory of its own
+        in_blocks = bool(grouping.flow.blocks_of(op))  # what a block computes has no memory of its own
         if reason is None and feeds and not in_blocks and (transcendental or arithmetic > min(feeds)):
             reason = f"its {arithmetic} operations would be repeated for every tile of the result; it is computed once"
         if reason is not None:
             text = f"{line_of(op)} is not computed inside the kernel of {line_of(group.root)}: {reason}"
-            say("refusal", group.root, op, text, grouping)
+            grouping.say("refusal", group, op, text)
             continue
         group.producers.insert(0, op)
         if feeds:
             budget[op] = min(feeds) - arithmetic
         if _only_used_in(grouping, op, group):
             grouping.absorbed.add(op)
-            say("decision", group.root, op, f"{line_of(op)} is computed inside the kernel of {line_of(group.root)}", grouping)
+            grouping.say("decision", group, op, f"{line_of(op)} is computed inside the kernel of {line_of(group.root)}")
         else:
             text = f"{line_of(op)} is recomputed inside the kernel of {line_of(group.root)}: as cheap as reading it back"
-            say("decision", group.root, op, text, grouping)
+            grouping.say("decision", group, op, text)
     _absorb_fully_copied(grouping)
 
 
@@ -182,7 +172,7 @@ def _reads_of(op: Operation, group: Group) -> list[Read]:
     for reader in group.operations():
         view = view_of(reader)
         for number, (value, map_) in enumerate(view.operands()):
-            if defining(value) is op:
+            if maker(value) is op:
                 initial = number >= len(view.inputs)
                 found.append(Read(reader, map_, initial, not initial and isinstance(classify(reader), Contraction)))
     return found
@@ -198,7 +188,7 @@ def _absorb_fully_copied(grouping: Grouping) -> None:
 
 def _recomputes(grouping: Grouping, user: Operation, op: linalg.ops.GenericOp) -> bool:
     """Whether every kernel that will hold `user` is known and computes `op` itself."""
-    holders = [group for group in grouping.groups if user in group.operations()]
+    holders = grouping.holders(user)
     return bool(holders) and not grouping.free(user) and all(op in group.operations() for group in holders)
 
 
@@ -211,12 +201,12 @@ def _producer_refusal(grouping: Grouping, group: Group, read: Read, op: linalg.o
     view = view_of(op)
     if (reason := producer_refusal(view, read.map_)) is not None:
         return reason
-    if any(defining(value) in group.members for value in (*(value for value, _ in view.operands()), *gathered_tensors(op))):
+    if any(maker(value) in group.members for value in (*(value for value, _ in view.operands()), *gathered_tensors(op))):
         return "it is computed from this kernel's own result"
     if _is_gathered(op):
         return "another operation gathers from it"
-    if grouping.blocks_of(op):
-        return None if grouping.blocks_of(op) <= grouping.blocks_of(group.root) else "it is computed block by block"
+    if grouping.flow.blocks_of(op):
+        return None if grouping.flow.blocks_of(op) <= grouping.flow.blocks_of(group.root) else "it is computed block by block"
     broadcast = len(read.map_.results) < read.map_.num_dims and not read.initial
     if (reason := _producer_cost_refusal(op, broadcast)) is not None:
         return reason

@@ -1,16 +1,17 @@
-"""Groups of generics that become one kernel each, while they are being decided, and questions about the data flow around them."""
+"""Groups of generics that become one kernel each, while they are being decided."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
+from treadle.analysis.data_flow import DataFlow
+from treadle.analysis.indexing import view_of
 from treadle.analysis.kernel_structure import consumer_loops, result_axes
 from treadle.analysis.operation_marks import origin_of
-from treadle.dialects import dispatch
 from treadle.ir.ancestry import in_block
-from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import linalg
 from treadle.ir.locations import location_of
 from treadle.remarks import emit
-from treadle.transforms.tensor.generics import view_of
 
 NAME = "set-dispatch-groups"
 
@@ -60,39 +61,24 @@ class Group:
         """The same, in program order where a root reads what another member computes."""
         results = {result for op in self.members for result in op.results}
         chained = any(value in results for root in self.roots for value, _ in view_of(root).operands())
-        return sorted(self.operations(), key=grouping.position) if chained else self.operations()
+        return sorted(self.operations(), key=grouping.flow.position) if chained else self.operations()
 
 
 @dataclass(eq=False, slots=True)
 class Grouping:
     """The groups of one block, in order of their roots."""
 
-    block: Block
-    nodes: list[linalg.ops.GenericOp]
+    flow: DataFlow
     groups: list[Group] = field(default_factory=list[Group])
     owner: dict[Operation, Group] = field(default_factory=dict[Operation, Group])
     absorbed: set[Operation] = field(default_factory=set[Operation])
     """Producers that live only inside groups."""
-    said: set[tuple[Operation, Operation]] = field(default_factory=set[tuple[Operation, Operation]])
-    _blocks: dict[Operation, frozenset[Operation]] = field(default_factory=dict[Operation, "frozenset[Operation]"])
-    _sources: dict[Operation, list[Operation]] = field(default_factory=dict[Operation, "list[Operation]"])
+    _said: set[tuple[Operation, Operation]] = field(default_factory=set[tuple[Operation, Operation]])
 
-    def sources(self, op: Operation) -> list[Operation]:
-        """The operations outside `op` whose results it reads; kept, since every question about cycles asks again."""
-        if op not in self._sources:
-            self._sources[op] = [owner for value in captured(op) if (owner := defining(value)) is not None]
-        return self._sources[op]
-
-    def blocks_of(self, op: Operation) -> frozenset[Operation]:
-        """The block indices that an operation is computed from: none of what was no loop of blocks, and none behind its insertions."""
-        if op not in self._blocks:
-            if dispatch.ALL_BLOCKS in op.attributes:
-                self._blocks[op] = frozenset()
-            elif isinstance(op, dispatch.BlockIndexOp):
-                self._blocks[op] = frozenset((op,))
-            else:
-                self._blocks[op] = frozenset().union(*(self.blocks_of(source) for source in self.sources(op)))
-        return self._blocks[op]
+    @property
+    def nodes(self) -> list[linalg.ops.GenericOp]:
+        """The generics of the block, in program order."""
+        return self.flow.nodes
 
     def free(self, op: Operation) -> bool:
         """Whether no group has taken the operation."""
@@ -101,50 +87,49 @@ class Grouping:
     def needed_outside(self, result: SSAValue, group: Group) -> bool:
         """Whether something other than `group` reads the result: other groups that compute it themselves do not."""
         for use in result.uses:
-            user = in_block(use.operation, self.block)
-            holders = [other for other in self.groups if user in other.operations()]
+            holders = self.holders(in_block(use.operation, self.flow.block))
             if not holders or any(result.owner not in other.operations() for other in holders if other is not group):
                 return True
         return False
 
-    def position(self, op: Operation) -> int:
-        """Place of a generic in program order."""
-        return self.nodes.index(op) if isinstance(op, linalg.ops.GenericOp) else -1
+    def holders(self, op: Operation | None) -> list[Group]:
+        """The groups that compute an operation."""
+        return [group for group in self.groups if op in group.operations()]
 
     def last_position(self, group: Group) -> int:
         """Place of a group's last member in program order."""
-        return max(self.position(op) for op in group.members)
+        return max(self.flow.position(op) for op in group.members)
 
+    def start(self, root: linalg.ops.GenericOp) -> Group:
+        """A new group around an operation."""
+        group = Group()
+        group.add_root(root)
+        self.groups.append(group)
+        self.owner[root] = group
+        return group
 
-def say(kind: str, subject: Operation, other: Operation, text: str, grouping: Grouping) -> None:
-    """Emit a remark about `other` at its line, once for each pair."""
-    if (subject, other) not in grouping.said:
-        grouping.said.add((subject, other))
-        emit("decision" if kind == "decision" else "refusal", NAME, origin_of(subject), text, location_of(other))
+    def join(self, group: Group, op: linalg.ops.GenericOp, why: str) -> None:
+        """Let an operation join a group: as a root where it was one of a group of its own, else as a consumer."""
+        if op in self.owner:
+            self.groups.remove(self.owner[op])
+            group.add_root(op)
+        else:
+            group.consumers.append(op)
+            group.follow(op)
+        self.owner[op] = group
+        self.say("decision", group, op, f"{line_of(op)} joins the kernel of {line_of(group.root)}: {why}")
+
+    def say(self, kind: Literal["decision", "refusal"], group: Group, op: Operation, text: str) -> None:
+        """Emit a remark about an operation at its line, once for each group."""
+        if (group.root, op) not in self._said:
+            self._said.add((group.root, op))
+            emit(kind, NAME, origin_of(group.root), text, location_of(op))
 
 
 def line_of(op: Operation) -> str:
     """What an operation is and where it stands, for remarks."""
     place = location_of(op)
     return f"{origin_of(op)} (line {place.line})" if place else origin_of(op)
-
-
-def defining(value: SSAValue) -> Operation | None:
-    """The operation that makes a value; None for block arguments."""
-    return value.owner if isinstance(value.owner, Operation) else None
-
-
-def captured(op: Operation) -> list[SSAValue]:
-    """Every value that `op` and what is nested in it reads from outside."""
-    inside = set(op.walk())
-    found: list[SSAValue] = []
-    for inner in op.walk():
-        for operand in inner.operands:
-            owner = operand.owner
-            holder = owner if isinstance(owner, Operation) else owner.parent_op()
-            if holder not in inside:
-                found.append(operand)
-    return found
 
 
 def closes_cycle(grouping: Grouping, group: Group, added: Operation, *, consumer: bool) -> bool:
@@ -154,7 +139,7 @@ def closes_cycle(grouping: Grouping, group: Group, added: Operation, *, consumer
     """
     inside: set[Operation] = {*group.members, *group.producers, added}
     results: set[Operation] = {*group.members, added} if consumer else {*group.members}
-    pending = [owner for op in inside for owner in grouping.sources(op) if owner not in inside]
+    pending = [owner for op in inside for owner in grouping.flow.sources(op) if owner not in inside]
     seen: set[Operation] = set()
     while pending:
         op = pending.pop()
@@ -166,5 +151,5 @@ def closes_cycle(grouping: Grouping, group: Group, added: Operation, *, consumer
         other = grouping.owner.get(op)
         sources = [op] if other is None or other is group else other.operations()
         for source in sources:
-            pending.extend(owner for owner in grouping.sources(source) if owner not in sources)
+            pending.extend(owner for owner in grouping.flow.sources(source) if owner not in sources)
     return False

@@ -18,40 +18,29 @@ from treadle.dialects import dispatch
 from treadle.dialects.mlir_ext.forall import ForallOp
 from treadle.dialects.mlir_ext.mapping import MAPPING_IDS, BlockMappingAttr
 from treadle.dialects.mlir_ext.slices import ParallelInsertSliceOp
-from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Operation, SSAValue
+from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue, split_dynamic_index_list
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
+from treadle.ir.emitter import Index
 from treadle.ir.passes import register_pass
+from treadle.ir.tensors import TensorEmitter, mixed, tensor_type
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import build_generic, copy_body, empty_like, erase_dead, insert_before, tensor_type
+from treadle.transforms.tensor.generics import copy_body, elementwise, erase_dead, give_way, insert_before
 from treadle.transforms.tensor.generics import replace as put
 
 NAME: Final = "inline-foralls"
 _SPEED: Final = ("x", "y", "z", *(f"linear_dim_{i}" for i in range(len(MAPPING_IDS) - 3)))
 """Axes of the grid, the fastest first."""
 
-Extent = SSAValue | int
 
-
-def _value(extent: Extent, anchor: Operation) -> SSAValue:
-    if isinstance(extent, SSAValue):
-        return extent
-    op = arith.ConstantOp(builtin.IntegerAttr(extent, builtin.IndexType()))
-    insert_before(anchor, op)
-    return op.result
-
-
-def _extent(lower: Extent, upper: Extent, step: Extent, anchor: Operation) -> Extent:
+def _extent(lower: Index, upper: Index, step: Index, emit: TensorEmitter) -> Index:
     """How many values an index has."""
-    if isinstance(lower, int) and isinstance(upper, int) and isinstance(step, int):
-        return max(0, -((lower - upper) // step))
-    if isinstance(lower, int) and lower == 0 and isinstance(step, int) and step == 1:
+    low, high, by = (emit.static(bound) for bound in (lower, upper, step))
+    if low is not None and high is not None and by is not None:
+        return max(0, -((low - high) // by))
+    if low == 0 and by == 1:
         return upper
-    low, high, by = (_value(bound, anchor) for bound in (lower, upper, step))
-    length = arith.SubiOp(high, low)
-    count = arith.CeilDivSIOp(length.result, by)
-    least = arith.MaxSIOp(count.result, _value(0, anchor))
-    insert_before(anchor, length, count, least)
-    return least.result
+    count = emit.insert(arith.CeilDivSIOp(emit.subtract(upper, lower), emit.value(step)))
+    return emit.insert(arith.MaxSIOp(count, emit.constant(0)))
 
 
 def _speeds(loop: ForallOp) -> list[int]:
@@ -70,47 +59,50 @@ def _speeds(loop: ForallOp) -> list[int]:
 
 def _block_indices(loop: ForallOp) -> list[SSAValue]:
     """The loop's indices as values computed from block indices."""
+    emit = TensorEmitter(loop)
     bounds = list(zip(loop.lower_bounds, loop.upper_bounds, loop.steps, strict=True))
     indices: dict[int, SSAValue] = {}
     for dimension in _speeds(loop):
         lower, upper, step = bounds[dimension]
-        place = dispatch.BlockIndexOp(_value(_extent(lower, upper, step, loop), loop))
+        place = dispatch.BlockIndexOp(emit.value(_extent(lower, upper, step, emit)))
         place.result.name_hint = loop.induction_variables[dimension].name_hint
-        insert_before(loop, place)
-        index: SSAValue = place.result
-        if not (isinstance(step, int) and step == 1):
-            insert_before(loop, scaled := arith.MuliOp(index, _value(step, loop)))
-            index = scaled.result
-        if not (isinstance(lower, int) and lower == 0):
-            insert_before(loop, moved := arith.AddiOp(index, _value(lower, loop)))
-            index = moved.result
-        indices[dimension] = index
+        index = emit.insert(place)
+        if emit.static(step) != 1:
+            index = emit.insert(arith.MuliOp(index, emit.value(step)))
+        indices[dimension] = emit.add(index, lower)
     return [indices[dimension] for dimension in range(loop.rank)]
 
 
 def _destination(value: SSAValue, loop: ForallOp) -> SSAValue:
     """What insertions write: uninitialised memory, or a copy of a tensor with contents."""
+    emit = TensorEmitter(loop)
     if isinstance(value.owner, tensor.EmptyOp):
-        own = value.owner.clone()  # memory that other loops do not write
-        insert_before(loop, own)
-        return own.tensor
-    identity = AffineMap.identity(rank := tensor_type(value).get_num_dims())
-    body = copy_body(tensor_type(value).element_type)
-    copy = build_generic([value], [empty_like(value, loop)], (identity, identity), ["parallel"] * rank, body, loop)
+        return emit.insert(value.owner.clone())  # memory that other loops do not write
+    copy = elementwise([value], [emit.empty_like(value)], copy_body(tensor_type(value).element_type), loop)
     copy.attributes[ORIGIN] = builtin.StringAttr("copy")
-    insert_before(loop, copy)
-    return copy.results[0]
+    return emit.insert(copy)
 
 
-def _inserted(op: ParallelInsertSliceOp, whole: SSAValue) -> tensor.InsertSliceOp:
+def _insertion(source: SSAValue, whole: SSAValue, *lists: Sequence[Index]) -> tensor.InsertSliceOp:
+    """The insertion of all blocks at `lists` of offsets, sizes and strides."""
+    split = [split_dynamic_index_list(indices, DYNAMIC_INDEX) for indices in lists]
     names = ("static_offsets", "static_sizes", "static_strides")
     new = tensor.InsertSliceOp.build(
-        operands=[op.source, whole, list(op.offsets), list(op.sizes), list(op.strides)],
+        operands=[source, whole, *(values for _, values in split)],
         result_types=[whole.type],
-        properties={name: op.properties[name] for name in names},
+        properties={name: builtin.DenseArrayBase.from_list(builtin.i64, numbers) for name, (numbers, _) in zip(names, split, strict=True)},
     )
     new.attributes[dispatch.ALL_BLOCKS] = builtin.UnitAttr()
     return new
+
+
+def _places(op: ParallelInsertSliceOp | tensor.InsertSliceOp) -> tuple[list[Index], list[Index], list[Index]]:
+    """Offsets, sizes and strides of an insertion."""
+    return (
+        mixed(op.static_offsets.get_values(), op.offsets),
+        mixed(op.static_sizes.get_values(), op.sizes),
+        mixed(op.static_strides.get_values(), op.strides),
+    )
 
 
 def inline_forall(loop: ForallOp) -> list[Operation]:
@@ -129,8 +121,7 @@ def inline_forall(loop: ForallOp) -> list[Operation]:
         insert_before(loop, op)
     for op in list(terminator.body.block.ops):
         if isinstance(op, ParallelInsertSliceOp):
-            insertion = _inserted(op, wholes[_argument(op, arguments)])
-            insert_before(loop, insertion)
+            insert_before(loop, insertion := _insertion(op.source, wholes[_argument(op, arguments)], *_places(op)))
             wholes[_argument(op, arguments)] = insertion.results[0]
             moved.append(insertion)
     for result, argument, output in zip(loop.results, arguments, loop.outputs, strict=True):
@@ -150,44 +141,22 @@ def _argument(op: ParallelInsertSliceOp, arguments: Sequence[SSAValue]) -> SSAVa
 # what the bodies hold besides computations
 
 
-def _slice_shape(op: tensor.ExtractSliceOp) -> list[Extent]:
-    """The sizes of a slice's own axes."""
-    dynamic = iter(op.sizes)
-    sizes = [next(dynamic) if size == DYNAMIC_INDEX else int(size) for size in op.static_sizes.get_values()]
-    return [sizes[axis] for axis in kept_axes(op, op.result)]
-
-
 def _simplify_slice(op: tensor.ExtractSliceOp) -> None:
     """A slice of a fill is a fill, a slice of what is not initialised is not either."""
     filled = op.source.owner
     if not isinstance(filled, linalg.ops.FillOp | tensor.EmptyOp):
         return
-    type_ = builtin.TensorType(tensor_type(op.result).element_type, tensor_type(op.result).get_shape())
-    empty = tensor.EmptyOp([size for size in _slice_shape(op) if isinstance(size, SSAValue)], type_)
-    if isinstance(filled, tensor.EmptyOp):
-        put(op, empty)
-        return
-    insert_before(op, empty)
-    put(op, linalg.ops.FillOp([filled.inputs[0]], [empty.tensor], [type_]))
+    emit, type_ = TensorEmitter(op), tensor_type(op.result)
+    sizes = mixed(op.static_sizes.get_values(), op.sizes)
+    kept = [sizes[axis] for axis in kept_axes(op, op.result)]
+    empty = emit.empty(kept, type_.element_type, type_.get_shape())
+    give_way(op, [empty if isinstance(filled, tensor.EmptyOp) else emit.fill(filled.inputs[0], empty)])
 
 
 def _simplify_fill(op: linalg.ops.FillOp) -> None:
     """A fill reads nothing of what it fills."""
     if not isinstance(op.outputs[0].owner, tensor.EmptyOp):
-        op.operands[1] = empty_like(op.outputs[0], op)
-
-
-def _sum(left: Extent, right: Extent, anchor: Operation) -> Extent:
-    if isinstance(left, int) and isinstance(right, int):
-        return left + right
-    op = arith.AddiOp(_value(left, anchor), _value(right, anchor))
-    insert_before(anchor, op)
-    return op.result
-
-
-def _extents(static: builtin.DenseArrayBase[builtin.IntegerType], dynamic: Sequence[SSAValue]) -> list[Extent]:
-    values = iter(dynamic)
-    return [next(values) if entry == DYNAMIC_INDEX else int(entry) for entry in static.get_values()]
+        op.operands[1] = TensorEmitter(op).empty_like(op.outputs[0])
 
 
 def _join_insertions(outer: tensor.InsertSliceOp) -> None:
@@ -199,24 +168,11 @@ def _join_insertions(outer: tensor.InsertSliceOp) -> None:
     if not isinstance(inner.dest.owner, tensor.EmptyOp) or not inner.results[0].has_one_use() or any(step != 1 for step in steps):
         hint = "insert the pieces of the inner loop into one uninitialised tensor, with strides of 1"
         raise cannot_compile(outer, what="the insertion of what an inner 'scf.forall' inserts", hint=hint)
-    offsets, sizes = _extents(outer.static_offsets, outer.offsets), _extents(outer.static_sizes, outer.sizes)
-    inner_offsets, inner_sizes = _extents(inner.static_offsets, inner.offsets), _extents(inner.static_sizes, inner.sizes)
-    for place, axis in enumerate(kept_axes(outer, outer.source)):
-        offsets[axis] = _sum(offsets[axis], inner_offsets[place], outer)
-        sizes[axis] = inner_sizes[place]
-    static = [[value if isinstance(value, int) else DYNAMIC_INDEX for value in values] for values in (offsets, sizes)]
-    dynamic = [[value for value in values if isinstance(value, SSAValue)] for values in (offsets, sizes)]
-    new = tensor.InsertSliceOp.build(
-        operands=[inner.source, outer.dest, dynamic[0], dynamic[1], []],
-        result_types=[outer.results[0].type],
-        properties={
-            "static_offsets": builtin.DenseArrayBase.from_list(builtin.i64, static[0]),
-            "static_sizes": builtin.DenseArrayBase.from_list(builtin.i64, static[1]),
-            "static_strides": builtin.DenseArrayBase.from_list(builtin.i64, [1] * len(offsets)),
-        },
-    )
-    new.attributes[dispatch.ALL_BLOCKS] = builtin.UnitAttr()
-    put(outer, new)
+    offsets, sizes, strides = _places(outer)
+    emit, (inner_offsets, inner_sizes, _) = TensorEmitter(outer), _places(inner)
+    for axis, offset, size in zip(kept_axes(outer, outer.source), inner_offsets, inner_sizes, strict=True):
+        offsets[axis], sizes[axis] = emit.add(offsets[axis], offset), size
+    put(outer, _insertion(inner.source, outer.dest, offsets, sizes, strides))
 
 
 @register_pass

@@ -7,17 +7,17 @@ from typing import Protocol
 from treadle.analysis.shapes import Shapes
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
+from treadle.ir.ancestry import captured
 from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, func, tensor
-from treadle.ir.emitter import Emitter, at_end
+from treadle.ir.emitter import Index
 from treadle.ir.locations import set_location
+from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.ir.text import print_module
 from treadle.plan.block_bounds import of_the_launch
 from treadle.plan.expr import Expr, constant, symbol
 from treadle.transforms.tensor.buffers import Buffer
 from treadle.transforms.tensor.generics import copy_body, elementwise
-from treadle.transforms.tensor.groups import captured
-from treadle.transforms.tensor.tensors import tensor_type
 
 
 class Holder(Protocol):
@@ -131,29 +131,20 @@ def _symbol_names(sizes: Sequence[Expr], blocks: Collection[str]) -> dict[str, s
     return names
 
 
-def _type_of(buffer: Buffer) -> builtin.TensorType[Attribute]:
-    sizes = [size.as_int() for size in buffer.shape]
-    return builtin.TensorType(buffer.element, [builtin.DYNAMIC_INDEX if size is None else size for size in sizes])
+def _static(buffer: Buffer) -> list[int]:
+    """The sizes as a type has them."""
+    return [builtin.DYNAMIC_INDEX if (number := size.as_int()) is None else number for size in buffer.shape]
 
 
-def _places(sizes: Sequence[Expr], emit: Emitter) -> tuple[builtin.DenseArrayBase, list[SSAValue]]:
-    """A list of sizes as an operation on slices has it: numbers, and values for the others."""
-    known = [size.as_int() for size in sizes]
-    dynamic = [emit.expression(size) for size, number in zip(sizes, known, strict=True) if number is None]
-    return builtin.DenseArrayBase.from_list(builtin.i64, [builtin.DYNAMIC_INDEX if n is None else n for n in known]), dynamic
-
-
-def _slice_operands(buffer: Buffer, renamed: dict[str, Expr | int], emit: Emitter) -> tuple[dict[str, Attribute], list[list[SSAValue]]]:
-    """The static lists and the dynamic operands of a slice operation for what is cut out of a buffer."""
+def _cut(buffer: Buffer, renamed: dict[str, Expr | int], emit: TensorEmitter) -> list[list[Index]]:
+    """Offsets, sizes and strides of what is cut out of a buffer."""
     cut = buffer.cut
     if cut is None:
         raise InternalError("nothing is cut out of this buffer")
     sizes = [constant(1)] * len(cut.offsets)
     for axis, size in zip(cut.kept, buffer.shape, strict=True):
         sizes[axis] = size
-    named = (("static_offsets", cut.offsets), ("static_sizes", sizes), ("static_strides", cut.steps))
-    made = {name: _places([each.substitute(renamed) for each in values], emit) for name, values in named}
-    return {name: static for name, (static, _) in made.items()}, [dynamic for _, dynamic in made.values()]
+    return [[emit.index(each.substitute(renamed)) for each in values] for values in (cut.offsets, sizes, cut.steps)]
 
 
 def _build(
@@ -166,21 +157,22 @@ def _build(
     symbols: Sequence[str],
     blocks: dict[str, Expr],
 ) -> dispatch.KernelOp:
-    types = [value.type if buffer.cut is None else _type_of(buffer.whole) for value, buffer in zip(tensors, inputs, strict=True)]
+    types = [
+        value.type if buffer.cut is None else builtin.TensorType(buffer.element, _static(buffer.whole))
+        for value, buffer in zip(tensors, inputs, strict=True)
+    ]
     indices = [*symbols, *blocks]
     block = Block(arg_types=[*types, *(builtin.IndexType() for _ in indices)])
     mapping: dict[SSAValue, SSAValue] = dict(zip(tensors, block.args, strict=False))
     for number, argument in enumerate(block.args):
         argument.name_hint = f"t{number}" if number < len(tensors) else indices[number - len(tensors)]
-    emit = at_end(block, dict(zip(indices, block.args[len(tensors) :], strict=True)))
+    emit = TensorEmitter(block, dict(zip(indices, block.args[len(tensors) :], strict=True)))
     for value, size in sizes.items():
         mapping[value] = emit.expression(size)
     for value, buffer in zip(tensors, inputs, strict=True):
         if buffer.cut is not None:
-            static, dynamic = _slice_operands(buffer, renamed, emit)
-            part = tensor.ExtractSliceOp.build(operands=[mapping[value], *dynamic], result_types=[value.type], properties=static)
-            block.add_op(part)
-            mapping[value] = part.result
+            offsets, sizes_cut, steps = _cut(buffer, renamed, emit)
+            mapping[value] = emit.extract_slice(mapping[value], sizes_cut, offsets, steps, shape=tensor_type(value).get_shape())
     result_types: list[Attribute] = []
     for op in body.block.ops:
         if isinstance(op, dispatch.YieldOp):
@@ -215,17 +207,13 @@ def _build(
     )
 
 
-def _stored(value: SSAValue, buffer: Buffer, renamed: dict[str, Expr | int], emit: Emitter) -> SSAValue:
+def _stored(value: SSAValue, buffer: Buffer, renamed: dict[str, Expr | int], emit: TensorEmitter) -> SSAValue:
     """What a kernel yields for a result: itself, or the whole that each block inserts its own into."""
     if buffer.cut is None:
         return value
-    type_ = _type_of(buffer.whole)
-    dynamic_sizes = [emit.expression(size.substitute(renamed)) for size in buffer.whole.shape if not size.is_constant]
-    whole = tensor.EmptyOp(dynamic_sizes, type_)
-    static, dynamic = _slice_operands(buffer, renamed, emit)
-    insertion = tensor.InsertSliceOp.build(operands=[value, whole.tensor, *dynamic], result_types=[type_], properties=static)
-    emit.insert(whole)
-    return emit.insert(insertion)
+    whole = emit.empty([emit.index(size.substitute(renamed)) for size in buffer.whole.shape], buffer.element, _static(buffer.whole))
+    offsets, sizes, steps = _cut(buffer, renamed, emit)
+    return emit.insert_slice(value, whole, offsets, sizes, steps)
 
 
 def _missing_sizes(op: Operation) -> list[int]:

@@ -16,19 +16,19 @@ Leaves alone: generics whose first result is not a projection of the loops (form
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treadle.analysis.indexing import StructuredOp, is_projection, map_dims, structured
+from treadle.analysis.indexing import StructuredOp, is_projection, loop_sizes, map_dims, structured, view_of
 from treadle.analysis.operation_marks import ASSOCIATIVE
-from treadle.ir.core import AffineDimExpr, Operation, SSAValue
+from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
+from treadle.ir.tensors import TensorEmitter
 from treadle.transforms.tensor.affine_reads import gather_divided_reads
 from treadle.transforms.tensor.copying import copy_block
 from treadle.transforms.tensor.drafts import Draft, draft_of
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import (
     elementwise,
-    empty_like,
     erase_dead,
     generics,
     give_way,
@@ -36,10 +36,8 @@ from treadle.transforms.tensor.generics import (
     rename_dims,
     replace,
     scalar_body,
-    view_of,
 )
 from treadle.transforms.tensor.sink_scalars import depends_on_data, sink_scalars
-from treadle.transforms.tensor.tensors import tensor_type
 
 
 def splat_constant(value: SSAValue) -> builtin.IntegerAttr | builtin.FloatAttr | None:
@@ -87,7 +85,7 @@ def _free_outputs(draft: Draft) -> None:
         if argument.first_use is not None:
             argument.replace_all_uses_with(draft.add_input(value, map_, argument.type))
         if not isinstance(value.owner, tensor.EmptyOp):
-            draft.outputs[index] = empty_like(value, draft.op)
+            draft.outputs[index] = TensorEmitter(draft.op).empty_like(value)
             draft.changed = True
 
 
@@ -100,20 +98,10 @@ def _ordered_loops(view: StructuredOp) -> list[int] | None:
     return [*dims, *rest]
 
 
-def _has_empty_loop(view: StructuredOp) -> bool:
-    """Whether some loop is known to have no iterations, so that the results are the initial values, or have no elements."""
-    return any(
-        isinstance(expr, AffineDimExpr) and size == 0
-        for value, map_ in view.operands()
-        if isinstance(value.type, builtin.TensorType)
-        for expr, size in zip(map_.results, tensor_type(value).get_shape(), strict=True)
-    )
-
-
 def normalize(op: linalg.ops.GenericOp) -> None:
     """Bring one generic to the form the module's docstring describes."""
     view = view_of(op)
-    if _has_empty_loop(view):
+    if 0 in loop_sizes(view):  # the results are the initial values, or have no elements
         give_way(op, view.outputs)
         return
     draft = draft_of(view)
@@ -143,7 +131,7 @@ def fill_as_generic(op: linalg.ops.FillOp) -> linalg.ops.GenericOp:
     """A generic without inputs that yields the filled value; its `outs` is a fresh empty tensor. Inserted before `op`."""
     output = op.outputs[0]
     if not isinstance(output.owner, tensor.EmptyOp):
-        output = empty_like(output, op)
+        output = TensorEmitter(op).empty_like(output)
     new = elementwise([], [output], scalar_body([op.body.block.args[-1].type], lambda emit, _: [op.inputs[0]]), op)
     insert_before(op, new)
     return new
@@ -173,7 +161,7 @@ def _normalize_fill(op: linalg.ops.FillOp) -> None:
         new = fill_as_generic(op)
         op.results[0].replace_uses_with_if(new.results[0], lambda use: not _is_initial_value(use.operation, use.index))
     if not isinstance(op.outputs[0].owner, tensor.EmptyOp) and op.results[0].first_use is not None:
-        op.operands[1] = empty_like(op.outputs[0], op)
+        op.operands[1] = TensorEmitter(op).empty_like(op.outputs[0])
 
 
 def _fills(function: func.FuncOp) -> list[linalg.ops.FillOp]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from treadle import errors
+from treadle.analysis.placement import placements
 from treadle.analysis.shapes import (
     ALIGN,
     DEFAULT_ALIGN,
@@ -21,6 +22,7 @@ from treadle.analysis.shapes import (
     groups_of,
     infer_shapes,
     kept_axes,
+    power_of_two,
     slice_parameters,
     unsupported,
 )
@@ -32,13 +34,13 @@ from treadle.ir.core import DYNAMIC_INDEX, Attribute, Block, Operation, Region, 
 from treadle.ir.dialects import arith, builtin, func, tensor
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import ModulePass, register_pass
+from treadle.ir.tensors import tensor_type
 from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
 from treadle.remarks import emit
 from treadle.transforms.tensor.buffers import ALLOC_ALIGN, Buffer, collapsed, cut_out, expanded, reshaped, row_major, sliced, whole_buffer
-from treadle.transforms.tensor.generics import functions, tensor_type
+from treadle.transforms.tensor.generics import functions
 from treadle.transforms.tensor.host_branches import join_branches
 from treadle.transforms.tensor.kernels import KernelTable, copy_region
-from treadle.transforms.tensor.placement import placements
 
 NAME = "outline-dispatches"
 
@@ -57,7 +59,7 @@ class ProgramBuilder:
     placed: dict[SSAValue, tuple[SSAValue, tensor.InsertSliceOp]] = field(
         default_factory=dict[SSAValue, tuple[SSAValue, tensor.InsertSliceOp]]
     )
-    """Results that are written where they will be inserted (`placement.py`)."""
+    """Results that are written where they will be inserted (`analysis/placement.py`)."""
     guard: Expr | None = None
     """Where the function is computed so only for some sizes: 1 for these, else 0."""
     otherwise: str = ""
@@ -76,9 +78,9 @@ class ProgramBuilder:
         for index, argument in enumerate(self.function.body.block.args):
             given: Mapping[str, Attribute] = attributes[index].data if index < len(attributes) else {}
             shape = self.shapes.shape(argument)
-            divisor = self._power_of_two(STRIDE_DIVISOR, given.get(STRIDE_DIVISOR), 1)
+            divisor = power_of_two(STRIDE_DIVISOR, given, 1, self.function)
             strides = self._input_strides(index, shape, given.get(STRIDES), divisor)
-            align = self._power_of_two(ALIGN, given.get(ALIGN), DEFAULT_ALIGN)
+            align = power_of_two(ALIGN, given, DEFAULT_ALIGN, self.function)
             name = argument.name_hint or f"arg{index}"
             op = dispatch.InputOp(index, name, dispatch.BufferType(tensor_type(argument).element_type), shape, strides, align)
             op.result.name_hint = name
@@ -100,15 +102,6 @@ class ProgramBuilder:
             self.shapes.new_symbol((index, -1 - axis)) // divisor * divisor if value in (-1, DYNAMIC_INDEX) else constant(value)
             for axis, value in enumerate(values)
         )
-
-    def _power_of_two(self, name: str, attr: Attribute | None, default: int) -> int:
-        if attr is None:
-            return default
-        value = attr.value.data if isinstance(attr, builtin.IntegerAttr) else 0
-        if value < 1 or value & (value - 1):
-            unit = "bytes" if name == ALIGN else "elements"
-            raise TreadleError(errors.VERIFY, location_of(self.function), message=f"{name} must be a power of two, in {unit}")
-        return value
 
     def add_checks(self) -> None:
         """The size requirements that the inputs' shapes do not imply."""

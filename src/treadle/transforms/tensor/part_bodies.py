@@ -1,17 +1,19 @@
 """The scalars of a split reduction: identities, bodies that keep narrow floats wide, and the body that merges partial results."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from treadle.analysis.coupled_reductions import Coupled
 from treadle.analysis.folds import Separate
 from treadle.analysis.identities import identity_of
 from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.errors import InternalError
-from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.dialects import arith
+from treadle.ir.emitter import Emitter, Index
+from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.strategies.facts import OperationFacts
 from treadle.transforms.kernel.tiling.merges import identities, merged_outputs, outputs_of
-from treadle.transforms.tensor.generics import build_generic, clone_body, tensor_type
+from treadle.transforms.tensor.generics import clone_body, elementwise, scalar_body
 
 
 def is_plain(facts: OperationFacts) -> bool:
@@ -47,37 +49,27 @@ def identity_constants(facts: OperationFacts) -> list[arith.ConstantOp]:
 
 
 def placed_indices(
-    facts: OperationFacts, results: list[SSAValue], starts: Mapping[int, SSAValue | int], block: Block, like: Operation
+    facts: OperationFacts, results: list[SSAValue], starts: Mapping[int, Index], emit: TensorEmitter, like: Operation
 ) -> list[SSAValue]:
     """The results of a part with the indices that it found counted from the start of the whole loop, not of the part."""
     for part in facts.folds or ():
         if isinstance(part, Coupled) and part.kind in ("argmax", "argmin"):
             (dim,) = facts.view.reduction_dims
-            results[part.outputs[1]] = _moved(results[part.outputs[1]], starts[dim], block, like)
+            results[part.outputs[1]] = _moved(results[part.outputs[1]], starts[dim], emit, like)
     return results
 
 
-def _moved(indices: SSAValue, start: SSAValue | int, block: Block, like: Operation) -> SSAValue:
-    type_ = tensor_type(indices)
+def _moved(indices: SSAValue, start: Index, emit: TensorEmitter, like: Operation) -> SSAValue:
+    kind = tensor_type(indices).element_type
     if isinstance(start, int):
         raise InternalError("a part that begins at the same place in every block")
-    body = Block(arg_types=[type_.element_type] * 2)
-    place = arith.IndexCastOp(start, type_.element_type)
-    moved = arith.AddiOp(body.args[0], place.result)
-    body.add_ops([place, moved, linalg.ops.YieldOp(moved.result)])
-    sizes: list[SSAValue] = []
-    for axis, size in enumerate(type_.get_shape()):
-        if size == DYNAMIC_INDEX:
-            number = arith.ConstantOp(builtin.IntegerAttr(axis, builtin.IndexType()))
-            dim = tensor.DimOp(indices, number.result)
-            block.add_ops([number, dim])
-            sizes.append(dim.result)
-    empty = tensor.EmptyOp(sizes, type_)
-    same = AffineMap.identity(type_.get_num_dims())
-    op = build_generic([indices], [empty.tensor], (same, same), ["parallel"] * same.num_dims, Region(body), like)
+
+    def moved(inside: Emitter, arguments: Sequence[SSAValue]) -> list[SSAValue]:
+        return [inside.insert(arith.AddiOp(arguments[0], inside.insert(arith.IndexCastOp(start, kind))))]
+
+    op = elementwise([indices], [emit.empty_like(indices)], scalar_body([kind, kind], moved), like)
     op.attributes.clear()
-    block.add_ops([empty, op])
-    return op.results[0]
+    return emit.insert(op)
 
 
 def part_body(view: StructuredOp, facts: OperationFacts) -> Region:
@@ -129,27 +121,15 @@ def _widened_element(
 def merge_body(facts: OperationFacts) -> Region:
     """Joins partial results with accumulators, in the partial results' types."""
     view, kinds = facts.view, facts.partial_types
-    block = Block(arg_types=[*kinds, *kinds])
-    found, held = block.args[: len(kinds)], block.args[len(kinds) :]
 
-    def insert(op: Operation) -> SSAValue:
-        block.add_op(op)
-        return op.results[0]
+    def merged(inside: Emitter, arguments: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        found, held = arguments[: len(kinds)], arguments[len(kinds) :]
+        if not is_plain(facts):
+            return merged_outputs(inside.insert, facts.folds or (), view, held, found, ordered=False)
+        joins = zip(_combiners(view), held, found, kinds, strict=True)
+        return [
+            inside.insert(type(join).create(operands=[own, other], result_types=[kind], properties=dict(join.properties)))
+            for join, own, other, kind in joins
+        ]
 
-    if is_plain(facts):
-        results: list[SSAValue] = []
-        for join, own, other, kind in zip(_combiners(view), held, found, kinds, strict=True):
-            results.append(insert(type(join).create(operands=[own, other], result_types=[kind], properties=dict(join.properties))))
-    else:
-        results = merged_outputs(insert, facts.folds or (), view, held, found, ordered=False)
-    block.add_op(linalg.ops.YieldOp(*results))
-    return Region(block)
-
-
-def cast_body(source: Attribute, target: Attribute) -> Region:
-    """The body of a generic that widens or narrows floats."""
-    block = Block(arg_types=[source, target])
-    wider = isinstance(source, builtin.AnyFloat) and isinstance(target, builtin.AnyFloat) and source.bitwidth < target.bitwidth
-    op = (arith.ExtFOp if wider else arith.TruncFOp)(block.args[0], target)
-    block.add_ops([op, linalg.ops.YieldOp(op.result)])
-    return Region(block)
+    return scalar_body([*kinds, *kinds], merged)

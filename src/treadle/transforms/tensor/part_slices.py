@@ -3,27 +3,25 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from treadle.analysis.indexing import StructuredOp, body_cost, gathered_tensors, structured
+from treadle.analysis.indexing import StructuredOp, body_cost, gathered_tensors, plain_dims, structured
 from treadle.dialects import dispatch
-from treadle.ir.core import AffineMap, Block, Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, linalg, tensor
-from treadle.ir.locations import set_location
-from treadle.strategies.facts import plain_dims
-from treadle.transforms.tensor.generics import build_generic, clone_body, tensor_type
-from treadle.transforms.tensor.part_sizes import Extent, static_and_dynamic
+from treadle.ir.core import AffineMap, SSAValue
+from treadle.ir.dialects import builtin, linalg
+from treadle.ir.emitter import Index
+from treadle.ir.tensors import TensorEmitter, tensor_type
+from treadle.transforms.tensor.generics import build_generic, clone_body
 
-Cuts = Mapping[int, tuple[Extent, Extent]]
+Cuts = Mapping[int, tuple[Index, Index]]
 """Where along a loop, or along an axis, a part begins, and how long it is."""
 
 
 @dataclass(slots=True)
 class Slicer:
-    """Appends to `block` what a part reads. `cheap`: operations of an elementwise operation at most that is computed on a slice, instead of
+    """Emits what a part reads. `cheap`: operations of an elementwise operation at most that is computed on a slice, instead of
     being stored and read back. `repeated`: each element is read for many tiles.
     """
 
-    block: Block
-    like: Operation
+    emit: TensorEmitter
     cheap: int
     repeated: bool
 
@@ -36,24 +34,13 @@ class Slicer:
         """A tensor between bounds along some of its axes."""
         if not axes:
             return value
-        view = self._repeatable(value, axes)
-        return self._slice(value, axes) if view is None else self._computed(view, axes)
+        if (view := self._repeatable(value, axes)) is not None:
+            return self._computed(view, axes)
+        offsets: list[Index] = [axes[axis][0] if axis in axes else 0 for axis in range(tensor_type(value).get_num_dims())]
+        return self.emit.extract_slice(value, self._sizes(value, axes), offsets)
 
-    def _slice(self, value: SSAValue, axes: Cuts) -> SSAValue:
-        shape = tensor_type(value).get_shape()
-        sizes: list[Extent] = []
-        for axis, size in enumerate(shape):
-            if axis in axes:
-                sizes.append(axes[axis][1])
-            else:
-                sizes.append(size if size != builtin.DYNAMIC_INDEX else self._dim(value, axis))
-        return slice_of(value, [axes[axis][0] if axis in axes else 0 for axis in range(len(shape))], sizes, self.block, self.like)
-
-    def _dim(self, value: SSAValue, axis: int) -> SSAValue:
-        number = arith.ConstantOp(builtin.IntegerAttr(axis, builtin.IndexType()))
-        dim = tensor.DimOp(value, number.result)
-        self.block.add_ops([number, dim])
-        return dim.result
+    def _sizes(self, value: SSAValue, axes: Cuts) -> list[Index]:
+        return [axes[axis][1] if axis in axes else self.emit.size(value, axis) for axis in range(tensor_type(value).get_num_dims())]
 
     def _repeatable(self, value: SSAValue, axes: Cuts) -> StructuredOp | None:
         """The elementwise operation that makes a tensor, where it is computed on a part of it as well as on all of it."""
@@ -80,30 +67,6 @@ class Slicer:
             for v, m in zip(view.inputs, view.input_maps, strict=True)
         ]
         result = view.op.results[0]
-        sizes: list[Extent] = []
-        for axis, size in enumerate(tensor_type(result).get_shape()):
-            sizes.append(axes[axis][1] if axis in axes else size if size != builtin.DYNAMIC_INDEX else self._dim(result, axis))
-        static, dynamic = static_and_dynamic(sizes)
-        empty = tensor.EmptyOp(dynamic, builtin.TensorType(tensor_type(result).element_type, static))
+        empty = self.emit.empty(self._sizes(result, axes), tensor_type(result).element_type)
         maps = (*view.input_maps, *view.output_maps)
-        new = build_generic(inputs, [empty.tensor], maps, view.iterators, clone_body(view), view.op)
-        self.block.add_ops([empty, new])
-        return new.results[0]
-
-
-def slice_of(value: SSAValue, offsets: list[Extent], sizes: list[Extent], block: Block, like: Operation, *, dropped: int = 0) -> SSAValue:
-    """`tensor.extract_slice` at the end of `block`; the result lacks the first `dropped` axes, of extent 1."""
-    places, starts = static_and_dynamic(offsets)
-    extents, lengths = static_and_dynamic(sizes)
-    op = tensor.ExtractSliceOp.build(
-        operands=[value, starts, lengths, []],
-        result_types=[builtin.TensorType(tensor_type(value).element_type, extents[dropped:])],
-        properties={
-            "static_offsets": builtin.DenseArrayBase.from_list(builtin.i64, places),
-            "static_sizes": builtin.DenseArrayBase.from_list(builtin.i64, extents),
-            "static_strides": builtin.DenseArrayBase.from_list(builtin.i64, [1] * len(sizes)),
-        },
-    )
-    set_location(op, like)
-    block.add_op(op)
-    return op.result
+        return self.emit.insert(build_generic(inputs, [empty], maps, view.iterators, clone_body(view), view.op))

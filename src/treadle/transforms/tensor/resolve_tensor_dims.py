@@ -13,23 +13,14 @@ from treadle.analysis.indexing import structured, tensor_of
 from treadle.analysis.shapes import kept_axes
 from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue
 from treadle.ir.dialects import func, tensor
-from treadle.ir.emitter import before
+from treadle.ir.emitter import Index, before
 from treadle.ir.passes import register_pass
+from treadle.ir.tensors import mixed, tensor_type
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import erase_dead
-from treadle.transforms.tensor.tensors import tensor_type
-
-Size = SSAValue | int
 
 
-def _entry(static: list[int], dynamic: list[SSAValue], position: int) -> Size:
-    """Entry `position` of a static list whose dynamic entries are the next of `dynamic`."""
-    if static[position] != DYNAMIC_INDEX:
-        return static[position]
-    return dynamic[static[:position].count(DYNAMIC_INDEX)]
-
-
-def size_of(value: SSAValue, axis: int) -> Size | tuple[SSAValue, int]:
+def size_of(value: SSAValue, axis: int) -> Index | tuple[SSAValue, int]:
     """The size of an axis: a number, an index value, or (tensor, axis) of the tensor that it is the size of."""
     while True:
         static = list(tensor_type(value).get_shape())
@@ -41,16 +32,15 @@ def size_of(value: SSAValue, axis: int) -> Size | tuple[SSAValue, int]:
             case _ if view is not None and isinstance(owner, Operation):
                 value = view.outputs[owner.results.index(value)]
             case tensor.EmptyOp():
-                return _entry(static, list(owner.dynamic_sizes), axis)
+                return mixed(static, owner.dynamic_sizes)[axis]
             case tensor.CastOp():
                 value = owner.source
             case tensor.InsertSliceOp():
                 value = owner.dest
             case tensor.ExpandShapeOp():
-                return _entry([int(v) for v in owner.static_output_shape.get_values()], list(owner.dynamic_output_shape), axis)
+                return mixed(owner.static_output_shape.get_values(), owner.dynamic_output_shape)[axis]
             case tensor.ExtractSliceOp():
-                whole_axis = kept_axes(owner, value)[axis]
-                return _entry([int(v) for v in owner.static_sizes.get_values()], list(owner.sizes), whole_axis)
+                return mixed(owner.static_sizes.get_values(), owner.sizes)[kept_axes(owner, value)[axis]]
             case _:
                 return value, axis
 

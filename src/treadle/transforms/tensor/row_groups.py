@@ -5,20 +5,17 @@ maximum, an exponential, a sum and a quotient; layer normalisation a sum, a sum 
 often as rows are walked that no workgroup holds; but a row is one workgroup's, so few long rows stay apart.
 """
 
-from math import prod
-
 from treadle.analysis.folds import is_separable
-from treadle.analysis.indexing import Reduction, StructuredOp, classify, map_dims, tensor_of
+from treadle.analysis.indexing import Reduction, StructuredOp, classify, loop_sizes, map_dims, plain_dims, tensor_of, total_size, view_of
 from treadle.analysis.row_structure import Rows, needs_rows, rows_of
 from treadle.analysis.shapes import infer_shapes
 from treadle.analysis.sizes import Shapes
-from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr
+from treadle.ir.core import DYNAMIC_INDEX
 from treadle.ir.dialects import func, linalg
 from treadle.machine import TargetSpec
 from treadle.plan.expr import Expr, constant
 from treadle.plan.row_tiles import is_worth_it
-from treadle.transforms.tensor.generics import view_of
-from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, line_of, say
+from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle
 
 
 def join_rows(grouping: Grouping, spec: TargetSpec | None) -> None:
@@ -26,7 +23,7 @@ def join_rows(grouping: Grouping, spec: TargetSpec | None) -> None:
 
     `spec`: the machine, None where nobody knows it: then none are.
     """
-    function = grouping.block.parent_op()
+    function = grouping.flow.block.parent_op()
     if spec is None or not isinstance(function, func.FuncOp):
         return
     shapes: Shapes | None = None
@@ -47,21 +44,9 @@ def _is_plain(group: Group) -> bool:
 
 def row_sizes(view: StructuredOp) -> tuple[int | None, int | None, bool]:
     """How many rows a reduction has, how long they are (None: only the runtime knows), and whether they lie along the memory."""
-    sizes: dict[int, int] = {}
-    inner: set[int] = set()
-    for value, map_ in view.operands():
-        type_ = tensor_of(value)
-        for axis, expr in enumerate(map_.results if type_ is not None else ()):
-            if type_ is not None and isinstance(expr, AffineDimExpr):
-                sizes[expr.position] = type_.get_shape()[axis]
-                if axis == len(map_.results) - 1 and len(map_.results) > view.rank - len(view.reduction_dims):
-                    inner.add(expr.position)
-
-    def extent(dims: tuple[int, ...]) -> int | None:
-        known = [sizes.get(d, DYNAMIC_INDEX) for d in dims]
-        return None if DYNAMIC_INDEX in known else prod(known)
-
-    return extent(view.parallel_dims), extent(view.reduction_dims), inner <= set(view.reduction_dims)
+    sizes, kept = loop_sizes(view), len(view.parallel_dims)
+    ends = {plain_dims(map_)[-1] for value, map_ in view.operands() if tensor_of(value) is not None and len(map_.results) > kept}
+    return total_size(sizes, view.parallel_dims), total_size(sizes, view.reduction_dims), ends <= {*view.reduction_dims, None}
 
 
 def _is_worth_it(view: StructuredOp, spec: TargetSpec) -> bool:
@@ -75,7 +60,7 @@ def _extend(grouping: Grouping, group: Group, shapes: Shapes) -> None:
     roots: list[linalg.ops.GenericOp] = [group.root]
     trial = Group(roots=[group.root])
     results, read = set(group.root.results), {value for value, _ in view_of(group.root).operands()}
-    for op in grouping.nodes[grouping.position(group.root) + 1 :]:
+    for op in grouping.nodes[grouping.flow.position(group.root) + 1 :]:
         view, own = view_of(op), grouping.owner.get(op)
         is_root = own is not None and own is not group and _is_plain(own)
         if not (is_root or (grouping.free(op) and view.is_parallel)):
@@ -105,12 +90,7 @@ def _take(grouping: Grouping, group: Group, joined: list[linalg.ops.GenericOp], 
         return
     group.is_rows = True
     for op in joined[1:]:
-        if op in roots:
-            grouping.groups.remove(grouping.owner[op])
-        (group.roots if op in roots else group.consumers).append(op)
-        grouping.owner[op] = group
-        text = f"{line_of(op)} joins the kernel of {line_of(group.root)}: it walks the same rows"
-        say("decision", group.root, op, text, grouping)
+        grouping.join(group, op, "it walks the same rows")
 
 
 def _even(first: StructuredOp, view: StructuredOp, rows: Rows, shapes: Shapes) -> bool:

@@ -3,20 +3,21 @@
 Level: tensor, after normalize-generics and fold-data-movement. Reads: generics, the machine's facts. Writes: `dispatch.group` on every
 generic: the kernels that compute it and what it is to each. Leaves alone: operations that have the attribute (the user's choice); what they
 leave open is decided around them, and may join their groups. Remarks tell of every fusion made and refused.
-Refuses with TR301 and TR302 what no kernel can hold (`supported.py`), with TR305 attributes in wrong places and groups without a root.
+Refuses with TR301 and TR302 what no kernel can hold (`analysis/supported.py`), with TR305 attributes in wrong places and groups without
+a root.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from treadle.analysis.supported import check_supported
 from treadle.ir.dialects import func
 from treadle.ir.passes import register_pass
 from treadle.machine import target_spec
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.group_attributes import check_places, named_groups, write_groups
 from treadle.transforms.tensor.grouping import decide_groups
-from treadle.transforms.tensor.groups import NAME, line_of, say
-from treadle.transforms.tensor.supported import check_supported
+from treadle.transforms.tensor.groups import NAME, line_of
 
 
 @register_pass
@@ -37,7 +38,7 @@ class SetDispatchGroupsPass(FunctionPass):
         grouping = named_groups(function.body.block)
         for group in grouping.groups:
             for op in group.operations():
-                say("decision", group.root, op, f"{line_of(op)} is in the kernel '{group.name}', as its dispatch.group says", grouping)
+                grouping.say("decision", group, op, f"{line_of(op)} is in the kernel '{group.name}', as its dispatch.group says")
         spec = None if self.target is None else target_spec(self.target)
         decide_groups(grouping, spec, tf32=self.f32_precision == "tf32")
         write_groups(grouping)

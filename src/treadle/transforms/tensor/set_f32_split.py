@@ -7,24 +7,23 @@ a user may ask for one split where another or none is asked of the program, or "
 Refuses with TR306 attributes that name no split, stand on something else than a contraction of f32, or ask for what the machine has not.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle import errors
-from treadle.analysis.indexing import Contraction, StructuredOp, classify, map_dims
+from treadle.analysis.indexing import Contraction, StructuredOp, classify, loop_sizes, total_size, view_of
 from treadle.analysis.operation_marks import F32_SPLIT, origin_of
 from treadle.errors import TreadleError
-from treadle.ir.core import DYNAMIC_INDEX
 from treadle.ir.dialects import builtin, func, linalg
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
+from treadle.ir.tensors import tensor_type
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.f32_split import SPLITS, split_refusal
 from treadle.plan.tile_config import ContractionShape
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import generics, tensor_type, view_of
+from treadle.transforms.tensor.generics import generics
 
 NAME = "set-f32-split"
 
@@ -34,20 +33,8 @@ def _is_f32(view: StructuredOp) -> bool:
 
 
 def _contraction_shape(view: StructuredOp, kind: Contraction) -> ContractionShape:
-    sizes: dict[int, int] = {}
-    for value, map_ in view.operands():
-        for dim, size in zip(map_dims(map_) or (), tensor_type(value).get_shape(), strict=False):
-            sizes[dim] = size if sizes.get(dim, DYNAMIC_INDEX) == DYNAMIC_INDEX else sizes[dim]
-
-    def total(dims: Sequence[int]) -> int | None:
-        product = 1
-        for dim in dims:
-            if sizes[dim] == DYNAMIC_INDEX:
-                return None
-            product *= sizes[dim]
-        return product
-
-    return ContractionShape(total(kind.batch), total(kind.m), total(kind.n), total(kind.k))
+    batch, m, n, k = (total_size(loop_sizes(view), dims) for dims in (kind.batch, kind.m, kind.n, kind.k))
+    return ContractionShape(batch, m, n, k)
 
 
 def is_splittable(op: linalg.ops.GenericOp) -> bool:

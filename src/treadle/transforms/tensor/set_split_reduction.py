@@ -9,10 +9,9 @@ Refuses with TR308 attributes that cannot be followed.
 """
 
 from dataclasses import dataclass
-from math import prod
 from typing import ClassVar, Final
 
-from treadle.analysis.indexing import Reduction, classify
+from treadle.analysis.indexing import Reduction, classify, plain_dims, total_size
 from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
 from treadle.dialects.split_attribute import SPLIT_REDUCTION
@@ -24,7 +23,7 @@ from treadle.machine import TargetSpec, target_spec
 from treadle.plan.row_tiles import is_worth_it
 from treadle.remarks import emit
 from treadle.strategies import strategies_for
-from treadle.strategies.facts import OperationFacts, plain_dims, shape_of
+from treadle.strategies.facts import OperationFacts, shape_of
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import generics
 from treadle.transforms.tensor.split_requests import OFF, check_asked, even_split, facts_of
@@ -35,10 +34,10 @@ AUTO: Final = "auto"
 
 def shares_rows(facts: OperationFacts, spec: TargetSpec) -> bool:
     """Whether a reduction will be one of several operations that walk the same rows in one kernel (`row_groups.py`)."""
-    view, sizes = facts.view, facts.sizes
-    if not isinstance(facts.computation, Reduction) or any(size is None for size in sizes):
+    view = facts.view
+    rows, length = (total_size(facts.sizes, dims) for dims in (view.parallel_dims, view.reduction_dims))
+    if not isinstance(facts.computation, Reduction) or rows is None or length is None:
         return False
-    rows, length = (prod(sizes[d] or 0 for d in dims) for dims in (view.parallel_dims, view.reduction_dims))
     last = [plain_dims(map_)[-1] for map_ in view.input_maps if len(map_.used_dims()) == view.rank]
     if not is_worth_it(rows, length, contiguous=all(dim in view.reduction_dims for dim in last), spec=spec):
         return False

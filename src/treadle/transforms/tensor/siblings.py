@@ -7,17 +7,15 @@ of them while they are in registers. It costs width: the tiles of all results to
 from math import prod
 
 from treadle.analysis.element_bytes import element_bytes
-from treadle.analysis.indexing import Contraction, StructuredOp, classify, is_permutation, tensor_of
-from treadle.analysis.kernel_structure import consumer_loops, result_axes, shared_operands, siblings_refusal
+from treadle.analysis.indexing import Contraction, StructuredOp, classify, loop_sizes, tensor_of, view_of
+from treadle.analysis.kernel_structure import shared_operands, siblings_refusal
 from treadle.analysis.operation_marks import F32_PARTS
-from treadle.analysis.shapes import infer_shapes
 from treadle.ir.builtin import StringAttr
-from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import func, linalg
+from treadle.ir.core import SSAValue
+from treadle.ir.dialects import linalg
 from treadle.machine import TargetSpec
 from treadle.plan.machine_balance import operations_per_byte
-from treadle.transforms.tensor.generics import view_of
-from treadle.transforms.tensor.groups import Group, Grouping, captured, closes_cycle, defining, line_of, say
+from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, line_of
 
 MOST_SIBLINGS = 4
 """More tiles of sums than this leave each too narrow to be worth it."""
@@ -39,14 +37,10 @@ def join_siblings(grouping: Grouping, spec: TargetSpec | None, *, tf32: bool) ->
                 continue
             reason = _refusal(grouping, earlier, group.root, spec, tf32=tf32)
             if reason is None:
-                earlier.add_root(group.root)
-                grouping.groups.remove(group)
-                grouping.owner[group.root] = earlier
-                text = f"{line_of(group.root)} joins the kernel of {line_of(earlier.root)}: they share an operand"
-                say("decision", earlier.root, group.root, text, grouping)
+                grouping.join(earlier, group.root, "they share an operand")
                 break
             text = f"{line_of(group.root)} shares an operand with {line_of(earlier.root)} but not its kernel: {reason}"
-            say("refusal", earlier.root, group.root, text, grouping)
+            grouping.say("refusal", earlier, group.root, text)
         else:
             kept.append(group)
 
@@ -55,51 +49,17 @@ def _refusal(grouping: Grouping, group: Group, root: linalg.ops.GenericOp, spec:
     """Why a contraction does not become a root of a group it shares an operand with; None where it does."""
     if (reason := siblings_refusal(view_of(group.root), view_of(root))) is not None:
         return reason
-    if grouping.blocks_of(group.root) != grouping.blocks_of(root):
+    if grouping.flow.blocks_of(group.root) != grouping.flow.blocks_of(root):
         return "they are not computed in the same blocks"
     if len(group.roots) >= MOST_SIBLINGS:
         return f"it has {MOST_SIBLINGS} contractions already, and more accumulators would not fit the registers"
-    if any(defining(value) in group.members for value in captured(root)) or closes_cycle(grouping, group, root, consumer=True):
+    if not set(grouping.flow.sources(root)).isdisjoint(group.members) or closes_cycle(grouping, group, root, consumer=True):
         return "it needs the other's result"
-    if any(meet(grouping, op, root) for op in group.roots):
+    if any(grouping.flow.meet(op, root) for op in group.roots):
         return None  # so their sizes agree too
-    if not equal_sizes(grouping, group.root, root):
+    if not grouping.flow.equal_sizes(group.root, root):
         return "their results are not known to be of one size"
     return _traffic_refusal([view_of(op) for op in (*group.roots, root)], spec, tf32=tf32)
-
-
-def _reach(grouping: Grouping, root: Operation) -> dict[Operation, tuple[int, ...]]:
-    """Elementwise operations that are computed from a root's result at the place of their own, with the root's loops they walk."""
-    view = view_of(root)
-    axes = result_axes(view, tuple(range(view.rank)))
-    found: dict[Operation, tuple[int, ...]] = {}
-    for op in grouping.nodes[grouping.position(root) + 1 :]:
-        user = view_of(op)
-        reads = [map_ for value, map_ in user.operands() if value in axes]
-        if not user.is_parallel or not reads or not all(is_permutation(map_) for map_ in reads):
-            continue
-        if (loops := consumer_loops(user, axes)) is not None:
-            found[op] = loops
-            axes.update(result_axes(user, loops))
-    return found
-
-
-def meet(grouping: Grouping, first: Operation, second: Operation) -> bool:
-    """Whether some elementwise operation reads the same element of both results, through other such operations or directly."""
-    left, right = _reach(grouping, first), _reach(grouping, second)
-    return any(right.get(op) == loops for op, loops in left.items())
-
-
-def equal_sizes(grouping: Grouping, first: Operation, second: Operation) -> bool:
-    """Whether the results of two contractions, whose static sizes agree, are known to be of one size."""
-    shape = tensor_of(first.results[0])
-    if shape is not None and shape.has_static_shape():
-        return True
-    function = grouping.block.parent_op()
-    if not isinstance(function, func.FuncOp):
-        return False
-    shapes = infer_shapes(function)
-    return shapes.shape(first.results[0]) == shapes.shape(second.results[0])
 
 
 def _traffic_refusal(views: list[StructuredOp], spec: TargetSpec | None, *, tf32: bool) -> str | None:
@@ -113,7 +73,7 @@ def _traffic_refusal(views: list[StructuredOp], spec: TargetSpec | None, *, tf32
         return "their results do not meet, and no machine is named that might wait for their memory traffic"
     apart = sum(size for size in one if size is not None) + operand * len(views)
     saved = operand * (len(views) - 1)
-    operations = 2 * sum(_operations(view) for view in views)
+    operations = 2 * sum(prod(size or 0 for size in loop_sizes(view)) for view in views)
     if saved * SAVED_PART < apart:
         return f"their results do not meet, and it would save {saved} of {apart} bytes of memory traffic only"
     if operations > operations_per_byte(spec, *_operand_types(views[0], tf32=tf32)) * (apart - saved):
@@ -134,13 +94,3 @@ def _bytes(value: SSAValue) -> int | None:
     if type_ is None or not type_.has_static_shape():
         return None
     return prod(type_.get_shape()) * element_bytes(type_.element_type)
-
-
-def _operations(view: StructuredOp) -> int:
-    extents: dict[int, int] = {}
-    for value, map_ in view.operands():
-        type_ = tensor_of(value)
-        for expr, size in zip(map_.results, type_.get_shape() if type_ is not None else (), strict=False):
-            for d in expr.used_dims():
-                extents[d] = max(extents.get(d, 0), size)
-    return prod(extents.values())

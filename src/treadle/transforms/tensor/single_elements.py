@@ -9,8 +9,8 @@ from treadle.ir.builtin import IntegerAttr, IntegerType
 from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import arith, linalg, tensor
 from treadle.ir.emitter import Emitter
+from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.transforms.tensor.generics import elementwise, scalar_body
-from treadle.transforms.tensor.tensors import TensorEmitter, tensor_type
 
 Select = Callable[[Emitter, Sequence[SSAValue]], SSAValue]
 MOST_ELEMENTS = 256

@@ -10,25 +10,27 @@ Leaves alone: operations without the attribute, with "off", and with one part. R
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from treadle.analysis.indexing import Contraction, dim_map, map_dims
+from treadle.analysis.indexing import Contraction, dim_map, map_dims, plain_dims
 from treadle.analysis.operation_marks import ASSOCIATIVE, ORIGIN, origin_of
 from treadle.dialects import dispatch
 from treadle.dialects.mlir_ext.forall import ForallOp, InParallelOp
+from treadle.dialects.mlir_ext.linalg_base import cast_scalar
 from treadle.dialects.mlir_ext.mapping import BlockMappingAttr
 from treadle.dialects.mlir_ext.slices import ParallelInsertSliceOp
 from treadle.dialects.split_attribute import MERGED_BY, SPLIT_REDUCTION, SplitAttr
 from treadle.errors import InternalError
-from treadle.ir.core import DYNAMIC_INDEX, AffineMap, Attribute, Block, Operation, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, func, linalg, tensor
+from treadle.ir.core import DYNAMIC_INDEX, Attribute, Block, Operation, Region, SSAValue
+from treadle.ir.dialects import arith, builtin, func, linalg
+from treadle.ir.emitter import Index
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import register_pass
+from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.plan.expr import parse
 from treadle.remarks import emit
-from treadle.strategies.facts import OperationFacts, plain_dims
+from treadle.strategies.facts import OperationFacts
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import build_generic, empty_like, erase_dead, insert_before, tensor_type
+from treadle.transforms.tensor.generics import build_generic, elementwise, erase_dead, insert_before
 from treadle.transforms.tensor.part_bodies import (
-    cast_body,
     identities_of,
     identity_constants,
     is_plain,
@@ -36,8 +38,8 @@ from treadle.transforms.tensor.part_bodies import (
     part_body,
     placed_indices,
 )
-from treadle.transforms.tensor.part_sizes import Extent, Part, index_value, loop_extents, part_of, static_and_dynamic
-from treadle.transforms.tensor.part_slices import Slicer, slice_of
+from treadle.transforms.tensor.part_sizes import Part, loop_extents, part_of
+from treadle.transforms.tensor.part_slices import Slicer
 from treadle.transforms.tensor.split_requests import check_asked, facts_of
 
 NAME: Final = "split-reduction"
@@ -53,31 +55,23 @@ class Splitting:
 
     op: Operation
     facts: OperationFacts
-    extents: list[Extent]
+    extents: list[Index]
     parts: list[Part]
     merge: str
 
-    def result_sizes(self, number: int) -> list[Extent]:
+    def result_sizes(self, number: int) -> list[Index]:
         """Sizes of a result."""
         return [self.extents[dim] for dim in map_dims(self.facts.view.output_maps[number]) or ()]
 
     def workspace(self, number: int) -> SSAValue:
         """Uninitialised memory for the partial results of an output, its leading axes the parts."""
-        static, dynamic = static_and_dynamic([*(part.count for part in self.parts), *self.result_sizes(number)])
-        empty = tensor.EmptyOp(dynamic, builtin.TensorType(self.facts.partial_types[number], static))
-        insert_before(self.op, empty)
-        return empty.tensor
+        sizes = [*(part.count for part in self.parts), *self.result_sizes(number)]
+        return TensorEmitter(self.op).empty(sizes, self.facts.partial_types[number])
 
 
 def _mapping(count: int) -> builtin.ArrayAttr[Attribute]:
     names = ("z", "y", "x")[:count] if count <= 3 else tuple(f"linear_dim_{count - 1 - i}" for i in range(count))
     return builtin.ArrayAttr([BlockMappingAttr(name) for name in names])
-
-
-def _add(block: Block, like: Operation, *ops: Operation) -> None:
-    for op in ops:
-        set_location(op, like)
-        block.add_op(op)
 
 
 def _part_loop(work: Splitting) -> ForallOp:
@@ -86,26 +80,28 @@ def _part_loop(work: Splitting) -> ForallOp:
     spaces = [work.workspace(number) for number in range(len(view.outputs))]
     block = Block(arg_types=[*(builtin.IndexType() for _ in work.parts), *(space.type for space in spaces)])
     indices, own = block.args[: len(work.parts)], block.args[len(work.parts) :]
-    cuts = {part.dim: part.bounds(index, block) for part, index in zip(work.parts, indices, strict=True)}
+    emit = TensorEmitter(block, like=op)
+    cuts = {part.dim: part.bounds(index, emit) for part, index in zip(work.parts, indices, strict=True)}
     is_contraction = isinstance(work.facts.computation, Contraction)
-    slicer = Slicer(block, op, CHEAP_FOR_TILES if is_contraction else CHEAP, is_contraction)
+    slicer = Slicer(emit, CHEAP_FOR_TILES if is_contraction else CHEAP, is_contraction)
     inputs = [slicer.operand(value, map_, cuts) for value, map_ in zip(view.inputs, view.input_maps, strict=True)]
     starts: list[SSAValue] = []
-    places: list[tuple[list[Extent], list[Extent]]] = []
+    places: list[tuple[list[Index], list[Index]]] = []
     for number, (space, identity) in enumerate(zip(own, identity_constants(work.facts), strict=True)):
         sizes = work.result_sizes(number)
         places.append(([*indices, *(0 for _ in sizes)], [*(1 for _ in indices), *sizes]))
-        piece = slice_of(space, *places[-1], block, op, dropped=len(indices))
-        filled = linalg.ops.FillOp([identity.result], [piece], [piece.type])
-        _add(block, op, identity, filled)
-        starts.append(filled.results[0])
-    part = _computation(work, inputs, starts)
-    _add(block, op, part)
-    results = placed_indices(work.facts, list(part.results), {dim: start for dim, (start, _) in cuts.items()}, block, op)
+        offsets, lengths = places[-1]
+        piece = emit.extract_slice(space, lengths, offsets, kept=range(len(indices), len(lengths)))
+        starts.append(emit.fill(emit.insert(identity), piece))
+    emit.insert(part := _computation(work, inputs, starts))
+    results = placed_indices(work.facts, list(part.results), {dim: start for dim, (start, _) in cuts.items()}, emit, op)
     insertions = Block()
     for result, space, (offsets, sizes) in zip(results, own, places, strict=True):
-        _add(insertions, op, ParallelInsertSliceOp(result, space, offsets, sizes, [1] * len(sizes)))
-    _add(block, op, InParallelOp(Region(insertions)))
+        insertion = ParallelInsertSliceOp(result, space, offsets, sizes, [1] * len(sizes))
+        set_location(insertion, op)
+        insertions.add_op(insertion)
+    block.add_op(end := InParallelOp(Region(insertions)))
+    set_location(end, op)
     counts = [part.count for part in work.parts]
     return ForallOp([0] * len(counts), counts, [1] * len(counts), spaces, Region(block), _mapping(len(counts)))
 
@@ -132,21 +128,15 @@ def _computation(work: Splitting, inputs: list[SSAValue], starts: list[SSAValue]
 
 def _cast(value: SSAValue, kind: Attribute, anchor: Operation) -> SSAValue:
     """A tensor of floats in another type; of a fill, the fill of the cast scalar."""
-    source = tensor_type(value).element_type
-    owner = value.owner
-    if isinstance(owner, linalg.ops.FillOp):
-        scalar = arith.ExtFOp(owner.inputs[0], kind)
-        insert_before(anchor, scalar)
-        empty = empty_like(value, anchor, kind)
-        filled = linalg.ops.FillOp([scalar.result], [empty], [empty.type])
-        insert_before(anchor, filled)
-        return filled.results[0]
-    identity = AffineMap.identity(tensor_type(value).get_num_dims())
-    empty = empty_like(value, anchor, kind)
-    new = build_generic([value], [empty], (identity, identity), ["parallel"] * identity.num_dims, cast_body(source, kind), anchor)
+    source, emit = tensor_type(value).element_type, TensorEmitter(anchor)
+    empty = emit.empty_like(value, kind)
+    if isinstance(value.owner, linalg.ops.FillOp):
+        return emit.fill(emit.insert(arith.ExtFOp(value.owner.inputs[0], kind)), empty)
+    block = Block(arg_types=[source, kind])
+    block.add_op(linalg.ops.YieldOp(cast_scalar(block, block.args[0], kind)))
+    new = elementwise([value], [empty], Region(block), anchor)
     new.attributes.clear()
-    insert_before(anchor, new)
-    return new.results[0]
+    return emit.insert(new)
 
 
 def _merge(work: Splitting, partials: list[SSAValue]) -> list[SSAValue]:
@@ -185,16 +175,17 @@ def _require_equal_loops(op: Operation, facts: OperationFacts, part: Part) -> No
     for value, map_ in facts.view.operands():
         for axis, dim in enumerate(plain_dims(map_)):
             if dim == part.dim and tensor_type(value).get_shape()[axis] == DYNAMIC_INDEX:
-                size = tensor.DimOp(value, index_value(axis, op))
-                insert_before(op, size, dispatch.SameSizeOp(size.result, part.extent))
+                emit = TensorEmitter(op)
+                insert_before(op, dispatch.SameSizeOp(emit.value(emit.size(value, axis)), part.extent))
 
 
 def split(op: Operation, attribute: SplitAttr) -> list[SSAValue]:
     """Split one reduction as its attribute says; returns the numbers of parts that only the runtime knows."""
     if (facts := facts_of(op)) is None:
         raise InternalError("a split of what is no reduction")
-    extents = loop_extents(facts.view, op)
-    parts = [part_of(loop, facts.view, extents, op) for loop in attribute.data.loops]
+    before = TensorEmitter(op)
+    extents = loop_extents(facts.view, before)
+    parts = [part_of(loop, facts.view, extents, before) for loop in attribute.data.loops]
     parts = [part for part in parts if part.count != 1]
     if not parts:
         op.attributes.pop(SPLIT_REDUCTION)
@@ -235,7 +226,7 @@ def is_of_runtime(attribute: SplitAttr, facts: OperationFacts) -> bool:
     return any(not unknown.isdisjoint((f"r{loop.loop}", *parse(loop.parts).symbols())) for loop in attribute.data.loops)
 
 
-def _shown(count: Extent) -> str:
+def _shown(count: Index) -> str:
     return str(count) if isinstance(count, int) else "as many as the sizes tell"
 
 

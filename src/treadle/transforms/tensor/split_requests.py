@@ -1,7 +1,7 @@
 """What is asked of the splitting of reductions, by users or by strategies: the facts it goes by, and attributes in their one form."""
 
 from treadle import errors
-from treadle.analysis.indexing import Contraction, Reduction, classify
+from treadle.analysis.indexing import Contraction, Reduction, classify, view_of
 from treadle.analysis.operation_marks import origin_of
 from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
 from treadle.errors import TreadleError
@@ -9,7 +9,6 @@ from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.strategies.facts import OperationFacts
-from treadle.transforms.tensor.generics import view_of
 
 OFF = "off"
 """What a user writes for a reduction that is to stay whole."""

@@ -53,6 +53,15 @@ def test_streamed_with_few_columns(m: int, n: int, k: int) -> None:
     assert_right(work, module, 1)
 
 
+@pytest.mark.parametrize("along_rows", [False, True])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 4099), (1, 4, 1000), (1, 3, 9185), (2, 1, 777)])
+def test_sides_of_one_or_few_rows_stream_without_being_asked(m: int, n: int, k: int, along_rows: bool) -> None:
+    work = workload(m, n, k, kn=along_rows)
+    module, said = lowered(work.text, "sm_90a", CompileOptions(split_reduction="off"))
+    assert "streamed" in said
+    assert_right(work, module, 1)
+
+
 @pytest.mark.parametrize("ahead", [1, 2, 3, 5])
 @pytest.mark.parametrize("k", [64, 65, 512, 1000])
 def test_any_number_of_steps_in_flight(k: int, ahead: int) -> None:
@@ -129,7 +138,7 @@ def test_sides_that_only_the_runtime_knows_keep_ordinary_tiles() -> None:
     [
         (65, 4096, 4096, {}, "neither side is known to have at most 64"),
         (16, 4096, 4096, {}, "16 rows are more than 8"),
-        (2, 30, 40, {}, "fewer than 262144"),
+        (2, 30, 40, {}, None),
         (2, 4096, 4096, {"tile": (64, 64, 64)}, "a tile is asked for"),
         (2, 4096, 4096, {}, None),
         (16, 4096, 4096, {"form": "streaming"}, None),

@@ -1,6 +1,6 @@
 """What a kernel form is chosen for: a kernel's loop nest, the machine, what the user asks for, and what follows from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -83,14 +83,16 @@ class KernelProblem:
 
     @property
     def merges_parts(self) -> bool:
-        """Whether the last of several workgroups merges what they have: all its warps do the same then."""
+        """Whether the last of several workgroups merges what they have."""
         return dispatch.MERGE in self.nest.kernel.attributes
 
     @cached_property
     def may_take_turns(self) -> bool:
-        """Whether a workgroup may compute several tiles. Where a part of a reduction begins and ends, the runtime's sizes times the part's
-        number tell, and such products are no steps that a proof could follow from one tile to the next.
+        """Whether a workgroup may compute several tiles. Who arrives at counters does so once. Where a part of a reduction begins and ends,
+        the runtime's sizes times the part's number tell, and such products are no steps that a proof could follow from tile to tile.
         """
+        if self.merges_parts:
+            return False
         blocks = frozenset(self.nest.kernel.blocks)
         return all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
 
@@ -142,10 +144,10 @@ class KernelProblem:
         fixed, plain = self.is_fixed and not any(pieces), is_plain(nest)
         # Before the first tile the place of a deferred store is behind the end of an array, along columns.
         steps_known = shape.n is not None and all(axis.size.is_constant for axis in nest.axes if axis.is_reduction)
-        deferred = steps_known and (fixed or plain) and all(result.in_bulk for result in results) and not any(pieces)
-        return RoleProblem(
-            row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred, piece_bytes=pieces
-        )
+        may_defer = self.may_take_turns and steps_known and (fixed or plain) and not any(pieces)
+        deferred = may_defer and all(result.in_bulk for result in results)
+        known = RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
+        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces)
 
     @cached_property
     def small_side(self) -> SmallSide | str:

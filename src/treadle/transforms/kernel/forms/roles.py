@@ -57,8 +57,8 @@ def refusal(problem: KernelProblem) -> str | None:
     """See `Form`."""
     if not problem.overrides.roles:
         return "roles are turned off"
-    if problem.merges_parts:
-        return "the last workgroup merges parts, with all its warps"
+    if problem.merges_parts and problem.axes[0] < 0:
+        return "groups of warps merge parts of their own rows, and there is one row"
     if (reason := problem.copies.refusal) is not None:
         return reason
     if problem.overrides.tile and not problem.overrides.num_stages:

@@ -48,7 +48,7 @@ def refusal(problem: KernelProblem) -> str | None:
         return side
     if problem.overrides.form == NAME:
         return None
-    return side.refusal(problem.overrides) or stream_refusal(side.shape, problem.spec)
+    return side.refusal(problem.overrides) or stream_refusal(side.shape)
 
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:

@@ -44,10 +44,8 @@ def refusal(problem: KernelProblem) -> str | None:
         return side
     if not problem.overrides.roles:
         return "roles are turned off"
-    if problem.merges_parts:
-        return "the last workgroup merges parts, with all its warps"
-    if side.few_axis < 0:
-        return "the small side is no axis"
+    if min(side.few_axis, side.many_axis) < 0:
+        return "one side is no axis"
     if problem.overrides.form != NAME and (reason := side.refusal(problem.overrides)) is not None:
         return reason
     return problem.descriptor_refusal

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import get_args
 
-from treadle.errors import InternalError
+from treadle.errors import SCHEDULE_FORM, TreadleError
 from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin, scf
+from treadle.ir.locations import location_of
 from treadle.plan.stages import Mode, Request, Schedule, Tail
 
 PIPELINE = "pipeline"
@@ -13,6 +14,7 @@ PIPELINED = "pipelined"
 """What pipeline-loops leaves on the steady loop: the same entries, as carried out."""
 _MODES: tuple[Mode, ...] = get_args(Mode)
 _TAILS: tuple[Tail, ...] = get_args(Tail)
+_ENTRIES = ("stages", "mode", "buffers", "tail")
 
 
 def request_attribute(request: Request) -> builtin.DictionaryAttr:
@@ -31,15 +33,23 @@ def pipelined_attribute(request: Request, schedule: Schedule) -> builtin.Diction
 
 
 def read_request(loop: scf.ForOp) -> Request | None:
-    """The request on a loop, None where there is none; `InternalError` where it is malformed."""
+    """The request on a loop, None where there is none. Raises `TreadleError` TR416 where it is malformed."""
     attribute = loop.attributes.get(PIPELINE)
     if attribute is None:
         return None
     entries: Mapping[str, Attribute] = attribute.data if isinstance(attribute, builtin.DictionaryAttr) else {}
-    stages, mode, buffers, tail = (entries.get(name) for name in ("stages", "mode", "buffers", "tail"))
-    if isinstance(stages, builtin.IntegerAttr) and isinstance(mode, builtin.StringAttr) and mode.data in _MODES:
-        count = buffers.value.data if isinstance(buffers, builtin.IntegerAttr) else 0
-        wanted = tail.data if isinstance(tail, builtin.StringAttr) else None
-        if wanted is None or wanted in _TAILS:
+    stages, mode, buffers, tail = (entries.get(name) for name in _ENTRIES)
+    known = isinstance(attribute, builtin.DictionaryAttr) and entries.keys() <= set(_ENTRIES)
+    if known and isinstance(stages, builtin.IntegerAttr) and isinstance(mode, builtin.StringAttr) and mode.data in _MODES:
+        count = 0 if buffers is None else buffers.value.data if isinstance(buffers, builtin.IntegerAttr) else -1
+        wanted = None if tail is None else tail.data if isinstance(tail, builtin.StringAttr) else ""
+        if count >= 0 and (wanted is None or wanted in _TAILS):
             return Request(stages.value.data, mode.data, count, wanted)
-    raise InternalError(f"malformed attribute '{PIPELINE}' on a loop: {attribute}")
+    raise TreadleError(
+        SCHEDULE_FORM,
+        location_of(loop),
+        op="scf.for",
+        reason=f"its attribute '{PIPELINE}' is no request: {attribute}",
+        fix=f'write {{stages = 3 : i64, mode = "{_MODES[0]}"}}: modes are {", ".join(_MODES)}; optional are '
+        f"buffers = N : i64 (not negative) and tail, one of {', '.join(_TAILS)}",
+    )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from treadle.dialects import pipe, tile
+from treadle.dialects.effects import HasEffects
 from treadle.dialects.pipe import part_layout
 from treadle.dialects.tile_types import is_tile
 from treadle.ir.builtin import IndexType, i1, i32
@@ -105,7 +106,9 @@ def loop_first(parts: Parts) -> list[Operation]:
 
 
 def is_index_math(op: Operation) -> bool:
-    """Whether an operation computes scalars alone."""
+    """Whether an operation computes scalars alone, and touches no memory for that."""
+    if isinstance(op, HasEffects) and op.effects():
+        return False
     return all(isinstance(r.type, IndexType) or r.type in (i1, i32) for r in op.results) and bool(op.results) and not op.regions
 
 
@@ -143,6 +146,8 @@ def part_axis(copy: tile.CopyOp) -> int:
 
 def cluster_refusal(kernel: tile.KernelOp, cluster: int) -> str | None:
     """Why workgroups of a kernel that `refusal` lets pass cannot share an operand, None where they can."""
+    if any(isinstance(op, tile.CountInOp) for op in kernel.walk()):
+        return "workgroups arrive at counters, each by itself"
     for copy in shared_by_rows(parts_of(kernel)):
         if not copy.is_bulk:
             return "the shared operand comes by the threads' copies, which fill one workgroup"

@@ -18,6 +18,7 @@ from treadle.analysis.synchronisation.operations import (
 )
 from treadle.analysis.synchronisation.steps import Steps
 from treadle.dialects import pipe, sync, tile
+from treadle.dialects.stages import WARP_PIPELINED
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
@@ -117,6 +118,8 @@ class SyncFlow(Steps):
 
     def before(self, op: Operation, state: Flow, *, emit: bool) -> Flow:
         """What a loop or a conditional needs is waited for ahead of it; who waits for others within it owes nothing then."""
+        if WARP_PIPELINED in op.attributes:
+            return state
         if state.owed and self.waits_for_others(op):
             state = self._hand_back(op, state, emit=emit, forced=True)
         return self._ready(op, state, emit=emit)
@@ -140,7 +143,9 @@ class SyncFlow(Steps):
         return self._apply(op, state, wanted, emit=emit)
 
     def loop(self, loop: scf.ForOp, before: Flow, *, emit: bool) -> Flow:
-        """The state behind a loop."""
+        """The state behind a loop. A warp pipeline has its order already, from the barriers around it on."""
+        if WARP_PIPELINED in loop.attributes:
+            return NOTHING
         if loop not in self.drained:
             # In a role the slots that are owed end each step.
             self.drained[loop] = self.drains_all

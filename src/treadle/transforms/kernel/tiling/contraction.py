@@ -159,4 +159,4 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionCon
     totals = reduction_loops(kernel, loops, start_tiles, step, always=has_roles)
     for root, total in zip(roots, totals, strict=True):
         kernel.known[root.op.results[0]] = with_initial(kernel, Initial(root), total, c_frame, sum_of(acc_type))
-    finish(kernel, c_frame)
+    finish(kernel, c_frame, config.groups)

@@ -11,7 +11,7 @@ from treadle.dialects import dispatch, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, linalg, scf
-from treadle.plan.expr import ceil_div, product
+from treadle.plan.expr import Expr, ceil_div, product
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.joins import join_by, joined_along
 from treadle.transforms.kernel.tiling.scalars import Tile
@@ -20,18 +20,18 @@ ELEMENTS_AT_ONCE = 8192
 """Elements of parts that are loaded together: 64 registers a thread of four warps."""
 
 
-def finish(kernel: KernelBuilder, frame: Frame) -> None:
+def finish(kernel: KernelBuilder, frame: Frame, groups: int = 1) -> None:
     """Compute the consumers of the root and store the results, over the tile `frame` of the result; where there are parts to merge, as the
-    last workgroup does.
+    last workgroup does. `groups` of warps have tiles that are neighbours along the frame's first axis: each arrives for its own.
     """
     marked = kernel.kernel.attributes.get(dispatch.MERGE)
     if not isinstance(marked, builtin.IntegerAttr):
         kernel.finish_consumers(frame)
         return
     index = kernel.index
-    kernel.counters = product([ceil_div(kernel.axis_bound(axis), extent) for axis, extent in _tiled(kernel, frame)])
+    kernel.counters = product([count for *_, count in _tiled(kernel, frame, groups)])
     kernel.store_result(0, frame)
-    last = index.insert(tile.ArriveLastOp(_counters(kernel, marked.value.data), [_tile_number(kernel, frame)], _count(kernel)))
+    last = index.insert(tile.ArriveLastOp(_counters(kernel, marked.value.data), [_tile_number(kernel, frame, groups)], _count(kernel)))
     block = Block()
     index.builder.insert(scf.IfOp(last, [], Region(block)))
     place = kernel.enter(block)
@@ -42,11 +42,15 @@ def finish(kernel: KernelBuilder, frame: Frame) -> None:
     kernel.leave(place)
 
 
-def _tiled(kernel: KernelBuilder, frame: Frame) -> list[tuple[int, int]]:
-    """The axes of the result, with the extent of a tile along each."""
+def _tiled(kernel: KernelBuilder, frame: Frame, groups: int) -> list[tuple[int, int, Expr]]:
+    """The axes of the result, with the extent of a tile along each and how many tiles there are, those of groups beyond the end too."""
     extents = dict(zip(frame.axes, frame.extents, strict=True))
-    axes = enumerate(kernel.nest.axes)
-    return [(number, extents.get(number, 1)) for number, axis in axes if not axis.block and not axis.is_reduction]
+    found: list[tuple[int, int, Expr]] = []
+    for number, axis in enumerate(kernel.nest.axes):
+        if not axis.block and not axis.is_reduction:
+            extent, together = extents.get(number, 1), groups if number == frame.axes[0] else 1
+            found.append((number, extent, ceil_div(kernel.axis_bound(number), extent * together) * together))
+    return found
 
 
 def _counters(kernel: KernelBuilder, number: int) -> SSAValue:
@@ -56,13 +60,12 @@ def _counters(kernel: KernelBuilder, number: int) -> SSAValue:
     return kernel.index.insert(tile.ViewOp(kernel.inputs[number], [known], [1], align=16))
 
 
-def _tile_number(kernel: KernelBuilder, frame: Frame) -> SSAValue:
-    """The number of the workgroup's tile among those of the result."""
+def _tile_number(kernel: KernelBuilder, frame: Frame, groups: int) -> SSAValue:
+    """The number of the tile among those of the result."""
     index = kernel.index
     found = index.constant(0)
-    for axis, extent in _tiled(kernel, frame):
-        count = ceil_div(kernel.axis_bound(axis), extent).as_int()
-        if count is None:
+    for axis, extent, tiles in _tiled(kernel, frame, groups):
+        if (count := tiles.as_int()) is None:
             raise InternalError("a tile count that only the runtime knows")
         own = index.divide(kernel.offset[axis], index.constant(extent))
         found = index.add(index.multiply(found, count), own)

@@ -2,15 +2,14 @@
 
 from treadle import errors
 from treadle.analysis.folds import declared_identity
-from treadle.analysis.indexing import is_linear, is_projection, map_dims, tensor_of
+from treadle.analysis.indexing import is_linear, is_projection, map_dims, tensor_of, view_of
 from treadle.analysis.operation_marks import origin_of
 from treadle.analysis.shapes import is_number_argument, unsupported
 from treadle.analysis.sizes import cannot_compile
 from treadle.errors import TreadleError
+from treadle.ir.ancestry import captured
 from treadle.ir.dialects import builtin, func, linalg, tensor
 from treadle.ir.locations import location_of
-from treadle.transforms.tensor.generics import view_of
-from treadle.transforms.tensor.groups import captured
 
 HOST_OPERATIONS = frozenset(
     {

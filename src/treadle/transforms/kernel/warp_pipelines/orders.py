@@ -1,0 +1,174 @@
+"""What the accesses of a warp pipeline's stages ask of its slots: which of them flush, which wait for copies. Reads and refuses (TR418)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from treadle.analysis.slot_values import SlotValues, Trip
+from treadle.analysis.stage_meetings import Meeting, StageAccess, meetings, stage_accesses
+from treadle.dialects import sync, tile
+from treadle.errors import WARP_PIPELINE_ORDER, TreadleError
+from treadle.ir.core import Operation
+from treadle.ir.dialects import scf
+from treadle.ir.locations import location_of
+from treadle.machine import Queue, TargetSpec
+from treadle.plan.leap_frog import Order, Ring, flushing_slots, smallest_ring, widest_gap
+from treadle.transforms.kernel.kernel_ir import num_warps
+from treadle.transforms.kernel.warp_pipelines.borders import WarpPipeline
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPlan:
+    """What the slots of a pipeline do. `flushing`: by number, with a reason each. `waits`: (slot, queue, groups left pending)."""
+
+    flushing: dict[int, str]
+    waits: tuple[tuple[int, str, int], ...]
+
+
+def plan_slots(pipeline: WarpPipeline, kernel: tile.KernelOp, spec: TargetSpec) -> SlotPlan:
+    """What each slot has to do, so that the program means what it says. Raises TR418 where no barrier can see to that."""
+    values, stages = SlotValues(), len(pipeline.stages)
+    ops = [stage.ops for stage in pipeline.stages]
+    found = stage_accesses(pipeline.loop, ops, values)
+    for each in found:
+        if each.access.is_async:
+            fix = "let the threads copy, or leave the stages out: descriptor copies overlap computing by themselves"
+            _refuse(each, f"{_described(each, pipeline)} is asynchronous beyond what stages order", fix)
+    copies = spec.queue_for("copy_in")
+    orders: dict[Order, Meeting] = {}
+    waits: dict[tuple[int, str], int] = {}
+    for meeting in meetings(pipeline.loop, found, values, num_warps(kernel), pipeline.groups):
+        order = Order(meeting.first.stage, meeting.distance(stages), meeting.lead * pipeline.gap)
+        if not order.is_kept:
+            _refuse_meeting(meeting, order, pipeline, values)
+        if isinstance(meeting.first.op, tile.CopyOp):
+            if copies is not None:
+                _wait_for(meeting.first, order, copies, pipeline, waits)
+        else:
+            orders.setdefault(order, meeting)
+    chosen = flushing_slots(list(orders), stages)
+    reasons = {slot: _reason(slot, orders, pipeline) for slot in chosen}
+    return SlotPlan(reasons, tuple((slot, queue, pending) for (slot, queue), pending in sorted(waits.items())))
+
+
+def _wait_for(
+    copy: StageAccess, order: Order, queue: Queue, pipeline: WarpPipeline, waits: dict[tuple[int, str], int]
+) -> None:
+    """See to it that a copy is waited for at one of the slots of an order: by a wait that is there, else by one at the last of them."""
+    stages = len(pipeline.stages)
+    within = [(order.first + n) % stages for n in range(min(order.distance - order.lag, stages))]
+    if any(wait.queue.data == queue.name for slot in within for wait in pipeline.borders[slot].waits):
+        return
+    last = order.distance - order.lag - 1
+    slot = (order.first + last) % stages
+    counts = [len(_units(stage.ops, queue)) for stage in pipeline.stages]
+    own = _units(pipeline.stages[copy.stage].ops, queue)
+    is_conditional = any(op.parent is not pipeline.loop.body.block for stage in pipeline.stages for op in _copies(stage.ops))
+    behind = 0 if queue.is_committed else len(own) - 1 - own.index(copy.op)
+    newer = 0 if is_conditional else behind + sum(counts[(copy.stage + n) % stages] for n in range(1, last + 1))
+    pending = min(newer, queue.max_pending)
+    waits[slot, queue.name] = min(pending, waits.get((slot, queue.name), pending))
+
+
+def _copies(ops: Sequence[Operation]) -> list[Operation]:
+    return [inner for op in ops for inner in op.walk() if isinstance(inner, tile.CopyOp)]
+
+
+def _units(ops: Sequence[Operation], queue: Queue) -> list[Operation]:
+    """What a queue counts of the copies of a stage: each, or all of them where groups are committed."""
+    found = _copies(ops)
+    return found[:1] if queue.is_committed else found
+
+
+def _reason(slot: int, orders: dict[Order, Meeting], pipeline: WarpPipeline) -> str:
+    """For whom a slot flushes: the nearest of those that it is chosen for."""
+    stages = len(pipeline.stages)
+    served = [(order.distance, n) for n, order in enumerate(orders) if slot in order.slots(stages)]
+    meeting = list(orders.values())[min(served)[1]]
+    return f"{_described(meeting.first, pipeline)} comes before {_described(meeting.second, pipeline)}"
+
+
+# --- refusals
+
+
+def _refuse(at: StageAccess, problem: str, fix: str) -> NoReturn:
+    raise TreadleError(WARP_PIPELINE_ORDER, location_of(at.op), problem=problem, fix=fix)
+
+
+def _described(found: StageAccess, pipeline: WarpPipeline) -> str:
+    """An access in a message: what it does, where it stands in the text, and in which stage."""
+    hidden = _hidden(found.op, pipeline)
+    place = location_of(found.op)
+    line = f" (line {place.line})" if place is not None else ""
+    what = "a copy to" if isinstance(found.op, tile.CopyOp) else "a store to" if found.access.is_write else "a load from"
+    return f"{hidden or what + ' shared memory'}{line} in stage '{pipeline.stages[found.stage].label}'"
+
+
+def _hidden(op: Operation, pipeline: WarpPipeline) -> str:
+    """What the compiler takes through shared memory of its own accord: its buffers have no line of their own in the text."""
+    buffer = op.destination if isinstance(op, tile.LocalStoreOp) else op.source if isinstance(op, tile.LocalLoadOp) else None
+    alloc = buffer.owner if buffer is not None else None
+    if not isinstance(alloc, tile.AllocOp) or location_of(alloc) not in (location_of(op), location_of(pipeline.loop)):
+        return ""
+    users = [use.operation for use in alloc.result.uses]
+    if any(isinstance(user, tile.LocalStoreOp) and isinstance(user.value.owner, tile.ReduceOp) for user in users):
+        return "a reduction across warps"
+    readers = [use.operation for user in users if isinstance(user, tile.LocalLoadOp) for use in user.result.uses]
+    return "an operand of a product" if any(isinstance(r, tile.ContractOp) for r in readers) else "a change of layout across warps"
+
+
+def _refuse_meeting(meeting: Meeting, order: Order, pipeline: WarpPipeline, values: SlotValues) -> NoReturn:
+    first, second = (_described(each, pipeline) for each in (meeting.first, meeting.second))
+    if order.distance == 0 and order.lag == 0 or meeting.first.stage == meeting.second.stage and not meeting.iterations:
+        if hidden := _hidden(meeting.first.op, pipeline):
+            text = f"{hidden} goes through shared memory, which takes a barrier inside of stage '{pipeline.stages[meeting.first.stage].label}'"
+            fix = "pass it on by a buffer of your own (tl.allocate_shared), stored in one stage and loaded in a later one"
+            _refuse(meeting.first, text, fix)
+        text = f"{first} and {second} meet in one slot, and no barrier stands inside of a stage"
+        _refuse(meeting.first, text, "put them into different stages, or into different slots of the buffer")
+    far = "in the same iteration" if not meeting.iterations else f"{meeting.iterations} iteration{'s' * (meeting.iterations > 1)} later"
+    text = (
+        f"{first} comes before {second} {far}, which is {order.distance} stage{'s' * (order.distance != 1)} on; a group that is "
+        f"{order.lag} stage{'s' * (order.lag != 1)} ahead is there {'at the same time' if order.distance == order.lag else 'sooner'}"
+    )
+    _refuse(meeting.first, text, _fix(meeting, pipeline, values))
+
+
+def _fix(meeting: Meeting, pipeline: WarpPipeline, values: SlotValues) -> str:
+    """The smallest ring, or gap, with which the groups can share the buffer."""
+    stages = len(pipeline.stages)
+    ring = _ring(meeting, pipeline, values)
+    if ring is None:
+        return "pick the buffer's slot by the number of the iteration (i % slots), or put more stages between the two"
+    wanted = smallest_ring(ring, stages, pipeline.lag)
+    gap = widest_gap(ring, stages, pipeline.groups)
+    more = f", or let the groups be {gap} stage{'s' * (gap > 1)} apart (gap = {gap})" if gap else ""
+    if wanted.ahead <= ring.ahead:
+        fewest = replace(ring, slots=wanted.slots + ring.ahead - wanted.ahead)
+        return f"give the buffer {fewest.slots} slots instead of {ring.slots}{more}"
+    ahead = f"{wanted.ahead} iteration{'s' * (wanted.ahead > 1)} ahead"
+    return f"fill it {ahead}, in a buffer of {wanted.slots} slots (slot (i + {wanted.ahead}) % {wanted.slots} of iteration i){more}"
+
+
+def _ring(meeting: Meeting, pipeline: WarpPipeline, values: SlotValues) -> Ring | None:
+    """The ring that a fill and a reader go round, where both step by one slot an iteration."""
+    fill, read = (meeting.first, meeting.second) if meeting.first.access.is_write else (meeting.second, meeting.first)
+    if read.access.is_write or fill.access.alloc is not read.access.alloc:
+        return None
+    extents = fill.access.slot_extents
+    if not extents or len(extents) != 1 or len(read.access.slots) != 1:
+        return Ring(fill.stage, read.stage, 0, 1) if not extents else None
+    trip, slots = Trip(pipeline.loop), extents[0]
+    one, other = fill.access.slots[0].form, read.access.slots[0].form
+    difference = one - other
+    if slots == 1:
+        return Ring(fill.stage, read.stage, 0, 1)
+    if one.coefficient(trip) != 1 or not difference.is_constant:
+        return None
+    return Ring(fill.stage, read.stage, difference.constant % slots, slots)
+
+
+def local_is_drained(waits: Sequence[sync.WaitOp], spec: TargetSpec) -> bool:
+    """Whether waits that stand at a border wait for all that a warp has done to shared memory."""
+    queue = spec.queue_for("local")
+    return queue is not None and any(wait.queue.data == queue.name and not wait.pending.value.data for wait in waits)
