@@ -21,7 +21,7 @@ def test_parts_of_contractions(target: str, kind: str, m: int, n: int, k: int) -
     spec = target_spec(target)
     types = contraction_types(spec, kind, kind, "f32", ("", "") if kind == "f32" else ("arith.extf", "arith.extf"), False)
     size = 4 if kind == "f32" else 2
-    problem = SplitContraction(ContractionShape(1, m, n, k), types, size, size, 4, 0, (True, False))
+    problem = SplitContraction(ContractionShape(1, m, n, k), types, size, size, 4, (0, 0), (True, False))
     found = split_contraction(problem, spec)
     if found is None:
         return

@@ -27,7 +27,8 @@ class OperandCopies:
     """How hardware copies bring a contraction's operands to where its matrix instruction reads them.
 
     `refusal`: why no copies can, None where they can. `unaligned`: why descriptor copies cannot bring all of them, None where they can.
-    `piece_bytes`: of A and of B, the pieces that threads copy; 0 where descriptor copies bring it.
+    `piece_bytes`: of A and of B, the pieces that threads copy, of one element where they shift rows on the way; 0 where descriptor copies
+    bring it.
     """
 
     refusal: str | None = None
@@ -132,12 +133,15 @@ def _pitches(nest: LoopNest, access: Access) -> list[Expr]:
 
 
 def _piece_bytes(nest: LoopNest, access: Access, spec: TargetSpec) -> int:
-    """The widest pieces that threads copy of an operand whose rows begin anywhere; 0 where none are aligned."""
+    """The widest pieces that threads copy of an operand whose rows begin anywhere, an element where no piece is aligned; 0 where threads
+    copy none of it.
+    """
     queue, size = spec.queue_for("copy_in"), element_bytes(access.element)
     if queue is None:
         return 0
     moved = [access.align, access.offset.divisor() * size, *(pitch.divisor() * size for pitch in _pitches(nest, access))]
-    return next((width for width in queue.piece_bytes if width >= size and not any(each % width for each in moved)), 0)
+    aligned = next((width for width in queue.piece_bytes if width >= size and not any(each % width for each in moved)), 0)
+    return aligned or (size if queue.shifts else 0)
 
 
 def beyond_descriptors(nest: LoopNest, access: Access, rules: BulkTensorCopy) -> str | None:

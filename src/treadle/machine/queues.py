@@ -36,9 +36,10 @@ class Queue:
     `is_committed`: groups are closed by `sync.commit`; in others each operation is a group of its own. `is_ordered`: operations take
     effect in the order of issue. `scope`: who issues and waits together; "elected": one thread for its team. `max_pending`: the most
     groups that a wait can leave in flight. `tells_reads`: waits can ask only that the sources have been read. `path`: the path of
-    `tile.copy` that issues to it; `piece_bytes`: what a thread copies at a time there, the widest first, each aligned to its own width.
-    `ends_at_branches`: results that are in flight at a branch cost a serialisation of everything around it, so they are waited for ahead of
-    it. `wait`: the encoding of waits, where no assembler sees to it.
+    `tile.copy` that issues to it; `piece_bytes`: what a thread copies at a time there, the widest first, each aligned to its own width;
+    `shifts`: rows that begin at no multiple of a piece come through registers, where they are shifted. `ends_at_branches`: results that
+    are in flight at a branch cost a serialisation of everything around it, so they are waited for ahead of it. `wait`: the encoding of
+    waits, where no assembler sees to it.
     """
 
     name: str
@@ -50,5 +51,6 @@ class Queue:
     tells_reads: bool = False
     path: str = ""
     piece_bytes: tuple[int, ...] = ()
+    shifts: bool = False
     ends_at_branches: bool = False
     wait: WaitField | None = None

@@ -279,10 +279,12 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
 
 
 def _piece_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
-    """Clocks in which the producer's threads issue the copies of one slot."""
-    row_bytes = tile.k * problem.operand_bytes / spec.subgroup_size
-    sides = zip((tile.rows, tile.n), problem.piece_bytes, strict=True)
-    return spec.rates.general.piece_clocks * sum(extent * row_bytes / width for extent, width in sides if width)
+    """Clocks in which the producer's threads copy one slot: they issue the copies, and wait for what they shift on the way."""
+    queue, row_bytes = spec.queue_for("copy_in"), tile.k * problem.operand_bytes / spec.subgroup_size
+    sides = list(zip((tile.rows, tile.n), problem.piece_bytes, strict=True))
+    shifts = queue is not None and any(width and width not in queue.piece_bytes for _, width in sides)
+    waiting = spec.rates.streaming.latency_clocks if shifts else 0
+    return waiting + spec.rates.general.piece_clocks * sum(extent * row_bytes / width for extent, width in sides if width)
 
 
 def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:

@@ -45,7 +45,7 @@ class Parts:
 class SplitContraction:
     """A contraction: `shape` and `types` as for the choice of tiles, bytes of an element of the operands and of a partial result.
 
-    `copied_rows`: what the bytes of both operands' rows are multiples of, where hardware copies bring them to the matrix instruction; 0
+    `copied_rows`: what the bytes of A's rows, and of B's, are multiples of, where hardware copies bring them to the matrix instruction; 0
     where those cannot. `along_k`: the unit-stride axis of A, and of B, is k.
     """
 
@@ -54,18 +54,24 @@ class SplitContraction:
     a_bytes: int
     b_bytes: int
     partial_bytes: int
-    copied_rows: int
+    copied_rows: tuple[int, int]
     along_k: tuple[bool, bool]
+
+    def piece_bytes(self, spec: TargetSpec) -> tuple[int, int] | None:
+        """What threads copy of A and of B at a time, 0 where descriptor copies bring it; None where one of them is not copied."""
+        queue, rules = spec.queue_for("copy_in"), spec.bulk_tensor
+        found: list[int] = []
+        for rows, size in zip(self.copied_rows, (self.a_bytes, self.b_bytes), strict=True):
+            aligned = next((width for width in queue.piece_bytes if width <= rows), 0) if queue is not None else 0
+            width = aligned or (size if queue is not None and queue.shifts else 0)
+            if not rows or rules is None or (rows < rules.pitch_align_bytes and not width):
+                return None
+            found.append(0 if rows >= rules.pitch_align_bytes else width)
+        return found[0], found[1]
 
     def by_descriptor(self, spec: TargetSpec) -> bool:
         """Whether descriptor copies can bring both operands."""
-        return spec.bulk_tensor is not None and self.copied_rows >= spec.bulk_tensor.pitch_align_bytes
-
-    def by_copies(self, spec: TargetSpec) -> bool:
-        """Whether hardware copies can bring both operands, by descriptor or in pieces."""
-        queue = spec.queue_for("copy_in")
-        pieces = queue.piece_bytes if queue is not None else ()
-        return self.by_descriptor(spec) or any(width <= self.copied_rows for width in pieces)
+        return self.piece_bytes(spec) == (0, 0)
 
     @property
     def results(self) -> int:
@@ -129,9 +135,11 @@ def _contraction_seconds(problem: SplitContraction, shape: ContractionShape, res
     types = problem.types
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     tile = contraction_tile(types, shape, spec, types.operand_bytes, through_registers=not problem.by_descriptor(spec))
-    found = [tile_seconds(tile, row, shape, types.operand_bytes, moved, spec), *_small_seconds(problem, shape, spec)]
-    if problem.by_copies(spec) and row is not None:
-        roles = RoleProblem(row, shape, types.operand_bytes, (ResultShape(result_bytes, True),))
+    pieces = problem.piece_bytes(spec)
+    time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces or (0, 0))
+    found = [time, *_small_seconds(problem, shape, spec)]
+    if pieces is not None and row is not None:
+        roles = RoleProblem(row, shape, types.operand_bytes, (ResultShape(result_bytes, True),), piece_bytes=pieces)
         if (best := role_tile(roles, spec)) is not None:
             found.append(role_seconds(best, roles, moved, spec))
     return min(found)

@@ -8,7 +8,7 @@ from treadle.errors import InternalError
 from treadle.layout.bits import log2_exact, power_of_two_part
 from treadle.layout.shared_layout import SharedLayout, dense, swizzled, xor_swizzled
 from treadle.layout.tile_layout import TileLayout
-from treadle.machine import BulkTensorCopy, SharedBanks
+from treadle.machine import BulkTensorCopy, Queue, SharedBanks
 from treadle.plan.access import AccessFacts
 from treadle.plan.layout_choice import IMPOSSIBLE, GlobalAccess, candidates, global_cost, shared_cost
 
@@ -52,8 +52,9 @@ def bulk_refusal(facts: AccessFacts, contiguous: int | None, rules: BulkTensorCo
     return _overlap(facts)
 
 
-def piece_width(facts: AccessFacts, contiguous: int | None, widths: Sequence[int]) -> int:
-    """The widest of the pieces, in bytes, that threads can copy this box in, each aligned to its own width; 0 where none can.
+def piece_width(facts: AccessFacts, contiguous: int | None, queue: Queue) -> int:
+    """The widest of the queue's pieces, in bytes, that threads can copy this box in, each aligned to its own width; an element where rows
+    are shifted on the way, 0 where nothing can.
 
     `contiguous`: as for `bulk_refusal`.
     """
@@ -62,7 +63,8 @@ def piece_width(facts: AccessFacts, contiguous: int | None, widths: Sequence[int
     size = facts.element_bytes
     moved = [facts.base_align, facts.dims[contiguous].offset_divisor * size]
     moved += [dim.stride_divisor * size for at, dim in enumerate(facts.dims) if at != contiguous and dim.size != 1]
-    return next((width for width in widths if width >= size and not any(each % width for each in moved)), 0)
+    aligned = next((width for width in queue.piece_bytes if width >= size and not any(each % width for each in moved)), 0)
+    return aligned or (size if queue.shifts else 0)
 
 
 def _overlap(facts: AccessFacts) -> str | None:

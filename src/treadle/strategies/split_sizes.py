@@ -48,13 +48,12 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
     widths = [element_bytes(element_of_operand(value)) for value, _ in operands]
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     as_they_are = all(width == types.operand_bytes for width in widths)
-    rows = min(_row_alignment(shape_of(value), width) for (value, _), width in zip(operands, widths, strict=True))
     is_copied = row is not None and row.reads_shared and as_they_are and spec.bulk_tensor is not None
+    rows = [_row_alignment(shape_of(value), width) if is_copied else 0 for (value, _), width in zip(operands, widths, strict=True)]
     along = [plain_dims(map_)[-1] in kind.k for _, map_ in operands]
     partial = element_bytes(facts.partial_types[0])
-    return SplitContraction(
-        ContractionShape(batch, m, n, k), types, widths[0], widths[1], partial, rows if is_copied else 0, (along[0], along[1])
-    )
+    shape, copied = ContractionShape(batch, m, n, k), (rows[0], rows[1])
+    return SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]))
 
 
 def _bytes(value: SSAValue, map_: AffineMap, sizes: Sizes) -> int:

@@ -1,7 +1,10 @@
-"""`tile.copy "cp_async"`: each thread copies its pieces of 4, 8 or 16 bytes, zeros outside the view.
+"""`tile.copy "cp_async"`: each thread copies its pieces of 4, 8 or 16 bytes, zeros outside the view; through registers where the rows begin
+at no multiple of 4 bytes (`shifted_copies.py`).
 
 Who copies what is derived from the buffer: neighbouring threads take neighbouring pieces along the view's contiguous dimension.
 """
+
+from collections.abc import Callable, Iterator
 
 from treadle.codegen.llvm_text import I32, Value, i32
 from treadle.dialects.tile import CopyOp, ViewOp, ints, memref_type, shared_layout_of, view_strides
@@ -10,6 +13,7 @@ from treadle.ir.core import SSAValue
 from treadle.layout.access import address_plan
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout, blocked
+from treadle.targets.nvidia.shifted_copies import GRANULE, ShiftedCopies
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.memory import Access, global_accesses
 from treadle.targets.simt.shared import SharedAddresses
@@ -57,38 +61,64 @@ def _bytes(ctx: KernelContext, access: Access, unit: int, coordinates: tuple[int
     return b.select(predicate, whole, i32(0)) if predicate.number != 1 else whole
 
 
-def emit_cp_async(ctx: KernelContext, op: CopyOp) -> None:
-    """Issue a copy; it is pending in the queue "cp_async" of each thread. Raises InternalError where no piece of 4 bytes is aligned."""
-    b, buffer, view = ctx.b, ctx.buffer(op.destination), ctx.view(op.view)
+def emit_cp_async(ctx: KernelContext, op: CopyOp, shifted: ShiftedCopies) -> None:
+    """Issue a copy; it is pending in the queue "cp_async" of each thread, or loaded and left to `shifted`. Raises InternalError where the
+    buffer does not keep pieces together.
+    """
     element = memref_type(op.destination).element_type
     size, dims, layout = element_bytes(element), ints(op.dims), shared_layout_of(op.destination)
-    static = view_strides(view.op.result)
+    static = view_strides(op.view)
     inner = next((axis for axis, dim in enumerate(dims) if static[dim] == 1), None)
     if inner is None:
         raise InternalError("tile.copy 'cp_async' of a view without a contiguous dimension")
-    unit, queue = dims[inner], ctx.hooks.spec.queue_for("copy_in")
-    widths = () if queue is None else queue.piece_bytes
-    for width in widths:
-        tile = distribution(layout, inner, size, width, ctx.warps) if _is_aligned(ctx, op, unit, size, width) else None
-        if tile is not None:
-            break
-    else:
-        raise InternalError(f"tile.copy 'cp_async' of {size}-byte elements that are not known to lie on 4 bytes")
-    vector = width // size
+    queue = ctx.hooks.spec.queue_for("copy_in")
+    for width in () if queue is None else queue.piece_bytes:
+        if _is_aligned(ctx, op, dims[inner], size, width) and (tile := distribution(layout, inner, size, width, ctx.warps)) is not None:
+            _issue(ctx, op, inner, tile, width)
+            return
+    tile = distribution(layout, inner, size, GRANULE, ctx.warps)
+    if tile is None:
+        raise InternalError(f"tile.copy 'cp_async' into a buffer that does not keep {GRANULE} bytes of a row together")
+    _load(ctx, op, inner, tile, shifted)
+
+
+def _issue(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: int) -> None:
+    b, pieces = ctx.b, _pieces(ctx, op, inner, tile, width)
+    cache = "cg" if width == 16 else "ca"
+    with b.when(holds_first_copy(ctx, tile)):
+        for target, source, taken, _ in pieces():
+            text = f"cp.async.{cache}.shared.global [$0], [$1], {width}"
+            if taken.number == width:
+                b.asm(f"{text};", "r,l,~{memory}", [b.ptrtoint(target, I32), source])
+            else:
+                b.asm(f"{text}, $2;", "r,l,r,~{memory}", [b.ptrtoint(target, I32), source, taken])
+
+
+def _load(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, shifted: ShiftedCopies) -> None:
+    """Threads that hold the same piece all store it, with the same bytes."""
+    read_only = ctx.view(op.view).read_only
+    for target, source, taken, is_cut in _pieces(ctx, op, inner, tile, GRANULE)():
+        shifted.load(ctx, source, target, taken, is_cut=is_cut, read_only=read_only)
+
+
+def _pieces(
+    ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: int
+) -> Callable[[], Iterator[tuple[Value, Value, Value, bool]]]:
+    """A thread's pieces: where each goes, where it lies, how many of its bytes are in the view, and whether that may be some of them."""
+    buffer, view, dims, layout = ctx.buffer(op.destination), ctx.view(op.view), ints(op.dims), shared_layout_of(op.destination)
+    size = element_bytes(memref_type(op.destination).element_type)
+    vector, unit = width // size, dims[inner]
     plan = address_plan(tile, layout, size, width)
     places = SharedAddresses(ctx, buffer, plan)
     access = global_accesses(ctx, op, view, list(op.offsets), dims, tile, vector)
     if access.plan.vector != vector:
         raise InternalError(f"tile.copy 'cp_async': pieces of {width} bytes are not contiguous in the view")
     sources = {group.registers: group for group in access.plan.groups}
-    cache = "cg" if width == 16 else "ca"
-    with b.when(holds_first_copy(ctx, tile)):
+
+    def each() -> Iterator[tuple[Value, Value, Value, bool]]:
         for group in plan.groups:
             source = sources[group.registers]
             taken = _bytes(ctx, access, unit, source.coordinates, access.predicate(source), size, width)
-            target = b.ptrtoint(places.of(group), I32)
-            text = f"cp.async.{cache}.shared.global [$0], [$1], {width}"
-            if taken.number == width:
-                b.asm(f"{text};", "r,l,~{memory}", [target, access.address(source)])
-            else:
-                b.asm(f"{text}, $2;", "r,l,r,~{memory}", [target, access.address(source), taken])
+            yield places.of(group), access.address(source), taken, unit in access.coordinates
+
+    return each

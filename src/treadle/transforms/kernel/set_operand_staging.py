@@ -93,8 +93,13 @@ def _piece_path(operand: _Operand, row: MatrixInstruction | None, kernel: tile.K
         return "", 0
     dims = tile.ints(load.dims)
     facts = access_facts(load.view, tuple(load.offsets), dims, operand.shape)
-    width = piece_width(facts, dims[operand.contiguous], queue.piece_bytes)
+    width = piece_width(facts, dims[operand.contiguous], queue)
     return (queue.path, width) if width else ("", 0)
+
+
+def _pieces_text(width: int, spec: TargetSpec) -> str:
+    queue = spec.queue_for("copy_in")
+    return f"copied in pieces of {width} bytes" if queue is not None and width in queue.piece_bytes else "loaded and shifted into place"
 
 
 def _layout(
@@ -163,7 +168,7 @@ class SetOperandStagingPass(KernelPass):
             refusal = "the threads are asked for" if asked == "threads" else _bulk_refusal(operand, row, spec)
             piece_path, width = _piece_path(operand, row, kernel, spec) if refusal and asked != "threads" else ("", 0)
             path = piece_path or ("threads" if refusal else "bulk_tensor")
-            how = f"copied in pieces of {width} bytes" if width else "staged by the threads"
+            how = f"{_pieces_text(width, spec)} by the producer's threads" if width else "staged by the threads"
             layout = _layout(operand, row, fragment, layouts.k_step, kernel, spec)
             staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": SharedLayoutAttr(layout)})
             if refusal and spec.bulk_tensor is not None:

@@ -19,7 +19,15 @@ from treadle.machine import TargetSpec
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass
-from treadle.transforms.kernel.roles.copy_rings import epilogue_boxes, fitting_plan, fitting_stages, is_chain, partition_refusal
+from treadle.transforms.kernel.roles.copy_rings import (
+    epilogue_boxes,
+    fitting_plan,
+    fitting_stages,
+    is_chain,
+    partition_refusal,
+    shifts_rows,
+    threads_copies,
+)
 from treadle.transforms.kernel.roles.deferred_stores import deferral_refusal
 from treadle.transforms.kernel.roles.parts import cluster_refusal, refusal, turns_refusal
 
@@ -55,7 +63,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     in_flight = min(asked.steps_in_flight, 1)
     wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
     plan = fitting_plan(kernel, wanted, spec)
-    if threads_copy(kernel):
+    if not all(shifts_rows(copy, spec) for copy in threads_copies(kernel)):
         # Half of the ring is under way, half is there: consumers never wait for a copy that was issued last.
         plan = plan._replace(fills_in_flight=plan.num_stages // 2)
     if plan.num_stages < wanted.num_stages:
@@ -89,14 +97,9 @@ def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
     moves = spec.register_moves
     if moves is None:
         return 0, 0
-    if threads_copy(kernel):
+    if threads_copies(kernel):
         return moves.copy_split
     return moves.index_split if kernel.symbol_names() else moves.split
-
-
-def threads_copy(kernel: tile.KernelOp) -> bool:
-    """Whether an operand comes by copies that all threads of the producer make."""
-    return any(isinstance(op, tile.CopyOp) and not op.is_bulk for op in kernel.walk())
 
 
 @register_pass

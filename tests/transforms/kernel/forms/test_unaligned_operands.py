@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from transforms.form_programs import assert_right, lowered, problem_of, workload
 
-from treadle.dialects import pipe, tile
+from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import roles_of
 from treadle.ir.dialects import builtin
 from treadle.machine import target_spec
@@ -34,6 +34,8 @@ def paths(module: builtin.ModuleOp) -> list[str]:
         ((256, 250, 128), "f16", True, (0, 4)),
         ((123, 456, 51234), "bf16", True, (4, 0)),
         ((256, 256, 136), "f16", False, (0, 0)),
+        ((128, 512, 50001), "bf16", True, (2, 0)),
+        ((256, 256, 133), "i8", False, (1, 1)),
     ],
 )
 def test_each_operand_comes_in_the_widest_pieces_of_its_rows(
@@ -51,12 +53,12 @@ def test_only_descriptor_copies_feed_swapped_operands() -> None:
 
 
 @given(st.data())
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=[Phase.explicit, Phase.generate])
 def test_random_pitches_are_proven_and_right(data: st.DataObject) -> None:
     """Any pitch, few steps and many, rings of any depth, several tiles a workgroup: proven, right in both modes."""
     dtype = data.draw(st.sampled_from(["f16", "bf16"]))
-    m, n = data.draw(st.integers(1, 150)), data.draw(st.integers(1, 150))
-    k = 2 * data.draw(st.integers(1, 170))
+    m, n = data.draw(st.integers(2, 150)), data.draw(st.integers(2, 150))
+    k = data.draw(st.integers(9, 340))
     options = small(data.draw(st.integers(1, 5)), data.draw(st.integers(1, 2)))
     work = workload(m, n, k, dtype)
     module, _ = lowered(work.text, "sm_90a", options)
@@ -74,6 +76,19 @@ def test_the_other_operand_stays_with_descriptor_copies() -> None:
     moves = target_spec("sm_90a").register_moves
     assert moves is not None and producer.executing_warps == 4 and producer.registers == moves.copy_split[0]
     assert_right(work, module)
+
+
+def test_runtime_sizes_stay_with_descriptor_copies() -> None:
+    problem = problem_of(workload(100, 512, 133, kn=True).text.replace("x133x", "x?x").replace("<133x", "<?x"))
+    assert problem.copies.refusal is None and (roles.refusal(problem) or "").startswith("operand m: a pitch of")
+
+
+def test_shifted_rows_are_handed_over_at_once() -> None:
+    """They are complete when they are committed; pieces that stay in flight are handed over later."""
+    for k, pending in ((203, {0}), (202, {2, 0})):
+        module, _ = lowered(workload(100, 72, k, "bf16", kn=True).text, "sm_90a", small(4))
+        waits = [op for op in module.walk() if isinstance(op, sync.WaitOp) and op.queue.data == "cp_async"]
+        assert {op.pending.value.data for op in waits} == pending
 
 
 def test_threads_copies_are_not_shared_by_a_cluster() -> None:

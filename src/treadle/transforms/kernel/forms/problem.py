@@ -97,9 +97,14 @@ class KernelProblem:
         return all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
 
     @property
+    def has_runtime_sizes(self) -> bool:
+        """Whether some sizes or strides are known to the runtime alone."""
+        return bool(dispatch.texts(self.nest.kernel.symbols))
+
+    @property
     def is_fixed(self) -> bool:
         """Whether all sizes are known, the same in every block."""
-        return not dispatch.texts(self.nest.kernel.symbols) and all(size.is_constant for size in self.nest.dim_sizes)
+        return not self.has_runtime_sizes and all(size.is_constant for size in self.nest.dim_sizes)
 
     @cached_property
     def shape(self) -> ContractionShape:
