@@ -64,7 +64,7 @@ def infer_shapes(function: func.FuncOp) -> Shapes:
     for index, argument in enumerate(function.body.block.args):
         match argument.type:
             case builtin.TensorType():
-                given = attributes[index].data if index < len(attributes) else {}
+                given: Mapping[str, Attribute] = attributes[index].data if index < len(attributes) else {}
                 divisor = power_of_two(SIZE_DIVISOR, given, 1, function)
                 shapes.set_shape(argument, _argument_sizes(index, argument.type.get_shape(), divisor, shapes))
             case _:
