@@ -61,7 +61,9 @@ SM_90A = TargetSpec(
     named_barriers=15,
     max_cluster=8,
     # PTX ISA, setmaxnreg. Index arithmetic on sizes that only the runtime knows does not fit 40 registers.
-    register_moves=RegisterMoves(warps=4, granule=8, fewest=24, most=256, split=(40, 232), index_split=(56, 224), copy_split=(104, 200)),
+    register_moves=RegisterMoves(
+        4, 8, fewest=24, most=256, split=(40, 232), index_split=(56, 224), copy_split=(88, 208), shift_split=(152, 176)
+    ),
 )
 
 

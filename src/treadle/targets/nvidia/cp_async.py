@@ -49,16 +49,15 @@ def distribution(shared: SharedLayout, inner: int, size: int, width: int, warps:
     return tile if plan.vector * size == width else None
 
 
-def _bytes(ctx: KernelContext, access: Access, unit: int, coordinates: tuple[int, ...], predicate: Value, size: int, width: int) -> Value:
-    """How many bytes of a piece lie within the view."""
+def _bytes(ctx: KernelContext, access: Access, unit: int, coordinates: tuple[int, ...], size: int, width: int) -> Value:
+    """How many bytes of a piece lie within the view along its contiguous dimension; nothing or less where it lies behind the end."""
     b = ctx.b
-    whole = i32(width)
-    if unit in access.coordinates:
-        at = access.coordinate(unit, coordinates[access.dims.index(unit)])
-        left = b.mul(b.sub(access.view.sizes[unit], at), ctx.index_constant(size))
-        most = ctx.index_constant(width)
-        whole = b.resize(b.select(b.icmp("slt", left, most), left, most), I32)
-    return b.select(predicate, whole, i32(0)) if predicate.number != 1 else whole
+    if unit not in access.coordinates:
+        return i32(width)
+    at = access.coordinate(unit, coordinates[access.dims.index(unit)])
+    left = b.mul(b.sub(access.view.sizes[unit], at), ctx.index_constant(size))
+    most = ctx.index_constant(width)
+    return b.resize(b.select(b.icmp("slt", left, most), left, most), I32)
 
 
 def emit_cp_async(ctx: KernelContext, op: CopyOp, shifted: ShiftedCopies) -> None:
@@ -86,7 +85,8 @@ def _issue(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: 
     b, pieces = ctx.b, _pieces(ctx, op, inner, tile, width)
     cache = "cg" if width == 16 else "ca"
     with b.when(holds_first_copy(ctx, tile)):
-        for target, source, taken, _ in pieces():
+        for target, source, inside, left in pieces():
+            taken = b.select(inside, left, i32(0)) if inside.number != 1 else left
             text = f"cp.async.{cache}.shared.global [$0], [$1], {width}"
             if taken.number == width:
                 b.asm(f"{text};", "r,l,~{memory}", [b.ptrtoint(target, I32), source])
@@ -97,14 +97,16 @@ def _issue(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: 
 def _load(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, shifted: ShiftedCopies) -> None:
     """Threads that hold the same piece all store it, with the same bytes."""
     read_only = ctx.view(op.view).read_only
-    for target, source, taken, is_cut in _pieces(ctx, op, inner, tile, GRANULE)():
-        shifted.load(ctx, source, target, taken, is_cut=is_cut, read_only=read_only)
+    for target, source, inside, left in _pieces(ctx, op, inner, tile, GRANULE)():
+        shifted.load(ctx, source, target, inside, left, read_only=read_only)
 
 
-def _pieces(
-    ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: int
-) -> Callable[[], Iterator[tuple[Value, Value, Value, bool]]]:
-    """A thread's pieces: where each goes, where it lies, how many of its bytes are in the view, and whether that may be some of them."""
+Piece = tuple[Value, Value, Value, Value]
+"""Where it goes, where it lies, whether it is in the view (i1), and how many of its bytes are then (i32)."""
+
+
+def _pieces(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: int) -> Callable[[], Iterator[Piece]]:
+    """A thread's pieces of `width` bytes."""
     buffer, view, dims, layout = ctx.buffer(op.destination), ctx.view(op.view), ints(op.dims), shared_layout_of(op.destination)
     size = element_bytes(memref_type(op.destination).element_type)
     vector, unit = width // size, dims[inner]
@@ -115,10 +117,10 @@ def _pieces(
         raise InternalError(f"tile.copy 'cp_async': pieces of {width} bytes are not contiguous in the view")
     sources = {group.registers: group for group in access.plan.groups}
 
-    def each() -> Iterator[tuple[Value, Value, Value, bool]]:
+    def each() -> Iterator[Piece]:
         for group in plan.groups:
             source = sources[group.registers]
-            taken = _bytes(ctx, access, unit, source.coordinates, access.predicate(source), size, width)
-            yield places.of(group), access.address(source), taken, unit in access.coordinates
+            left = _bytes(ctx, access, unit, source.coordinates, size, width)
+            yield places.of(group), access.address(source), access.predicate(source), left
 
     return each

@@ -22,13 +22,12 @@ _QUIET = frozenset({"pipe.slot", "tile.view", "sync.commit"})
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """16 bytes on their way to `target`: the words around them, at which byte of those they begin, how many lie in the view."""
+    """16 bytes on their way to `target`: the words around them, at which byte of those they begin, how many of them are no others'."""
 
     target: Value
     words: tuple[Value, ...]
     first: Value
     taken: Value
-    is_cut: bool
 
 
 class ShiftedCopies:
@@ -37,8 +36,8 @@ class ShiftedCopies:
     def __init__(self) -> None:
         self._loaded: list[_Loaded] = []
 
-    def load(self, ctx: KernelContext, address: Value, target: Value, taken: Value, *, is_cut: bool, read_only: bool) -> None:
-        """Load 16 bytes from any `address`, of which the first `taken` (i32) lie in the array; `is_cut`: others than all or none may."""
+    def load(self, ctx: KernelContext, address: Value, target: Value, row: Value, taken: Value, *, read_only: bool) -> None:
+        """Load 16 bytes from any `address`, of which the first `taken` (i32, as in all rows) lie in the array if the `row` (i1) does."""
         if len(self._loaded) == MOST_LOADED:
             self.flush(ctx)
         b = ctx.b
@@ -46,18 +45,18 @@ class ShiftedCopies:
         aligned = b.gep(address, b.sub(i64(0), b.and_(place, i64(GRANULE - 1))), flags="")
         first = b.trunc(b.and_(place, i64(GRANULE - 1)), I32)
         nothing = Value(_WORDS, "zeroinitializer")
-        low = predicated_load(b, aligned, _WORDS, b.icmp("sgt", taken, i32(0)), nothing, read_only=read_only, stays=True)
-        reaches = b.icmp("sgt", b.add(first, taken), i32(GRANULE))
+        low = predicated_load(b, aligned, _WORDS, b.and_(row, b.icmp("sgt", taken, i32(0))), nothing, read_only=read_only, stays=True)
+        reaches = b.and_(row, b.icmp("sgt", b.add(first, taken), i32(GRANULE)))
         high = predicated_load(b, b.gep(aligned, i64(GRANULE), flags=""), _WORDS, reaches, nothing, read_only=read_only, stays=True)
         words = tuple(b.extract(half, at) for half in (low, high) for at in range(4))
-        self._loaded.append(_Loaded(target, words, first, taken, is_cut))
+        self._loaded.append(_Loaded(target, words, first, taken))
 
     def flush(self, ctx: KernelContext) -> None:
         """Store what was loaded."""
         loaded, self._loaded = self._loaded, []
         for each in loaded:
             words = shifted(ctx.b, each.words, each.first)
-            words = cut(ctx.b, words, each.taken) if each.is_cut else words
+            words = cut(ctx.b, words, each.taken) if each.taken.number != GRANULE else words
             ctx.b.store(ctx.b.build_vector(words), each.target, GRANULE)
 
 

@@ -97,8 +97,8 @@ def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
     moves = spec.register_moves
     if moves is None:
         return 0, 0
-    if threads_copies(kernel):
-        return moves.copy_split
+    if copies := threads_copies(kernel):
+        return moves.shift_split if any(shifts_rows(copy, spec) for copy in copies) else moves.copy_split
     return moves.index_split if kernel.symbol_names() else moves.split
 
 
