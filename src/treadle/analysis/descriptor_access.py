@@ -50,13 +50,14 @@ def operand_copies(nest: LoopNest, kind: Contraction, types: ContractionTypes, s
         if (reason := _operand_refusal(value, found, wanted, own)) is not None:
             return OperandCopies(reason, reason)
         step = spec.slot_row_bytes // types.operand_bytes
-        reason = _part_refusal(nest, found[0], step) or _axes_refusal(nest, found[0], own, k_major_only=row.k_major_only)
-        if reason is not None:
+        if (reason := _part_refusal(nest, found[0], step) or _axes_refusal(nest, found[0], own)) is not None:
             return OperandCopies(f"operand {own}: {reason}", f"operand {own}: {reason}")
-        if (reason := beyond_descriptors(nest, found[0], rules) or _alignment_refusal(nest, found[0], rules)) is None:
+        lies_across = row.k_major_only and _lies_along(nest, found[0], own)
+        reason = f"{row.name} reads operands that are contiguous along k only" if lies_across else None
+        if (reason := reason or beyond_descriptors(nest, found[0], rules) or _alignment_refusal(nest, found[0], rules)) is None:
             continue
         unaligned = unaligned or f"operand {own}: {reason}"
-        if not (width := _piece_bytes(nest, found[0], spec)):
+        if not (width := _piece_bytes(nest, found[0], spec, turned=lies_across)):
             return OperandCopies(f"operand {own}: {reason}", unaligned)
         pieces[side] = min(width, pieces[side] or width)
     return OperandCopies(None, unaligned, (pieces[0], pieces[1]))
@@ -98,8 +99,13 @@ def _part_refusal(nest: LoopNest, access: Access, step: int) -> str | None:
     return None
 
 
-def _axes_refusal(nest: LoopNest, access: Access, own: str, *, k_major_only: bool) -> str | None:
-    """Why an operand does not lie in memory as the instruction reads it, None where it does."""
+def _lies_along(nest: LoopNest, access: Access, own: str) -> bool:
+    """Whether an operand is contiguous along its own axis, not along k."""
+    return nest.stride_along(access, nest.axes[main_axis(nest, own)]) == constant(1)
+
+
+def _axes_refusal(nest: LoopNest, access: Access, own: str) -> str | None:
+    """Why an operand does not lie in memory as an instruction could read it, None where it does."""
     unit: set[str] = set()
     for number, axis in enumerate(nest.axes):
         if axis.block:
@@ -110,7 +116,7 @@ def _axes_refusal(nest: LoopNest, access: Access, own: str, *, k_major_only: boo
                 return "it is broadcast"
         elif stride == constant(1):
             unit.add(axis.role if number in (main_axis(nest, own), main_axis(nest, "k")) else "other")
-    if unit != {"k"} and (k_major_only or unit != {own}):
+    if unit not in ({"k"}, {own}):
         return "its unit-stride axis is not one that the instruction reads along"
     return None
 
@@ -132,13 +138,15 @@ def _pitches(nest: LoopNest, access: Access) -> list[Expr]:
     return [*(corner.stride for corner in access.corners), *(s for s in strides if s not in (constant(0), constant(1)))]
 
 
-def _piece_bytes(nest: LoopNest, access: Access, spec: TargetSpec) -> int:
+def _piece_bytes(nest: LoopNest, access: Access, spec: TargetSpec, *, turned: bool) -> int:
     """The widest pieces that threads copy of an operand whose rows begin anywhere, an element where no piece is aligned; 0 where threads
-    copy none of it.
+    copy none of it. `turned`: its elements are copied one by one, each to its place.
     """
     queue, size = spec.queue_for("copy_in"), element_bytes(access.element)
     if queue is None:
         return 0
+    if turned:
+        return size if size in queue.piece_bytes and access.align % size == 0 else 0
     moved = [access.align, access.offset.divisor() * size, *(pitch.divisor() * size for pitch in _pitches(nest, access))]
     aligned = next((width for width in queue.piece_bytes if width >= size and not any(each % width for each in moved)), 0)
     return aligned or (size if queue.shifts else 0)

@@ -279,11 +279,12 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
 
 
 def _piece_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
-    """Clocks in which the producer's threads copy one slot: they issue the copies, and wait for what they shift on the way."""
+    """Clocks in which the producer's threads copy one slot: they issue the copies, and wait for what goes through registers."""
     queue, row_bytes = spec.queue_for("copy_in"), tile.k * problem.operand_bytes / spec.subgroup_size
     sides = list(zip((tile.rows, tile.n), problem.piece_bytes, strict=True))
-    shifts = queue is not None and any(width and width not in queue.piece_bytes for _, width in sides)
-    waiting = spec.rates.streaming.latency_clocks if shifts else 0
+    rounds = problem.row.a_type == "tf32"
+    is_held = queue is not None and any(width and (rounds or width not in queue.piece_bytes) for _, width in sides)
+    waiting = spec.rates.streaming.latency_clocks if is_held else 0
     return waiting + spec.rates.general.piece_clocks * sum(extent * row_bytes / width for extent, width in sides if width)
 
 

@@ -51,6 +51,10 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
     is_copied = row is not None and row.reads_shared and as_they_are and spec.bulk_tensor is not None
     rows = [_row_alignment(shape_of(value), width) if is_copied else 0 for (value, _), width in zip(operands, widths, strict=True)]
     along = [plain_dims(map_)[-1] in kind.k for _, map_ in operands]
+    if row is not None and row.k_major_only:  # what lies across is copied element by element, where pieces are as narrow
+        queue = spec.queue_for("copy_in")
+        turned = [width if is_copied and queue is not None and width in queue.piece_bytes else 0 for width in widths]
+        rows = [whole if lies_along else each for whole, lies_along, each in zip(rows, along, turned, strict=True)]
     partial = element_bytes(facts.partial_types[0])
     shape, copied = ContractionShape(batch, m, n, k), (rows[0], rows[1])
     return SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]))

@@ -7,6 +7,8 @@ import pytest
 from targets.host import TRIPLE, jit
 
 from treadle.codegen.llvm_text import I32, PTR, Builder, Module, Parameter, i32
+from treadle.layout.shared_layout import swizzled
+from treadle.targets.nvidia.cp_async import distribution
 from treadle.targets.nvidia.shifted_copies import cut, shifted
 
 
@@ -25,6 +27,21 @@ def moved(source: np.ndarray, first: int, taken: int) -> np.ndarray:
     call(source.ctypes.data, found.ctypes.data, first, taken)
     del engine
     return found
+
+
+@pytest.mark.parametrize(("k", "n", "warps"), [(32, 64, 4), (32, 96, 4), (32, 8, 4), (64, 32, 8)])
+def test_elements_that_are_turned_keep_to_few_sectors_and_all_banks(k: int, n: int, warps: int) -> None:
+    """Every element has a thread; a warp's copy of one register touches four sectors, and each bank of the swizzled buffer once."""
+    buffer = swizzled((k, n), (0, 1), 4, 128)
+    layout = distribution(buffer, 1, 4, 4, warps)
+    assert layout is not None
+    registers = range(layout.num_registers)
+    seen = {layout.coordinates(register, lane, warp) for register in registers for lane in range(32) for warp in range(warps)}
+    assert seen == {(row, column) for row in range(k) for column in range(n)}
+    for register in registers:
+        lanes = [layout.coordinates(register, lane, 0) for lane in range(32)]
+        assert len({(row, column // 8) for row, column in lanes}) == 4
+        assert len({buffer.offset_of(at) % 32 for at in lanes}) == 32
 
 
 @pytest.mark.parametrize("first", range(16))

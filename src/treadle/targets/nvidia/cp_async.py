@@ -4,13 +4,14 @@ at no multiple of 4 bytes (`shifted_copies.py`).
 Who copies what is derived from the buffer: neighbouring threads take neighbouring pieces along the view's contiguous dimension.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from treadle.codegen.llvm_text import I32, Value, i32
 from treadle.dialects.tile import CopyOp, ViewOp, ints, memref_type, shared_layout_of, view_strides
 from treadle.errors import InternalError
 from treadle.ir.core import SSAValue
 from treadle.layout.access import address_plan
+from treadle.layout.bits import log2_exact, odd_part, power_of_two_part
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout, blocked
 from treadle.targets.nvidia.shifted_copies import GRANULE, ShiftedCopies
@@ -19,6 +20,9 @@ from treadle.targets.simt.memory import Access, global_accesses
 from treadle.targets.simt.shared import SharedAddresses
 from treadle.targets.simt.threads import holds_first_copy
 from treadle.targets.simt.types import element_bytes
+
+SECTOR_BYTES = 32
+"""What the caches move at least."""
 
 
 def _multiple(ctx: KernelContext, value: int | SSAValue) -> int:
@@ -43,10 +47,37 @@ def distribution(shared: SharedLayout, inner: int, size: int, width: int, warps:
     """Pieces of `width` bytes along dimension `inner` over the threads; None where the buffer keeps them not together."""
     if width < size or shared.shape[inner] * size % width:
         return None
+    if width == size and (turned := _turned(shared.shape, inner, size, warps)) is not None:
+        return turned
     order = (inner, *(dim for dim in reversed(range(shared.rank)) if dim != inner))
     tile = blocked(shared.shape, order, width // size, 32, warps)
     plan = address_plan(tile, shared, size, width)
     return tile if plan.vector * size == width else None
+
+
+def _turned(shape: Sequence[int], inner: int, size: int, warps: int) -> TileLayout | None:
+    """Single elements over the threads, for buffers that lie across the view: a warp takes a sector of several rows, so that neighbours in
+    memory and neighbours in the buffer each keep to few transactions. None where sides are too short.
+    """
+    sector, other = SECTOR_BYTES // size, 1 - inner
+    if len(shape) != 2 or power_of_two_part(shape[inner]) < sector or power_of_two_part(shape[other]) < 32 // sector:
+        return None
+    left, taken = [power_of_two_part(side) for side in shape], [1, 1]
+
+    def take(dim: int, most: int) -> list[tuple[int, ...]]:
+        bases: list[tuple[int, ...]] = []
+        while left[dim] > 1 and len(bases) < most:
+            bases.append(tuple(taken[dim] if axis == dim else 0 for axis in range(2)))
+            taken[dim], left[dim] = 2 * taken[dim], left[dim] // 2
+        return bases
+
+    bits = log2_exact(sector)
+    lane = (*take(inner, bits), *take(other, 5 - bits))
+    warp = [*take(inner, log2_exact(warps))]
+    warp += take(other, log2_exact(warps) - len(warp))
+    warp += [(0, 0)] * (log2_exact(warps) - len(warp))
+    rest = (*take(inner, 32), *take(other, 32))
+    return TileLayout(rest, lane, tuple(warp), tuple(odd_part(side) for side in shape))
 
 
 def _bytes(ctx: KernelContext, access: Access, unit: int, coordinates: tuple[int, ...], size: int, width: int) -> Value:
@@ -60,9 +91,9 @@ def _bytes(ctx: KernelContext, access: Access, unit: int, coordinates: tuple[int
     return b.resize(b.select(b.icmp("slt", left, most), left, most), I32)
 
 
-def emit_cp_async(ctx: KernelContext, op: CopyOp, shifted: ShiftedCopies) -> None:
-    """Issue a copy; it is pending in the queue "cp_async" of each thread, or loaded and left to `shifted`. Raises InternalError where the
-    buffer does not keep pieces together.
+def emit_cp_async(ctx: KernelContext, op: CopyOp, shifted: ShiftedCopies, *, tf32: bool) -> None:
+    """Issue a copy; it is pending in the queue "cp_async" of each thread, or loaded and left to `shifted`: where no piece is aligned, or it
+    is rounded to `tf32`. Raises InternalError where the buffer does not keep pieces together.
     """
     element = memref_type(op.destination).element_type
     size, dims, layout = element_bytes(element), ints(op.dims), shared_layout_of(op.destination)
@@ -73,7 +104,10 @@ def emit_cp_async(ctx: KernelContext, op: CopyOp, shifted: ShiftedCopies) -> Non
     queue = ctx.hooks.spec.queue_for("copy_in")
     for width in () if queue is None else queue.piece_bytes:
         if _is_aligned(ctx, op, dims[inner], size, width) and (tile := distribution(layout, inner, size, width, ctx.warps)) is not None:
-            _issue(ctx, op, inner, tile, width)
+            if tf32:
+                _load_rounded(ctx, op, inner, tile, width, shifted)
+            else:
+                _issue(ctx, op, inner, tile, width)
             return
     tile = distribution(layout, inner, size, GRANULE, ctx.warps)
     if tile is None:
@@ -99,6 +133,12 @@ def _load(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, shifted:
     read_only = ctx.view(op.view).read_only
     for target, source, inside, left in _pieces(ctx, op, inner, tile, GRANULE)():
         shifted.load(ctx, source, target, inside, left, read_only=read_only)
+
+
+def _load_rounded(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: int, shifted: ShiftedCopies) -> None:
+    read_only = ctx.view(op.view).read_only
+    for target, source, inside, left in _pieces(ctx, op, inner, tile, width)():
+        shifted.load_rounded(ctx, source, target, inside, left, width, read_only=read_only)
 
 
 Piece = tuple[Value, Value, Value, Value]

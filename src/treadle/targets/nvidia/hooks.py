@@ -327,7 +327,7 @@ class NvidiaHooks(SimtHooks):
 
     def copy(self, ctx: KernelContext, op: CopyOp) -> None:
         if op.path.data == "cp_async":
-            emit_cp_async(ctx, op, self._shifted)
+            emit_cp_async(ctx, op, self._shifted, tf32=allocation(op.destination) in self._tf32)
             return
         if op.barrier is None:
             raise InternalError("tile.copy without a barrier to signal")

@@ -1,33 +1,34 @@
-"""`tile.copy "cp_async"` of rows that begin anywhere: no copy of 4 bytes is aligned, so that 16 bytes at a time go through registers.
+"""`tile.copy "cp_async"` through registers: of rows that begin anywhere, where no copy of 4 bytes is aligned, and of f32 rounded to tf32.
 
 A thread loads the aligned 16 bytes that its own begin in, and the next ones where they reach into those: never a granule without a byte of
-the array. Both are shifted into place, bytes outside of the view are made zero, and 16 bytes are stored to shared memory. As many loads as
-registers hold are issued before the first shift, those of copies that stand together alike; all is stored ahead of the wait of their queue.
+the array. Both are shifted into place, bytes outside of the view are made zero, and 16 bytes are stored to shared memory. What is rounded
+is loaded as it lies. As many loads as registers hold are issued before the first of them is waited for, those of copies that stand together
+alike; all is stored ahead of the wait of their queue.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from treadle.codegen.llvm_text import I32, I64, Builder, Value, i32, i64, vector
+from treadle.codegen.llvm_text import F32, I32, I64, Builder, Value, i32, i64, vector
 from treadle.ir.core import Operation
 from treadle.targets.nvidia.global_access import predicated_load
+from treadle.targets.nvidia.tf32 import rounded
 from treadle.targets.simt.context import KernelContext
 
 GRANULE = 16
-MOST_LOADED = 8
-"""Pieces that a thread holds unshifted, with 8 registers each."""
+MOST_LOADED = 64
+"""Words that a thread holds."""
 _WORDS = vector(4, I32)
 _QUIET = frozenset({"pipe.slot", "tile.view", "sync.commit"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """16 bytes on their way to `target`: the words around them, at which byte of those they begin, how many of them are no others'."""
+    """A piece on its way to `target`: what was loaded for it, and what makes the words to be stored of that."""
 
     target: Value
     words: tuple[Value, ...]
-    first: Value
-    taken: Value
+    finish: Callable[[KernelContext, Sequence[Value]], Sequence[Value]]
 
 
 class ShiftedCopies:
@@ -38,26 +39,53 @@ class ShiftedCopies:
 
     def load(self, ctx: KernelContext, address: Value, target: Value, row: Value, taken: Value, *, read_only: bool) -> None:
         """Load 16 bytes from any `address`, of which the first `taken` (i32, as in all rows) lie in the array if the `row` (i1) does."""
-        if len(self._loaded) == MOST_LOADED:
-            self.flush(ctx)
+        self._make_room(ctx, 8)
         b = ctx.b
         place = b.ptrtoint(address, I64)
         aligned = b.gep(address, b.sub(i64(0), b.and_(place, i64(GRANULE - 1))), flags="")
         first = b.trunc(b.and_(place, i64(GRANULE - 1)), I32)
         nothing = Value(_WORDS, "zeroinitializer")
-        low = predicated_load(b, aligned, _WORDS, b.and_(row, b.icmp("sgt", taken, i32(0))), nothing, read_only=read_only, stays=True)
-        reaches = b.and_(row, b.icmp("sgt", b.add(first, taken), i32(GRANULE)))
-        high = predicated_load(b, b.gep(aligned, i64(GRANULE), flags=""), _WORDS, reaches, nothing, read_only=read_only, stays=True)
+        has_low = b.and_(row, b.icmp("sgt", taken, i32(0)))
+        low = predicated_load(b, aligned, _WORDS, has_low, nothing, read_only=read_only, stays=True)
+        has_high = b.and_(row, b.icmp("sgt", b.add(first, taken), i32(GRANULE)))
+        high = predicated_load(b, b.gep(aligned, i64(GRANULE), flags=""), _WORDS, has_high, nothing, read_only=read_only, stays=True)
+
+        def finish(ctx: KernelContext, words: Sequence[Value]) -> Sequence[Value]:
+            found = shifted(ctx.b, words, first)
+            return found if taken.number == GRANULE else cut(ctx.b, found, taken)
+
         words = tuple(b.extract(half, at) for half in (low, high) for at in range(4))
-        self._loaded.append(_Loaded(target, words, first, taken))
+        self._loaded.append(_Loaded(target, words, finish))
+
+    def load_rounded(
+        self, ctx: KernelContext, address: Value, target: Value, row: Value, taken: Value, width: int, *, read_only: bool
+    ) -> None:
+        """Load `width` aligned bytes of f32, to be rounded to tf32; `row` and `taken` as for `load`."""
+        self._make_room(ctx, width // 4)
+        b = ctx.b
+        kind = I32 if width == 4 else vector(width // 4, I32)
+        nothing = i32(0) if width == 4 else Value(kind, "zeroinitializer")
+        inside = b.and_(row, b.icmp("sgt", taken, i32(0)))
+        found = predicated_load(b, address, kind, inside, nothing, read_only=read_only, stays=True)
+        words = (found,) if width == 4 else tuple(b.extract(found, at) for at in range(width // 4))
+
+        def finish(ctx: KernelContext, words: Sequence[Value]) -> Sequence[Value]:
+            is_whole = width == 4 or taken.number == width
+            kept = words if is_whole else cut(ctx.b, words, taken)
+            return [ctx.b.bitcast(value, I32) for value in rounded(ctx, [ctx.b.bitcast(word, F32) for word in kept])]
+
+        self._loaded.append(_Loaded(target, words, finish))
 
     def flush(self, ctx: KernelContext) -> None:
         """Store what was loaded."""
         loaded, self._loaded = self._loaded, []
         for each in loaded:
-            words = shifted(ctx.b, each.words, each.first)
-            words = cut(ctx.b, words, each.taken) if each.taken.number != GRANULE else words
-            ctx.b.store(ctx.b.build_vector(words), each.target, GRANULE)
+            words = each.finish(ctx, each.words)
+            ctx.b.store(words[0] if len(words) == 1 else ctx.b.build_vector(words), each.target, 4 * len(words))
+
+    def _make_room(self, ctx: KernelContext, words: int) -> None:
+        if sum(len(each.words) for each in self._loaded) + words > MOST_LOADED:
+            self.flush(ctx)
 
 
 def stands_among(op: Operation) -> bool:

@@ -87,10 +87,12 @@ def _piece_path(operand: _Operand, row: MatrixInstruction | None, kernel: tile.K
         return "", 0
     if load is None or load.result is not operand.value or not is_zero(load.other) or operand.contiguous is None:
         return "", 0
-    if spec.bulk_tensor is None or (operand.contiguous != operand.k_dim and row.k_major_only):
+    turned = operand.contiguous != operand.k_dim and row.k_major_only
+    along = operand.k_dim if turned else operand.contiguous
+    if spec.bulk_tensor is None or not fits_swizzle(operand.shape[along], operand.bytes, spec.bulk_tensor.swizzle_bytes):
         return "", 0
-    if not fits_swizzle(operand.shape[operand.contiguous], operand.bytes, spec.bulk_tensor.swizzle_bytes):
-        return "", 0
+    if turned:  # each element goes to its place
+        return (queue.path, operand.bytes) if operand.bytes in queue.piece_bytes else ("", 0)
     dims = tile.ints(load.dims)
     facts = access_facts(load.view, tuple(load.offsets), dims, operand.shape)
     width = piece_width(facts, dims[operand.contiguous], queue)

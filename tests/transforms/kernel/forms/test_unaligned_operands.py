@@ -1,17 +1,20 @@
 """The form roles on operands that no descriptor copy brings: rows that are no multiple of 16 bytes, arrays that begin off 16 bytes."""
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from transforms.form_programs import assert_right, lowered, problem_of, workload
+from transforms.form_programs import arrays_of, assert_right, lowered, problem_of, workload
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import roles_of
 from treadle.ir.dialects import builtin
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
+from treadle.sim.schedule import run_program_scheduled
 from treadle.transforms.kernel.forms import roles, swapped
 
 
@@ -50,6 +53,21 @@ def test_each_operand_comes_in_the_widest_pieces_of_its_rows(
 def test_only_descriptor_copies_feed_swapped_operands() -> None:
     said = swapped.refusal(problem_of(workload(16, 4096, 4100).text))
     assert said is not None and "4100 elements is not known to be a multiple of 16 bytes" in said
+
+
+@pytest.mark.parametrize(("m", "n", "k", "kn"), [(70, 72, 130, True), (40, 90, 99, True), (40, 64, 66, False)])
+def test_f32_is_turned_and_rounded_on_the_way(m: int, n: int, k: int, kn: bool) -> None:
+    """As tf32 an operand that lies across is copied element by element; all is rounded, so that nothing stays in flight."""
+    work = workload(m, n, k, "f32", kn=kn)
+    module, _ = lowered(work.text, "sm_90a", replace(small(3), tile=(64, 64, 32), f32_precision="tf32"))
+    assert set(paths(module)) == {"cp_async"}
+    assert {op.pending.value.data for op in module.walk() if isinstance(op, sync.WaitOp) and op.queue.data == "cp_async"} == {0}
+    a, b = arrays_of(work)
+    for mode in ("late", "random"):
+        report = run_program_scheduled(module, [a, b], mode, 1)
+        assert report.ok, str(report)
+        exact = a.astype(np.float64) @ (b if kn else b.T).astype(np.float64)
+        assert np.allclose(report.outputs[0], exact, atol=2**-9 * k**0.5)
 
 
 @given(st.data())

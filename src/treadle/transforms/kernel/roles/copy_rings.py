@@ -157,8 +157,14 @@ def threads_copies(kernel: tile.KernelOp) -> list[tile.CopyOp]:
     return [op for op in kernel.walk() if isinstance(op, tile.CopyOp) and not op.is_bulk]
 
 
-def shifts_rows(copy: tile.CopyOp, spec: TargetSpec) -> bool:
-    """Whether a copy by all threads goes through their registers: it is complete when it is committed, nothing of it stays in flight."""
+def through_registers(copy: tile.CopyOp, spec: TargetSpec) -> bool:
+    """Whether a copy by all threads goes through their registers, where rows are shifted or f32 is rounded: it is complete when it is
+    committed, nothing of it stays in flight.
+    """
+    rounds = {row.name for row in spec.matrix_instructions if row.a_type == "tf32"}
+    readers = [use.operation for use in copy.destination.uses]
+    if any(isinstance(op, tile.ContractOp) and op.instruction.data in rounds for op in readers):
+        return True
     shape, dims, queue = tile.memref_type(copy.destination).get_shape(), tile.ints(copy.dims), spec.queue_for("copy_in")
     along = contiguous_dim(tile.view_strides(copy.view), dims, shape)
     facts = access_facts(copy.view, tuple(copy.offsets), dims, shape)
