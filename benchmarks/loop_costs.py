@@ -2,9 +2,11 @@
 
     python benchmarks/loop_costs.py --output benchmarks/results/NAME.json           # the suite's contractions
     python benchmarks/loop_costs.py sdxl-ff640 square-4096-nk --targets gfx942
+    python benchmarks/loop_costs.py --peers benchmarks/results/OLD.json --output benchmarks/results/NEW.json
 
 Every row is read off machine code as `treadle audit` does (docs/audits.md): counts, and the figures of a model that predicts no times. IREE
 compiles the same module with `iree-compile` for the same target, where that is installed and takes it; its row is left out otherwise.
+`--peers` takes the rows of other compilers from an earlier table instead: their figures depend on nothing of Treadle but how it reads loops.
 """
 
 import argparse
@@ -39,7 +41,12 @@ def iree_rows(text: Path, target: str, backend: ReportsLoops) -> list[Row]:
         return [Row("", 0, loop) for file in sorted(Path(folder).glob("*.rocmasm")) for loop in backend.read_reports(file.read_text())]
 
 
-def records(workload: Workload, target: str) -> list[dict[str, Any]]:
+def kept_rows(peers: list[dict[str, Any]], workload: str, target: str) -> list[dict[str, Any]]:
+    """The rows of other compilers in an earlier table."""
+    return [one for one in peers if (one["workload"], one["target"]) == (workload, target) and one["compiler"] != "treadle"]
+
+
+def records(workload: Workload, target: str, peers: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     """One record a loop."""
     backend = registry.backend(target)
     if not isinstance(backend, ReportsLoops):
@@ -52,8 +59,11 @@ def records(workload: Workload, target: str) -> list[dict[str, Any]]:
         except TreadleError as error:
             print(f"{workload.name} for {target}: {error}", file=sys.stderr)
             own = []
-        rows = [("treadle", row) for row in own] + [("iree", row) for row in iree_rows(file, target, backend)]
-    return [{"workload": workload.name, "target": target, "compiler": compiler, **as_plain(row)} for compiler, row in rows]
+        rows = [("treadle", row) for row in own]
+        if peers is None:
+            rows += [("iree", row) for row in iree_rows(file, target, backend)]
+    found = [{"workload": workload.name, "target": target, "compiler": compiler, **as_plain(row)} for compiler, row in rows]
+    return found + kept_rows(peers or [], workload.name, target)
 
 
 def show(found: list[dict[str, Any]]) -> None:
@@ -75,12 +85,14 @@ def main() -> None:
     parser.add_argument("workloads", nargs="*", help="names or patterns of the suite; all without")
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--peers", type=Path, help="an earlier table, for the rows of other compilers")
     asked = parser.parse_args()
     chosen = choose(asked.workloads) if asked.workloads else suite()
+    peers = None if asked.peers is None else json.loads(asked.peers.read_text())["loops"]
     found: list[dict[str, Any]] = []
     for workload in chosen:
         for target in asked.targets.split(","):
-            found += records(workload, target)
+            found += records(workload, target, peers)
             print(f"{workload.name} {target}", file=sys.stderr)
     show(found)
     if asked.output is not None:

@@ -1,18 +1,19 @@
-"""Records behave as frozen dataclasses do, and cost a start neither `dataclasses` nor `inspect`."""
+"""Records and our dataclasses behave as standard ones do, and cost a start neither `dataclasses` nor `inspect`."""
 
 import copy
 import dataclasses
 import pickle
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 
-from treadle.records import Record
+from treadle.records import Record, dataclass
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class Checked(Record):
             raise ValueError("negative")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Twin:
     """The dataclass that `Point` stands for."""
 
@@ -114,6 +115,231 @@ def test_copies_and_patterns() -> None:
 
 
 def test_making_one_imports_nothing() -> None:
-    script = "import sys, treadle.records, treadle.options; print([n for n in ('dataclasses', 'inspect', 'ast') if n in sys.modules])"
+    script = """
+import sys
+from treadle.records import dataclass
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+
+Point(1), Point(1) == Point(2)
+import treadle.options
+print([n for n in ("dataclasses", "inspect", "ast") if n in sys.modules])
+"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def classes(decorate: Any) -> dict[str, Any]:
+    """The same classes made by either decorator."""
+
+    @decorate
+    class Plain:
+        a: int
+        b: "str" = "x"
+        shared: ClassVar[int] = 3
+
+    @decorate(frozen=True, slots=True)
+    class Frozen:
+        a: int
+        b: tuple[int, ...] = ()
+        c: list[int] = dataclasses.field(default_factory=list[int])
+
+    @decorate(frozen=True)
+    class Hidden:
+        a: int
+        b: int = dataclasses.field(default=2, compare=False)
+        c: int = dataclasses.field(default=3, repr=False)
+        d: list[int] = dataclasses.field(init=False, default_factory=list[int])
+
+        @cached_property
+        def twice(self) -> int:
+            return 2 * self.a
+
+    @decorate(frozen=True, kw_only=True)
+    class Keyed:
+        a: int
+        b: int = 2
+
+    @decorate(kw_only=True)
+    class Mixed:
+        b: int = 2
+        a: int = dataclasses.field(kw_only=False)
+
+    @decorate(eq=False)
+    class Itself:
+        a: int
+
+    @decorate(frozen=True, init=False)
+    class Inited:
+        name: ClassVar[str] = dataclasses.field(init=False)
+        a: int
+        b: int = 1
+
+        def __init__(self, a: int, b: int = 1) -> None:
+            object.__setattr__(self, "a", a)
+            object.__setattr__(self, "b", b)
+
+    @decorate(repr=False)
+    class Heading(Printed):
+        a: int = 3
+
+    @decorate(frozen=True)
+    class Empty:
+        kind: ClassVar[str] = "empty"
+
+        def doubled(self) -> int:
+            return 0
+
+    @decorate(frozen=True)
+    class Heir(Plainer, Empty):
+        c: int = 4
+
+        def __post_init__(self) -> None:
+            if self.c < 0:
+                raise ValueError("negative")
+
+    @decorate(frozen=True)
+    class Own:
+        a: int
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 5
+
+        def __repr__(self) -> str:
+            return "own"
+
+    return {kind.__name__: kind for kind in (Plain, Frozen, Hidden, Keyed, Mixed, Itself, Inited, Heading, Empty, Heir, Own)}
+
+
+class Printed:
+    """A class that prints itself."""
+
+    def __repr__(self) -> str:
+        return "printed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plainer:
+    """A standard dataclass that others extend."""
+
+    a: int
+    b: int = 7
+
+
+class Kind(ABC):
+    """A class without instances."""
+
+    @abstractmethod
+    def name(self) -> str: ...
+
+
+OURS, STANDARD = classes(dataclass), classes(dataclasses.dataclass)
+ARGUMENTS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((), {}),
+    ((1,), {}),
+    ((1, 2), {}),
+    ((1, (2,), [3]), {}),
+    ((1, 2, 3, 4), {}),
+    ((1, 2, -3), {}),
+    ((), {"a": 1}),
+    ((1,), {"b": 5, "c": 6}),
+    ((1,), {"a": 1}),
+    ((), {"z": 1}),
+]
+
+
+def assigned(one: Any) -> None:
+    one.a = 9
+
+
+def deleted(one: Any) -> None:
+    del one.a
+
+
+def read(one: Any) -> Any:
+    return one.a
+
+
+ACTIONS = (hash, assigned, deleted, read)
+
+
+def behaviour(kind: Any, args: tuple[Any, ...], given: dict[str, Any]) -> list[Any]:
+    """What can be seen of the instance that these arguments make, or the error."""
+    try:
+        one = kind(*args, **given)
+    except (TypeError, ValueError) as error:
+        return [type(error), str(error)]
+    try:
+        other = kind(*args[:1], **given)
+    except TypeError:
+        other = None
+    seen: list[Any] = [
+        repr(one),
+        one == copy.copy(one),
+        one == copy.deepcopy(one),
+        one == other,
+        one != other,
+        one == 1,
+        dataclasses.asdict(one),
+    ]
+    seen += [one == dataclasses.replace(one), getattr(one, "twice", None), kind.__match_args__, kind.__hash__ is None]
+    for act in ACTIONS:
+        try:
+            result = act(one)
+            seen.append(None if type(one).__eq__ is object.__eq__ and act is hash else result)
+        except (TypeError, AttributeError) as error:
+            seen += [type(error), str(error)]
+    return seen
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize(("args", "given"), ARGUMENTS)
+def test_dataclasses_are_like_standard_ones(name: str, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+    ours, wanted = classes(dataclass)[name], behaviour(STANDARD[name], args, given)
+    for _ in range(20):  # `__init__` is compiled on the way
+        assert behaviour(ours, args, given) == wanted
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_fields_are_like_those_of_standard_ones(name: str) -> None:
+    def rows(kind: Any) -> list[Any]:
+        return [(f.name, f.type, f.default, f.default_factory, f.init, f.repr, f.compare, f.kw_only) for f in dataclasses.fields(kind)]
+
+    assert rows(OURS[name]) == rows(STANDARD[name])
+    thawed = ("Plain", "Mixed", "Itself", "Heading")
+    ours, standard = (dataclasses.dataclass(type("Heir", (kind,), {}), frozen=name not in thawed) for kind in (OURS[name], STANDARD[name]))
+    assert rows(ours) == rows(standard)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A dataclass that is pickled before any of its class was made here."""
+
+    a: int
+    b: str = "b"
+
+
+def test_dataclasses_of_other_processes_can_be_read() -> None:
+    @dataclass
+    class Never:
+        a: int
+
+    assert pickle.loads(pickle.dumps(Kept(1))) == Kept(1)
+    unmade = Never.__new__(Never)
+    unmade.a = 1
+    assert unmade == Never(1)
+    assert repr(unmade).endswith("Never(a=1)")
+
+
+def test_abstract_dataclasses_have_no_instances() -> None:
+    @dataclass(frozen=True)
+    class Half(Kind):
+        a: int
+
+    with pytest.raises(TypeError, match="abstract"):
+        Half(1)  # pyright: ignore[reportAbstractUsage]

@@ -1,7 +1,6 @@
 """The ordered passes, one function a level, a reason beside every pass, and `lower`, which runs them on a module."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from treadle import knobs
 from treadle.frontends.levels import LEVELS, Level
@@ -12,6 +11,7 @@ from treadle.ir.passes import ModulePass, run_passes
 from treadle.ir.simplify import CsePass, DcePass
 from treadle.machine import TargetSpec, target_name
 from treadle.options import CompileOptions
+from treadle.records import dataclass
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass

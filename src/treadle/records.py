@@ -1,11 +1,20 @@
-"""Frozen records for what every start imports: making a dataclass takes a third of a millisecond, importing `dataclasses` ten.
+"""Records that cost an import next to nothing: `Record` for what every start imports, and `dataclass` for the compiler.
 
-Elsewhere `@dataclass(frozen=True, slots=True)` is the way: its instances are made and compared faster.
+The standard decorator generates and compiles six methods a class, a third of a millisecond, and importing `dataclasses` takes ten. A
+compilation imports hundreds of records, uses half, and prints or compares few.
 """
 
-from typing import Any, ClassVar, dataclass_transform
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Record", "dataclass"]
 
 _ABSENT: Any = object()
+_INTERPRETED = 16
+"""Instances of a dataclass that are made before its `__init__` is compiled, which takes as long as making them."""
 
 
 class _Fields:
@@ -14,7 +23,7 @@ class _Fields:
     def __get__(self, instance: object, kind: "type[Record]") -> Any:
         import dataclasses
 
-        made: Any = dataclasses.make_dataclass(kind.__name__, kind.record_names)
+        made: Any = dataclasses.make_dataclass(kind.__name__, kind.record_names, init=False, repr=False, eq=False)
         fields: dict[str, dataclasses.Field[Any]] = made.__dataclass_fields__
         for name, value in kind.record_defaults.items():
             fields[name].default = value
@@ -76,3 +85,251 @@ class Record:
 
     def __repr__(self) -> str:
         return f"{type(self).__qualname__}({', '.join(f'{name}={self.__dict__[name]!r}' for name in self.record_names)})"
+
+
+class _Entry:
+    """A field of a dataclass: what `dataclasses.field` says of it."""
+
+    __slots__ = ("compare", "default", "factory", "hint", "init", "kw_only", "name", "shown")
+
+    def __init__(self, name: str, hint: Any, given: Any, kw_only: bool) -> None:
+        self.name, self.hint, self.kw_only, self.factory, self.default = name, hint, kw_only, _ABSENT, given
+        self.init = self.compare = self.shown = True
+        if type(given).__module__ == "dataclasses" and type(given).__name__ == "Field":
+            self.init, self.compare, self.shown = given.init, given.compare, given.repr
+            self.factory, self.default = _given(given.default_factory), _given(given.default)
+            self.kw_only = given.kw_only if isinstance(given.kw_only, bool) else kw_only
+
+
+def _given(value: Any) -> Any:
+    from dataclasses import MISSING
+
+    return _ABSENT if value is MISSING else value
+
+
+def _is_class_variable(hint: Any) -> bool:
+    return hint.startswith("ClassVar") if isinstance(hint, str) else hint is ClassVar or getattr(hint, "__origin__", None) is ClassVar
+
+
+def _own_hints(kind: Any) -> "dict[str, Any]":
+    return kind.__dict__.get("__annotations__", {})  # noqa: RUF063 - `inspect` takes milliseconds to import
+
+
+def _standard_entries(kind: Any) -> "dict[str, _Entry]":
+    from dataclasses import fields
+
+    return {one.name: _Entry(one.name, one.type, one, False) for one in fields(kind)}
+
+
+def _entries(kind: Any, kw_only: bool) -> "dict[str, _Entry]":
+    """All fields of a class that is being decorated, those of its bases first."""
+    found: dict[str, _Entry] = {}
+    for base in reversed(kind.__mro__[1:]):
+        if "__record_entries__" in base.__dict__:
+            found |= base.__dict__["__record_entries__"]
+        elif "__dataclass_fields__" in base.__dict__:
+            found |= _standard_entries(base)
+    for name, hint in _own_hints(kind).items():
+        given = getattr(kind, name, _ABSENT)
+        one = _Entry(name, hint, given, kw_only)
+        if one.default is not given:
+            if one.default is _ABSENT:
+                delattr(kind, name)
+            else:
+                setattr(kind, name, one.default)
+        if not _is_class_variable(hint):
+            found[name] = one
+    return found
+
+
+def _made_init(kind: Any, entries: "dict[str, _Entry]", frozen: bool) -> Any:
+    """`__init__` of a class, compiled."""
+    space: dict[str, Any] = {"_set_": object.__setattr__, "_absent_": _ABSENT}
+    plain, named, lines = ["self"], list[str](), list[str]()
+    for name, one in entries.items():
+        value = name
+        if one.factory is not _ABSENT:
+            space[f"_make_{name}_"] = one.factory
+            value = f"_make_{name}_() if {name} is _absent_ else {name}" if one.init else f"_make_{name}_()"
+        elif not one.init:
+            continue
+        default = one.default if one.factory is _ABSENT else _ABSENT
+        space[f"_{name}_"] = default
+        if one.init:
+            optional = default is not _ABSENT or one.factory is not _ABSENT
+            (named if one.kw_only else plain).append(f"{name}=_{name}_" if optional else name)
+        lines.append(f"_set_(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+    if hasattr(kind, "__post_init__"):
+        lines.append("self.__post_init__()")
+    head = ", ".join([*plain, *(["*", *named] if named else [])])
+    exec(f"def __init__({head}):\n " + "\n ".join(lines or ["pass"]), space)
+    made = space["__init__"]
+    made.__qualname__, made.__module__ = f"{kind.__qualname__}.__init__", kind.__module__
+    return made
+
+
+def _arguments(entries: "dict[str, _Entry]", args: tuple[Any, ...], given: "dict[str, Any]") -> "dict[str, Any] | None":
+    """The fields' values that the arguments of `__init__` mean; None where they are wrong."""
+    plain = [one.name for one in entries.values() if one.init and not one.kw_only]
+    values = dict(zip(plain, args, strict=False))
+    if len(args) > len(plain) or any(name in values or name not in entries or not entries[name].init for name in given):
+        return None
+    values |= given
+    for name, one in entries.items():
+        if name not in values:
+            if one.factory is not _ABSENT:
+                values[name] = one.factory()
+            elif one.init and one.default is _ABSENT:
+                return None
+            elif one.init:
+                values[name] = one.default
+    return values
+
+
+def _first_init(kind: Any, entries: "dict[str, _Entry]", frozen: bool) -> Any:
+    """`__init__` of a class until it has had some instances: of most there are one or two, for which compiling takes too long."""
+    left = _INTERPRETED
+    store = object.__setattr__ if frozen else setattr
+
+    def __init__(self: Any, *args: Any, **given: Any) -> None:
+        nonlocal left
+        left -= 1
+        values = _arguments(entries, args, given) if left >= 0 else None
+        if values is None:
+            kind.__init__ = made = _made_init(kind, entries, frozen)
+            made(self, *args, **given)
+            return
+        for name in entries:
+            if name in values:
+                store(self, name, values[name])
+        if hasattr(self, "__post_init__"):
+            self.__post_init__()
+
+    __init__.__qualname__ = f"{kind.__qualname__}.__init__"
+    return __init__
+
+
+class _Standard:
+    """`__dataclass_fields__` and `__dataclass_params__` of a class, made when first asked for: what the functions of `dataclasses` want."""
+
+    def __init__(self, attribute: str, kind: Any, entries: "dict[str, _Entry]", frozen: bool) -> None:
+        self.attribute, self.kind, self.entries, self.frozen = attribute, kind, entries, frozen
+
+    def __get__(self, instance: object, kind: Any) -> Any:
+        import dataclasses
+
+        rows = [
+            (one.name, one.hint, dataclasses.field(init=one.init, compare=one.compare, repr=one.shown, kw_only=True))
+            for one in self.entries.values()
+        ]
+        twin: Any = dataclasses.make_dataclass(self.kind.__name__, rows, init=False, repr=False, eq=False, frozen=self.frozen)
+        for name, one in self.entries.items():
+            twin.__dataclass_fields__[name].kw_only = one.kw_only
+            if one.default is not _ABSENT:
+                twin.__dataclass_fields__[name].default = one.default
+            if one.factory is not _ABSENT:
+                twin.__dataclass_fields__[name].default_factory = one.factory
+        self.kind.__dataclass_fields__, self.kind.__dataclass_params__ = twin.__dataclass_fields__, twin.__dataclass_params__
+        return getattr(twin, self.attribute)
+
+
+def _values(names: list[str]) -> "Callable[[Any], tuple[Any, ...]]":
+    """What gives these attributes of an object."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    if not names:
+        return lambda record: ()
+    only: Callable[[Any], Any] = attrgetter(names[0])
+    return lambda record: (only(record),)
+
+
+def _comparisons(kind: Any, entries: "dict[str, _Entry]", frozen: bool) -> "dict[str, Any]":
+    """`__eq__` and `__hash__`, those of a dataclass."""
+    values = _values([one.name for one in entries.values() if one.compare])
+
+    def equal(self: Any, other: object) -> bool:
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def digest(self: Any) -> int:
+        return hash(values(self))
+
+    methods: dict[str, Any] = {"__eq__": equal}
+    own = kind.__dict__
+    if "__hash__" not in own or (own["__hash__"] is None and "__eq__" in own):
+        methods["__hash__"] = digest if frozen else None
+        if own.get("__hash__", _ABSENT) is None:
+            del kind.__hash__
+    return methods
+
+
+def _guards(kind: Any, entries: "dict[str, _Entry]") -> "dict[str, Any]":
+    """What keeps the fields of an instance as they are."""
+
+    def refuse(verb: str, name: str) -> Any:
+        from dataclasses import FrozenInstanceError
+
+        raise FrozenInstanceError(f"cannot {verb} field '{name}'")
+
+    def assign(self: Any, name: str, value: object) -> None:
+        if type(self) is kind or name in entries:
+            refuse("assign to", name)
+        object.__setattr__(self, name, value)
+
+    def remove(self: Any, name: str) -> None:
+        if type(self) is kind or name in entries:
+            refuse("delete", name)
+        object.__delattr__(self, name)
+
+    return {"__setattr__": assign, "__delattr__": remove}
+
+
+def _shown(self: Any) -> str:
+    entries: dict[str, _Entry] = self.__record_entries__
+    parts = [f"{one.name}={getattr(self, one.name)!r}" for one in entries.values() if one.shown]
+    return f"{type(self).__qualname__}({', '.join(parts)})"
+
+
+def _decorated(kind: Any, frozen: bool, kw_only: bool, eq: bool, init: bool, repr: bool) -> Any:
+    entries = kind.__record_entries__ = _entries(kind, kw_only)
+    methods: dict[str, Any] = {
+        **({"__init__": _first_init(kind, entries, frozen)} if init else {}),
+        **({"__repr__": _shown} if repr else {}),
+        "__match_args__": tuple([one.name for one in entries.values() if one.init and not one.kw_only]),
+        **(_comparisons(kind, entries, frozen) if eq else {}),
+        **(_guards(kind, entries) if frozen else {}),
+    }
+    for name, method in methods.items():
+        if name not in kind.__dict__:
+            setattr(kind, name, method)
+    kind.__dataclass_fields__ = _Standard("__dataclass_fields__", kind, entries, frozen)
+    kind.__dataclass_params__ = _Standard("__dataclass_params__", kind, entries, frozen)
+    return kind
+
+
+def _dataclass(
+    kind: Any = None,
+    /,
+    *,
+    frozen: bool = False,
+    slots: bool = False,
+    kw_only: bool = False,
+    eq: bool = True,
+    init: bool = True,
+    repr: bool = True,
+) -> Any:
+    """`dataclasses.dataclass`, whose `__init__` is compiled when some instances have been made, and whose other methods are shared.
+
+    Instances, errors and the functions of `dataclasses` are the same. `slots` is a promise to set nothing but fields, which the type
+    checker keeps: attributes of plain instances are as fast, and a class with slots has to be made twice.
+    """
+
+    def decorated(kind: Any) -> Any:
+        return _decorated(kind, frozen, kw_only, eq, init, repr)
+
+    return decorated if kind is None else decorated(kind)
+
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    dataclass = _dataclass

@@ -76,6 +76,19 @@ def test_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         pool.close()
 
 
+def test_warming_up_starts_what_is_missing() -> None:
+    pool = WorkerPool(2)
+    try:
+        for wanted, count in ((1, 1), (2, 2), (2, 2), (2, 5)):
+            pool.warm_up((), count)
+            assert len(pool.pids()) == wanted
+        before = pool.pids()
+        pool.run(job(vector_add(NVIDIA)))
+        assert set(pool.pids()) == set(before)
+    finally:
+        pool.close()
+
+
 def test_many_jobs_keep_their_order_and_their_errors() -> None:
     text = vector_add(NVIDIA)
     jobs = [job(text.replace("vector_add", f"kernel{i}")) for i in range(9)]

@@ -1,7 +1,7 @@
 """Arrivals of workgroups: their text, and what is refused."""
 
 import pytest
-from generators.arrivals import scheduled, split_sum
+from generators.arrivals import IN_CLUSTERS, product_kernel, scheduled, split_sum
 
 from treadle.dialects import tile
 from treadle.errors import TreadleError
@@ -59,3 +59,13 @@ def test_what_a_schedule_may_not_say() -> None:
     assert found.code == "TR416" and "'seq_cst' is not known" in found.message
     counts = [op for op in parse_module(text, "again.mlir").walk() if isinstance(op, tile.CountInOp)]
     assert [(op.releases, op.acquires) for op in counts] == [(True, True)]
+
+
+def test_reads_of_other_workgroups() -> None:
+    """Their text, and which there are none of."""
+    text, knobs = IN_CLUSTERS["one group"]
+    whole = str(product_kernel(text, **knobs)[0])
+    assert "peer 3 : i64" in whole
+    assert str(parse_module(whole, "again.mlir")) == whole
+    found = refusal(whole.replace("peer 3 : i64", "peer 4 : i64"))
+    assert found.code == "TR416" and "of a cluster of 4" in found.message

@@ -174,6 +174,15 @@ IN_ROLES: dict[str, tuple[str, dict[str, Any]]] = {
 """Split products whose parts are computed and merged by consumer warpgroups."""
 
 
+IN_CLUSTERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "one group": (split_product(64, 96, 1024, 4, merge="cluster"), {"tile": (64, 32, 64), "num_stages": 2}),
+    "two groups": (split_product(128, 64, 512, 2, merge="cluster"), {"tile": (64, 64, 64), "num_stages": 2, "consumer_warpgroups": 2}),
+    "swapped": (split_product(24, 64, 1024, 2, merge="cluster"), {"form": "swapped", "num_stages": 3}),
+    "tiles": (split_product(63, 65, 639, 2, merge="cluster"), {}),
+}
+"""Split products whose parts the workgroups of a cluster have."""
+
+
 def scheduled(text: str, target: str, options: CompileOptions | None = None) -> tile.KernelOp:
     """The kernel at schedule level, without its proof."""
     module = parse_module(text, "arrivals.mlir")

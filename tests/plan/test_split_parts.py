@@ -1,15 +1,24 @@
 """The model of split reductions: parts are worth what they cost, and block bounds hold for every block."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.machine import target_spec
+from treadle.machine import TargetSpec, target_spec
 from treadle.plan.block_bounds import greatest, in_whole_steps, least, of_the_launch
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, symbol
-from treadle.plan.split_parts import SplitContraction, SplitReduction, split_contraction, split_reduction
+from treadle.plan.split_parts import (
+    SplitContraction,
+    SplitReduction,
+    cluster_counts,
+    last_seconds,
+    parts_at_once,
+    split_contraction,
+    split_reduction,
+)
 from treadle.plan.tile_config import AxisShape, ContractionShape, contraction_types
 
 TARGETS = ("sm_90a", "gfx942", "gfx1201")
@@ -41,6 +50,46 @@ def test_reductions_that_fill_the_machine_stay_whole(target: str) -> None:
     found = split_reduction(SplitReduction(axes, 1, 40_000_076.0, 4), spec)
     assert found is not None
     assert found.count >= spec.compute_units // 2
+
+
+def product_of(m: int, n: int, k: int, target: str) -> tuple[SplitContraction, TargetSpec]:
+    spec = target_spec(target)
+    types = contraction_types(spec, "bf16", "bf16", "f32", ("arith.extf", "arith.extf"), False)
+    rows = (16, 16) if types.instruction.startswith("wgmma") else (0, 0)
+    return SplitContraction(ContractionShape(1, m, n, k), types, 2, 2, 4, rows, (True, False)), spec
+
+
+def test_who_merges_is_the_faster_one() -> None:
+    """A few small parts cost a cluster, or the last workgroup, less than a launch, many large ones more; where one is dear the next best
+    is taken, and never a number of parts that a cluster cannot have.
+    """
+    few, spec = product_of(168, 112, 6240, "sm_90a")
+    many, _ = product_of(64, 256, 65536, "sm_90a")
+    assert (parts := split_contraction(many, spec)) is not None and parts.merge == "kernel"
+    measured, times = spec.rates.arrivals, list[float]()
+    without = replace(measured, cluster_clocks=1e5)
+    for arrivals, merge in ((measured, "cluster"), (without, "last"), (replace(without, arrival_clocks=1e5), "kernel")):
+        product = replace(spec.product, fitted=replace(spec.rates, arrivals=arrivals))
+        found = split_contraction(few, replace(spec, product=product))
+        assert found is not None and found.merge == merge
+        assert merge != "cluster" or found.count in cluster_counts(spec)
+        times.append(found.seconds)
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_arrivals_that_nobody_measured_are_not_taken(target: str) -> None:
+    for m, n, k in product((16, 100, 300), (64, 400), (6240, 70000)):
+        found = split_contraction(*product_of(m, n, k, target))
+        assert found is None or found.merge == "kernel"
+
+
+@given(st.integers(2, 300), st.integers(1, 1 << 15))
+def test_more_parts_and_larger_tiles_take_longer(count: int, elements: int) -> None:
+    spec = target_spec("sm_90a")
+    time = last_seconds(count, elements, spec)
+    assert 0 < time <= last_seconds(count + 2 * parts_at_once(count, elements), elements, spec)
+    assert time <= last_seconds(count, 2 * elements, spec)
 
 
 def values(e: Expr, extents: dict[str, int], env: dict[str, int]) -> list[int]:

@@ -78,6 +78,52 @@ def test_streams(tail: Tail) -> None:
         check(STREAM, schedule)
 
 
+RING = Body(
+    (
+        copy(0),
+        copy(1),
+        Unit("local_load", accesses=(read(0),)),
+        Unit("local_load", accesses=(read(1),)),
+        contract(uses=frozenset({(2, 0), (3, 0)})),
+    ),
+    (SHARED, SHARED),
+    (Yielded((4, 0)),),
+)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("stages", [3, 4, 7])
+def test_reads_ahead_of_the_computation(stages: int, tail: Tail) -> None:
+    schedule = plan_loop(RING, Request(stages, "async", tail=tail, reads_ahead=True))
+    assert isinstance(schedule, Schedule)
+    assert [(c.name, c.stage, c.units) for c in schedule.clusters] == [
+        ("copy", 0, (0, 1)),
+        ("fetch", stages - 2, (2, 3)),
+        ("compute", stages - 1, (4,)),
+    ]
+    assert schedule.slots == (stages - 1, stages - 1) and schedule.result_versions == (((2, 0), 1), ((3, 0), 1))
+    check(RING, schedule)
+    streamed = plan_loop(STREAM, Request(4, "stream", tail=tail, reads_ahead=True))
+    assert isinstance(streamed, Schedule) and streamed.slots == (2,)
+    assert [(c.name, c.stage) for c in streamed.clusters] == [("write", 1), ("read", 0), ("fetch", 2), ("compute", 3)]
+    check(STREAM, streamed)
+
+
+@pytest.mark.parametrize(
+    ("loop", "request_", "rule"),
+    [
+        (RING, Request(2, "async", reads_ahead=True), "depth"),
+        (RING, Request(3, "async-late", reads_ahead=True), "depth"),
+        (STREAM, Request(3, "stream", reads_ahead=True), "depth"),
+        (MATMUL, Request(3, "async", reads_ahead=True), "nothing-ahead"),  # the computation reads the buffers itself
+        (RING, Request(4, "async", 2, reads_ahead=True), "buffers"),
+    ],
+)
+def test_nothing_is_read_ahead_where_it_cannot_be(loop: Body, request_: Request, rule: str) -> None:
+    refusal = plan_loop(loop, request_)
+    assert isinstance(refusal, Refusal) and refusal.rule == rule
+
+
 def test_copies_after_the_computation_need_one_slot_less() -> None:
     assert planned(MATMUL, 4, "async-late", 3).slots == (3, 3)
     refusal = plan_loop(MATMUL, Request(4, "async", 3))

@@ -1,9 +1,15 @@
 """Strategies: the built-in one, others before it, and what users say instead."""
 
+import random
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import treadle
 from treadle import pipelines, strategies
 from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
 from treadle.frontends.mlir import load
@@ -12,6 +18,8 @@ from treadle.ir.passes import run_passes
 from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
 from treadle.remarks import collect_remarks
+from treadle.runtime.invocation import InvocationPlan
+from treadle.sim.check import check
 from treadle.strategies.facts import OperationFacts
 
 
@@ -75,3 +83,57 @@ def halves() -> Iterator[None]:
 @pytest.mark.usefixtures("halves")
 def test_a_registered_strategy_is_asked_first() -> None:
     assert decided(matmul(4096, 4096, 4096, "bf16")) == ['#dispatch.split<r0 = "2", merge = kernel> (halves)']
+
+
+RUNTIME = """func.func @f(%a: tensor<{m}x?xf32>, %b: tensor<?x{n}xf32>, %c: tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32> {{
+  %0 = linalg.matmul ins(%a, %b : tensor<{m}x?xf32>, tensor<?x{n}xf32>) outs(%c : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
+  return %0 : tensor<{m}x{n}xf32>
+}}"""
+
+
+@pytest.mark.parametrize(("m", "n"), [(3, 5), ("?", 70), (3, "?"), ("?", "?")])
+def test_every_length_has_its_parts(m: int | str, n: int | str) -> None:
+    """Whatever the runtime gives: no size is ruled out, parts cover the length, and only long sums of few results have several."""
+    program = treadle.compile(RUNTIME.format(m=m, n=n), target="sim")
+    assert any(remark.pass_name == "set-split-reduction" for remark in program.remarks)
+    plan, rng = InvocationPlan(program.manifest), random.Random(7)
+    split: set[bool] = set()
+    for _ in range(400):
+        k, rows, columns = int(2 ** rng.uniform(0, 21)), m, n
+        rows, columns = (int(2 ** rng.uniform(0, 11)) if size == "?" else int(size) for size in (m, n))
+        shapes = ((rows, k), (k, columns), (rows, columns))
+        launches = plan.resolve(shapes, [(shape[1], 1) for shape in shapes]).launches
+        several = sum(min(launch.grid) > 0 for launch in launches) > 1
+        split.add(several)
+        assert not several or (k >= 512 and rows * columns <= 132 * 128 * 128)
+    assert split == {True, False}
+    rng_np = np.random.default_rng(1)
+    for k in (1, 63, 1999, 5000):
+        rows, columns = (4 if size == "?" else int(size) for size in (m, n))
+        arrays = [rng_np.standard_normal(shape).astype(np.float32) for shape in ((rows, k), (k, columns), (rows, columns))]
+        (got,), (want,) = program(*arrays), program.reference(*arrays)
+        assert (verdict := check(np.asarray(got), want)).ok, verdict
+
+
+MODULE = """
+class Whole:
+    name, attribute = "whole", "treadle.split_reduction"
+
+    def decide(self, facts, spec):
+        return None
+"""
+
+
+@pytest.mark.parametrize("kind", ["dist-info", "egg-info"])
+def test_strategies_of_installed_packages_are_found(kind: str, tmp_path: Path) -> None:
+    facts = tmp_path / f"wholes-1.0.{kind}"
+    facts.mkdir()
+    (tmp_path / "wholes.py").write_text(MODULE)
+    (facts / ("METADATA" if kind == "dist-info" else "PKG-INFO")).write_text("Metadata-Version: 2.1\nName: wholes\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[treadle.strategies]\nwhole = wholes:Whole\n")
+    script = "from treadle import strategies; print([s.name for s in strategies.strategies_for('treadle.split_reduction')])"
+    paths = [str(tmp_path), *sys.path]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:] = {paths!r}; {script}"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "['whole', 'split-sizes']"

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from generators.arrivals import scheduled, split_rows, split_sum
+from generators.arrivals import IN_CLUSTERS, product_kernel, scheduled, split_rows, split_sum
 
 from treadle.targets.interface import CompiledKernel
 from treadle.targets.registry import backend
@@ -80,3 +80,21 @@ def test_other_orders(order: str, words: tuple[str, ...]) -> None:
     hopper = scheduled(split_sum(), "sm_90a")
     next(op for op in hopper.walk() if op.name == "tile.count_in").set_order(order)  # type: ignore[attr-defined]
     assert f"atom.{order}.gpu.global.inc.u32" in backend("sm_90a").emit(hopper).llvm_text
+
+
+@pytest.mark.parametrize("name", IN_CLUSTERS)
+def test_reads_of_other_workgroups(name: str) -> None:
+    """What is written is released to the cluster and acquired from it; nothing spills, no counter is left."""
+    text, knobs = IN_CLUSTERS[name]
+    chosen = backend("sm_90a")
+    compiled = chosen.assemble(chosen.emit(product_kernel(text, **knobs)[1]))
+    code = compiled.assembly
+    read = code.index("ld.shared::cluster")
+    ordered = "barrier.cluster.arrive.release" if name == "tiles" else "mbarrier.arrive.release.cluster.shared::cluster"
+    known = "barrier.cluster.wait.acquire" if name == "tiles" else "mbarrier.try_wait.parity.acquire.cluster"
+    assert code.index("st.shared") < code.index(ordered) < code.index(known) < read < code.rindex("barrier.cluster.arrive.release")
+    assert "mapa.shared::cluster" in code and "atom." not in code
+    # At the start there is nothing to release but the barriers, which have a fence.
+    first = code.index("barrier.cluster.arrive")
+    assert name == "tiles" or ("fence.mbarrier_init" in code[:first] and code[first:].startswith("barrier.cluster.arrive.relaxed"))
+    assert compiled.facts.spill_bytes == 0

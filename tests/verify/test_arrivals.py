@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from generators.arrivals import IN_ROLES, WRONG, fixed_sum, product_kernel, scheduled, split_product, split_rows, split_sum
+from generators.arrivals import IN_CLUSTERS, IN_ROLES, WRONG, fixed_sum, product_kernel, scheduled, split_product, split_rows, split_sum
 
 from treadle.dialects import sync, tile
 from treadle.ir.core import Operation
@@ -90,6 +90,19 @@ def test_every_fault_within_roles_is_found(name: str) -> None:
     assert [fault.description for fault in found if prove(fault.kernel).is_proven] == []
     descriptions = " ".join(fault.description for fault in found)
     assert all(word in descriptions for word in ("releases nothing", "acquires nothing", "counts to one more", "named_barrier"))
+
+
+@pytest.mark.parametrize("name", IN_CLUSTERS)
+def test_every_fault_of_a_cluster_is_found(name: str) -> None:
+    """Workgroups that read each other's parts: arrivals at each of them, the wait, and the meetings at both ends."""
+    text, knobs = IN_CLUSTERS[name]
+    _, kernel = product_kernel(text, **knobs)
+    assert prove(kernel).is_proven
+    found = list(faults(kernel, ("remove", "weaken")))
+    assert [fault.description for fault in found if prove(fault.kernel).is_proven] == []
+    descriptions = " ".join(fault.description for fault in found)
+    assert descriptions.count("sync.cluster_barrier") == 2
+    assert name == "tiles" or ("not in workgroup 1" in descriptions and "sync.wait_phase" in descriptions)
 
 
 def test_an_arrival_ahead_of_what_other_warps_store() -> None:

@@ -3,7 +3,8 @@
 from math import prod
 
 from treadle.analysis.element_bytes import element_bytes
-from treadle.analysis.loop_nest import Access, Axis, LoopNest
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.nest_axes import Access, Axis
 from treadle.plan.expr import constant
 from treadle.plan.tile_config import UNKNOWN_EXTENT, AxisShape
 

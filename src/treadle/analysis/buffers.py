@@ -1,9 +1,8 @@
 """From a view of shared memory to its allocation: `pipe.slot` and `pipe.part` followed to `tile.alloc`."""
 
-from dataclasses import dataclass
-
 from treadle.dialects import pipe, tile
 from treadle.ir.core import SSAValue
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from typing import Literal
 
 from treadle.analysis.indexing import Contraction
-from treadle.analysis.loop_nest import Access, LoopNest
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.nest_axes import Access
 from treadle.machine.spec import TargetSpec
 from treadle.plan.expr import constant
 

@@ -9,13 +9,13 @@ Sources: B. P. Welford, "Note on a method for calculating corrected sums of squa
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from typing import Literal
 
 from treadle.analysis.scalar_dependence import depends_on
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, math
+from treadle.records import dataclass
 
 CoupledKind = Literal["argmax", "argmin", "mean_variance", "online_softmax", ""]
 

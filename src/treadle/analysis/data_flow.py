@@ -1,7 +1,7 @@
 """What flows between the structured operations of one block, as the forming of kernels asks it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from treadle.analysis.indexing import is_permutation, tensor_of, view_of
 from treadle.analysis.kernel_structure import consumer_loops, result_axes
@@ -10,6 +10,7 @@ from treadle.dialects import dispatch
 from treadle.ir.ancestry import captured, in_block, maker
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import func, linalg
+from treadle.records import dataclass
 
 
 @dataclass(eq=False, slots=True)

@@ -5,13 +5,13 @@ as its rows are aligned.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.contraction_axes import is_one_step, main_axis
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.kernel_slices import sliced_argument
-from treadle.analysis.loop_nest import Access, LoopNest
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.nest_axes import Access
 from treadle.dialects.dispatch import ANY_SIZE
 from treadle.ir.builtin import element_of
 from treadle.ir.core import SSAValue
@@ -20,6 +20,7 @@ from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, constant
 from treadle.plan.role_tiles import ResultShape
 from treadle.plan.tile_config import ContractionTypes
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ places have found, in any order; the initial values of the operation come in onc
 commutative, up to rounding for floats. What has no such rule keeps the order of its loops (`parts_of` is None).
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from treadle.analysis.coupled_reductions import Coupled
@@ -14,6 +13,7 @@ from treadle.analysis.operation_marks import ASSOCIATIVE
 from treadle.ir.builtin import AnyFloat, FloatAttr, IntegerAttr, integer_width, is_array_of
 from treadle.ir.core import Attribute
 from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.records import dataclass
 
 MIN_INDEX_BITS = 32
 """Positions up to 2^32 along an axis are told apart."""

@@ -5,12 +5,12 @@ for the caller to say; a value that nothing is known about has no bound.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from treadle.ir.builtin import integer_width
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.plan.expr import Expr, constant, maximum, minimum
+from treadle.records import dataclass
 
 ZERO = constant(0)
 

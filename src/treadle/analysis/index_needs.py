@@ -1,17 +1,18 @@
 """What must hold for indices of 32 bits to be enough: how large what a kernel walks over, counts, steps by and computes may be."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.index_bounds import Bound, IndexBounds, exactly, up_to
 from treadle.analysis.indexing import StructuredOp, structured
-from treadle.analysis.loop_nest import LoopNest, iteration_sizes, kernel_symbols
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.root_positions import iteration_sizes, kernel_symbols
 from treadle.dialects import dispatch
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg
 from treadle.plan.block_bounds import greatest
 from treadle.plan.expr import Expr, as_expr, ceil_div, constant, maximum, product, symbol
 from treadle.plan.index_range import INDEX_LIMIT, SIZE_LIMIT, largest, peaks
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TypeAlias, cast
 
@@ -26,6 +26,7 @@ from treadle.ir.core import (
     SSAValue,
 )
 from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

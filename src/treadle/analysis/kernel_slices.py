@@ -5,13 +5,13 @@ stores its own; offsets and sizes are expressions over the kernel's symbols, tho
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.sizes import kept_axes
 from treadle.errors import InternalError
 from treadle.ir.core import DYNAMIC_INDEX, BlockArgument, SSAValue
 from treadle.ir.dialects import tensor
 from treadle.plan.expr import Expr, constant
+from treadle.records import dataclass
 
 Index = Callable[[SSAValue], Expr]
 Slice = tensor.ExtractSliceOp | tensor.InsertSliceOp

@@ -8,7 +8,6 @@ builds them: `unbuildable` says so, and nothing else in the compiler does.
 """
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.indexing import (
     Contraction,
@@ -25,6 +24,7 @@ from treadle.analysis.row_structure import NoRows, needs_rows, rows_of
 from treadle.dialects import dispatch
 from treadle.ir.core import AffineMap, Operation, SSAValue
 from treadle.ir.locations import location_of
+from treadle.records import dataclass
 
 Axes = Mapping[SSAValue, tuple[int, ...]]
 """For results of roots and consumers: which loop of the roots each axis walks."""

@@ -5,13 +5,14 @@ permuted tile is the permuted layout. Contractions, loads, stores and accesses t
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from treadle.dialects import tile
 from treadle.dialects.tile_types import is_tile
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.records import dataclass
 
 AccessOp = tile.LoadOp | tile.StoreOp
 SharedOp = tile.LocalLoadOp | tile.LocalStoreOp

@@ -1,6 +1,5 @@
 """When shared buffers are in use: intervals over the program order, whole loops where a value may travel along the back edge."""
 
-from dataclasses import dataclass
 from itertools import takewhile
 
 from treadle.dialects import pipe, tile
@@ -8,6 +7,7 @@ from treadle.dialects.effects import HasEffects
 from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """A loop of a tile kernel as the records of `plan/stages.py`: units, what they use, what they access. Reads IR, changes nothing."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from treadle.analysis.divisibility import constant_value
 from treadle.analysis.element_bytes import buffer_bytes
@@ -14,6 +13,7 @@ from treadle.ir.core import BlockArgument, IsTerminator, Operation, OpResult, SS
 from treadle.ir.dialects import builtin, scf
 from treadle.plan.loop_body import Access, Body, Resource, Result, Unit, Yielded
 from treadle.plan.stages import Refusal
+from treadle.records import dataclass
 
 PLAIN_ALIGN = 16
 """Bytes by which buffers of the threads are aligned, each slot too."""

@@ -1,141 +1,40 @@
 """The loop nest of a dispatched kernel: its roots' iteration axes, and what every read and write looks like along them.
 
-Reads `dispatch.kernel` (the guarantees in docs/architecture.md), writes nothing. Axes of extent one are dropped and axes that every
-access walks
-as one are merged, so that decisions see the shape of the memory traffic and not the rank of the user's tensors.
+Reads `dispatch.kernel` (the guarantees in docs/architecture.md), writes nothing.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import replace
+from typing import Literal
 
 from treadle.analysis.indexing import Computation, Contraction, StructuredOp, classify, structured
-from treadle.analysis.kernel_slices import Slice, slice_axes, sliced_argument, stored_part
+from treadle.analysis.kernel_slices import stored_part
 from treadle.analysis.kernel_structure import Unbuildable, unbuildable
+from treadle.analysis.nest_axes import INITIAL, Access, Axis, merge_axes, roles_of, with_blocks
 from treadle.analysis.operation_marks import origin_of
-from treadle.analysis.placed_arrays import Corner, Cut, placed
+from treadle.analysis.placed_arrays import placed
+from treadle.analysis.root_positions import (
+    Linears,
+    compose,
+    consumer_dims,
+    identity,
+    iteration_sizes,
+    kernel_symbols,
+    reads,
+    root_results,
+    roots_of,
+    row_dims,
+    whole_positions,
+)
 from treadle.analysis.row_structure import Rows, needs_rows, rows_of
 from treadle.dialects import dispatch
-from treadle.errors import NOT_ONE_KERNEL, UNSUPPORTED, InternalError, TreadleError
+from treadle.errors import NOT_ONE_KERNEL, InternalError, TreadleError
 from treadle.ir.builtin import array_ints, element_of
-from treadle.ir.core import AffineMap, Attribute, BlockArgument, Operation, OpResult, SSAValue
-from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.ir.core import Attribute, Operation
+from treadle.ir.dialects import builtin, linalg
 from treadle.ir.locations import location_of
-from treadle.plan.block_bounds import greatest
-from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
-
-Role = Literal["batch", "m", "n", "k", "parallel", "reduction"]
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """`offset + sum(coefficients[d] * axis d)` over the root's iteration dimensions.
-
-    `offset`: an expression over the kernel's symbols where an axis of an argument is one of which blocks read parts.
-    """
-
-    offset: int | Expr
-    coefficients: tuple[int, ...]
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """The dimensions it depends on."""
-        return tuple(d for d, c in enumerate(self.coefficients) if c)
-
-
-Linears: TypeAlias = tuple[Linear, ...]
-
-
-def identity(rank: int) -> Linears:
-    """Each dimension as itself."""
-    return tuple(Linear(0, tuple(int(d == e) for e in range(rank))) for d in range(rank))
-
-
-def compose(map_: AffineMap, dims: Linears, rank: int) -> Linears:
-    """The results of a map (no floordiv, no mod) whose dimensions are `dims`, over `rank` root dimensions."""
-    zeros = [0] * map_.num_dims
-    results: list[Linear] = []
-    for expr in map_.results:
-        offset: int | Expr = expr.eval(zeros, [])
-        coefficients = [0] * rank
-        for d, linear in enumerate(dims):
-            unit = list(zeros)
-            unit[d] = 1
-            if factor := expr.eval(unit, []) - expr.eval(zeros, []):
-                offset += factor * linear.offset
-                coefficients = [c + factor * x for c, x in zip(coefficients, linear.coefficients, strict=True)]
-        results.append(Linear(offset, tuple(coefficients)))
-    return tuple(results)
-
-
-LARGE = 1 << 20
-"""A runtime size for which a machine is full."""
-INITIAL = -2
-"""Instead of the number of an input: what a root starts from."""
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """A kernel argument or result along the root's dimensions: strides and offset in elements, and where a block's part of it lies.
-
-    `number` counts arguments and results apart. `align`: bytes the base is aligned to. `input_number`: which of its inputs the root
-    number `root` reads here, -1 for all other accesses (initial values, which `is_initial` tells; what consumers read; results).
-    """
-
-    number: int
-    is_result: bool
-    element: Attribute
-    strides: tuple[Expr, ...]
-    offset: Expr
-    align: int
-    input_number: int = -1
-    root: int = 0
-    is_initial: bool = False
-    cuts: tuple[Cut, ...] = ()
-    corners: tuple[Corner, ...] = ()
-
-    def cut_along(self, dims: Sequence[int]) -> Cut | None:
-        """Where along one of the dimensions the array is cut."""
-        return next((cut for cut in self.cuts if cut.dim in dims), None)
-
-    def step_of(self, block: str) -> Expr:
-        """Elements that every distance between two blocks' parts is a multiple of, at least; 0 where all see the same part."""
-        places = [cut.start * self.strides[cut.dim] for cut in self.cuts] + [corner.place * corner.stride for corner in self.corners]
-        found = [place.divisor() for place in places if block in place.symbols()]
-        return constant(min(found, default=0))
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One merged axis: the root dimensions it stands for (outer to inner), its extent, its role.
-
-    `factor`: steps of the innermost dimension from one of its indices to the next (see `split_axis`). `block`: the block symbol that walks
-    it, for an axis that is none of the root's. `reach`: an extent that no block's exceeds, where blocks have different ones.
-    """
-
-    dims: tuple[int, ...]
-    size: Expr
-    role: Role
-    factor: int = 1
-    block: str = ""
-    reach: Expr | None = None
-
-    @property
-    def bound(self) -> Expr:
-        """An extent that the host knows and no block exceeds."""
-        return self.size if self.reach is None else self.reach
-
-    @property
-    def usual(self) -> int | None:
-        """The extent that models go by: of blocks whose number the runtime knows, as many as there are for very large sizes."""
-        if self.block and not self.bound.is_constant:
-            return self.bound.evaluate(dict.fromkeys(self.bound.symbols(), LARGE))
-        return self.bound.as_int()
-
-    @property
-    def is_reduction(self) -> bool:
-        """Whether the axis is reduced over."""
-        return self.role in ("k", "reduction")
+from treadle.plan.expr import Expr, as_expr, constant
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,170 +73,6 @@ class LoopNest:
         if axis.block:
             return access.step_of(axis.block)
         return access.strides[axis.dims[-1]] * axis.factor
-
-
-def index_expr(value: SSAValue, symbols: dict[SSAValue, Expr]) -> Expr:
-    """An index value of the kernel's top level as a size expression over its symbols."""
-    if value in symbols:
-        return symbols[value]
-    op = value.owner
-    match op:
-        case arith.ConstantOp():
-            if isinstance(op.value, builtin.IntegerAttr):
-                return constant(op.value.value.data)
-        case arith.AddiOp():
-            return index_expr(op.lhs, symbols) + index_expr(op.rhs, symbols)
-        case arith.SubiOp():
-            return index_expr(op.lhs, symbols) - index_expr(op.rhs, symbols)
-        case arith.MuliOp():
-            return index_expr(op.lhs, symbols) * index_expr(op.rhs, symbols)
-        case arith.FloorDivSIOp() | arith.DivSIOp() | arith.DivUIOp():  # sizes: not negative
-            return index_expr(op.lhs, symbols) // index_expr(op.rhs, symbols)
-        case arith.RemSIOp() | arith.RemUIOp():
-            return index_expr(op.lhs, symbols) % index_expr(op.rhs, symbols)
-        case arith.MinSIOp() | arith.MinUIOp():
-            return minimum(index_expr(op.lhs, symbols), index_expr(op.rhs, symbols))
-        case arith.MaxSIOp() | arith.MaxUIOp():
-            return maximum(index_expr(op.lhs, symbols), index_expr(op.rhs, symbols))
-        case arith.IndexCastOp():
-            return index_expr(op.input, symbols)
-        case _:
-            pass
-    raise InternalError(f"{op} is no size expression")
-
-
-def kernel_symbols(kernel: dispatch.KernelOp) -> dict[SSAValue, Expr]:
-    """The kernel's index arguments as symbols."""
-    names = (*dispatch.texts(kernel.symbols), *kernel.blocks)
-    return {arg: symbol(name) for arg, name in zip(kernel.body.block.args[kernel.tensor_count :], names, strict=True)}
-
-
-def shape_of(value: SSAValue, kernel: dispatch.KernelOp, symbols: dict[SSAValue, Expr]) -> tuple[Expr, ...]:
-    """Sizes of a tensor of the kernel's body."""
-    if isinstance(value, BlockArgument):
-        return tuple(as_expr(t) for t in dispatch.text_lists(kernel.arg_shapes)[value.index])
-    op = value.owner
-    if isinstance(op, tensor.EmptyOp):
-        dynamic = iter(op.dynamic_sizes)
-        shape = op.tensor.type.get_shape()
-        return tuple(index_expr(next(dynamic), symbols) if s == builtin.DYNAMIC_INDEX else constant(s) for s in shape)
-    if isinstance(op, linalg.ops.GenericOp | linalg.ops.FillOp):
-        return shape_of(op.outputs[result_number(value)], kernel, symbols)
-    if isinstance(op, tensor.ExtractSliceOp):
-        axes = slice_axes(op, lambda index: index_expr(index, symbols))
-        return tuple(axis.size for axis in sorted(axes, key=lambda axis: axis.part_axis) if axis.part_axis >= 0)
-    raise InternalError(f"a kernel's body holds {op}")
-
-
-def result_number(value: SSAValue) -> int:
-    """Which of its operation's results a value is."""
-    if not isinstance(value, OpResult):
-        raise InternalError("a block argument is no result")
-    return value.index
-
-
-def roots_of(kernel: dispatch.KernelOp) -> tuple[StructuredOp, ...]:
-    """The generics that carry `dispatch.root`, at least one."""
-    views = (structured(op) for op in kernel.body.block.ops if dispatch.ROOT in op.attributes)
-    found = tuple(view for view in views if view is not None)
-    if not found:
-        raise InternalError(f"kernel {kernel.sym_name.data} has no root")
-    return found
-
-
-def _dim_sizes(root: StructuredOp, kernel: dispatch.KernelOp, symbols: dict[SSAValue, Expr]) -> tuple[Expr, ...]:
-    sizes: list[Expr | None] = [None] * root.rank
-    for value, map_ in root.operands():
-        if not isinstance(value.type, builtin.TensorType):
-            continue
-        for size, linear in zip(shape_of(value, kernel, symbols), compose(map_, identity(root.rank), root.rank), strict=True):
-            if linear.offset == 0 and len(linear.dims) == 1 and linear.coefficients[linear.dims[0]] == 1:
-                dim = linear.dims[0]
-                if sizes[dim] is None or size.is_constant:
-                    sizes[dim] = size
-    if any(s is None for s in sizes):
-        raise InternalError(f"an iteration size of kernel {kernel.sym_name.data} cannot be read off its operands")
-    return tuple(s for s in sizes if s is not None)
-
-
-def iteration_sizes(view: StructuredOp, kernel: dispatch.KernelOp) -> tuple[Expr, ...]:
-    """Extent of each dimension that a generic of the kernel's body iterates over."""
-    return _dim_sizes(view, kernel, kernel_symbols(kernel))
-
-
-def _root_results(roots: Sequence[StructuredOp]) -> dict[SSAValue, Linears]:
-    """Where each result of the roots lies along their dimensions."""
-    return {
-        result: compose(map_, identity(root.rank), root.rank)
-        for root in roots
-        for result, map_ in zip(root.op.results, root.output_maps, strict=True)
-    }
-
-
-def consumer_dims(roots: Sequence[StructuredOp], kernel: dispatch.KernelOp) -> dict[Operation, Linears]:
-    """For each consumer of the roots, its iteration dimensions as linear forms of theirs."""
-    known = _root_results(roots)
-    found: dict[Operation, Linears] = {}
-    for op in kernel.body.block.ops:
-        view = structured(op) if isinstance(op, linalg.ops.GenericOp) and dispatch.ROOT not in op.attributes else None
-        if view is None:
-            continue
-        dims: list[Linear | None] = [None] * view.rank
-        for value, map_ in zip(view.inputs, view.input_maps, strict=True):
-            for linear, position in zip(known.get(value, ()), compose(map_, identity(view.rank), view.rank), strict=False):
-                dims[position.dims[0]] = linear
-        if all(d is None for d in dims):
-            if view.rank or not any(v in known for v in view.inputs):
-                continue
-        full = tuple(d for d in dims if d is not None)
-        if len(full) != view.rank:
-            raise InternalError(f"a consumer in kernel {kernel.sym_name.data} iterates over more than its root's results")
-        found[op] = full
-        for result, map_ in zip(op.results, view.output_maps, strict=True):
-            known[result] = compose(map_, full, roots[0].rank)
-    return found
-
-
-def producer_dims(producer: StructuredOp, result: int, dims: Linears, rank: int) -> Linears:
-    """Iteration dimensions of an all-parallel generic where its result is read at `dims`."""
-    positions = compose(producer.output_maps[result], identity(producer.rank), producer.rank)
-    found: list[Linear] = [Linear(0, (0,) * rank)] * producer.rank
-    for linear, position in zip(dims, positions, strict=True):
-        found[position.dims[0]] = linear
-    return tuple(found)
-
-
-def whole_positions(op: Slice, dims: Linears, rank: int, symbols: dict[SSAValue, Expr]) -> Linears:
-    """Where the part of a slice that is read or written at `dims` lies along the axes of the whole."""
-    found: list[Linear] = []
-    for axis in slice_axes(op, lambda index: index_expr(index, symbols)):
-        inner = dims[axis.part_axis] if axis.part_axis >= 0 else Linear(0, (0,) * rank)
-        offset = axis.offset + axis.step * inner.offset
-        number = offset.as_int()
-        found.append(Linear(offset if number is None else number, tuple(axis.step * c for c in inner.coefficients)))
-    return tuple(found)
-
-
-def row_dims(rows: Rows, rank: int) -> dict[Operation, Linears]:
-    """The iteration dimensions of each member of a kernel of rows as linear forms of the first root's."""
-    unit = identity(rank)
-    return {op: tuple(unit[loop] for loop in loops) for op, loops in rows.members.items()}
-
-
-def reads(value: SSAValue, dims: Linears, rank: int, symbols: dict[SSAValue, Expr]) -> Iterator[tuple[BlockArgument, Linears]]:
-    """The kernel arguments that `value`, read at `dims`, is computed from."""
-    if (found := sliced_argument(value)) is not None:
-        argument, part = found
-        yield argument, dims if part is None else whole_positions(part, dims, rank, symbols)
-        return
-    op = value.owner
-    view = structured(op) if isinstance(op, linalg.ops.GenericOp) else None
-    if view is None:
-        return
-    inner = producer_dims(view, result_number(value), dims, rank)
-    for source, map_ in zip(view.inputs, view.input_maps, strict=True):
-        if isinstance(source.type, builtin.TensorType):
-            yield from reads(source, compose(map_, inner, rank), rank, symbols)
 
 
 def _accesses(
@@ -380,7 +115,7 @@ def _accesses(
             if isinstance(value.type, builtin.TensorType):
                 for arg, dims in reads(value, compose(map_, identity(rank), rank), rank, symbols):
                     yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else INITIAL, which)
-    results = _root_results(roots) if not rows else {}
+    results = root_results(roots) if not rows else {}
     for op, dims in consumers.items():
         view = structured(op)
         if view is None:
@@ -399,54 +134,6 @@ def _accesses(
         part, insertion = stored_part(value)
         dims = results[part] if insertion is None else whole_positions(insertion, results[part], rank, symbols)
         yield access(number, True, value.type, dims)
-
-
-def _roles(root: StructuredOp, computation: Computation) -> tuple[Role, ...]:
-    if isinstance(computation, Contraction):
-        groups: tuple[tuple[Role, tuple[int, ...]], ...] = (
-            ("batch", computation.batch),
-            ("m", computation.m),
-            ("n", computation.n),
-            ("k", computation.k),
-        )
-        role: dict[int, Role] = {d: name for name, dims in groups for d in dims}
-        return tuple(role[d] for d in range(root.rank))
-    names: dict[str, Role] = {"parallel": "parallel", "reduction": "reduction"}
-    return tuple(names[kind] for kind in root.iterators)
-
-
-def merge_axes(sizes: Sequence[Expr], roles: Sequence[Role], accesses: Sequence[Access], keep_apart: bool) -> tuple[Axis, ...]:
-    """Drop axes of extent one, join neighbours of one role that every access walks as one (unless `keep_apart`)."""
-    axes: list[Axis] = []
-    cut = {place.dim for access in accesses for place in access.cuts}
-    for d, (size, role) in enumerate(zip(sizes, roles, strict=True)):
-        if size == constant(1):
-            continue
-        previous = axes[-1] if axes else None
-        if previous is not None and previous.role == role and not keep_apart:
-            outer = previous.dims[-1]
-            if cut.isdisjoint((outer, d)) and all(a.strides[outer] == a.strides[d] * size for a in accesses):
-                axes[-1] = Axis((*previous.dims, d), previous.size * size, role)
-                continue
-        axes.append(Axis((d,), size, role))
-    return tuple(axes)
-
-
-def with_blocks(kernel: dispatch.KernelOp, axes: Sequence[Axis], computation: Computation) -> tuple[Axis, ...]:
-    """The axes behind those of the blocks, each with an extent that no block exceeds."""
-    extents = {name: as_expr(text) for name, text in kernel.blocks.items()}
-    role: Role = "batch" if isinstance(computation, Contraction) else "parallel"
-    return (*(Axis((), extent, role, block=name) for name, extent in extents.items()), *(_reaching(axis, extents, kernel) for axis in axes))
-
-
-def _reaching(axis: Axis, extents: dict[str, Expr], kernel: dispatch.KernelOp) -> Axis:
-    if extents.keys().isdisjoint(axis.size.symbols()):
-        return axis
-    if (found := greatest(axis.size, extents)) is None:
-        what = f"a loop of '{kernel.sym_name.data}' whose length {axis.size} in each block has no bound that the sizes tell"
-        hint = "compute the sizes in scf.forall with sums, products with sizes, min and max of its indices"
-        raise TreadleError(UNSUPPORTED, location_of(kernel), what=what, hint=hint)
-    return replace(axis, reach=maximum(0, *found))
 
 
 def split_axis(nest: LoopNest, number: int, step: int) -> LoopNest:
@@ -494,18 +181,17 @@ def check_buildable(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) ->
 
 def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     """Read the loop nest off a dispatched kernel. Raises `TreadleError` TR304 for kernels that no form builds (`kernel_structure`)."""
-    symbols = kernel_symbols(kernel)
     roots = roots_of(kernel)
     check_buildable(kernel, roots)
     root, computation = roots[0], classify(roots[0].op)
     if computation is None:
         raise InternalError(f"the root of kernel {kernel.sym_name.data} is not a structured operation")
-    sizes = _dim_sizes(root, kernel, symbols)
+    sizes = iteration_sizes(root, kernel)
     rows = _rows(kernel, roots)
     consumers = consumer_dims(roots, kernel) if rows is None else row_dims(rows, root.rank)
     accesses = tuple(_accesses(kernel, roots, consumers, sizes, rows=rows is not None))
     if rows is not None:  # what several members read is read once
         accesses = tuple(dict.fromkeys(accesses))
     uses_index = any(isinstance(op, linalg.ops.IndexOp) for op in kernel.body.walk())
-    axes = with_blocks(kernel, merge_axes(sizes, _roles(root, computation), accesses, uses_index), computation)
+    axes = with_blocks(kernel, merge_axes(sizes, roles_of(root, computation), accesses, uses_index), computation)
     return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index, rows)

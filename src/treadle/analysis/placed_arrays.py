@@ -1,10 +1,10 @@
 """Where the array of an argument or result lies along the dimensions of a root: strides, and parts that differ from block to block."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treadle.plan.expr import Expr, as_expr, constant
+from treadle.records import dataclass
 
 if TYPE_CHECKING:
     from treadle.analysis.loop_nest import Linears

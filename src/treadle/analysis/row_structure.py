@@ -7,11 +7,11 @@ results at their own place only.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.folds import is_separable
 from treadle.analysis.indexing import Contraction, Reduction, StructuredOp, classify, gathered_tensors, is_projection, map_dims
 from treadle.ir.core import Operation, SSAValue
+from treadle.records import dataclass
 
 Loops = tuple[int, ...]
 

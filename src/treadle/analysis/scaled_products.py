@@ -5,10 +5,10 @@ factors that read `ki` are the operands, the others are scales, constant over a 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

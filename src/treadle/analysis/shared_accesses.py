@@ -5,7 +5,7 @@ The slots of an access are congruences over the values at the point it is looked
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from treadle.analysis.buffers import buffer_view
@@ -16,6 +16,7 @@ from treadle.dialects import tile
 from treadle.dialects.effects import Effect, HasEffects, Slice
 from treadle.ir.core import Operation
 from treadle.layout.tile_layout import TileLayout
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class SharedAccess:
 
 
 def shared_accesses(op: Operation, values: SlotValues | None = None) -> tuple[SharedAccess, ...]:
-    """The accesses of an operation to shared buffers, in issue order; `values` where several operations are looked at."""
+    """The accesses of an operation to its workgroup's shared buffers, in issue order; `values` where several operations are looked at."""
     if not isinstance(op, HasEffects):
         return ()
     known = values if values is not None else SlotValues()
@@ -122,8 +123,8 @@ def is_elected(op: Operation) -> bool:
 
 def _access(op: Operation, effect: Effect, values: SlotValues | None) -> SharedAccess | None:
     view = buffer_view(effect.resource)
-    if view is None:
-        return None
+    if view is None or (isinstance(op, tile.LocalLoadOp) and op.peer is not None):
+        return None  # another workgroup's memory: barriers of the cluster order it
     alloc, count = view.alloc, len(view.indices)
     layout = tile.shared_layout_of(alloc.result)
     shape = layout.shape[count:]

@@ -1,7 +1,7 @@
 """The sizes of one function's tensors as expressions: what is known, what replaces what, what must be checked at run time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from treadle import errors
@@ -13,6 +13,7 @@ from treadle.ir.locations import location_of
 from treadle.plan.block_bounds import least
 from treadle.plan.expr import Expr, constant, maximum, symbol
 from treadle.plan.index_range import is_never_negative
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

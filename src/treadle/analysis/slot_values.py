@@ -6,7 +6,6 @@ something or exactly, alone or rotating among each other, are forms of `Trip` to
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd
 from typing import cast
 
@@ -14,6 +13,7 @@ from treadle.analysis.slots import UNKNOWN, Atom, Congruence, Linear, Quotient, 
 from treadle.analysis.structured_flow import yielded
 from treadle.ir.core import BlockArgument, Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

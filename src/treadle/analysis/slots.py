@@ -6,9 +6,10 @@ domain is that of Granger, "Static analysis of arithmetical congruences", 1989, 
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from math import gcd
 from typing import Literal
+
+from treadle.records import dataclass
 
 Atom = Hashable
 """What a form is linear in: an SSA value, the number of an iteration, a quotient."""

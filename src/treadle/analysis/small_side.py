@@ -1,19 +1,20 @@
 """Contractions with one side of at most 64: which side that is, and the problem as `plan/small_m.py` sees it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
-from treadle.analysis.loop_nest import Access, LoopNest
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.nest_axes import Access
 from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
 from treadle.plan.block_bounds import least
 from treadle.plan.expr import constant
 from treadle.plan.small_m import MOST_ROWS, SmallShape
 from treadle.plan.tile_config import ContractionTypes
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

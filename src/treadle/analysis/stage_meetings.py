@@ -5,7 +5,7 @@ elements is read off the layouts of register tiles. What is not known meets.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from treadle.dialects import tile
 from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
 from treadle.layout.tile_layout import TileLayout
+from treadle.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

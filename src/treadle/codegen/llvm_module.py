@@ -1,10 +1,10 @@
 """The module around LLVM functions: globals, declarations, attribute groups, metadata, and the final text."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from treadle.codegen.llvm_types import Value, pointer
 from treadle.errors import InternalError
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

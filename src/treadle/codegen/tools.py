@@ -5,12 +5,12 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from treadle import errors, knobs
 from treadle.errors import TreadleError
+from treadle.records import dataclass
 
 _LOOK_SECONDS: Final = 0.1  # how often a thread with tools that can be stopped looks
 _thread: Final = threading.local()

@@ -19,13 +19,14 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
 from treadle import knobs
 from treadle.errors import InternalError
+from treadle.records import dataclass
 
 Emit = Literal["asm", "object", "ir"]
 Passes = Literal["O1", "O2", "O3"]
@@ -176,9 +177,15 @@ class WorkerPool:
             return result
         raise InternalError(_explain(kind, str(result), job.text))
 
-    def warm_up(self, llvm_options: tuple[str, ...] = ()) -> None:
-        """Start one worker in advance (returns at once; it gets ready beside the caller), unless one is idle."""
+    def warm_up(self, llvm_options: tuple[str, ...] = (), count: int = 1) -> None:
+        """Have `count` idle workers, as far as the pool has room (returns at once; new ones get ready beside the caller)."""
         self._give(self._take(llvm_options))
+        with self._changed:
+            idle = sum(worker.options == llvm_options for worker in self._idle)
+            for _ in range(min(count - idle, self.size - len(self._live))):
+                worker = _Worker(llvm_options)
+                self._live.add(worker)
+                self._idle.append(worker)
 
     def close(self) -> None:
         """End all children."""
@@ -280,6 +287,6 @@ def compile_many(jobs: Sequence[LlvmJob]) -> list[str | bytes]:
     return [future.result() for future in futures]
 
 
-def warm_up(llvm_options: tuple[str, ...] = ()) -> None:
-    """Start a worker for jobs with these options now, so that the first compilation does not wait for it."""
-    _pool.warm_up(llvm_options)
+def warm_up(llvm_options: tuple[str, ...] = (), count: int = 1) -> None:
+    """Start workers for jobs with these options now, so that the first compilation does not wait for them."""
+    _pool.warm_up(llvm_options, count)

@@ -5,14 +5,14 @@ the IR.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from treadle.dialects.limits import machine_of
 from treadle.dialects.pipe import RolesOp
 from treadle.dialects.sync import ArriveOp, BarrierOp, CommitOp, MbarrierAllocOp, MbarrierSlotOp, WaitOp
-from treadle.dialects.tile import CopyOp, KernelOp, ints
+from treadle.dialects.tile import CopyOp, KernelOp, LocalLoadOp, ints
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, Region, SSAValue
+from treadle.records import dataclass
 
 # One thread can do all of these for its group, so a role of nothing else needs one warp of a group.
 _ISSUED = frozenset(
@@ -149,6 +149,11 @@ def arrivals_at(barrier: MbarrierAllocOp) -> Iterator[ArriveOp]:
                 yield use.operation
             elif isinstance(use.operation, MbarrierSlotOp):
                 values.append(use.operation.result)
+
+
+def reads_peers(kernel: KernelOp) -> bool:
+    """Whether workgroups of a cluster read from each other's shared memory."""
+    return any(isinstance(op, LocalLoadOp) and op.peer is not None for op in kernel.body.walk())
 
 
 def arriving_warps(op: ArriveOp) -> int:

@@ -89,6 +89,7 @@ ALL_BLOCKS = "dispatch.all_blocks"
 CANDIDATE = "candidate"
 """Attribute of kernels: which of the ways to compute it is taken, 0 for the best, else one behind it."""
 MERGE = "merge"
+MERGE_IN_CLUSTER = "merge_in_cluster"
 """Attribute of kernels whose last workgroup merges the parts of a result: the number of the argument of counters. Its results are the
 parts, then what consumers compute of the merged root; the consumer that joins that with the initial values has it as a unit attribute."""
 ANY_SIZE = "any_size"

@@ -7,11 +7,11 @@ order is in docs/schedule.md. An operation of these dialects without the interfa
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Literal
 
 from treadle.ir.core import SSAValue
 from treadle.machine import QueueRole
+from treadle.records import dataclass
 
 Access = Literal["read", "write"]
 Proxy = Literal["generic", "async"]

@@ -1,15 +1,16 @@
 """`#dispatch.split`: into how many parts a reduction is split, as a strategy decides it or a user writes it."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from treadle.ir.core import AttrParser, Data, Printer, irdl_attr_definition
-from treadle.records import Record
+from treadle.records import Record, dataclass
 
 SPLIT_REDUCTION: Final = "treadle.split_reduction"
 """Attribute of a reduction or contraction: a `SplitAttr`; or what a user writes for one: a number of parts, or "off"."""
-MERGES: Final = ("kernel", "last")
-"""Who merges the parts: "kernel", a launch of its own; "last", of the workgroups that share a result the last one to have its part."""
+MERGES: Final = ("kernel", "last", "cluster")
+"""Who merges the parts: "kernel", a launch of its own; "last", of the workgroups that share a result the last one to have its part;
+"cluster", all of these together, each some rows, where they are a cluster, and else the last one.
+"""
 MERGED_BY: Final = "treadle.merged_by"
 """Attribute of a reduction that merges parts: who is to do it."""
 

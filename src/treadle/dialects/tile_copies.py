@@ -40,6 +40,8 @@ class CopyOp(IRDLOperation, HasEffects):
     in the queue of the role "copy_in"). At tile
     level the copy is complete when the next op starts; at schedule level `barrier`, where given, is the mbarrier it completes on.
     `multicast`: it fills the destination in each of these workgroups of the cluster, by rank, and signals each one's own `barrier`.
+    `vector`: of copies by all threads, how many elements along the view's unit stride a thread may move at once (aligned, and never
+    across the end of the array).
     """
 
     name = "tile.copy"
@@ -50,10 +52,11 @@ class CopyOp(IRDLOperation, HasEffects):
     dims = prop_def(Attribute)
     path = prop_def(builtin.StringAttr)
     multicast = opt_prop_def(Attribute)
+    vector = opt_prop_def(builtin.IntegerAttr)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
         "$view `[` $offsets `]` `dims` $dims `,` $destination (`signals` $barrier^ `:` type($barrier))? `path` $path "
-        "(`multicast` $multicast^)? attr-dict `:` type($view) `,` type($destination)"
+        "(`vector` $vector^)? (`multicast` $multicast^)? attr-dict `:` type($view) `,` type($destination)"
     )
 
     def __init__(
@@ -66,11 +69,13 @@ class CopyOp(IRDLOperation, HasEffects):
         path: str,
         barrier: SSAValue | None = None,
         multicast: Sequence[int] | None = None,
+        vector: int = 0,
     ) -> None:
         ranks = None if multicast is None else i64_array(multicast)
+        width = builtin.IntegerAttr(vector, builtin.i64) if vector else None
         super().__init__(
             operands=[view, list(offsets), destination, barrier],
-            properties={"dims": i64_array(dims), "path": builtin.StringAttr(path), "multicast": ranks},
+            properties={"dims": i64_array(dims), "path": builtin.StringAttr(path), "multicast": ranks, "vector": width},
         )
 
     @property

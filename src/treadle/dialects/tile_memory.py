@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from treadle.dialects.effects import Access, Effect, HasEffects, Slice
+from treadle.dialects.limits import check_ranks
 from treadle.dialects.tile_attributes import PointerType, is_shared
 from treadle.dialects.tile_boxes import verify_tile_dims, view_slice
 from treadle.dialects.tile_types import (
@@ -248,19 +249,34 @@ class AllocOp(IRDLOperation, HasEffects):
 
 @irdl_op_definition
 class LocalLoadOp(IRDLOperation, HasEffects):
-    """Register tile of a shared buffer at static offsets; tile dimension j along buffer dimension j."""
+    """Register tile of a shared buffer at static offsets; tile dimension j along buffer dimension j. `peer`: of the same buffer in that
+    workgroup of the cluster, by rank (the executing one's own where it is that).
+    """
 
     name = "tile.local_load"
     source = operand_def(builtin.MemRefType)
     offsets = prop_def(Attribute)
+    peer = opt_prop_def(builtin.IntegerAttr)
     result = result_def(builtin.TensorType)
-    assembly_format = "$source $offsets attr-dict `:` type($source) `->` type($result)"
+    assembly_format = "$source $offsets (`peer` $peer^)? attr-dict `:` type($source) `->` type($result)"
 
-    def __init__(self, source: SSAValue, offsets: Sequence[int], result_type: builtin.TensorType[Attribute]) -> None:
-        super().__init__(operands=[source], properties={"offsets": i64_array(offsets)}, result_types=[result_type])
+    def __init__(
+        self, source: SSAValue, offsets: Sequence[int], result_type: builtin.TensorType[Attribute], *, peer: int | None = None
+    ) -> None:
+        rank = None if peer is None else builtin.IntegerAttr(peer, builtin.i64)
+        super().__init__(operands=[source], properties={"offsets": i64_array(offsets), "peer": rank}, result_types=[result_type])
+
+    def peer_ranks(self) -> tuple[int, ...]:
+        """The workgroup that it reads from, by rank; none: the executing one."""
+        return () if self.peer is None else (self.peer.value.data,)
 
     def verify_(self) -> None:
         _verify_local(memref_type(self.source), ints(self.offsets), tile_type(self.result))
+        if self.peer is None:
+            return
+        check_ranks(self, self.peer_ranks())
+        if (element := memref_type(self.source).element_type) not in (builtin.f32, builtin.i32):
+            raise Misuse(f"elements of {element} of another workgroup", "hand over f32 or i32, which sums are held in")
 
     def effects(self) -> tuple[Effect, ...]:
         return (_local(self.source, "read", self.offsets, self.result),)

@@ -5,12 +5,13 @@ remark says so, and only where none is left is it an error.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from treadle.dialects.tile import KernelOp
 from treadle.errors import CODE_REJECTED, OPTION_REJECTED, KernelRejected, SourceLocation, TreadleError
 from treadle.machine import TargetSpec
 from treadle.options import CompileOptions
+from treadle.records import dataclass
 from treadle.remarks import Remark
 from treadle.targets.interface import CompiledKernel, EmittedKernel, TargetBackend
 

@@ -1,7 +1,7 @@
 """From a `dispatch.program` and its compiled kernels to the artifact's manifest, the records that docs/artifact.md describes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from treadle import __version__
@@ -26,6 +26,7 @@ from treadle.dialects import dispatch
 from treadle.errors import unreachable
 from treadle.ir.core import Operation, SSAValue
 from treadle.plan.expr import Expr, as_expr, maximum, product
+from treadle.records import dataclass
 from treadle.targets.interface import IndexParam, Param, PointerParam, TensorMapParam
 
 _BITS = {"index": 64}

@@ -5,7 +5,7 @@ This module loads the IR framework and the passes; a start from the cache never 
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Literal, cast, get_args
 
@@ -37,6 +37,7 @@ from treadle.ir.text import print_module
 from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
 from treadle.plan.argument_layout import Layouts
+from treadle.records import dataclass
 from treadle.remarks import Remark, collect_remarks, emit
 from treadle.targets import registry
 from treadle.targets.interface import CompiledKernel, EmittedKernel, IndexParam, Param, PointerParam, TensorMapParam

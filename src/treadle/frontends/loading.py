@@ -1,7 +1,6 @@
 """A program from its text, a file, or a module built in memory: parsed, verified, checked for its level. The one loader there is."""
 
 import os
-from dataclasses import dataclass
 
 import treadle.dialects  # noqa: F401 # pyright: ignore[reportUnusedImport] - makes our dialects known to the parser
 from treadle.frontends import kernels, mlir
@@ -9,6 +8,7 @@ from treadle.frontends.files import read_text
 from treadle.frontends.levels import Level, level_of
 from treadle.ir.builtin import ModuleOp
 from treadle.ir.text import parse_module, verify_module
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import MISSING, Field, fields, replace
 from types import NoneType
 from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_type_hints
 
@@ -14,7 +14,7 @@ from treadle.ir.context import Context, default_context
 from treadle.ir.core import Operation
 from treadle.ir.locations import location_of
 from treadle.ir.text import find_invalid
-from treadle.records import Record
+from treadle.records import Record, dataclass
 
 __all__ = ["Context", "ModulePass", "Pass", "format_pass", "parse_passes", "register_pass", "registered_passes", "run_passes"]
 

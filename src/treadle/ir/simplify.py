@@ -5,7 +5,6 @@ effects (or effects nobody knows), floating-point arithmetic, and every location
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.transforms.common_subexpression_elimination import OperationInfo, cse
@@ -17,6 +16,7 @@ from treadle.ir.context import Context
 from treadle.ir.core import AffineMap, Operation, OpResult, SSAValue
 from treadle.ir.passes import Pass, register_pass
 from treadle.ir.rewriting import Pattern, PatternRewriter, rewrite_greedily
+from treadle.records import dataclass
 
 _INDEX_FOLDS: dict[type[Operation], Callable[[int, int], int]] = {
     arith.AddiOp: lambda a, b: a + b,

@@ -3,7 +3,6 @@
 import re
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import dataclass
 from io import StringIO
 from math import prod
 from typing import Any, cast
@@ -24,6 +23,7 @@ from treadle.ir.misuse import misuse_in
 from treadle.ir.nesting import MAX_DEPTH, too_deep_at
 from treadle.ir.refused import advice_on
 from treadle.ir.resources import fill_resources
+from treadle.records import dataclass
 
 __all__ = ["location_of", "parse_module", "print_module", "verify_module"]
 

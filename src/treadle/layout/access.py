@@ -5,12 +5,12 @@ emitter spends one or no instruction on each access.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.errors import InternalError
 from treadle.layout.bits import Coordinates, Span, combine, log2_exact, pack, unpack
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ elimination); everything else goes through shared memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -16,6 +15,7 @@ from treadle.layout.access import address_plan, global_vector_width, plan_confli
 from treadle.layout.bits import Coordinates, Span, combine, log2_exact, pack, parity, power_of_two_part
 from treadle.layout.shared_layout import SharedLayout, row_major, xor_swizzled
 from treadle.layout.tile_layout import TileLayout
+from treadle.records import dataclass
 
 MAX_ACCESS_BYTES = 16
 ConversionKind = Literal["identity", "register", "shuffle", "shared"]

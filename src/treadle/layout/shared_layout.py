@@ -5,13 +5,13 @@ use (PTX ISA, "Shared Memory Matrix Layout"): 16-byte chunks exchanged by the bi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
 from treadle.errors import InternalError
 from treadle.layout.bits import Coordinates, Span, combine, log2_exact, pack, power_of_two_part, unpack
+from treadle.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,13 +5,13 @@ tile whose sides are powers of two, with one addition: `repeat` stacks base tile
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
 from treadle.errors import InternalError
 from treadle.layout.bits import Coordinates, Span, combine, log2_exact, odd_part, pack, power_of_two_part, unpack
+from treadle.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

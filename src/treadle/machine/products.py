@@ -6,9 +6,10 @@ where someone has measured it, otherwise derived from the facts.
 """
 
 from functools import cached_property
+from math import inf
 from typing import Any
 
-from treadle.machine.rates import GeneralRates, Rates, RoleRates, StreamingRates, SwappedRates
+from treadle.machine.rates import ArrivalRates, GeneralRates, Rates, RoleRates, StreamingRates, SwappedRates
 from treadle.records import Record
 
 
@@ -89,6 +90,9 @@ _H200_RATES = Rates(
         max_registers=216,
     ),
     swapped=SwappedRates(row_clocks=1.8, missing_row_clocks=5.5, stage_clocks=10, peak_share=0.91, idle_factor=0.07),
+    # Estimates, not fitted: a store, a fence and an atomic operation one after the other; a turn is the loads' latency under some load; two
+    # meetings of a cluster, and an arrival with a fence at each of its workgroups.
+    arrivals=ArrivalRates(arrival_clocks=2600, turn_clocks=850, cluster_clocks=2400, peer_bytes_per_clock=32),
 )
 
 # NVIDIA H200 Tensor Core GPU data sheet; units, cache and clock from a device.
@@ -117,7 +121,9 @@ def derived_rates(product: Product) -> Rates:
     fill = measured.fill_clocks * H200_SXM.unit_bytes_per_clock / product.unit_bytes_per_clock
     roles: dict[str, Any] = {name: getattr(measured, name) for name in RoleRates.record_names}
     roles["fill_clocks"] = fill
-    return Rates(_H200_RATES.general, RoleRates(**roles), _H200_RATES.streaming, _H200_RATES.swapped)
+    # What an arrival costs goes by how an architecture's caches are made to agree: on others nobody knows, and only who asks gets them.
+    arrivals = _H200_RATES.arrivals if product.architecture == H200_SXM.architecture else ArrivalRates(inf, 0, inf, 1)
+    return Rates(_H200_RATES.general, RoleRates(**roles), _H200_RATES.streaming, _H200_RATES.swapped, arrivals)
 
 
 PRODUCTS: tuple[Product, ...] = (

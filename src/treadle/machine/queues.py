@@ -1,7 +1,8 @@
 """Queues: classes of asynchronous operations that are retired in groups, and how the hardware counts and waits for them."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from treadle.records import dataclass
 
 QueueRole = Literal["matrix", "copy_in", "copy_out", "local", "store"]
 """What operations are in a queue: matrix instructions, copies into shared memory by all threads, copies out of it by one thread, accesses
@@ -39,7 +40,8 @@ class Queue:
     `tile.copy` that issues to it; `piece_bytes`: what a thread copies at a time there, the widest first, each aligned to its own width;
     `shifts`: rows that begin at no multiple of a piece come through registers, where they are shifted. `ends_at_branches`: results that
     are in flight at a branch cost a serialisation of everything around it, so they are waited for ahead of it. `wait`: the encoding of
-    waits, where no assembler sees to it.
+    waits, where no assembler sees to it. `lane_bytes`: of copies whose lanes fill neighbouring places, whatever they read: what a lane may
+    move at once, the widest first.
     """
 
     name: str
@@ -54,3 +56,4 @@ class Queue:
     shifts: bool = False
     ends_at_branches: bool = False
     wait: WaitField | None = None
+    lane_bytes: tuple[int, ...] = ()

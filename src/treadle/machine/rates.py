@@ -85,6 +85,21 @@ class SwappedRates(Record):
     idle_factor: float
 
 
+class ArrivalRates(Record):
+    """Of workgroups that share a result and merge its parts (plan/split_parts.py).
+
+    `arrival_clocks`: of an arrival: until the part is written for the whole device, the count, its way to the group's threads, and the end
+    of the kernel behind the merge. `turn_clocks`: of as many parts as the last one loads together, until they are there and added up.
+    `cluster_clocks`: of a cluster whose workgroups merge: its meetings at both ends, and until all know that the parts are there.
+    `peer_bytes_per_clock`: what a workgroup reads of the others' shared memory.
+    """
+
+    arrival_clocks: float
+    turn_clocks: float
+    cluster_clocks: float
+    peer_bytes_per_clock: float
+
+
 class GeneralRates(Record):
     """Of any kernel. `efficiency`: the share of the peak rates that large kernels reach, matrix units and memory alike.
     `launch_seconds`: of a kernel beside its work. `element_macs`: how many multiply-adds take as long as bringing one element of an operand
@@ -104,3 +119,4 @@ class Rates(Record):
     roles: RoleRates
     streaming: StreamingRates
     swapped: SwappedRates
+    arrivals: ArrivalRates

@@ -74,10 +74,14 @@ _GFX9_LOCAL = WaitField("s_waitcnt", ((8, 4),), 0xCF7F)
 _GFX11_VECTOR = WaitField("s_waitcnt", ((10, 6),), 0xFFF7)
 _GFX11_LOCAL = WaitField("s_waitcnt", ((4, 6),), 0xFFF7)
 
-_CDNA_QUEUES = (
-    Queue("vmcnt", "copy_in", "warp", path="direct", wait=_GFX9_VECTOR),
-    Queue("lgkmcnt", "local", "warp", max_pending=15, wait=_GFX9_LOCAL),
-)
+
+def _cdna_queues(lane_bytes: tuple[int, ...]) -> tuple[Queue, ...]:
+    return (
+        Queue("vmcnt", "copy_in", "warp", path="direct", wait=_GFX9_VECTOR, lane_bytes=lane_bytes),
+        Queue("lgkmcnt", "local", "warp", max_pending=15, wait=_GFX9_LOCAL),
+    )
+
+
 _RDNA3_QUEUES = (
     Queue("vmcnt", "copy_in", "warp", wait=_GFX11_VECTOR),
     Queue("vscnt", "store", "warp", wait=WaitField("s_waitcnt_vscnt", ((0, 6),))),
@@ -148,7 +152,7 @@ GFX942 = TargetSpec(
         *(_mfma((16, 16, 32), a, "f32", b=b, cycles=16) for a in _FNUZ for b in _FNUZ),
         _mfma((16, 16, 4), "f32", "f32", cycles=32),
     ),
-    queues=_CDNA_QUEUES,
+    queues=_cdna_queues((4,)),  # a load to shared memory moves a register of each lane
     fence_classes=_FENCE_CLASSES,
     stage_fence=_STAGE_FENCE,
     pipelines_contractions=True,
@@ -181,7 +185,7 @@ GFX950 = TargetSpec(
         *(_mfma((16, 16, 32), a, "f32", b=b, cycles=16) for a in _FP8 for b in _FP8),
         _mfma((16, 16, 4), "f32", "f32", cycles=32),
     ),
-    queues=_CDNA_QUEUES,
+    queues=_cdna_queues((16, 4)),  # and of up to four
     fence_classes=_FENCE_CLASSES,
     stage_fence=_STAGE_FENCE,
     pipelines_contractions=True,

@@ -1,13 +1,13 @@
 """What a machine is: frozen facts, one row an architecture. Every level may read them; nothing here decides anything."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine.products import Product
 from treadle.machine.queues import Queue, QueueRole
 from treadle.machine.rates import Rates
+from treadle.records import dataclass
 
 OperandSpace = Literal["shared", "registers"]
 

@@ -1,9 +1,9 @@
 """How wide a thread may access a global array: pure functions over records of what is known about a view and a tile of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.errors import InternalError
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ Pitches are values, not types: a program compiled for one pitch of a class runs 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final, TypeAlias
+
+from treadle.records import dataclass
 
 WIDEST_BYTES: Final = 16
 """No access and no descriptor copy gains from an alignment beyond this."""

@@ -83,13 +83,6 @@ def of_the_launch(value: Expr, blocks: Collection[str], known: dict[Expr, Expr],
 
     `known`: the symbols so far, to which new ones, called `name()`, are added.
     """
-    if not any(symbol in blocks for symbol in value.symbols()):
-        return value
-    return _of_the_launch(value, blocks, known, name)
-
-
-def _of_the_launch(value: Expr, blocks: Collection[str], known: dict[Expr, Expr], name: Callable[[], str]) -> Expr:
-    """The same of a part of an expression that is not the same in all blocks, though the part may be."""
     total = constant(0)
     for factors, coefficient in value.terms:
         term = constant(coefficient)
@@ -102,7 +95,7 @@ def _of_the_launch(value: Expr, blocks: Collection[str], known: dict[Expr, Expr]
                     known[whole] = symbol_of(name())
                 term = term * known[whole]
             else:
-                term = term * _rebuilt(factor, [_of_the_launch(argument, blocks, known, name) for argument in factor.args])
+                term = term * _rebuilt(factor, [of_the_launch(argument, blocks, known, name) for argument in factor.args])
         total = total + term
     return total
 

@@ -1,6 +1,5 @@
 """Register layouts of a contraction's accumulator and operands over the workgroup's warp grid. Pure, no IR."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from treadle.errors import InternalError
@@ -9,6 +8,7 @@ from treadle.layout.bits import log2_exact, odd_part
 from treadle.layout.tile_layout import Bases, TileLayout
 from treadle.machine import MatrixInstruction
 from treadle.plan.layout_choice import Sides
+from treadle.records import dataclass
 
 MICRO_TILE = 4
 """Neighbouring rows and columns of a thread's accumulators where the vector units do the work: one 16-byte access of f32."""

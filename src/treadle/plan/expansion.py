@@ -6,9 +6,8 @@ a condition, and nothing follows. Work on iterations that do not exist is left o
 A *versioned* loop is a peeled one for N >= S - 1, which needs no guards, beside the sequential loop for smaller N.
 """
 
-from dataclasses import dataclass
-
 from treadle.plan.stages import Schedule
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ Sources: "3xTF32" of CUTLASS' examples; G. Henry, P. Tang and A. Heinecke, "Leve
 higher-precision computations" (2019); sums leave the matrix unit in between as in H. Ootomo and R. Yokota (2022).
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.tile_config import ContractionShape
+from treadle.records import dataclass
 
 UNKNOWN_EXTENT: Final = 4096
 

@@ -5,7 +5,6 @@ one a wavefront of shared memory served. They are for comparing layouts of one t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -15,6 +14,7 @@ from treadle.layout.bits import log2_exact, odd_part, power_of_two_part
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import Bases, TileLayout
 from treadle.machine import SharedBanks
+from treadle.records import dataclass
 
 SECTOR_BYTES = 32
 LINE_BYTES = 128

@@ -7,8 +7,9 @@ d is more than the *lag* (q - r) * gap. What was done must also be complete: one
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
+
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ Pure records, no IR; `pipelining/loop_body.py` reads them from a loop, `stages.p
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
+
+from treadle.records import dataclass
 
 Result = tuple[int, int]
 """A value made in the body: (unit, number of its result)."""

@@ -5,9 +5,9 @@ rows of tiles cut their columns into a few more, narrower tiles instead, until t
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from treadle.machine.rates import RoleRates
+from treadle.records import dataclass
 
 MOST_NARROWER = 8
 """By this part of their width tiles may be narrower than the wide ones: narrow ones waste operand traffic."""

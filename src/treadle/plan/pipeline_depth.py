@@ -13,6 +13,11 @@ REGISTER_BYTES = 4
 BESIDE_STREAM = 64
 """Registers of a thread in a streamed loop for a step's operands and addresses."""
 
+BESIDE_FETCHED = 16
+"""Registers of a thread for addresses alone, where a step's operands are counted by themselves."""
+RING_SLOTS = 4
+"""Of buffers that are read a step ahead: one is read, one is waited for, and two are filled."""
+
 
 def choose_depth(shared_bytes: Callable[[int], int], per_workgroup: int, per_unit: int, deepest: int = DEEP) -> int:
     """The number of stages, from `shared_bytes(stages)` of a workgroup: 1 where not even two stages fit in `per_workgroup` bytes."""

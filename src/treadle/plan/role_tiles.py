@@ -4,11 +4,12 @@ The model counts clocks of one compute unit. Its constants are the product's (`R
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths, timed_columns
 from treadle.plan.tile_config import PROMOTED_REGISTERS, UNKNOWN_EXTENT, ContractionShape
+from treadle.records import dataclass
 
 ROLE_MARGIN_BYTES = 2048
 """Shared memory of role kernels that is kept for barriers and alignment."""

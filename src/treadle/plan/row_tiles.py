@@ -5,11 +5,11 @@ walked part by part. What an access of several threads reads of one row begins a
 need; so do tiles whose rows go beyond those of the array.
 """
 
-from dataclasses import dataclass
 from math import log2, prod
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.tile_config import AxisShape, most_threads, next_power_of_two
+from treadle.records import dataclass
 
 USUAL_HELD = 16
 """Elements of a thread whose loads are in flight together: 64 bytes of f32."""

@@ -1,7 +1,8 @@
 """Placing buffers in shared memory: first fit over intervals of use. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ is requested (Little's law). Copies of whole boxes keep far more in flight: ther
 tiles load the units. Constants are the product's (`StreamingRates`, `SwappedRates`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from treadle.machine.rates import SwappedRates
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.tile_config import next_power_of_two
+from treadle.records import dataclass
 
 MOST_ROWS = 64
 """Beyond it the small operand's traffic and arithmetic count, and ordinary tiles serve."""

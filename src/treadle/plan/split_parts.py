@@ -1,14 +1,15 @@
 """Into how many parts a reduction is split that leaves most of the machine idle: modelled times of the whole and of its parts. No IR.
 
-Parts are computed by workgroups of their own into a workspace and merged by a second launch. A contraction's time is that of the fastest
-kernel form (`form_times.py`, `small_m.py`) on a batch of shorter contractions. Another reduction waits for memory: it gets the bytes that
-its workgroups have in flight each time the memory answers (Little's law), as far as the memory has bandwidth.
+Parts are computed by workgroups of their own into a workspace and merged by a second launch, by the last workgroup of each tile, or within
+a cluster. A contraction's time is that of the fastest kernel form (`form_times.py`, `small_m.py`) on a batch of shorter contractions. Other
+reductions wait for memory: they get the bytes that their workgroups have in flight each time the memory answers (Little's law), as far as
+the memory has bandwidth.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.form_times import role_seconds, seconds, tile_seconds
@@ -16,6 +17,7 @@ from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.role_tiles import ResultShape, RoleProblem, role_tile
 from treadle.plan.small_m import MOST_ROWS, SmallShape, limited, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_tile
+from treadle.records import dataclass
 
 CLEAR_GAIN: Final = 0.8
 """The parts must be modelled to take at most so much of the whole's time: models are not better than that."""
@@ -24,6 +26,10 @@ LEAST_STEPS: Final = 4
 LEAST_SAVED_SECONDS: Final = 3e-6
 MOST_WORKSPACE_BYTES: Final = 256 << 20
 """Of all partial results together."""
+ELEMENTS_AT_ONCE: Final = 8192
+"""Elements of parts that the last workgroup loads together: 64 registers a thread of four warps."""
+WORD_BYTES: Final = 4
+"""Of an element that workgroups of a cluster read from each other."""
 WORKGROUP_CLOCKS: Final = 1500
 """Of a reduction's workgroup beside its loads: start, the last loads' latency, joining what its threads hold."""
 ELEMENT_CLOCKS: Final = 2
@@ -33,12 +39,25 @@ RESIDENT_THREADS: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """So many parts, each of whole `step`s of what is reduced but the last; modelled seconds of the whole and of parts and merge."""
+    """So many parts, each of whole `step`s of what is reduced but the last; modelled seconds of the whole and of parts and merge. `merge`:
+    who merges them ("kernel", "last", "cluster").
+    """
 
     count: int
     step: int
     whole_seconds: float
     seconds: float
+    merge: str = "kernel"
+
+
+class _Choice(NamedTuple):
+    """A way to compute a contraction: its modelled time, and the elements of the tile that those hold who would merge its parts.
+    `in_cluster`: whether the workgroups of a cluster may.
+    """
+
+    seconds: float
+    elements: int
+    in_cluster: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +129,29 @@ def merge_seconds(count: int, results: int, partial_bytes: int, spec: TargetSpec
     return spec.rates.general.launch_seconds + waiting + held / (spec.memory_gbps * 1e9 * faster)
 
 
-def _small_seconds(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> Iterator[float]:
+def parts_at_once(count: int, elements: int) -> int:
+    """How many parts of a tile of so many elements the last workgroup loads together, a power of two: loads of one part alone wait for one
+    another.
+    """
+    wanted, room = 1 << (count - 1).bit_length(), max(1, ELEMENTS_AT_ONCE // elements)
+    return min(wanted, 1 << (room.bit_length() - 1))
+
+
+def last_seconds(count: int, elements: int, spec: TargetSpec) -> float:
+    """An arrival with what is written before it, and the parts of a tile of so many elements, a turn of loads after another."""
+    rates, together = spec.rates.arrivals, parts_at_once(count, elements)
+    # Elements beyond those that are loaded together take turns of their own.
+    turns = -(-count // together) * max(1.0, together * elements / ELEMENTS_AT_ONCE)
+    return seconds(rates.arrival_clocks + turns * rates.turn_clocks, spec)
+
+
+def cluster_seconds(elements: int, spec: TargetSpec) -> float:
+    """The meetings of a cluster, and what its workgroups read of each other: a tile's elements each, whatever the number of parts."""
+    rates = spec.rates.arrivals
+    return seconds(rates.cluster_clocks + elements * WORD_BYTES / rates.peer_bytes_per_clock, spec)
+
+
+def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> Iterator[_Choice]:
     m, n = shape.m or 0, shape.n or 0
     if min(m, n) > MOST_ROWS or shape.root_count > 1 or problem.types.accumulator not in ("f32", "i32", "f64"):
         return
@@ -121,28 +162,30 @@ def _small_seconds(problem: SplitContraction, shape: ContractionShape, spec: Tar
     vector = min(spec.max_vector_bytes // sizes[large], rows & -rows)
     small_shape = SmallShape(few, many, shape.k, sizes[large], sizes[small], accumulator, along_k, vector, shape.batch or 1)
     if stream_refusal(small_shape) is None and (tile := next(iter(stream_tiles(small_shape, spec)), None)) is not None:
-        yield seconds(stream_clocks(tile, small_shape, spec), spec)
-    if (
-        problem.by_descriptor(spec)
-        and (swapped := swapped_tile(spec.instruction(problem.types.instruction), small_shape, spec)) is not None
-    ):
-        yield seconds(swapped_clocks(swapped, small_shape, spec), spec)
+        yield _Choice(seconds(stream_clocks(tile, small_shape, spec), spec), tile.few * tile.many, in_cluster=False)
+    swaps = problem.by_descriptor(spec)
+    if swaps and (swapped := swapped_tile(spec.instruction(problem.types.instruction), small_shape, spec)) is not None:
+        whole_rows = swapped.step == swapped.rows
+        yield _Choice(seconds(swapped_clocks(swapped, small_shape, spec), spec), swapped.rows * swapped.few, in_cluster=whole_rows)
 
 
-def _contraction_seconds(problem: SplitContraction, shape: ContractionShape, result_bytes: int, spec: TargetSpec) -> float:
+def _choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec, *, takes_turns: bool = True) -> list[_Choice]:
+    """The kernel forms' choices; without `takes_turns` those in which each workgroup has one tile."""
     batch, m, n, k = (size or 1 for size in (shape.batch, shape.m, shape.n, shape.k))
-    moved = batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * result_bytes)
+    moved = batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.partial_bytes)
     types = problem.types
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     tile = contraction_tile(types, shape, spec, types.operand_bytes, through_registers=not problem.by_descriptor(spec))
     pieces = problem.piece_bytes(spec)
     time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces or (0, 0))
-    found = [time, *_small_seconds(problem, shape, spec)]
+    found = [_Choice(time, tile.m * tile.n)]
+    found += _small_choices(problem, shape, spec)
     if pieces is not None and row is not None:
-        roles = RoleProblem(row, shape, types.operand_bytes, (ResultShape(result_bytes, True),), piece_bytes=pieces)
+        result = ResultShape(problem.partial_bytes, True)
+        roles = RoleProblem(row, shape, types.operand_bytes, (result,), takes_turns=takes_turns, piece_bytes=pieces)
         if (best := role_tile(roles, spec)) is not None:
-            found.append(role_seconds(best, roles, moved, spec))
-    return min(found)
+            found.append(_Choice(role_seconds(best, roles, moved, spec), best.m * best.n))
+    return found
 
 
 def _counts(workgroups: int, steps: int, least: int, each: int, spec: TargetSpec) -> list[int]:
@@ -156,6 +199,24 @@ def _counts(workgroups: int, steps: int, least: int, each: int, spec: TargetSpec
     return sorted({-(-steps // -(-steps // count)) for count in wanted if 2 <= count <= most})
 
 
+def cluster_counts(spec: TargetSpec) -> tuple[int, ...]:
+    """How many parts of a tile the workgroups of a cluster may merge: powers of two, which divide its rows."""
+    return tuple(1 << power for power in range(1, spec.max_cluster.bit_length()))
+
+
+def _merge_times(problem: SplitContraction, part: ContractionShape, count: int, spec: TargetSpec, *, in_cluster: bool) -> dict[str, float]:
+    """The times of `count` parts, of which `part` is all in one batch, and of their merge, by who merges."""
+    # Kernels that merge are computed in the form that is fastest without: forms are chosen so.
+    alone = min(_choices(problem, part, spec, takes_turns=False))
+    times = {
+        "kernel": min(_choices(problem, part, spec)).seconds + merge_seconds(count, problem.results, problem.partial_bytes, spec),
+        "last": alone.seconds + last_seconds(count, alone.elements, spec),
+    }
+    if in_cluster and alone.in_cluster and problem.partial_bytes == WORD_BYTES:
+        times["cluster"] = alone.seconds + cluster_seconds(alone.elements, spec)
+    return times
+
+
 def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | None:
     """The parts that are modelled to be clearly faster than the whole; None where none are, or sizes are not known."""
     shape = problem.shape
@@ -165,19 +226,20 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | No
     tiles = batch * -(-(shape.m or 1) // 128) * -(-(shape.n or 1) // 128)
     if tiles >= spec.compute_units:
         return None
-    whole = _contraction_seconds(problem, shape, problem.partial_bytes, spec)
+    whole = min(_choices(problem, shape, spec)).seconds
     best: Parts | None = None
     each = problem.results * problem.partial_bytes
     small = batch * -(-(shape.m or 1) // 64) * -(-(shape.n or 1) // 64)
     steps = -(-k // step)
     counts = {count for workgroups in (tiles, small) for count in _counts(workgroups, steps, LEAST_STEPS, each, spec)}
-    for count in sorted(counts):
+    together = {count for count in cluster_counts(spec) if count <= steps // LEAST_STEPS}
+    for count in sorted(counts | together):
         longest = -(-steps // count) * step
         part = replace(shape, batch=batch * count, k=longest)
-        time = _contraction_seconds(problem, part, problem.partial_bytes, spec)
-        time += merge_seconds(count, problem.results, problem.partial_bytes, spec)
-        if best is None or time < best.seconds:
-            best = Parts(count, step, whole, time)
+        times = _merge_times(problem, part, count, spec, in_cluster=count in together)
+        merge = min(times, key=lambda name: times[name])
+        if best is None or times[merge] < best.seconds:
+            best = Parts(count, step, whole, times[merge], merge)
     return best if best is not None and _is_clear(best) else None
 
 

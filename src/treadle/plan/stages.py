@@ -11,13 +11,19 @@ The modes:
     async-late  compute(i), copy(i + N - 1)                N buffers
     stream-2    read(i + 1), compute(i), write(i + 1)      one buffer, the data in flight in registers
     stream-3    compute(i), write(i + 1), read(i + 2)      one buffer
+
+With `reads_ahead`, what the computation reads from staged buffers is a stage of its own, a step ahead of it, so that no computation waits
+for what it reads, and a step meets the other threads once:
+
+    async-N     copy(i + N - 1), fetch(i + 1), compute(i)               N - 1 buffers
+    stream-4    write(i + 2), read(i + 3), fetch(i + 1), compute(i)     2 buffers
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from treadle.plan.loop_body import Body, Result
+from treadle.records import dataclass
 
 Mode = Literal["async", "async-late", "stream"]
 Tail = Literal["peeled", "versioned", "guarded"]
@@ -25,12 +31,24 @@ Tail = Literal["peeled", "versioned", "guarded"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What set-pipeline asks for. `buffers`: slots of each staged buffer (0: as the mode has it). `tail`: see `plan/expansion.py`."""
+    """What set-pipeline asks for. `buffers`: slots of each staged buffer (0: as the mode has it). `tail`: see `plan/expansion.py`.
+
+    `reads_ahead`: what is computed is read from staged buffers a step ahead. `unroll`: steps in a trip of the steady loop.
+    """
 
     stages: int
     mode: Mode
     buffers: int = 0
     tail: Tail | None = None
+    reads_ahead: bool = False
+    unroll: int = 1
+
+    @property
+    def usual_buffers(self) -> int:
+        """Slots of each staged buffer where nobody asks."""
+        if self.mode == "stream":
+            return 1
+        return self.stages - 1 if self.reads_ahead else self.stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +126,16 @@ def _write_roots(body: Body, reads: frozenset[int], tainted: frozenset[int]) -> 
     return frozenset(at for at, written in shared.items() if written & staged)
 
 
+def _fetches(body: Body, writers: frozenset[int], tainted: frozenset[int]) -> frozenset[int]:
+    """Reads of buffers that these units write, with all they need; what only the computation can do is not among them."""
+    staged = {a.resource for at in writers for a in body.units[at].accesses if a.is_write and body.resources[a.resource].is_shared}
+    return body.closure(
+        at
+        for at, unit in enumerate(body.units)
+        if at not in tainted and at not in writers and any(not a.is_write and a.resource in staged for a in unit.accesses)
+    )
+
+
 Slices = tuple[tuple[str, int, frozenset[int]], ...]
 
 
@@ -130,6 +158,10 @@ def _slices(body: Body, request: Request) -> Slices | Refusal:
         read = body.closure(feeding)
         write = body.closure(writes) - read
         direct = body.closure(reads - feeding) - read - write
+        if request.reads_ahead:
+            fetch = _fetches(body, write, tainted) - read - write
+            compute = ("compute", last, every - read - write - direct - fetch)
+            return (("write", 1, write), ("read", 0, read), ("direct", last - 1, direct), ("fetch", last - 1, fetch), compute)
         compute = ("compute", last, every - read - write - direct)
         if last == 1:
             return (("read", 0, read | direct), compute, ("write", 0, write))
@@ -141,6 +173,9 @@ def _slices(body: Body, request: Request) -> Slices | Refusal:
     if not roots:
         return Refusal("recurrence", min(copies), f"{body.units[min(copies)].name} depends on the computation")
     copy = body.closure(roots)
+    if request.reads_ahead:
+        fetch = _fetches(body, copy, tainted) - copy
+        return (("copy", 0, copy), ("fetch", last - 1, fetch), ("compute", last, every - copy - fetch))
     parts = (("copy", 0, copy), ("compute", last, every - copy))
     return parts if request.mode == "async" else parts[::-1]
 
@@ -228,7 +263,7 @@ def _choose_slots(body: Body, request: Request, order: _Order) -> tuple[int, ...
         staged = len({order.stage[at] for at in users}) > 1
         slots = fewest
         if staged:
-            wanted = request.buffers or (1 if request.mode == "stream" else request.stages)
+            wanted = request.buffers or request.usual_buffers
             if request.buffers and wanted < fewest:
                 return Refusal("buffers", users[0], f"{facts.name} needs {fewest} slots, not {wanted}")
             slots = max(fewest, wanted) if facts.is_shared else 1
@@ -282,15 +317,25 @@ def default_tail(*, is_counted: bool) -> Tail:
     return "peeled" if is_counted else "versioned"
 
 
+def _has_depth(request: Request) -> bool:
+    """Whether the mode has such a number of stages."""
+    if request.reads_ahead:
+        return request.stages == 4 if request.mode == "stream" else request.mode == "async" and request.stages >= 3
+    return request.stages >= 2 and (request.mode != "stream" or request.stages <= 3)
+
+
 def plan_loop(body: Body, request: Request, *, is_counted: bool = True) -> Schedule | Refusal:
     """The schedule that `request` asks for, or why there is none. `is_counted`: the trip count is known."""
-    if request.stages < 2 or (request.mode == "stream" and request.stages > 3):
-        return Refusal("depth", None, f"{request.stages} stages in mode {request.mode}")
+    if not _has_depth(request):
+        ahead = ", read ahead" if request.reads_ahead else ""
+        return Refusal("depth", None, f"{request.stages} stages in mode {request.mode}{ahead}")
     if (refusal := _checked_units(body)) is not None:
         return refusal
     slices = _slices(body, request)
     if isinstance(slices, Refusal):
         return slices
+    if request.reads_ahead and not any(units for name, _, units in slices if name == "fetch"):
+        return Refusal("nothing-ahead", None, "no read of a staged buffer can run ahead of the computation")
     compute = next(units for name, _, units in slices if name == "compute")
     if not any(body.units[at].computes for at in compute):
         return Refusal("no-compute", None, "no computation to overlap with")

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from treadle.errors import InternalError
 from treadle.layout.bits import log2_exact, power_of_two_part
+from treadle.layout.linear_copy import linear_copy
 from treadle.layout.shared_layout import SharedLayout, dense, swizzled, xor_swizzled
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import BulkTensorCopy, Queue, SharedBanks
@@ -73,6 +74,28 @@ def _overlap(facts: AccessFacts) -> str | None:
         if outer_stride < inner_stride * inner_size:
             return f"dimensions {inner} and {outer} overlap"
     return None
+
+
+def linear_refusal(facts: AccessFacts, contiguous: int | None, vector_bytes: int, lane_bytes: Sequence[int]) -> str | None:
+    """Why copies whose lanes fill neighbouring places cannot bring this box, None where they can.
+
+    `contiguous` as for `bulk_refusal`; `vector_bytes`: what may be moved at once. Places within a tile, and along the contiguous
+    dimension, are 31-bit distances in bytes.
+    """
+    if contiguous is None:
+        return "no dimension of the tile has unit stride"
+    if vector_bytes < min(lane_bytes):
+        return f"{vector_bytes} bytes at once are fewer than the {min(lane_bytes)} of a lane"
+    if facts.dims[contiguous].size is None:
+        return f"the size of dimension {contiguous} is dynamic"
+    reach = (facts.dims[contiguous].size or 0) * facts.element_bytes
+    for index, dim in enumerate(facts.dims):
+        if index == contiguous or dim.extent == 1:
+            continue
+        if dim.stride is None or dim.stride < 0:
+            return f"the stride of dimension {index} is {'dynamic' if dim.stride is None else dim.stride}"
+        reach += dim.extent * dim.stride * facts.element_bytes
+    return None if reach < 1 << 31 else f"a tile spans {reach} bytes"
 
 
 def fits_swizzle(row_elements: int, element_bytes: int, swizzles: Sequence[int]) -> bool:
@@ -145,6 +168,28 @@ def register_buffer(
     if best is None:
         raise InternalError(f"no shared layout serves a {shape} operand")
     return best, best_cost
+
+
+@lru_cache(maxsize=256)
+def linear_buffer(
+    shape: tuple[int, int],
+    inner: int,
+    element_bytes: int,
+    fragment: TileLayout,
+    piece: int,
+    lanes: int,
+    warps: int,
+    banks: SharedBanks,
+) -> SharedLayout | None:
+    """The shared layout for an operand that lanes fill in order, by pieces of `piece` elements along dimension `inner`, and that is read
+    back as register fragments: the simplest of those whose reads cost least. None where lanes cannot fill it so.
+    """
+    fitting = [
+        layout
+        for layout in _buffer_layouts(shape, (inner, 1 - inner), element_bytes)
+        if linear_copy(layout, inner, piece, lanes, warps) is not None
+    ]
+    return min(fitting, key=lambda layout: shared_cost(fragment, layout, element_bytes, banks), default=None)
 
 
 def multiply_add_k_step(k: int, element_bytes: int) -> int:

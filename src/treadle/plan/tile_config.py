@@ -3,11 +3,13 @@
 Sizes are ints where they are static and None where only the runtime knows them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isqrt, prod
 from typing import Literal
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
+from treadle.plan.pipeline_depth import RING_SLOTS
+from treadle.records import dataclass
 
 UNKNOWN_EXTENT = 4096
 """What an extent that only the runtime knows counts as."""
@@ -167,7 +169,7 @@ def tiles_for(
             large = (ContractionTile(2 * m, 128, k, together, 1), ContractionTile(m, 256, k, together, 1))
         return (*large, *(ContractionTile(m, n, k, together, 1) for n in (128, 64, 32)))
     k = max(2 * instruction.k, 64 // operand_bytes)
-    large = ContractionTile(256, 256, k, *_warp_grid(2 * warps))
+    large = ContractionTile(256, 256, _ring_k(k, instruction, spec, 512 * operand_bytes), *_warp_grid(2 * warps))
     spacious = 4 * large.m * large.n <= spec.max_registers_per_thread * large.num_warps * spec.subgroup_size and not promoted
     few = _warp_grid(min(FEW_WARPS, warps))
     tiles = (
@@ -177,6 +179,16 @@ def tiles_for(
         ContractionTile(32, 32, k, *few),
     )
     return _in_registers(tiles, spec)
+
+
+def _ring_k(k: int, instruction: MatrixInstruction, spec: TargetSpec, row_bytes: int) -> int:
+    """The extent along k with which copies fill a ring of `RING_SLOTS` slots, of so many bytes for each k, where the machine has such."""
+    queue = spec.queue_for("copy_in")
+    if queue is None or not queue.lane_bytes or queue.lane_bytes[0] < spec.max_vector_bytes:
+        return k
+    while k > instruction.k and RING_SLOTS * k * row_bytes > spec.shared_bytes_per_workgroup:
+        k //= 2
+    return k
 
 
 def narrowed(tiles: tuple[ContractionTile, ...], instruction: MatrixInstruction | None, root_count: int) -> tuple[ContractionTile, ...]:

@@ -335,6 +335,8 @@ def _tile_function(op: Operation) -> Function | None:
             return _copy_out(op)
         case pipe.SlotOp():
             return _slot(op)
+        case tile.LocalLoadOp() if op.peer is not None:
+            return None  # workgroups run one after another here
         case tile.LocalLoadOp():
             where = _local(tile.ints(op.offsets), tile.tile_type(op.result).get_shape())
             return _one(lambda buffer: buffer[where].copy())

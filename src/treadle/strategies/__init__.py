@@ -5,7 +5,9 @@ program's text shows it and a user may write another one. Strategies are asked i
 are entry points of the group `treadle.strategies` (each an object, or a class to make one of), asked before the built-in ones.
 """
 
+import sys
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -51,9 +53,35 @@ def unregister_strategy(name: str) -> None:
     _REGISTERED[:] = [strategy for strategy in _REGISTERED if strategy.name != name]
 
 
+def _is_offered() -> bool:
+    """Whether an installed package has entry points of the group.
+
+    Read off the packages' folders: `importlib.metadata` takes longer to import, and to read all of them, than lowering a kernel.
+    """
+    found = (path / "entry_points.txt" for folder in sys.path for path in _packages(Path(folder or ".")))
+    return any(_names_group(file) for file in found)
+
+
+def _packages(folder: Path) -> list[Path]:
+    """What describes the packages that are installed in a folder."""
+    try:
+        return [path for path in folder.iterdir() if path.suffix in (".dist-info", ".egg-info")]
+    except OSError:
+        return []
+
+
+def _names_group(file: Path) -> bool:
+    try:
+        return GROUP.encode() in file.read_bytes()
+    except OSError:
+        return False
+
+
 @cache
 def _installed() -> tuple[Strategy, ...]:
     """The strategies of other packages. Raises TypeError for an entry point that is none."""
+    if not _is_offered():
+        return ()
     from importlib.metadata import entry_points
 
     found: list[Strategy] = []

@@ -1,7 +1,6 @@
 """What a strategy sees of an operation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from treadle.analysis.coupled_reductions import Coupled
@@ -11,6 +10,7 @@ from treadle.analysis.indexing import Computation, Contraction, Reduction, Struc
 from treadle.analysis.scalar_dependence import depends_on
 from treadle.ir.core import AffineMap, Attribute, SSAValue
 from treadle.ir.dialects import builtin, linalg
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The built-in choice of how many parts a reduction is split into: they must be modelled to be clearly faster (`plan/split_parts.py`).
 
 Where only the runtime knows how long the split loop is, the model is asked at powers of two: the shortest length that is worth a split, the
-parts that it has there, and the most that any length has make an expression over the loop's length.
+parts that it has there, and the most that any length has make an expression over the loop's length. Where only it knows how large the
+result is, the model is asked about a result of one workgroup, and more of them have the fewer parts each.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,6 +22,9 @@ from treadle.strategies.facts import OperationFacts, element_of_operand, shape_o
 
 LENGTHS: Final = tuple(1 << power for power in range(9, 25))
 """At which the model is asked where the runtime gives the length."""
+
+CONTRACTION_WIDTH: Final = 128
+REDUCTION_WIDTH: Final = 32
 
 Sizes = Sequence[int]
 
@@ -90,19 +94,30 @@ def _parts(facts: OperationFacts, loop: int, sizes: Sizes, spec: TargetSpec) -> 
     return split_reduction(reduction_problem(facts, loop, sizes), spec)
 
 
-def over_lengths(parts: Callable[[int], Parts | None], loop: int) -> SplitLoop | None:
-    """How a loop is split whose length the runtime knows, by what is best at some lengths; None where none is worth it."""
-    found = [(length, best) for length in LENGTHS if (best := parts(length)) is not None]
+def over_lengths(parts: Callable[[int], Parts | None], loop: int, lengths: Sequence[int], blocks: str = "") -> SplitLoop | None:
+    """How a loop of one of these lengths is split, by what is best at some of them; None where none is worth it. `blocks`: how many
+    times as many workgroups as the model was told the results have, an expression over sizes.
+    """
+    found = [(length, best) for length in lengths if (best := parts(length)) is not None]
     if not found:
         return None
-    (shortest, first), most = found[0], max(best.count for _, best in found)
-    extent = f"r{loop}"
-    count = f"min({most}, {extent} // {max(1, shortest // first.count)}) * min(1, {extent} // {shortest})"
-    return SplitLoop(loop, count, max(best.step for _, best in found))
+    (shortest, first), most = found[0], str(max(best.count for _, best in found))
+    extent, fewer = f"r{loop}", f"{most} // max(1, {blocks})" if blocks else most
+    if len(lengths) > 1:
+        fewer = f"min({fewer}, {extent} // {max(1, shortest // first.count)}) * min(1, {extent} // {shortest})"
+    return SplitLoop(loop, fewer, max(best.step for _, best in found))
+
+
+def _width(facts: OperationFacts, dim: int) -> int:
+    """How much of a loop that is not reduced a workgroup takes, about."""
+    if isinstance(kind := facts.computation, Contraction):
+        return CONTRACTION_WIDTH if dim in (*kind.m, *kind.n) else 1
+    neighbours = {plain_dims(map_)[-1] for map_ in facts.view.input_maps if map_.results}
+    return REDUCTION_WIDTH if dim in neighbours else 1
 
 
 class SplitSizes:
-    """Splits contractions and reductions whose results are too few to fill the machine along one loop, the others' lengths being known."""
+    """Splits contractions and reductions whose results are too few to fill the machine along one loop."""
 
     @property
     def name(self) -> str:
@@ -129,15 +144,23 @@ class SplitSizes:
         if not found:
             return None
         loop, parts = min(found, key=lambda each: each[1].seconds)
-        return SplitAttr(SplitPlan((SplitLoop(loop, str(parts.count), parts.step),)))
+        return SplitAttr(SplitPlan((SplitLoop(loop, str(parts.count), parts.step),), parts.merge))
 
     def _of_runtime(self, facts: OperationFacts, unknown: Sequence[int], spec: TargetSpec) -> Attribute | None:
-        loops = [loop for loop in facts.splittable if [facts.view.reduction_dims[loop]] == list(unknown)]
-        if not loops:
+        reduced, sizes = facts.view.reduction_dims, facts.sizes
+        longest = max((size or 0 for dim, size in enumerate(sizes) if dim in reduced), default=0)
+        wanted = [dim for dim in reduced if sizes[dim] is None] or [dim for dim in reduced if sizes[dim] == longest]
+        loops = [loop for loop in facts.splittable if [reduced[loop]] == wanted[:1]]
+        if not loops or sum(sizes[dim] is None for dim in reduced) > 1:
             return None
+        kept = {dim: _width(facts, dim) for dim in unknown if dim not in reduced}
 
         def parts(length: int) -> Parts | None:
-            return _parts(facts, loops[0], [length if size is None else size for size in facts.sizes], spec)
+            known = [kept.get(dim, length) if size is None else size for dim, size in enumerate(sizes)]
+            return _parts(facts, loops[0], known, spec)
 
-        found = over_lengths(parts, loops[0])
+        numbers = {dim: number for number, dim in enumerate(facts.view.parallel_dims)}
+        blocks = " * ".join(f"((n{numbers[dim]} + {width - 1}) // {width})" for dim, width in kept.items())
+        lengths = LENGTHS if sizes[wanted[0]] is None else (longest,)
+        found = over_lengths(parts, loops[0], lengths, blocks)
         return None if found is None else SplitAttr(SplitPlan((found,)))

@@ -1,11 +1,12 @@
 """What a target backend takes and gives: `EmittedKernel` (LLVM text), `CompiledKernel` (binary) and the protocol between them."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from treadle.artifact import TensorMap
 from treadle.dialects.tile import KernelOp
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """What the steady loop of a kernel's machine code costs: read off the code, for tables that hold schedules and compilers side by side."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from treadle.dialects.tile import ContractOp, KernelOp
 from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin, scf
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +14,8 @@ class LoopReport:
     """The loop of a kernel with the most matrix instructions. Static counts of its code, and figures of a model.
 
     `instructions`: of which `matrix` multiply and `vector` are other arithmetic. `inner_waits`: what each wait between the first and the
-    last matrix instruction waits for (kinds of accesses; empty where nothing can be in flight). `drains`: waits for all loads and copies
-    from global memory. `loads`, `copies` (to shared memory directly), `shared_loads`, `shared_stores`: accesses; `barriers`: meetings.
+    last matrix instruction of a stage (from barrier to barrier) waits for (kinds of accesses; empty where nothing can be in flight).
+    `drains`: waits for all loads and copies from global memory. `loads`, `copies` (to shared memory directly), `shared_loads`, `shared_stores`: accesses; `barriers`: meetings.
     `moves`: of accumulators between register files. `scratch`: accesses to memory of the thread's own, in the whole kernel. `conflicts`:
     shared memory's clocks that bank conflicts add, as a part of all; None where addresses could not be followed. `registers`: of a thread;
     `shared_bytes`: of a workgroup. `workgroups`: that a compute unit holds at a time, `waves`: on each of its matrix units.

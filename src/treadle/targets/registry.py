@@ -47,16 +47,22 @@ def _amd(spec: "TargetSpec") -> "TargetBackend":
     return AmdBackend(spec)
 
 
-def _start_llvm() -> None:
-    """LLVM's process with no options of its own."""
+def _start_nvidia() -> None:
     from treadle.codegen.worker import warm_up
 
     warm_up()
 
 
+def _start_amd() -> None:
+    from treadle.codegen.worker import warm_up
+    from treadle.targets.amd import LLVM_OPTIONS, LLVM_PROCESSES
+
+    warm_up(LLVM_OPTIONS, LLVM_PROCESSES)
+
+
 _OWN: Final = {
-    "nvidia": Vendor(_nvidia, _start_llvm, ("nvidia_cuda_nvcc-",), version=""),
-    "amd": Vendor(_amd, None, ("ziglang-",), version=""),
+    "nvidia": Vendor(_nvidia, _start_nvidia, ("nvidia_cuda_nvcc-",), version=""),
+    "amd": Vendor(_amd, _start_amd, ("ziglang-",), version=""),
 }
 _vendors: dict[str, Vendor] = dict(_OWN)
 

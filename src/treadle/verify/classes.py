@@ -54,6 +54,19 @@ class Class:
         if form.terms or rounds:
             self._equations[form.key, rounds] = None
 
+    def mark(self) -> tuple[frozenset[int], int, int]:
+        """What is shared so far, for `go_back`."""
+        return frozenset(self.loops), len(self._not_negative), len(self._equations)
+
+    def go_back(self, mark: tuple[frozenset[int], int, int]) -> None:
+        """Forget what was added since."""
+        loops, inequalities, equations = mark
+        self.loops = set(loops)
+        while len(self._not_negative) > inequalities:
+            self._not_negative.popitem()
+        while len(self._equations) > equations:
+            self._equations.popitem()
+
     # --- members
 
     def holds(self, values: Sequence[int]) -> bool:

@@ -94,7 +94,7 @@ def queue_of(op: Operation, group: int) -> str:
 
 def with_flags(event: Event) -> Event:
     """The event with what its operation says by flags and lists."""
-    if event.op.name not in KINDS and event.op.name != "tile.copy":
+    if event.op.name not in KINDS and event.op.name not in ("tile.copy", "tile.local_load"):
         return event
     match event.op:
         case sync.WaitOp():
@@ -106,7 +106,7 @@ def with_flags(event: Event) -> Event:
             event.is_arrive = event.op.arrive is not None
         case tile.CopyOp():
             event.number, event.ranks = copied_bytes(event.op), event.op.multicast_ranks()
-        case sync.ArriveOp():
+        case sync.ArriveOp() | tile.LocalLoadOp():
             event.ranks = event.op.peer_ranks()
         case _:
             pass

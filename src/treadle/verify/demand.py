@@ -3,6 +3,7 @@
 With that a loop's state is small: a counter of tiles that only picks slots of a ring of three with a parity is one of six states.
 """
 
+from collections.abc import Iterable, Set
 from math import gcd, lcm
 
 from treadle.dialects import pipe, sync, tile
@@ -10,15 +11,20 @@ from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.verify.program import Program, yielded
 from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
-from treadle.verify.turning_points import TurningPoints
+from treadle.verify.turning_points import UNSIGNED_DIVISIONS, TurningPoints
 
 FULL = 0
 MAX_MODULUS = 1 << 20
 
 
-def demands(program: Program, points: TurningPoints) -> dict[SSAValue, int]:
-    """The modulus to which each deciding value matters; FULL: its exact value. Comparisons that turning points cover ask for nothing."""
-    return _Demands(program, points).found
+def demands(
+    program: Program, points: TurningPoints, unused: Set[Operation] = frozenset(), besides: Iterable[tuple[SSAValue, int]] = ()
+) -> dict[SSAValue, int]:
+    """The modulus to which each deciding value matters; FULL: its exact value.
+
+    Comparisons that turning points cover ask for residues alone, those of `unused` for nothing. `besides`: what else is asked.
+    """
+    return _Demands(program, points, unused, besides).found
 
 
 def reduced(value: object, modulus: int) -> object:
@@ -27,18 +33,22 @@ def reduced(value: object, modulus: int) -> object:
 
 
 class _Demands:
-    def __init__(self, program: Program, points: TurningPoints) -> None:
+    def __init__(self, program: Program, points: TurningPoints, unused: Set[Operation], besides: Iterable[tuple[SSAValue, int]]) -> None:
         self.points = points
         self.found: dict[SSAValue, int] = {}
         self._work: list[SSAValue] = []
         for value in _roots(program):
             self._ask(value, FULL)
-        for turns in points.exempt.values():
-            for turn in turns:
+        for value, modulus in besides:
+            self._ask(value, modulus)
+        for op, found in (*points.exempt.items(), *points.extremes.items()):
+            if op in unused:
+                continue
+            for turn in found.turns:
                 for value, _ in turn.rest:
                     self._ask(value, FULL)
-        for value, modulus in points.residues.values():
-            self._ask(value, modulus)
+            for value, modulus in found.residues:
+                self._ask(value, modulus)
         while self._work:
             self._pass_on(self._work.pop())
 
@@ -65,8 +75,15 @@ class _Demands:
                 if end is not None:
                     self._ask(end.operands[owner.results.index(value)], modulus)
         elif isinstance(owner, Operation) and not owner.regions and owner not in self.points.exempt:
-            for operand, wanted in zip(owner.operands, _operand_moduli(owner, modulus), strict=True):
+            for operand, wanted in zip(owner.operands, self._operand_moduli(owner, modulus), strict=True):
                 self._ask(operand, wanted)
+
+    def _operand_moduli(self, op: Operation, modulus: int) -> tuple[int, ...]:
+        if op.name in UNSIGNED_DIVISIONS and op not in self.points.of_one_sign:
+            return (FULL,) * len(op.operands)
+        if op in self.points.extremes:
+            return modulus, modulus
+        return _operand_moduli(op, modulus)
 
     def _ask_of_loop(self, loop: scf.ForOp, at: int, modulus: int) -> None:
         if at < 0:

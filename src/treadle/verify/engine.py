@@ -40,7 +40,7 @@ class Engine:
             main = [agent for agent in agents if agent.strand.rank == rank and agent.strand.trace < 0]
             roles = [agent for agent in agents if agent.strand.rank == rank and agent.strand.trace >= 0]
             memory = Memory(geometry, self.components, self.reports, f" of workgroup {rank}" if program.cluster > 1 else "")
-            self.workgroups.append(Workgroup(rank, memory, main, roles))
+            self.workgroups.append(Workgroup(rank, memory, main, roles, allocates=bool(len(program.mbarriers))))
         self.arrays = GlobalMemory(program, geometry, agents, self.components, self.reports)
         self.cluster = Cluster(self.workgroups, self.arrays, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)

@@ -140,13 +140,12 @@ class Memory:
         return (record for place in self._places.values() for record in place.records)
 
     def unfinished(self, known: Clock) -> list[Record]:
-        """Asynchronous accesses to shared memory that are not known to be over."""
+        """Accesses to shared memory that may go on when the workgroup ends: asynchronous ones, and those of other workgroups."""
         return [
             r
             for r in self.records()
             if isinstance(r.access.region.buffer, Buffer)
-            and r.access.queue
-            and not r.access.in_local_order
+            and (r.event.ranks or (r.access.queue and not r.access.in_local_order))
             and not reached(known, r.component, r.value)
         ]
 

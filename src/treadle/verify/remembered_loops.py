@@ -35,7 +35,7 @@ def remembered(state: State, op: scf.ForOp, follow: Step) -> Step:
     known: dict[tuple[object, ...], _Followed] = {}
 
     def run() -> None:
-        if len(known) > MAX_REMEMBERED or any(state.symbols[at] is not None for at in inputs):
+        if len(known) > MAX_REMEMBERED or any(state.symbols[at] is not None or state.reasons[at] is not None for at in inputs):
             follow()
             return
         key = (state.group, state.rank, *[state.env[at] for at in inputs])

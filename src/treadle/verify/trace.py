@@ -16,6 +16,7 @@ from treadle.verify.demand import demands
 from treadle.verify.events import Event, RolesNode, Trace
 from treadle.verify.linear_forms import LinearForms
 from treadle.verify.program import Program, is_first_axis
+from treadle.verify.reasons import Reason, all_of
 from treadle.verify.remembered_loops import remembered
 from treadle.verify.symbols import Symbol, scaled, shifted
 from treadle.verify.trace_loops import LoopSteps
@@ -35,6 +36,7 @@ class Tracer:
         self.unknowns = Unknowns(program, self.points)
         self.state = State(program, self.unknowns)
         self._asked = demands(program, self.points)
+        self._less_asked: dict[frozenset[Operation], dict[SSAValue, int]] = {}
         self._scalars = ScalarSteps(self.state, self.points)
         self._memory = MemorySteps(self.state)
         self._control: dict[str, Callable[..., Step]] = {
@@ -117,10 +119,13 @@ class Tracer:
         return copies, self.state.node((index, key), lambda: Event("move", op, index, moves=moves))
 
     def _hand_over(self, copies: list[tuple[int, int]], event: int | None) -> None:
+        """Move values; what a loop carries decides about its iterations."""
         state, env, symbols = self.state, self.state.env, self.state.symbols
+        for _, source in copies:
+            state.commit(state.reasons[source])
         values = [(env[source], symbols[source]) for _, source in copies]
         for (to, _), (value, symbol) in zip(copies, values, strict=True):
-            env[to], symbols[to] = value, symbol
+            state.put(to, value, symbol)
         if event is not None:
             state.out.append(event)
 
@@ -134,7 +139,15 @@ class Tracer:
         leave = self._moves(op, "leave", list(zip(op.results, block.args[1:], strict=True)))
         hand_overs = tuple(partial(self._hand_over, *moves) for moves in (enter, turn, (turn[0], None), leave))
         body = self._block(block)
-        return remembered(self.state, op, LoopSteps(self.state, op, self.points.of(op), body, hand_overs, self._asked).run)
+        return remembered(self.state, op, LoopSteps(self.state, op, self.points.of(op), body, hand_overs, self._demands).run)
+
+    def _demands(self, unused: frozenset[Operation]) -> dict[SSAValue, int]:
+        """To which modulus values matter where nothing depends on some comparisons; what loops end with matters as ever."""
+        found = self._less_asked.get(unused)
+        if found is None:
+            results = [(value, self._asked[value]) for op in self.program.all(scf.ForOp) for value in op.results if value in self._asked]
+            found = self._less_asked[unused] = demands(self.program, self.points, unused, results) if unused else self._asked
+        return found
 
     def _branch(self, op: scf.IfOp) -> Step:
         state, env = self.state, self.state.env
@@ -155,7 +168,12 @@ class Tracer:
             steps, moves = ways[0 if state.fix(condition, op) else 1]
             for step in steps:
                 step()
-            self._hand_over(*moves)
+            copies, event = moves
+            values = [(env[source], state.symbols[source], state.reasons[source]) for _, source in copies]
+            for (to, _), found in zip(copies, values, strict=True):
+                state.put(to, *found)
+            if event is not None:
+                state.out.append(event)
 
         return run
 
@@ -163,7 +181,7 @@ class Tracer:
         """A branch of which nobody knows the way, this time: right where what either way does may or may not have been done."""
         state, outer = self.state, self.state.out
         done: list[tuple[int, ...]] = []
-        ends: list[dict[int, tuple[object, object]]] = []
+        ends: list[dict[int, tuple[object, object, Reason | None]]] = []
         events = list[int | None]()
         for steps, (copies, event) in ways:
             kept = state.values()
@@ -171,12 +189,14 @@ class Tracer:
             for step in steps:
                 step()
             done.append(tuple(state.out))
-            ends.append({to: (state.env[source], _key_of(state.symbols[source])) for to, source in copies})
+            ends.append({to: (state.env[source], _key_of(state.symbols[source]), state.reasons[source]) for to, source in copies})
             events.append(event)
             state.restore(kept)
         state.out = outer
-        for to, found in ends[0].items():
-            state.put(to, found[0] if found == ends[1].get(to) and found[1] is None else None)
+        for to, (value, form, reason) in ends[0].items():
+            other = ends[1].get(to)
+            is_same = other is not None and other[:2] == (value, form) and form is None
+            state.put(to, value if is_same else None, None, all_of([reason, other[2]]) if is_same and other else None)
         if done[0] == done[1] and events[0] == events[1]:
             state.out += [*done[0], *(event for event in events[:1] if event is not None)]
         elif events[0] is events[1] is None:

@@ -9,10 +9,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from treadle.errors import InternalError
-from treadle.ir.core import SSAValue
+from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.verify.demand import FULL, reduced
 from treadle.verify.events import LoopNode, Segment, compress
+from treadle.verify.loop_turns import LoopTurns, Stretches
 from treadle.verify.symbols import Form, Symbol, combined, of, scaled, shifted
 from treadle.verify.trace_state import State, Step, Undecided
 from treadle.verify.turning_points import LoopFacts
@@ -20,15 +21,13 @@ from treadle.verify.turning_points import LoopFacts
 MAX_ITERATIONS = 1 << 18
 MAX_BEYOND = 2048  # iterations that a loop is followed beyond its end
 HandOver = Callable[[], None]
-Position = tuple[int, Form]
-"""The number of an iteration in the run, and its form."""
 
 
 class LoopSteps:
     """One loop.
 
     `hand_overs`: of carried values at the start, after an iteration, the same without an event, and at the end. `asked`: to which modulus
-    values matter.
+    values matter where nothing depends on some covered comparisons.
     """
 
     def __init__(
@@ -38,22 +37,30 @@ class LoopSteps:
         facts: LoopFacts,
         body: list[Step],
         hand_overs: tuple[HandOver, ...],
-        asked: Mapping[SSAValue, int],
+        asked: Callable[[frozenset[Operation]], Mapping[SSAValue, int]],
     ) -> None:
         self.state, self.op, self.facts, self.body = state, op, facts, body
         self.index = state.program.index[op]
         self.enter, self.turn, self.quiet_turn, self.leave = hand_overs
-        self.demands = {state.place(value): asked[value] for value in op.body.block.args if asked.get(value, 1) != 1}
         block = op.body.block
         self.number = state.place(block.args[0])
         self.counters = [(state.place(block.args[at + 1]), state.place(op.iter_args[at]), step) for at, step in facts.steps.items()]
         self.bounds = tuple(state.place(v) for v in (op.lb, op.ub, op.step))
-        self.turns = [([(state.place(v), factor) for v, factor in turn.rest], turn) for turn in facts.turns]
-        growing = (block.args[0], *(block.args[at + 1] for at, each in facts.steps.items() if each))
-        self.never_repeats = any(asked.get(value) == FULL for value in growing)
-        self.has_results = any(result in asked and at not in facts.steps for at, result in enumerate(op.results))
+        self.turns = LoopTurns(state, op, facts)
+        self.used = self.turns.open
+        self.asked = asked
+        matters = asked(frozenset())
+        self.has_results = any(result in matters and at not in facts.steps for at, result in enumerate(op.results))
+        self._demand(frozenset())
         if block.last_op is None:
             raise InternalError("scf.for without scf.yield")
+
+    def _demand(self, unused: frozenset[Operation]) -> None:
+        """What of its state matters where nothing depends on some comparisons."""
+        asked, arguments = self.asked(unused), self.op.body.block.args
+        growing = (arguments[0], *(arguments[at + 1] for at, each in self.facts.steps.items() if each))
+        self.demands = {self.state.place(value): asked[value] for value in arguments if asked.get(value, 1) != 1}
+        self.never_repeats = any(asked.get(value) == FULL for value in growing)
 
     def run(self) -> None:
         """Follow the loop."""
@@ -61,6 +68,8 @@ class LoopSteps:
         lower, upper, step = [state.env[at] for at in self.bounds]
         if not isinstance(lower, int) or not isinstance(upper, int) or not isinstance(step, int) or step <= 0:
             raise Undecided(self.op, "its bounds depend on values that are not known before the kernel runs")
+        for at in self.bounds:
+            state.commit(state.reasons[at])
         if state.symbols[self.bounds[2]] is not None:
             state.fix(self.bounds[2], self.op)
         span = combined(of(state.symbols[self.bounds[1]], upper), of(state.symbols[self.bounds[0]], lower), -1)
@@ -81,8 +90,48 @@ class LoopSteps:
         self.leave()
 
     def _iterate(self, count: int, length: Form, starts: list[tuple[int, object, Symbol, int]], step: int) -> None:
-        state, outer = self.state, self.state.out
-        positions, turns_at = self._positions(count, length)
+        """Follow all iterations: again, where it shows that something depends on more comparisons than was thought, or on fewer.
+
+        In the end each iteration that was followed went as it did for reasons that turning points and the state decide; so what was left
+        out repeats it, and depends on the same.
+        """
+        state, outer, before = self.state, self.state.out, self.state.turned
+        state.turned = {}
+        try:
+            made, segments, lengths = self._settle(count, length, starts, step)
+        finally:
+            state.turned = before | state.turned
+        state.out = outer
+        for reason in made.needs:
+            state.commit(reason)
+        for constraint in made.shared:
+            state.share(constraint)
+        self._add_node(segments, lengths)
+
+    def _settle(
+        self, count: int, length: Form, starts: list[tuple[int, object, Symbol, int]], step: int
+    ) -> tuple[Stretches, list[Segment], list[Form]]:
+        state, turns, until = self.state, self.turns, count + MAX_BEYOND
+        used, is_final = turns.known(self.used), False
+        go_back = state.mark() if turns.open else None
+        while True:
+            made = turns.stretches(used, count, length, until)
+            self._demand(turns.open - used)
+            segments, lengths = self._follow(made, starts, step)
+            found = turns.open.intersection(state.turned)
+            if go_back is None or found == used or (found < used and is_final):
+                break
+            if found < used and (less := turns.stretches(found, count, length, until)).cut == made.cut:
+                made = less
+                break
+            used, is_final = found if found < used else used | found, True
+            go_back()
+        self.used = found
+        return made, segments, lengths
+
+    def _follow(self, made: Stretches, starts: list[tuple[int, object, Symbol, int]], step: int) -> tuple[list[Segment], list[Form]]:
+        """The iterations of all stretches, and the forms of their lengths."""
+        state, positions = self.state, made.positions
         is_open = any(form.terms for _, form in positions)
         lower, lower_symbol = state.env[self.bounds[0]], state.symbols[self.bounds[0]]
         loops = frozenset((self.index,)) if is_open else frozenset[int]()
@@ -105,11 +154,14 @@ class LoopSteps:
         for (first, low), (last, high) in pairwise(positions):
             length = shifted(combined(high, low, -1), first - last)
             state.depends(length, self.op)
-            is_short = last == count and not self.has_results
-            until = turns_at if is_short else last
+            is_short = last == positions[-1][0] and not self.has_results
+            until = made.until if is_short else last
             segments += self._stretch(first, last, until, begin, len(lengths) if length.terms else -1, is_short=is_short)
             lengths.append(length)
-        state.out = outer
+        return segments, lengths
+
+    def _add_node(self, segments: list[Segment], lengths: list[Form]) -> None:
+        state = self.state
         if not any(ids for segment in segments for ids in segment.iterations):
             self._note_silent(segments, lengths)
             return
@@ -129,59 +181,6 @@ class LoopSteps:
                 self.state.silent.append((self.index, form, period))
             elif form.terms:
                 self.state.zero(form, self.op)
-
-    # --- turning points
-
-    def _positions(self, count: int, length: Form) -> tuple[list[Position], int]:
-        """Where stretches begin and end, each relative to the start of the loop, and the first turning point that the loop does not reach.
-
-        What the order of the points is, the class shares.
-        """
-        state, beyond = self.state, count + MAX_BEYOND
-        found: dict[int, list[Form]] = {0: [Form((), 0)], count: [length]}
-        for rest, turn in self.turns:
-            value, form = self._at_start(rest, turn.constant)
-            each = turn.per_iteration
-            for limit in turn.limits:
-                if not each:
-                    side = shifted(form, -limit) if value >= limit else shifted(scaled(form, -1), limit - 1)
-                    self._note(side)
-                    continue
-                # upwards from `limit` where the form grows, downwards from `-limit` where it falls
-                distance, left = (limit - value, shifted(scaled(form, -1), limit)) if each > 0 else (value + limit, shifted(form, limit))
-                at = -(-distance // abs(each))
-                beyond = min(beyond, at) if at >= count else beyond
-                self._add_position(found, count, length, at, state.atoms.ceiling(left, abs(each)))
-        return [(at, self._same(found[at])) for at in sorted(found)], beyond
-
-    def _at_start(self, rest: list[tuple[int, int]], constant: int) -> Position:
-        """The value and the form of a comparison at iteration 0."""
-        state, value, form = self.state, constant, Form((), constant)
-        for at, factor in rest:
-            number = state.env[at]
-            if not isinstance(number, int):
-                raise Undecided(self.op, "a comparison of it depends on values that are not known before the kernel runs")
-            value += factor * number
-            form = combined(form, of(state.symbols[at], number), factor)
-        return value, form
-
-    def _add_position(self, found: dict[int, list[Form]], count: int, length: Form, at: int, form: Form) -> None:
-        if at <= 0:
-            self._note(scaled(form, -1))
-        elif at >= count:
-            self._note(combined(form, length, -1))
-        else:
-            found.setdefault(at, []).append(form)
-
-    def _note(self, form: Form) -> None:
-        if form.terms or form.loops:
-            self.state.not_negative(form, self.op)
-
-    def _same(self, forms: list[Form]) -> Form:
-        for other in forms[1:]:
-            if other.terms or forms[0].terms or other.loops:
-                self.state.zero(combined(other, forms[0], -1), self.op)
-        return forms[0]
 
     # --- one stretch
 

@@ -1,9 +1,9 @@
-"""Index arithmetic of a run: numbers, and beside each number that the class decides its form.
+"""Index arithmetic of a run: numbers, and beside each number that the class decides its form and the reason of both.
 
-What has no form is made a number of the whole class: its operands are fixed to what they are in the run.
+What has no form is a number of the whole class, for the reason that its operands are what they are in the run.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from treadle.ir.core import (
     AffineBinaryOpExpr,
@@ -14,11 +14,16 @@ from treadle.ir.core import (
     AffineSymExpr,
     Operation,
 )
+from treadle.verify.reasons import Constraint, Reason, all_of, one_of
 from treadle.verify.scalars import INDEX_BITS, Function, affine_map_of, constant_value, known_result, scalar_function, width_of
-from treadle.verify.symbols import Form, Symbol, combined, of, scaled
-from treadle.verify.trace_state import State, Step, Undecided
+from treadle.verify.symbols import Form, Symbol, combined, of, scaled, shifted
+from treadle.verify.trace_state import BELOW_ZERO, State, Step, Undecided
 from treadle.verify.turning_points import TurningPoints
 
+_EQUALITIES = (0, 1)
+_LEAST_OR_LESS = (2, 5, 6, 9)
+"""Comparisons that a difference of zero or more decides: slt, sge, ult, uge. For the others it is one or more."""
+_SIGNED_LAST = 5
 _WIDENING = ("arith.index_cast", "arith.index_castui", "arith.extui", "arith.extsi")
 _Pair = tuple[int, Form]
 """A number and its form."""
@@ -30,6 +35,7 @@ class ScalarSteps:
     def __init__(self, state: State, points: TurningPoints) -> None:
         self.state, self.points = state, points
         self._free = {value for unknown in state.unknowns.all for value in unknown.values}
+        self._needed: list[Constraint] = []
 
     def of(self, op: Operation) -> list[Step]:
         """The steps of an operation; none where nothing depends on it."""
@@ -45,23 +51,92 @@ class ScalarSteps:
             return [lambda: state.put(at, None)] if width_of(op.results[0].type) else []
         operands = [state.place(v) for v in op.operands]
         numbers = self._numbers(op, function, at, operands)
-        residue = [self._residue(op, operands[0], self.points.residues[op][1])] if op in self.points.residues else []
-        if op.results[0] not in state.unknowns.varies or op in self.points.exempt or op in self.points.silent:
-            return [*residue, numbers]
-        return [*residue, self._with_form(op, numbers, at, operands)]
+        if op in self.points.exempt or op in self.points.extremes:
+            return [self._covered(op, numbers, at, operands)]
+        if op.results[0] not in state.unknowns.varies:
+            return [numbers]
+        if op in self.points.silent:
+            return [self._silent(op, numbers, at, operands)]
+        return [self._with_form(op, numbers, at, operands)]
 
-    def _residue(self, op: Operation, at: int, modulus: int) -> Step:
-        """The class shares the residue of a value."""
-        state = self.state
+    # --- what turning points cover
 
-        def fix() -> None:
-            value, symbol = state.env[at], state.symbols[at]
-            if isinstance(value, int) and value < 0:
-                raise Undecided(op, "it divides a number below zero")
-            if symbol is not None and isinstance(value, int) and modulus > 1:
-                state.congruent(symbol, value, modulus)
+    def _covered(self, op: Operation, numbers: Step, at: int, operands: list[int]) -> Step:
+        """A comparison, or a choice of the lesser or larger, that turning points cover, and the residues that the class shares with it."""
+        state, symbols = self.state, self.state.symbols
+        is_extreme = op in self.points.extremes
+        covered = self.points.extremes[op] if is_extreme else self.points.exempt[op]
+        residues = [(state.place(value), modulus) for value, modulus in covered.residues]
+        if op.results[0] not in state.unknowns.varies:
+            return self._checked(op, numbers, [place for place, _ in residues])
+        turn = Reason((), (Constraint("turn", _NOTHING, op),))
 
-        return fix
+        def compute() -> None:
+            numbers()
+            shared: list[Constraint] = []
+            for place, modulus in residues:
+                value = state.env[place]
+                if isinstance(value, int) and (value < 0 or symbols[place] is not None):
+                    shared.append(Constraint("congruent", symbols[place] or _NOTHING, op, value, modulus))
+            why = [turn, *[state.reasons[v] for v in operands], *[state.reasons[place] for place, _ in residues]]
+            state.reasons[at] = all_of(why, shared)
+            if is_extreme:
+                one, other = [state.env[v] for v in operands]
+                symbols[at] = None if None in (one, other) else symbols[operands[0 if state.env[at] == one else 1]]
+
+        return compute
+
+    def _checked(self, op: Operation, numbers: Step, places: list[int]) -> Step:
+        """Numbers alone, of residues that have to be zero or more."""
+        env = self.state.env
+        if not places:
+            return numbers
+
+        def compute() -> None:
+            numbers()
+            for place in places:
+                value = env[place]
+                if isinstance(value, int) and value < 0:
+                    raise Undecided(op, BELOW_ZERO)
+
+        return compute
+
+    def _silent(self, op: Operation, numbers: Step, at: int, operands: list[int]) -> Step:
+        """Arithmetic of such comparisons: it decides nothing; what residues are taken of has a form."""
+        env, symbols, reasons = self.state.env, self.state.symbols, self.state.reasons
+        is_measured = op in self.points.measured
+
+        def compute() -> None:
+            numbers()
+            if op.name == "arith.select":
+                chosen = operands[1:] if env[operands[0]] is None else operands[1:2] if env[operands[0]] else operands[2:]
+                reasons[at] = all_of([self._fixed(op, operands[:1]), *[reasons[v] for v in chosen]])
+            else:
+                reasons[at] = all_of([reasons[v] for v in operands])
+            symbols[at] = None
+            if is_measured and isinstance(env[at], int) and any(symbols[v] is not None for v in operands):
+                symbols[at] = self._measured(op, [env[v] for v in operands], [symbols[v] for v in operands])  # type: ignore[misc]
+
+        return compute
+
+    def _measured(self, op: Operation, v: list[int], f: list[Symbol]) -> Symbol:
+        """The form of a result in its stretch, where turning points say which it is."""
+        name = op.name.removeprefix("arith.")
+        match name:
+            case "addi" | "subi":
+                return combined(of(f[0], v[0]), of(f[1], v[1]), 1 if name == "addi" else -1)
+            case "muli":
+                return scaled(of(f[0], v[0]), v[1]) if f[1] is None else scaled(of(f[1], v[1]), v[0])
+            case "minsi" | "maxsi":
+                return f[0] if (v[0] <= v[1]) == (name == "minsi") else f[1]
+            case "select":
+                return f[1 if v[0] else 2]
+            case "index_cast" | "index_castui":
+                return f[0]
+            case "remui" | "remsi":
+                return self.state.atoms.remainder(of(f[0], v[0]), v[1])
+            case _:
+                return self.state.atoms.quotient(of(f[0], v[0]), 1 << v[1] if "shr" in name else v[1])
 
     def _numbers(self, op: Operation, function: Function, at: int, operands: list[int]) -> Step:
         """Numbers alone."""
@@ -80,24 +155,76 @@ class ScalarSteps:
         return compute
 
     def _with_form(self, op: Operation, numbers: Step, at: int, operands: list[int]) -> Step:
-        state, env, symbols = self.state, self.state.env, self.state.symbols
+        """Numbers, forms and reasons."""
+        env, symbols, reasons = self.state.env, self.state.symbols, self.state.reasons
         rule = self._rule(op)
+        absorbing = 0 if op.name in ("arith.andi", "arith.muli") else 1 if op.name == "arith.ori" and _is_bit(op) else None
+        is_bit = _is_bit(op)
 
         def compute() -> None:
             numbers()
+            symbols[at] = reasons[at] = None
+            if env[at] is None:
+                return
+            if env[at] == absorbing:  # one side decides; a number that has a form is one of many
+                sides = [v for v in operands if env[v] == absorbing and (is_bit or symbols[v] is None)]
+                if sides:
+                    reasons[at] = one_of(self._fixed(op, (v,)) for v in sides)
+                    return
+            if op.name == "arith.select":
+                self._select(op, at, operands)
+                return
             forms = [symbols[v] for v in operands]
-            if forms.count(None) == len(forms) or env[at] is None:
-                symbols[at] = None
+            if forms.count(None) == len(forms):
+                reasons[at] = all_of(reasons[v] for v in operands)
                 return
             values = [env[v] for v in operands]
-            symbols[at] = rule(values, forms) if all(isinstance(v, int) for v in values) else None  # type: ignore[arg-type]
-            if symbols[at] is None:
-                for operand in operands:
-                    state.fix(operand, op)
-            elif symbols[at] is _NOTHING:
-                symbols[at] = None
+            self._needed = []
+            found = rule(values, forms) if all(isinstance(v, int) for v in values) else None  # type: ignore[arg-type]
+            if found is None:
+                reasons[at] = self._fixed(op, operands)
+                return
+            symbols[at] = found if found is not _NOTHING else None
+            reasons[at] = all_of([reasons[v] for v in operands], self._needed)
 
         return compute
+
+    def _fixed(self, op: Operation, places: Iterable[int]) -> Reason | None:
+        """The reason of what follows from these values as numbers."""
+        state = self.state
+        needs: list[Reason | None] = []
+        own: list[Constraint] = []
+        for at in places:
+            value, symbol = state.env[at], state.symbols[at]
+            needs.append(state.reasons[at])
+            if symbol is not None and isinstance(value, int):
+                own.append(Constraint("zero", Form(symbol.terms, symbol.constant - value, symbol.loops), op))
+        return all_of(needs, own)
+
+    def _select(self, op: Operation, at: int, operands: list[int]) -> None:
+        state = self.state
+        condition = state.env[operands[0]]
+        if condition is None:
+            state.reasons[at] = self._fixed(op, operands[1:])
+            return
+        chosen = operands[1 if condition else 2]
+        state.symbols[at] = state.symbols[chosen]
+        state.reasons[at] = all_of([self._fixed(op, operands[:1]), state.reasons[chosen]])
+
+    # --- what a class shares for a form
+
+    def _sign(self, form: Form, value: int, op: Operation) -> None:
+        self._needed.append(Constraint("sign", form, op, value))
+
+    def _not_negative(self, form: Form, op: Operation) -> None:
+        self._needed.append(Constraint("not_negative", form, op))
+
+    def _ordered(self, form: Form, value: int, op: Operation, *, least: int = 0) -> None:
+        """The form is at least `least`, or it is not."""
+        if value >= least:
+            self._not_negative(shifted(form, -least), op)
+        else:
+            self._not_negative(shifted(scaled(form, -1), least - 1), op)
 
     # --- forms of results; None: there is none
 
@@ -124,8 +251,6 @@ class ScalarSteps:
                 return lambda v, f: self._remainder(op, v[0], f[0], 2)
             case "arith.minsi" | "arith.maxsi" | "arith.minui" | "arith.maxui":
                 return lambda v, f: self._extreme(op, v, f, least="min" in name)
-            case "arith.select":
-                return lambda v, f: self._selected(op, v, f)
             case "arith.cmpi":
                 return lambda v, f: self._compared(op, v, f)
             case "affine.apply" | "affine.min" | "affine.max":
@@ -140,15 +265,15 @@ class ScalarSteps:
         form = f[0]
         if form is None or f[1] is not None or divisor <= 0 or v[0] < 0:
             return None
-        self.state.not_negative(Form(form.terms, form.constant), op)
+        self._not_negative(Form(form.terms, form.constant), op)
         return self.state.atoms.ceiling(form, divisor) if up else self.state.atoms.quotient(form, divisor)
 
     def _remainder(self, op: Operation, value: int, form: Symbol, divisor: int) -> Symbol:
         if form is None or divisor <= 0 or value < 0:
             return None
-        self.state.not_negative(Form(form.terms, form.constant), op)
+        self._not_negative(Form(form.terms, form.constant), op)
         if form.loops:  # what is left of a counter of a loop repeats with the loop
-            self.state.congruent(form, value, divisor)
+            self._needed.append(Constraint("congruent", form, op, value, divisor))
             return _NOTHING
         return self.state.atoms.remainder(form, divisor)
 
@@ -162,23 +287,23 @@ class ScalarSteps:
         if op.name.endswith("ui") and min(v) < 0:
             return None
         difference = combined(of(f[0], v[0]), of(f[1], v[1]), -1)
-        self.state.sign(difference, v[0] - v[1], op)
+        self._ordered(difference, v[0] - v[1], op, least=1)
         if op.name.endswith("ui"):
             for value, form in zip(v, f, strict=True):
-                self.state.not_negative(of(form, value), op)
+                self._not_negative(of(form, value), op)
         first = (v[0] <= v[1]) == least
         return (f[0] if first else f[1]) or _NOTHING
 
-    def _selected(self, op: Operation, v: list[int], f: list[Symbol]) -> Symbol:
-        self.state.fix(self.state.place(op.operands[0]), op)
-        return f[1 if v[0] else 2] or _NOTHING
-
     def _compared(self, op: Operation, v: list[int], f: list[Symbol]) -> Symbol:
-        predicate = op.properties["predicate"]
-        if predicate.value.data > 5:  # type: ignore[attr-defined]
+        predicate: int = op.properties["predicate"].value.data  # type: ignore[attr-defined]
+        difference, apart = combined(of(f[0], v[0]), of(f[1], v[1]), -1), v[0] - v[1]
+        if predicate in _EQUALITIES:
+            self._sign(difference, apart, op)
+            return _NOTHING
+        if predicate > _SIGNED_LAST:
             for value, form in zip(v, f, strict=True):
-                self.state.sign(of(form, value), min(1, max(-1, value)), op) if value <= 0 else self.state.not_negative(of(form, value), op)
-        self.state.sign(combined(of(f[0], v[0]), of(f[1], v[1]), -1), v[0] - v[1], op)
+                self._ordered(of(form, value), value, op)
+        self._ordered(difference, apart, op, least=0 if predicate in _LEAST_OR_LESS else 1)
         return _NOTHING
 
     # --- affine maps
@@ -196,7 +321,7 @@ class ScalarSteps:
             if best is None:
                 best = found
                 continue
-            self.state.sign(combined(found[1], best[1], -1), found[0] - best[0], op)
+            self._ordered(combined(found[1], best[1], -1), found[0] - best[0], op)
             best = found if (found[0] < best[0]) == (op.name == "affine.min") else best
         return best[1] if best else None
 
@@ -232,6 +357,10 @@ class ScalarSteps:
                 return left[0] // right[0], atoms.quotient(left[1], right[0])
             case _:
                 return -(-left[0] // right[0]), atoms.ceiling(left[1], right[0])
+
+
+def _is_bit(op: Operation) -> bool:
+    return width_of(op.results[0].type) == 1
 
 
 _NOTHING = Form((), 0)

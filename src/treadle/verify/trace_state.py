@@ -7,10 +7,15 @@ from treadle.verify.classes import Class, Key
 from treadle.verify.decode import References
 from treadle.verify.events import Node
 from treadle.verify.program import Program
+from treadle.verify.reasons import Constraint, Reason
 from treadle.verify.symbols import Atoms, Form, Symbol
 from treadle.verify.unknowns import Unknowns
 
 Step = Callable[[], None]
+Values = tuple[list[object], list[Symbol], list[Reason | None]]
+BELOW_ZERO = "it divides a number below zero"
+_LOOP, _TURN, _EQUATION = 1000, 20, 10
+"""What it costs a class to share the length of a loop, a turning point, an equation, as so many inequalities."""
 
 
 class Undecided(Exception):
@@ -24,6 +29,8 @@ class Undecided(Exception):
 class State:
     """One tracer's state. `env`: numbers (or references) of values, `symbols`: their forms in the class of the run.
 
+    `reasons`: what the class has to share for a value's number and form, as long as nothing depends on the value (`commit`). `turned`:
+    comparisons that turning points cover and something depended on.
     `facts`: for each node of a loop and each of its stretches between turning points, the forms of its length less the length it has here;
     `loop_of`: the loop that a node comes of; `silent`: the same for loops without events, with what they may be longer by.
     `cost`: steps taken, of all runs. `blame`: an operation for each loop whose length a decision fixed.
@@ -35,6 +42,7 @@ class State:
         self.references = References()
         self.env: list[object] = []
         self.symbols: list[Symbol] = []
+        self.reasons: list[Reason | None] = []
         self.out: list[int] = []
         self.nodes: list[Node] = []
         self._ids: dict[object, int] = {}
@@ -51,7 +59,8 @@ class State:
         self.facts: dict[tuple[int, int], dict[Key, None]] = {}
         self.silent: list[tuple[int, Form, int]] = []
         self.loop_of: dict[int, int] = {}
-        self.undecided: dict[Operation, str] = {}
+        self.turned: dict[Operation, None] = {}
+        self._committed: dict[Reason, None] = {}
 
     def place(self, value: SSAValue) -> int:
         """Where a value stands in `env` and `symbols`."""
@@ -60,6 +69,7 @@ class State:
             found = self._place_of[value] = len(self.env)
             self.env.append(None)
             self.symbols.append(None)
+            self.reasons.append(None)
         return found
 
     def node(self, key: object, make: Callable[[], Node]) -> int:
@@ -70,28 +80,109 @@ class State:
             self.nodes.append(make())
         return found
 
-    def put(self, at: int, value: object, symbol: Symbol = None) -> None:
+    def put(self, at: int, value: object, symbol: Symbol = None, reason: Reason | None = None) -> None:
         """Set a value."""
         self.env[at] = value
         self.symbols[at] = symbol
+        self.reasons[at] = reason
 
-    def values(self) -> tuple[list[object], list[Symbol]]:
-        """All numbers and forms as they are, for `restore`."""
-        return list(self.env), list(self.symbols)
+    def values(self) -> Values:
+        """All numbers, forms and reasons as they are, for `restore`."""
+        return list(self.env), list(self.symbols), list(self.reasons)
 
-    def restore(self, kept: tuple[list[object], list[Symbol]]) -> None:
+    def restore(self, kept: Values) -> None:
         """Go back to these."""
-        self.env[:], self.symbols[:] = kept
+        self.env[:], self.symbols[:], self.reasons[:] = kept
+
+    def mark(self) -> Callable[[], None]:
+        """What goes back to here, to follow a loop anew."""
+        kept, covered = self.values(), self.covered.mark()
+        turned, committed = dict(self.turned), len(self._committed)
+        trips, loop_of, silent = dict(self.trips), dict(self.loop_of), len(self.silent)
+        facts = {node: dict(forms) for node, forms in self.facts.items()}
+
+        def go_back() -> None:
+            self.restore(kept)
+            self.covered.go_back(covered)
+            self.turned = dict(turned)
+            while len(self._committed) > committed:
+                self._committed.popitem()
+            self.trips, self.loop_of = dict(trips), dict(loop_of)
+            self.facts = {node: dict(forms) for node, forms in facts.items()}
+            del self.silent[silent:]
+
+        return go_back
 
     # --- decisions
 
     def fix(self, at: int, op: Operation) -> object:
         """The value as a number, which it has in all of the class."""
+        self.commit(self.reasons[at])
         value, symbol = self.env[at], self.symbols[at]
         if symbol is not None and isinstance(value, int):
             self._note(symbol, op)
             self.covered.zero(Form(symbol.terms, symbol.constant - value, symbol.loops))
         return value
+
+    def commit(self, reason: Reason | None) -> None:
+        """Something depends on a value with this reason: the class shares it."""
+        work = [reason] if reason is not None else []
+        weights: dict[Reason, int] = {}
+        while work:
+            found = work.pop()
+            if found in self._committed:
+                continue
+            if found.needs or found.either:
+                self._committed[found] = None
+            if found.either:
+                work.append(min(found.either, key=lambda each: self._weight(each, weights)))
+            for constraint in found.constraints:
+                self.share(constraint)
+            work += found.needs
+
+    def share(self, constraint: Constraint) -> None:
+        """The class has this in common."""
+        kind, form, op, value, modulus = constraint
+        match kind:
+            case "sign":
+                self.sign(form, value, op)
+            case "not_negative":
+                self.not_negative(form, op)
+            case "zero":
+                self.zero(form, op)
+            case "turn":
+                self.turned[op] = None
+            case "congruent":
+                if value < 0:
+                    raise Undecided(op, BELOW_ZERO)
+                if modulus > 1:
+                    self.congruent(form, value, modulus)
+
+    def _weight(self, reason: Reason, known: dict[Reason, int]) -> int:
+        """About how much narrower the class becomes by a reason."""
+        if reason in known:
+            return known[reason]
+        total, work, seen = 0, [reason], set[Reason]()
+        while work:
+            found = work.pop()
+            if found in seen or found in self._committed:
+                continue
+            seen.add(found)
+            total += sum(map(self._weight_of, found.constraints)) + min([self._weight(each, known) for each in found.either], default=0)
+            work += found.needs
+        known[reason] = total
+        return total
+
+    def _weight_of(self, constraint: Constraint) -> int:
+        kind, form, op, value, _ = constraint
+        if kind == "turn":
+            return 0 if op in self.turned else _TURN
+        loops = 0 if kind == "congruent" or form.loops <= self.covered.loops else _LOOP
+        if not form.terms:
+            return loops
+        if kind == "zero" or kind == "congruent" or (kind == "sign" and not value):
+            return loops + _EQUATION
+        return loops + 1
 
     def depends(self, form: Form, op: Operation) -> None:
         """The loops of a form have to be as long as here."""

@@ -4,6 +4,7 @@ Where they turn is known when the loop begins, so that between two such points a
 parities, ..) alone says what an iteration does.
 """
 
+from collections.abc import Iterable
 from math import lcm
 
 from treadle.dialects import pipe, sync
@@ -14,8 +15,14 @@ from treadle.verify.linear_forms import Linear, LinearForms, add
 from treadle.verify.piecewise import Piece, Pieces, difference, pieces
 from treadle.verify.program import Program, yielded
 from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
+from treadle.verify.signs import never_negative
 
 _SIGNED_LAST = 5
+_EQUALITIES = (0, 1)
+_FROM_ZERO = (2, 5, 6, 9)
+"""Comparisons that a difference of zero or more decides: slt, sge, ult, uge. For the other orders it is one or more."""
+EXTREMES = ("arith.minsi", "arith.maxsi")
+UNSIGNED_DIVISIONS = ("arith.remui", "arith.divui", "arith.shrui")
 _CHAIN = frozenset(
     f"arith.{name}"
     for name in (
@@ -38,29 +45,46 @@ class Turn(Record):
     limits: tuple[int, ...]
 
 
+class Covered(Record):
+    """A comparison that turning points cover: they and the `residues` (values, with the modulus to which they matter) decide it."""
+
+    turns: tuple[Turn, ...]
+    residues: tuple[tuple[SSAValue, int], ...]
+
+
 class LoopFacts(Record):
-    """What is fixed about a loop: carried values that grow by a constant (by position), and its turning points."""
+    """What is fixed about a loop: carried values that grow by a constant (by position), the comparisons that it covers, and where
+    operands of unsigned divisions change their sign.
+    """
 
     steps: dict[int, int]
-    turns: tuple[Turn, ...]
+    covered: dict[Operation, Covered]
+    signs: tuple[Turn, ...] = ()
+
+    def turns(self, comparisons: Iterable[Operation]) -> tuple[Turn, ...]:
+        """The turning points of some of them."""
+        return tuple(dict.fromkeys(turn for op in comparisons for turn in self.covered[op].turns))
 
 
 class TurningPoints:
     """The loops of a program.
 
-    `exempt`: comparisons that turning points cover. `silent`: arithmetic of theirs alone. `residues`: values of which only the residue for
-    a modulus matters there, by the operation that takes it.
+    `exempt`: comparisons that turning points cover, `extremes`: minima and maxima that they cover and more than comparisons is made of.
+    `silent`: arithmetic of such comparisons alone. `measured`: what of it residues are taken of, and what that is made of. `of_one_sign`:
+    unsigned divisions by constants whose operand keeps its sign between turning points.
     """
 
     def __init__(self, program: Program, forms: LinearForms) -> None:
         self.program, self.forms = program, forms
-        self.exempt: dict[Operation, tuple[Turn, ...]] = {}
+        self.exempt: dict[Operation, Covered] = {}
         self.silent: set[Operation] = set()
-        self.residues: dict[Operation, tuple[SSAValue, int]] = {}
+        self.measured: set[Operation] = set()
+        self.extremes: dict[Operation, Covered] = {}
+        self.of_one_sign: set[Operation] = set()
         self._loops: dict[Operation, LoopFacts] = {}
         self._home: dict[SSAValue, scf.ForOp] = {}
         self._steps: dict[scf.ForOp, dict[int, int]] = {op: self._counters(op) for op in program.all(scf.ForOp)}
-        turns: dict[Operation, list[Turn]] = {op: [] for op in self._steps}
+        covered: dict[Operation, dict[Operation, Covered]] = {op: {} for op in self._steps}
         for loop, steps in self._steps.items():
             block = loop.body.block
             self._home[block.args[0]] = loop
@@ -68,11 +92,15 @@ class TurningPoints:
         for op in program.ops:
             if op.name == "arith.cmpi" and op.results[0] in program.deciding and (found := self._turns(op)):
                 loop, made = found
-                self.exempt[op] = made
-                turns[loop] += made
-        for loop, steps in self._steps.items():
-            self._loops[loop] = LoopFacts(steps, tuple(dict.fromkeys(turns[loop])))
+                self.exempt[op] = covered[loop][op] = made
         self._add_silent()
+        self._add_measured()
+        for op in program.ops:
+            if op.name in EXTREMES and op not in self.silent and op.results[0] in program.deciding and (found := self._turns(op)):
+                self.extremes[op] = covered[found[0]][op] = found[1]
+        signs = self._add_signs()
+        for loop, steps in self._steps.items():
+            self._loops[loop] = LoopFacts(steps, covered[loop], tuple(signs.get(loop, ())))
 
     def of(self, loop: Operation) -> LoopFacts:
         """The facts of a loop."""
@@ -88,11 +116,12 @@ class TurningPoints:
                     found[at] = change[1]
         return found
 
-    def _turns(self, op: Operation) -> tuple[scf.ForOp, tuple[Turn, ...]] | None:
-        predicate = op.properties["predicate"]
+    def _turns(self, op: Operation) -> tuple[scf.ForOp, Covered] | None:
+        predicate = op.properties.get("predicate")
         which = int(predicate.value.data) if isinstance(predicate, builtin.IntegerAttr) else 0
         left, right = op.operands
-        compared = [(difference(self.forms, left, right), (0, 1))]
+        decides = (0, 1) if which in _EQUALITIES and op.name == "arith.cmpi" else (0,) if which in _FROM_ZERO else (1,)
+        compared: list[tuple[Pieces | None, tuple[int, ...]]] = [(difference(self.forms, left, right), decides)]
         if which > _SIGNED_LAST:  # numbers below zero are large ones then
             compared += [(pieces(self.forms, left), (0,)), (pieces(self.forms, right), (0,))]
         wanted: list[tuple[Piece, tuple[int, ...]]] = []
@@ -100,21 +129,24 @@ class TurningPoints:
         for found, limits in compared:
             if found is None or not self._collect(found, limits, wanted, residues):
                 return None
-        loops = [loop for piece, _ in wanted if (loop := self._innermost(piece.form)) is not None]
-        if not loops:
+        is_constant = all(not piece.form[0] for piece, _ in wanted)
+        loop = _loop_around(op)
+        if loop is not None and not is_constant:
+            loop = self._innermost_of(piece for piece, _ in wanted)
+        if loop is None:
             return None
-        loop = max(loops, key=_depth)
+        if is_constant:
+            return loop, Covered((), tuple(residues.items()))
         turns = [self._turn(loop, piece, limits) for piece, limits in wanted]
         if any(turn is None for turn in turns):
             return None
-        self._note_residues(op, residues)
-        return loop, tuple(dict.fromkeys(turn for turn in turns if turn is not None))
+        return loop, Covered(tuple(dict.fromkeys(turn for turn in turns if turn is not None)), tuple(residues.items()))
 
     def _collect(
         self, found: Pieces, limits: tuple[int, ...], wanted: list[tuple[Piece, tuple[int, ...]]], residues: dict[SSAValue, int]
     ) -> bool:
         """The pieces that decide about a value, those of which it takes residues, too: they must stay zero or more."""
-        wanted += [(piece, limits) for piece in found.all] + [(piece, (0, 1)) for piece in found.pivots]
+        wanted += [(piece, limits) for piece in found.all] + [(piece, (1,)) for piece in found.pivots]
         for value, modulus in found.residues:
             inner = pieces(self.forms, value)
             if inner is None:
@@ -123,22 +155,48 @@ class TurningPoints:
             wanted += [(piece, (0,)) for piece in inner.all]
         return True
 
-    def _note_residues(self, op: Operation, residues: dict[SSAValue, int]) -> None:
-        work = list(op.operands)
-        while work:
-            user = work.pop().owner
-            if isinstance(user, Operation) and user.name in _CHAIN:
-                if (value := user.operands[0]) in residues and ("div" in user.name or "rem" in user.name or "shr" in user.name):
-                    self.residues[user] = (value, residues[value])
-                work += user.operands
-
     def _add_silent(self) -> None:
         """Arithmetic in loops of which nothing but such comparisons is made."""
         for op in reversed(self.program.ops):
-            if op.name in _CHAIN and op.results[0] in self.program.deciding and _in_loop(op):
+            if op.name in _CHAIN and op.results[0] in self.program.deciding and _loop_around(op) is not None:
                 users = [use.operation for use in op.results[0].uses]
                 if users and all(user in self.exempt or user in self.silent or self._is_idle(user) for user in users):
                     self.silent.add(op)
+
+    def _add_measured(self) -> None:
+        """What the class has to share the residues of needs a form, be it of silent arithmetic."""
+        work: list[SSAValue] = [value for found in self.exempt.values() for value, _ in found.residues]
+        while work:
+            op = work.pop().owner
+            if isinstance(op, Operation) and op in self.silent and op not in self.measured:
+                self.measured.add(op)
+                work += op.operands
+
+    def _add_signs(self) -> dict[scf.ForOp, dict[Turn, None]]:
+        """Unsigned divisions that repeat with their operand, and where those of a loop change their sign."""
+        found: dict[scf.ForOp, dict[Turn, None]] = {}
+        for op in self.program.ops:
+            if op.name not in UNSIGNED_DIVISIONS or op.results[0] not in self.program.deciding:
+                continue
+            if op in self.silent or never_negative(op.operands[0]):
+                self.of_one_sign.add(op)
+            elif (turns := self._sign_turns(op.operands[0])) is not None:
+                self.of_one_sign.add(op)
+                found.setdefault(turns[0], {}).update(dict.fromkeys(turns[1]))
+        return found
+
+    def _sign_turns(self, value: SSAValue) -> tuple[scf.ForOp, list[Turn]] | None:
+        made = pieces(self.forms, value)
+        loop = None if made is None or made.residues else self._innermost_of([*made.all, *made.pivots])
+        if made is None or loop is None:
+            return None
+        turns = [self._turn(loop, piece, (0,)) for piece in made.all] + [self._turn(loop, piece, (1,)) for piece in made.pivots]
+        known = [turn for turn in turns if turn is not None]
+        return (loop, known) if len(known) == len(turns) else None
+
+    def _innermost_of(self, made: Iterable[Piece]) -> scf.ForOp | None:
+        loops = [loop for piece in made if (loop := self._innermost(piece.form)) is not None]
+        return max(loops, key=_depth, default=None)
 
     def _is_idle(self, op: Operation) -> bool:
         """Whether nothing depends on an operation's results, nor on itself."""
@@ -150,7 +208,7 @@ class TurningPoints:
         return max(loops, key=_depth, default=None)
 
     def _turn(self, loop: scf.ForOp, piece: Piece, limits: tuple[int, ...]) -> Turn | None:
-        """Where a piece reaches a limit: `form + r` with every r that it may have, or a quotient."""
+        """Where a piece comes to a limit, or falls below it: `form + r` with every r that it may have, or a quotient."""
         grows, rest = 0, list[tuple[SSAValue, int]]()
         step = loop.step.owner
         for atom, factor in piece.form[0]:
@@ -169,6 +227,7 @@ class TurningPoints:
                 grows += factor * known
                 rest.append((loop.lb, factor))
         sign = -1 if grows < 0 else 1
+        limits = limits if grows >= 0 else tuple(1 - limit for limit in limits)  # below 0: at -1 or less
         if piece.source is not None:  # floor(f / d) <= -limit where f <= -d * limit + d - 1
             reached = {piece.divisor * limit + (1 - piece.divisor if grows < 0 else 0) for limit in limits}
             return Turn(grows, tuple(rest), piece.form[1], tuple(sorted(reached)))
@@ -193,10 +252,8 @@ def _is_outside(value: SSAValue, loop: Operation) -> bool:
     return True
 
 
-def _in_loop(op: Operation) -> bool:
+def _loop_around(op: Operation) -> scf.ForOp | None:
     parent = op.parent_op()
-    while parent is not None:
-        if isinstance(parent, scf.ForOp):
-            return True
+    while parent is not None and not isinstance(parent, scf.ForOp):
         parent = parent.parent_op()
-    return False
+    return parent

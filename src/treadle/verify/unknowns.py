@@ -61,7 +61,8 @@ class Unknowns:
                 users.setdefault(source, []).append(value)
         for loop in self.program.all(scf.ForOp):
             number = loop.body.block.args[0]
-            for source in (loop.ub, *(value for turn in points.of(loop).turns for value, _ in turn.rest)):
+            facts = points.of(loop)
+            for source in (loop.ub, *(value for turn in (*facts.turns(facts.covered), *facts.signs) for value, _ in turn.rest)):
                 users.setdefault(source, []).append(number)
         found: set[SSAValue] = set()
         while seeds:

@@ -11,14 +11,14 @@ from treadle.verify.reports import Reports
 class Workgroup:
     """One workgroup of a run. `active`: its strands at work, those of its roles or those outside (`main`).
 
-    `started`: the strand and its time when it last allocated mbarriers. `touches`: the last arrival of each team of a peer
-    at each mbarrier, and the phase it belongs to, since the last meeting of the cluster.
+    `started`: the strand and its time when it last allocated mbarriers (of a program without them: when it has done anything).
+    `touches`: the last arrival of each team of a peer at each mbarrier, and the phase it belongs to, since the last meeting of the cluster.
     `early`: the first operation of each on this workgroup.
     """
 
-    def __init__(self, rank: int, memory: Memory, main: list[Agent], roles: list[Agent]) -> None:
+    def __init__(self, rank: int, memory: Memory, main: list[Agent], roles: list[Agent], *, allocates: bool) -> None:
         self.rank, self.memory, self.main, self.roles, self.active = rank, memory, main, roles, main
-        self.started: tuple[int, int] = (-1, 0)
+        self.started: tuple[int, int] = (-1, 0) if allocates else (main[0].number, 1)
         self.touches: dict[tuple[int, int], tuple[int, Agent, Event, int]] = {}
         self.early: dict[int, tuple[Agent, Event]] = {}
 
@@ -100,10 +100,10 @@ class Cluster:
         place = self.reports.place(agent, event)
         self.reports.report(
             "V5",
-            f"{event.op.name} reaches workgroup {target.rank}, whose mbarriers may not be there yet",
+            f"{event.op.name} reaches workgroup {target.rank}, whose memory and mbarriers may not be there yet",
             agent,
             event,
-            memory=f"mbarriers of workgroup {target.rank}",
+            memory=f"memory and mbarriers of workgroup {target.rank}",
             missing="a sync.cluster_barrier after the mbarriers are allocated, before the first operation on a peer",
             steps=(place.describe() + ": executed", f"workgroup {target.rank}: allocates its mbarriers"),
         )

@@ -17,6 +17,7 @@ Its known faults, and what is done here about each:
 - inactive lanes read shared memory too, wherever their address register points, which ends the process: they read address 0 here,
   and the result is dropped as before;
 - it takes write-backs and invalidations of caches for accesses: they do nothing here;
+- loads that write shared memory read address 0 for lanes out of bounds, which ends the process: they read nothing here;
 - the DPP control row_xmask is missing: added; a literal operand of v_permlanex16 is not read: handed over;
 - lanes are computed one after the other, so that a DPP instruction whose result takes the place of what other lanes read gives them the
   new value: each lane is executed alone, on the old values;
@@ -30,6 +31,7 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import inspect
 import os
 import re
 import shutil
@@ -118,6 +120,7 @@ def load() -> Any:
     _leave_caches_out(module)
     _read_literals_of_lane_moves(module._Ctx)
     _keep_inactive_lanes_in_shared_memory(module)
+    _read_nothing_out_of_bounds(module)
     _let_lanes_read_before_they_write(module)
     return module
 
@@ -192,6 +195,19 @@ def _read_literals_of_lane_moves(context: Any) -> None:
             context.rsrc_dyn = read
 
     context.compile_lane_pcode = compiled
+
+
+def _read_nothing_out_of_bounds(module: Any) -> None:
+    """Loads by descriptor that write shared memory: what is out of bounds is no address."""
+    unguarded = "mem.index(word_addr.cast(dtypes.int64)).load()"
+    text = inspect.getsource(module._compile_mubuf)
+    if text.count(unguarded) != 1:
+        raise RuntimeError("the emulator's loads to shared memory are others than those that are mended here")
+    names: dict[str, Any] = {}
+    exec(text.replace(unguarded, "mem.index(word_addr.cast(dtypes.int64).valid(in_bounds)).load()"), vars(module), names)
+    for kind, handler in list(module._INST_HANDLERS.items()):
+        if handler is module._compile_mubuf:
+            module._INST_HANDLERS[kind] = names["_compile_mubuf"]
 
 
 def _keep_inactive_lanes_in_shared_memory(module: Any) -> None:

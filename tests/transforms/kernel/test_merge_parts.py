@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generators.arrivals import product_kernel, split_product
+from generators.arrivals import IN_CLUSTERS, IN_ROLES, product_kernel, split_product
 from ml_dtypes import bfloat16
 from targets.amd import emulator, programs
 
@@ -18,9 +18,9 @@ from treadle.ir.passes import run_passes
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
+from treadle.plan.split_parts import parts_at_once
 from treadle.sim.schedule import ScheduledProgram
 from treadle.transforms.kernel.merge_parts import MergePartsPass
-from treadle.transforms.kernel.tiling.merging import parts_at_once
 from treadle.verify.check import prove
 
 needs_emulator = pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
@@ -111,6 +111,48 @@ def test_random_products_in_roles(seed: int) -> None:
         for _ in range(2):
             np.testing.assert_array_equal(program(a, b, c)[0], a.astype(np.float64) @ b.astype(np.float64) + c)
         assert program.findings.report(()).ok, str(program.findings.report(()))
+
+
+@pytest.mark.parametrize("product", [*IN_ROLES.values(), *IN_CLUSTERS.values()])
+def test_products_whose_schedules_are_known(product: tuple[str, dict[str, Any]]) -> None:
+    """Results that leave by boxes and by the threads: the numbers are right whoever merges."""
+    text, knobs = product
+    module, _ = product_kernel(text, **knobs)
+    sizes = [[int(t.data) for t in op.shape] for op in module.walk() if isinstance(op, dispatch.InputOp)]
+    a, b = (RNG.integers(-3, 4, shape).astype(np.float16) for shape in sizes[:2])
+    c = RNG.integers(-9, 10, sizes[2]).astype(np.float32)
+    program = ScheduledProgram(module, "random", 5)
+    np.testing.assert_array_equal(program(a, b, c)[0], a.astype(np.float64) @ b + c)
+    assert program.findings.report(()).ok
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_products_in_clusters(seed: int) -> None:
+    """The workgroups of a cluster merge, in forms with roles and without, whatever the sizes."""
+    rng = np.random.default_rng(100 + seed)
+    (m, n, k, _), knobs = random_roles(rng)
+    if seed % 4 == 3:
+        n, k, knobs = n + 3, k + 5, {}
+    parts = int(rng.choice([2, 4, 8]))
+    module, kernel = product_kernel(split_product(m, n, max(k, 64 * parts), parts, "bf16", merge="cluster"), **knobs)
+    assert kernel.cluster_size() == parts
+    assert not any(isinstance(op, tile.CountInOp) for op in kernel.walk())
+    assert prove(kernel, effort=16).is_proven
+    k = max(k, 64 * parts)
+    a, b = rng.integers(-3, 4, (m, k)).astype(bfloat16), rng.integers(-3, 4, (k, n)).astype(bfloat16)
+    c = rng.integers(-9, 10, (m, n)).astype(np.float32)
+    for order in ("late", "random"):
+        program = ScheduledProgram(module, order, seed)
+        np.testing.assert_array_equal(program(a, b, c)[0], a.astype(np.float64) @ b.astype(np.float64) + c)
+        assert program.findings.report(()).ok, str(program.findings.report(()))
+
+
+@pytest.mark.parametrize(("parts", "target"), [(3, "sm_90a"), (16, "sm_90a"), (4, "gfx942")])
+def test_without_a_cluster_the_last_one_merges(parts: int, target: str) -> None:
+    """Parts that are no power of two, more than a cluster has, a machine without clusters."""
+    _, kernel = product_kernel(split_product(64, 64, 2048, parts, merge="cluster"), target)
+    assert kernel.cluster_size() == 1
+    assert any(isinstance(op, tile.CountInOp) for op in kernel.walk())
 
 
 FOLDS = [("arith.addf", "0.0", np.sum), ("arith.maximumf", "0xFF800000", np.max), ("arith.minimumf", "1.0e+3", np.min)]

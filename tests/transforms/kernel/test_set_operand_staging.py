@@ -1,5 +1,7 @@
 """set-operand-staging on text."""
 
+from typing import Any
+
 import pytest
 from generators import tile_kernel_texts as kernel_texts
 from generators.tile_pipeline import find, lowered
@@ -11,6 +13,7 @@ from treadle.layout.shared_layout import SharedLayout, swizzled
 from treadle.machine import target_spec
 from treadle.remarks import collect_remarks
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
+from treadle.transforms.kernel.operand_layouts import staging_of
 from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 
 
@@ -75,6 +78,43 @@ def test_machines_without_descriptor_copies_use_the_threads(target: str, instruc
     with collect_remarks() as log:
         assert [path for path, _ in staging(text)] == ["threads", "threads"]
     assert not [r for r in log.remarks if r.kind == "refusal"]
+
+
+@pytest.mark.parametrize(
+    ("target", "instruction", "changes", "path", "why"),
+    [
+        ("gfx950", "mfma_16x16x32_f32_f16", {}, "direct", ""),
+        ("gfx942", "mfma_16x16x16_f32_f16", {}, "threads", "copies move 4 bytes at once, loads 16"),
+        ("gfx942", "mfma_16x16x16_f32_f16", {"k": 506}, "direct", ""),  # rows begin at multiples of 4 bytes
+        ("gfx950", "mfma_16x16x32_f32_f16", {"k": 508}, "threads", "copies move 4 bytes at once, loads 8"),
+        ("gfx950", "mfma_16x16x32_f32_f16", {"k": 511}, "threads", "2 bytes at once are fewer than the 4 of a lane"),
+        ("gfx950", "mfma_16x16x32_f32_f16", {"b_transposed": False}, "threads", "its fragments would be read in narrower pieces"),
+        ("gfx950", "mfma_16x16x32_f32_f16", {"tile": (96, 64, 32)}, "threads", "4 warps cannot fill the tile in order"),
+        ("gfx950", "mfma_16x16x32_f32_f16", {"bias": True}, "direct", ""),
+    ],
+)
+def test_lanes_that_fill_in_order_bring_what_they_can(target: str, instruction: str, changes: dict[str, Any], path: str, why: str) -> None:
+    how: dict[str, Any] = {"k": 512, "tile": (64, 64, 64), "b_transposed": True, **changes}
+    k = how.pop("k")
+    with collect_remarks() as log:
+        found = staging(kernel_texts.matmul(512, 512, k, target=target, instruction=instruction, warps=(2, 2), **how))
+    assert [one for one, _ in found] == [path, path]
+    notes = [r.text for r in log.remarks if r.pass_name == "set-operand-staging" and r.kind == "note"]
+    assert [why in text for text in notes] == ([True] if why else [])
+
+
+def test_a_path_that_is_asked_for_is_taken() -> None:
+    text = kernel_texts.matmul(
+        512, 512, 512, target="gfx942", instruction="mfma_16x16x16_f32_f16", tile=(64, 64, 32), warps=(2, 2), b_transposed=True
+    )
+    module = lowered(text, SetOperandStagingPass)
+    (contract,) = find(module, tile.ContractOp)
+    for asked, given in (("direct", "direct"), ("threads", "threads")):
+        path = builtin.DictionaryAttr({"path": builtin.StringAttr(asked)})
+        contract.attributes["staging"] = builtin.DictionaryAttr({"a": path, "b": path})
+        for kernel in find(module, tile.KernelOp):
+            SetOperandStagingPass().run(kernel, target_spec("gfx942"))
+        assert [staging_of(contract, name)[0] for name in "ab"] == [given, given]
 
 
 def test_kernels_without_contractions_and_staged_ones_are_left_alone() -> None:

@@ -7,7 +7,7 @@ behind the loop.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from treadle.analysis.buffers import buffer_view
@@ -19,6 +19,7 @@ from treadle.analysis.structured_flow import StructuredFlow
 from treadle.dialects import tile
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, scf
+from treadle.records import dataclass
 
 FURTHEST = 32
 """How many iterations ahead a known trip count is made use of: more than a pipeline is deep."""

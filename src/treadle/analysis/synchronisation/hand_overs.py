@@ -6,7 +6,7 @@ ring. Pure: nothing is changed here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeGuard
 
 from treadle.analysis.buffers import buffer_view
@@ -16,6 +16,7 @@ from treadle.dialects.effects import Effect, HasEffects
 from treadle.ir.ancestry import ancestors, in_block
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, scf
+from treadle.records import dataclass
 
 
 @dataclass(eq=False, slots=True)

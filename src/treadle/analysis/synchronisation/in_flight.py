@@ -5,11 +5,12 @@ least n newer groups exist on every path. Accesses are numbers of an `AccessTabl
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from treadle.analysis.shared_accesses import SharedAccess
 from treadle.ir.core import Operation, SSAValue
+from treadle.records import dataclass
 
 OPEN = -1
 """Number of newer groups of an operation whose group nobody has closed."""

@@ -1,11 +1,12 @@
 """What operations have to wait for: each with the accesses that start with it and the values it reads, held against what is in flight."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from treadle.analysis.shared_accesses import SharedAccess
 from treadle.analysis.synchronisation.in_flight import AccessTable, Flow, Issued
 from treadle.ir.core import SSAValue
+from treadle.records import dataclass
 
 
 @dataclass(slots=True)

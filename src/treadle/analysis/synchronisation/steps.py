@@ -1,7 +1,6 @@
 """The operations that a walk of insert-sync comes to, each with what does not depend on where the walk comes from."""
 
 from collections.abc import Container
-from dataclasses import dataclass
 from functools import cached_property
 
 from treadle.analysis.buffers import buffer_view
@@ -24,6 +23,7 @@ from treadle.dialects.effects import HasEffects
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 
 ORDERS = frozenset(
     {

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from treadle.ir.builtin import AffineMapAttr, AnyFloat, ArrayAttr, MemRefType, f32, is_array_of, is_integer
 from treadle.ir.core import Attribute, Block, EffectInstance, MemoryEffect, Operation, Parser, Printer, SSAValue, VerifyException
 from treadle.ir.dialects import arith, linalg
 from treadle.ir.elementwise import element_of
+from treadle.records import dataclass
 
 LinalgStructuredOperation = linalg.abstract_ops.LinalgStructuredOperation
 NamedOperation = linalg.abstract_ops.NamedOperation

@@ -8,9 +8,9 @@ against iree-opt follow.
 """
 
 import re
-from dataclasses import dataclass
 
 from treadle.dialects.mlir_ext import scalar_bodies as body
+from treadle.records import dataclass
 
 Index = tuple[str, ...]
 """One loop; or the loop over places, `:` or `+`, and the loop over the window's elements."""

@@ -61,7 +61,7 @@ class Workgroup:
     """One workgroup: its memory, barriers and agents.
 
     `meeting`: the barrier of the agents that run now. `in_flight`: asynchronous operations in order of issue. `peers`: the workgroups of
-    its cluster by rank. `touches`: arrivals of peers since the cluster met, by what says that they are over. `early`: who of
+    its cluster by rank. `touches`: arrivals and reads of peers since the cluster met, by what says that they are over. `early`: who of
     them reached it.
     """
 
@@ -271,7 +271,22 @@ class Agent:
 
     def read_shared(self, op: Operation, buffer: Buffer, region: Region, hidden: Array | None = None) -> Array:
         """The contents now; reads of places without data are reported."""
-        memory = self.workgroup.memory
+        return self._contents(op, buffer, region, self.workgroup, hidden)
+
+    def read_peer(self, op: Operation, buffer: Buffer, region: Region, rank: int) -> Array:
+        """What a buffer of another workgroup of the cluster holds now, which may not end before it knows of that."""
+        peer = self.workgroup.peers[rank]
+        access = self.access(op, write=False)
+        if peer is not self.workgroup:
+            has_begun = any(self.clock.get(("order", agent.number), 0) for agent in peer.agents)
+            if not has_begun or self.clock.get(("init", peer.number), 0) < len(peer.mbarriers):
+                self.world.findings.misuse(op, self.name, f"reaches {peer.name}, whose memory and barriers may not be there yet")
+            peer.touches.append((access.party, access.component, access.time))
+        self.enter_shared(buffer, region, access, peer)
+        return self._contents(op, buffer, region, peer)
+
+    def _contents(self, op: Operation, buffer: Buffer, region: Region, of: Workgroup, hidden: Array | None = None) -> Array:
+        memory = of.memory
         empty = memory.empty(buffer, region)
         if empty is not None:
             count = int(region.per_element(empty, memory.grain).sum())

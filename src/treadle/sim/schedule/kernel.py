@@ -137,7 +137,7 @@ def _end(workgroup: Workgroup, findings: Findings) -> None:
             findings.race("end", access.party, access.party, f"signals {barrier.name}")
     for party, component, time in workgroup.touches:
         if known.get(component, 0) < time:
-            findings.race("end", party, party, f"barriers of {workgroup.name}")
+            findings.race("end", party, party, f"barriers or memory of {workgroup.name}")
     for operation in tuple(workgroup.in_flight):
         operation.land()
 

@@ -161,10 +161,14 @@ def local_load_step(op: tile.LocalLoadOp, slots: Slots) -> Step:
     source, out = slots.of(op.source), slots.of(op.result)
     layout = tile.layout_of(op.result)
     regions = PerMask(op.source, tile.ints(op.offsets), tuple(tile.tile_type(op.result).get_shape()))
+    ranks = op.peer_ranks()
 
     def run(agent: Agent) -> None:
         buffer: Buffer = agent.frame[source]
         region = regions.of(agent.part(layout))
+        if ranks:
+            agent.frame[out] = agent.read_peer(op, buffer, region, ranks[0])
+            return
         if agent.world.local_queue is None:
             agent.enter_shared(buffer, region, agent.access(op, write=False))
             agent.frame[out] = agent.read_shared(op, buffer, region)

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.errors import InternalError
+from treadle.records import dataclass
 
 _LABEL = re.compile(r"^(?:[0-9a-f]+ <)?([A-Za-z_.$][\w.$@]*)>?:")
 _ADDRESS = re.compile(r"//\s*([0-9A-Fa-f]{8,16}):")

@@ -1,8 +1,9 @@
 """Judging finished assembly. A broken rule is an error that names kernel, rule, operation and line, never a note.
 
 Rules of every kernel: A1 (each operation's instructions are there, loops are the schedule's), A3 and A5 (no load is waited for before the
-schedule uses it), A4 (nothing of shared memory pending at a barrier), A9 (split barriers pair up, no caches invalidated in loops). Of
-contractions also A2: no scratch, no spills, no copies of accumulators in loops, and no matrix instruction lost.
+schedule uses it), A4 (nothing of shared memory pending at a barrier), A6 (no direct copy is waited for before the schedule waits), A9
+(split barriers pair up, no caches invalidated in loops). Of contractions also A2: no scratch, no spills, no copies of accumulators in
+loops, and no matrix instruction lost.
 """
 
 from math import prod
@@ -28,7 +29,7 @@ def violations(listing: Listing, emitted: EmittedKernel) -> list[Violation]:
         for found_at in amounts.values():  # one wave meets nobody: LLVM leaves its barriers out
             del found_at["barrier"]
     found += rules.misplaced_loops(counters, expected.points, amounts) + rules.lost_instructions(listing, expected.points, amounts)
-    found += rules.drained_loads(counters, expected.points)
+    found += rules.drained_loads(counters, expected.points) + rules.drained_copies(counters, expected.points)
     if expected.contraction:
         found += rules.scratch_accesses(listing) + rules.accumulator_copies(counters)
     return sorted(found, key=lambda v: v.line)

@@ -1,12 +1,14 @@
 """The backend of AMD architectures: hooks over simt, LLVM to assembly and object, the linker to a code object, audit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from treadle.codegen.worker import LlvmJob, compile_many
 from treadle.dialects.tile import KernelOp
 from treadle.errors import InternalError
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
+from treadle.targets.amd import LLVM_OPTIONS
 from treadle.targets.amd.assembly import kernel_names, parse
 from treadle.targets.amd.audit import audit, violations
 from treadle.targets.amd.hooks import AmdHooks
@@ -19,9 +21,6 @@ from treadle.targets.simt.kernel import emit_kernel
 
 # IR passes would fold the accumulators' starting instructions together and infer attributes against the plan.
 OPT_LEVEL = 3
-
-# Instructions made of several operations' have no line; without this they would seem to have their neighbours'.
-LLVM_OPTIONS = ("-use-unknown-locations=Enable",)
 
 _REGISTER_BYTES = 4
 

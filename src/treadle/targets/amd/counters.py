@@ -13,9 +13,9 @@ A counter goes up with each access it counts and down as they retire, in the ord
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from treadle.records import dataclass
 from treadle.targets.amd.assembly import Instruction, Listing
 from treadle.targets.amd.flow import Ages, natural_loops, replay
 
@@ -132,8 +132,8 @@ class Counters:
 
         replay(self.listing, self._matters, step, min, observe)
 
-    def surely_pending(self, over: Callable[[int, int], bool], observe: Callable[[int, Ages], None]) -> None:
-        """Tell `observe` the loads issued before an instruction: their age, `RETIRED` where some path has waited for them.
+    def surely_pending(self, over: Callable[[int, int], bool], observe: Callable[[int, Ages], None], kind: Kind = "load") -> None:
+        """Tell `observe` the accesses of a kind issued before an instruction: their age, `RETIRED` where some path has waited for them.
 
         `over(at, load)`: from instruction `at` on nobody asks for this load any more. Skipped masked code counts as executed.
         """
@@ -147,7 +147,7 @@ class Counters:
                     ages[old] = min(ages[old] + 1, RETIRED)
                 if over(at, old):
                     del ages[old]
-            if self.kinds[at] == "load":
+            if self.kinds[at] == kind:
                 ages[at] = 0
 
         replay(self.listing, self._matters, step, max, observe, skips=False)

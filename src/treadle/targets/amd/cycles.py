@@ -7,10 +7,11 @@ taken to keep step with those on this one.
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.targets.amd.assembly import Instruction, Listing
 from treadle.targets.amd.counters import Counter, Kind, access_bytes, counter_of, kind_of, waits_of
 from treadle.targets.amd.lane_values import BankUse

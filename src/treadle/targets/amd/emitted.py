@@ -11,7 +11,8 @@ Amounts = dict[int, Counter[str]]
 _PLACE = re.compile(r"!dbg !(\d+)")
 _LOCATION = re.compile(r"^!(\d+) = !DILocation\(line: (\d+),", re.MULTILINE)
 _LOAD = re.compile(r"= load (<[^>]+>|\w+), ptr addrspace\((\d)\)")
-_BOUNDED = re.compile(r"call (<[^>]+>|\w+) @llvm\.amdgcn\.raw\.ptr\.buffer\.load\b")
+_BOUNDED = re.compile(r"call (<[^>]+>|\w+) @llvm\.amdgcn\.raw\.ptr\.buffer\.load\.(?!lds)")
+_COPY = re.compile(r"@llvm\.amdgcn\.raw\.ptr\.buffer\.load\.lds\(.*?, i32 (\d+), i32")
 _STORE = re.compile(r"^\s*store (<[^>]+>|\w+) .*, ptr addrspace\((\d)\)")
 _CALL = re.compile(r"@llvm\.amdgcn\.(mfma|smfmac|wmma|swmmac|s\.barrier)\b")
 _SHARED = "3"
@@ -29,6 +30,8 @@ def emitted_amounts(llvm_text: str) -> Amounts:
         for pattern, word in ((_LOAD, "load"), (_STORE, "store")):
             if access := pattern.search(text):
                 amounts[f"local_{word}" if access.group(2) == _SHARED else word] += bit_width(access.group(1)) // 8
+        if copied := _COPY.search(text):
+            amounts["copy"] += int(copied.group(1))
         if bounded := _BOUNDED.search(text):
             amounts["load"] += bit_width(bounded.group(1)) // 8
         if call := _CALL.search(text):

@@ -1,9 +1,9 @@
 """Control flow of a listing: basic blocks, natural loops, and a forward data flow over them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from treadle.records import dataclass
 from treadle.targets.amd.assembly import Listing
 
 Ages = dict[int, int]

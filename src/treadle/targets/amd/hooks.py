@@ -4,22 +4,24 @@ Barriers wait for shared memory only: a workgroup fence would also wait for load
 kernels that read what they write they order global memory too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import gcd
 
 from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, bit_width, i32, i64, key_value, vector, zero
-from treadle.dialects.tile import ContractOp, CountInOp, KernelOp, LoadOp, ProgramIdOp, layout_of, tile_type
+from treadle.dialects.tile import ContractOp, CopyOp, CountInOp, KernelOp, LoadOp, LocalLoadOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.layout.tile_layout import TileLayout
-from treadle.machine import MatrixInstruction, QueueRole, TargetSpec
+from treadle.machine import MatrixInstruction, Queue, QueueRole, TargetSpec
+from treadle.targets.amd.direct_copies import EVERYTHING, copies_left, direct_copies, emit_direct_copy, read_scope
 from treadle.targets.amd.global_order import global_barriers
 from treadle.targets.amd.matrix import emit_matrix, instruction_fragments, zero_accumulator
 from treadle.targets.amd.planned import schedule_points
 from treadle.targets.interface import ExpectedFacts
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.hooks import SHARED_ALIGN, SimtHooks
+from treadle.targets.simt.shared import read_width
 from treadle.targets.simt.types import type_name
 
 # What the runtime could pass beside the arguments; none is used, and each would take registers or argument bytes.
@@ -51,9 +53,9 @@ _SCALED = {"exp2": "llvm.exp2", "log2.approximate": "llvm.log2"}
 ROW_LANES = 16
 """Lanes among which a move with data-parallel primitives (DPP) can exchange values."""
 
-_EVERYTHING = (1 << 32) - 1
-"""The size of arrays in descriptors: what is outside is told by offsets."""
 _BUFFER_WORDS = (1, 2, 4)
+_OFFSET_BYTES = 1 << 16
+"""That the offset in an instruction on shared memory reaches."""
 _CLOCK_BITS = 32
 """A counter of fewer bits comes round too often to time a kernel by."""
 _TIMER_MHZ = 100
@@ -89,8 +91,13 @@ def _other_row(b: Builder, value: Value) -> Value:
 
 def _loaded_together(value: SSAValue) -> int:
     """Registers that loops carry as one vector because loads bring them so: taking a vector apart waits for its load."""
-    widths = [op.vector.value.data for op in _origins(value) if isinstance(op, LoadOp)]
-    layout = layout_of(value) if widths and isinstance(value.type, builtin.TensorType) else None
+    layout = layout_of(value) if isinstance(value.type, builtin.TensorType) else None
+    widths = [
+        op.vector.value.data if isinstance(op, LoadOp) else read_width(op, layout)
+        for op in _origins(value)
+        if layout is not None and isinstance(op, LoadOp | LocalLoadOp)
+    ]
+    layout = layout if widths else None
     return gcd(*widths, layout.num_registers) if layout is not None else 1
 
 
@@ -123,6 +130,11 @@ class AmdHooks(SimtHooks):
         self._orders_global = False
         self._counts_in = any(isinstance(op, CountInOp) for op in kernel.body.walk())
         self._promotes = kernel.config is not None and "is_promoted" in kernel.config.data.values
+        self._copies = bool(direct_copies(kernel))
+        self._at: Operation | None = None
+        self._copies_left: Mapping[Operation, int] = {}
+        if self._copies and (queue := spec.queue_for("copy_in")) is not None:
+            self._copies_left = copies_left(kernel, queue, spec.subgroup_size, kernel.num_warps.value.data)
         self._accumulators: dict[TileLayout, MatrixInstruction] = {}
         for op in kernel.body.walk():
             if isinstance(op, ContractOp) and op.instruction.data != "fma" and (layout := layout_of(op.accumulator)) is not None:
@@ -143,6 +155,12 @@ class AmdHooks(SimtHooks):
 
     def shared_array(self, ctx: KernelContext, size: int) -> tuple[Value, int]:
         return ctx.module.shared_array("treadle_shared", size, SHARED_ALIGN, self.shared_space), 0
+
+    def buffer_address(self, b: Builder, shared: Value, start: int, end: int) -> Value:
+        # Places that no instruction's offset reaches would each be added anew in every trip of a loop; a number that LLVM does not know is
+        # added once.
+        reaches = not start or end <= _OFFSET_BYTES
+        return b.gep(shared, i32(start) if reaches else b.asm("", "=s,0", [i32(start)], I32))
 
     def expected(self, ctx: KernelContext) -> ExpectedFacts:
         points = schedule_points(ctx.kernel, ctx.lines, ctx.ranges)
@@ -187,6 +205,7 @@ class AmdHooks(SimtHooks):
     # --- order
 
     def before(self, ctx: KernelContext, op: Operation | None) -> None:
+        self._at = op
         self._orders_global = self._global_barriers is None or op in self._global_barriers
 
     def barrier(self, b: Builder, threads: int = 0) -> None:
@@ -204,10 +223,20 @@ class AmdHooks(SimtHooks):
         b.fence("acquire", "workgroup", metadata)
 
     def bare_barrier(self, b: Builder, threads: int = 0) -> None:
+        if self._orders_global:
+            self.barrier(b, threads)
+            return
         # Fences of one thread keep LLVM from moving accesses past the meeting, and wait for nothing.
         b.fence("release", "singlethread")
         b.intrinsic("llvm.amdgcn.s.barrier", "void", attributes=["convergent"])
         b.fence("acquire", "singlethread")
+
+    def wait(self, ctx: KernelContext, queue: str, pending: int) -> None:
+        found = self.spec.queue(queue)
+        if found is None:
+            raise InternalError(f"{self.spec.name} has no queue '{queue}'")
+        left = pending if self._at is None else self._copies_left.get(self._at, pending)
+        self._wait(ctx.b, found, min(left, found.max_pending))
 
     def _wait_for(self, b: Builder, role: QueueRole) -> None:
         """What the release fence asks for, said again: LLVM may drop a fence's own wait before it has followed a loop back to its start.
@@ -215,9 +244,14 @@ class AmdHooks(SimtHooks):
         Rule A4 finds the access that is then pending.
         """
         queue = self.spec.queue_for(role)
-        if queue is None or queue.wait is None:
-            raise InternalError(f"{self.spec.name} has no wait for the queue of the role {role}")
-        count = queue.wait.immediate(0)
+        if queue is None:
+            raise InternalError(f"{self.spec.name} has no queue of the role {role}")
+        self._wait(b, queue, 0)
+
+    def _wait(self, b: Builder, queue: Queue, pending: int) -> None:
+        if queue.wait is None:
+            raise InternalError(f"{self.spec.name} has no wait for the queue {queue.name}")
+        count = queue.wait.immediate(pending)
         name = queue.wait.instruction.replace("_", ".")
         # The intrinsics of instructions with one count each take 16 bits, the common one 32.
         b.intrinsic(f"llvm.amdgcn.{name}", "void", [i32(count) if queue.wait.others else Value("i16", str(count))])
@@ -242,12 +276,18 @@ class AmdHooks(SimtHooks):
         words, rest = divmod(bit_width(type), 32)
         if not self.spec.buffer_flags or rest or words not in _BUFFER_WORDS:
             return None
-        arguments = [array, Value("i16", "0"), i64(_EVERYTHING), i32(self.spec.buffer_flags)]
+        arguments = [array, Value("i16", "0"), i64(EVERYTHING), i32(self.spec.buffer_flags)]
         descriptor = b.intrinsic("llvm.amdgcn.make.buffer.rsrc.p8.p1", "ptr addrspace(8)", arguments, pure=True)
         result, suffix = (I32, "i32") if words == 1 else (vector(words, I32), f"v{words}i32")
         own = b.select(predicate, place[0], i32(-1))  # beyond the end of every array
         loaded = b.intrinsic(f"llvm.amdgcn.raw.ptr.buffer.load.{suffix}", result, [descriptor, own, place[1], i32(0)], flags="")
         return loaded if type == result else b.bitcast(loaded, type)
+
+    def copy(self, ctx: KernelContext, op: CopyOp) -> None:
+        emit_direct_copy(ctx, op, self.spec)
+
+    def shared_read(self, b: Builder) -> str:
+        return read_scope(b) if self._copies else ""
 
     def arrived(self, b: Builder, value: Value) -> Value:
         return b.asm("", "=v,0", [value], value.type)

@@ -6,10 +6,11 @@ ids) count as 0: addresses of one access that differ by the same amount in all l
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from treadle.layout.access import wavefronts
 from treadle.machine import SharedBanks
+from treadle.records import dataclass
 from treadle.targets.amd.assembly import Instruction, Listing
 from treadle.targets.amd.counters import access_bytes, kind_of
 from treadle.targets.amd.flow import blocks

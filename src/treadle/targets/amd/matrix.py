@@ -5,7 +5,6 @@ accumulators stay whole vectors from one instruction to the next, so that regist
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from treadle.codegen.llvm_text import BF16, F16, F32, FALSE, I16, I32, I64, TRUE, Builder, Value, bit_width, i32, vector, zero
@@ -15,6 +14,7 @@ from treadle.layout.fragments import instruction_grid, instruction_positions, in
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.plan.contract_layouts import matrix_layouts
+from treadle.records import dataclass
 from treadle.targets.simt.context import KernelContext
 
 _FP8_WORDS = {"f8E4M3FN": "fp8", "f8E5M2": "bf8", "f8E4M3FNUZ": "fp8", "f8E5M2FNUZ": "bf8"}

@@ -4,9 +4,9 @@ LLVM writes YAML of a fixed shape; reading the few scalar fields needs no YAML l
 """
 
 import re
-from dataclasses import dataclass
 
 from treadle.errors import InternalError
+from treadle.records import dataclass
 from treadle.targets.amd.assembly import Listing
 
 _FIELDS = {

@@ -5,7 +5,7 @@ it counts if it is in flight on all of them. A direct copy is in flight until a 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from treadle.analysis.structured_flow import StructuredFlow, yielded
 from treadle.dialects import stamp
@@ -14,6 +14,7 @@ from treadle.dialects.tile import ContractOp, CopyOp, GatherOp, KernelOp, LoadOp
 from treadle.ir.core import Operation, Region, SSAValue
 from treadle.ir.dialects import scf
 from treadle.machine import target_spec
+from treadle.records import dataclass
 from treadle.targets.interface import SchedulePoint
 from treadle.targets.simt.ranges import Ranges
 

@@ -184,6 +184,27 @@ def drained_loads(counters: Counters, points: Sequence[SchedulePoint]) -> list[V
     return wrong
 
 
+def drained_copies(counters: Counters, points: Sequence[SchedulePoint]) -> list[Violation]:
+    """A6: barriers of a loop that some path reaches after waiting for a direct copy of the loop that the schedule keeps in flight there."""
+    listing = counters.listing
+    barriers = {point.line: point for point in points if point.kind == "barrier" and point.loops}
+    loop_of = {point.line: point.loops[-1] for point in points if point.kind == "copy" and point.loops}
+    wrong: list[Violation] = []
+
+    def observe(at: int, ages: Ages) -> None:
+        point = barriers.get(listing.instructions[at].source) if counters.kinds[at] == "barrier" else None
+        if point is None:
+            return
+        for copy, age in ages.items():
+            line = listing.instructions[copy].source
+            if age >= RETIRED and line in point.copies and loop_of.get(line) == point.loops[-1]:
+                wrong.append(_violation("A6", listing, at, f"{listing.named(copy)} is waited for ahead of {listing.named(at)}"))
+                return
+
+    counters.surely_pending(lambda *_: False, observe, "copy")
+    return wrong
+
+
 def unpaired_barriers(listing: Listing) -> list[Violation]:
     """A9: split barriers that some path signals twice without a wait, waits for without a signal, or leaves open at the end."""
     code = listing.instructions

@@ -1,6 +1,6 @@
 """The steady loop of a listing as a `LoopReport`: what the audit's rules read, counted, whoever compiled it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from treadle.machine import TargetSpec
 from treadle.targets.amd.assembly import Listing
@@ -35,6 +35,19 @@ def _retired(counters: Counters, loop: frozenset[int]) -> dict[int, tuple[str, .
     return found
 
 
+def _within_stages(ordered: Sequence[int], counters: Counters) -> frozenset[int]:
+    """The places from the first to the last matrix instruction of each stage: between barriers, where a loop has several."""
+    found: set[int] = set()
+    stage: list[int] = []
+    for at in ordered:
+        if counters.kinds[at] == "barrier":
+            stage = []
+        elif counters.kinds[at] == "matrix":
+            found.update(range(stage[0] if stage else at, at + 1))
+            stage.append(at)
+    return frozenset(found)
+
+
 def _conflicts(uses: Mapping[int, BankUse | None]) -> float | None:
     if not uses:
         return 0.0
@@ -66,6 +79,7 @@ def loop_report(listing: Listing, metadata: KernelMetadata, spec: TargetSpec, br
     ordered = sorted(loop)
     kinds: list[Kind | None] = [counters.kinds[at] for at in ordered]
     matrix = [at for at in ordered if counters.kinds[at] == "matrix"]
+    stages = _within_stages(ordered, counters)
     waits = _retired(counters, loop)
     uses = bank_uses(listing, loop, spec.banks, spec.subgroup_size)
     warps = max(1, metadata.threads // spec.subgroup_size)
@@ -76,7 +90,7 @@ def loop_report(listing: Listing, metadata: KernelMetadata, spec: TargetSpec, br
         matrix=len(matrix),
         instructions=len(ordered),
         vector=sum(class_of(listing.instructions[at], counters.kinds[at]) == "vector" for at in ordered),
-        inner_waits=tuple(waits[at] for at in ordered if at in waits and matrix[0] < at < matrix[-1]),
+        inner_waits=tuple(waits[at] for at in ordered if at in waits and at in stages),
         drains=sum(counters.waits_at(at).get("vector", 1) == 0 for at in ordered),
         loads=kinds.count("load"),
         copies=kinds.count("copy"),

@@ -1,12 +1,12 @@
 """The backend of sm_90a: hooks over simt, LLVM to PTX, ptxas to cubin, audit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.codegen.worker import emit_assembly
 from treadle.dialects.tile import KernelOp
 from treadle.errors import InternalError
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.targets.interface import CompiledKernel, EmittedKernel, IndexParam, KernelFacts, Param, TensorMapParam
 from treadle.targets.nvidia.audit import audited_counts
 from treadle.targets.nvidia.hooks import NvidiaHooks

@@ -1,6 +1,6 @@
 """What reaches other workgroups of a cluster: arrivals, and the form of copies that fill several of them."""
 
-from treadle.codegen.llvm_text import I32, Value
+from treadle.codegen.llvm_text import I32, Builder, Value, structure, vector_shape
 from treadle.dialects.agents import role_of
 from treadle.dialects.sync import ArriveOp
 from treadle.dialects.tile import CopyOp, KernelOp, LocalLoadOp, LocalStoreOp
@@ -34,6 +34,19 @@ def arrive_at_peers(ctx: KernelContext, op: ArriveOp, address: Value, number: st
     ctx.b.asm(text, "r,r,~{memory}", [ctx.b.ptrtoint(address, I32), ctx.lane])
 
 
+def load_from_peer(b: Builder, type: str, address: Value, peer: int) -> Value:
+    """One to four words that lie at an address of shared memory in workgroup `peer`."""
+    length, element = vector_shape(type) or (1, type)
+    places = [f"${at}" for at in range(length)]
+    target, form = (places[0], "") if length == 1 else (f"{{{', '.join(places)}}}", f".v{length}")
+    text = f"{{ .reg .b32 there;\nmapa.shared::cluster.u32 there, ${length}, {peer};\nld.shared::cluster{form}.b32 {target}, [there]; }}"
+    constraints = ",".join([*["=r"] * length, "r", "~{memory}"])
+    words = b.asm(text, constraints, [b.ptrtoint(address, I32)], I32 if length == 1 else structure([I32] * length))
+    if length == 1:
+        return b.bitcast(words, type)
+    return b.build_vector([b.bitcast(b.extract_value(words, at), element) for at in range(length)])
+
+
 def multicast_form(op: CopyOp) -> tuple[str, str]:
     """What a copy's instruction ends in, and its last operand: a mask of the workgroups that it fills."""
     ranks = op.multicast_ranks()
@@ -41,8 +54,9 @@ def multicast_form(op: CopyOp) -> tuple[str, str]:
 
 
 def _accesses_filled_slots(kernel: KernelOp, op: ArriveOp) -> bool:
-    """Whether the role that executes `op` accesses, by instructions of its own lanes, a buffer that copies of other workgroups fill."""
+    """Whether the role that executes `op` accesses, by instructions of its own lanes, a buffer that other workgroups fill, or read."""
     filled = [allocation(copy.destination) for copy in kernel.walk() if isinstance(copy, CopyOp) and copy.multicast_ranks()]
+    filled += [allocation(load.source) for load in kernel.walk() if isinstance(load, LocalLoadOp) and load.peer is not None]
     role = role_of(op)
 
     def is_access(other: Operation) -> bool:

@@ -12,7 +12,7 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.machine import RegisterMoves, TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
-from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, multicast_form
+from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, load_from_peer, multicast_form
 from treadle.targets.nvidia.cp_async import emit_cp_async
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
 from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
@@ -186,8 +186,9 @@ class NvidiaHooks(SimtHooks):
     def cluster_rank(self, b: Builder) -> Value:
         return b.intrinsic("llvm.nvvm.read.ptx.sreg.cluster.ctarank", I32, pure=True)
 
-    def cluster_barrier(self, b: Builder) -> None:
-        b.asm(CLUSTER_BARRIER, MEMORY)
+    def cluster_barrier(self, b: Builder, *, is_first: bool) -> None:
+        # The start of barriers has a fence of its own; a release would be one for all memory.
+        b.asm(CLUSTER_BARRIER.replace("release", "relaxed", 1) if is_first else CLUSTER_BARRIER, MEMORY)
 
     def named_barrier(self, ctx: KernelContext, op: NamedBarrierOp) -> None:
         first, threads, role = op.number(0), op.warps.value.data * ctx.lanes, role_of(op)
@@ -305,9 +306,10 @@ class NvidiaHooks(SimtHooks):
         text = f"{{ .reg .pred p;\n{together}setp.eq.u32 p, $1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [$0]{number}; }}"
         b.asm(text, f"r,r,{MEMORY}", [b.ptrtoint(address, I32), ctx.lane])
 
-    def wait_phase(self, ctx: KernelContext, address: Value, parity: Value) -> None:
+    def wait_phase(self, ctx: KernelContext, address: Value, parity: Value, *, of_cluster: bool) -> None:
         b = ctx.b
-        text = "{ .reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1;\n@p bra DONE;\nbra WAIT;\nDONE: }"
+        order = ".acquire.cluster" if of_cluster else ""
+        text = f"{{ .reg .pred p;\nWAIT:\nmbarrier.try_wait.parity{order}.shared::cta.b64 p, [$0], $1;\n@p bra DONE;\nbra WAIT;\nDONE: }}"
         b.asm(text, f"r,r,{MEMORY}", [b.ptrtoint(address, I32), parity])
 
     # --- memory
@@ -363,7 +365,10 @@ class NvidiaHooks(SimtHooks):
         return found
 
     def local_load(self, ctx: KernelContext, op: LocalLoadOp) -> bool:
-        return emit_ldmatrix(ctx, op)
+        return op.peer is None and emit_ldmatrix(ctx, op)
+
+    def load_from_peer(self, b: Builder, type: str, address: Value, peer: int) -> Value:
+        return load_from_peer(b, type, address, peer)
 
     def local_store(self, ctx: KernelContext, op: LocalStoreOp) -> bool:
         return emit_stmatrix(ctx, op)

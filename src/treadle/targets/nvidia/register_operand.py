@@ -5,7 +5,6 @@ They are read while the instruction is in flight, so they pass through the fence
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.codegen.llvm_text import I32, Value
 from treadle.dialects.tile import ContractOp
@@ -13,6 +12,7 @@ from treadle.errors import InternalError
 from treadle.layout.bits import pack
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction
+from treadle.records import dataclass
 from treadle.targets.nvidia.tf32 import rounded
 from treadle.targets.simt.context import KernelContext
 

@@ -7,9 +7,10 @@ touch beyond the one they name with a suffix (.64, .128 are counted), nor indire
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol, TypeVar
+
+from treadle.records import dataclass
 
 _LINE = re.compile(r'//## File "[^"]*", line (\d+)')
 _LABEL = re.compile(r"^(\.L_x_\d+):")

@@ -7,10 +7,10 @@ alike; all is stored ahead of the wait of their queue.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from treadle.codegen.llvm_text import F32, I32, I64, Builder, Value, i32, i64, vector
 from treadle.ir.core import Operation
+from treadle.records import dataclass
 from treadle.targets.nvidia.global_access import predicated_load
 from treadle.targets.nvidia.tf32 import rounded
 from treadle.targets.simt.context import KernelContext

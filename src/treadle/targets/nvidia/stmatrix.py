@@ -6,13 +6,13 @@ change places. So a tile can be stored this way where the elements of a register
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from treadle.codegen.llvm_text import I32, Value, i32
 from treadle.dialects.tile import LocalStoreOp, ints
 from treadle.layout.access import possible_addresses
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
+from treadle.records import dataclass
 from treadle.targets.simt.context import Buffer, KernelContext
 from treadle.targets.simt.threads import linear
 from treadle.targets.simt.types import element_bytes

@@ -1,11 +1,11 @@
 """Recognising the shared layouts that Hopper's tensor copies and matrix instructions know: rows of 128, 64 or 32 bytes, swizzled."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from treadle.artifact import Swizzle
 from treadle.errors import InternalError
 from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
+from treadle.records import dataclass
 
 ROW_BYTES = (128, 64, 32)
 

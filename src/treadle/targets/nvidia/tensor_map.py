@@ -1,7 +1,6 @@
 """`tile.copy` and `tile.copy_out` as tensor copies: the tensor map of the view, and the boxes that are the shared buffer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.artifact import TensorMap
 from treadle.dialects.tile import CopyOp, CopyOutOp, KernelOp, ViewOp, ints, memref_type, shared_layout_of
@@ -10,6 +9,7 @@ from treadle.ir.core import BlockArgument, SSAValue
 from treadle.ir.dialects import arith
 from treadle.machine import BulkTensorCopy
 from treadle.plan.expr import Expr, constant, maximum, minimum, symbol
+from treadle.records import dataclass
 from treadle.targets.interface import TensorMapParam
 from treadle.targets.nvidia.swizzle import recognise
 from treadle.targets.simt.ranges import constant_of

@@ -8,13 +8,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from treadle import errors, knobs
 from treadle.codegen.tools import configured, run_tool
 from treadle.errors import TreadleError
+from treadle.records import dataclass
 
 
 def _nvidia_tool(tool: str, knob: knobs.Knob[Path | None], wheel: str) -> Path:

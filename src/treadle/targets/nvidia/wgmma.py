@@ -6,7 +6,6 @@ ignored. MN-major ones: leading = distance of neighbouring blocks of one row's w
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.codegen.llvm_text import F32, I32, I64, Value, i32, i64, structure, zero
 from treadle.dialects.tile import ContractOp, tile_type
@@ -18,6 +17,7 @@ from treadle.layout.bits import pack
 from treadle.layout.fragments import wgmma_accumulator
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction
+from treadle.records import dataclass
 from treadle.targets.nvidia.register_operand import register_operand
 from treadle.targets.nvidia.swizzle import SwizzledRows, recognise
 from treadle.targets.simt.context import Buffer, KernelContext

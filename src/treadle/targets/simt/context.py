@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from treadle.codegen.llvm_text import I32, I64, Builder, Module, Value, i32, integer, vector_shape
 from treadle.dialects.global_arrays import accessed_pointers
@@ -13,6 +12,7 @@ from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
+from treadle.records import dataclass
 from treadle.targets.simt.hooks import SimtHooks
 from treadle.targets.simt.in_flight import analyse
 from treadle.targets.simt.ranges import Ranges

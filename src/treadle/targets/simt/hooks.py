@@ -71,6 +71,11 @@ class SimtHooks(ABC):
         _ = alloc
         return 16
 
+    def buffer_address(self, b: Builder, shared: Value, start: int, end: int) -> Value:
+        """The address of the bytes from `start` to `end` of the workgroup's shared memory."""
+        _ = end
+        return b.gep(shared, i32(start))
+
     def begin(self, ctx: "KernelContext") -> None:
         """Called once, after parameters and ids exist and before the body."""
         _ = ctx
@@ -139,8 +144,8 @@ class SimtHooks(ABC):
         """i32: the workgroup's number in its cluster."""
         raise InternalError("this machine has no clusters")
 
-    def cluster_barrier(self, b: Builder) -> None:
-        """All warps of all workgroups of the cluster meet."""
+    def cluster_barrier(self, b: Builder, *, is_first: bool) -> None:
+        """All warps of all workgroups of the cluster meet. `is_first`: nothing but the start of barriers was done before."""
         raise InternalError("this machine has no clusters")
 
     def named_barrier(self, ctx: "KernelContext", op: NamedBarrierOp) -> None:
@@ -201,8 +206,8 @@ class SimtHooks(ABC):
         """`sync.arrive`: a thread of each executing warp arrives, with `count` hardware arrivals."""
         raise InternalError(f"{self.spec.name} has no transaction barriers")
 
-    def wait_phase(self, ctx: "KernelContext", address: Value, parity: Value) -> None:
-        """`sync.wait_phase`: all threads wait."""
+    def wait_phase(self, ctx: "KernelContext", address: Value, parity: Value, *, of_cluster: bool) -> None:
+        """`sync.wait_phase`: all threads wait. `of_cluster`: for what other workgroups of the cluster did to their own memory, too."""
         raise InternalError(f"{self.spec.name} has no transaction barriers")
 
     def count_in(self, b: Builder, address: Value, largest: Value, order: str) -> Value:
@@ -255,10 +260,19 @@ class SimtHooks(ABC):
         """`tile.copy_out`."""
         raise InternalError(f"{self.spec.name} has no hardware copies out of shared memory ('{op.path.data}')")
 
+    def shared_read(self, b: Builder) -> str:
+        """Metadata of plain loads from shared memory."""
+        _ = b
+        return ""
+
     def local_load(self, ctx: "KernelContext", op: LocalLoadOp) -> bool:
         """`tile.local_load` by an instruction of the machine's own; False where plain loads do."""
         _ = ctx, op
         return False
+
+    def load_from_peer(self, b: Builder, type: str, address: Value, peer: int) -> Value:
+        """What lies at an address of shared memory in another workgroup of the cluster, by rank."""
+        raise InternalError(f"{self.spec.name} has no clusters")
 
     def local_store(self, ctx: "KernelContext", op: LocalStoreOp) -> bool:
         """`tile.local_store` by an instruction of the machine's own; False where plain stores do."""

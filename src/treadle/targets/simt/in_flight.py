@@ -5,7 +5,7 @@ still open). At joins the smaller age counts, so a wait for `pending` groups sur
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from treadle.analysis.structured_flow import StructuredFlow, is_inside, yielded
 from treadle.dialects.limits import machine_of
@@ -16,6 +16,7 @@ from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, Region, SSAValue
 from treadle.ir.dialects import scf
+from treadle.records import dataclass
 
 OPEN = -1
 Ages = dict[SSAValue | Operation, int]

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from treadle.codegen.llvm_text import FALSE, Builder, Module, Parameter, i32, pointer
 from treadle.dialects import pipe, sync, tile
-from treadle.dialects.agents import arrival_unit, arriving_warps, barrier_of, role_of, split_of
+from treadle.dialects.agents import arrival_unit, arrivals_at, arriving_warps, barrier_of, reads_peers, role_of, split_of
+from treadle.dialects.effects import HasEffects
 from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
@@ -235,7 +236,7 @@ class KernelEmitter:
         elif isinstance(op, sync.NamedBarrierOp):
             hooks.named_barrier(ctx, op)
         elif isinstance(op, sync.ClusterBarrierOp):
-            hooks.cluster_barrier(ctx.b)
+            hooks.cluster_barrier(ctx.b, is_first=_is_first(op))
         elif isinstance(op, sync.FenceOp):
             hooks.fence(ctx.b, op.proxy.data)
         elif isinstance(op, sync.CommitOp):
@@ -253,7 +254,8 @@ class KernelEmitter:
         elif isinstance(op, sync.ArriveOp):
             hooks.arrive(ctx, op, ctx.scalar(op.barrier), arrival_unit(barrier_of(op.barrier)) // arriving_warps(op))
         elif isinstance(op, sync.WaitPhaseOp):
-            hooks.wait_phase(ctx, ctx.scalar(op.barrier), ctx.scalar(op.parity))
+            of_cluster = reads_peers(self.kernel) and any(arrive.peer_ranks() for arrive in arrivals_at(barrier_of(op.barrier)))
+            hooks.wait_phase(ctx, ctx.scalar(op.barrier), ctx.scalar(op.parity), of_cluster=of_cluster)
         elif isinstance(op, sync.SchedFenceOp):
             hooks.sched_fence(ctx.b, [str(c).strip('"') for c in op.classes])
         elif isinstance(op, sync.SetPriorityOp):
@@ -296,6 +298,17 @@ class KernelEmitter:
 
     def nothing(self, op: Operation) -> None:
         """Terminators, and what was placed before the body."""
+
+
+def _is_first(op: sync.ClusterBarrierOp) -> bool:
+    """Whether nothing ahead of a meeting touches memory, but for the start of barriers."""
+    before = op.prev_op
+    while before is not None:
+        orders = before.name.startswith("sync.") and not isinstance(before, sync.MbarrierAllocOp)
+        if orders or before.regions or (isinstance(before, HasEffects) and before.effects()):
+            return False
+        before = before.prev_op
+    return isinstance(op.parent_op(), tile.KernelOp)
 
 
 Handler = Callable[[KernelEmitter, Operation], None]

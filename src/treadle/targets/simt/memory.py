@@ -8,7 +8,6 @@ each thread holds an address while other loops run.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.codegen.llvm_text import I32, I64, TRUE, Value, i32, i64, vector, zero
 from treadle.dialects.tile import LoadOp, StoreOp, ViewOp, ints, memref_type, tile_type, view_strides
@@ -17,6 +16,7 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.layout.access import CoordinateGroup, GlobalPlan, global_access, global_vector_width
 from treadle.layout.tile_layout import TileLayout
+from treadle.records import dataclass
 from treadle.targets.simt.constants import attribute_constant
 from treadle.targets.simt.context import Gathered, KernelContext, View
 from treadle.targets.simt.small_floats import is_taken_apart_late

@@ -3,7 +3,6 @@
 Read off the operations that compute an index; nothing is remembered between calls but a cache.
 """
 
-from dataclasses import dataclass
 from math import gcd
 
 from treadle.dialects.agents import role_of
@@ -12,6 +11,7 @@ from treadle.dialects.tile import KernelOp, ProgramIdOp
 from treadle.ir.core import BlockArgument, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan import expr
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,9 @@ def place_buffers(ctx: KernelContext) -> tuple[dict[AllocOp, int], int]:
 def bind_buffers(ctx: KernelContext, offsets: dict[AllocOp, int]) -> None:
     """Bind every buffer to its address."""
     for alloc, at in offsets.items():
-        element = memref_type(alloc.result).element_type
-        ctx.bind(alloc.result, Buffer(ctx.b.gep(ctx.shared, i32(at)), at, shared_layout_of(alloc.result), element))
+        element, layout = memref_type(alloc.result).element_type, shared_layout_of(alloc.result)
+        address = ctx.hooks.buffer_address(ctx.b, ctx.shared, at, at + layout.size * element_bytes(element))
+        ctx.bind(alloc.result, Buffer(address, at, layout, element))
 
 
 class SharedAddresses:
@@ -64,6 +65,12 @@ def _plan(ctx: KernelContext, layout: TileLayout, buffer: Buffer, offsets: tuple
     return plan, SharedAddresses(ctx, buffer, plan), vector(plan.vector, kind) if plan.vector > 1 else kind
 
 
+def read_width(op: LocalLoadOp, layout: TileLayout) -> int:
+    """Elements that each access of a load into registers of this layout brings."""
+    size = element_bytes(memref_type(op.source).element_type)
+    return address_plan(layout, shared_layout_of(op.source), size, MAX_VECTOR_BYTES, ints(op.offsets)).vector
+
+
 def emit_local_load(ctx: KernelContext, op: LocalLoadOp) -> None:
     """Read a tile from a shared buffer."""
     if ctx.hooks.local_load(ctx, op):
@@ -73,11 +80,17 @@ def emit_local_load(ctx: KernelContext, op: LocalLoadOp) -> None:
     align = element_bytes(buffer.element) * plan.vector
     registers: list[Value] = [i32(0)] * layout.num_registers
     loaded: dict[tuple[int, int], list[Value]] = {}
-    is_bool = tile_type(op.result).element_type == builtin.i1
+    is_bool, metadata = tile_type(op.result).element_type == builtin.i1, ctx.hooks.shared_read(b)
     for group in plan.groups:
         key = (group.constant_xor, group.constant_add)
         if key not in loaded:
-            loaded[key] = ctx.unpack(b.load(kind, addresses.of(group), align))
+            address = addresses.of(group)
+            found = (
+                b.load(kind, address, align, metadata=metadata)
+                if op.peer is None
+                else ctx.hooks.load_from_peer(b, kind, address, op.peer.value.data)
+            )
+            loaded[key] = ctx.unpack(found)
         for register, value in zip(group.registers, loaded[key], strict=True):
             registers[register] = b.trunc(value, "i1") if is_bool else value
     ctx.bind(op.result, registers)

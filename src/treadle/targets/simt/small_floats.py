@@ -4,7 +4,6 @@ Formats follow the OCP FP8 specification (E4M3FN, E5M2) and its FNUZ variants (b
 Conversions to 8 bits round to nearest even; what overflows becomes NaN, or infinity where the format has one, as in ml_dtypes.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import floor, log2
 
@@ -13,6 +12,7 @@ from treadle.dialects.tile import tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import arith, builtin, scf
+from treadle.records import dataclass
 from treadle.targets.simt.types import is_fp8
 
 

@@ -4,7 +4,6 @@ Level: tile. Reads: tile.alloc, the accesses of its buffer, the machine's shared
 Leaves alone: everything else. Buffers that are never in use at the same time may share bytes; insert-sync orders their accesses.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 from treadle.analysis.buffers import buffer_view
@@ -19,6 +18,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.plan.shared_packing import BufferDemand, pack_buffers
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass
 

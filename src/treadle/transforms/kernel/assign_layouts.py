@@ -8,7 +8,7 @@ tiles first, so that broadcast sources and reduction results are projections. A 
 its own coalesced layout and converted next to the access, where the type is narrow, if that pays.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from treadle.analysis.element_bytes import element_bytes, tile_bytes
@@ -25,6 +25,7 @@ from treadle.layout.tile_layout import TileLayout, broadcast_registers
 from treadle.machine import TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.layout_choice import GlobalAccess, access_layout, candidates, global_cost, reduce_cost, shared_cost
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after, insert_before, num_warps
 from treadle.transforms.kernel.operand_layouts import contract_layouts

@@ -6,7 +6,6 @@ Leaves alone: `dispatch.program` and everything that is no `dispatch.kernel`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.loop_nest import loop_nest
 from treadle.dialects import dispatch, tile
@@ -15,6 +14,7 @@ from treadle.ir.dialects import builtin
 from treadle.ir.locations import give_location
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.plan.expr import Expr
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms.registry import BY_NAME, decided
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
@@ -38,6 +38,7 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str, launches: Sequence[di
         arg_align=[*array_ints(kernel.arg_align), *array_ints(kernel.result_align)],
         output_count=len(kernel.function_type.outputs),
         groups=config.groups,
+        cluster=config.cluster_size,
         index_bits=int(bits or 32),
         config=config.attribute(),
     )

@@ -5,12 +5,11 @@ every tile, consumers that do the rest; a loop over tiles for each of `workgroup
 numbers step by `pipe.advance`. No synchronisation: that is insert-sync's. Leaves alone: kernels without `roles`.
 """
 
-from dataclasses import dataclass
-
 from treadle.dialects import tile
 from treadle.dialects.role_plan import RolePlanAttr
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass
 from treadle.transforms.kernel.roles.rebuild import rebuild_as_roles
 

@@ -10,12 +10,11 @@ from there on the groups meet at different places: while one computes, the other
 to shared memory (`plan/leap_frog.py`); what no barrier can order is refused (TR418). All checks come before anything is changed.
 """
 
-from dataclasses import dataclass
-
 from treadle.dialects import tile
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.warp_pipelines.borders import WarpPipeline, read_pipelines

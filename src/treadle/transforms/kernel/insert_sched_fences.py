@@ -4,12 +4,11 @@ Level: schedule. Reads: the loops that pipeline-loops has left, their barriers a
 `sync.sched_fence` at the borders of stages. Leaves alone: loops that are not pipelined, and machines whose rows ask for none.
 
 Nothing ties matrix instructions to a barrier, or to the stores behind it: they touch no memory. A scheduler that mixes them makes them wait
-for the loads that the stores wait for, and the loop has prefetched for nothing. A border is each side of a barrier, and the first
-operation of the write stage behind a matrix instruction, which is where loads are first used: conversions of what they brought belong to
-that stage. The fence orders the compiler alone: without it the kernel is as right as before, and slower. docs/audits.md has the figures.
+for the loads that the stores wait for, and the loop has prefetched for nothing. A border is each side of a barrier, with the waits in
+front of it, and the first operation of the write stage behind a matrix instruction, which is where loads are first used: conversions of
+what they brought belong to that stage. The fence orders the compiler alone: without it the kernel is as right as before, and slower.
+docs/audits.md has the figures.
 """
-
-from dataclasses import dataclass
 
 from treadle.dialects import sync, tile
 from treadle.dialects.tile_types import is_tile
@@ -17,6 +16,7 @@ from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import scf
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
 from treadle.transforms.kernel.pipelining.request import PIPELINED
 
@@ -36,6 +36,14 @@ def _writes(body: Block) -> frozenset[Operation]:
     return frozenset(found)
 
 
+def _first_wait(barrier: Operation) -> Operation:
+    """The first of the waits that stand in front of a barrier, or the barrier."""
+    first = barrier
+    while isinstance(first.prev_op, sync.WaitOp):
+        first = first.prev_op
+    return first
+
+
 def borders(body: Block) -> list[Operation]:
     """The operations of a loop's body that a stage begins with, in order."""
     writes = _writes(body)
@@ -43,7 +51,7 @@ def borders(body: Block) -> list[Operation]:
     multiplied = False
     for op in body.ops:
         if isinstance(op, sync.BarrierOp):
-            found += [op, *([op.next_op] if op.next_op is not None else [])]
+            found += [_first_wait(op), *([op.next_op] if op.next_op is not None else [])]
             multiplied = False
         elif isinstance(op, tile.ContractOp):
             multiplied = True

@@ -7,7 +7,6 @@ else; stamps order nothing, so that verify-schedule proves the kernel with them 
 Neighbouring operations of one kind are one span, named "kind: what it does". Scalars and views are nobody's.
 """
 
-from dataclasses import dataclass
 from typing import cast
 
 from treadle.analysis.spans import span_of
@@ -18,6 +17,7 @@ from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.plan.expr import parse
+from treadle.records import dataclass
 from treadle.transforms.kernel.carried_values import carried_through
 from treadle.transforms.kernel.kernel_ir import erase, insert_before, kernels
 

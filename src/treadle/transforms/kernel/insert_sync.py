@@ -6,13 +6,13 @@ arithmetic of `pipe.advance`, the order of arrivals. Leaves alone: kernels that 
 it completes; global memory but for what workgroups hand on by arrivals.
 
 1. Rings between roles get full and empty barriers (`synchronisation/ring_barriers.py`). 2. Other bulk copies get transaction barriers
-(`copy_barriers.py`). 3. A walk with every queued operation as a group of its own finds what has to be waited for where (`sync_flow.py`);
-from that the commits are placed: a group ends where a wait of the same loop must tell it from the next. 4. A walk over the kernel with its
-commits inserts waits with the largest count that is right, fences, barriers and arrivals at rings, at the last moment.
+(`copy_barriers.py`), and reads of other workgroups' memory theirs (`peer_barriers.py`). 3. A walk with every queued operation as a group of
+its own finds what has to be waited for where (`sync_flow.py`); from that the commits are placed: a group ends where a wait of the same loop
+must tell it from the next. 4. A walk over the kernel with its commits inserts waits with the largest count that is right, fences, barriers
+and arrivals at rings, at the last moment.
 """
 
 from collections.abc import Set
-from dataclasses import dataclass
 from typing import cast
 
 from treadle.analysis.synchronisation.handed_on import HandedOn
@@ -24,8 +24,10 @@ from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
 from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
+from treadle.transforms.kernel.synchronisation.peer_barriers import insert_peer_barriers
 from treadle.transforms.kernel.synchronisation.ring_barriers import insert_ring_barriers
 from treadle.transforms.kernel.synchronisation.sync_flow import NOTHING, SyncFlow
 
@@ -84,6 +86,7 @@ class InsertSyncPass(KernelPass):
         check_control_flow(kernel)
         owed = insert_ring_barriers(kernel, spec)
         insert_copy_barriers(kernel)
+        insert_peer_barriers(kernel)
         plan = Plan()
         walk = SyncFlow(kernel, spec, plan, owed)
         walk.block(kernel.body.block, NOTHING, emit=True)

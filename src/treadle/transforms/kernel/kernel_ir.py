@@ -1,7 +1,6 @@
 """What the passes over `tile.kernel` share: finding kernels and their machine, inserting and erasing operations."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from treadle.dialects import tile
@@ -11,6 +10,7 @@ from treadle.ir.dialects import builtin
 from treadle.ir.locations import set_location
 from treadle.ir.passes import Context, Pass
 from treadle.machine import TargetSpec, target_spec
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@ conversions of its layout. Leaves alone: kernels that get no roles; loads in fro
 (a bias), which are small; loads whose view breaks a rule of bulk copies (a remark names it).
 """
 
-from dataclasses import dataclass
-
 from treadle import remarks
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.view_access import access_facts, is_zero
@@ -19,6 +17,7 @@ from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass, erase_if_unused, insert_before

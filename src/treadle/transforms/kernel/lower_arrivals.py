@@ -4,13 +4,12 @@ Level: tile. Reads: tile.arrive_last. Writes: a flag (tile.alloc), tile.count_in
 What the arrival says about memory is left to insert-sync.
 """
 
-from dataclasses import dataclass
-
 from treadle.dialects import tile
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import row_major
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
 
 

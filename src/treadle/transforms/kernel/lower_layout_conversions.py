@@ -4,14 +4,13 @@ Level: tile. Reads: tile.convert_layout. Writes: tile.alloc, tile.local_store, t
 Leaves alone: conversions within registers or lanes (the target emits them).
 """
 
-from dataclasses import dataclass
-
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.passes import register_pass
 from treadle.layout.conversion import choose_scratch, convert
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, erase, insert_before
 
 

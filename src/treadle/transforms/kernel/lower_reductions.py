@@ -7,8 +7,6 @@ Leaves alone: reductions that stay within warps; kernels without layouts.
 Lanes and warps that hold copies have zero bases and are never part of a mask, so nothing is counted twice.
 """
 
-from dataclasses import dataclass
-
 from treadle.dialects import tile
 from treadle.ir.core import SSAValue
 from treadle.ir.passes import register_pass
@@ -17,6 +15,7 @@ from treadle.layout.shared_layout import SharedLayout, dense, row_major
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import TargetSpec
 from treadle.plan.layout_choice import dimension_order
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
 
 

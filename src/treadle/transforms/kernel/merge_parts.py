@@ -1,14 +1,13 @@
 """merge-parts: the kernel of a reduction's parts and the one that merges them become one, in which the last workgroup merges.
 
-Level: dispatch. Reads: merges with `treadle.merged_by = "last"`, and the kernel that computes what they read. Writes: one kernel in the
-place of the two, with the attribute `merge` (the number of its argument of counters): its consumers compute from the root's result as if it
-were the merged one, and what else the merging kernel computes are further consumers. The parts stay a result, first of all; counters are
-memory of the program's own.
+Level: dispatch. Reads: merges with `treadle.merged_by = "last"` or "cluster", and the kernel that computes what they read. Writes: one
+kernel in the place of the two, with the attribute `merge` (the number of its argument of counters): its consumers compute from the root's
+result as if it were the merged one, and what else the merging kernel computes are further consumers. The parts stay a result, first of all;
+counters are memory of the program's own. `merge_in_cluster`: workgroups with parts of one tile had better be a cluster.
 Leaves alone: all other kernels; with a remark, merges of several results, of several axes of parts, of runtime sizes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.indexing import dim_map, tensor_of
 from treadle.analysis.kernel_slices import stored_part
@@ -20,9 +19,11 @@ from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Operatio
 from treadle.ir.dialects import builtin, linalg, tensor
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import Context, Pass, register_pass
+from treadle.records import dataclass
 from treadle.remarks import emit
 
 NAME = "merge-parts"
+IN_CLUSTER = builtin.StringAttr("cluster")
 FRESH_ALIGN = 256
 """Bytes that the memory of counters is aligned to."""
 
@@ -40,9 +41,9 @@ class Merge:
 
 
 def _marked(kernel: dispatch.KernelOp) -> linalg.ops.GenericOp | None:
-    """The root of a kernel that the last workgroup is to execute."""
+    """The root of a kernel that the workgroups of the parts are to execute."""
     for op in kernel.body.block.ops:
-        if isinstance(op, linalg.ops.GenericOp) and op.attributes.get(MERGED_BY) == builtin.StringAttr("last"):
+        if isinstance(op, linalg.ops.GenericOp) and op.attributes.get(MERGED_BY) in (builtin.StringAttr("last"), IN_CLUSTER):
             return op
     return None
 
@@ -125,6 +126,8 @@ def merged_kernel(merge: Merge, name: str) -> dispatch.KernelOp:
     aligns = [align for at, align in enumerate(array_ints(two.arg_align)) if at != merge.source.index]
     attributes: dict[str, Attribute] = dict(one.attributes)
     attributes[dispatch.MERGE] = builtin.IntegerAttr(len(mine) + len(others), builtin.i64)
+    if merge.root.attributes.get(MERGED_BY) == IN_CLUSTER:
+        attributes[dispatch.MERGE_IN_CLUSTER] = builtin.UnitAttr()
     kernel = dispatch.KernelOp(
         name,
         Region(block),
@@ -230,4 +233,4 @@ class MergePartsPass(Pass):
             if old.sym_name.data not in used:
                 module.body.block.detach_op(old)
                 old.erase(drop_references=True)
-        emit("decision", NAME, kernel.sym_name.data, "the last workgroup of those that share a result merges the parts", place)
+        emit("decision", NAME, kernel.sym_name.data, "the workgroups that share a result merge its parts", place)

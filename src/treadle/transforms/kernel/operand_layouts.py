@@ -17,6 +17,8 @@ from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import num_warps
 
 STAGING = "staging"
+THREADS = "threads"
+"""The path through the registers of the threads."""
 
 
 def staging_of(op: tile.ContractOp, name: str) -> tuple[str, SharedLayout | None]:

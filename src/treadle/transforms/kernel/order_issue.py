@@ -14,8 +14,6 @@ their operands, and no assembler moves anything across that.
 Bulk stores: one moves down behind the local stores of the next, so that one fence, one barrier and one group serve both.
 """
 
-from dataclasses import dataclass
-
 from treadle.analysis.element_bytes import element_bytes, tile_bytes
 from treadle.analysis.shared_accesses import shared_accesses
 from treadle.analysis.slot_values import SlotValues
@@ -26,6 +24,7 @@ from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 

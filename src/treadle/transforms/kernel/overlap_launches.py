@@ -8,8 +8,6 @@ follows that whoever waits for it has waited for all before it, so that no acces
 no global memory: barriers are initialised, descriptors (kernel arguments) fetched. Nothing else changes, so the proof of the kernel holds.
 """
 
-from dataclasses import dataclass
-
 from treadle import remarks
 from treadle.dialects import dispatch
 from treadle.ir.builtin import UnitAttr
@@ -17,6 +15,7 @@ from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.machine import target_spec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import kernels
 
 NAME = "overlap-launches"

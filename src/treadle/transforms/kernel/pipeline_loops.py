@@ -8,8 +8,6 @@ The result is still sequential and computes what the loop computed, for every tr
 stages and their legality are `plan/stages.py`, the steps `plan/expansion.py`.
 """
 
-from dataclasses import dataclass
-
 from treadle.analysis.loop_body import LoopBody, read_loop, refusal_text
 from treadle.dialects import tile
 from treadle.ir.core import Builder, InsertPoint, Operation, SSAValue
@@ -19,6 +17,7 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.plan.expansion import expand
 from treadle.plan.stages import Refusal, Request, Schedule, plan_loop
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, erase, insert_before
 from treadle.transforms.kernel.pipelining.emission import emit_expansion, emit_versions
@@ -47,16 +46,16 @@ def pipeline_loop(source: LoopBody, schedule: Schedule, request: Request) -> Non
     slots = stacked_buffers(source, schedule)
     expansion = expand(schedule, source.iterations)
     if schedule.tail == "versioned" and source.iterations is None:
-        emitted = emit_versions(source, schedule, expansion, slots)
+        emitted = emit_versions(source, schedule, expansion, slots, request.unroll)
     else:
-        emitted = emit_expansion(source, schedule, expansion, slots, Builder(InsertPoint.before(loop)))
+        emitted = emit_expansion(source, schedule, expansion, slots, Builder(InsertPoint.before(loop)), request.unroll)
     if emitted.sequential is not None:
         del emitted.sequential.attributes[PIPELINE]
         emitted.sequential.attributes[PIPELINED] = builtin.DictionaryAttr({"stages": builtin.IntegerAttr(1, builtin.i64)})
-    if emitted.loop is not None:
-        emitted.loop.attributes.update({name: value for name, value in loop.attributes.items() if name != PIPELINE})
-        emitted.loop.attributes[PIPELINED] = pipelined_attribute(request, schedule)
-        emitted.loop.body.block.args[0].name_hint = loop.body.block.args[0].name_hint
+    for steady in emitted.loops:
+        steady.attributes.update({name: value for name, value in loop.attributes.items() if name != PIPELINE})
+        steady.attributes[PIPELINED] = pipelined_attribute(request, schedule)
+        steady.body.block.args[0].name_hint = loop.body.block.args[0].name_hint
     new: Operation | None = loop.prev_op
     while new is not None and new is not before:
         set_location(new, loop)

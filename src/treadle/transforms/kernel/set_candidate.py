@@ -6,11 +6,10 @@ Leaves alone: all other kernels.
 Only the tools know whether machine code fits the registers; where they say no, the driver lowers the program again with the next number.
 """
 
-from dataclasses import dataclass
-
 from treadle.dialects import dispatch
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import Context, Pass, register_pass
+from treadle.records import dataclass
 
 
 @register_pass

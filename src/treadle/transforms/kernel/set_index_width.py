@@ -7,7 +7,6 @@ Leaves alone: kernels whose static sizes fit. Raises TR303 where not even 64 bit
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from treadle import errors
@@ -21,6 +20,7 @@ from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import ModulePass, register_pass
 from treadle.plan.expr import Expr, as_expr
 from treadle.plan.index_range import SIZE_LIMIT, WIDE_LIMIT
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.forms.registry import decided
 

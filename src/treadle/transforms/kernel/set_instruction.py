@@ -4,8 +4,6 @@ Level: tile. Reads: extents and element types of `tile.contract`, warps of the k
 ("fma", the vector units, where no matrix instruction fits). Leaves alone: contractions that name one, which must be the machine's and fit.
 """
 
-from dataclasses import dataclass
-
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import SCHEDULE_FORM, TreadleError
@@ -13,6 +11,7 @@ from treadle.ir.core import Attribute, SSAValue
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import MatrixInstruction, TargetSpec
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass
 from treadle.transforms.kernel.operand_layouts import warp_grid

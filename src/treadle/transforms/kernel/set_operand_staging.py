@@ -1,13 +1,13 @@
 """set-operand-staging: by which path and in which shared layout the operands of a contraction reach it.
 
 Level: tile. Reads: tile.contract with register operands, the loads behind them, the kernel's form, the machine's copies and instructions.
-Writes: attribute `staging` of tile.contract: `{a = {path, layout}, b = {path, layout}}` with path "bulk_tensor", in forms with roles also
-that of the machine's copies by all threads, or "threads", and layout a `#tile.shared_layout`, or path "registers" or "fragments" alone:
-operands that are loaded from a shared buffer are loaded as fragments where the instruction reads registers. Leaves alone: contractions
-whose operands are in shared memory already; paths that `staging` names already.
+Writes: attribute `staging` of tile.contract: `{a = {path, layout}, b = {path, layout}}` with path "bulk_tensor", in forms with roles that
+of the machine's copies by all threads, elsewhere that of copies whose lanes fill neighbouring places, or "threads", and layout a
+`#tile.shared_layout`, or path "registers" or "fragments" alone: operands that are loaded from a shared buffer are loaded as fragments where
+the instruction reads registers. Leaves alone: contractions whose operands are in shared memory already; paths that `staging` names already.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.operand_sources import chained_contraction, source_load
@@ -16,20 +16,21 @@ from treadle.dialects import tile
 from treadle.dialects.tile_attributes import SharedLayoutAttr, is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute, SSAValue
-from treadle.ir.dialects import builtin
+from treadle.ir.dialects import builtin, scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.plan.access import contiguous_dim
-from treadle.plan.layout_choice import GlobalAccess
-from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, piece_width, register_buffer
+from treadle.plan.layout_choice import GlobalAccess, shared_cost
+from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, piece_width, register_buffer
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
-from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts, staging_of
+from treadle.transforms.kernel.operand_layouts import STAGING, THREADS, contract_layouts, staging_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,52 @@ def _layout(
     return layout
 
 
+def _in_order(
+    operand: _Operand, fragment: TileLayout | None, threads: SharedLayout, kernel: tile.KernelOp, spec: TargetSpec, *, asked: bool
+) -> SharedLayout | str:
+    """The layout in which lanes that fill neighbouring places bring an operand, or why they do not. `threads`: where threads put it.
+
+    A piece takes two instructions of a lane, its place and the copy, as a vector that goes through registers does: a load and a store.
+    """
+    queue, load = spec.queue_for("copy_in"), operand.load
+    if queue is None or not queue.lane_bytes:
+        return f"{spec.name} has no such copies"
+    if load is None or load.result is not operand.value or fragment is None:
+        return "the operand is computed, not loaded"
+    if not is_zero(load.other):
+        return "elements outside the array are not zero"
+    along, dims, size = operand.contiguous, tile.ints(load.dims), operand.bytes
+    vector_bytes = load.vector.value.data * size
+    facts = access_facts(load.view, tuple(load.offsets), dims, operand.shape)
+    refusal = linear_refusal(facts, None if along is None else dims[along], vector_bytes, queue.lane_bytes)
+    if refusal is not None or along is None:
+        return refusal or ""
+    piece = max(width for width in queue.lane_bytes if width <= vector_bytes)
+    if piece < vector_bytes and not asked:
+        return f"copies move {piece} bytes at once, loads {vector_bytes}"
+    layout = linear_buffer(operand.shape, along, size, fragment, piece // size, spec.subgroup_size, num_warps(kernel), spec.banks)
+    if layout is None:
+        return f"{num_warps(kernel)} warps cannot fill the tile in order"
+    if shared_cost(fragment, layout, size, spec.banks) > shared_cost(fragment, threads, size, spec.banks) and not asked:
+        return "its fragments would be read in narrower pieces"
+    return layout
+
+
+def _other_load(contracts: Collection[tile.ContractOp]) -> tile.LoadOp | None:
+    """A load in a loop of a contraction that is more than the operand of one."""
+    loops = {op.parent_op() for op in contracts}
+    return next(
+        (
+            load
+            for loop in loops
+            if isinstance(loop, scf.ForOp)
+            for load in loop.body.walk()
+            if isinstance(load, tile.LoadOp) and any(use.operation not in contracts for use in load.result.uses)
+        ),
+        None,
+    )
+
+
 def _stays(operand: _Operand, row: MatrixInstruction | None, fragment: TileLayout | None, kernel: tile.KernelOp, spec: TargetSpec) -> bool:
     """Whether an operand that may come from registers is computed from another contraction's result whose threads hold what they read."""
     if row is None or fragment is None or not row.reads_shared or not row.may_read(1 - operand.k_dim, "registers"):
@@ -142,9 +189,45 @@ class SetOperandStagingPass(KernelPass):
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Write `staging` on every contraction with register operands."""
-        for op in kernel.body.walk():
-            if isinstance(op, tile.ContractOp) and not is_shared(op.a.type) and not is_shared(op.b.type) and op.instruction.data:
-                self._decide(op, kernel, spec)
+        contracts = [
+            op
+            for op in kernel.body.walk()
+            if isinstance(op, tile.ContractOp) and not is_shared(op.a.type) and not is_shared(op.b.type) and op.instruction.data
+        ]
+        asked = {op: tuple(staging_of(op, name)[0] for name in "ab") for op in contracts}
+        for op in contracts:
+            self._decide(op, kernel, spec)
+        queue = spec.queue_for("copy_in")
+        if queue is not None and queue.lane_bytes and contracts:
+            self._fill_in_order(kernel, spec, asked, queue.path)
+
+    def _fill_in_order(self, kernel: tile.KernelOp, spec: TargetSpec, asked: Mapping[tile.ContractOp, tuple[str, ...]], path: str) -> None:
+        """Let copies bring what threads would, where they can bring it all: a loop overlaps by the ones or by the others."""
+        found: dict[tile.ContractOp, builtin.DictionaryAttr] = {}
+        if (other := _other_load(asked)) is not None:
+            text = "operands not brought by copies: they would overlap, and this load would not"
+            emit("note", self.name, kernel.sym_name.data, text, location_of(other))
+            return
+        for op, paths in asked.items():
+            if op.instruction.data == "fma":
+                return
+            layouts = contract_layouts(op, kernel, spec)
+            entries: dict[str, Attribute] = {}
+            for (name, value, k_dim, fragment), one in zip((("a", op.a, 1, layouts.a), ("b", op.b, 0, layouts.b)), paths, strict=True):
+                chosen, threads = staging_of(op, name)
+                operand = _Operand(name, value, k_dim, source_load(value))
+                if chosen != THREADS or threads is None or one == THREADS:
+                    return
+                layout = _in_order(operand, fragment, threads, kernel, spec, asked=one == path)
+                if isinstance(layout, str):
+                    subject = f"{kernel.sym_name.data}: operand {name}"
+                    emit("note", self.name, subject, f"not brought by copies: {layout}", location_of(op))
+                    return
+                entries[name] = builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": SharedLayoutAttr(layout)})
+            found[op] = builtin.DictionaryAttr(entries)
+        for op, staging in found.items():
+            op.attributes[STAGING] = staging
+            emit("decision", self.name, f"{kernel.sym_name.data}: operands", f"brought by copies ('{path}')", location_of(op))
 
     def _decide(self, op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         row = None if op.instruction.data == "fma" else spec.instruction(op.instruction.data)
@@ -167,9 +250,9 @@ class SetOperandStagingPass(KernelPass):
                 emit(
                     "refusal", self.name, subject, "not read from registers: the threads do not hold what they would read", location_of(op)
                 )
-            refusal = "the threads are asked for" if asked == "threads" else _bulk_refusal(operand, row, spec)
-            piece_path, width = _piece_path(operand, row, kernel, spec) if refusal and asked != "threads" else ("", 0)
-            path = piece_path or ("threads" if refusal else "bulk_tensor")
+            refusal = "the threads are asked for" if asked == THREADS else _bulk_refusal(operand, row, spec)
+            piece_path, width = _piece_path(operand, row, kernel, spec) if refusal and asked != THREADS else ("", 0)
+            path = piece_path or (THREADS if refusal else "bulk_tensor")
             how = f"{_pieces_text(width, spec)} by the producer's threads" if width else "staged by the threads"
             layout = _layout(operand, row, fragment, layouts.k_step, kernel, spec)
             staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": SharedLayoutAttr(layout)})

@@ -2,13 +2,16 @@
 
 Level: tile. Reads: innermost loops (effects of their bodies, which the pre-flight check of pipeline-loops needs), the sizes of shared
 buffers and when they are in use, the machine's shared memory. Writes: attribute `pipeline = {stages, mode}` on scf.for. Leaves alone: loops
-that carry it already, loops around loops, kernels with roles or whose config says `is_sequential`, loops with stages (`pipe.stage`), and loops that the check refuses; a
-remark says which rule and which operation. Where nobody asks (`stages` = -1), loops that do not contract too.
+that carry it already, loops around loops, kernels with roles or whose config says `is_sequential`, loops with stages (`pipe.stage`), and
+loops that the check refuses; a remark says which rule and which operation. Where nobody asks (`stages` = -1), loops that do not contract
+too.
 
 Loops with asynchronous copies are pipelined by them (mode "async"), others by registers (mode "stream"), where these hold what is ahead.
+Where a unit holds one workgroup, whose warps would all wait for what they read from shared memory at the same time, that is read a step
+ahead, if registers hold it twice.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from treadle.analysis.element_bytes import buffer_bytes, element_bytes, tile_bytes
@@ -20,9 +23,10 @@ from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
-from treadle.plan.pipeline_depth import DEEP, choose_depth, stream_registers
+from treadle.plan.pipeline_depth import BESIDE_FETCHED, BESIDE_STREAM, DEEP, REGISTER_BYTES, RING_SLOTS, choose_depth, stream_registers
 from treadle.plan.shared_packing import BufferDemand, pack_buffers
 from treadle.plan.stages import Mode, Refusal, Request, Schedule, Tail, plan_loop
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.forms.registry import config_of
@@ -50,6 +54,15 @@ def registers_ahead(kernel: tile.KernelOp, loop: scf.ForOp, spec: TargetSpec) ->
     carried = sum(tile_bytes(value) for value in loop.iter_args if is_tile(value))
     loads = [op for op in loop.body.walk() if isinstance(op, tile.LoadOp)]
     return stream_registers(carried, [(tile_bytes(op.result), _access_bytes(op)) for op in loads], threads)
+
+
+def fetched_registers(loop: scf.ForOp, spec: TargetSpec) -> int:
+    """Registers of a thread for what a step of the loop reads from shared memory."""
+    found = 0
+    for op in loop.body.walk():
+        if isinstance(op, tile.LocalLoadOp) and (layout := tile.layout_of(op.result)) is not None:
+            found += -(-layout.num_registers * element_bytes(tile.tile_type(op.result).element_type) // REGISTER_BYTES)
+    return found
 
 
 def _access_bytes(op: tile.LoadOp) -> int:
@@ -117,6 +130,11 @@ class SetPipelinePass(KernelPass):
             text = f"not pipelined (registers): loads one step ahead and accumulators take {registers} of {spec.max_registers_per_thread}"
             emit("refusal", self.name, subject, text, place)
             return
+        elif (ahead := self._reading_ahead(kernel, source, request, spec)) is not None:
+            loop.attributes[PIPELINE] = request_attribute(ahead)
+            text = f"{ahead.stages} stages, mode {mode}, reads of shared memory a step ahead, {ahead.unroll} steps a trip"
+            emit("decision", self.name, subject, text, place)
+            return
         else:  # a stream of three stages hides no more than one of two, for it issues its loads a step's computation ahead too
             chosen = choose_depth(needed, limit, unit, 2 if mode == "stream" else deepest)
         if chosen == 1:
@@ -129,3 +147,21 @@ class SetPipelinePass(KernelPass):
         request = replace(request, stages=chosen)
         loop.attributes[PIPELINE] = request_attribute(request)
         emit("decision", self.name, subject, f"{chosen} stages, mode {mode}: {needed(chosen)} of {limit} bytes of shared memory", place)
+
+    def _reading_ahead(self, kernel: tile.KernelOp, source: LoopBody, request: Request, spec: TargetSpec) -> Request | None:
+        """The request that reads shared memory a step ahead; None where several workgroups hide each other's reads, or it does not fit."""
+        if self.buffers or request.mode == "async-late" or request.tail == "guarded":
+            return None
+        threads = num_warps(kernel) * spec.subgroup_size
+        beside = registers_ahead(kernel, source.loop, spec)
+        fetched = fetched_registers(source.loop, spec)
+        fits = beside + 2 * fetched - BESIDE_STREAM + BESIDE_FETCHED <= spec.registers_per_unit // threads
+        if not fetched or not fits or spec.registers_per_unit // (threads * beside) > 1:
+            return None
+        for slots in (RING_SLOTS, 2) if request.mode == "async" else (2,):
+            stages = slots + 1 if request.mode == "async" else 4
+            asked = replace(request, stages=stages, reads_ahead=True, unroll=slots)
+            plan = plan_loop(source.body, asked, is_counted=source.iterations is not None)
+            if isinstance(plan, Schedule) and shared_bytes(kernel, source, plan, spec) <= spec.shared_bytes_per_workgroup:
+                return asked
+        return None

@@ -7,7 +7,6 @@ Leaves alone: operations whose results decide something or are f64, values that 
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from treadle import remarks
 from treadle.analysis.needed_precision import computes, element_of, needed_bits, rounding_need
@@ -17,6 +16,7 @@ from treadle.ir.core import Operation
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass
 
 NAME = "set-precision"

@@ -7,8 +7,6 @@ config asks for no roles; those it must refuse. What is refused or cut back, a r
 The shape of the kernels (a ring of mbarriers, a producer warp, register reallocation) is that of CUTLASS, DeepGEMM and fast.cu on Hopper.
 """
 
-from dataclasses import dataclass
-
 from treadle import remarks
 from treadle.dialects import tile
 from treadle.dialects.role_plan import RolePlan, RolePlanAttr
@@ -16,6 +14,7 @@ from treadle.errors import InternalError
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass

@@ -4,13 +4,13 @@ Level: dispatch. Reads: the kernels' symbols. Writes: the unit attribute `any_si
 Leaves alone: kernels of static sizes. Without this pass runtime sizes are checked to be within 32 bits (see set-index-width).
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.dialects import dispatch
 from treadle.ir.context import Context
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import ModulePass, register_pass
+from treadle.records import dataclass
 
 
 @register_pass

@@ -4,8 +4,6 @@ Level: tile or schedule. Reads: the target that a kernel is written for, its war
 written for any. Leaves alone: kernels that are written for this target, and, where `exact` is not asked for, for others.
 """
 
-from dataclasses import dataclass
-
 from treadle.dialects import tile
 from treadle.dialects.kernel_text import ANY_TARGET
 from treadle.errors import KERNEL_FORM, OTHER_TARGET, TreadleError
@@ -14,6 +12,7 @@ from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.machine import TargetSpec, target_spec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import kernels, num_warps
 
 

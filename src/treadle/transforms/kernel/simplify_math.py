@@ -14,7 +14,7 @@ import math as numbers
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import cast
 
 from treadle import remarks
@@ -28,6 +28,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.ir.rewriting import InsertPoint, Pattern, PatternRewriter, rewrite_greedily
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass
 
 NAME = "simplify-math"

@@ -8,7 +8,6 @@ Leaves alone: contractions without `staging`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from treadle.dialects import tile
@@ -17,8 +16,9 @@ from treadle.ir.core import Operation, OpResult, SSAValue
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, erase, erase_if_unused, insert_before, outermost_in_kernel
-from treadle.transforms.kernel.operand_layouts import STAGING, contract_layouts, staging_of
+from treadle.transforms.kernel.operand_layouts import STAGING, THREADS, contract_layouts, staging_of
 
 Staged = dict[tuple[SSAValue, str, SharedLayout], SSAValue]
 """The buffer of each operand: what several contractions read in one layout is staged once."""
@@ -39,12 +39,13 @@ def _stage(op: tile.ContractOp, name: str, first: tile.ContractOp, staged: Stage
 def _staged(value: SSAValue, path: str, layout: SharedLayout, contract: tile.ContractOp) -> SSAValue:
     value_type = tile.tile_type(value)
     alloc = tile.AllocOp(tile.shared_buffer_type(value_type.get_shape(), value_type.element_type, layout))
-    if path != "threads":
+    if path != THREADS:
         load = value.owner
         if not isinstance(load, tile.LoadOp):
-            raise InternalError("a hardware copy of an operand that is not a load")
+            raise InternalError("hardware copy of an operand that is not a load")
         insert_before(outermost_in_kernel(load), alloc)
-        insert_before(load, tile.CopyOp(load.view, list(load.offsets), tile.ints(load.dims), alloc.result, path=path))
+        vector = 0 if path == tile.BULK_TENSOR else load.vector.value.data
+        insert_before(load, tile.CopyOp(load.view, list(load.offsets), tile.ints(load.dims), alloc.result, path=path, vector=vector))
         return alloc.result
     insert_before(outermost_in_kernel(contract), alloc)
     store = tile.LocalStoreOp(value, alloc.result, (0,) * len(value_type.get_shape()))
@@ -57,7 +58,8 @@ def _fragment(buffer: SSAValue, at: tuple[int, int], shape: tuple[int, int], con
     whole = buffer.owner
     if isinstance(whole, tile.LocalLoadOp):  # where the tile is loaded, which may be an earlier stage
         row, column = tile.ints(whole.offsets)
-        load = tile.LocalLoadOp(whole.source, (row + at[0], column + at[1]), tile.tile_of(shape, tile.tile_type(buffer).element_type))
+        kind, peer = tile.tile_of(shape, tile.tile_type(buffer).element_type), next(iter(whole.peer_ranks()), None)
+        load = tile.LocalLoadOp(whole.source, (row + at[0], column + at[1]), kind, peer=peer)
         insert_before(whole, load)
         return load.result
     load = tile.LocalLoadOp(buffer, at, tile.tile_of(shape, tile.memref_type(buffer).element_type))

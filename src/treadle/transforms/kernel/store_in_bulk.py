@@ -9,7 +9,6 @@ Leaves alone: kernels without roles; stores whose view breaks a rule of bulk cop
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
@@ -30,6 +29,7 @@ from treadle.plan.access import contiguous_dim
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_tiles import box_buffers, box_widths
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import (
@@ -103,7 +103,7 @@ class Boxes:
             return self._insert(tile.LoadOp(op.view, offsets, tile.ints(op.dims), part, vector=op.vector.value.data, other=op.other))
         if isinstance(op, tile.LocalLoadOp) and op.source in self.own and (box := self._copied(self.own[op.source], at, part)) is not None:
             return box
-        if isinstance(op, tile.LocalLoadOp):
+        if isinstance(op, tile.LocalLoadOp) and op.peer is None:
             row, column = tile.ints(op.offsets)
             wide, narrow = at, self.moved(at, width)
             found = [self._insert(tile.LocalLoadOp(op.source, (row, column + place), part)) for place in dict.fromkeys((wide, narrow))]
@@ -153,7 +153,7 @@ def stored_value(store: tile.StoreOp) -> tuple[SSAValue, tuple[Operation, ...]]:
     load = store.value.owner
     if isinstance(load, tile.ConvertLayoutOp) and len(tuple(load.result.uses)) == 1:
         return load.source, (load,)
-    if isinstance(load, tile.LocalLoadOp) and set(tile.ints(load.offsets)) == {0}:
+    if isinstance(load, tile.LocalLoadOp) and load.peer is None and set(tile.ints(load.offsets)) == {0}:
         alloc = load.source.owner
         writers = [use.operation for use in load.source.uses if isinstance(use.operation, tile.LocalStoreOp)]
         if isinstance(alloc, tile.AllocOp) and len(writers) == 1 and len(tuple(load.source.uses)) == 2:

@@ -6,7 +6,6 @@ gives are read by the host (`analysis/shapes.py`).
 Leaves alone: functions on tensors alone.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.ir.core import Operation, SSAValue
@@ -15,6 +14,7 @@ from treadle.ir.emitter import at_start, before
 from treadle.ir.locations import set_location
 from treadle.ir.passes import register_pass
 from treadle.ir.retype import retype
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 
 

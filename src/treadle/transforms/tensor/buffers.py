@@ -1,7 +1,7 @@
 """Host buffers while a program is built: memory seen through shape and strides, and the views that reshapes and slices make of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from treadle.analysis.element_bytes import element_bytes
@@ -9,6 +9,7 @@ from treadle.dialects import dispatch
 from treadle.ir.builtin import element_of
 from treadle.ir.core import Attribute, SSAValue
 from treadle.plan.expr import Expr, constant, product
+from treadle.records import dataclass
 
 ALLOC_ALIGN = 256
 

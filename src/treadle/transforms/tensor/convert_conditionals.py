@@ -6,7 +6,6 @@ Leaves alone: everything else, other control flow included (form-dispatches refu
 Refuses with TR301 sides that hold anything with an effect or a loop.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.sizes import cannot_compile
@@ -14,6 +13,7 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, func, scf
 from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
+from treadle.records import dataclass
 from treadle.transforms.tensor.copying import copy_block
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import give_way

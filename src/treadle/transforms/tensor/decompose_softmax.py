@@ -5,7 +5,6 @@ rounded at the end. Leaves alone: everything else.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import dim_map
@@ -17,6 +16,7 @@ from treadle.ir.dialects import arith, func, linalg, math
 from treadle.ir.emitter import Emitter, at_end
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter, tensor_type
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import build_generic, give_way
 

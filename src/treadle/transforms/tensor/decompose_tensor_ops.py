@@ -6,7 +6,6 @@ Writes: `tensor.empty`, `linalg.fill`, `tensor.insert_slice`, index arithmetic, 
 Leaves alone: everything else (what it cannot decompose is refused by form-dispatches).
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import structured
@@ -16,6 +15,7 @@ from treadle.ir.dialects import arith, func, tensor
 from treadle.ir.emitter import Index
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter, mixed, tensor_type
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import give_way, replace
 from treadle.transforms.tensor.single_elements import collected_elements, inserted_element

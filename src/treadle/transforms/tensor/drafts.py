@@ -1,9 +1,8 @@
 """A generic under change, taken apart into operands, maps and body."""
 
-from dataclasses import dataclass
-
 from treadle.analysis.indexing import StructuredOp
 from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from treadle.records import dataclass
 from treadle.transforms.tensor.generics import build_generic, clone_body, replace, sized_loops
 
 

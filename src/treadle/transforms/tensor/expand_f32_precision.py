@@ -8,7 +8,7 @@ Leaves alone: what has no such attribute, or "none".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from treadle.analysis.indexing import Contraction, StructuredOp, classify, dim_map, map_dims, view_of
@@ -22,6 +22,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter
 from treadle.plan.f32_split import SPLITS, Split
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import build_generic, generics, replace, scalar_body

@@ -8,7 +8,6 @@ the machine's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final, TypeAlias
 
@@ -20,6 +19,7 @@ from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func, math
 from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import give_way
 

@@ -7,7 +7,6 @@ same computation and what matrix instructions do). A remark tells of each.
 Leaves alone: copies that something other than a generic reads, or whose kernel the user has chosen (`dispatch.group`); initial values.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import WIDENING, Contraction, Copy, classify, compose, structured, view_of
@@ -18,6 +17,7 @@ from treadle.ir.dialects import func, linalg
 from treadle.ir.emitter import at_start
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.tensor.drafts import draft_of
 from treadle.transforms.tensor.function_pass import FunctionPass

@@ -8,7 +8,6 @@ Refuses with TR304 groups that cannot be one kernel, with TR305 groups that cont
 TR302 what no kernel can hold (`analysis/supported.py`).
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import tensor_of, view_of
@@ -22,6 +21,7 @@ from treadle.ir.core import Attribute, Block, BlockArgument, Operation, Region, 
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
 from treadle.ir.passes import register_pass
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import erase_dead
 from treadle.transforms.tensor.group_attributes import formed_groups

@@ -10,7 +10,6 @@ Source: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from treadle.analysis.indexing import Reduction, StructuredOp, classify, is_projection, map_dims, view_of
@@ -25,6 +24,7 @@ from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.row_tiles import fits_workgroup, is_worth_it
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import build_generic, generics

@@ -1,11 +1,11 @@
 """What tensor passes that work on one function at a time share."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.ir.dialects import builtin, func
 from treadle.ir.passes import Context, Pass
+from treadle.records import dataclass
 from treadle.transforms.tensor.generics import functions
 
 

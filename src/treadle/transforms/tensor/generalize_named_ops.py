@@ -6,7 +6,6 @@ Refuses with TR305 a `dispatch.group` of anything else: what moves data is decom
 Leaves alone: `linalg.fill` (an initial value that kernels keep as such), constants, generics, operations on memrefs.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import structured
@@ -17,6 +16,7 @@ from treadle.ir.dialects import arith, func, linalg
 from treadle.ir.elementwise import element_of
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter, tensor_type
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import ASKED, build_generic, clone_body, replace
 from treadle.transforms.tensor.group_attributes import check_places

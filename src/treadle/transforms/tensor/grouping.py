@@ -9,8 +9,6 @@ share an operand may become roots of one group (`siblings.py`), and reductions o
 cycle with another.
 """
 
-from dataclasses import dataclass
-
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import (
     Contraction,
@@ -31,6 +29,7 @@ from treadle.ir.core import AffineMap, Operation, SSAValue
 from treadle.ir.dialects import linalg, tensor
 from treadle.ir.tensors import tensor_type
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle, line_of
 from treadle.transforms.tensor.row_groups import join_rows
 from treadle.transforms.tensor.siblings import join_siblings

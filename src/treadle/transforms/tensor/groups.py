@@ -1,6 +1,6 @@
 """Groups of generics that become one kernel each, while they are being decided."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from treadle.analysis.data_flow import DataFlow
@@ -11,6 +11,7 @@ from treadle.ir.ancestry import in_block
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import linalg
 from treadle.ir.locations import location_of
+from treadle.records import dataclass
 from treadle.remarks import emit
 
 NAME = "set-dispatch-groups"

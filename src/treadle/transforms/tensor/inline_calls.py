@@ -6,7 +6,6 @@ Refuses with TR301 functions that call themselves, directly or through others, a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.sizes import cannot_compile
@@ -14,6 +13,7 @@ from treadle.ir.context import Context
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import builtin, func
 from treadle.ir.passes import ModulePass, register_pass
+from treadle.records import dataclass
 from treadle.transforms.tensor.copying import copy_block
 from treadle.transforms.tensor.generics import functions, give_way
 

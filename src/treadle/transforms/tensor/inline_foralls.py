@@ -9,7 +9,6 @@ Refuses with TR301 loops that are mapped to threads or warps.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from treadle.analysis.operation_marks import ORIGIN
@@ -23,6 +22,7 @@ from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.emitter import Index
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter, mixed, tensor_type
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import copy_body, elementwise, erase_dead, give_way, insert_before
 from treadle.transforms.tensor.generics import replace as put

@@ -1,7 +1,7 @@
 """The kernels of a module while programs are built: regions become isolated kernels, equal ones are shared."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from treadle.analysis.shapes import Shapes
@@ -16,6 +16,7 @@ from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.ir.text import print_module
 from treadle.plan.block_bounds import of_the_launch
 from treadle.plan.expr import Expr, constant, symbol
+from treadle.records import dataclass
 from treadle.transforms.tensor.buffers import Buffer
 from treadle.transforms.tensor.generics import copy_body, elementwise
 
@@ -108,11 +109,12 @@ class KernelTable:
 
 
 def _with_sizes(buffer: Buffer, changed: Callable[[Expr], Expr]) -> Buffer:
-    """A buffer with the sizes and offsets of a block's part of it changed."""
-    if buffer.cut is None:
-        return buffer
-    cut = replace(buffer.cut, offsets=tuple(map(changed, buffer.cut.offsets)))
-    return replace(buffer, shape=tuple(map(changed, buffer.shape)), cut=cut)
+    """A buffer with its sizes, strides, and the place of a block's part of it changed."""
+    shape, strides = tuple(map(changed, buffer.shape)), tuple(map(changed, buffer.strides))
+    cut = buffer.cut
+    if cut is not None:
+        cut = replace(cut, whole=_with_sizes(cut.whole, changed), offsets=tuple(map(changed, cut.offsets)))
+    return replace(buffer, shape=shape, strides=strides, cut=cut)
 
 
 def _sizes_told(buffer: Buffer) -> Iterator[Expr]:

@@ -13,7 +13,6 @@ and a fill that is not the initial value of a reduction becomes a generic withou
 Leaves alone: generics whose first result is not a projection of the loops (form-dispatches refuses them).
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import StructuredOp, is_projection, loop_sizes, map_dims, structured, view_of
@@ -23,6 +22,7 @@ from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter
+from treadle.records import dataclass
 from treadle.transforms.tensor.affine_reads import gather_divided_reads
 from treadle.transforms.tensor.copying import copy_block
 from treadle.transforms.tensor.drafts import Draft, draft_of

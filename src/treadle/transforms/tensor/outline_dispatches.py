@@ -8,7 +8,7 @@ Leaves alone: kernels and programs that are there already.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from treadle import errors
@@ -36,6 +36,7 @@ from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import ModulePass, register_pass
 from treadle.ir.tensors import tensor_type
 from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.tensor.buffers import ALLOC_ALIGN, Buffer, collapsed, cut_out, expanded, reshaped, row_major, sliced, whole_buffer
 from treadle.transforms.tensor.generics import functions

@@ -1,7 +1,6 @@
 """Where the parts of a split loop begin and how long they are."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.indexing import StructuredOp, loop_sizes, plain_dims
 from treadle.dialects.split_attribute import SplitLoop
@@ -9,6 +8,7 @@ from treadle.ir.core import SSAValue
 from treadle.ir.emitter import Emitter, Index
 from treadle.ir.tensors import TensorEmitter
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, parse, symbol
+from treadle.records import dataclass
 
 
 def loop_extents(view: StructuredOp, emit: TensorEmitter) -> list[Index]:
@@ -50,12 +50,17 @@ class Part:
 
 
 def part_of(loop: SplitLoop, view: StructuredOp, extents: Sequence[Index], emit: TensorEmitter) -> Part:
-    """How a loop is split: not into more parts than there are steps, and into one at least."""
+    """How a loop is split: not into more parts than there are steps, and into one at least. Of parts of one length, the last one is not
+    empty: as many whole steps as asked for may need fewer parts.
+    """
     names = {f"r{number}": extents[dim] for number, dim in enumerate(view.reduction_dims)}
     names |= {f"n{number}": extents[dim] for number, dim in enumerate(view.parallel_dims)}
     known: dict[str, Expr | int] = {name: extent for name, extent in names.items() if isinstance(extent, int)}
     emit.symbols.update({name: extent for name, extent in names.items() if isinstance(extent, SSAValue)})
     own = symbol(f"r{loop.loop}").substitute(known)
-    count = maximum(1, minimum(parse(loop.parts).substitute(known), ceil_div(own, loop.step)))
+    steps = ceil_div(own, loop.step)
+    count = maximum(1, minimum(parse(loop.parts).substitute(known), steps))
+    if not (own.is_constant and count.is_constant):
+        count = maximum(1, ceil_div(steps, maximum(1, ceil_div(steps, count))))
     dim = view.reduction_dims[loop.loop]
     return Part(dim, extents[dim], emit.index(count), loop.step)

@@ -1,7 +1,6 @@
 """The operands of one part of a split reduction: slices, and elementwise operations that are computed on slices."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from treadle.analysis.indexing import StructuredOp, body_cost, gathered_tensors, plain_dims, structured
 from treadle.dialects import dispatch
@@ -9,6 +8,7 @@ from treadle.ir.core import AffineMap, SSAValue
 from treadle.ir.dialects import builtin, linalg
 from treadle.ir.emitter import Index
 from treadle.ir.tensors import TensorEmitter, tensor_type
+from treadle.records import dataclass
 from treadle.transforms.tensor.generics import build_generic, clone_body
 
 Cuts = Mapping[int, tuple[Index, Index]]

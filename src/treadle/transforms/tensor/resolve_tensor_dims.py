@@ -6,7 +6,6 @@ form-dispatches sees the dependences of the data only.
 Leaves alone: sizes of arguments, of collapsed and reshaped tensors, and axes that are not constant.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.indexing import structured, tensor_of
@@ -16,6 +15,7 @@ from treadle.ir.dialects import func, tensor
 from treadle.ir.emitter import Index, before
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import mixed, tensor_type
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import erase_dead
 

@@ -7,13 +7,13 @@ Refuses with TR301 and TR302 what no kernel can hold (`analysis/supported.py`), 
 a root.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.supported import check_supported
 from treadle.ir.dialects import func
 from treadle.ir.passes import register_pass
 from treadle.machine import target_spec
+from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.group_attributes import check_places, named_groups, write_groups
 from treadle.transforms.tensor.grouping import decide_groups

@@ -7,7 +7,6 @@ a user may ask for one split where another or none is asked of the program, or "
 Refuses with TR306 attributes that name no split, stand on something else than a contraction of f32, or ask for what the machine has not.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle import errors
@@ -21,6 +20,7 @@ from treadle.ir.tensors import tensor_type
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.f32_split import SPLITS, split_refusal
 from treadle.plan.tile_config import ContractionShape
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import generics

@@ -3,14 +3,15 @@
 Level: tensor, after fold-data-movement. Reads: contractions and reductions, the machine, the registered strategies.
 Writes: `treadle.split_reduction = #dispatch.split<..>` where a strategy decides to split, with a remark; a number of parts that a user
 wrote becomes that attribute.
-Leaves alone: operations that have the attribute, and those of a group that the user has named; reductions that will share a kernel of rows
-with others; where floats may not be reordered all that join sums or products of floats, with a remark.
+Leaves alone: operations that have the attribute, those of a group that the user has named, and those of a block of `scf.forall`;
+reductions that will share a kernel of rows with others; where floats may not be reordered all that join sums or products of floats, with a
+remark.
 Refuses with TR308 attributes that cannot be followed.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from treadle.analysis.data_flow import DataFlow
 from treadle.analysis.indexing import Reduction, classify, plain_dims, total_size
 from treadle.analysis.operation_marks import origin_of
 from treadle.dialects import dispatch
@@ -21,6 +22,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.row_tiles import is_worth_it
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.strategies import strategies_for
 from treadle.strategies.facts import OperationFacts, shape_of
@@ -62,12 +64,12 @@ class SetSplitReductionPass(FunctionPass):
 
     def run(self, function: func.FuncOp) -> None:
         """Decide for one function."""
-        spec = target_spec(self.target)
+        spec, flow = target_spec(self.target), DataFlow(function.body.block)
         for op in generics(function):
             facts = facts_of(op, self.f32_precision)
             if SPLIT_REDUCTION in op.attributes:
                 check_asked(op, facts)
-            elif facts is not None and self.split != OFF and dispatch.GROUP not in op.attributes:
+            elif facts is not None and self.split != OFF and dispatch.GROUP not in op.attributes and not flow.blocks_of(op):
                 self._decide(op, facts, spec)
 
     def _decide(self, op: Operation, facts: OperationFacts, spec: TargetSpec) -> None:

@@ -7,7 +7,6 @@ Narrow floats are summed in f32 until after the merge.
 Leaves alone: operations without the attribute, with "off", and with one part. Refuses with TR308 what cannot be split so.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from treadle.analysis.indexing import Contraction, dim_map, map_dims, plain_dims
@@ -26,6 +25,7 @@ from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.plan.expr import parse
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.strategies.facts import OperationFacts
 from treadle.transforms.tensor.function_pass import FunctionPass

@@ -7,7 +7,6 @@ Refuses with TR301 loops of more than `MOST_OPERATIONS` operations in all iterat
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from typing import ClassVar
 
@@ -17,6 +16,7 @@ from treadle.ir.builtin import is_integer
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func, scf
 from treadle.ir.passes import register_pass
+from treadle.records import dataclass
 from treadle.transforms.tensor.copying import copy_block
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import give_way, insert_before

@@ -1,10 +1,9 @@
 """What the forms of contractions on matrix instructions (or multiply-adds) in tiles share."""
 
-from dataclasses import dataclass
-
 from treadle.analysis.indexing import Contraction
 from treadle.errors import InternalError
 from treadle.plan.tile_config import ContractionTile, ContractionTypes
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms.form import FormConfig, tile_extents
 from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
@@ -19,6 +18,7 @@ class ContractionConfig(FormConfig):
 
     `a_type`, `b_type`, `accumulator_type`: what products and accumulators are computed in; `instruction`: a matrix instruction or "fma".
     `group_m`: rows of tiles that are walked together. `is_promoted`: see tiling/accumulation.py. `is_sequential`: loops are not pipelined.
+    `parts_together`: workgroups of a cluster that have, and merge, the parts of one tile.
     """
 
     axes: tuple[int, ...] = (-1, -1, -1)
@@ -31,6 +31,11 @@ class ContractionConfig(FormConfig):
     group_m: int = 1
     is_promoted: bool = False
     is_sequential: bool = False
+    parts_together: int = 1
+
+    @property
+    def cluster_size(self) -> int:
+        return self.parts_together
 
     @property
     def num_warps(self) -> int:
@@ -50,6 +55,16 @@ def asked_tile(problem: KernelProblem, usual: ContractionTile) -> ContractionTil
     m, n, k = (*asked.tile, 0, 0)[:3]
     warps_m, warps_n = (*asked.warps, 0, 0)[:2]
     return ContractionTile(m, n or usual.n, k or usual.k, warps_m or usual.warps_m, warps_n or usual.warps_n, asked.group_m or GROUP_M)
+
+
+def merging_text(problem: KernelProblem, config: ContractionConfig) -> str:
+    """Who merges the parts of a tile, as remarks say it."""
+    if not problem.merges_parts:
+        return ""
+    together = config.parts_together
+    return (
+        f"; the {together} parts of a tile are merged in a cluster" if together > 1 else "; the last workgroup of a tile merges its parts"
+    )
 
 
 def contraction_text(problem: KernelProblem, tile: ContractionTile, types: ContractionTypes, *, is_promoted: bool) -> str:

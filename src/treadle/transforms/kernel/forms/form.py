@@ -1,13 +1,14 @@
 """What every kernel form is made of: a configuration, choices with modelled times, and the protocol of its module."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 from treadle.analysis.loop_nest import LoopNest
 from treadle.dialects.kernel_form import KernelForm, KernelFormAttr
 from treadle.errors import SCHEDULE_FORM, SourceLocation, TreadleError
 from treadle.plan.expr import Expr
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
@@ -40,6 +41,11 @@ class FormConfig:
     @property
     def groups(self) -> int:
         """Groups of warps that each execute the whole body, until roles are formed."""
+        return 1
+
+    @property
+    def cluster_size(self) -> int:
+        """Workgroups of a cluster as the kernel is built; form-roles may make clusters later."""
         return 1
 
     @property

@@ -1,6 +1,6 @@
 """What a kernel form is chosen for: a kernel's loop nest, the machine, what the user asks for, and what follows from them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 
@@ -17,9 +17,10 @@ from treadle.ir.builtin import element_of
 from treadle.ir.dialects import builtin
 from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
-from treadle.plan.expr import constant
+from treadle.plan.expr import constant, product
 from treadle.plan.role_tiles import RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
+from treadle.records import dataclass
 
 NO_OVERRIDES = ContractionOverrides()
 
@@ -86,15 +87,23 @@ class KernelProblem:
         """Whether the last of several workgroups merges what they have."""
         return dispatch.MERGE in self.nest.kernel.attributes
 
+    def parts_together(self, rows: int) -> int:
+        """How many workgroups of a cluster merge their parts of a tile of so many rows; 1 where none are asked to, or they cannot."""
+        if dispatch.MERGE_IN_CLUSTER not in self.nest.kernel.attributes or self.types.accumulator not in ("f32", "i32"):
+            return 1
+        count = product([axis.size for axis in self.nest.axes if axis.block]).as_int() or 1
+        return count if count <= self.spec.max_cluster and rows % count == 0 and count & (count - 1) == 0 else 1
+
     @cached_property
     def may_take_turns(self) -> bool:
-        """Whether a workgroup may compute several tiles. Who arrives at counters does so once. Where a part of a reduction begins and ends,
-        the runtime's sizes times the part's number tell, and such products are no steps that a proof could follow from tile to tile.
+        """Whether a workgroup may compute several tiles. Where a part of a reduction begins and ends, the runtime's sizes times the part's
+        number tell, and such products are no steps that a proof could follow from one tile to the next. Where only the runtime knows both
+        the tiles and their steps along k, so many combinations differ that a proof takes seconds: that is for those who ask for it.
         """
-        if self.merges_parts:
-            return False
-        blocks = frozenset(self.nest.kernel.blocks)
-        return all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
+        m, n, k = self.sizes
+        blocks, is_open = frozenset(self.nest.kernel.blocks), k is None and (m is None or n is None)
+        walked = all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
+        return walked and (not is_open or self.overrides.persistent == "always")
 
     @property
     def has_runtime_sizes(self) -> bool:

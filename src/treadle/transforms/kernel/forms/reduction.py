@@ -1,7 +1,6 @@
 """reduction: reductions that are no contractions, over tiles of all axes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.axis_traffic import axis_shape
@@ -9,6 +8,7 @@ from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.folds import is_separable
 from treadle.analysis.indexing import Reduction
 from treadle.plan.reduction_tiles import reduction_tile
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms import elementwise
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.forms.problem import KernelProblem

@@ -1,14 +1,22 @@
 """roles: copying and computing of a contraction go to different warps, which take the tiles in turn (set-roles, form-roles)."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from treadle.plan.form_times import role_seconds
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, may_cluster, mixed_tiles, role_cost, role_tiles
 from treadle.plan.tile_config import ContractionTile, contraction_tile
-from treadle.transforms.kernel.forms.contraction import GROUP_M, ContractionConfig, asked_tile, contraction_of, contraction_text
+from treadle.records import dataclass
+from treadle.transforms.kernel.forms.contraction import (
+    GROUP_M,
+    ContractionConfig,
+    asked_tile,
+    contraction_of,
+    contraction_text,
+    merging_text,
+)
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
@@ -139,6 +147,7 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
         group_m=tile.group_m,
         is_promoted=problem.is_promoted,
         **knobs,
+        parts_together=problem.parts_together(tile.m),
         workgroups=0 if problem.overrides.persistent == "never" or not problem.may_take_turns else spec.compute_units,
         blocks=tuple(mixed.numbers()) if mixed is not None else (),
     )
@@ -148,6 +157,7 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
     text = contraction_text(problem, shown, types, is_promoted=problem.is_promoted)
     consumers = tile.consumer_warpgroups * tile.ping_pong
     text += f"; {consumers} consumer warpgroups {how}fed through {tile.num_stages} stages by a producer{about_widths}"
+    text += merging_text(problem, config)
     return Choice(config, seconds, text, tile.m * tile.n / tile.warps, is_light)
 
 

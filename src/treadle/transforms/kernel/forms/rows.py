@@ -1,13 +1,13 @@
 """rows: reductions over the same dimensions with what is computed between and behind them (softmax, normalisations), row by row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.axis_traffic import axis_shape
 from treadle.analysis.element_bytes import element_bytes
 from treadle.plan.form_times import moving_seconds
 from treadle.plan.row_tiles import row_tiles
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms import elementwise
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.forms.problem import KernelProblem

@@ -1,12 +1,12 @@
 """streaming: the large operand of a contraction with a small side passes once through registers, several steps ahead of its use."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from treadle.analysis.small_side import SmallSide
 from treadle.plan.form_times import seconds
 from treadle.plan.small_m import StreamTile, stream_clocks, stream_refusal, stream_tiles
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import contraction_of
 from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid, tile_extents
 from treadle.transforms.kernel.forms.problem import KernelProblem

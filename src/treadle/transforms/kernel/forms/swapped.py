@@ -1,15 +1,16 @@
 """swapped: a contraction with a small side whose large operand takes the wide side of the matrix instruction, behind a ring of roles."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.loop_nest import LoopNest, split_axis
 from treadle.analysis.small_side import SmallSide
 from treadle.plan.form_times import seconds
 from treadle.plan.small_m import SmallShape, SwappedTile, swapped_clocks, swapped_tile
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
-from treadle.transforms.kernel.forms.contraction import contraction_of
+from treadle.transforms.kernel.forms.contraction import contraction_of, merging_text
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
@@ -73,6 +74,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         num_stages=tile.slots,
         workgroups=0 if problem.overrides.persistent == "never" or not problem.may_take_turns else spec.compute_units,
         cluster=cluster if cluster > 1 and _may_cluster(cluster, tile, shape) else 1,
+        parts_together=problem.parts_together(tile.rows) if tile.step == tile.rows else 1,
         split_axis=side.many_axis if tile.step < tile.rows else -1,
         split_step=tile.step if tile.step < tile.rows else 0,
     )
@@ -83,6 +85,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         f"{tile.rows}, {tile.step} rows a tile{tiles}; tile {tile.rows}x{tile.few}x{tile.k}, a ring of {tile.slots} stages keeps "
         f"{kilobytes} KiB of it in flight"
     )
+    text += merging_text(problem, config)
     return [Choice(config, seconds(swapped_clocks(tile, shape, spec), spec), text)]
 
 

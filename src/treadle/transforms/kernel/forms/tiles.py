@@ -1,7 +1,7 @@
 """tiles: each workgroup computes tiles of a contraction, all its warps alike. Every contraction can be computed so."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.contraction_axes import reads_whole_tile
@@ -15,7 +15,8 @@ from treadle.plan.tile_config import (
     contraction_tile,
     resident_workgroups,
 )
-from treadle.transforms.kernel.forms.contraction import ContractionConfig, asked_tile, contraction_of, contraction_text
+from treadle.records import dataclass
+from treadle.transforms.kernel.forms.contraction import ContractionConfig, asked_tile, contraction_of, contraction_text, merging_text
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
@@ -89,12 +90,13 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
         accumulator_type=types.accumulator,
         group_m=problem.overrides.group_m or tile.group,
         is_promoted=is_promoted,
+        parts_together=problem.parts_together(tile.m) if problem.axes[0] >= 0 else 1,
         workgroups=resident_workgroups(tile, problem.shape, spec) * spec.compute_units if takes_turns else 0,
     )
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     pieces = problem.copies.piece_bytes
     seconds = tile_seconds(tile, row, problem.shape, types.operand_bytes, problem.memory_bytes, spec, pieces)
-    text = contraction_text(problem, tile, types, is_promoted=is_promoted)
+    text = contraction_text(problem, tile, types, is_promoted=is_promoted) + merging_text(problem, config)
     return Choice(config, seconds, text, tile.m * tile.n / tile.num_warps, is_light=types != problem.types)
 
 

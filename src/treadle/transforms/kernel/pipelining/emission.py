@@ -2,11 +2,12 @@
 
 Between steps the emission keeps a state: the carried values as the next step finds them, values made in earlier steps that later stages
 still need, and one counter of slots for each stage and number of slots. In the prologue and epilogue the state is just values; the steady
-loop carries it. A counter is constant before the loop and wraps by compare and select in it.
+loop carries it. A counter is constant before the loop and wraps by compare and select in it; in a trip of as many steps as it has slots, or
+a multiple, it stays constant.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from treadle.analysis.loop_body import LoopBody, used_values
 from treadle.dialects import pipe, tile
@@ -17,6 +18,7 @@ from treadle.ir.emitter import INDEX
 from treadle.plan.expansion import Expansion, Part, Step
 from treadle.plan.loop_body import Result
 from treadle.plan.stages import Schedule
+from treadle.records import dataclass
 from treadle.transforms.kernel.carried_values import zero_of
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
@@ -32,6 +34,7 @@ class State:
     older_carried: list[list[SSAValue | None]]
     older_results: dict[Result, list[SSAValue | None]]
     counters: dict[CounterKey, int | SSAValue]
+    fixed: frozenset[CounterKey] = frozenset()
     pending: dict[CounterKey, int] = field(default_factory=dict[CounterKey, int])
 
 
@@ -94,7 +97,7 @@ class StepEmitter:
             values += [self._known(v, self.block.args[1 + j], builder) for v in older]
         for (unit, result), older in self.state.older_results.items():
             values += [self._known(v, self.source.operations[unit].results[result], builder) for v in older]
-        values += [self.counter(key, index) for key in self.state.counters]
+        values += [counter for key, counter in [(k, self.counter(k, index)) for k in self.state.counters] if key not in self.state.fixed]
         return values
 
     @staticmethod
@@ -112,8 +115,17 @@ class StepEmitter:
         state.carried = [next(left) for _ in state.carried]
         state.older_carried = [[next(left) for _ in older] for older in state.older_carried]
         state.older_results = {result: [next(left) for _ in older] for result, older in state.older_results.items()}
-        state.counters = {key: next(left) for key in state.counters}
+        state.counters = {key: value if key in state.fixed else next(left) for key, value in state.counters.items()}
         state.pending = {}
+
+    def settle(self, index: IndexBuilder) -> None:
+        """Bring the counters to the step that comes next."""
+        for key in self.state.counters:
+            self.counter(key, index)
+
+    def repeat_every(self, steps: int) -> None:
+        """From here on a loop makes so many steps a trip: counters that come round in them are constants of it."""
+        self.state.fixed = frozenset(key for key, value in self.state.counters.items() if steps % key[1] == 0 and isinstance(value, int))
 
 
 class _Step:
@@ -278,26 +290,37 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The steady loop (None where it never runs), what stands for the results of the original, and the sequential version beside it."""
+    """The steady loops (one at most where no steps are unrolled; none where it never runs), what stands for the results of the original,
+    and the sequential version beside them.
+    """
 
-    loop: scf.ForOp | None
+    loops: tuple[scf.ForOp, ...]
     results: tuple[SSAValue, ...]
     sequential: scf.ForOp | None = None
 
 
 def emit_expansion(
-    source: LoopBody, schedule: Schedule, expansion: Expansion, slots: Mapping[SSAValue, tile.AllocOp], builder: Builder
+    source: LoopBody,
+    schedule: Schedule,
+    expansion: Expansion,
+    slots: Mapping[SSAValue, tile.AllocOp],
+    builder: Builder,
+    unroll: int = 1,
 ) -> Emitted:
-    """Emit all steps; the original loop is left as it is."""
+    """Emit all steps; the original loop is left as it is. `unroll`: steps in a trip of the steady loop; those left over stand behind it."""
     loop = source.loop
     emitter = StepEmitter(source, schedule, slots)
     index = IndexBuilder(builder, {})
     for step in expansion.prologue:
         emitter.emit(step, loop.lb, builder, loop.ub, loop.step)
-    steady: scf.ForOp | None = None
+    loops: list[scf.ForOp] = []
     base = loop.lb
-    if expansion.steady is not None:
-        steady, base = _emit_loop(emitter, expansion, expansion.steady, builder)
+    if expansion.steady is not None and expansion.after is not None:
+        loops += _emit_counted(emitter, expansion, expansion.steady, builder, unroll)
+    elif expansion.steady is not None:
+        bases = _emit_uncounted(emitter, expansion, expansion.steady, builder, unroll)
+        loops += [one for one, _ in bases]
+        base = bases[-1][1]
     elif expansion.after:
         raise InternalError("an epilogue after a loop that never runs begins late")
     if expansion.after is not None and expansion.epilogue:
@@ -306,10 +329,54 @@ def emit_expansion(
         emitter.skip_to(expansion.after + expansion.stages - 1)
     for at, step in enumerate(expansion.epilogue):
         emitter.emit(step, base, builder, loop.ub, loop.step, is_last=at == len(expansion.epilogue) - 1)
-    return Emitted(steady, tuple(emitter.state.carried))
+    return Emitted(tuple(loops), tuple(emitter.state.carried))
 
 
-def emit_versions(source: LoopBody, schedule: Schedule, expansion: Expansion, slots: Mapping[SSAValue, tile.AllocOp]) -> Emitted:
+def _emit_counted(emitter: StepEmitter, expansion: Expansion, step: Step, builder: Builder, unroll: int) -> list[scf.ForOp]:
+    """The steady loop for a known number of trips, and the steps that make no whole trip."""
+    loop, index = emitter.source.loop, IndexBuilder(builder, {})
+    width = index.static(loop.step)
+    trips = (expansion.iterations or 0) - expansion.shortened
+    unroll = unroll if width is not None and expansion.shortened and trips >= 2 * unroll else 1
+    whole = trips // unroll * unroll
+    upper = _upper(emitter, expansion, builder, 0)
+    if unroll > 1 and width is not None:
+        upper = index.add(loop.lb, index.constant(whole * width))
+    steady, _ = _emit_loop(emitter, step, builder, loop.lb, upper, unroll, needs_end=False)
+    for at in range(whole, trips if unroll > 1 else whole):
+        emitter.skip_to(at + expansion.stages - 1)
+        emitter.emit(step, index.add(loop.lb, index.constant(at * (width or 0))), builder, loop.ub, loop.step)
+    return [steady]
+
+
+def _emit_uncounted(
+    emitter: StepEmitter, expansion: Expansion, step: Step, builder: Builder, unroll: int
+) -> list[tuple[scf.ForOp, SSAValue]]:
+    """The steady loop and the induction value at which it ends (its lower bound where no epilogue needs it); before it, where steps are
+    unrolled, one with whole trips alone.
+    """
+    loop, found = emitter.source.loop, list[tuple[scf.ForOp, SSAValue]]()
+    base, needs_end = loop.lb, bool(expansion.epilogue)
+    if unroll > 1 and expansion.shortened:
+        found.append(_emit_loop(emitter, step, builder, base, _upper(emitter, expansion, builder, unroll - 1), unroll, needs_end=True))
+        base = found[-1][1]
+    found.append(_emit_loop(emitter, step, builder, base, _upper(emitter, expansion, builder, 0), 1, needs_end=needs_end))
+    return found
+
+
+def _upper(emitter: StepEmitter, expansion: Expansion, builder: Builder, more: int) -> SSAValue:
+    """The upper bound of the steady loop, so many steps short of it."""
+    loop, index, shortened = emitter.source.loop, IndexBuilder(builder, {}), expansion.shortened + more
+    if not shortened:
+        return loop.ub
+    width = index.static(loop.step)
+    less = index.constant(width * shortened) if width is not None else index.multiply(loop.step, shortened)
+    return index.subtract(loop.ub, less)
+
+
+def emit_versions(
+    source: LoopBody, schedule: Schedule, expansion: Expansion, slots: Mapping[SSAValue, tile.AllocOp], unroll: int = 1
+) -> Emitted:
     """Emit the steps for trip counts that fill the pipeline, and the sequential loop, in the first slots, for the others.
 
     One trip fills two stages: what is left makes none, and needs no loop.
@@ -321,14 +388,14 @@ def emit_versions(source: LoopBody, schedule: Schedule, expansion: Expansion, sl
     fills = index.insert(arith.CmpiOp(last_filled, loop.ub, "slt"))
     long, short = Block(), Block()
     inside = Builder(InsertPoint.at_end(long))
-    emitted = emit_expansion(source, schedule, expansion, slots, inside)
+    emitted = emit_expansion(source, schedule, expansion, slots, inside, unroll)
     inside.insert(scf.YieldOp(*emitted.results))
     inside = Builder(InsertPoint.at_end(short))
     sequential = _emit_sequential(loop, slots, inside) if schedule.stages > 2 else None
     inside.insert(scf.YieldOp(*(loop.iter_args if sequential is None else sequential.results)))
     version = scf.IfOp(fills, [r.type for r in loop.results], Region(long), Region(short))
     builder.insert(version)
-    return Emitted(emitted.loop, tuple(version.results), sequential)
+    return Emitted(emitted.loops, tuple(version.results), sequential)
 
 
 def _emit_sequential(loop: scf.ForOp, slots: Mapping[SSAValue, tile.AllocOp], builder: Builder) -> scf.ForOp:
@@ -342,28 +409,31 @@ def _emit_sequential(loop: scf.ForOp, slots: Mapping[SSAValue, tile.AllocOp], bu
     return sequential
 
 
-def _emit_loop(emitter: StepEmitter, expansion: Expansion, step: Step, builder: Builder) -> tuple[scf.ForOp, SSAValue]:
-    """The steady loop, and the induction value at which it ends (its lower bound where no epilogue needs it)."""
-    loop = emitter.source.loop
-    index = IndexBuilder(builder, {})
-    upper = loop.ub
-    if expansion.shortened:
-        width = index.static(loop.step)
-        less = index.constant(width * expansion.shortened) if width is not None else index.multiply(loop.step, expansion.shortened)
-        upper = index.subtract(loop.ub, less)
+def _emit_loop(
+    emitter: StepEmitter, step: Step, builder: Builder, lower: SSAValue, upper: SSAValue, unroll: int, *, needs_end: bool
+) -> tuple[scf.ForOp, SSAValue]:
+    """A loop of `unroll` steps a trip, and the induction value at which it ends (its lower bound where nobody needs it)."""
+    loop, index = emitter.source.loop, IndexBuilder(builder, {})
+    emitter.settle(index)
+    emitter.repeat_every(unroll)
     initial = emitter.flat_state(builder)
-    needs_end = expansion.iterations is None and bool(expansion.epilogue)
     if needs_end:
-        initial.append(loop.lb)
+        initial.append(lower)
     body = Block(arg_types=[INDEX, *(v.type for v in initial)])
     inside = Builder(InsertPoint.at_end(body))
     emitter.set_state(body.args[1:])
-    emitter.emit(step, body.args[0], inside, loop.ub, loop.step)
+    index_inside = IndexBuilder(inside, {})
+    base = body.args[0]
+    for _ in range(unroll):
+        emitter.emit(step, base, inside, loop.ub, loop.step)
+        base = index_inside.add(base, loop.step)
     following = emitter.flat_state(inside)
     if needs_end:
-        following.append(IndexBuilder(inside, {}).add(body.args[0], loop.step))
+        following.append(base)
     inside.insert(scf.YieldOp(*following))
-    steady = scf.ForOp(loop.lb, upper, loop.step, initial, Region(body))
+    width = index.static(loop.step)
+    stride = loop.step if unroll == 1 else index.constant(width * unroll) if width is not None else index.multiply(loop.step, unroll)
+    steady = scf.ForOp(lower, upper, stride, initial, Region(body))
     builder.insert(steady)
     emitter.set_state(steady.results)
-    return steady, steady.results[-1] if needs_end else loop.lb
+    return steady, steady.results[-1] if needs_end else lower

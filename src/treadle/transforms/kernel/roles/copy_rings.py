@@ -1,7 +1,6 @@
 """The rings of a kernel's copies: which buffers are filled together, how many slots fit, which kernels can be dealt out to roles."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from treadle.analysis.element_bytes import buffer_bytes
 from treadle.analysis.view_access import access_facts
@@ -15,6 +14,7 @@ from treadle.machine import TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.role_tiles import PLANNED_EPILOGUE_SLOTS, ROLE_MARGIN_BYTES
 from treadle.plan.staging import piece_width
+from treadle.records import dataclass
 from treadle.transforms.kernel.roles.parts import depends_on_group
 
 

@@ -1,7 +1,6 @@
 """Consumers with deferred stores: a tile's boxes are stored under the matrix instructions of the next tile's first steps."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.structured_flow import yielded
 from treadle.dialects import pipe, tile
@@ -10,6 +9,7 @@ from treadle.ir.core import Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.plan.expr import Expr
 from treadle.plan.mixed_widths import MixedWidths
+from treadle.records import dataclass
 from treadle.transforms.kernel.roles.deferred_stores import DeferredStores
 from treadle.transforms.kernel.roles.frame import clone, static_steps
 from treadle.transforms.kernel.roles.partition import Partition, Slots

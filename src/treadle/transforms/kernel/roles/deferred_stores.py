@@ -4,8 +4,6 @@ The persistent loop carries the boxes and where they belong. Before the first ti
 array, where descriptor copies write nothing, so that no step asks whether there was a tile before.
 """
 
-from dataclasses import dataclass
-
 from treadle.analysis.divisibility import constant_value
 from treadle.analysis.element_bytes import tile_bytes
 from treadle.dialects import tile
@@ -14,6 +12,7 @@ from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.carried_values import zero_of
 from treadle.transforms.kernel.roles.parts import Parts, parts_of
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder

@@ -1,7 +1,5 @@
 """Taking a kernel apart: what specialisation rearranges, and which kernels it must refuse."""
 
-from dataclasses import dataclass
-
 from treadle.dialects import pipe, tile
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.pipe import part_layout
@@ -9,6 +7,7 @@ from treadle.dialects.tile_types import is_tile
 from treadle.ir.builtin import IndexType, i1, i32
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +147,8 @@ def cluster_refusal(kernel: tile.KernelOp, cluster: int) -> str | None:
     """Why workgroups of a kernel that `refusal` lets pass cannot share an operand, None where they can."""
     if any(isinstance(op, tile.CountInOp) for op in kernel.walk()):
         return "workgroups arrive at counters, each by itself"
+    if kernel.cluster_size() > 1:
+        return "workgroups of a cluster have the parts of one tile"
     for copy in shared_by_rows(parts_of(kernel)):
         if not copy.is_bulk:
             return "the shared operand comes by the threads' copies, which fill one workgroup"

@@ -4,14 +4,13 @@ Each step closes a group of copies and waits for the one that is `FILLS_IN_FLIGH
 waited for behind the loop. So as many slots are under way as hide the memory's latency, in a loop that runs forward only.
 """
 
-from dataclasses import dataclass
-
 from treadle.analysis.synchronisation.hand_overs import Visit
 from treadle.analysis.synchronisation.operations import queue_of
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import Block, BlockArgument, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 

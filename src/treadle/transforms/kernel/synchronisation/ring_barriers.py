@@ -7,7 +7,7 @@ slot waits until it is full, and owes it to who fills it from the last access on
 many steps later as the loop says (`late_fills.py`).
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from treadle.analysis.synchronisation.hand_overs import HandOver, Visit, hand_overs
 from treadle.dialects import pipe, sync, tile
@@ -15,6 +15,7 @@ from treadle.ir.ancestry import blocks_around, in_block
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.carried_values import also_yield
 from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
 from treadle.transforms.kernel.synchronisation.announced_copies import announce

@@ -1,11 +1,10 @@
 """The warps of a role that share what they write to shared memory, and the named barriers at which they meet."""
 
-from dataclasses import dataclass
-
 from treadle.analysis.buffers import buffer_view
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import HasEffects
 from treadle.ir.core import Operation
+from treadle.records import dataclass
 
 HAND_OVER = (tile.CopyOp, tile.ContractOp)
 """What reaches buffers that roles hand over."""

@@ -3,16 +3,16 @@
 import re
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import cast
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import StructuredOp, structured
 from treadle.analysis.kernel_slices import sliced_argument, stored_part
-from treadle.analysis.loop_nest import (
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.placed_arrays import Cut, Placement, placed
+from treadle.analysis.root_positions import (
     Linear,
     Linears,
-    LoopNest,
     compose,
     identity,
     kernel_symbols,
@@ -20,7 +20,6 @@ from treadle.analysis.loop_nest import (
     result_number,
     whole_positions,
 )
-from treadle.analysis.placed_arrays import Cut, Placement, placed
 from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
@@ -29,6 +28,7 @@ from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Builder,
 from treadle.ir.dialects import arith, builtin, linalg
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, as_expr, constant
+from treadle.records import dataclass
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Constant, Tile, Value, dense, stored_type
 

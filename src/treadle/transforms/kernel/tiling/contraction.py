@@ -4,7 +4,6 @@ Contractions that share an operand are all in the loop, with a tile of accumulat
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.dialects import pipe, tile
@@ -13,6 +12,7 @@ from treadle.ir.core import AffineMap, Attribute, Block, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.plan.expr import Expr, ceil_div, constant, minimum, product
 from treadle.plan.mixed_widths import MixedWidths
+from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.tiling.accumulation import accumulate, scale_of
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
@@ -63,6 +63,12 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
     columns = [axis for axis in counts.others if kernel.nest.axes[axis].role == "n"]
     batch = [axis for axis in counts.others if axis not in columns]
     across = index.product([*(sizes[axis] for axis in columns), n_tiles])
+    if config.parts_together > 1:  # the parts of a tile are neighbours: a cluster
+        parts = [axis for axis in batch if kernel.nest.axes[axis].block]
+        batch = [axis for axis in batch if axis not in parts]
+        number, *inner = delinearize(index, number, [index.product([m_tiles, across]), *(sizes[axis] for axis in parts)])
+        for axis, place in zip(parts, inner, strict=True):
+            kernel.offset[axis] = place
     *outer, plane = delinearize(index, number, [*(sizes[axis] for axis in batch), index.product([m_tiles, across])])
     m_place, n_place = grouped_raster(index, plane, m_tiles, across, config.group_m)
     *blocks, n_place = delinearize(index, n_place, [*(sizes[axis] for axis in columns), n_tiles])
@@ -159,4 +165,4 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionCon
     totals = reduction_loops(kernel, loops, start_tiles, step, always=has_roles)
     for root, total in zip(roots, totals, strict=True):
         kernel.known[root.op.results[0]] = with_initial(kernel, Initial(root), total, c_frame, sum_of(acc_type))
-    finish(kernel, c_frame, config.groups)
+    finish(kernel, c_frame, config.groups, config.parts_together)

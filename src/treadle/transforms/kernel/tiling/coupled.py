@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from treadle.analysis.coupled_reductions import Coupled
 from treadle.analysis.folds import Part
 from treadle.analysis.indexing import StructuredOp
-from treadle.analysis.loop_nest import Linears
+from treadle.analysis.root_positions import Linears
 from treadle.dialects import tile
 from treadle.ir.core import Operation, SSAValue
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder

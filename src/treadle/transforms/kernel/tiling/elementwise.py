@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from treadle.analysis.loop_nest import LoopNest, identity
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.root_positions import identity
 from treadle.dialects import tile
 from treadle.plan.expr import Expr, ceil_div, constant, product
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder

@@ -1,15 +1,15 @@
 """How the parts of a reduction are joined: the places of a tile with each other, and what loops find with what they start from."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.indexing import StructuredOp
-from treadle.analysis.loop_nest import Linears
+from treadle.analysis.root_positions import Linears
 from treadle.dialects import tile
 from treadle.ir.builtin import attr_number, element_of, is_integer
 from treadle.ir.core import Attribute, Block, Builder, InsertPoint, Operation, Region, SSAValue
 from treadle.ir.dialects import arith
 from treadle.ir.emitter import Emitter
+from treadle.records import dataclass
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.scalars import Constant, Tile, Value, convert, stored_type
 

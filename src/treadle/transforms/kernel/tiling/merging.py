@@ -12,21 +12,25 @@ from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, linalg, scf
 from treadle.plan.expr import Expr, ceil_div, product
+from treadle.plan.split_parts import parts_at_once
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
+from treadle.transforms.kernel.tiling.cluster_merging import finish_in_cluster
 from treadle.transforms.kernel.tiling.joins import join_by, joined_along
 from treadle.transforms.kernel.tiling.scalars import Tile
 
-ELEMENTS_AT_ONCE = 8192
-"""Elements of parts that are loaded together: 64 registers a thread of four warps."""
 
-
-def finish(kernel: KernelBuilder, frame: Frame, groups: int = 1) -> None:
+def finish(kernel: KernelBuilder, frame: Frame, groups: int = 1, together: int = 1) -> None:
     """Compute the consumers of the root and store the results, over the tile `frame` of the result; where there are parts to merge, as the
     last workgroup does. `groups` of warps have tiles that are neighbours along the frame's first axis: each arrives for its own.
+    `together`: that many workgroups, those of a cluster, have all parts of a tile, and merge them without arrivals.
     """
     marked = kernel.kernel.attributes.get(dispatch.MERGE)
     if not isinstance(marked, builtin.IntegerAttr):
         kernel.finish_consumers(frame)
+        return
+    if together > 1:
+        how = _combining(kernel)
+        finish_in_cluster(kernel, frame, together, join_by(type(how), how))
         return
     index = kernel.index
     kernel.counters = product([count for *_, count in _tiled(kernel, frame, groups)])
@@ -108,12 +112,6 @@ def _merged(kernel: KernelBuilder, frame: Frame) -> SSAValue:
     whole = Frame((number, *frame.axes), (together, *frame.extents))
     (found,) = joined_along(kernel, kernel.nest.root, whole, [number], [found], join)
     return index.insert(tile.PermuteOp(found, range(1, len(whole.axes))))
-
-
-def parts_at_once(count: int, elements: int) -> int:
-    """How many parts of a tile of so many elements are loaded together, a power of two: loads of one part alone wait for one another."""
-    wanted, room = 1 << (count - 1).bit_length(), max(1, ELEMENTS_AT_ONCE // elements)
-    return min(wanted, 1 << (room.bit_length() - 1))
 
 
 def _several(kernel: KernelBuilder, one: SSAValue, together: int, combiner: str) -> SSAValue:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from treadle.analysis.folds import Separate, parts_of
 from treadle.analysis.identities import identity_of
 from treadle.analysis.indexing import Reduction, StructuredOp, classify
-from treadle.analysis.loop_nest import Linears, LoopNest, identity
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.root_positions import Linears, identity
 from treadle.errors import InternalError
 from treadle.ir.builtin import attr_number, element_of
 from treadle.ir.core import Attribute, BlockArgument, Operation, SSAValue

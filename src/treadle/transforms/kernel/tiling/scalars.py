@@ -1,13 +1,13 @@
 """Scalar bodies on tiles: evaluates the values of a `linalg.generic` body with register tiles in place of scalars."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import attr_number, integer_width, number_attr, splat
 from treadle.ir.core import Attribute, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.records import dataclass
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 

@@ -7,7 +7,6 @@ in one loop, each with a large operand and accumulators of its own.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.dialects import tile
@@ -15,6 +14,7 @@ from treadle.ir.builtin import is_integer, number_attr
 from treadle.ir.core import Attribute, Block, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan.expr import Expr, constant
+from treadle.records import dataclass
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.elementwise import grid_of, place_tiles
 from treadle.transforms.kernel.tiling.joins import Initial, joined_along, sum_of, with_initial

@@ -1,7 +1,6 @@
 """What a loop with stages is made of: stages, and what stands at the borders between them. Reads and refuses (TR417), changes nothing."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NoReturn
 
 from treadle.dialects import pipe, sync, tile
@@ -11,6 +10,7 @@ from treadle.errors import WARP_PIPELINE_FORM, TreadleError
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.locations import location_of
+from treadle.records import dataclass
 
 GROUPS, GAP = 2, 1
 """Where a loop does not say otherwise."""

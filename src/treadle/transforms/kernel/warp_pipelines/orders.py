@@ -1,7 +1,7 @@
 """What the accesses of a warp pipeline's stages ask of its slots: which of them flush, which wait for copies. Reads and refuses (TR418)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn
 
 from treadle.analysis.slot_values import SlotValues, Trip
@@ -9,10 +9,10 @@ from treadle.analysis.stage_meetings import Meeting, StageAccess, meetings, stag
 from treadle.dialects import sync, tile
 from treadle.errors import WARP_PIPELINE_ORDER, TreadleError
 from treadle.ir.core import Operation
-from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.machine import Queue, TargetSpec
 from treadle.plan.leap_frog import Order, Ring, flushing_slots, smallest_ring, widest_gap
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import num_warps
 from treadle.transforms.kernel.warp_pipelines.borders import WarpPipeline
 
@@ -51,9 +51,7 @@ def plan_slots(pipeline: WarpPipeline, kernel: tile.KernelOp, spec: TargetSpec) 
     return SlotPlan(reasons, tuple((slot, queue, pending) for (slot, queue), pending in sorted(waits.items())))
 
 
-def _wait_for(
-    copy: StageAccess, order: Order, queue: Queue, pipeline: WarpPipeline, waits: dict[tuple[int, str], int]
-) -> None:
+def _wait_for(copy: StageAccess, order: Order, queue: Queue, pipeline: WarpPipeline, waits: dict[tuple[int, str], int]) -> None:
     """See to it that a copy is waited for at one of the slots of an order: by a wait that is there, else by one at the last of them."""
     stages = len(pipeline.stages)
     within = [(order.first + n) % stages for n in range(min(order.distance - order.lag, stages))]
@@ -119,9 +117,11 @@ def _hidden(op: Operation, pipeline: WarpPipeline) -> str:
 
 def _refuse_meeting(meeting: Meeting, order: Order, pipeline: WarpPipeline, values: SlotValues) -> NoReturn:
     first, second = (_described(each, pipeline) for each in (meeting.first, meeting.second))
-    if order.distance == 0 and order.lag == 0 or meeting.first.stage == meeting.second.stage and not meeting.iterations:
+    if (order.distance == 0 and order.lag == 0) or (meeting.first.stage == meeting.second.stage and not meeting.iterations):
         if hidden := _hidden(meeting.first.op, pipeline):
-            text = f"{hidden} goes through shared memory, which takes a barrier inside of stage '{pipeline.stages[meeting.first.stage].label}'"
+            text = (
+                f"{hidden} goes through shared memory, which takes a barrier inside of stage '{pipeline.stages[meeting.first.stage].label}'"
+            )
             fix = "pass it on by a buffer of your own (tl.allocate_shared), stored in one stage and loaded in a later one"
             _refuse(meeting.first, text, fix)
         text = f"{first} and {second} meet in one slot, and no barrier stands inside of a stage"

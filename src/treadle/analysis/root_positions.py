@@ -1,0 +1,223 @@
+"""Where the values of a dispatched kernel's body lie along the dimensions of its root, and how long those are.
+
+Positions are linear forms of the root's dimensions, lengths are expressions over the kernel's symbols. Reads `dispatch.kernel` (the
+guarantees in docs/architecture.md), writes nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from treadle.analysis.indexing import StructuredOp, structured
+from treadle.analysis.kernel_slices import Slice, slice_axes, sliced_argument
+from treadle.analysis.row_structure import Rows
+from treadle.dialects import dispatch
+from treadle.errors import InternalError
+from treadle.ir.core import AffineMap, BlockArgument, Operation, OpResult, SSAValue
+from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
+from treadle.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """`offset + sum(coefficients[d] * axis d)` over the root's iteration dimensions.
+
+    `offset`: an expression over the kernel's symbols where an axis of an argument is one of which blocks read parts.
+    """
+
+    offset: int | Expr
+    coefficients: tuple[int, ...]
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dimensions it depends on."""
+        return tuple(d for d, c in enumerate(self.coefficients) if c)
+
+
+Linears: TypeAlias = tuple[Linear, ...]
+
+
+def identity(rank: int) -> Linears:
+    """Each dimension as itself."""
+    return tuple(Linear(0, tuple(int(d == e) for e in range(rank))) for d in range(rank))
+
+
+def compose(map_: AffineMap, dims: Linears, rank: int) -> Linears:
+    """The results of a map (no floordiv, no mod) whose dimensions are `dims`, over `rank` root dimensions."""
+    zeros = [0] * map_.num_dims
+    results: list[Linear] = []
+    for expr in map_.results:
+        offset: int | Expr = expr.eval(zeros, [])
+        coefficients = [0] * rank
+        for d, linear in enumerate(dims):
+            unit = list(zeros)
+            unit[d] = 1
+            if factor := expr.eval(unit, []) - expr.eval(zeros, []):
+                offset += factor * linear.offset
+                coefficients = [c + factor * x for c, x in zip(coefficients, linear.coefficients, strict=True)]
+        results.append(Linear(offset, tuple(coefficients)))
+    return tuple(results)
+
+
+def index_expr(value: SSAValue, symbols: dict[SSAValue, Expr]) -> Expr:
+    """An index value of the kernel's top level as a size expression over its symbols."""
+    if value in symbols:
+        return symbols[value]
+    op = value.owner
+    match op:
+        case arith.ConstantOp():
+            if isinstance(op.value, builtin.IntegerAttr):
+                return constant(op.value.value.data)
+        case arith.AddiOp():
+            return index_expr(op.lhs, symbols) + index_expr(op.rhs, symbols)
+        case arith.SubiOp():
+            return index_expr(op.lhs, symbols) - index_expr(op.rhs, symbols)
+        case arith.MuliOp():
+            return index_expr(op.lhs, symbols) * index_expr(op.rhs, symbols)
+        case arith.FloorDivSIOp() | arith.DivSIOp() | arith.DivUIOp():  # sizes: not negative
+            return index_expr(op.lhs, symbols) // index_expr(op.rhs, symbols)
+        case arith.RemSIOp() | arith.RemUIOp():
+            return index_expr(op.lhs, symbols) % index_expr(op.rhs, symbols)
+        case arith.MinSIOp() | arith.MinUIOp():
+            return minimum(index_expr(op.lhs, symbols), index_expr(op.rhs, symbols))
+        case arith.MaxSIOp() | arith.MaxUIOp():
+            return maximum(index_expr(op.lhs, symbols), index_expr(op.rhs, symbols))
+        case arith.IndexCastOp():
+            return index_expr(op.input, symbols)
+        case _:
+            pass
+    raise InternalError(f"{op} is no size expression")
+
+
+def kernel_symbols(kernel: dispatch.KernelOp) -> dict[SSAValue, Expr]:
+    """The kernel's index arguments as symbols."""
+    names = (*dispatch.texts(kernel.symbols), *kernel.blocks)
+    return {arg: symbol(name) for arg, name in zip(kernel.body.block.args[kernel.tensor_count :], names, strict=True)}
+
+
+def shape_of(value: SSAValue, kernel: dispatch.KernelOp, symbols: dict[SSAValue, Expr]) -> tuple[Expr, ...]:
+    """Sizes of a tensor of the kernel's body."""
+    if isinstance(value, BlockArgument):
+        return tuple(as_expr(t) for t in dispatch.text_lists(kernel.arg_shapes)[value.index])
+    op = value.owner
+    if isinstance(op, tensor.EmptyOp):
+        dynamic = iter(op.dynamic_sizes)
+        shape = op.tensor.type.get_shape()
+        return tuple(index_expr(next(dynamic), symbols) if s == builtin.DYNAMIC_INDEX else constant(s) for s in shape)
+    if isinstance(op, linalg.ops.GenericOp | linalg.ops.FillOp):
+        return shape_of(op.outputs[result_number(value)], kernel, symbols)
+    if isinstance(op, tensor.ExtractSliceOp):
+        axes = slice_axes(op, lambda index: index_expr(index, symbols))
+        return tuple(axis.size for axis in sorted(axes, key=lambda axis: axis.part_axis) if axis.part_axis >= 0)
+    raise InternalError(f"a kernel's body holds {op}")
+
+
+def result_number(value: SSAValue) -> int:
+    """Which of its operation's results a value is."""
+    if not isinstance(value, OpResult):
+        raise InternalError("a block argument is no result")
+    return value.index
+
+
+def roots_of(kernel: dispatch.KernelOp) -> tuple[StructuredOp, ...]:
+    """The generics that carry `dispatch.root`, at least one."""
+    views = (structured(op) for op in kernel.body.block.ops if dispatch.ROOT in op.attributes)
+    found = tuple(view for view in views if view is not None)
+    if not found:
+        raise InternalError(f"kernel {kernel.sym_name.data} has no root")
+    return found
+
+
+def _dim_sizes(root: StructuredOp, kernel: dispatch.KernelOp, symbols: dict[SSAValue, Expr]) -> tuple[Expr, ...]:
+    sizes: list[Expr | None] = [None] * root.rank
+    for value, map_ in root.operands():
+        if not isinstance(value.type, builtin.TensorType):
+            continue
+        for size, linear in zip(shape_of(value, kernel, symbols), compose(map_, identity(root.rank), root.rank), strict=True):
+            if linear.offset == 0 and len(linear.dims) == 1 and linear.coefficients[linear.dims[0]] == 1:
+                dim = linear.dims[0]
+                if sizes[dim] is None or size.is_constant:
+                    sizes[dim] = size
+    if any(s is None for s in sizes):
+        raise InternalError(f"an iteration size of kernel {kernel.sym_name.data} cannot be read off its operands")
+    return tuple(s for s in sizes if s is not None)
+
+
+def iteration_sizes(view: StructuredOp, kernel: dispatch.KernelOp) -> tuple[Expr, ...]:
+    """Extent of each dimension that a generic of the kernel's body iterates over."""
+    return _dim_sizes(view, kernel, kernel_symbols(kernel))
+
+
+def root_results(roots: Sequence[StructuredOp]) -> dict[SSAValue, Linears]:
+    """Where each result of the roots lies along their dimensions."""
+    return {
+        result: compose(map_, identity(root.rank), root.rank)
+        for root in roots
+        for result, map_ in zip(root.op.results, root.output_maps, strict=True)
+    }
+
+
+def consumer_dims(roots: Sequence[StructuredOp], kernel: dispatch.KernelOp) -> dict[Operation, Linears]:
+    """For each consumer of the roots, its iteration dimensions as linear forms of theirs."""
+    known = root_results(roots)
+    found: dict[Operation, Linears] = {}
+    for op in kernel.body.block.ops:
+        view = structured(op) if isinstance(op, linalg.ops.GenericOp) and dispatch.ROOT not in op.attributes else None
+        if view is None:
+            continue
+        dims: list[Linear | None] = [None] * view.rank
+        for value, map_ in zip(view.inputs, view.input_maps, strict=True):
+            for linear, position in zip(known.get(value, ()), compose(map_, identity(view.rank), view.rank), strict=False):
+                dims[position.dims[0]] = linear
+        if all(d is None for d in dims):
+            if view.rank or not any(v in known for v in view.inputs):
+                continue
+        full = tuple(d for d in dims if d is not None)
+        if len(full) != view.rank:
+            raise InternalError(f"a consumer in kernel {kernel.sym_name.data} iterates over more than its root's results")
+        found[op] = full
+        for result, map_ in zip(op.results, view.output_maps, strict=True):
+            known[result] = compose(map_, full, roots[0].rank)
+    return found
+
+
+def producer_dims(producer: StructuredOp, result: int, dims: Linears, rank: int) -> Linears:
+    """Iteration dimensions of an all-parallel generic where its result is read at `dims`."""
+    positions = compose(producer.output_maps[result], identity(producer.rank), producer.rank)
+    found: list[Linear] = [Linear(0, (0,) * rank)] * producer.rank
+    for linear, position in zip(dims, positions, strict=True):
+        found[position.dims[0]] = linear
+    return tuple(found)
+
+
+def whole_positions(op: Slice, dims: Linears, rank: int, symbols: dict[SSAValue, Expr]) -> Linears:
+    """Where the part of a slice that is read or written at `dims` lies along the axes of the whole."""
+    found: list[Linear] = []
+    for axis in slice_axes(op, lambda index: index_expr(index, symbols)):
+        inner = dims[axis.part_axis] if axis.part_axis >= 0 else Linear(0, (0,) * rank)
+        offset = axis.offset + axis.step * inner.offset
+        number = offset.as_int()
+        found.append(Linear(offset if number is None else number, tuple(axis.step * c for c in inner.coefficients)))
+    return tuple(found)
+
+
+def row_dims(rows: Rows, rank: int) -> dict[Operation, Linears]:
+    """The iteration dimensions of each member of a kernel of rows as linear forms of the first root's."""
+    unit = identity(rank)
+    return {op: tuple(unit[loop] for loop in loops) for op, loops in rows.members.items()}
+
+
+def reads(value: SSAValue, dims: Linears, rank: int, symbols: dict[SSAValue, Expr]) -> Iterator[tuple[BlockArgument, Linears]]:
+    """The kernel arguments that `value`, read at `dims`, is computed from."""
+    if (found := sliced_argument(value)) is not None:
+        argument, part = found
+        yield argument, dims if part is None else whole_positions(part, dims, rank, symbols)
+        return
+    op = value.owner
+    view = structured(op) if isinstance(op, linalg.ops.GenericOp) else None
+    if view is None:
+        return
+    inner = producer_dims(view, result_number(value), dims, rank)
+    for source, map_ in zip(view.inputs, view.input_maps, strict=True):
+        if isinstance(source.type, builtin.TensorType):
+            yield from reads(source, compose(map_, inner, rank), rank, symbols)

@@ -1,0 +1,98 @@
+"""Where a loop's covered comparisons turn in one execution of it: the stretches between, in each of which they all stay as they are.
+
+Only comparisons that something depends on count; which these are shows when the loop is followed.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from treadle.ir.core import Operation
+from treadle.verify.reasons import Constraint, Reason
+from treadle.verify.symbols import Form, combined, of, scaled, shifted
+from treadle.verify.trace_state import State, Undecided
+from treadle.verify.turning_points import LoopFacts, Turn
+
+Position = tuple[int, Form]
+"""The number of an iteration in the run, and its form."""
+
+
+class Stretches(NamedTuple):
+    """`positions`: where stretches begin and end, relative to the start of the loop; `until`: the first turning point that the loop does
+    not reach. `needs`, `shared`: what the class shares where the points are in this order.
+    """
+
+    positions: list[Position]
+    until: int
+    needs: list[Reason]
+    shared: list[Constraint]
+
+    @property
+    def cut(self) -> object:
+        """What decides how the loop is followed."""
+        return self.until, [(at, form.key, form.loops) for at, form in self.positions]
+
+
+class LoopTurns:
+    """The turning points of one loop. `open`: the comparisons that may be left out where nothing depends on them."""
+
+    def __init__(self, state: State, op: Operation, facts: LoopFacts) -> None:
+        self.state, self.op, self.facts = state, op, facts
+        self.open = frozenset(each for each in facts.covered if each.results[0] in state.unknowns.varies)
+        self._always = [each for each in facts.covered if each not in self.open]
+        self._places = {turn: [(state.place(v), factor) for v, factor in turn.rest] for turn in (*facts.turns(facts.covered), *facts.signs)}
+
+    def known(self, comparisons: Iterable[Operation]) -> frozenset[Operation]:
+        """Those of which it is known where they turn."""
+        env = self.state.env
+        return frozenset(
+            op
+            for op in comparisons
+            if all(isinstance(env[at], int) for turn in self.facts.covered[op].turns for at, _ in self._places[turn])
+        )
+
+    def stretches(self, used: frozenset[Operation], count: int, length: Form, until: int) -> Stretches:
+        """The stretches of an execution of `count` iterations in which something depends on `used`; `until` at the latest."""
+        found: dict[int, list[Form]] = {0: [Form((), 0)], count: [length]}
+        needs: list[Reason] = []
+        shared: list[Constraint] = []
+        for turn in (*self.facts.signs, *self.facts.turns([*self._always, *(op for op in self.facts.covered if op in used)])):
+            value, form = self._at_start(turn, needs)
+            each = turn.per_iteration
+            for limit in turn.limits:
+                if not each:
+                    self._note(shared, shifted(form, -limit) if value >= limit else shifted(scaled(form, -1), limit - 1))
+                    continue
+                # upwards from `limit` where the form grows, downwards from `-limit` where it falls
+                distance, left = (limit - value, shifted(scaled(form, -1), limit)) if each > 0 else (value + limit, shifted(form, limit))
+                at, point = -(-distance // abs(each)), self.state.atoms.ceiling(left, abs(each))
+                if at <= 0:
+                    self._note(shared, scaled(point, -1))
+                elif at >= count:
+                    until = min(until, at)
+                    self._note(shared, combined(point, length, -1))
+                else:
+                    found.setdefault(at, []).append(point)
+        return Stretches([(at, self._same(found[at], shared)) for at in sorted(found)], until, needs, shared)
+
+    def _at_start(self, turn: Turn, needs: list[Reason]) -> Position:
+        """The value and the form of a comparison at iteration 0."""
+        state, value, form = self.state, turn.constant, Form((), turn.constant)
+        for at, factor in self._places[turn]:
+            number, reason = state.env[at], state.reasons[at]
+            if not isinstance(number, int):
+                raise Undecided(self.op, "a comparison of it depends on values that are not known before the kernel runs")
+            if reason is not None:
+                needs.append(reason)
+            value += factor * number
+            form = combined(form, of(state.symbols[at], number), factor)
+        return value, form
+
+    def _note(self, shared: list[Constraint], form: Form, *, is_zero: bool = False) -> None:
+        if form.terms or form.loops:
+            shared.append(Constraint("zero" if is_zero else "not_negative", form, self.op))
+
+    def _same(self, forms: list[Form], shared: list[Constraint]) -> Form:
+        for other in forms[1:]:
+            if other.terms or forms[0].terms or other.loops:
+                self._note(shared, combined(other, forms[0], -1), is_zero=True)
+        return forms[0]

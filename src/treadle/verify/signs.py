@@ -1,0 +1,105 @@
+"""Which index values are never below zero, as far as the operations that make them tell: for all sizes, workgroups and iterations.
+
+An unsigned quotient or remainder repeats with its operand only as long as the operand's sign stays the same.
+"""
+
+from collections.abc import Callable
+
+from treadle.ir.core import (
+    AffineBinaryOpExpr,
+    AffineBinaryOpKind,
+    AffineConstantExpr,
+    AffineDimExpr,
+    AffineExpr,
+    AffineSymExpr,
+    Operation,
+    SSAValue,
+)
+from treadle.ir.dialects import builtin, scf
+from treadle.verify.program import sources_of
+from treadle.verify.scalars import affine_map_of, constant_value, width_of
+
+_GIVEN = ("tile.program_id", "pipe.group_id", "pipe.cluster_rank")
+_OF_ALL = frozenset(
+    f"arith.{name}"
+    for name in (
+        *("addi", "muli", "divui", "divsi", "floordivsi", "ceildivui", "ceildivsi", "remsi", "minsi", "minui", "maxui", "shli"),
+        *("shrui", "shrsi", "ori", "xori", "index_cast", "index_castui"),
+    )
+)
+_OF_ANY = ("arith.maxsi", "arith.andi")
+IsKnown = Callable[[SSAValue], bool]
+
+
+def never_negative(value: SSAValue) -> bool:
+    """Whether a value is zero or more wherever it is computed."""
+    made: dict[SSAValue, None] = {}
+    work = [value]
+    while work:
+        found = work.pop()
+        if found not in made:
+            made[found] = None
+            work += sources_of(found)
+    unsure: set[SSAValue] = set()  # what loops carry is taken to be so until one of them is not
+    while new := [each for each in made if each not in unsure and not _follows(each, lambda source: source not in unsure)]:
+        if value in new:
+            return False
+        unsure.update(new)
+    return True
+
+
+def _follows(value: SSAValue, is_known: IsKnown) -> bool:
+    """Whether a value is zero or more where those are that it is made of."""
+    op = value.owner
+    if not isinstance(op, Operation):
+        sources = sources_of(value)
+        return all(map(is_known, sources)) if sources else isinstance(value.type, builtin.IndexType)
+    if isinstance(op, scf.ForOp | scf.IfOp):
+        at = op.results.index(value)
+        ends = [region.block.last_op for region in op.regions if region.blocks]
+        first = [op.iter_args[at]] if isinstance(op, scf.ForOp) else []
+        return all(map(is_known, [*first, *(end.operands[at] for end in ends if end is not None)]))
+    name, operands = op.name, op.operands
+    match name:
+        case "arith.constant":
+            return (constant_value(op) or 0) >= 0
+        case "arith.select":
+            return is_known(operands[1]) and is_known(operands[2])
+        case "arith.remui":
+            return is_known(operands[1])
+        case "arith.extui":
+            return True
+        case "arith.trunci":
+            return width_of(value.type) > 1 and is_known(operands[0])
+        case "affine.apply" | "affine.min" | "affine.max":
+            return _affine(op, is_known)
+        case _ if name in _OF_ALL:
+            return all(map(is_known, operands))
+        case _ if name in _OF_ANY:
+            return any(map(is_known, operands))
+        case _:
+            return name in _GIVEN
+
+
+def _affine(op: Operation, is_known: IsKnown) -> bool:
+    affine_map = affine_map_of(op)
+    if affine_map is None:
+        return False
+    known = [is_known(operand) for operand in op.operands]
+    found = [_expression(expr, known, affine_map.num_dims) for expr in affine_map.results]
+    return any(found) if op.name == "affine.max" else all(found)
+
+
+def _expression(expr: AffineExpr, known: list[bool], dims: int) -> bool:
+    match expr:
+        case AffineConstantExpr():
+            return expr.value >= 0
+        case AffineDimExpr():
+            return known[expr.position]
+        case AffineSymExpr():
+            return known[dims + expr.position]
+        case AffineBinaryOpExpr():
+            right = _expression(expr.rhs, known, dims)
+            return right and (expr.kind is AffineBinaryOpKind.Mod or _expression(expr.lhs, known, dims))
+        case _:
+            return False
