@@ -106,14 +106,9 @@ class KernelProblem:
         return walked and (not is_open or self.overrides.persistent == "always")
 
     @property
-    def has_runtime_sizes(self) -> bool:
-        """Whether some sizes or strides are known to the runtime alone."""
-        return bool(dispatch.texts(self.nest.kernel.symbols))
-
-    @property
     def is_fixed(self) -> bool:
         """Whether all sizes are known, the same in every block."""
-        return not self.has_runtime_sizes and all(size.is_constant for size in self.nest.dim_sizes)
+        return not dispatch.texts(self.nest.kernel.symbols) and all(size.is_constant for size in self.nest.dim_sizes)
 
     @cached_property
     def shape(self) -> ContractionShape:

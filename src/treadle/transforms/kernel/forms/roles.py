@@ -69,8 +69,6 @@ def refusal(problem: KernelProblem) -> str | None:
         return "groups of warps merge parts of their own rows, and there is one row"
     if (reason := problem.copies.refusal) is not None:
         return reason
-    if problem.has_runtime_sizes and problem.descriptor_refusal is not None:
-        return problem.descriptor_refusal
     if problem.overrides.tile and not problem.overrides.num_stages:
         return "a tile is asked for without the stages of a ring (num_stages)"
     return None
