@@ -1,6 +1,7 @@
 """Convolutions whose channels are no whole steps of a slot: the loop of channels is made longer, and what lies behind the last one is zero.
 
-Both operands are then images with zeros behind their channels, which descriptor copies give for nothing; what is summed besides is zero times zero.
+Both operands are then images with zeros behind their channels, which descriptor copies give for nothing; what is summed besides is zero
+times zero.
 """
 
 from dataclasses import replace

@@ -39,14 +39,22 @@ def shares_rows(facts: OperationFacts, spec: TargetSpec) -> bool:
     """Whether a reduction will be one of several operations that walk the same rows in one kernel (`row_groups.py`)."""
     view = facts.view
     rows, length, contiguous = row_sizes(view)
-    if not isinstance(facts.computation, Reduction) or rows is None or length is None:
-        return False
-    if not is_worth_it(rows, length, contiguous=contiguous, spec=spec):
+    if not isinstance(facts.computation, Reduction) or not is_worth_it(rows, length, contiguous=contiguous, spec=spec):
         return False
     read = {value for value in view.inputs if len(shape_of(value)) == view.rank}
     beside = {use.operation for value in read for use in value.uses} - {view.op}
-    behind = {use.operation for result in view.op.results for use in result.uses}
-    return any(isinstance(classify(op), Reduction) for op in beside) or not beside.isdisjoint(behind)
+    return any(isinstance(classify(op), Reduction) for op in beside) or not beside.isdisjoint(_behind(view.op))
+
+
+def _behind(op: Operation) -> set[Operation]:
+    """What is computed from an operation's results."""
+    found: set[Operation] = set()
+    left = [op]
+    while left:
+        users = {use.operation for result in left.pop().results for use in result.uses} - found
+        found |= users
+        left += users
+    return found
 
 
 @register_pass
