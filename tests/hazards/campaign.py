@@ -24,6 +24,7 @@ from transforms.role_kernels import mixed_kernel, scheduled
 from treadle import machine, pipelines
 from treadle.bench.families import beside
 from treadle.dialects import tile
+from treadle.dialects.tile_attributes import PointerType
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
 from treadle.options import CompileOptions
@@ -114,6 +115,8 @@ def arrays_of(kernel: tile.KernelOp) -> list[Array]:
                 size = 1 + sum((n - 1) * (s or 0) for n, s in zip(kind.get_shape(), strides, strict=True))
             numbers = np.zeros(size) if views[argument] in counters else rng.integers(-3, 4, size)
             found.append(numbers.astype(storage_dtype(kind.element_type)))
+        elif isinstance(argument.type, PointerType):
+            found.append(np.zeros(1, storage_dtype(argument.type.element_type)))
     return found
 
 
