@@ -159,6 +159,12 @@ func.func @f(%a: {a}, %b: {b}, %c: {c}) -> {c} {{
 """
 
 
+def product_kernels(text: str, target: str = "sm_90a", **knobs: Any) -> list[tile.KernelOp]:
+    """The kernels of a split product at schedule level, without their proof. `knobs`: fields of CompileOptions."""
+    module = lowered_to_schedule(read_source(text), target, CompileOptions(verify=False, **knobs), None)
+    return [op for op in module.walk() if isinstance(op, tile.KernelOp)]
+
+
 def product_kernel(text: str, target: str = "sm_90a", **knobs: Any) -> tuple[builtin.ModuleOp, tile.KernelOp]:
     """The one kernel of a split product at schedule level, without its proof, and its module. `knobs`: fields of CompileOptions."""
     module = lowered_to_schedule(read_source(text), target, CompileOptions(verify=False, **knobs), None)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -23,6 +24,7 @@ from transforms.role_kernels import mixed_kernel, scheduled
 from treadle import machine, pipelines
 from treadle.bench.families import beside
 from treadle.dialects import tile
+from treadle.dialects.tile_attributes import PointerType
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
 from treadle.options import CompileOptions
@@ -73,11 +75,28 @@ def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
     for target in ("sm_90a", "gfx942"):
         yield f"split_sum_{target}", arrivals.scheduled(arrivals.fixed_sum(3, 700, 4), target)
     yield "split_rows_sm_90a", arrivals.scheduled(arrivals.split_rows(), "sm_90a")
+    yield from splits()
     yield "matmul_two_widths_sm_90a", mixed_kernel(64, 592, 128, 96, 2, deferred)
     in_turn = CompileOptions(tile=(64, 128, 64), warps=(4, 1), num_stages=2, ping_pong=2)
     for name, options in (("deferred", deferred), ("ping_pong", in_turn)):
         text = beside("residual", "hazards", "linear_residual", 64, 352, 128, "bf16").text
         yield f"residual_{name}_sm_90a", scheduled(text, options, 1)
+
+
+def splits() -> Iterator[tuple[str, tile.KernelOp]]:
+    """Split products by who merges their parts: a second launch, the last workgroup to arrive, the workgroups of a cluster."""
+    choices: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+        ("launch", "sm_90a", arrivals.split_product(33, 40, 200, 2, merge="kernel"), {}),
+        ("launch", "gfx942", arrivals.split_product(33, 40, 200, 2, merge="kernel"), {}),
+        ("last", "sm_90a", arrivals.split_product(33, 40, 200, 2), {}),
+        ("last", "gfx942", arrivals.split_product(33, 40, 200, 2), {}),
+        ("last_roles", "sm_90a", *arrivals.IN_ROLES["one group"]),
+        ("cluster", "sm_90a", arrivals.split_product(33, 40, 200, 2, merge="cluster"), {}),
+        ("cluster_roles", "sm_90a", *arrivals.IN_CLUSTERS["one group"]),
+    )
+    for name, target, text, knobs in choices:
+        for number, kernel in enumerate(arrivals.product_kernels(text, target, **knobs)):
+            yield f"split_{name}_{number}_{target}", kernel
 
 
 def arrays_of(kernel: tile.KernelOp) -> list[Array]:
@@ -96,6 +115,8 @@ def arrays_of(kernel: tile.KernelOp) -> list[Array]:
                 size = 1 + sum((n - 1) * (s or 0) for n, s in zip(kind.get_shape(), strides, strict=True))
             numbers = np.zeros(size) if views[argument] in counters else rng.integers(-3, 4, size)
             found.append(numbers.astype(storage_dtype(kind.element_type)))
+        elif isinstance(argument.type, PointerType):
+            found.append(np.zeros(1, storage_dtype(argument.type.element_type)))
     return found
 
 

@@ -29,7 +29,7 @@ from treadle.ir.dialects import arith, builtin
 from treadle.ir.text import verify_module
 from treadle.sim.faults import SimulationFault
 from treadle.verify.check import prove
-from treadle.verify.faults import erase, flip_parity, is_sync, matters, set_pending, set_warps
+from treadle.verify.faults import count_by, erase, flip_parity, is_sync, matters, set_order, set_pending, set_warps
 
 Change = Callable[[Operation], None]
 MAX_NAMED = 40
@@ -84,6 +84,13 @@ def mutations(op: Operation) -> Iterator[tuple[str, Change]]:
             yield "another barrier", lambda o: _add(o, "id", 1)
         case pipe.SlotOp() | sync.MbarrierSlotOp():
             yield "the next slot", _next_slot
+        case tile.CountInOp():
+            if op.releases:
+                yield "releases nothing", lambda o: set_order(o, acquires=True)
+            if op.acquires:
+                yield "acquires nothing", lambda o: set_order(o, releases=True)
+            yield "counts to one more", lambda o: count_by(o, 1)
+            yield "counts to one less", lambda o: count_by(o, -1)
         case sync.ArriveOp() if op.peers is not None:
             for rank in op.peer_ranks() if len(op.peer_ranks()) > 1 else ():
                 yield "a peer fewer", partial(_without_rank, name="peers", rank=rank)

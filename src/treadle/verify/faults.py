@@ -104,11 +104,11 @@ def weakenings(op: Operation) -> Iterator[tuple[str, Callable[[Operation], None]
             yield "other parity", flip_parity
         case tile.CountInOp():
             if op.releases:
-                yield "releases nothing", lambda o: _set_order(o, acquires=True)
+                yield "releases nothing", lambda o: set_order(o, acquires=True)
             if op.acquires:
-                yield "acquires nothing", lambda o: _set_order(o, releases=True)
-            yield "counts to one more", lambda o: _count(o, 1)
-            yield "counts to one less", lambda o: _count(o, -1)
+                yield "acquires nothing", lambda o: set_order(o, releases=True)
+            yield "counts to one more", lambda o: count_by(o, 1)
+            yield "counts to one less", lambda o: count_by(o, -1)
         case sync.ArriveOp() if len(op.peer_ranks()) > 1:
             for rank in op.peer_ranks():
                 yield f"not in workgroup {rank}", lambda o, rank=rank: _leave_out_peer(o, rank)
@@ -172,14 +172,14 @@ def flip_parity(op: Operation) -> None:
     wait.operands[1] = flipped.result
 
 
-def _set_order(op: Operation, *, releases: bool = False, acquires: bool = False) -> None:
+def set_order(op: Operation, *, releases: bool = False, acquires: bool = False) -> None:
     """Take from an arrival's order what is not named."""
     arrival = cast(tile.CountInOp, op)
     words = [word for word, kept in (("release", releases and arrival.releases), ("acquire", acquires and arrival.acquires)) if kept]
     arrival.set_order(words[0] if words else "relaxed")
 
 
-def _count(op: Operation, by: int) -> None:
+def count_by(op: Operation, by: int) -> None:
     """Let an arrival count to another number."""
     arrival = cast(tile.CountInOp, op)
     block = cast(Block, arrival.parent)

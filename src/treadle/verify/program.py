@@ -295,7 +295,7 @@ def sources_of(value: SSAValue) -> list[SSAValue]:
         return [loop.iter_args[value.index - 1], yielded(loop)[value.index - 1]]
     if isinstance(owner, scf.ForOp):
         at = owner.results.index(value)
-        return [owner.iter_args[at], yielded(owner)[at], owner.lb, owner.ub, owner.step]
+        return [owner.body.block.args[at + 1], owner.iter_args[at], yielded(owner)[at], owner.lb, owner.ub, owner.step]
     if isinstance(owner, scf.IfOp):
         at = owner.results.index(value)
         ends = [region.block.last_op for region in owner.regions if region.blocks]

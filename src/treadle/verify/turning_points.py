@@ -114,7 +114,15 @@ class TurningPoints:
                 change = add(self.forms.of(end), self.forms.of(argument), -1)
                 if not change[0] and (change[1] or end is argument):
                     found[at] = change[1]
+                elif self._is_number(loop, at, end):
+                    found[at] = self.forms.of(loop.step)[1]
         return found
+
+    def _is_number(self, loop: scf.ForOp, at: int, end: SSAValue) -> bool:
+        """Whether a carried value is the number of the iteration: it starts as the first one, and is handed on as the next."""
+        number, step = loop.body.block.args[0], self.forms.of(loop.step)
+        is_next = add(self.forms.of(end), self.forms.of(number), -1) == step
+        return not step[0] and is_next and self.forms.of(loop.iter_args[at]) == self.forms.of(loop.lb)
 
     def _turns(self, op: Operation) -> tuple[scf.ForOp, Covered] | None:
         predicate = op.properties.get("predicate")
