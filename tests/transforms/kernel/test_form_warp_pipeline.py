@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from language.staged_kernels import PRODUCTS, lowered, operands
+from language.staged_kernels import PRODUCTS, lowered, operands, tiles_in_turn
 
 import treadle
 from treadle.dialects import sync, tile
@@ -391,6 +391,29 @@ def test_no_barrier_of_a_product_can_be_left_out(name: str, target: str) -> None
     assert all(fault.kind == "remove" and is_plain_slot(ops[fault.index]) for fault in missed)
     assert len(missed) == {"two": 0, "three": 2, "four": 2}[name]
     assert all(prove(fault.kernel).is_proven for fault in missed)
+
+
+def test_a_pipeline_in_a_loop() -> None:
+    """What follows the loop is the next turn of the one around it: the groups meet, and what they did is over by then."""
+    kernel = kernel_in(lowered(tiles_in_turn, "gfx942", m=300))
+    assert prove(kernel).is_proven
+    assert sum(isinstance(op, sync.BarrierOp) and op.groups is None for op in kernel.walk()) == 3
+    text = Text(3)
+    text.stage("a").stage("b", text.store(1)).stage("c", text.read())
+    module = parse_module(twice(text), "staged.mlir")
+    run_passes(module, [FormWarpPipelinePass()])
+    kernel = kernel_in(module)
+    assert prove(kernel).is_proven
+    ops = list(kernel.walk())
+    last = max(n for n, op in enumerate(ops) if isinstance(op, sync.BarrierOp) and op.groups is None)
+    without = next(fault for fault in faults(kernel, ("remove",)) if fault.index == last)
+    assert prove(without.kernel).findings
+
+
+def twice(text: Text) -> str:
+    """The loop, and what fills its ring, within a loop of two turns."""
+    whole = str(text).replace("%q0 =", "%two = arith.constant 2 : index\n  scf.for %turn = %c0 to %two step %c1 {\n  %q0 =")
+    return whole.replace("  tile.return", "  }\n  tile.return")
 
 
 def objects(kernel: tile.KernelOp) -> bool:

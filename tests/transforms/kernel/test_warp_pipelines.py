@@ -2,7 +2,6 @@
 whatever its slots do, unless what it refuses is a wrong order, which no race detector knows to be wrong.
 """
 
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transforms.kernel.test_form_warp_pipeline import COLUMNS, PRIVATE, ROWS, Text, kernel_in
