@@ -1,6 +1,9 @@
 """Which accesses of a loop nest descriptor copies can make: operands on their way to matrix instructions, results on their way out."""
 
+from collections.abc import Sequence
+
 from treadle.analysis.contraction_axes import is_one_step, main_axis
+from treadle.analysis.convolution import Image
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.kernel_slices import sliced_argument
@@ -11,6 +14,7 @@ from treadle.ir.builtin import element_of
 from treadle.machine.spec import BulkTensorCopy, TargetSpec
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import constant
+from treadle.plan.folded_copies import folded_copy
 from treadle.plan.role_tiles import ResultShape
 from treadle.plan.tile_config import ContractionTypes
 
@@ -32,7 +36,7 @@ def operand_refusal(nest: LoopNest, kind: Contraction, types: ContractionTypes, 
     for which, root, (number, wanted, own) in ((w, r, o) for w, r in enumerate(nest.roots) for o in operands):
         value = root.inputs[number]
         found = [a for a in nest.accesses if (a.root, a.input_number) == (which, number)]
-        if sliced_argument(value) is None or len(found) != 1:
+        if len(found) != 1 or (sliced_argument(value) is None and found[0].image is None):
             return f"operand {own} is computed inside the kernel"
         element = element_of(value.type)
         if str(element) != ("f32" if wanted == "tf32" else wanted):
@@ -56,8 +60,30 @@ def _part_refusal(nest: LoopNest, access: Access, step: int) -> str | None:
     return None
 
 
+def image_refusal(nest: LoopNest, image: Image, access: Access, rows: Sequence[int], rules: BulkTensorCopy) -> str | None:
+    """Why copies of tiles of so many rows cannot bring an image in steps of a swizzle's row, None where they can."""
+    size, main = element_bytes(access.element), (main_axis(nest, "m"), main_axis(nest, "k"))
+    if access.align % rules.base_align_bytes:
+        return f"its base is not aligned to {rules.base_align_bytes} bytes"
+    axes = [*(a for a, axis in enumerate(nest.axes) if a not in main and nest.stride_along(access, axis) != constant(0)), *main]
+    windows, extents = nest.folding(image, axes), [1 if a < 0 else nest.axes[a].bound.as_int() for a in axes]
+    if windows is None:
+        return "it is no image along its main axes"
+    steps = [nest.stride_along(access, nest.axes[a]) if a >= 0 else constant(0) for a in axes]
+    pitches = [step.as_int() or 0 for at, step in enumerate(steps) if not windows.dims[at]] + [axis.pitch for axis in windows.axes]
+    if (uneven := next((pitch for pitch in pitches if pitch != 1 and pitch * size % rules.pitch_align_bytes), None)) is not None:
+        return f"a pitch of {uneven} elements is no multiple of {rules.pitch_align_bytes} bytes"
+    if max(pitches) * size > rules.max_pitch_bytes or any((extent or 0) > rules.max_extent for extent in extents):
+        return "it is beyond what descriptors hold"
+    width = rules.swizzle_bytes[0] // size
+    found = (folded_copy(windows, extents, (len(axes) - 2, len(axes) - 1), count, width, rules) for count in rows)
+    return next((copy for copy in found if isinstance(copy, str)), None)
+
+
 def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCopy, *, k_major_only: bool) -> str | None:
     size = element_bytes(access.element)
+    if access.image is not None:
+        return image_refusal(nest, access.image, access, (64, 128), rules)
     if access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
         return f"its base is not aligned to {rules.base_align_bytes} bytes"
     unit: set[str] = set()

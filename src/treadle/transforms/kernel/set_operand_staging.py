@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.operand_sources import chained_contraction, source_load
-from treadle.analysis.view_access import access_facts, is_zero
+from treadle.analysis.view_access import access_facts, is_zero, view_op
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import SharedLayoutAttr, is_shared
 from treadle.errors import InternalError
@@ -24,6 +24,7 @@ from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.plan.access import contiguous_dim
+from treadle.plan.folded_copies import folded_refusal
 from treadle.plan.layout_choice import GlobalAccess, shared_cost
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, register_buffer
 from treadle.records import dataclass
@@ -76,6 +77,11 @@ def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: Target
     if along is not None and not fits_swizzle(operand.shape[along], operand.bytes, spec.bulk_tensor.swizzle_bytes):
         return f"rows of {operand.shape[along] * operand.bytes} bytes fill no swizzle"
     facts = access_facts(load.view, tuple(load.offsets), dims, operand.shape)
+    if (windows := view_op(load.view).folding) is not None:
+        if along != operand.k_dim:
+            return "its channels do not lie side by side"
+        across = 1 - operand.k_dim
+        return folded_refusal(windows, facts, (dims[across], dims[operand.k_dim]), operand.shape[across], spec.bulk_tensor)
     return bulk_refusal(facts, None if along is None else dims[along], spec.bulk_tensor)
 
 
