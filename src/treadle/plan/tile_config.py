@@ -182,27 +182,18 @@ def _tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
         if not problem.through_registers and not problem.promoted:
             large = (ContractionTile(2 * m, 128, k, together, 1), ContractionTile(m, 256, k, together, 1))
         return (*large, *(ContractionTile(m, n, k, together, 1) for n in (128, 64, 32)))
-<<<<<<< HEAD
     k = max(2 * row.k, 64 // operand_bytes)
-    spacious = ContractionTile(256, 256, _ring_k(k, row, spec, 512 * operand_bytes), *_warp_grid(2 * warps))
+    spacious = ContractionTile(256, 256, k, *_warp_grid(2 * warps))
     registers = spec.max_registers_per_thread * spacious.num_threads(spec)
-=======
-    k = max(2 * instruction.k, 64 // operand_bytes)
-    large = ContractionTile(256, 256, k, *_warp_grid(2 * warps))
-    spacious = 4 * large.m * large.n <= spec.max_registers_per_thread * large.num_warps * spec.subgroup_size and not promoted
->>>>>>> h/ldsdma
     few = _warp_grid(min(FEW_WARPS, warps))
-    return (
+    tiles = (
         # half the traffic of 128 x 128, and more matrix instructions for each other instruction
         *((spacious,) if 4 * spacious.m * spacious.n <= registers and not problem.promoted else ()),
         ContractionTile(128, 128, k, *_warp_grid(warps)),
         ContractionTile(64, 64, k, *few),
         ContractionTile(32, 32, k, *few),
     )
-<<<<<<< HEAD
-=======
-    return _in_registers(tuple(_with_ring(tile, instruction, spec, operand_bytes) for tile in tiles), spec)
->>>>>>> h/ldsdma
+    return tuple(_with_ring(tile, row, spec, operand_bytes) for tile in tiles)
 
 
 def _with_ring(tile: ContractionTile, instruction: MatrixInstruction, spec: TargetSpec, operand_bytes: int) -> ContractionTile:
