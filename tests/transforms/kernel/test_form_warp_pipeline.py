@@ -323,6 +323,17 @@ def test_a_store_and_a_load_in_one_stage() -> None:
     )
 
 
+def test_text_of_stages() -> None:
+    """It parses as it prints; a stage may have a label, a priority, both or neither."""
+    lines = ["pipe.stage", 'pipe.stage "a"', "pipe.stage priority 2 : i64", 'pipe.stage "b" priority 3 : i64']
+    text = Text().add(*(part for line in lines for part in (line, "pipe.end_stage")))
+    printed = print_module(parse_module(str(text), "staged.mlir"))
+    assert print_module(parse_module(printed, "again.mlir")) == printed
+    assert [line.strip() for line in printed.splitlines() if "pipe.stage" in line] == lines
+    with pytest.raises(treadle.TreadleError, match="TR416: 'pipe.stage': the priority 7 is not between 0 and 3"):
+        parse_module(str(Text().stage("a", priority=7)), "staged.mlir")
+
+
 def test_loops_without_stages_are_left_alone() -> None:
     text = Text()
     text.add(text.store())
