@@ -283,6 +283,10 @@ FORM: dict[str, tuple[Text, str]] = {
         Text().add("%t = arith.cmpi slt, %i, %c1 : index", "scf.if %t {", 'pipe.stage "x"', "pipe.end_stage", "}").stage("b"),
         "a stage in a branch\n  fix: let the loop's own body begin and end stages, and put the branch into a stage",
     ),
+    "no stages": (
+        Text(groups="{warp_pipeline = {groups = 2 : i64}}"),
+        "groups of warps for a loop that has no stages\n  fix: cut the loop into stages, or leave groups and gap out",
+    ),
     "one group": (
         Text(groups="{warp_pipeline = {groups = 1 : i64}}").stage("a").stage("b"),
         "1 group of warps: nobody computes while it copies\n  fix: use at least two groups, or leave the stages out",
@@ -330,7 +334,7 @@ def test_text_of_stages() -> None:
     printed = print_module(parse_module(str(text), "staged.mlir"))
     assert print_module(parse_module(printed, "again.mlir")) == printed
     assert [line.strip() for line in printed.splitlines() if "pipe.stage" in line] == lines
-    with pytest.raises(treadle.TreadleError, match="TR416: 'pipe.stage': the priority 7 is not between 0 and 3"):
+    with pytest.raises(treadle.TreadleError, match=r"TR416: 'pipe\.stage': the priority 7 is not between 0 and 3"):
         parse_module(str(Text().stage("a", priority=7)), "staged.mlir")
 
 
