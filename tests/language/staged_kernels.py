@@ -1,6 +1,5 @@
 """Matrix products whose loops have stages, for tests of warp pipelines; `lowered` takes one to schedule level for any target."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -126,6 +125,3 @@ def operands(m: int, n: int, k: int, seed: int = 0) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(seed)
     a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((m, k), (k, n)))
     return a, b, np.full((m, n), np.nan, np.float32)
-
-
-Kernel = Callable[..., None]

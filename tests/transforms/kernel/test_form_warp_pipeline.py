@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hazards.schedules import EIGHT_COLUMNS as COLUMNS
+from hazards.schedules import EIGHT_ROWS as ROWS
 from language.staged_kernels import PRODUCTS, lowered, operands, tiles_in_turn
 
 import treadle
@@ -19,18 +21,8 @@ from treadle.transforms.kernel.form_warp_pipeline import FormWarpPipelinePass
 from treadle.verify.check import prove
 from treadle.verify.faults import faults
 
-# The register layouts of 8 waves of 64: rows dealt out to warps, and columns; each group has 32 of 64 rows, or of 64 columns.
-ROWS = (
-    "#tile.layout<register = [[0, 1], [0, 2], [0, 4]], lane = [[0, 8], [0, 16], [0, 32], [1, 0], [2, 0], [4, 0]], "
-    "warp = [[8, 0], [16, 0], [32, 0]], repeat = [1, 1]>"
-)
-COLUMNS = (
-    "#tile.layout<register = [[1, 0], [2, 0], [4, 0]], lane = [[8, 0], [16, 0], [32, 0], [0, 1], [0, 2], [0, 4]], "
-    "warp = [[0, 8], [0, 16], [0, 32]], repeat = [1, 1]>"
-)
 BASES = ", ".join([*(f"[0, {1 << bit}]" for bit in range(6)), *(f"[{1 << bit}, 0]" for bit in range(6))])
 SLOT = f"memref<64x64xf16, #tile.shared_layout<offset = [{BASES}], repeat = [1, 1]>, #tile.shared>"
-STORE, READ = "store", "read"
 
 
 def ring(slots: int) -> str:
