@@ -1,6 +1,5 @@
 """Matrix products whose loops have stages, for tests of warp pipelines; `lowered` takes one to schedule level for any target."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,6 +83,25 @@ def four_stages(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr
     c[m : m + BM, n : n + BN] = acc
 
 
+@treadle.kernel(target="sim")
+def tiles_in_turn(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 32, BK: tl.constexpr = 32) -> None:
+    """A loop with stages inside of another one: the groups meet again behind each tile."""
+    ring_a, ring_b = tl.allocate_shared((BM, BK), tl.float16, slots=2), tl.allocate_shared((BK, BN), tl.float16, slots=2)
+    n = tl.program_id(0) * BN
+    for m in range(0, a.shape[0], BM):
+        ring_a[0], ring_b[0] = a[m : m + BM, 0:BK], b[0:BK, n : n + BN]
+        acc = tl.zeros((BM, BN), tl.float32)
+        for k in range(0, a.shape[1], BK):
+            i = k // BK
+            with tl.warp_pipeline_stage("memory"):
+                x, y = ring_a[i % 2], ring_b[i % 2]
+                ring_a[(i + 1) % 2] = a[m : m + BM, k + BK : k + 2 * BK]
+                ring_b[(i + 1) % 2] = b[k + BK : k + 2 * BK, n : n + BN]
+            with tl.warp_pipeline_stage("compute"):
+                acc = tl.dot(x, y, acc)
+        c[m : m + BM, n : n + BN] = acc
+
+
 PRODUCTS: dict[str, Any] = {"two": two_stages, "three": three_stages, "four": four_stages}
 
 
@@ -97,7 +115,8 @@ def lowered(
     kernel: Any, target: str, m: int = 128, n: int = 32, k: int = 100, *, verify: bool = True, num_warps: int = 8, **constants: Any
 ) -> builtin.ModuleOp:
     """A product at schedule level, proven unless `verify` is False."""
-    module = module_of(kernel, (-(-m // 128), -(-n // 32)), *operands(m, n, k), num_warps=num_warps, **constants)
+    grid = (-(-n // 32),) if kernel is tiles_in_turn else (-(-m // 128), -(-n // 32))
+    module = module_of(kernel, grid, *operands(m, n, k), num_warps=num_warps, **constants)
     return scheduled(read_source(module, "tile"), target, CompileOptions(verify=verify), None)
 
 
@@ -106,6 +125,3 @@ def operands(m: int, n: int, k: int, seed: int = 0) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(seed)
     a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((m, k), (k, n)))
     return a, b, np.full((m, n), np.nan, np.float32)
-
-
-Kernel = Callable[..., None]

@@ -7,10 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from language.staged_kernels import PRODUCTS, operands
+from language.staged_kernels import PRODUCTS, module_of, operands
 
 import treadle
 import treadle.language as tl
+from treadle.dialects import tile
+from treadle.driver.lowering import scheduled
+from treadle.driver.sources import read_source
+from treadle.options import CompileOptions
+from treadle.sim.schedule import simulate
 
 SOME = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TARGETS = ("gfx942", "gfx950", "gfx1100", "gfx1201", "sm_90a")
@@ -72,6 +77,20 @@ def test_kernels_without_products(target: str) -> None:
     schedule = columns[1].trace(X, Y, num_warps=8, target=target, until="schedule")
     told = [remark.text for remark in schedule.remarks if remark.pass_name == "form-warp-pipeline"]
     assert told[1] in [f"{what} across warps of stage 'reduce' ends in stage 'add', behind a barrier" for what in EXCHANGES]
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100", "sm_90a"])
+@pytest.mark.parametrize("rows", [256, 70])
+def test_what_moved_computes_the_same(target: str, rows: int) -> None:
+    """At schedule level, where the groups run."""
+    x = np.arange(rows * 64, dtype=np.float32).reshape(rows, 64) % 5
+    module = scheduled(read_source(module_of(columns, (1,), x, Y), "tile"), target, CompileOptions(), None)
+    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    known = {"x_size0": rows, "x_size1": 64, "x_stride0": 64, "y_size0": 64, "y_size1": 64, "y_stride0": 64, "grid_x": 1}
+    for seed in (1, 2):
+        report = simulate(kernel, [x, Y], known, mode="random", seed=seed)
+        assert report.ok
+        np.testing.assert_array_equal(report.outputs[0][0], x.sum(0))
 
 
 def test_their_results() -> None:

@@ -126,6 +126,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "an unknown queue closed": (body('  sync.commit "tma"'), "sync.commit.*'tma'"),
     "read of a queue that does not tell": (body('  sync.wait "cp_async" pending 0 : i64 read'), "sync.wait.*read"),
     "an unknown proxy": (body('  sync.fence "tensor"'), "sync.fence.*'tensor'"),
+    "a priority that no scheduler has": (body("  sync.set_priority 4 : i64"), "sync.set_priority.*priority 4 is not between 0 and 3"),
     "an unknown class": (body('  sync.sched_fence ["alu", "salad"]'), "sync.sched_fence.*'salad'"),
     "a proxy of another machine": (body('  sync.fence "async_shared"', target="gfx942"), "sync.fence.*gfx942 has no"),
     "barriers of another machine": (body(BARRIER, target="gfx942"), "mbarrier_alloc.*gfx942 has no"),

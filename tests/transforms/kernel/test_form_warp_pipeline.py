@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from language.staged_kernels import PRODUCTS, lowered, operands
+from hazards.schedules import EIGHT_COLUMNS as COLUMNS
+from hazards.schedules import EIGHT_ROWS as ROWS
+from language.staged_kernels import PRODUCTS, lowered, operands, tiles_in_turn
 
 import treadle
 from treadle.dialects import sync, tile
@@ -19,18 +21,8 @@ from treadle.transforms.kernel.form_warp_pipeline import FormWarpPipelinePass
 from treadle.verify.check import prove
 from treadle.verify.faults import faults
 
-# The register layouts of 8 waves of 64: rows dealt out to warps, and columns; each group has 32 of 64 rows, or of 64 columns.
-ROWS = (
-    "#tile.layout<register = [[0, 1], [0, 2], [0, 4]], lane = [[0, 8], [0, 16], [0, 32], [1, 0], [2, 0], [4, 0]], "
-    "warp = [[8, 0], [16, 0], [32, 0]], repeat = [1, 1]>"
-)
-COLUMNS = (
-    "#tile.layout<register = [[1, 0], [2, 0], [4, 0]], lane = [[8, 0], [16, 0], [32, 0], [0, 1], [0, 2], [0, 4]], "
-    "warp = [[0, 8], [0, 16], [0, 32]], repeat = [1, 1]>"
-)
 BASES = ", ".join([*(f"[0, {1 << bit}]" for bit in range(6)), *(f"[{1 << bit}, 0]" for bit in range(6))])
 SLOT = f"memref<64x64xf16, #tile.shared_layout<offset = [{BASES}], repeat = [1, 1]>, #tile.shared>"
-STORE, READ = "store", "read"
 
 
 def ring(slots: int) -> str:
@@ -283,6 +275,10 @@ FORM: dict[str, tuple[Text, str]] = {
         Text().add("%t = arith.cmpi slt, %i, %c1 : index", "scf.if %t {", 'pipe.stage "x"', "pipe.end_stage", "}").stage("b"),
         "a stage in a branch\n  fix: let the loop's own body begin and end stages, and put the branch into a stage",
     ),
+    "no stages": (
+        Text(groups="{warp_pipeline = {groups = 2 : i64}}"),
+        "groups of warps for a loop that has no stages\n  fix: cut the loop into stages, or leave groups and gap out",
+    ),
     "one group": (
         Text(groups="{warp_pipeline = {groups = 1 : i64}}").stage("a").stage("b"),
         "1 group of warps: nobody computes while it copies\n  fix: use at least two groups, or leave the stages out",
@@ -321,6 +317,17 @@ def test_a_store_and_a_load_in_one_stage() -> None:
         "warp pipeline: a store to shared memory (line 23) in stage 'a' and a load from shared memory (line 28) in stage 'a' meet in one "
         "slot, and no barrier stands inside of a stage\n  fix: put them into different stages, or into different slots of the buffer"
     )
+
+
+def test_text_of_stages() -> None:
+    """It parses as it prints; a stage may have a label, a priority, both or neither."""
+    lines = ["pipe.stage", 'pipe.stage "a"', "pipe.stage priority 2 : i64", 'pipe.stage "b" priority 3 : i64']
+    text = Text().add(*(part for line in lines for part in (line, "pipe.end_stage")))
+    printed = print_module(parse_module(str(text), "staged.mlir"))
+    assert print_module(parse_module(printed, "again.mlir")) == printed
+    assert [line.strip() for line in printed.splitlines() if "pipe.stage" in line] == lines
+    with pytest.raises(treadle.TreadleError, match=r"TR416: 'pipe\.stage': the priority 7 is not between 0 and 3"):
+        parse_module(str(Text().stage("a", priority=7)), "staged.mlir")
 
 
 def test_loops_without_stages_are_left_alone() -> None:
@@ -391,6 +398,29 @@ def test_no_barrier_of_a_product_can_be_left_out(name: str, target: str) -> None
     assert all(fault.kind == "remove" and is_plain_slot(ops[fault.index]) for fault in missed)
     assert len(missed) == {"two": 0, "three": 2, "four": 2}[name]
     assert all(prove(fault.kernel).is_proven for fault in missed)
+
+
+def test_a_pipeline_in_a_loop() -> None:
+    """What follows the loop is the next turn of the one around it: the groups meet, and what they did is over by then."""
+    kernel = kernel_in(lowered(tiles_in_turn, "gfx942", m=300))
+    assert prove(kernel).is_proven
+    assert sum(isinstance(op, sync.BarrierOp) and op.groups is None for op in kernel.walk()) == 3
+    text = Text(3)
+    text.stage("a").stage("b", text.store(1)).stage("c", text.read())
+    module = parse_module(twice(text), "staged.mlir")
+    run_passes(module, [FormWarpPipelinePass()])
+    kernel = kernel_in(module)
+    assert prove(kernel).is_proven
+    ops = list(kernel.walk())
+    last = max(n for n, op in enumerate(ops) if isinstance(op, sync.BarrierOp) and op.groups is None)
+    without = next(fault for fault in faults(kernel, ("remove",)) if fault.index == last)
+    assert prove(without.kernel).findings
+
+
+def twice(text: Text) -> str:
+    """The loop, and what fills its ring, within a loop of two turns."""
+    whole = str(text).replace("%q0 =", "%two = arith.constant 2 : index\n  scf.for %turn = %c0 to %two step %c1 {\n  %q0 =")
+    return whole.replace("  tile.return", "  }\n  tile.return")
 
 
 def objects(kernel: tile.KernelOp) -> bool:

@@ -71,6 +71,9 @@ def read_pipelines(kernel: tile.KernelOp) -> list[WarpPipeline]:
     for op in kernel.body.walk():
         if isinstance(op, StageOp | EndStageOp):
             loops[_loop_of(op)] = None
+    for op in kernel.body.walk():
+        if WARP_PIPELINE in op.attributes and op not in loops:
+            refuse(op, "groups of warps for a loop that has no stages", "cut the loop into stages, or leave groups and gap out")
     if loops:
         for op in kernel.body.walk():
             if isinstance(op, pipe.RolesOp):

@@ -20,10 +20,13 @@ from treadle.transforms.kernel.warp_pipelines.rehoming import Homes, exchange
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """What the slots of a pipeline do. `flushing`: by number, with a reason each. `waits`: (slot, queue, groups left pending)."""
+    """What the slots of a pipeline do. `flushing`: by number, with a reason each. `waits`: (slot, queue, groups left pending). `is_open`:
+    something done in the last iteration is not complete at the slots behind it.
+    """
 
     flushing: dict[int, str]
     waits: tuple[tuple[int, str, int], ...]
+    is_open: bool = True
 
 
 def plan_slots(pipeline: WarpPipeline, homes: Homes, kernel: tile.KernelOp, spec: TargetSpec) -> SlotPlan:
@@ -37,36 +40,51 @@ def plan_slots(pipeline: WarpPipeline, homes: Homes, kernel: tile.KernelOp, spec
             _refuse(each, text, f"leave the stages out on {spec.name}: copying overlaps computing there without them")
     copies = spec.queue_for("copy_in")
     orders: dict[Order, Meeting] = {}
-    waits: dict[tuple[int, str], int] = {}
+    copied: list[tuple[Order, StageAccess]] = []
     for meeting in meetings(pipeline.loop, found, values, num_warps(kernel), pipeline.groups):
         order = Order(meeting.first.stage, meeting.distance(stages), meeting.lead * pipeline.gap)
         if not order.is_kept:
             _refuse_meeting(meeting, order, pipeline, values)
         if isinstance(meeting.first.op, tile.CopyOp):
-            if copies is not None:
-                _wait_for(meeting.first, order, copies, pipeline, waits)
+            copied.append((order, meeting.first))
         else:
             orders.setdefault(order, meeting)
     chosen = flushing_slots(list(orders), stages)
     reasons = {slot: _reason(slot, orders, pipeline) for slot in chosen}
-    return SlotPlan(reasons, tuple((slot, queue, pending) for (slot, queue), pending in sorted(waits.items())))
+    waits = {} if copies is None else _waits(copied, copies, pipeline)
+    queued = tuple((slot, copies.name, pending) for slot, pending in sorted(waits.items()) if copies is not None)
+    last = max((slot for slot in range(stages) if slot in chosen or local_is_drained(pipeline.borders[slot].waits, spec)), default=-1)
+    return SlotPlan(reasons, queued, any(each.stage > last or isinstance(each.op, tile.CopyOp) for each in found))
 
 
-def _wait_for(copy: StageAccess, order: Order, queue: Queue, pipeline: WarpPipeline, waits: dict[tuple[int, str], int]) -> None:
-    """See to it that a copy is waited for at one of the slots of an order: by a wait that is there, else by one at the last of them."""
+def _waits(orders: Sequence[tuple[Order, StageAccess]], queue: Queue, pipeline: WarpPipeline) -> dict[int, int]:
+    """By slot, how many groups of copies a wait there may leave pending: each copy is waited for at a slot that its order has, the last one
+    where nothing else has waited for it. Waits that are there stay, and are taken to be right; the proof knows.
+    """
     stages = len(pipeline.stages)
-    within = [(order.first + n) % stages for n in range(min(order.distance - order.lag, stages))]
-    if any(wait.queue.data == queue.name for slot in within for wait in pipeline.borders[slot].waits):
-        return
-    last = order.distance - order.lag - 1
-    slot = (order.first + last) % stages
-    counts = [len(_units(stage.ops, queue)) for stage in pipeline.stages]
+    found: dict[int, int] = {}
+    for order, copy in sorted(orders, key=lambda each: each[0].distance - each[0].lag):
+        newer = _newer(copy, order, queue, pipeline)
+        places = [((order.first + n) % stages, left) for n, left in enumerate(newer)]
+        if any(wait.queue.data == queue.name for slot, _ in places for wait in pipeline.borders[slot].waits):
+            continue
+        if not any(found.get(slot, queue.max_pending + 1) <= left for slot, left in places):
+            slot, left = places[-1]
+            found[slot] = min(left, queue.max_pending, found.get(slot, left))
+    return found
+
+
+def _newer(copy: StageAccess, order: Order, queue: Queue, pipeline: WarpPipeline) -> list[int]:
+    """How many groups are newer than a copy's at each slot of its order; 0 where branches decide."""
+    stages = len(pipeline.stages)
     own = _units(pipeline.stages[copy.stage].ops, queue)
     is_conditional = any(op.parent is not pipeline.loop.body.block for stage in pipeline.stages for op in _copies(stage.ops))
-    behind = 0 if queue.is_committed else len(own) - 1 - own.index(copy.op)
-    newer = 0 if is_conditional else behind + sum(counts[(copy.stage + n) % stages] for n in range(1, last + 1))
-    pending = min(newer, queue.max_pending)
-    waits[slot, queue.name] = min(pending, waits.get((slot, queue.name), pending))
+    total = 0 if queue.is_committed else len(own) - 1 - own.index(copy.op)
+    found: list[int] = []
+    for n in range(order.distance - order.lag):
+        total += len(_units(pipeline.stages[(copy.stage + n) % stages].ops, queue)) if n else 0
+        found.append(0 if is_conditional else total)
+    return found
 
 
 def _copies(ops: Sequence[Operation]) -> list[Operation]:

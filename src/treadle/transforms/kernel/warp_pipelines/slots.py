@@ -13,7 +13,7 @@ from treadle.transforms.kernel.warp_pipelines.orders import SlotPlan, local_is_d
 
 def write_slots(pipeline: WarpPipeline, plan: SlotPlan, kernel: tile.KernelOp, spec: TargetSpec) -> None:
     """Turn the borders of a checked pipeline into slots; the loop's stages are its attribute `warp_pipelined` then."""
-    is_followed = _is_followed(pipeline.loop, kernel)
+    is_followed = plan.is_open and _is_followed(pipeline.loop, kernel)
     _let_in(pipeline, plan, spec)
     _let_out(pipeline, plan, spec, is_followed=is_followed)
     end = pipeline.loop.body.block.last_op
@@ -57,14 +57,16 @@ def _conditional(pipeline: WarpPipeline, *, entering: bool) -> list[Operation]:
 def _let_in(pipeline: WarpPipeline, plan: SlotPlan, spec: TargetSpec) -> None:
     """What was done ahead of the loop is over, for all groups; then they begin, `gap` stages apart."""
     loop, priorities = pipeline.loop, _priorities(pipeline)
-    waits: list[Operation] = [sync.WaitOp(queue, 0) for queue in dict.fromkeys(queue for _, queue, _ in plan.waits)]
-    waits += [op.clone() for op in pipeline.ahead if isinstance(op, sync.WaitOp)]
+    # A group that is behind waits for its own copies a stage later than others read them: those from ahead of the loop are waited for here.
+    waits: list[Operation] = [sync.WaitOp(queue, 0) for queue in dict.fromkeys(_queues(pipeline, plan))]
     first: list[Operation] = [sync.SetPriorityOp(priorities[0])] if priorities else []
     insert_before(loop, *waits, sync.BarrierOp(), *_conditional(pipeline, entering=True), *first, *_fence(spec))
 
 
 def _let_out(pipeline: WarpPipeline, plan: SlotPlan, spec: TargetSpec, *, is_followed: bool) -> None:
-    """The groups meet again; what they have done is over where more is done with shared memory."""
+    """The groups meet again, the others where the last one meets its last slot. What is not complete there is behind a barrier of all
+    groups, where more is done with shared memory.
+    """
     reset: list[Operation] = [sync.SetPriorityOp(0)] if _priorities(pipeline) else []
     waits: list[Operation] = [sync.WaitOp(queue, 0) for queue in dict.fromkeys(_queues(pipeline, plan))]
     joined: list[Operation] = [sync.BarrierOp()] if is_followed else []
@@ -72,11 +74,8 @@ def _let_out(pipeline: WarpPipeline, plan: SlotPlan, spec: TargetSpec, *, is_fol
 
 
 def _queues(pipeline: WarpPipeline, plan: SlotPlan) -> list[str]:
-    """The queues of copies that are in flight when the loop ends."""
-    return [
-        *(queue for _, queue, _ in plan.waits),
-        *(wait.queue.data for border in pipeline.borders for wait in border.waits if wait.pending.value.data),
-    ]
+    """The queues that slots wait for."""
+    return [*(queue for _, queue, _ in plan.waits), *(wait.queue.data for border in pipeline.borders for wait in border.waits)]
 
 
 def _is_followed(loop: scf.ForOp, kernel: tile.KernelOp) -> bool:
