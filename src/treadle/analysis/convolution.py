@@ -6,13 +6,13 @@ the window is reduced with the input channels. The image is then a matrix whose 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treadle.ir.core import AffineMap, BlockArgument, SSAValue
 from treadle.ir.dialects import builtin, linalg, tensor
 from treadle.layout.windows import FoldedAxis, Part, Windows
 from treadle.plan.expr import Expr, constant
+from treadle.records import dataclass
 
 if TYPE_CHECKING:
     from treadle.analysis.root_positions import Linear, Linears

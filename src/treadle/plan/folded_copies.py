@@ -6,11 +6,11 @@ machine walks pixels in the order of the result from any first one (`is_walk`), 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.layout.windows import Part, Windows, box_of
 from treadle.machine import BulkTensorCopy
 from treadle.plan.access import AccessFacts
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

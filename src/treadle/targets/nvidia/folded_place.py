@@ -24,7 +24,11 @@ def folded_place(ctx: KernelContext, op: CopyOp | CopyOutOp, plan: CopyPlan, box
     pixels, window = [_along(ctx, windows, dim, starts[dim]) for dim in (row, column)]
     seen = ctx.view(op.view)
     beyond = None  # behind the last window there is nothing to add up: no pixel of the last one's neighbour
-    if windows.dims[row] and windows.dims[column] and not ctx.ranges.inside(op.offsets[column], inside[column] + plan.param.map.box_dim[0], seen.sizes[column].number):
+    if (
+        windows.dims[row]
+        and windows.dims[column]
+        and not ctx.ranges.inside(op.offsets[column], inside[column] + plan.param.map.box_dim[0], seen.sizes[column].number)
+    ):
         beyond = b.icmp("uge", starts[column], b.resize(seen.sizes[column], I32))
     coordinates: list[Value] = []
     offsets: list[Value] = []

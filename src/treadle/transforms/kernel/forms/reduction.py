@@ -8,11 +8,11 @@ from treadle.analysis.axis_traffic import axis_shape
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.folds import is_separable
 from treadle.analysis.indexing import Reduction, sums_windows_alone
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import elementwise
 from treadle.transforms.kernel.forms.form import Choice, Grid
-from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.reduction import build_reduction
 

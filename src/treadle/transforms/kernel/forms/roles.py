@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.channel_steps import in_channel_steps
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.loop_nest import LoopNest
 from treadle.plan.form_times import role_seconds
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, may_cluster, mixed_tiles, role_cost, role_tiles
-from treadle.plan.tile_config import ContractionTile, contraction_tile
+from treadle.plan.tile_config import ContractionTile, TileProblem, contraction_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import (
     GROUP_M,
@@ -20,7 +21,6 @@ from treadle.transforms.kernel.forms.contraction import (
     merging_text,
 )
 from treadle.transforms.kernel.forms.form import Choice, Grid
-from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import build_contraction
 
@@ -132,8 +132,7 @@ def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
 
 def _usual_tile(problem: KernelProblem) -> ContractionTile:
     """What stands for extents and warps that the overrides leave open."""
-    how = {"through_registers": problem.is_crowded, "promoted": problem.is_promoted}
-    return contraction_tile(problem.types, problem.shape, problem.spec, problem.types.operand_bytes, **how)
+    return contraction_tile(TileProblem(problem.types, problem.shape, problem.spec, problem.is_crowded, problem.is_promoted))
 
 
 def _asked(problem: KernelProblem, tile: ContractionTile) -> RoleTile:
