@@ -46,7 +46,7 @@ TILES = {
     "an edge where nothing is read": Convolution("conv_2d_nchw_fchw", 3, (14, 1), 8, 56, (2, 1), (3, 3), (2, 1), (1, 1), (0, 0)),
     "groups first": Convolution("conv_2d_ngchw_gfchw", 2, (9, 7), 5, 3, (3, 2), low=(1, 1), groups=3),
     "f32": Convolution(NHWC, 1, (9, 7), 20, 24, (3, 3), element="f32", result="f32"),
-    "i8": Convolution("conv_2d_nhwc_fhwc", 1, (9, 7), 32, 40, (3, 3), low=(1, 1), element="i8", result="i32"),
+    "i8": Convolution("conv_2d_nhwc_fhwc", 1, (9, 7), 20, 40, (3, 3), low=(1, 1), element="i8", result="i32"),
     "volumes, channels first": Convolution("conv_3d_ncdhw_fcdhw", 1, (5, 4, 6), 6, 9, (2, 2, 3), low=(1, 0, 1)),
 }
 """Whose images the threads gather."""

@@ -23,8 +23,8 @@ from treadle.plan.tile_config import ContractionShape, ContractionTypes, contrac
 from treadle.records import dataclass
 
 NO_OVERRIDES = ContractionOverrides()
-FOLLOWED = 8
-"""Runtime many images of a multiple of so many pixels fall into few enough classes of tiles for a proof."""
+FOLLOWED = 64
+"""Runtime many images of a multiple of so many pixels are whole tiles of rows, whose classes a proof tells apart."""
 
 
 @dataclass(frozen=True)

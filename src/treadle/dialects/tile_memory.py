@@ -19,6 +19,7 @@ from treadle.ir.core import (
     Attribute,
     AttrSizedOperandSegments,
     IRDLOperation,
+    Operation,
     Pure,
     SSAValue,
     VerifyException,
@@ -38,6 +39,10 @@ from treadle.layout.windows import Windows
 def _verify_vector(vector: builtin.IntegerAttr) -> None:
     if vector.value.data < 1:
         raise VerifyException(f"an access of {vector.value.data} elements at once")
+
+
+def _may_read_folded(op: Operation) -> bool:
+    return op.name == "tile.copy" or (isinstance(op, LoadOp) and op.other is None)
 
 
 @irdl_op_definition
@@ -119,8 +124,8 @@ class ViewOp(IRDLOperation, HasEffects):
         if (windows := self.folding) is not None:
             if len(windows.dims) != len(memref_type(self.result).get_shape()):
                 raise VerifyException("tile.view: windows have a list of parts for each dimension")
-            if any(isinstance(use.operation, StoreOp) for use in self.result.uses):
-                raise VerifyException("tile.view: a folded view is only read")
+            if any(not _may_read_folded(use.operation) for use in self.result.uses):
+                raise VerifyException("tile.view: a folded view is loaded, with zeros outside, or copied from; nothing else")
 
     def effects(self) -> tuple[Effect, ...]:
         return ()
