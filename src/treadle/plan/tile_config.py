@@ -8,7 +8,7 @@ from math import isqrt, prod
 from typing import Literal
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
-from treadle.plan.pipeline_depth import RING_SLOTS
+from treadle.plan.pipeline_depth import RESIDENT, RING_SLOTS
 from treadle.records import dataclass
 
 UNKNOWN_EXTENT = 4096
@@ -183,26 +183,31 @@ def _tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
             large = (ContractionTile(2 * m, 128, k, together, 1), ContractionTile(m, 256, k, together, 1))
         return (*large, *(ContractionTile(m, n, k, together, 1) for n in (128, 64, 32)))
     k = max(2 * row.k, 64 // operand_bytes)
-    spacious = ContractionTile(256, 256, _ring_k(k, row, spec, 512 * operand_bytes), *_warp_grid(2 * warps))
+    spacious = ContractionTile(256, 256, k, *_warp_grid(2 * warps))
     registers = spec.max_registers_per_thread * spacious.num_threads(spec)
     few = _warp_grid(min(FEW_WARPS, warps))
-    return (
+    tiles = (
         # half the traffic of 128 x 128, and more matrix instructions for each other instruction
         *((spacious,) if 4 * spacious.m * spacious.n <= registers and not problem.promoted else ()),
         ContractionTile(128, 128, k, *_warp_grid(warps)),
         ContractionTile(64, 64, k, *few),
         ContractionTile(32, 32, k, *few),
     )
+    return tuple(_with_ring(tile, row, spec, operand_bytes) for tile in tiles)
 
 
-def _ring_k(k: int, instruction: MatrixInstruction, spec: TargetSpec, row_bytes: int) -> int:
-    """The extent along k with which copies fill a ring of `RING_SLOTS` slots, of so many bytes for each k, where the machine has such."""
+def _with_ring(tile: ContractionTile, instruction: MatrixInstruction, spec: TargetSpec, operand_bytes: int) -> ContractionTile:
+    """The tile with the extent along k of which shared memory holds a ring of `RING_SLOTS` slots for each workgroup on a unit, where the
+    machine has copies that fill it.
+    """
     queue = spec.queue_for("copy_in")
     if queue is None or not queue.lane_bytes or queue.lane_bytes[0] < spec.max_vector_bytes:
-        return k
-    while k > instruction.k and RING_SLOTS * k * row_bytes > spec.shared_bytes_per_workgroup:
+        return tile
+    resident = 1 if tile.num_threads(spec) > USUAL_THREADS else RESIDENT
+    row_bytes, k = (tile.m + tile.n) * operand_bytes, tile.k
+    while k > instruction.k and RING_SLOTS * k * row_bytes * resident > spec.shared_bytes_per_unit:
         k //= 2
-    return k
+    return replace(tile, k=k)
 
 
 def tiles_for(problem: TileProblem) -> tuple[ContractionTile, ...]:
