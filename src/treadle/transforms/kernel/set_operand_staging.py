@@ -80,8 +80,8 @@ def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: Target
     if (windows := view_op(load.view).folding) is not None:
         if along != operand.k_dim:
             return "its channels do not lie side by side"
-        row = 1 - operand.k_dim
-        return folded_refusal(windows, facts, (dims[row], dims[operand.k_dim]), operand.shape[row], spec.bulk_tensor)
+        across = 1 - operand.k_dim
+        return folded_refusal(windows, facts, (dims[across], dims[operand.k_dim]), operand.shape[across], spec.bulk_tensor)
     return bulk_refusal(facts, None if along is None else dims[along], spec.bulk_tensor)
 
 
