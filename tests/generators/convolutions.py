@@ -219,7 +219,7 @@ def random_convolution(seed: int, *, most_channels: int = 70, most_side: int = 2
     rank = LAYOUTS[name][0].count("s")
     groups = random.randint(1, 3) if "g" in LAYOUTS[name][0] else 1
     channels = random.choice([random.randint(1, most_channels), random.choice([8, 16, 32, 64])]) // groups or 1
-    sides, kernel, strides, dilations, low, high = ([] for _ in range(6))
+    rows: list[tuple[int, int, int, int, int, int]] = []
     for _ in range(rank):
         side = random.randint(1, most_side if rank < 3 else 7)
         pads = (random.randint(0, 2), random.randint(0, 2)) if random.random() < 0.6 else (0, 0)
@@ -228,12 +228,11 @@ def random_convolution(seed: int, *, most_channels: int = 70, most_side: int = 2
         spread = random.randint(1, 3)
         while (extent - 1) * spread + 1 > room:
             spread -= 1
-        sides.append(side), kernel.append(extent), strides.append(random.choice([1, 1, 2, 3])), dilations.append(spread)
-        low.append(pads[0]), high.append(pads[1])
+        rows.append((side, extent, random.choice([1, 1, 2, 3]), spread, pads[0], pads[1]))
     element, result = random.choice([("f16", "f16"), ("f16", "f16"), ("bf16", "f32"), ("f32", "f32"), ("i8", "i32")])
     tail = random.choice(["", "bias", "residual", "silu"]) if element == "f16" else ""
-    numbers = (tuple(row) for row in (sides, kernel, strides, dilations, low, high))
-    side_row, kernel_row, *rest = numbers
+    sides, kernel, strides, dilations, low, high = (tuple(row[at] for row in rows) for at in range(6))
     is_dynamic = random.random() < 0.25
     batch, filters = random.randint(1, 3), random.randint(1, most_channels)
-    return Convolution(name, batch, side_row, channels, filters, kernel_row, *rest, groups, element, result, tail, is_dynamic)
+    windows = (strides, dilations, low, high)
+    return Convolution(name, batch, sides, channels, filters, kernel, *windows, groups, element, result, tail, is_dynamic)

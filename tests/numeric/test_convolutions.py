@@ -16,6 +16,7 @@ from treadle.ir.dialects import builtin
 from treadle.ir.text import parse_module, print_module
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
+from treadle.remarks import collect_remarks
 from treadle.sim.schedule.program import run_program_scheduled
 
 NHWC = "conv_2d_nhwc_hwcf"
@@ -31,6 +32,8 @@ ROLES = {
     "a line": Convolution("conv_1d_nwc_wcf", 3, (30,), 64, 72, (5,), (2,), (2,), low=(4,)),
     "volumes": Convolution("conv_3d_ndhwc_dhwcf", 1, (5, 6, 7), 64, 40, (3, 2, 3), low=(1, 0, 1)),
     "groups": Convolution("conv_2d_nhwgc_gfhwc", 2, (16, 16), 64, 64, (3, 3), low=(1, 1), groups=2),
+    "channels in part": Convolution(NHWC, 2, (9, 7), 96, 40, (3, 3), low=(1, 1)),
+    "few channels, filters first": Convolution("conv_2d_nhwc_fhwc", 2, (12, 11), 24, 72, (3, 3), (2, 2), low=(1, 1)),
     "bias": Convolution(NHWC, 2, (9, 7), 64, 72, (3, 3), low=(1, 1), tail="bias"),
     "residual": Convolution(NHWC, 2, (9, 7), 64, 72, (3, 3), low=(1, 1), tail="residual"),
     "silu": Convolution(NHWC, 2, (9, 7), 64, 72, (3, 3), low=(1, 1), tail="silu"),
@@ -135,7 +138,9 @@ def test_channels_of_their_own_stay_a_loop_nest() -> None:
         .replace(NHWC, "depthwise_conv_2d_nhwc_hwc")
     )
     module = parse_module(text, "test.mlir")
-    pipelines.lower(module, target_spec("sm_90a"), CompileOptions())
+    with collect_remarks() as log:
+        pipelines.lower(module, target_spec("sm_90a"), CompileOptions())
+    assert any("sums over no channel" in remark.text for remark in log.remarks)
     assert not str(kernel_of(module).config).startswith(("#tile.form<roles", "#tile.form<tiles"))
     assert not folded(module)
 

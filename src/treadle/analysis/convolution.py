@@ -6,13 +6,13 @@ the window is reduced with the input channels. The image is then a matrix whose 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treadle.ir.core import AffineMap, BlockArgument, SSAValue
 from treadle.ir.dialects import builtin, linalg, tensor
 from treadle.layout.windows import FoldedAxis, Part, Windows
 from treadle.plan.expr import Expr, constant
+from treadle.records import dataclass
 
 if TYPE_CHECKING:
     from treadle.analysis.root_positions import Linear, Linears
@@ -49,7 +49,7 @@ def padded_source(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]] | None:
 class Image:
     """An operand that is read at windows: the value that the root reads (`source`, at `reached`), and the argument that holds it, whose
     axes are read at `places`: below 0 and from the `sizes` on there are zeros. Strides in elements; sizes are None where no bound is
-    needed.
+    needed. `has_zeros`: places beyond those bounds are read.
     """
 
     source: SSAValue
@@ -59,6 +59,7 @@ class Image:
     strides: tuple[int, ...]
     sizes: tuple[int | None, ...]
     elements: Expr
+    has_zeros: bool = False
 
     @property
     def is_padded(self) -> bool:
@@ -86,7 +87,7 @@ def image_of(
     elements = constant(1)
     for size in shape:
         elements = elements * size
-    return Image(value, reached, argument, places, steps, tuple(sizes), elements)
+    return Image(value, reached, argument, places, steps, tuple(sizes), elements, value is not argument)
 
 
 def _needs_bounds(place: "Linear") -> bool:
@@ -102,7 +103,7 @@ def folding(image: Image, axes: Sequence[Sequence[int]], sizes: Sequence[Expr], 
     folded = [not _is_even(image, dims, sizes) or any(_is_windowed(image, d, sizes) for d in dims) for dims in axes]
     walked = {image.axis_of(d) for dims, fold in zip(axes, folded, strict=True) if fold for d in dims}
     # Where no loop walks an axis, the one place that is read may be among the zeros.
-    still = {axis for axis, size in enumerate(image.sizes) if size is not None and image.is_padded}
+    still = {axis for axis, size in enumerate(image.sizes) if size is not None and image.has_zeros}
     if not walked | still:
         return None
     used = sorted(walked | still)
@@ -132,7 +133,7 @@ def _is_windowed(image: Image, dim: int, sizes: Sequence[Expr]) -> bool:
     """Whether the axis that a loop walks is walked by another one too, or may have zeros around it."""
     axis = image.axis_of(dim)
     together = sum(sizes[d] != constant(1) for d in image.places[axis].dims)
-    return axis >= 0 and ((image.is_padded and image.sizes[axis] is not None) or together > 1)
+    return axis >= 0 and ((image.has_zeros and image.sizes[axis] is not None) or together > 1)
 
 
 def _is_even(image: Image, dims: Sequence[int], sizes: Sequence[Expr]) -> bool:

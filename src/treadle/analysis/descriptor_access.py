@@ -1,7 +1,5 @@
 """Which accesses of a loop nest descriptor copies can make: operands on their way to matrix instructions, results on their way out."""
 
-from collections.abc import Sequence
-
 from treadle.analysis.contraction_axes import is_one_step, main_axis
 from treadle.analysis.convolution import Image
 from treadle.analysis.element_bytes import element_bytes
@@ -60,9 +58,14 @@ def _part_refusal(nest: LoopNest, access: Access, step: int) -> str | None:
     return None
 
 
-def image_refusal(nest: LoopNest, image: Image, access: Access, rows: Sequence[int], rules: BulkTensorCopy) -> str | None:
-    """Why copies of tiles of so many rows cannot bring an image in steps of a swizzle's row, None where they can."""
-    size, main = element_bytes(access.element), (main_axis(nest, "m"), main_axis(nest, "k"))
+def image_refusal(nest: LoopNest, image: Image, access: Access, own: str, rules: BulkTensorCopy, *, k_major_only: bool) -> str | None:
+    """Why copies of tiles cannot bring an image in steps of a swizzle's row, None where they can. `own`: "m" or "n", whichever it has."""
+    size, main = element_bytes(access.element), (main_axis(nest, own), main_axis(nest, "k"))
+    if own == "n" and main[0] >= 0 and nest.stride_along(access, nest.axes[main[0]]) == constant(1):
+        if k_major_only:
+            return "its unit-stride axis is not one that the instruction reads along"
+        main = main[::-1]
+    rows = (64, 128) if main[1] == main_axis(nest, "k") else (rules.swizzle_bytes[0] // size,)
     if access.align % rules.base_align_bytes:
         return f"its base is not aligned to {rules.base_align_bytes} bytes"
     axes = [*(a for a, axis in enumerate(nest.axes) if a not in main and nest.stride_along(access, axis) != constant(0)), *main]
@@ -83,7 +86,7 @@ def image_refusal(nest: LoopNest, image: Image, access: Access, rows: Sequence[i
 def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCopy, *, k_major_only: bool) -> str | None:
     size = element_bytes(access.element)
     if access.image is not None:
-        return image_refusal(nest, access.image, access, (64, 128), rules)
+        return image_refusal(nest, access.image, access, own, rules, k_major_only=k_major_only)
     if access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
         return f"its base is not aligned to {rules.base_align_bytes} bytes"
     unit: set[str] = set()

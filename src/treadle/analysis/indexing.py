@@ -377,6 +377,13 @@ def _is_image(view: StructuredOp, number: int) -> bool:
     return len(view.inputs) == 2 and reads_windows(map_) and not plain.isdisjoint(reduced)
 
 
+def sums_windows_alone(view: StructuredOp) -> bool:
+    """Whether a reduction is a convolution whose sums are over windows and no channel: depthwise, or of images of one channel."""
+    if len(view.inputs) != 2 or len(view.outputs) != 1 or view.is_parallel or _accumulated_factors(view) is None:
+        return False
+    return any(reads_windows(map_) and not is_projection(map_) for map_ in view.input_maps)
+
+
 def _is_f32(value: SSAValue) -> bool:
     type_ = tensor_of(value)
     return type_ is not None and type_.element_type == builtin.f32

@@ -11,12 +11,12 @@ Source: the mapping is that of implicit GEMM, S. Chetlur et al., "cuDNN: Efficie
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
 from typing import Any
 
 from treadle.layout.bits import power_of_two_part
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ machine walks pixels in the order of the result from any first one (`is_walk`), 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.layout.windows import Part, Windows, box_of
 from treadle.machine import BulkTensorCopy
 from treadle.plan.access import AccessFacts
+from treadle.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,17 @@ def folded_copy(
     """The copy of `rows` rows by `width` columns, which are the view's `dims`; or why there is none. `sizes` of the view's dimensions."""
     row_dim, column_dim = dims
     parts, columns = windows.dims[row_dim], windows.dims[column_dim]
-    if not parts:
-        return "its rows are no pixels"
-    if (reason := _column_refusal(windows, columns, width)) is not None:
+    if (reason := _column_refusal(windows, parts, columns, width)) is not None:
         return reason
     column = FoldedAxisBox(columns[-1].axis if columns else -1, column_dim, width)
-    plain = [dim for dim, size in enumerate(sizes) if not windows.dims[dim] and size != 1 and dim != column_dim]
+    plain = [dim for dim, size in enumerate(sizes) if not windows.dims[dim] and size != 1 and dim not in (row_dim, column_dim)]
     moving = {column.axis, *(part.axis for part in parts)}
     others = [FoldedAxisBox(axis) for axis in range(len(windows.axes)) if axis not in moving] + [FoldedAxisBox(-1, dim) for dim in plain]
     if any(part.step > rules.max_step for part in parts):
         return f"it steps by more than {rules.max_step} pixels"
+    if not parts:
+        axes = (column, FoldedAxisBox(-1, row_dim, rows), *others)
+        return f"it has {len(axes)} axes" if len(axes) > rules.max_rank else FoldedCopy(axes)
     box = box_of(windows, row_dim, rows)
     if box is not None and all((count - 1) * step < rules.max_box_extent for _, count, step in box):
         axes = (column, *(FoldedAxisBox(axis, -1, count, step) for axis, count, step in box), *others)
@@ -59,11 +60,11 @@ def folded_copy(
     return _walk(windows, parts, columns[:-1], column, others, rules)
 
 
-def _column_refusal(windows: Windows, columns: Sequence[Part], width: int) -> str | None:
+def _column_refusal(windows: Windows, parts: Sequence[Part], columns: Sequence[Part], width: int) -> str | None:
     if not columns:
         return None
     last = columns[-1]
-    if last.step * windows.axes[last.axis].pitch != 1 or windows.axes[last.axis].high:
+    if last.step * windows.axes[last.axis].pitch != 1 or last.axis in {part.axis for part in (*parts, *columns[:-1])}:
         return "channels do not lie side by side"
     if len(columns) > 1 and last.extent % width:
         return f"{last.extent} channels are no whole steps of {width}"

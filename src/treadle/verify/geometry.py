@@ -1,22 +1,28 @@
 """What accesses to a workgroup's memory have in common: bytes, elements of one warp. Kept from run to run."""
 
+from typing import TYPE_CHECKING
+
 from treadle.ir.core import SSAValue
-from treadle.verify.arrivals import Arrivals
 from treadle.verify.clocks import Agent
 from treadle.verify.events import Access
-from treadle.verify.global_arrays import GlobalArrays
 from treadle.verify.program import Program
 from treadle.verify.regions import Buffer, Overlaps, Owners, Warps
+
+if TYPE_CHECKING:
+    from treadle.verify.arrivals import Tracked
 
 Home = Buffer | SSAValue
 
 
 class Geometry:
-    """The geometry of a program's buffers and accesses."""
+    """The geometry of a program's buffers and accesses. `tracked`: its global arrays that are held against one another, if it has any."""
 
     def __init__(self, program: Program) -> None:
-        self.arrays = GlobalArrays(program)
-        self.arrivals = Arrivals(program, self.arrays)
+        self.tracked: Tracked | None = None
+        if program.tracked_pointers:
+            from treadle.verify import arrivals
+
+            self.tracked = arrivals.Tracked(program)
         self.overlaps = Overlaps()
         self.owners = Owners()
         buffers = list(program.buffers.values())

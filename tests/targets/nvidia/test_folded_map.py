@@ -11,7 +11,7 @@ from generators.convolutions import Convolution, random_convolution
 
 from treadle import pipelines
 from treadle.artifact import TensorMap
-from treadle.dialects.tile import CopyOp, KernelOp, ViewOp, memref_type
+from treadle.dialects.tile import CopyOp, KernelOp, ViewOp, ints, memref_type
 from treadle.errors import InternalError
 from treadle.ir.text import parse_module
 from treadle.layout.windows import Windows
@@ -29,12 +29,16 @@ BOXES = {
     "images": Convolution("conv_2d_nhwc_fhwc", 3, (8, 8), 64, 64, (3, 3), low=(1, 1)),
     "every second pixel": Convolution("conv_2d_nhwc_hwcf", 2, (16, 32), 64, 64, (3, 3), (2, 2), low=(0, 0), high=(1, 1)),
     "spread": Convolution("conv_2d_nhwc_hwcf", 2, (16, 16), 128, 64, (3, 3), (), (2, 2), low=(2, 2)),
+    "channels in part": Convolution("conv_2d_nhwc_hwcf", 2, (16, 16), 96, 72, (3, 3), low=(1, 1)),
+    "few channels, filters first": Convolution("conv_2d_nhwc_fhwc", 2, (16, 16), 24, 72, (3, 3), low=(1, 1)),
     "groups": Convolution("conv_2d_nhwgc_gfhwc", 2, (16, 16), 64, 64, (3, 3), low=(1, 1), groups=2),
 }
 WALKS = {
     "odd sides": Convolution("conv_2d_nhwc_hwcf", 2, (9, 7), 64, 64, (3, 3), low=(1, 1)),
     "odd sides, every second pixel": Convolution("conv_2d_nhwc_hwcf", 3, (11, 14), 64, 64, (3, 2), (2, 2), low=(1, 0), high=(0, 1)),
     "a line": Convolution("conv_1d_nwc_wcf", 3, (30,), 64, 64, (5,), (3,), (2,), low=(4,)),
+    "odd sides, channels in part": Convolution("conv_2d_nhwc_fhwc", 2, (9, 7), 72, 40, (3, 2), low=(1, 0)),
+    "volumes, channels in part": Convolution("conv_3d_ndhwc_dhwcf", 1, (5, 6, 7), 72, 40, (3, 2, 3), low=(1, 0, 1)),
     "volumes": Convolution("conv_3d_ndhwc_dhwcf", 2, (5, 6, 7), 64, 64, (3, 2, 3), (), (1, 2, 1), low=(1, 1, 0), high=(0, 1, 2)),
     "far apart": Convolution("conv_2d_nhwc_hwcf", 1, (40, 25), 64, 64, (2, 2), (3, 1), (5, 9), low=(2, 7)),
 }
@@ -88,24 +92,30 @@ def check_copies(convolution: Convolution, is_walk: bool | None) -> None:
     assert SPEC.bulk_tensor is not None
     kernel, images = copies(convolution)
     assert images
-    op = images[0]
+    for op in images:
+        check_copy(kernel, op, convolution, is_walk)
+
+
+def check_copy(kernel: KernelOp, op: CopyOp, convolution: Convolution, is_walk: bool | None) -> None:
+    assert SPEC.bulk_tensor is not None
     view, plan = op.view.owner, plan_copy(kernel, op, SPEC.bulk_tensor)
     assert isinstance(view, ViewOp)
     assert plan.folded is not None
-    assert is_walk is None or plan.folded.is_walk == is_walk
+    which = int(view.pointer is kernel.body.block.args[1])
+    assert is_walk is None or plan.folded.is_walk == (is_walk and not which)
     windows, seen, (column, row) = folding_of(view), plan.param.map, plan.view_dims[:2]
-    array = np.arange(1, 1 + np.prod(convolution.shape(0, convolution.sides)), dtype=np.float64)
+    array = np.arange(1, 1 + np.prod(convolution.shape(which, convolution.kernel if which else convolution.sides)), dtype=np.float64)
     sizes, strides = ([int(s) for s in row if isinstance(s, int)] for row in (view.size_values(), view.stride_values()))
     whole = FoldedView(Pointer(array), view.offset.value.data, sizes, strides, 1, windows)
     scaled = replace_strides(seen, 2, array.itemsize)
     assert plan.param.byte_offset == 0  # the map begins where the array does, whatever zeros are before it
-    shape = memref_type(op.destination).get_shape()
+    extents = dict(zip(ints(op.dims), memref_type(op.destination).get_shape(), strict=True))
     width = seen.box_dim[0]
     generator = np.random.default_rng(0)
     for _ in range(8):
         at = [int(generator.integers(0, size)) for size in sizes]
-        at[row] = int(generator.integers(0, -(-sizes[row] // shape[0]))) * shape[0]
-        at[column] = int(generator.integers(0, -(-sizes[column] // shape[1]))) * shape[1]
+        at[row] = int(generator.integers(0, -(-sizes[row] // extents[row]))) * extents[row]
+        at[column] = int(generator.integers(0, -(-sizes[column] // extents[column]))) * extents[column]
         for box in plan.boxes:
             starts = list(at)
             starts[column], starts[row] = at[column] + box.start[0], at[row] + box.start[1]
@@ -123,7 +133,8 @@ def check_copies(convolution: Convolution, is_walk: bool | None) -> None:
                     far.append(there)
                 else:
                     coordinates.append(here + there)
-                if axis.axis == windows.dims[row][0].axis and starts[column] >= sizes[column]:
+                behind = starts[column] >= sizes[column] and windows.dims[column]
+                if behind and windows.dims[row] and axis.axis == windows.dims[row][0].axis:
                     coordinates[-1] = -1
             assert np.array_equal(copied(scaled, array, coordinates, far).reshape(want.shape), want)
 

@@ -186,11 +186,6 @@ def drained_loads(counters: Counters, points: Sequence[SchedulePoint]) -> list[V
     return wrong
 
 
-def _nowhere(at: int, load: int) -> bool:
-    """Somebody asks for every copy, wherever."""
-    return False
-
-
 def drained_copies(counters: Counters, points: Sequence[SchedulePoint]) -> list[Violation]:
     """A6: barriers of a loop that some path reaches after waiting for a direct copy of the loop that the schedule keeps in flight there."""
     listing = counters.listing
@@ -208,7 +203,11 @@ def drained_copies(counters: Counters, points: Sequence[SchedulePoint]) -> list[
                 wrong.append(_violation("A6", listing, at, f"{listing.named(copy)} is waited for ahead of {listing.named(at)}"))
                 return
 
-    counters.surely_pending(_nowhere, observe, "copy")
+    def never(at: int, copy: int) -> bool:
+        _ = at, copy
+        return False
+
+    counters.surely_pending(never, observe, "copy")
     return wrong
 
 

@@ -24,7 +24,11 @@ def folded_place(ctx: KernelContext, op: CopyOp | CopyOutOp, plan: CopyPlan, box
     pixels, window = [_along(ctx, windows, dim, starts[dim]) for dim in (row, column)]
     seen = ctx.view(op.view)
     beyond = None  # behind the last window there is nothing to add up: no pixel of the last one's neighbour
-    if not ctx.ranges.inside(op.offsets[column], inside[column] + plan.param.map.box_dim[0], seen.sizes[column].number):
+    if (
+        windows.dims[row]
+        and windows.dims[column]
+        and not ctx.ranges.inside(op.offsets[column], inside[column] + plan.param.map.box_dim[0], seen.sizes[column].number)
+    ):
         beyond = b.icmp("uge", starts[column], b.resize(seen.sizes[column], I32))
     coordinates: list[Value] = []
     offsets: list[Value] = []
@@ -33,7 +37,7 @@ def folded_place(ctx: KernelContext, op: CopyOp | CopyOutOp, plan: CopyPlan, box
             coordinates.append(starts[axis.dim])
             continue
         place = b.sub(pixels[axis.axis], i32(windows.axes[axis.axis].low))
-        if axis.axis == windows.dims[row][0].axis and beyond is not None:
+        if beyond is not None and axis.axis == windows.dims[row][0].axis:
             place = b.select(beyond, i32(-1), place)
         if copy.is_walk and 0 < number <= len(copy.lines):
             offsets.append(b.trunc(window[axis.axis], I16))

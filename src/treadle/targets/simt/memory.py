@@ -113,28 +113,35 @@ class FoldedAccess(Access):
 
     __slots__ = ()
 
-    def _index(self, dim: int, constants: Sequence[int]) -> Value:
-        """The index along a dimension of the access with these constants along `dims`."""
-        b, ctx = self.ctx.b, self.ctx
-        offset = ctx.scalar(self.offsets[dim])
+    def _own(self, dim: int, constants: Sequence[int]) -> Value:
+        """The thread's part of the index along a dimension of the access with these constants along `dims`."""
+        b = self.ctx.b
         if dim not in self.dims:
-            return offset
+            return self.ctx.index_constant(0)
         axis = self.dims.index(dim)
         part, constant = self.parts[axis], i32(constants[axis])
-        own = b.add(part, constant) if self.plan.is_disjoint else b.xor(part, constant)
-        return b.add(offset, ctx.as_index(own))
+        return self.ctx.as_index(b.add(part, constant) if self.plan.is_disjoint else b.xor(part, constant))
+
+    def _is_in_one_run(self, dim: int) -> bool:
+        """Whether a tile stays within one run of a dimension, so that only the last part differs from thread to thread."""
+        extent = self.layout.shape[self.dims.index(dim)] if dim in self.dims else 1
+        return self._windows.run(dim) % extent == 0 and self.ctx.ranges.of(self.offsets[dim]).multiple % extent == 0
 
     def _places(self, constants: Sequence[int]) -> tuple[Value, list[Value]]:
         """Elements along dimensions that are not folded, and the place along each axis."""
         b, ctx, windows = self.ctx.b, self.ctx, self._windows
         plain, places = i64(0), [ctx.index_constant(0)] * len(windows.axes)
         for dim, parts in enumerate(windows.dims):
-            index = self._index(dim, constants)
+            offset, own = ctx.scalar(self.offsets[dim]), self._own(dim, constants)
             if not parts:
-                plain = b.add(plain, b.mul(b.sext(index, I64), self.view.strides[dim]))
+                plain = b.add(plain, b.mul(b.sext(b.add(offset, own), I64), self.view.strides[dim]))
+                continue
+            in_run = len(parts) > 1 and self._is_in_one_run(dim)
+            index = offset if in_run else b.add(offset, own)
             for number, (part, span) in enumerate(zip(parts, windows.spans(dim), strict=True)):
                 digit = b.udiv(index, ctx.index_constant(span))
                 digit = b.urem(digit, ctx.index_constant(part.extent)) if number else digit
+                digit = b.add(digit, own) if in_run and number == len(parts) - 1 else digit
                 places[part.axis] = b.add(places[part.axis], b.mul(digit, ctx.index_constant(part.step)))
         return plain, places
 

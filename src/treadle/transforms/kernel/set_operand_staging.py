@@ -78,10 +78,9 @@ def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: Target
         return f"rows of {operand.shape[along] * operand.bytes} bytes fill no swizzle"
     facts = access_facts(load.view, tuple(load.offsets), dims, operand.shape)
     if (windows := view_op(load.view).folding) is not None:
-        if along != operand.k_dim:
-            return "its channels do not lie side by side"
-        across = 1 - operand.k_dim
-        return folded_refusal(windows, facts, (dims[across], dims[operand.k_dim]), operand.shape[across], spec.bulk_tensor)
+        if along is None:
+            return "no dimension of the tile has unit stride"
+        return folded_refusal(windows, facts, (dims[1 - along], dims[along]), operand.shape[1 - along], spec.bulk_tensor)
     return bulk_refusal(facts, None if along is None else dims[along], spec.bulk_tensor)
 
 

@@ -5,7 +5,6 @@ loads and what follows from them move to the beginning of a later stage, the fir
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from treadle.analysis.slot_values import SlotValues
 from treadle.analysis.stage_meetings import meetings, stage_accesses
@@ -14,6 +13,7 @@ from treadle.dialects.effects import HasEffects
 from treadle.ir.core import Operation
 from treadle.ir.locations import location_of
 from treadle.plan.leap_frog import Order
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import insert_after, num_warps
 from treadle.transforms.kernel.warp_pipelines.borders import WarpPipeline
 

@@ -101,9 +101,9 @@ class KernelProblem:
         """Whether a workgroup may compute several tiles. Where a part of a reduction begins and ends, the runtime's sizes times the part's
         number tell, and such products are no steps that a proof could follow from one tile to the next. Nor is the number of tiles of
         runtime many images of an odd number of pixels. Where only the runtime knows both the tiles and their steps along k, so many
-        combinations differ that a proof takes seconds: that is for those who ask for it.
+        combinations differ that a proof takes seconds: that is for those who ask for it. Who merges parts of a tile does so once.
         """
-        if self._has_odd_images:
+        if self.merges_parts or self._has_odd_images:
             return False
         m, n, k = self.sizes
         blocks, is_open = frozenset(self.nest.kernel.blocks), k is None and (m is None or n is None)
