@@ -171,12 +171,10 @@ class SetPipelinePass(KernelPass):
         resident, held = spec.registers_per_unit // (threads * ahead), spec.registers_per_unit // (threads * now)
         if not fetched or ahead > spec.max_registers_per_thread or resident < min(RESIDENT, max(held, 1)):
             return None
-        for together in range(min(RESIDENT, resident), 0, -1):
-            for slots in (RING_SLOTS, 2) if request.mode == "async" else (2,):
-                stages = slots + 1 if request.mode == "async" else 4
-                asked = replace(request, stages=stages, reads_ahead=True, unroll=slots)
-                plan = plan_loop(source.body, asked, is_counted=source.iterations is not None)
-                most = min(spec.shared_bytes_per_workgroup, spec.shared_bytes_per_unit // together)
-                if isinstance(plan, Schedule) and shared_bytes(kernel, source, plan, spec) <= most:
-                    return asked
+        for slots in (RING_SLOTS, 2) if request.mode == "async" else (2,):  # two slots leave no copies in flight at a meeting
+            stages = slots + 1 if request.mode == "async" else 4
+            asked = replace(request, stages=stages, reads_ahead=True, unroll=slots)
+            plan = plan_loop(source.body, asked, is_counted=source.iterations is not None)
+            if isinstance(plan, Schedule) and shared_bytes(kernel, source, plan, spec) <= spec.shared_bytes_per_workgroup:
+                return asked
         return None
