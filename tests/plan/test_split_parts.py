@@ -30,7 +30,7 @@ def test_parts_of_contractions(target: str, kind: str, m: int, n: int, k: int) -
     spec = target_spec(target)
     types = contraction_types(spec, kind, kind, "f32", ("", "") if kind == "f32" else ("arith.extf", "arith.extf"), False)
     size = 4 if kind == "f32" else 2
-    problem = SplitContraction(ContractionShape(1, m, n, k), types, size, size, 4, False, (True, False))
+    problem = SplitContraction(ContractionShape(1, m, n, k), types, size, size, 4, (0, 0), (True, False))
     found = split_contraction(problem, spec)
     if found is None:
         return
@@ -55,7 +55,8 @@ def test_reductions_that_fill_the_machine_stay_whole(target: str) -> None:
 def product_of(m: int, n: int, k: int, target: str) -> tuple[SplitContraction, TargetSpec]:
     spec = target_spec(target)
     types = contraction_types(spec, "bf16", "bf16", "f32", ("arith.extf", "arith.extf"), False)
-    return SplitContraction(ContractionShape(1, m, n, k), types, 2, 2, 4, types.instruction.startswith("wgmma"), (True, False)), spec
+    rows = (16, 16) if types.instruction.startswith("wgmma") else (0, 0)
+    return SplitContraction(ContractionShape(1, m, n, k), types, 2, 2, 4, rows, (True, False)), spec
 
 
 def test_who_merges_is_the_faster_one() -> None:

@@ -1,4 +1,10 @@
-"""Which accesses of a loop nest descriptor copies can make: operands on their way to matrix instructions, results on their way out."""
+"""Which accesses of a loop nest hardware copies can make: operands on their way to matrix instructions, results on their way out.
+
+Descriptor copies want rows that begin at multiples of 16 bytes. What breaks that alone may come by the threads' copies, in pieces as wide
+as its rows are aligned.
+"""
+
+from collections.abc import Sequence
 
 from treadle.analysis.contraction_axes import is_one_step, main_axis
 from treadle.analysis.convolution import Image
@@ -9,18 +15,65 @@ from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.nest_axes import Access
 from treadle.dialects.dispatch import ANY_SIZE
 from treadle.ir.builtin import element_of
+from treadle.ir.core import SSAValue
 from treadle.machine.spec import BulkTensorCopy, TargetSpec
 from treadle.plan.block_bounds import in_whole_steps
-from treadle.plan.expr import constant
+from treadle.plan.expr import Expr, constant
 from treadle.plan.folded_copies import folded_copy
 from treadle.plan.role_tiles import ResultShape
 from treadle.plan.tile_config import ContractionTypes
+from treadle.records import dataclass
 
 
-def operand_refusal(nest: LoopNest, kind: Contraction, types: ContractionTypes, spec: TargetSpec) -> str | None:
-    """Why descriptor copies cannot bring a contraction's operands to where its matrix instruction reads them, None where they can."""
+@dataclass(frozen=True, slots=True)
+class OperandCopies:
+    """How hardware copies bring a contraction's operands to where its matrix instruction reads them.
+
+    `refusal`: why no copies can, None where they can. `unaligned`: why descriptor copies cannot bring all of them, None where they can.
+    `piece_bytes`: of A and of B, the pieces that threads copy, of one element where they shift rows on the way; 0 where descriptor copies
+    bring it.
+    """
+
+    refusal: str | None = None
+    unaligned: str | None = None
+    piece_bytes: tuple[int, int] = (0, 0)
+
+
+def operand_copies(nest: LoopNest, kind: Contraction, types: ContractionTypes, spec: TargetSpec) -> OperandCopies:
+    """Which hardware copies bring a contraction's operands, one by one."""
     rules = spec.bulk_tensor
-    if rules is None or types.instruction == "fma" or not spec.instruction(types.instruction).reads_shared:
+    if (reason := _kernel_refusal(nest, types, spec)) is not None or rules is None:
+        return OperandCopies(reason, reason)
+    row, unaligned = spec.instruction(types.instruction), None
+    pieces = [0, 0]
+    operands = ((kind.lhs, types.a, "m"), (kind.rhs, types.b, "n"))
+    for which, root, side, (number, wanted, own) in ((w, r, s, o) for w, r in enumerate(nest.roots) for s, o in enumerate(operands)):
+        value = root.inputs[number]
+        found = [a for a in nest.accesses if (a.root, a.input_number) == (which, number)]
+        if (reason := _operand_refusal(value, found, wanted, own)) is not None:
+            return OperandCopies(reason, reason)
+        step = spec.slot_row_bytes // types.operand_bytes
+        if (image := found[0].image) is not None:
+            reason = image_refusal(nest, image, found[0], own, rules, k_major_only=row.k_major_only)
+            if reason is not None:
+                return OperandCopies(f"operand {own}: {reason}", f"operand {own}: {reason}")
+            continue
+        if (reason := _part_refusal(nest, found[0], step) or _axes_refusal(nest, found[0], own)) is not None:
+            return OperandCopies(f"operand {own}: {reason}", f"operand {own}: {reason}")
+        lies_across = row.k_major_only and _lies_along(nest, found[0], own)
+        reason = f"{row.name} reads operands that are contiguous along k only" if lies_across else None
+        if (reason := reason or beyond_descriptors(nest, found[0], rules) or _alignment_refusal(nest, found[0], rules)) is None:
+            continue
+        unaligned = unaligned or f"operand {own}: {reason}"
+        if not (width := _piece_bytes(nest, found[0], spec, turned=lies_across)):
+            return OperandCopies(f"operand {own}: {reason}", unaligned)
+        pieces[side] = min(width, pieces[side] or width)
+    return OperandCopies(None, unaligned, (pieces[0], pieces[1]))
+
+
+def _kernel_refusal(nest: LoopNest, types: ContractionTypes, spec: TargetSpec) -> str | None:
+    """Why no hardware copies can bring a contraction's operands, whatever they are."""
+    if spec.bulk_tensor is None or types.instruction == "fma" or not spec.instruction(types.instruction).reads_shared:
         return "the machine has no bulk copies into buffers that its matrix instructions read"
     if sum(axis.is_reduction for axis in nest.axes) != 1 and not is_one_step(nest, types.operand_bytes, spec):
         return "not exactly one axis is reduced, nor one in steps of a whole slot"
@@ -29,20 +82,16 @@ def operand_refusal(nest: LoopNest, kind: Contraction, types: ContractionTypes, 
     k_axis = main_axis(nest, "k")
     if any(axis.reach is not None and number != k_axis for number, axis in enumerate(nest.axes)):
         return "blocks have different sizes of an axis that is not reduced"
-    row = spec.instruction(types.instruction)
-    operands = ((kind.lhs, types.a, "m"), (kind.rhs, types.b, "n"))
-    for which, root, (number, wanted, own) in ((w, r, o) for w, r in enumerate(nest.roots) for o in operands):
-        value = root.inputs[number]
-        found = [a for a in nest.accesses if (a.root, a.input_number) == (which, number)]
-        if len(found) != 1 or (sliced_argument(value) is None and found[0].image is None):
-            return f"operand {own} is computed inside the kernel"
-        element = element_of(value.type)
-        if str(element) != ("f32" if wanted == "tf32" else wanted):
-            return f"operand {own} is converted from {element} to {wanted}"
-        step = spec.slot_row_bytes // types.operand_bytes
-        reason = _part_refusal(nest, found[0], step) or _bulk_refusal(nest, found[0], own, rules, k_major_only=row.k_major_only)
-        if reason is not None:
-            return f"operand {own}: {reason}"
+    return None
+
+
+def _operand_refusal(value: SSAValue, found: Sequence[Access], wanted: str, own: str) -> str | None:
+    """Why an operand is not copied as it stands in memory, None where it is."""
+    if len(found) != 1 or (sliced_argument(value) is None and found[0].image is None):
+        return f"operand {own} is computed inside the kernel"
+    element = element_of(value.type)
+    if str(element) != ("f32" if wanted == "tf32" else wanted):
+        return f"operand {own} is converted from {element} to {wanted}"
     return None
 
 
@@ -83,18 +132,14 @@ def image_refusal(nest: LoopNest, image: Image, access: Access, own: str, rules:
     return next((copy for copy in found if isinstance(copy, str)), None)
 
 
-def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCopy, *, k_major_only: bool) -> str | None:
-    size = element_bytes(access.element)
-    if access.image is not None:
-        return image_refusal(nest, access.image, access, own, rules, k_major_only=k_major_only)
-    if access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
-        return f"its base is not aligned to {rules.base_align_bytes} bytes"
+def _lies_along(nest: LoopNest, access: Access, own: str) -> bool:
+    """Whether an operand is contiguous along its own axis, not along k."""
+    return nest.stride_along(access, nest.axes[main_axis(nest, own)]) == constant(1)
+
+
+def _axes_refusal(nest: LoopNest, access: Access, own: str) -> str | None:
+    """Why an operand does not lie in memory as an instruction could read it, None where it does."""
     unit: set[str] = set()
-    if (reason := beyond_descriptors(nest, access, rules)) is not None:
-        return reason
-    for corner in access.corners:
-        if corner.stride.divisor() * size % rules.pitch_align_bytes:
-            return f"a pitch of {corner.stride} elements is not known to be a multiple of {rules.pitch_align_bytes} bytes"
     for number, axis in enumerate(nest.axes):
         if axis.block:
             continue
@@ -104,11 +149,40 @@ def _bulk_refusal(nest: LoopNest, access: Access, own: str, rules: BulkTensorCop
                 return "it is broadcast"
         elif stride == constant(1):
             unit.add(axis.role if number in (main_axis(nest, own), main_axis(nest, "k")) else "other")
-        elif stride.divisor() * size % rules.pitch_align_bytes:
-            return f"a pitch of {stride} elements is not known to be a multiple of {rules.pitch_align_bytes} bytes"
-    if unit != {"k"} and (k_major_only or unit != {own}):
+    if unit not in ({"k"}, {own}):
         return "its unit-stride axis is not one that the instruction reads along"
     return None
+
+
+def _alignment_refusal(nest: LoopNest, access: Access, rules: BulkTensorCopy) -> str | None:
+    """Which pitch, or the base, breaks the rules of descriptor copies; None where all keep them."""
+    size = element_bytes(access.element)
+    if access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
+        return f"its base is not aligned to {rules.base_align_bytes} bytes"
+    for pitch in _pitches(nest, access):
+        if pitch.divisor() * size % rules.pitch_align_bytes:
+            return f"a pitch of {pitch} elements is not known to be a multiple of {rules.pitch_align_bytes} bytes"
+    return None
+
+
+def _pitches(nest: LoopNest, access: Access) -> list[Expr]:
+    """The distances of neighbours along all axes but that of unit stride, in elements."""
+    strides = [nest.stride_along(access, axis) for axis in nest.axes if not axis.block]
+    return [*(corner.stride for corner in access.corners), *(s for s in strides if s not in (constant(0), constant(1)))]
+
+
+def _piece_bytes(nest: LoopNest, access: Access, spec: TargetSpec, *, turned: bool) -> int:
+    """The widest pieces that threads copy of an operand whose rows begin anywhere, an element where no piece is aligned; 0 where threads
+    copy none of it. `turned`: its elements are copied one by one, each to its place.
+    """
+    queue, size = spec.queue_for("copy_in"), element_bytes(access.element)
+    if queue is None:
+        return 0
+    if turned:
+        return size if size in queue.piece_bytes and access.align % size == 0 else 0
+    moved = [access.align, access.offset.divisor() * size, *(pitch.divisor() * size for pitch in _pitches(nest, access))]
+    aligned = next((width for width in queue.piece_bytes if width >= size and not any(each % width for each in moved)), 0)
+    return aligned or (size if queue.shifts else 0)
 
 
 def beyond_descriptors(nest: LoopNest, access: Access, rules: BulkTensorCopy) -> str | None:

@@ -6,7 +6,7 @@ from math import prod
 
 from treadle.analysis.axis_traffic import bytes_touched
 from treadle.analysis.contraction_axes import is_plain, main_axis, reads_whole_tile, reduced_size, shared_operand
-from treadle.analysis.descriptor_access import operand_refusal, read_shape, result_shape
+from treadle.analysis.descriptor_access import OperandCopies, operand_copies, read_shape, result_shape
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.operation_marks import F32_PARTS
@@ -129,9 +129,14 @@ class KernelProblem:
         return ContractionShape(batch, m, n, reduced_size(nest), len(nest.roots), shared_operand(nest, self.kind))
 
     @cached_property
+    def copies(self) -> OperandCopies:
+        """Which hardware copies bring the operands to where the matrix instruction reads them."""
+        return operand_copies(self.nest, self.kind, self.types, self.spec)
+
+    @property
     def descriptor_refusal(self) -> str | None:
         """Why descriptor copies cannot bring the operands to where the matrix instruction reads them, None where they can."""
-        return operand_refusal(self.nest, self.kind, self.types, self.spec)
+        return self.copies.unaligned
 
     @property
     def is_crowded(self) -> bool:
@@ -143,7 +148,7 @@ class KernelProblem:
 
     @cached_property
     def role_problem(self) -> RoleProblem:
-        """What tiles of role kernels are chosen for, where `descriptor_refusal` is None."""
+        """What tiles of role kernels are chosen for, where hardware copies bring the operands."""
         nest, spec, shape = self.nest, self.spec, self.shape
         row, operand_bytes = spec.instruction(self.types.instruction), self.types.operand_bytes
         results = tuple(result_shape(nest, a, spec) for a in nest.accesses if a.is_result) + tuple(
@@ -153,13 +158,15 @@ class KernelProblem:
         n_axis = nest.axes[main_axis(nest, "n")]
         along_n = any(nest.stride_along(a, n_axis) == constant(1) for a in nest.accesses if a.input_number == self.kind.rhs)
         n_step = spec.slot_row_bytes // operand_bytes if along_n else row.n_step
-        # Bounds and addresses of runtime sizes take registers.
-        fixed, plain = self.is_fixed, is_plain(nest)
+        # Bounds and addresses of runtime sizes take registers; so do threads that copy.
+        pieces = self.copies.piece_bytes
+        fixed, plain = self.is_fixed and not any(pieces), is_plain(nest)
         # Before the first tile the place of a deferred store is behind the end of an array, along columns.
         steps_known = shape.n is not None and all(axis.size.is_constant for axis in nest.axes if axis.is_reduction)
-        deferred = self.may_take_turns and steps_known and (fixed or plain) and all(result.in_bulk for result in results)
+        may_defer = self.may_take_turns and steps_known and (fixed or plain) and not any(pieces)
+        deferred = may_defer and all(result.in_bulk for result in results)
         known = RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
-        return replace(known, takes_turns=self.may_take_turns)
+        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces)
 
     @cached_property
     def small_side(self) -> SmallSide | str:

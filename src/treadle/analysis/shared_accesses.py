@@ -65,6 +65,13 @@ class SharedAccess:
             return "never"
         return "always" if set(found) <= {"always"} and len(self.slots) == len(other.slots) else "maybe"
 
+    def holds_slot_of(self, other: "SharedAccess") -> bool:
+        """Whether the other's slot is this one, or lies within it, whatever its number."""
+        count = len(self.slots)
+        if self.alloc is not other.alloc or count > len(other.slots):
+            return False
+        return self.meets_slot(replace(other, slots=other.slots[:count], slot_extents=other.slot_extents[:count])) == "always"
+
     def keeps_to_threads(self, other: "SharedAccess") -> bool:
         """Whether every thread meets only its own elements in both: the same layout at the same place, nothing held twice."""
         if self.holder is None or self.holder != other.holder or self.alloc is not other.alloc:

@@ -13,6 +13,7 @@ class RolePlan(NamedTuple):
     or 1). `producer_registers`, `consumer_registers`: of a thread. `workgroups`: how many take all tiles in turn, 0 for one a tile.
     `deferred_stores`: 1 where a tile's boxes are stored under the main loop of the next. `cluster`: workgroups that share the operand of
     their tiles' columns. `epilogue_slots`: slots of the rings of what a tile's epilogue reads, at most two for each of its boxes.
+    `fills_in_flight`: slots whose copies by all threads of the producer are still under way when the next one's are issued.
     """
 
     num_stages: int
@@ -24,6 +25,7 @@ class RolePlan(NamedTuple):
     deferred_stores: int = 0
     cluster: int = 1
     epilogue_slots: int = 1
+    fills_in_flight: int = 0
 
 
 @irdl_attr_definition

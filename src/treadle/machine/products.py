@@ -49,8 +49,9 @@ class Product(Record):
 
 
 _H200_RATES = Rates(
-    # The share of the peak is for both kinds of work; launches follow each other within a few microseconds.
-    general=GeneralRates(efficiency=0.75, launch_seconds=3e-6, element_macs=48),
+    # The share of the peak is for both kinds of work; launches follow each other within a few microseconds. The
+    # clocks of pieces are an estimate by the instructions that a piece takes.
+    general=GeneralRates(efficiency=0.75, launch_seconds=3e-6, element_macs=48, piece_clocks=2),
     # Fitted to pairs of shape and tile (tests/plan/role_tiles_h200.json): half of the ratios of tiles on one shape come out within 0.7 %,
     # nine of ten within 3 %. It is off by 5 % (too slow) for 64 x 256 in ping-pong, and by 15 to 24 % (too fast) for tiles of 192 columns
     # on a result of 640. In four rounds or fewer, half of the most rows of tiles was as fast or faster by up to 0.6 %; the steps of

@@ -37,9 +37,11 @@ class Queue:
     `is_committed`: groups are closed by `sync.commit`; in others each operation is a group of its own. `is_ordered`: operations take
     effect in the order of issue. `scope`: who issues and waits together; "elected": one thread for its team. `max_pending`: the most
     groups that a wait can leave in flight. `tells_reads`: waits can ask only that the sources have been read. `path`: the path of
-    `tile.copy` that issues to it. `ends_at_branches`: results that are in flight at a branch cost a serialisation of everything around it,
-    so they are waited for ahead of it. `wait`: the encoding of waits, where no assembler sees to it. `lane_bytes`: of copies whose lanes
-    fill neighbouring places, whatever they read: what a lane may move at once, the widest first.
+    `tile.copy` that issues to it; `piece_bytes`: what a thread copies at a time there, the widest first, each aligned to its own width;
+    `shifts`: rows that begin at no multiple of a piece come through registers, where they are shifted. `ends_at_branches`: results that
+    are in flight at a branch cost a serialisation of everything around it, so they are waited for ahead of it. `wait`: the encoding of
+    waits, where no assembler sees to it. `lane_bytes`: of copies whose lanes fill neighbouring places, whatever they read: what a lane may
+    move at once, the widest first.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Queue:
     max_pending: int = 63
     tells_reads: bool = False
     path: str = ""
+    piece_bytes: tuple[int, ...] = ()
+    shifts: bool = False
     ends_at_branches: bool = False
     wait: WaitField | None = None
     lane_bytes: tuple[int, ...] = ()

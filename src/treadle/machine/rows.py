@@ -65,14 +65,16 @@ SM_90A = TargetSpec(
     # up on them (C7515) and wait for each instruction.
     queues=(
         Queue("wgmma", "matrix", "warpgroup", is_committed=True, max_pending=7, ends_at_branches=True),
-        Queue("cp_async", "copy_in", "thread", is_committed=True, is_ordered=False, path="cp_async"),
+        Queue("cp_async", "copy_in", "thread", is_committed=True, is_ordered=False, path="cp_async", piece_bytes=(16, 8, 4), shifts=True),
         Queue("bulk_store", "copy_out", "elected", is_committed=True, is_ordered=False, tells_reads=True),
     ),
     overlapping_launches=True,
     named_barriers=15,
     max_cluster=8,
     # PTX ISA, setmaxnreg. Index arithmetic on sizes that only the runtime knows does not fit 40 registers.
-    register_moves=RegisterMoves(warps=4, granule=8, fewest=24, most=256, split=(40, 232), index_split=(56, 224)),
+    register_moves=RegisterMoves(
+        4, 8, fewest=24, most=256, split=(40, 232), index_split=(56, 224), copy_split=(88, 208), shift_split=(152, 176)
+    ),
 )
 
 

@@ -92,7 +92,8 @@ class RegisterMoves:
     """How roles give registers to each other: by `warps` warps at a time, `fewest` to `most` of a thread in steps of `granule`.
 
     `split`: of a thread of the role that copies and of one that computes; `index_split`: the same where the first also does index
-    arithmetic on sizes that only the runtime knows.
+    arithmetic on sizes that only the runtime knows; `copy_split`: where all threads of the first copy; `shift_split`:
+    where they shift rows on the way, with many loads in flight.
     """
 
     warps: int
@@ -101,6 +102,8 @@ class RegisterMoves:
     most: int
     split: tuple[int, int]
     index_split: tuple[int, int]
+    copy_split: tuple[int, int]
+    shift_split: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,21 @@ def role_seconds(tile: RoleTile, problem: RoleProblem, memory_bytes: float, spec
 
 
 def tile_seconds(
-    tile: ContractionTile, row: MatrixInstruction | None, shape: ContractionShape, operand_bytes: int, memory_bytes: float, spec: TargetSpec
+    tile: ContractionTile,
+    row: MatrixInstruction | None,
+    shape: ContractionShape,
+    operand_bytes: int,
+    memory_bytes: float,
+    spec: TargetSpec,
+    loaded_bytes: tuple[int, int] = (0, 0),
 ) -> float:
-    """Modelled time of a kernel of plain tiles."""
+    """Modelled time of a kernel of plain tiles. `loaded_bytes`: what threads load of A and of B at a time, and store to shared memory; 0
+    where they do not, or vectors are wide.
+    """
     resident, rates = resident_workgroups(tile, shape, spec), spec.rates.roles
     loops = contraction_cost(tile, shape, spec) * shape.extents[2] / spec.macs_per_clock(row)
     fill = rates.fill_clocks * resident * shape.operand_rows(tile.m, tile.n) * tile.k * operand_bytes
     rounds = max(1, shape.tiles(tile.m, tile.n) / spec.compute_units)
+    pieces = sum(extent * operand_bytes / width for extent, width in zip((tile.m, tile.n), loaded_bytes, strict=True) if width)
+    loops += rounds * shape.extents[2] * 2 * spec.rates.general.piece_clocks * pieces / spec.subgroup_size
     return _with_memory(loops + fill + rounds * (rates.tile_overhead + tile.m * tile.n * rates.epilogue_clocks), memory_bytes, spec)

@@ -115,6 +115,7 @@ class RoleProblem:
 
     `promoted`: accumulators are held twice. `is_plain`: accumulators leave as they are, but for a cast. `heavy`: clocks of arithmetic on an
     element of the result, for a workgroup of two groups. `may_be_deferred`: nothing but boxes leaves, and the steps are known.
+    `piece_bytes`: of A and of B, what the threads of the producer copy at a time; 0 where descriptors do it.
     `takes_turns`: workgroups may compute several tiles.
     """
 
@@ -127,6 +128,7 @@ class RoleProblem:
     is_plain: bool = True
     heavy: float = 0.0
     may_be_deferred: bool = False
+    piece_bytes: tuple[int, int] = (0, 0)
     takes_turns: bool = True
 
 
@@ -256,7 +258,9 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     brought = [result for result in problem.results if result.is_read and result.in_bulk]
     brought_bytes = sum(result.element_bytes for result in brought) * tile.rows * tile.n
     steps = -(-shape.extents[2] // tile.k)
-    loop = max(steps * matrix, (steps * operand_bytes + brought_bytes) / rates.l2_bytes_per_clock)
+    loop = max(
+        steps * matrix, steps * _piece_clocks(tile, problem, spec), (steps * operand_bytes + brought_bytes) / rates.l2_bytes_per_clock
+    )
     elements = tile.rows * tile.n * max(1, len(problem.results) - len(brought))
     leaving, computing = elements * rates.epilogue_clocks, elements * problem.heavy * 2 / tile.consumer_warpgroups
     computing += READ_SHARE * tile.rows * tile.n * len(brought) * rates.epilogue_clocks
@@ -268,6 +272,16 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     if tile.deferred_store:
         return start + loops * (loop + computing) + rounds * rates.tile_overhead + leaving
     return start + loops * (loop + rates.tile_overhead + computing + leaving)
+
+
+def _piece_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
+    """Clocks in which the producer's threads copy one slot: they issue the copies, and wait for what goes through registers."""
+    queue, row_bytes = spec.queue_for("copy_in"), tile.k * problem.operand_bytes / spec.subgroup_size
+    sides = list(zip((tile.rows, tile.n), problem.piece_bytes, strict=True))
+    rounds = problem.row.a_type == "tf32"
+    is_held = queue is not None and any(width and (rounds or width not in queue.piece_bytes) for _, width in sides)
+    waiting = spec.rates.streaming.latency_clocks if is_held else 0
+    return waiting + spec.rates.general.piece_clocks * sum(extent * row_bytes / width for extent, width in sides if width)
 
 
 def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:

@@ -64,7 +64,8 @@ class _Choice(NamedTuple):
 class SplitContraction:
     """A contraction: `shape` and `types` as for the choice of tiles, bytes of an element of the operands and of a partial result.
 
-    `by_descriptor`: descriptor copies can bring both operands. `along_k`: the unit-stride axis of A, and of B, is k.
+    `copied_rows`: what the bytes of A's rows, and of B's, are multiples of, where hardware copies bring them to the matrix instruction; 0
+    where those cannot. `along_k`: the unit-stride axis of A, and of B, is k.
     """
 
     shape: ContractionShape
@@ -72,8 +73,24 @@ class SplitContraction:
     a_bytes: int
     b_bytes: int
     partial_bytes: int
-    by_descriptor: bool
+    copied_rows: tuple[int, int]
     along_k: tuple[bool, bool]
+
+    def piece_bytes(self, spec: TargetSpec) -> tuple[int, int] | None:
+        """What threads copy of A and of B at a time, 0 where descriptor copies bring it; None where one of them is not copied."""
+        queue, rules = spec.queue_for("copy_in"), spec.bulk_tensor
+        found: list[int] = []
+        for rows, size in zip(self.copied_rows, (self.a_bytes, self.b_bytes), strict=True):
+            aligned = next((width for width in queue.piece_bytes if width <= rows), 0) if queue is not None else 0
+            width = aligned or (size if queue is not None and queue.shifts else 0)
+            if not rows or rules is None or (rows < rules.pitch_align_bytes and not width):
+                return None
+            found.append(0 if rows >= rules.pitch_align_bytes else width)
+        return found[0], found[1]
+
+    def by_descriptor(self, spec: TargetSpec) -> bool:
+        """Whether descriptor copies can bring both operands."""
+        return self.piece_bytes(spec) == (0, 0)
 
     @property
     def results(self) -> int:
@@ -146,7 +163,8 @@ def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: Tar
     small_shape = SmallShape(few, many, shape.k, sizes[large], sizes[small], accumulator, along_k, vector, shape.batch or 1)
     if stream_refusal(small_shape) is None and (tile := next(iter(stream_tiles(small_shape, spec)), None)) is not None:
         yield _Choice(seconds(stream_clocks(tile, small_shape, spec), spec), tile.few * tile.many, in_cluster=False)
-    if problem.by_descriptor and (swapped := swapped_tile(spec.instruction(problem.types.instruction), small_shape, spec)) is not None:
+    swaps = problem.by_descriptor(spec)
+    if swaps and (swapped := swapped_tile(spec.instruction(problem.types.instruction), small_shape, spec)) is not None:
         whole_rows = swapped.step == swapped.rows
         yield _Choice(seconds(swapped_clocks(swapped, small_shape, spec), spec), swapped.rows * swapped.few, in_cluster=whole_rows)
 
@@ -157,11 +175,14 @@ def _choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpe
     moved = batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.partial_bytes)
     types = problem.types
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    tile = contraction_tile(TileProblem(types, shape, spec, through_registers=not problem.by_descriptor))
-    found = [_Choice(tile_seconds(tile, row, shape, types.operand_bytes, moved, spec), tile.m * tile.n)]
+    tile = contraction_tile(TileProblem(types, shape, spec, through_registers=not problem.by_descriptor(spec)))
+    pieces = problem.piece_bytes(spec)
+    time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces or (0, 0))
+    found = [_Choice(time, tile.m * tile.n)]
     found += _small_choices(problem, shape, spec)
-    if problem.by_descriptor and row is not None:
-        roles = RoleProblem(row, shape, types.operand_bytes, (ResultShape(problem.partial_bytes, True),), takes_turns=takes_turns)
+    if pieces is not None and row is not None:
+        result = ResultShape(problem.partial_bytes, True)
+        roles = RoleProblem(row, shape, types.operand_bytes, (result,), takes_turns=takes_turns, piece_bytes=pieces)
         if (best := role_tile(roles, spec)) is not None:
             found.append(_Choice(role_seconds(best, roles, moved, spec), best.m * best.n))
     return found

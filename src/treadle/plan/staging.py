@@ -9,7 +9,7 @@ from treadle.layout.bits import log2_exact, power_of_two_part
 from treadle.layout.linear_copy import linear_copy
 from treadle.layout.shared_layout import SharedLayout, dense, swizzled, xor_swizzled
 from treadle.layout.tile_layout import TileLayout
-from treadle.machine import BulkTensorCopy, SharedBanks
+from treadle.machine import BulkTensorCopy, Queue, SharedBanks
 from treadle.plan.access import AccessFacts
 from treadle.plan.layout_choice import IMPOSSIBLE, GlobalAccess, candidates, global_cost, shared_cost
 
@@ -51,6 +51,21 @@ def bulk_refusal(facts: AccessFacts, contiguous: int | None, rules: BulkTensorCo
         elif pitch > rules.max_pitch_bytes:
             return f"pitch {pitch} bytes of dimension {index} is beyond {rules.max_pitch_bytes}"
     return _overlap(facts)
+
+
+def piece_width(facts: AccessFacts, contiguous: int | None, queue: Queue) -> int:
+    """The widest of the queue's pieces, in bytes, that threads can copy this box in, each aligned to its own width; an element where rows
+    are shifted on the way, 0 where nothing can.
+
+    `contiguous`: as for `bulk_refusal`.
+    """
+    if contiguous is None:
+        return 0
+    size = facts.element_bytes
+    moved = [facts.base_align, facts.dims[contiguous].offset_divisor * size]
+    moved += [dim.stride_divisor * size for at, dim in enumerate(facts.dims) if at != contiguous and dim.size != 1]
+    aligned = next((width for width in queue.piece_bytes if width >= size and not any(each % width for each in moved)), 0)
+    return aligned or (size if queue.shifts else 0)
 
 
 def _overlap(facts: AccessFacts) -> str | None:

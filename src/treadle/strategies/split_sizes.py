@@ -37,10 +37,10 @@ def _types(facts: OperationFacts, kind: Contraction, spec: TargetSpec) -> Contra
     return contraction_types(spec, names[0], names[1], names[2], (kind.lhs_cast, kind.rhs_cast), rounded)
 
 
-def _rows_are_aligned(shape: Sequence[int], width: int, spec: TargetSpec) -> bool:
-    """Whether rows are known to be as descriptor copies want them."""
-    rules = spec.bulk_tensor
-    return rules is not None and len(shape) > 0 and shape[-1] > 0 and shape[-1] * width % rules.pitch_align_bytes == 0
+def _row_alignment(shape: Sequence[int], width: int) -> int:
+    """The largest power of two that is known to divide the bytes of a row."""
+    row = shape[-1] * width if shape and shape[-1] > 0 else width
+    return row & -row
 
 
 def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, spec: TargetSpec) -> SplitContraction:
@@ -52,11 +52,16 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
     widths = [element_bytes(element_of_operand(value)) for value, _ in operands]
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     as_they_are = all(width == types.operand_bytes for width in widths)
-    aligned = all(_rows_are_aligned(shape_of(value), width, spec) for (value, _), width in zip(operands, widths, strict=True))
-    copied = row is not None and row.reads_shared and as_they_are and aligned
+    is_copied = row is not None and row.reads_shared and as_they_are and spec.bulk_tensor is not None
+    rows = [_row_alignment(shape_of(value), width) if is_copied else 0 for (value, _), width in zip(operands, widths, strict=True)]
     along = [plain_dims(map_)[-1] in kind.k for _, map_ in operands]
+    if row is not None and row.k_major_only:  # what lies across is copied element by element, where pieces are as narrow
+        queue = spec.queue_for("copy_in")
+        turned = [width if is_copied and queue is not None and width in queue.piece_bytes else 0 for width in widths]
+        rows = [whole if lies_along else each for whole, lies_along, each in zip(rows, along, turned, strict=True)]
     partial = element_bytes(facts.partial_types[0])
-    return SplitContraction(ContractionShape(batch, m, n, k), types, widths[0], widths[1], partial, copied, (along[0], along[1]))
+    shape, copied = ContractionShape(batch, m, n, k), (rows[0], rows[1])
+    return SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]))
 
 
 def _bytes(value: SSAValue, map_: AffineMap, sizes: Sizes) -> int:

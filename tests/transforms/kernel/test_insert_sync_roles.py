@@ -95,6 +95,39 @@ def test_every_operation_of_a_ring_is_needed(kind: type[Operation]) -> None:
         assert prove(made).findings
 
 
+def late(steps: int, slots: int, lag: int) -> str:
+    """A ring whose slots are handed over `lag` steps behind the threads' copies into them."""
+    end = "  scf.yield %n : index\n  }"
+    return relay(steps, slots, path="cp_async").replace(end, f"{end} {{fills_in_flight = {lag} : i64}}", 1)
+
+
+@pytest.mark.parametrize(("steps", "slots", "lag"), [(1, 2, 1), (1, 4, 3), (2, 3, 2), (7, 3, 1), (7, 4, 3), (6, 4, 9), (5, 1, 1)])
+def test_slots_that_threads_copy_are_handed_over_late(steps: int, slots: int, lag: int) -> None:
+    """Proven and right, also where the loop makes fewer steps than are in flight; as many groups stay in flight as are asked for."""
+    import numpy as np
+
+    made = synchronised(late(steps, slots, lag))
+    assert prove(made).is_proven
+    pending = [op.pending.value.data for op in made.walk() if isinstance(op, sync.WaitOp) and op.queue.data == "cp_async"]
+    assert pending == ([min(lag, slots - 1), 0] if slots > 1 else [0])
+    a = np.arange(448 * 64).reshape(448, 64) % 61
+    for report in (simulate(made, [a.astype(np.float16), np.zeros((448, 64), np.float16)], mode=m, seed=3) for m in ("late", "random")):
+        assert report.ok, report
+        assert np.array_equal(report.outputs[0].reshape(448, 64)[: 64 * steps], a[: 64 * steps])
+
+
+@pytest.mark.parametrize(("kind", "count"), [(sync.WaitPhaseOp, 2), (sync.ArriveOp, 4), (sync.WaitOp, 2), (sync.CommitOp, 1)])
+def test_every_operation_of_a_late_fill_is_needed(kind: type[Operation], count: int) -> None:
+    text = late(7, 4, 2)
+    assert count == sum(isinstance(op, kind) for op in synchronised(text).walk())
+    for number in range(count):
+        made = synchronised(text)
+        op = [op for op in made.walk() if isinstance(op, kind)][number]
+        op.detach()
+        op.erase()
+        assert prove(made).findings
+
+
 def test_each_group_hands_the_slot_back() -> None:
     made = synchronised(relay(7, 3, groups=2))
     assert [op.arrivals.value.data for op in made.walk() if isinstance(op, sync.MbarrierAllocOp)] == [1, 2]

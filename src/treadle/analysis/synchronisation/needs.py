@@ -63,11 +63,11 @@ class Start:
         return found
 
     def holds(self, earlier: int) -> bool:
-        """Whether an access is to the slot of one of these, whatever its number."""
+        """Whether an access is to the slot of one of these, or to a part of it, whatever its number."""
         if earlier not in self._held:
             done = self._table[earlier]
             mine = [self._table[access] for access in self.accesses]
-            self._held[earlier] = any(access.alloc is done.alloc and access.meets_slot(done) == "always" for access in mine)
+            self._held[earlier] = any(access.holds_slot_of(done) for access in mine)
         return self._held[earlier]
 
     def conflicts(self, other: "Start") -> bool:

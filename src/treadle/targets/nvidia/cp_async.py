@@ -1,22 +1,28 @@
-"""`tile.copy "cp_async"`: each thread copies its pieces of 4, 8 or 16 bytes, zeros outside the view.
+"""`tile.copy "cp_async"`: each thread copies its pieces of 4, 8 or 16 bytes, zeros outside the view; through registers where the rows begin
+at no multiple of 4 bytes (`shifted_copies.py`).
 
 Who copies what is derived from the buffer: neighbouring threads take neighbouring pieces along the view's contiguous dimension.
 """
+
+from collections.abc import Callable, Iterator, Sequence
 
 from treadle.codegen.llvm_text import I32, Value, i32
 from treadle.dialects.tile import CopyOp, ViewOp, ints, memref_type, shared_layout_of, view_strides
 from treadle.errors import InternalError
 from treadle.ir.core import SSAValue
 from treadle.layout.access import address_plan
+from treadle.layout.bits import log2_exact, odd_part, power_of_two_part
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout, blocked
+from treadle.targets.nvidia.shifted_copies import GRANULE, ShiftedCopies
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.memory import Access, global_accesses
 from treadle.targets.simt.shared import SharedAddresses
 from treadle.targets.simt.threads import holds_first_copy
 from treadle.targets.simt.types import element_bytes
 
-WIDTHS = (16, 8, 4)
+SECTOR_BYTES = 32
+"""What the caches move at least."""
 
 
 def _multiple(ctx: KernelContext, value: int | SSAValue) -> int:
@@ -48,55 +54,120 @@ def distribution(shared: SharedLayout, inner: int, size: int, width: int, warps:
     """Pieces of `width` bytes along dimension `inner` over the threads; None where the buffer keeps them not together."""
     if width < size or shared.shape[inner] * size % width:
         return None
+    if width == size and (turned := _turned(shared.shape, inner, size, warps)) is not None:
+        return turned
     order = (inner, *(dim for dim in reversed(range(shared.rank)) if dim != inner))
     tile = blocked(shared.shape, order, width // size, 32, warps)
     plan = address_plan(tile, shared, size, width)
     return tile if plan.vector * size == width else None
 
 
-def _bytes(ctx: KernelContext, access: Access, unit: int, coordinates: tuple[int, ...], predicate: Value, size: int, width: int) -> Value:
-    """How many bytes of a piece lie within the view."""
+def _turned(shape: Sequence[int], inner: int, size: int, warps: int) -> TileLayout | None:
+    """Single elements over the threads, for buffers that lie across the view: a warp takes a sector of several rows, so that neighbours in
+    memory and neighbours in the buffer each keep to few transactions. None where sides are too short.
+    """
+    sector, other = SECTOR_BYTES // size, 1 - inner
+    if len(shape) != 2 or power_of_two_part(shape[inner]) < sector or power_of_two_part(shape[other]) < 32 // sector:
+        return None
+    left, taken = [power_of_two_part(side) for side in shape], [1, 1]
+
+    def take(dim: int, most: int) -> list[tuple[int, ...]]:
+        bases: list[tuple[int, ...]] = []
+        while left[dim] > 1 and len(bases) < most:
+            bases.append(tuple(taken[dim] if axis == dim else 0 for axis in range(2)))
+            taken[dim], left[dim] = 2 * taken[dim], left[dim] // 2
+        return bases
+
+    bits = log2_exact(sector)
+    lane = (*take(inner, bits), *take(other, 5 - bits))
+    warp = [*take(inner, log2_exact(warps))]
+    warp += take(other, log2_exact(warps) - len(warp))
+    warp += [(0, 0)] * (log2_exact(warps) - len(warp))
+    rest = (*take(inner, 32), *take(other, 32))
+    return TileLayout(rest, lane, tuple(warp), tuple(odd_part(side) for side in shape))
+
+
+def _bytes(ctx: KernelContext, access: Access, unit: int, coordinates: tuple[int, ...], size: int, width: int) -> Value:
+    """How many bytes of a piece lie within the view along its contiguous dimension; nothing or less where it lies behind the end."""
     b = ctx.b
-    whole = i32(width)
-    if unit in access.coordinates:
-        at = access.coordinate(unit, coordinates[access.dims.index(unit)])
-        left = b.mul(b.sub(access.view.sizes[unit], at), ctx.index_constant(size))
-        most = ctx.index_constant(width)
-        whole = b.resize(b.select(b.icmp("slt", left, most), left, most), I32)
-    return b.select(predicate, whole, i32(0)) if predicate.number != 1 else whole
+    if unit not in access.coordinates:
+        return i32(width)
+    at = access.coordinate(unit, coordinates[access.dims.index(unit)])
+    left = b.mul(b.sub(access.view.sizes[unit], at), ctx.index_constant(size))
+    most = ctx.index_constant(width)
+    return b.resize(b.select(b.icmp("slt", left, most), left, most), I32)
 
 
-def emit_cp_async(ctx: KernelContext, op: CopyOp) -> None:
-    """Issue a copy; it is pending in the queue "cp_async" of each thread. Raises InternalError where no piece of 4 bytes is aligned."""
-    b, buffer, view = ctx.b, ctx.buffer(op.destination), ctx.view(op.view)
+def emit_cp_async(ctx: KernelContext, op: CopyOp, shifted: ShiftedCopies, *, tf32: bool) -> None:
+    """Issue a copy; it is pending in the queue "cp_async" of each thread, or loaded and left to `shifted`: where no piece is aligned, or it
+    is rounded to `tf32`. Raises InternalError where the buffer does not keep pieces together.
+    """
     element = memref_type(op.destination).element_type
     size, dims, layout = element_bytes(element), ints(op.dims), shared_layout_of(op.destination)
-    static = view_strides(view.op.result)
+    static = view_strides(op.view)
     inner = next((axis for axis, dim in enumerate(dims) if static[dim] == 1), None)
     if inner is None:
         raise InternalError("tile.copy 'cp_async' of a view without a contiguous dimension")
-    unit = dims[inner]
-    for width in WIDTHS:
-        tile = distribution(layout, inner, size, width, ctx.warps) if _is_aligned(ctx, op, unit, size, width) else None
-        if tile is not None:
-            break
-    else:
-        raise InternalError(f"tile.copy 'cp_async' of {size}-byte elements that are not known to lie on 4 bytes")
-    vector = width // size
+    queue = ctx.hooks.spec.queue_for("copy_in")
+    for width in () if queue is None else queue.piece_bytes:
+        if _is_aligned(ctx, op, dims[inner], size, width) and (tile := distribution(layout, inner, size, width, ctx.warps)) is not None:
+            if tf32:
+                _load_rounded(ctx, op, inner, tile, width, shifted)
+            else:
+                _issue(ctx, op, inner, tile, width)
+            return
+    tile = distribution(layout, inner, size, GRANULE, ctx.warps)
+    if tile is None:
+        raise InternalError(f"tile.copy 'cp_async' into a buffer that does not keep {GRANULE} bytes of a row together")
+    _load(ctx, op, inner, tile, shifted)
+
+
+def _issue(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: int) -> None:
+    b, pieces = ctx.b, _pieces(ctx, op, inner, tile, width)
+    cache = "cg" if width == 16 else "ca"
+    with b.when(holds_first_copy(ctx, tile)):
+        for target, source, inside, left in pieces():
+            taken = b.select(inside, left, i32(0)) if inside.number != 1 else left
+            text = f"cp.async.{cache}.shared.global [$0], [$1], {width}"
+            if taken.number == width:
+                b.asm(f"{text};", "r,l,~{memory}", [b.ptrtoint(target, I32), source])
+            else:
+                b.asm(f"{text}, $2;", "r,l,r,~{memory}", [b.ptrtoint(target, I32), source, taken])
+
+
+def _load(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, shifted: ShiftedCopies) -> None:
+    """Threads that hold the same piece all store it, with the same bytes."""
+    read_only = ctx.view(op.view).read_only
+    for target, source, inside, left in _pieces(ctx, op, inner, tile, GRANULE)():
+        shifted.load(ctx, source, target, inside, left, read_only=read_only)
+
+
+def _load_rounded(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: int, shifted: ShiftedCopies) -> None:
+    read_only = ctx.view(op.view).read_only
+    for target, source, inside, left in _pieces(ctx, op, inner, tile, width)():
+        shifted.load_rounded(ctx, source, target, inside, left, width, read_only=read_only)
+
+
+Piece = tuple[Value, Value, Value, Value]
+"""Where it goes, where it lies, whether it is in the view (i1), and how many of its bytes are then (i32)."""
+
+
+def _pieces(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: int) -> Callable[[], Iterator[Piece]]:
+    """A thread's pieces of `width` bytes."""
+    buffer, view, dims, layout = ctx.buffer(op.destination), ctx.view(op.view), ints(op.dims), shared_layout_of(op.destination)
+    size = element_bytes(memref_type(op.destination).element_type)
+    vector, unit = width // size, dims[inner]
     plan = address_plan(tile, layout, size, width)
     places = SharedAddresses(ctx, buffer, plan)
     access = global_accesses(ctx, op, view, list(op.offsets), dims, tile, vector)
     if access.plan.vector != vector:
         raise InternalError(f"tile.copy 'cp_async': pieces of {width} bytes are not contiguous in the view")
     sources = {group.registers: group for group in access.plan.groups}
-    cache = "cg" if width == 16 else "ca"
-    with b.when(holds_first_copy(ctx, tile)):
+
+    def each() -> Iterator[Piece]:
         for group in plan.groups:
             source = sources[group.registers]
-            taken = _bytes(ctx, access, unit, source.coordinates, access.predicate(source), size, width)
-            target = b.ptrtoint(places.of(group), I32)
-            text = f"cp.async.{cache}.shared.global [$0], [$1], {width}"
-            if taken.number == width:
-                b.asm(f"{text};", "r,l,~{memory}", [target, access.address(source)])
-            else:
-                b.asm(f"{text}, $2;", "r,l,r,~{memory}", [target, access.address(source), taken])
+            left = _bytes(ctx, access, unit, source.coordinates, size, width)
+            yield places.of(group), access.address(source), access.predicate(source), left
+
+    return each

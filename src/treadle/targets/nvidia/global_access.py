@@ -7,8 +7,12 @@ from treadle.codegen.llvm_text import I8, I16, I32, Builder, Value, bit_width, s
 MEMORY = "~{memory}"
 
 
-def predicated_load(b: Builder, address: Value, type: str, predicate: Value, other: Value, *, read_only: bool) -> Value:
-    """A load where `predicate` holds, `other` elsewhere. `read_only`: through the cache of data that no thread writes."""
+def predicated_load(
+    b: Builder, address: Value, type: str, predicate: Value, other: Value, *, read_only: bool, stays: bool = False
+) -> Value:
+    """A load where `predicate` holds, `other` elsewhere. `read_only`: through the cache of data that no thread writes. `stays`: it is
+    issued in the order of the text.
+    """
     bits = bit_width(type)
     words, word = (bits // 32, I32) if bits >= 32 else (1, I16)
     packed = _to_words(b, b.bitcast(other, f"i{bits}") if bits < 32 else other, words, word)
@@ -24,7 +28,7 @@ def predicated_load(b: Builder, address: Value, type: str, predicate: Value, oth
         ",".join(constraints),
         [*packed, address, b.zext(predicate, I32)],
         word if words == 1 else structure([word] * words),
-        side_effect=not read_only,
+        side_effect=stays or not read_only,
         convergent=False,
     )
     parts = [result] if words == 1 else [b.extract_value(result, i) for i in range(words)]

@@ -20,6 +20,7 @@ from treadle.targets.nvidia.folded_place import WINDOW, folded_place
 from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
 from treadle.targets.nvidia.global_access import predicated_load, predicated_store
 from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
+from treadle.targets.nvidia.shifted_copies import ShiftedCopies, stands_among
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
 from treadle.targets.nvidia.stores import check_stores
 from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
@@ -58,7 +59,7 @@ class NvidiaHooks(SimtHooks):
         self.cpu = spec.name
         self._copies: dict[CopyOp | CopyOutOp, tuple[CopyPlan, str]] = {}
         self._maps: list[str] = []
-        self._elected = Elected()
+        self._elected, self._shifted = Elected(), ShiftedCopies()
         self._cluster = 1
         self._tf32: frozenset[AllocOp] = frozenset()
 
@@ -123,6 +124,8 @@ class NvidiaHooks(SimtHooks):
     def before(self, ctx: KernelContext, op: Operation | None) -> None:
         if op is None or not is_gathered(op):
             self._elected.flush(ctx)
+        if op is None or not stands_among(op):
+            self._shifted.flush(ctx)
 
     # --- ids and lanes
 
@@ -295,7 +298,7 @@ class NvidiaHooks(SimtHooks):
 
     def copy(self, ctx: KernelContext, op: CopyOp) -> None:
         if op.path.data == "cp_async":
-            emit_cp_async(ctx, op)
+            emit_cp_async(ctx, op, self._shifted, tf32=allocation(op.destination) in self._tf32)
             return
         if op.barrier is None:
             raise InternalError("tile.copy without a barrier to signal")

@@ -84,7 +84,7 @@ class InsertSyncPass(KernelPass):
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Synchronise one kernel."""
         check_control_flow(kernel)
-        owed = insert_ring_barriers(kernel)
+        owed = insert_ring_barriers(kernel, spec)
         insert_copy_barriers(kernel)
         insert_peer_barriers(kernel)
         plan = Plan()

@@ -1,10 +1,10 @@
 """set-operand-staging: by which path and in which shared layout the operands of a contraction reach it.
 
-Level: tile. Reads: tile.contract with register operands, the loads behind them, the machine's copies and instructions. Writes: attribute
-`staging` of tile.contract: `{a = {path, layout}, b = {path, layout}}` with path "bulk_tensor", that of the machine's copies whose lanes
-fill neighbouring places, or "threads", and layout a `#tile.shared_layout`, or path "registers" or "fragments" alone: operands that are
-loaded from a shared buffer are loaded as fragments where the instruction reads registers. Leaves alone: contractions whose operands are in
-shared memory already; paths that `staging` names already.
+Level: tile. Reads: tile.contract with register operands, the loads behind them, the kernel's form, the machine's copies and instructions.
+Writes: attribute `staging` of tile.contract: `{a = {path, layout}, b = {path, layout}}` with path "bulk_tensor", in forms with roles that
+of the machine's copies by all threads, elsewhere that of copies whose lanes fill neighbouring places, or "threads", and layout a
+`#tile.shared_layout`, or path "registers" or "fragments" alone: operands that are loaded from a shared buffer are loaded as fragments where
+the instruction reads registers. Leaves alone: contractions whose operands are in shared memory already; paths that `staging` names already.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,9 +26,11 @@ from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.folded_copies import folded_refusal
 from treadle.plan.layout_choice import GlobalAccess, shared_cost
-from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, register_buffer
+from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, piece_width, register_buffer
 from treadle.records import dataclass
 from treadle.remarks import emit
+from treadle.transforms.kernel.forms import roles
+from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.free_layouts import settle_layout
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.operand_layouts import STAGING, THREADS, contract_layouts, staging_of
@@ -82,6 +84,32 @@ def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: Target
             return "no dimension of the tile has unit stride"
         return folded_refusal(windows, facts, (dims[1 - along], dims[along]), operand.shape[1 - along], spec.bulk_tensor)
     return bulk_refusal(facts, None if along is None else dims[along], spec.bulk_tensor)
+
+
+def _piece_path(operand: _Operand, row: MatrixInstruction | None, kernel: tile.KernelOp, spec: TargetSpec) -> tuple[str, int]:
+    """The path of copies by all threads and the bytes of their pieces, where a role can fill its ring so with an operand that no
+    descriptor copy brings; ("", 0) where it cannot.
+    """
+    queue, load = spec.queue_for("copy_in"), operand.load
+    if queue is None or row is None or not isinstance(config_of(kernel), roles.Config) or not row.may_read(1 - operand.k_dim, "shared"):
+        return "", 0
+    if load is None or load.result is not operand.value or not is_zero(load.other) or operand.contiguous is None:
+        return "", 0
+    turned = operand.contiguous != operand.k_dim and row.k_major_only
+    along = operand.k_dim if turned else operand.contiguous
+    if spec.bulk_tensor is None or not fits_swizzle(operand.shape[along], operand.bytes, spec.bulk_tensor.swizzle_bytes):
+        return "", 0
+    if turned:  # each element goes to its place
+        return (queue.path, operand.bytes) if operand.bytes in queue.piece_bytes else ("", 0)
+    dims = tile.ints(load.dims)
+    facts = access_facts(load.view, tuple(load.offsets), dims, operand.shape)
+    width = piece_width(facts, dims[operand.contiguous], queue)
+    return (queue.path, width) if width else ("", 0)
+
+
+def _pieces_text(width: int, spec: TargetSpec) -> str:
+    queue = spec.queue_for("copy_in")
+    return f"copied in pieces of {width} bytes" if queue is not None and width in queue.piece_bytes else "loaded and shifted into place"
 
 
 def _layout(
@@ -238,11 +266,13 @@ class SetOperandStagingPass(KernelPass):
                     "refusal", self.name, subject, "not read from registers: the threads do not hold what they would read", location_of(op)
                 )
             refusal = "the threads are asked for" if asked == THREADS else _bulk_refusal(operand, row, spec)
-            path = THREADS if refusal else "bulk_tensor"
+            piece_path, width = _piece_path(operand, row, kernel, spec) if refusal and asked != THREADS else ("", 0)
+            path = piece_path or (THREADS if refusal else "bulk_tensor")
+            how = f"{_pieces_text(width, spec)} by the producer's threads" if width else "staged by the threads"
             layout = _layout(operand, row, fragment, layouts.k_step, kernel, spec)
             staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": SharedLayoutAttr(layout)})
             if refusal and spec.bulk_tensor is not None:
-                emit("refusal", self.name, subject, f"descriptor copy refused: {refusal}; staged by the threads", location_of(op))
+                emit("refusal", self.name, subject, f"descriptor copy refused: {refusal}; {how}", location_of(op))
             else:
                 emit(
                     "decision",

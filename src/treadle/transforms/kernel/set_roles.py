@@ -18,7 +18,15 @@ from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass
-from treadle.transforms.kernel.roles.copy_rings import epilogue_boxes, fitting_plan, fitting_stages, is_chain, partition_refusal
+from treadle.transforms.kernel.roles.copy_rings import (
+    epilogue_boxes,
+    fitting_plan,
+    fitting_stages,
+    is_chain,
+    partition_refusal,
+    threads_copies,
+    through_registers,
+)
 from treadle.transforms.kernel.roles.deferred_stores import deferral_refusal
 from treadle.transforms.kernel.roles.parts import cluster_refusal, refusal, turns_refusal
 
@@ -54,6 +62,9 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     in_flight = min(asked.steps_in_flight, 1)
     wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
     plan = fitting_plan(kernel, wanted, spec)
+    if not all(through_registers(copy, spec) for copy in threads_copies(kernel)):
+        # Half of the ring is under way, half is there: consumers never wait for a copy that was issued last.
+        plan = plan._replace(fills_in_flight=plan.num_stages // 2)
     if plan.num_stages < wanted.num_stages:
         cut.append(_cut_back(plan.num_stages, wanted.num_stages))
     if plan.epilogue_slots < (boxes := epilogue_boxes(kernel)):
@@ -85,6 +96,8 @@ def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
     moves = spec.register_moves
     if moves is None:
         return 0, 0
+    if copies := threads_copies(kernel):
+        return moves.shift_split if any(through_registers(copy, spec) for copy in copies) else moves.copy_split
     return moves.index_split if kernel.symbol_names() else moves.split
 
 

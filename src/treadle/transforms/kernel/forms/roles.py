@@ -75,7 +75,7 @@ def refusal(problem: KernelProblem) -> str | None:
         return "roles are turned off"
     if problem.merges_parts and problem.axes[0] < 0:
         return "groups of warps merge parts of their own rows, and there is one row"
-    if (reason := problem.descriptor_refusal) is not None:
+    if (reason := problem.copies.refusal) is not None:
         return reason
     if problem.overrides.tile and not problem.overrides.num_stages:
         return "a tile is asked for without the stages of a ring (num_stages)"

@@ -92,7 +92,8 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
         workgroups=resident_workgroups(tile, problem.shape, spec) * spec.compute_units if takes_turns else 0,
     )
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    seconds = tile_seconds(tile, row, problem.shape, types.operand_bytes, problem.memory_bytes, spec)
+    pieces = problem.copies.piece_bytes
+    seconds = tile_seconds(tile, row, problem.shape, types.operand_bytes, problem.memory_bytes, spec, pieces)
     text = contraction_text(problem, tile, types, is_promoted=is_promoted) + merging_text(problem, config)
     return Choice(config, seconds, text, tile.m * tile.n / tile.num_warps, is_light=types != problem.types)
 

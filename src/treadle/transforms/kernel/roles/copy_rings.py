@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from treadle.analysis.element_bytes import buffer_bytes
+from treadle.analysis.view_access import access_facts
 from treadle.dialects import tile
 from treadle.dialects.role_plan import RolePlan
 from treadle.dialects.tile_types import is_tile
@@ -10,7 +11,9 @@ from treadle.ir.ancestry import blocks_around
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.machine import TargetSpec
+from treadle.plan.access import contiguous_dim
 from treadle.plan.role_tiles import PLANNED_EPILOGUE_SLOTS, ROLE_MARGIN_BYTES
+from treadle.plan.staging import piece_width
 from treadle.records import dataclass
 from treadle.transforms.kernel.roles.parts import depends_on_group
 
@@ -27,6 +30,11 @@ class CopyRing:
     def is_in_loop(self) -> bool:
         """Whether a loop fills it again and again."""
         return isinstance(self.block.parent_op(), scf.ForOp)
+
+    @property
+    def by_threads(self) -> bool:
+        """Whether all threads of the role make some of its copies."""
+        return not all(copy.is_bulk for copy in self.copies)
 
     @property
     def slots_a_block(self) -> int:
@@ -142,6 +150,25 @@ def fitting_plan(kernel: tile.KernelOp, plan: RolePlan, spec: TargetSpec) -> Rol
         more = (with_slots(slots) for slots in range(boxes * min(2, plan.ping_pong), needed, -1))
         found = next((it for it in more if it.num_stages >= found.num_stages), found)
     return found._replace(num_stages=max(1, found.num_stages))
+
+
+def threads_copies(kernel: tile.KernelOp) -> list[tile.CopyOp]:
+    """The copies that all threads of a role make."""
+    return [op for op in kernel.walk() if isinstance(op, tile.CopyOp) and not op.is_bulk]
+
+
+def through_registers(copy: tile.CopyOp, spec: TargetSpec) -> bool:
+    """Whether a copy by all threads goes through their registers, where rows are shifted or f32 is rounded: it is complete when it is
+    committed, nothing of it stays in flight.
+    """
+    rounds = {row.name for row in spec.matrix_instructions if row.a_type == "tf32"}
+    readers = [use.operation for use in copy.destination.uses]
+    if any(isinstance(op, tile.ContractOp) and op.instruction.data in rounds for op in readers):
+        return True
+    shape, dims, queue = tile.memref_type(copy.destination).get_shape(), tile.ints(copy.dims), spec.queue_for("copy_in")
+    along = contiguous_dim(tile.view_strides(copy.view), dims, shape)
+    facts = access_facts(copy.view, tuple(copy.offsets), dims, shape)
+    return queue is not None and piece_width(facts, None if along is None else dims[along], queue) not in queue.piece_bytes
 
 
 def _slot_bytes(ring: CopyRing, groups: int) -> int:

@@ -131,7 +131,9 @@ class Partition:
         together = [ring for ring in here if not ring.in_turn]
         for ring in together if consumes else ():
             self.bind(ring.copies, index, slots[ring], *maps[0])
-        for op in ops:
+        # Descriptor copies go ahead of those by all threads, which wait for earlier ones of theirs.
+        late = [] if consumes else [op for op in ops if isinstance(op, tile.CopyOp) and not op.is_bulk]
+        for op in (*(op for op in ops if op not in late), *late):
             if isinstance(op, tile.CopyOp):
                 ring = next(ring for ring in here if op in ring.copies)
                 if not consumes:
@@ -188,6 +190,8 @@ class Partition:
         new = scf.ForOp(low, high, step, [*initial, *(slots[ring] for ring in rings)], body)
         if runs_ahead:
             new.attributes[pipe.STEPS_IN_FLIGHT] = IntegerAttr(1, i64)
+        if not consumes and self.plan.fills_in_flight and any(ring.block is old and ring.by_threads for ring in rings):
+            new.attributes[pipe.FILLS_IN_FLIGHT] = IntegerAttr(self.plan.fills_in_flight, i64)
         index.builder.insert(new)
         mapping.update(zip(op.results, new.results, strict=False))
         slots.update(zip(rings, new.results[len(initial) :], strict=True))

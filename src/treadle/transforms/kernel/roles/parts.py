@@ -150,6 +150,8 @@ def cluster_refusal(kernel: tile.KernelOp, cluster: int) -> str | None:
     if kernel.cluster_size() > 1:
         return "workgroups of a cluster have the parts of one tile"
     for copy in shared_by_rows(parts_of(kernel)):
+        if not copy.is_bulk:
+            return "the shared operand comes by the threads' copies, which fill one workgroup"
         if part_layout(tile.shared_layout_of(copy.destination), part_axis(copy), cluster) is None:
             return f"{cluster} parts of the shared operand do not follow one another in memory"
     return None

@@ -3,7 +3,8 @@
 Who fills a slot waits until the readers of the round before have handed it back. Bulk copies signal the full barrier themselves, once the
 bytes are announced. Threads that fill a slot, or copies that threads wait for, owe it to its readers from the last write on. Who reads a
 slot waits until it is full, and owes it to who fills it from the last access on. What is owed is handed over by the walk of
-`sync_flow.py`, where the accesses are known to be over.
+`sync_flow.py`, where the accesses are known to be over. Slots that threads copy while those before are still under way are handed over as
+many steps later as the loop says (`late_fills.py`).
 """
 
 from dataclasses import field, replace
@@ -13,10 +14,12 @@ from treadle.dialects import pipe, sync, tile
 from treadle.ir.ancestry import blocks_around, in_block
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
+from treadle.machine import TargetSpec
 from treadle.records import dataclass
 from treadle.transforms.kernel.carried_values import also_yield
 from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
 from treadle.transforms.kernel.synchronisation.announced_copies import announce
+from treadle.transforms.kernel.synchronisation.late_fills import hand_over_late, late_fill
 from treadle.transforms.kernel.synchronisation.ring_places import RingPlaces, flipped
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
@@ -52,7 +55,7 @@ class Owed:
     regained: list[Regained] = field(default_factory=list[Regained])
 
 
-def insert_ring_barriers(kernel: tile.KernelOp) -> Owed:
+def insert_ring_barriers(kernel: tile.KernelOp, spec: TargetSpec) -> Owed:
     """Synchronise what roles hand over, but for handing slots over. Raises TR301 for what cannot be handed over."""
     owed = Owed()
     places = RingPlaces()
@@ -60,13 +63,14 @@ def insert_ring_barriers(kernel: tile.KernelOp) -> Owed:
         rings = hand_overs(roles)
         stretches = {role: _stretch([v.block for ring in rings for v in ring.reads if v.role == role]) for role in roles.alternating()}
         for ring in rings:
-            _RingBarriers(roles, ring, places, owed).insert()
+            _RingBarriers(roles, ring, places, owed, spec).insert()
         _order_turns(roles, rings, stretches, places)
         if any(ring.ranks() for ring in rings):
             _meet_peers(roles)
     places.expand(kernel)
     for op in kernel.walk():
         op.attributes.pop(pipe.STEPS_IN_FLIGHT, None)
+        op.attributes.pop(pipe.FILLS_IN_FLIGHT, None)
     owed.releases[:] = [replace(one, after=places.current(one.after)) for one in owed.releases]
     return owed
 
@@ -79,6 +83,7 @@ class _RingBarriers:
     ring: HandOver
     places: RingPlaces
     owed: Owed
+    spec: TargetSpec
 
     def insert(self) -> None:
         """Insert them, and say who owes which slot."""
@@ -90,6 +95,8 @@ class _RingBarriers:
             self._wait(fill, empty.result, starts_free=True)
             if self.ring.is_bulk:
                 self._announce(fill, full.result)
+            elif (late := late_fill(fill, self.places.current(fill.last), self.ring.slots, self.spec)) is not None:
+                hand_over_late(late, full.result)
             else:
                 owed = self._owed(fill, self.ring.fills, full.result)
                 self.owed.releases.extend(replace(one, crosses_proxies=is_async) for one in owed)
