@@ -112,7 +112,7 @@ def test_loops_around_loops_and_decided_loops_are_left_alone() -> None:
     module = builtin.ModuleOp([CASES["nested"](None)])
     run_passes(module, [SetPipelinePass(stages=3)])
     outer, inner = find(module, scf.ForOp)
-    assert PIPELINE not in outer.attributes and read_request(inner) == Request(3, "stream", unroll=2)
+    assert PIPELINE not in outer.attributes and read_request(inner) == Request(3, "stream")
     with collect_remarks() as log:
         run_passes(module, [SetPipelinePass(stages=2)])
     assert read_request(inner) == Request(3, "stream") and log.remarks == []

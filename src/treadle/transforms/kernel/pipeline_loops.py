@@ -46,16 +46,16 @@ def pipeline_loop(source: LoopBody, schedule: Schedule, request: Request) -> Non
     slots = stacked_buffers(source, schedule)
     expansion = expand(schedule, source.iterations)
     if schedule.tail == "versioned" and source.iterations is None:
-        emitted = emit_versions(source, schedule, expansion, slots, request.unroll)
+        emitted = emit_versions(source, schedule, expansion, slots)
     else:
         emitted = emit_expansion(source, schedule, expansion, slots, Builder(InsertPoint.before(loop)), request.unroll)
     if emitted.sequential is not None:
         del emitted.sequential.attributes[PIPELINE]
         emitted.sequential.attributes[PIPELINED] = builtin.DictionaryAttr({"stages": builtin.IntegerAttr(1, builtin.i64)})
-    for steady in emitted.loops:
-        steady.attributes.update({name: value for name, value in loop.attributes.items() if name != PIPELINE})
-        steady.attributes[PIPELINED] = pipelined_attribute(request, schedule)
-        steady.body.block.args[0].name_hint = loop.body.block.args[0].name_hint
+    if emitted.loop is not None:
+        emitted.loop.attributes.update({name: value for name, value in loop.attributes.items() if name != PIPELINE})
+        emitted.loop.attributes[PIPELINED] = pipelined_attribute(request, schedule)
+        emitted.loop.body.block.args[0].name_hint = loop.body.block.args[0].name_hint
     new: Operation | None = loop.prev_op
     while new is not None and new is not before:
         set_location(new, loop)

@@ -156,14 +156,14 @@ class SetPipelinePass(KernelPass):
             reason = f"{self.stages} stages were asked for" + (f", mode {mode} has at most {deepest}" if mode == "stream" else "")
             emit("note", self.name, subject, f"{chosen} stages instead: {reason}, {limit} bytes of shared memory are there", place)
         # Registers that hold two steps' loads change places in every step: without moves, which would wait for them, only in two.
-        moves = mode == "stream" and chosen == STREAM_DEEPEST and request.tail != "guarded"
+        moves = mode == "stream" and chosen == STREAM_DEEPEST and request.tail != "guarded" and source.iterations is not None
         request = replace(request, stages=chosen, unroll=2 if moves else 1)
         loop.attributes[PIPELINE] = request_attribute(request)
         emit("decision", self.name, subject, f"{chosen} stages, mode {mode}: {needed(chosen)} of {limit} bytes of shared memory", place)
 
     def _reading_ahead(self, kernel: tile.KernelOp, source: LoopBody, request: Request, spec: TargetSpec) -> Request | None:
         """The request that reads shared memory a step ahead; None where registers do not hold a step's operands twice."""
-        if self.buffers or request.mode == "async-late" or request.tail == "guarded":
+        if self.buffers or request.mode == "async-late" or request.tail == "guarded" or source.iterations is None:
             return None
         threads = num_warps(kernel) * spec.subgroup_size
         now, fetched = registers_ahead(kernel, source.loop, spec), fetched_registers(source.loop)
@@ -171,12 +171,10 @@ class SetPipelinePass(KernelPass):
         resident, held = spec.registers_per_unit // (threads * ahead), spec.registers_per_unit // (threads * now)
         if not fetched or ahead > spec.max_registers_per_thread or resident < min(RESIDENT, max(held, 1)):
             return None
-        for together in range(min(RESIDENT, resident), 0, -1):
-            for slots in (RING_SLOTS, 2) if request.mode == "async" else (2,):
-                stages = slots + 1 if request.mode == "async" else 4
-                asked = replace(request, stages=stages, reads_ahead=True, unroll=slots)
-                plan = plan_loop(source.body, asked, is_counted=source.iterations is not None)
-                most = min(spec.shared_bytes_per_workgroup, spec.shared_bytes_per_unit // together)
-                if isinstance(plan, Schedule) and shared_bytes(kernel, source, plan, spec) <= most:
-                    return asked
+        for slots in (RING_SLOTS, 2) if request.mode == "async" else (2,):  # two slots leave no copies in flight at a meeting
+            stages = slots + 1 if request.mode == "async" else 4
+            asked = replace(request, stages=stages, reads_ahead=True, unroll=slots)
+            plan = plan_loop(source.body, asked, is_counted=source.iterations is not None)
+            if isinstance(plan, Schedule) and shared_bytes(kernel, source, plan, spec) <= spec.shared_bytes_per_workgroup:
+                return asked
         return None

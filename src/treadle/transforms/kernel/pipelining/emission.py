@@ -290,11 +290,9 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The steady loops (one at most where no steps are unrolled; none where it never runs), what stands for the results of the original,
-    and the sequential version beside them.
-    """
+    """The steady loop (None where it never runs), what stands for the results of the original, and the sequential version beside it."""
 
-    loops: tuple[scf.ForOp, ...]
+    loop: scf.ForOp | None
     results: tuple[SSAValue, ...]
     sequential: scf.ForOp | None = None
 
@@ -307,20 +305,21 @@ def emit_expansion(
     builder: Builder,
     unroll: int = 1,
 ) -> Emitted:
-    """Emit all steps; the original loop is left as it is. `unroll`: steps in a trip of the steady loop; those left over stand behind it."""
+    """Emit all steps; the original loop is left as it is. `unroll`: steps in a trip of the steady loop, where their number is known; those
+    left over stand behind it.
+    """
     loop = source.loop
     emitter = StepEmitter(source, schedule, slots)
     index = IndexBuilder(builder, {})
     for step in expansion.prologue:
         emitter.emit(step, loop.lb, builder, loop.ub, loop.step)
-    loops: list[scf.ForOp] = []
+    steady: scf.ForOp | None = None
     base = loop.lb
     if expansion.steady is not None and expansion.after is not None:
-        loops += _emit_counted(emitter, expansion, expansion.steady, builder, unroll)
+        steady = _emit_counted(emitter, expansion, expansion.steady, builder, unroll)
     elif expansion.steady is not None:
-        bases = _emit_uncounted(emitter, expansion, expansion.steady, builder, unroll)
-        loops += [one for one, _ in bases]
-        base = bases[-1][1]
+        upper = _upper(emitter, expansion, builder)
+        steady, base = _emit_loop(emitter, expansion.steady, builder, loop.lb, upper, 1, needs_end=bool(expansion.epilogue))
     elif expansion.after:
         raise InternalError("an epilogue after a loop that never runs begins late")
     if expansion.after is not None and expansion.epilogue:
@@ -329,44 +328,29 @@ def emit_expansion(
         emitter.skip_to(expansion.after + expansion.stages - 1)
     for at, step in enumerate(expansion.epilogue):
         emitter.emit(step, base, builder, loop.ub, loop.step, is_last=at == len(expansion.epilogue) - 1)
-    return Emitted(tuple(loops), tuple(emitter.state.carried))
+    return Emitted(steady, tuple(emitter.state.carried))
 
 
-def _emit_counted(emitter: StepEmitter, expansion: Expansion, step: Step, builder: Builder, unroll: int) -> list[scf.ForOp]:
+def _emit_counted(emitter: StepEmitter, expansion: Expansion, step: Step, builder: Builder, unroll: int) -> scf.ForOp:
     """The steady loop for a known number of trips, and the steps that make no whole trip."""
     loop, index = emitter.source.loop, IndexBuilder(builder, {})
     width = index.static(loop.step)
     trips = (expansion.iterations or 0) - expansion.shortened
     unroll = unroll if width is not None and expansion.shortened and trips >= 2 * unroll else 1
     whole = trips // unroll * unroll
-    upper = _upper(emitter, expansion, builder, 0)
+    upper = _upper(emitter, expansion, builder)
     if unroll > 1 and width is not None:
         upper = index.add(loop.lb, index.constant(whole * width))
     steady, _ = _emit_loop(emitter, step, builder, loop.lb, upper, unroll, needs_end=False)
     for at in range(whole, trips if unroll > 1 else whole):
         emitter.skip_to(at + expansion.stages - 1)
         emitter.emit(step, index.add(loop.lb, index.constant(at * (width or 0))), builder, loop.ub, loop.step)
-    return [steady]
+    return steady
 
 
-def _emit_uncounted(
-    emitter: StepEmitter, expansion: Expansion, step: Step, builder: Builder, unroll: int
-) -> list[tuple[scf.ForOp, SSAValue]]:
-    """The steady loop and the induction value at which it ends (its lower bound where no epilogue needs it); before it, where steps are
-    unrolled, one with whole trips alone.
-    """
-    loop, found = emitter.source.loop, list[tuple[scf.ForOp, SSAValue]]()
-    base, needs_end = loop.lb, bool(expansion.epilogue)
-    if unroll > 1 and expansion.shortened:
-        found.append(_emit_loop(emitter, step, builder, base, _upper(emitter, expansion, builder, unroll - 1), unroll, needs_end=True))
-        base = found[-1][1]
-    found.append(_emit_loop(emitter, step, builder, base, _upper(emitter, expansion, builder, 0), 1, needs_end=needs_end))
-    return found
-
-
-def _upper(emitter: StepEmitter, expansion: Expansion, builder: Builder, more: int) -> SSAValue:
-    """The upper bound of the steady loop, so many steps short of it."""
-    loop, index, shortened = emitter.source.loop, IndexBuilder(builder, {}), expansion.shortened + more
+def _upper(emitter: StepEmitter, expansion: Expansion, builder: Builder) -> SSAValue:
+    """The upper bound of the steady loop."""
+    loop, index, shortened = emitter.source.loop, IndexBuilder(builder, {}), expansion.shortened
     if not shortened:
         return loop.ub
     width = index.static(loop.step)
@@ -374,9 +358,7 @@ def _upper(emitter: StepEmitter, expansion: Expansion, builder: Builder, more: i
     return index.subtract(loop.ub, less)
 
 
-def emit_versions(
-    source: LoopBody, schedule: Schedule, expansion: Expansion, slots: Mapping[SSAValue, tile.AllocOp], unroll: int = 1
-) -> Emitted:
+def emit_versions(source: LoopBody, schedule: Schedule, expansion: Expansion, slots: Mapping[SSAValue, tile.AllocOp]) -> Emitted:
     """Emit the steps for trip counts that fill the pipeline, and the sequential loop, in the first slots, for the others.
 
     One trip fills two stages: what is left makes none, and needs no loop.
@@ -388,14 +370,14 @@ def emit_versions(
     fills = index.insert(arith.CmpiOp(last_filled, loop.ub, "slt"))
     long, short = Block(), Block()
     inside = Builder(InsertPoint.at_end(long))
-    emitted = emit_expansion(source, schedule, expansion, slots, inside, unroll)
+    emitted = emit_expansion(source, schedule, expansion, slots, inside)
     inside.insert(scf.YieldOp(*emitted.results))
     inside = Builder(InsertPoint.at_end(short))
     sequential = _emit_sequential(loop, slots, inside) if schedule.stages > 2 else None
     inside.insert(scf.YieldOp(*(loop.iter_args if sequential is None else sequential.results)))
     version = scf.IfOp(fills, [r.type for r in loop.results], Region(long), Region(short))
     builder.insert(version)
-    return Emitted(emitted.loops, tuple(version.results), sequential)
+    return Emitted(emitted.loop, tuple(version.results), sequential)
 
 
 def _emit_sequential(loop: scf.ForOp, slots: Mapping[SSAValue, tile.AllocOp], builder: Builder) -> scf.ForOp:
