@@ -6,7 +6,7 @@
 
 Every row is read off machine code as `treadle audit` does (docs/audits.md): counts, and the figures of a model that predicts no times. IREE
 compiles the same module with `iree-compile` for the same target, where that is installed and takes it; its row is left out otherwise.
-`--peers` takes the rows of other compilers from an earlier table instead: their figures depend on nothing of Treadle but how it reads loops.
+`--peers` takes the rows of other compilers from an earlier table instead: of Treadle they depend on how it reads loops alone.
 """
 
 import argparse

@@ -67,11 +67,13 @@ def test_kernels_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_kernels_in_python(tmp_path: Path) -> None:
-    """The page's kernel, from a file: the language reads the text of functions."""
-    (text,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "language.md").read_text(encoding="utf-8"), re.DOTALL)
-    file = tmp_path / "kernels.py"
-    file.write_text(text, encoding="utf-8")
-    runpy.run_path(str(file))
+    """The page's kernels, from files: the language reads the text of functions."""
+    texts = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "language.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len(texts) == 2
+    for number, text in enumerate(texts):
+        file = tmp_path / f"kernels{number}.py"
+        file.write_text(text, encoding="utf-8")
+        runpy.run_path(str(file))
 
 
 def test_all_functions_of_the_language_are_listed() -> None:

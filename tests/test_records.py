@@ -151,7 +151,8 @@ def classes(decorate: Any) -> dict[str, Any]:
         a: int
         b: int = dataclasses.field(default=2, compare=False)
         c: int = dataclasses.field(default=3, repr=False)
-        d: list[int] = dataclasses.field(init=False, default_factory=list[int])
+        e: dict[str, int] = dataclasses.field(default_factory=dict[str, int], hash=False)
+        d: tuple[int, ...] = dataclasses.field(init=False, default_factory=tuple[int, ...])
 
         @cached_property
         def twice(self) -> int:

@@ -110,6 +110,10 @@ class ScalarValue(Record):
 class TensorMap(Record):
     """How an array is seen by descriptor copies. Dimensions innermost first; the innermost stride is one element, not listed.
 
+    `lower_corner`, `upper_corner`: of copies that walk the pixels of images (im2col), where their bounding box begins, from the image's
+    start, and ends, from its end, for each dimension but the first and the last; `box_dim` is the channels and the pixels of a copy then.
+    Else empty.
+
     Sizes are over the symbols of the kernel that takes the map, then of the program that launches it.
     """
 
@@ -122,11 +126,13 @@ class TensorMap(Record):
     interleave: Interleave = "none"
     l2_promotion: Promotion = "none"
     oob_fill: Fill = "zero"
+    lower_corner: tuple[int, ...] = ()
+    upper_corner: tuple[int, ...] = ()
 
     def with_sizes(self, global_dim: tuple[Size, ...], global_stride_bytes: tuple[Size, ...]) -> "TensorMap":
         """The same with other sizes."""
         rest = (self.box_dim, self.element_stride, self.swizzle, self.interleave, self.l2_promotion, self.oob_fill)
-        return TensorMap(self.dtype, global_dim, global_stride_bytes, *rest)
+        return TensorMap(self.dtype, global_dim, global_stride_bytes, *rest, self.lower_corner, self.upper_corner)
 
 
 class TensorMapValue(Record):
@@ -225,7 +231,8 @@ def _plain(value: Any) -> Any:
             marks = {name: True for name, marked in (("zero", value.zero), ("kept", value.kept)) if marked}
             return record | ({"file": value.file} if value.file else {}) | marks
         case TensorMapValue():
-            return {"tensor_map": {"buffer": value.buffer, **_fields(value.map), "byte_offset": _plain(value.byte_offset)}}
+            seen = {name: plain for name, plain in _fields(value.map).items() if plain or not name.endswith("corner")}
+            return {"tensor_map": {"buffer": value.buffer, **seen, "byte_offset": _plain(value.byte_offset)}}
         case Check() | TensorRecord() | Kernel():
             return {name: plain for name, plain in _fields(value).items() if plain or name not in _RARE}
         case Dim() | KernelArg() | PointerValue() | ScalarValue() | Launch():
@@ -345,18 +352,20 @@ def _value(r: Reader) -> ArgValue:
 
 def _tensor_map(r: Reader) -> TensorMapValue:
     global_dim = r.sizes("global_dim")
-    rank = len(global_dim)
+    rank, is_walk = len(global_dim), r.has("lower_corner")
     r.only("buffer", *TensorMap.record_names, "byte_offset")
     seen = TensorMap(
         dtype=r.text("dtype"),
         global_dim=global_dim,
         global_stride_bytes=r.sizes("global_stride_bytes", count=rank - 1),
-        box_dim=r.integers("box_dim", rank),
+        box_dim=r.integers("box_dim", 2 if is_walk else rank),
         element_stride=r.integers("element_stride", rank),
         swizzle=r.choice("swizzle", get_args(Swizzle)),
         interleave=r.choice("interleave", get_args(Interleave)),
         l2_promotion=r.choice("l2_promotion", get_args(Promotion)),
         oob_fill=r.choice("oob_fill", get_args(Fill)),
+        lower_corner=r.integers("lower_corner", rank - 2, low=None) if is_walk else (),
+        upper_corner=r.integers("upper_corner", rank - 2, low=None) if is_walk else (),
     )
     return TensorMapValue(r.text("buffer"), seen, r.size("byte_offset", default=0))
 

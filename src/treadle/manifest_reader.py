@@ -89,12 +89,12 @@ class Reader:
             raise self.error(f"is below {low}")
         return self.value
 
-    def integers(self, key: str, count: int) -> tuple[int, ...]:
-        """`count` positive integers."""
+    def integers(self, key: str, count: int, low: int | None = 1) -> tuple[int, ...]:
+        """`count` integers, positive ones or from `low` on."""
         entries = list(self.items(key))
         if len(entries) != count:
             raise self.at(key).error(f"has {len(entries)} entries, not {count}")
-        return tuple(entry._integer(1) for entry in entries)
+        return tuple(entry._integer(low) for entry in entries)
 
     def triple(self, key: str) -> tuple[int, int, int]:
         """Three positive integers."""

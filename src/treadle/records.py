@@ -90,13 +90,14 @@ class Record:
 class _Entry:
     """A field of a dataclass: what `dataclasses.field` says of it."""
 
-    __slots__ = ("compare", "default", "factory", "hint", "init", "kw_only", "name", "shown")
+    __slots__ = ("compare", "default", "factory", "hashed", "hint", "init", "kw_only", "name", "shown")
 
     def __init__(self, name: str, hint: Any, given: Any, kw_only: bool) -> None:
         self.name, self.hint, self.kw_only, self.factory, self.default = name, hint, kw_only, _ABSENT, given
-        self.init = self.compare = self.shown = True
+        self.init = self.compare = self.hashed = self.shown = True
         if type(given).__module__ == "dataclasses" and type(given).__name__ == "Field":
             self.init, self.compare, self.shown = given.init, given.compare, given.repr
+            self.hashed = given.compare if given.hash is None else given.hash
             self.factory, self.default = _given(given.default_factory), _given(given.default)
             self.kw_only = given.kw_only if isinstance(given.kw_only, bool) else kw_only
 
@@ -219,7 +220,7 @@ class _Standard:
         import dataclasses
 
         rows = [
-            (one.name, one.hint, dataclasses.field(init=one.init, compare=one.compare, repr=one.shown, kw_only=True))
+            (one.name, one.hint, dataclasses.field(init=one.init, compare=one.compare, hash=one.hashed, repr=one.shown, kw_only=True))
             for one in self.entries.values()
         ]
         twin: Any = dataclasses.make_dataclass(self.kind.__name__, rows, init=False, repr=False, eq=False, frozen=self.frozen)
@@ -246,12 +247,13 @@ def _values(names: list[str]) -> "Callable[[Any], tuple[Any, ...]]":
 def _comparisons(kind: Any, entries: "dict[str, _Entry]", frozen: bool) -> "dict[str, Any]":
     """`__eq__` and `__hash__`, those of a dataclass."""
     values = _values([one.name for one in entries.values() if one.compare])
+    hashed = _values([one.name for one in entries.values() if one.hashed])
 
     def equal(self: Any, other: object) -> bool:
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
     def digest(self: Any) -> int:
-        return hash(values(self))
+        return hash(hashed(self))
 
     methods: dict[str, Any] = {"__eq__": equal}
     own = kind.__dict__

@@ -62,6 +62,7 @@ CASES = (
     Case("llama3-8b-decode-16-o", "sm_90a"),  # a small side
     Case("f32-4096-3xtf32", "sm_90a", "3xtf32"),
     Case("dynamic-matmul", "gfx1201"),
+    Case("conv-f16-2x64x64x640-640-k3", "sm_90a"),
 )
 
 

@@ -23,6 +23,7 @@ for module in sorted(name for name in sys.modules if name.startswith("xdsl.")):
             own = [name in kind.__dict__ for name in ("__init__", "__eq__", "__repr__", "__hash__", "__setattr__", "__match_args__")]
             fields = dataclasses.fields(kind)
             rows = [(f.name, f.init, f.repr, f.compare, f.kw_only, str(f.default), str(f.default_factory)) for f in fields]
+            rows += [(f.name, f.compare if f.hash is None else f.hash) for f in fields]
             print(module, name, own, kind.__hash__ is None, kind.__match_args__, rows, kind.__dataclass_params__.frozen)
 """
 

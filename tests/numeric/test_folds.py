@@ -8,7 +8,7 @@ from analysis.test_coupled_reductions import INDEX, SOFTMAX, WEIGHTED, WELFORD, 
 from numeric.test_coupled_reductions import ARRAYS, lowered
 from transforms.reduction_texts import reduction
 
-from treadle.analysis.folds import parts_of
+from treadle.analysis.folds import neutral_numbers, parts_of
 from treadle.analysis.indexing import Reduction, classify, structured
 from treadle.dialects import tile
 from treadle.errors import TreadleError
@@ -20,7 +20,6 @@ from treadle.sim.program import run_program
 from treadle.sim.reference import evaluate_module
 from treadle.sim.schedule import run_program_scheduled
 from treadle.sim.values import straight_line
-from treadle.transforms.kernel.tiling.merges import identities, outputs_of
 
 COUNTED = WELFORD.replace(
     "%one = arith.constant 1.0 : f32\n%n_next = arith.addf %n, %one : f32",
@@ -110,11 +109,7 @@ def test_merges_are_associative_and_have_their_identity(name: str) -> None:
     assert isinstance(kind, Reduction)
     parts = parts_of(view, kind) or ()
     types = [element_of(value.type) for value in op.results]
-    neutral: dict[int, float] = {}
-    for part in parts:
-        numbers = outputs_of(part)
-        for number, attr in zip(numbers, identities(part, view, [types[i] for i in numbers]), strict=True):
-            neutral[number] = attr_number(attr) or 0
+    neutral = [attr_number(number) or 0 for number in neutral_numbers(parts, types)]
     generator = np.random.default_rng(5)
     dtypes = [np.int32 if type_ == "i32" else np.float32 for type_ in CASES[name][1].values()]
     a, b, c = (

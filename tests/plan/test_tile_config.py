@@ -13,6 +13,8 @@ from treadle.plan.tile_config import (
     AxisShape,
     ContractionShape,
     ContractionTile,
+    ContractionTypes,
+    TileProblem,
     contraction_cost,
     contraction_tile,
     contraction_types,
@@ -29,7 +31,7 @@ def test_contraction_tiles_fit_their_instruction(m: int, n: int, k: int, batch: 
     spec = target_spec(target)
     result = "i32" if kind == "i8" else "f32"
     types = contraction_types(spec, kind, kind, result, ("", ""), False)
-    tile = contraction_tile(types, ContractionShape(batch, m, n, k), spec, 4 if types.a == "f32" else 2)
+    tile = contraction_tile(TileProblem(types, ContractionShape(batch, m, n, k), spec))
     assert tile.num_warps * spec.subgroup_size <= spec.max_threads_per_workgroup
     if types.instruction != "fma":
         row = spec.instruction(types.instruction)
@@ -43,9 +45,8 @@ def test_contraction_tiles_fit_their_instruction(m: int, n: int, k: int, batch: 
 def test_sums_of_several_contractions_fit_the_registers_of_one(target: str, kind: str, sums: int) -> None:
     spec = target_spec(target)
     types = contraction_types(spec, kind, kind, "i32" if kind == "i8" else "f32", ("", ""), False)
-    size = {"bf16": 2, "f32": 4, "i8": 1}[kind]
-    one = contraction_tile(types, ContractionShape(1, 4096, 4096, 4096), spec, size)
-    tile = contraction_tile(types, ContractionShape(1, 4096, 4096, 4096, sums), spec, size)
+    one = contraction_tile(TileProblem(types, ContractionShape(1, 4096, 4096, 4096), spec))
+    tile = contraction_tile(TileProblem(types, ContractionShape(1, 4096, 4096, 4096, sums), spec))
     assert sums * tile.m * tile.n // tile.num_warps <= one.m * one.n // one.num_warps
     assert sums * tile.m * tile.n // tile.num_warps >= one.m * one.n // one.num_warps // 2
     if types.instruction != "fma" and not spec.instruction(types.instruction).reads_shared:
@@ -55,8 +56,8 @@ def test_sums_of_several_contractions_fit_the_registers_of_one(target: str, kind
 def test_a_narrow_result_takes_a_narrow_tile() -> None:
     spec = target_spec("sm_90a")
     types = contraction_types(spec, "bf16", "bf16", "f32", ("", ""), False)
-    assert contraction_tile(types, ContractionShape(1, 8192, 8192, 8192), spec, 2).n >= 128
-    assert contraction_tile(types, ContractionShape(1, 8192, 40, 8192), spec, 2).n <= 64
+    assert contraction_tile(TileProblem(types, ContractionShape(1, 8192, 8192, 8192), spec)).n >= 128
+    assert contraction_tile(TileProblem(types, ContractionShape(1, 8192, 40, 8192), spec)).n <= 64
 
 
 @pytest.mark.parametrize(
@@ -113,14 +114,16 @@ def test_tiles_keep_to_the_threads_and_registers_of_the_machine(target: str, thr
     """Of any machine: a row with fewer threads gets fewer warps, and tiles whose sums fit them."""
     spec = target_spec(target)
     small = replace(spec, max_threads_per_workgroup=threads)
-    rows = [None, *(row for row in spec.matrix_instructions if row.warps == 1)]
+    rows = [row for row in spec.matrix_instructions if row.warps == 1]
+    kinds = [ContractionTypes("f16", "f16", "f32", "fma"), *(ContractionTypes("f16", "f16", "f32", row.name) for row in rows)]
     if threads < spec.subgroup_size:
         return
-    for row in rows:
-        for tile in tiles_for(row, small, 2):
+    for types in kinds:
+        tiles = tiles_for(TileProblem(types, ContractionShape(1, 4096, 4096, 4096), small))
+        for tile in tiles:
             held = tile.m * tile.n // (tile.num_warps * spec.subgroup_size)
             assert tile.num_warps * spec.subgroup_size <= threads
-            assert 2 * held <= spec.max_registers_per_thread or tile == tiles_for(row, small, 2)[-1]
+            assert 2 * held <= spec.max_registers_per_thread or tile == tiles[-1]
     axes = (AxisShape(1000, False, 4000, 4000), AxisShape(1000, True, 4000, 0))
     for separable in (False, True):
         _, warps = reduction_tile(axes, small, separable)
@@ -133,7 +136,9 @@ def test_tiles_keep_to_the_threads_and_registers_of_the_machine(target: str, thr
 def test_large_tiles_are_for_large_results_that_they_divide(target: str) -> None:
     spec = target_spec(target)
     types = contraction_types(spec, "f16", "f16", "f32", ("", ""), False)
-    sides = {size: contraction_tile(types, ContractionShape(1, size, size, 4096), spec, 2).m for size in (1024, 2048, 4096, 4000, 8192)}
+    sides = {
+        size: contraction_tile(TileProblem(types, ContractionShape(1, size, size, 4096), spec)).m for size in (1024, 2048, 4096, 4000, 8192)
+    }
     assert sides == {1024: 64, 2048: 128, 4096: 256, 4000: 128, 8192: 256}
 
 

@@ -54,6 +54,8 @@ class FakeLibrary:
         self.cuStreamIsCapturing = _foreign(self._capturing, pointer, ctypes.POINTER(word))
         lists = [ctypes.POINTER(wide)] * 2 + [ctypes.POINTER(number)] * 2
         self.cuTensorMapEncodeTiled = _foreign(self._encode, pointer, word, word, pointer, *lists, *[word] * 4)
+        walk = [*lists[:2], *[ctypes.POINTER(word)] * 2, number, number, lists[3]]
+        self.cuTensorMapEncodeIm2col = _foreign(self._encode_walk, pointer, word, word, pointer, *walk, *[word] * 4)
 
     def _launch(self, config: Any, function: int, pointers: Any, extra: Any) -> int:
         # A function belongs to one context, and a stream too: the null stream to the current one.
@@ -85,6 +87,17 @@ class FakeLibrary:
 
     def _encode(self, place: int, dtype: int, rank: int, address: int, *rest: Any) -> int:
         extents, strides, box, steps, *modes = rest
+        return self._encoded(
+            place, address, [dtype, rank, address, *extents[:rank], *strides[: rank - 1], *box[:rank], *steps[:rank], *modes]
+        )
+
+    def _encode_walk(self, place: int, dtype: int, rank: int, address: int, *rest: Any) -> int:
+        extents, strides, lower, upper, channels, pixels, steps, *modes = rest
+        corners = [corner + 1000 for corner in (*lower[: rank - 2], *upper[: rank - 2])]
+        words = [dtype, rank, address, *extents[:rank], *strides[: rank - 1], *corners, channels, pixels, *steps[:rank], *modes]
+        return self._encoded(place, address, words[:16])
+
+    def _encoded(self, place: int, address: int, words: list[int]) -> int:
         assert place % 64 == 0
         if self.bindings.current != _CONTEXT:
             self.strays.append("tensor map")
@@ -92,7 +105,6 @@ class FakeLibrary:
         if address % 16:
             return int(real.CUresult.CUDA_ERROR_INVALID_VALUE)
         self.encoded.append(address)
-        words = [dtype, rank, address, *extents[:rank], *strides[: rank - 1], *box[:rank], *steps[:rank], *modes]
         ctypes.memmove(place, struct.pack(f"<{len(words)}Q", *words).ljust(128, b"\0"), 128)
         return 0
 

@@ -388,6 +388,19 @@ def test_tensor_maps_are_made_once_for_an_address(machine: Machine, torch: Any) 
         encode(0x1001, place)
 
 
+def test_maps_that_walk_pixels_have_corners(machine: Machine) -> None:
+    seen = TensorMap("f16", (64, 9, 8, 2), (128, 1152, 9216), (64, 128), (1, 2, 1, 1), "128B", lower_corner=(-1, -2), upper_corner=(1, 0))
+    argument = TensorMapArg(0, 0, 0, (64, 9, 8, 2), (128, 1152, 9216), seen)
+    room = ctypes.create_string_buffer(192)
+    place = -(-ctypes.addressof(room) // 64) * 64
+    machine.device.activate()
+    machine.device.tensor_map_encoder(argument)(0x1000, place)
+    words = [int.from_bytes(ctypes.string_at(place + i, 8), "little") for i in range(0, 128, 8)]
+    assert words == [6, 4, 0x1000, 64, 9, 8, 2, 128, 1152, 9216, 999, 998, 1001, 1000, 64, 128]
+    with pytest.raises(TreadleError, match=r"cuTensorMapEncodeIm2col.*corners \(-1, -2\) and \(1, 0\)"):
+        machine.device.tensor_map_encoder(argument)(0x1001, place)
+
+
 def test_no_pointer_value_is_forgotten(machine: Machine) -> None:
     launch = resolved(vector_add_manifest("sm_90a"))
     template = machine.device.load(vector_add_manifest("sm_90a"), {"k0.bin": ELF}).template(launch)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from treadle.analysis.kernel_problem import NO_OVERRIDES, KernelProblem
 from treadle.analysis.loop_nest import loop_nest
 from treadle.bench.families import matmul
 from treadle.bench.workload import Workload
@@ -17,7 +18,6 @@ from treadle.sim.check import check
 from treadle.sim.element_types import Array, is_float_dtype, storage_dtype
 from treadle.sim.reference import evaluate_module
 from treadle.sim.schedule import run_program_scheduled
-from treadle.transforms.kernel.forms.problem import NO_OVERRIDES, KernelProblem
 from treadle.transforms.kernel.set_kernel_form import NAME
 
 

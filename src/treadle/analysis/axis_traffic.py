@@ -10,7 +10,9 @@ from treadle.plan.tile_config import UNKNOWN_EXTENT, AxisShape
 
 
 def bytes_touched(nest: LoopNest, access: Access) -> int:
-    """Size of the array along the axes it depends on; unknown extents count as 4096."""
+    """Size of the array along the axes it depends on, of an image once; unknown extents count as 4096."""
+    if access.image is not None and (count := access.image.elements.as_int()) is not None:
+        return element_bytes(access.element) * count
     extents = [axis.bound.as_int() or UNKNOWN_EXTENT for axis in nest.axes if nest.stride_along(access, axis) != constant(0)]
     return element_bytes(access.element) * prod(extents)
 

@@ -7,6 +7,7 @@ as its rows are aligned.
 from collections.abc import Sequence
 
 from treadle.analysis.contraction_axes import is_one_step, main_axis
+from treadle.analysis.convolution import Image
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.kernel_slices import sliced_argument
@@ -18,6 +19,7 @@ from treadle.ir.core import SSAValue
 from treadle.machine.spec import BulkTensorCopy, TargetSpec
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, constant
+from treadle.plan.folded_copies import folded_copy
 from treadle.plan.role_tiles import ResultShape
 from treadle.plan.tile_config import ContractionTypes
 from treadle.records import dataclass
@@ -51,8 +53,14 @@ def operand_copies(nest: LoopNest, kind: Contraction, types: ContractionTypes, s
         if (reason := _operand_refusal(value, found, wanted, own)) is not None:
             return OperandCopies(reason, reason)
         step = spec.slot_row_bytes // types.operand_bytes
-        if (reason := _part_refusal(nest, found[0], step) or _axes_refusal(nest, found[0], own)) is not None:
+        if (image := found[0].image) is not None:
+            reason = image_refusal(nest, image, found[0], own, rules, k_major_only=row.k_major_only)
+        else:
+            reason = _axes_refusal(nest, found[0], own)
+        if (reason := _part_refusal(nest, found[0], step) or reason) is not None:
             return OperandCopies(f"operand {own}: {reason}", f"operand {own}: {reason}")
+        if image is not None:
+            continue
         lies_across = row.k_major_only and _lies_along(nest, found[0], own)
         reason = f"{row.name} reads operands that are contiguous along k only" if lies_across else None
         if (reason := reason or beyond_descriptors(nest, found[0], rules) or _alignment_refusal(nest, found[0], rules)) is None:
@@ -80,7 +88,7 @@ def _kernel_refusal(nest: LoopNest, types: ContractionTypes, spec: TargetSpec) -
 
 def _operand_refusal(value: SSAValue, found: Sequence[Access], wanted: str, own: str) -> str | None:
     """Why an operand is not copied as it stands in memory, None where it is."""
-    if sliced_argument(value) is None or len(found) != 1:
+    if len(found) != 1 or (sliced_argument(value) is None and found[0].image is None):
         return f"operand {own} is computed inside the kernel"
     element = element_of(value.type)
     if str(element) != ("f32" if wanted == "tf32" else wanted):
@@ -98,6 +106,31 @@ def _part_refusal(nest: LoopNest, access: Access, step: int) -> str | None:
         elif axis.reach is not None and (cut is None or not in_whole_steps(axis.size, cut.extent - cut.start, step)):
             return f"parts of {axis.size} are no whole steps of {step}"
     return None
+
+
+def image_refusal(nest: LoopNest, image: Image, access: Access, own: str, rules: BulkTensorCopy, *, k_major_only: bool) -> str | None:
+    """Why copies of tiles cannot bring an image in steps of a swizzle's row, None where they can. `own`: "m" or "n", whichever it has."""
+    size, main = element_bytes(access.element), (main_axis(nest, own), main_axis(nest, "k"))
+    if own == "n" and main[0] >= 0 and nest.stride_along(access, nest.axes[main[0]]) == constant(1):
+        if k_major_only:
+            return "its unit-stride axis is not one that the instruction reads along"
+        main = main[::-1]
+    rows = (64, 128) if main[1] == main_axis(nest, "k") else (rules.swizzle_bytes[0] // size,)
+    if access.align % rules.base_align_bytes:
+        return f"its base is not aligned to {rules.base_align_bytes} bytes"
+    axes = [*(a for a, axis in enumerate(nest.axes) if a not in main and nest.stride_along(access, axis) != constant(0)), *main]
+    windows, extents = nest.folding(image, axes), [1 if a < 0 else nest.axes[a].bound.as_int() for a in axes]
+    if windows is None:
+        return "it is no image along its main axes"
+    steps = [nest.stride_along(access, nest.axes[a]) if a >= 0 else constant(0) for a in axes]
+    pitches = [step.as_int() or 0 for at, step in enumerate(steps) if not windows.dims[at]] + [axis.pitch for axis in windows.axes]
+    if (uneven := next((pitch for pitch in pitches if pitch != 1 and pitch * size % rules.pitch_align_bytes), None)) is not None:
+        return f"a pitch of {uneven} elements is no multiple of {rules.pitch_align_bytes} bytes"
+    if max(pitches) * size > rules.max_pitch_bytes or any((extent or 0) > rules.max_extent for extent in extents):
+        return "it is beyond what descriptors hold"
+    width = rules.swizzle_bytes[0] // size
+    found = (folded_copy(windows, extents, (len(axes) - 2, len(axes) - 1), count, width, rules) for count in rows)
+    return next((copy for copy in found if isinstance(copy, str)), None)
 
 
 def _lies_along(nest: LoopNest, access: Access, own: str) -> bool:

@@ -5,12 +5,14 @@ places have found, in any order; the initial values of the operation come in onc
 commutative, up to rounding for floats. What has no such rule keeps the order of its loops (`parts_of` is None).
 """
 
+from collections.abc import Sequence
 from typing import TypeAlias, cast
 
 from treadle.analysis.coupled_reductions import Coupled
+from treadle.analysis.identities import identity_of
 from treadle.analysis.indexing import Reduction, StructuredOp, tensor_of
 from treadle.analysis.operation_marks import ASSOCIATIVE
-from treadle.ir.builtin import AnyFloat, FloatAttr, IntegerAttr, integer_width, is_array_of
+from treadle.ir.builtin import AnyFloat, FloatAttr, IntegerAttr, attr_number, integer_width, is_array_of, number_attr
 from treadle.ir.core import Attribute
 from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.records import dataclass
@@ -36,6 +38,36 @@ class Declared:
 
 
 Part: TypeAlias = Separate | Coupled | Declared
+
+
+def outputs_of(part: Part) -> tuple[int, ...]:
+    """The numbers of the outputs of a part, in the order in which it merges them."""
+    return (part.output,) if isinstance(part, Separate) else part.outputs
+
+
+def neutral_numbers(parts: Sequence[Part], types: Sequence[Attribute]) -> list[Attribute]:
+    """For each output, of these element types, what merges with anything to that."""
+    found: dict[int, Attribute] = {}
+    for part in parts:
+        numbers = outputs_of(part)
+        found.update(zip(numbers, _neutral(part, [types[i] for i in numbers]), strict=True))
+    return [found[number] for number in range(len(types))]
+
+
+def _neutral(part: Part, types: Sequence[Attribute]) -> list[Attribute]:
+    match part:
+        case Separate():
+            return [identity_of(part.combiner, types[0])]
+        case Declared():
+            return [number_attr(attr_number(number) or 0, element) for number, element in zip(part.identity, types, strict=True)]
+        case Coupled(kind="mean_variance"):
+            return [number_attr(0, element) for element in types]
+        case Coupled(kind="online_softmax"):
+            return [identity_of("arith.maximumf", types[0]), *(number_attr(0, element) for element in types[1:])]
+        case Coupled():
+            extremum = "arith.max" if part.kind == "argmax" else "arith.min"
+            combiner = extremum + ("imumf" if part.nan else "ui" if part.unsigned else "si")
+            return [identity_of(combiner, types[0]), identity_of("arith.minui", types[1])]
 
 
 def declared_identity(view: StructuredOp) -> tuple[Attribute, ...] | str | None:

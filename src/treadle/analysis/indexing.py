@@ -9,6 +9,7 @@ from dataclasses import replace
 from math import prod
 from typing import TypeAlias, cast
 
+from treadle.analysis.convolution import reads_windows
 from treadle.analysis.coupled_reductions import Coupled, coupled_outputs
 from treadle.analysis.scalar_dependence import depends_on
 from treadle.analysis.scaled_products import Factor, factors_of, split_product
@@ -154,7 +155,8 @@ class Contraction:
     `batch`, `m`, `n` are in the order of the output, `k` in that of the iteration; m and n are not empty. `lhs` and `rhs` are input
     numbers; `lhs_cast` and `rhs_cast` name the operation that widens an element ("arith.extf", "arith.extsi", ...) or are empty.
 
-    `scales`: further f32 inputs that multiply each term and do not depend on the dimensions `inner` of k.
+    `scales`: further f32 inputs that multiply each term and do not depend on the dimensions `inner` of k. `image`: the operand that is
+    read at windows (`analysis/convolution.py`), -1 for none.
     """
 
     batch: tuple[int, ...]
@@ -167,6 +169,7 @@ class Contraction:
     rhs_cast: str
     scales: tuple[int, ...] = ()
     inner: tuple[int, ...] = ()
+    image: int = -1
 
     def swapped(self) -> "Contraction":
         """The same with the operands exchanged: m is n and n is m."""
@@ -339,12 +342,13 @@ def _accumulated_factors(view: StructuredOp) -> list[Factor] | None:
 def _contraction(view: StructuredOp) -> Contraction | None:
     if len(view.inputs) < 2 or len(view.outputs) != 1:
         return None
-    if not all(is_projection(map_) for map_ in (*view.input_maps, *view.output_maps)):
+    images = [number for number, map_ in enumerate(view.input_maps) if not is_projection(map_)]
+    if not is_projection(view.output_maps[0]) or len(images) > 1 or (images and not _is_image(view, images[0])):
         return None
     factors = _accumulated_factors(view)
     if factors is None:
         return None
-    read = [set(map_dims(map_) or ()) for map_ in view.input_maps]
+    read = [map_.used_dims() for map_ in view.input_maps]
     product = split_product(factors, read, view.reduction_dims)
     if product is None or any(factor.cast or not _is_f32(view.inputs[factor.argument]) for factor in product.scales):
         return None
@@ -363,7 +367,21 @@ def _contraction(view: StructuredOp) -> Contraction | None:
     if scales and not _is_f32(view.outputs[0]):
         return None
     places = (batch, m, n, view.reduction_dims, left.argument, right.argument)
-    return Contraction(*places, left.cast, right.cast, scales, product.inner)
+    return Contraction(*places, left.cast, right.cast, scales, product.inner, *images)
+
+
+def _is_image(view: StructuredOp, number: int) -> bool:
+    """Whether an input is read at windows, and sums are over a channel besides them: over windows alone no matrix instruction has work."""
+    map_, reduced = view.input_maps[number], set(view.reduction_dims)
+    plain = {expr.position for expr in map_.results if isinstance(expr, AffineDimExpr)}
+    return len(view.inputs) == 2 and reads_windows(map_) and not plain.isdisjoint(reduced)
+
+
+def sums_windows_alone(view: StructuredOp) -> bool:
+    """Whether a reduction is a convolution whose sums are over windows and no channel: depthwise, or of images of one channel."""
+    if len(view.inputs) != 2 or len(view.outputs) != 1 or view.is_parallel or _accumulated_factors(view) is None:
+        return False
+    return any(reads_windows(map_) and not is_projection(map_) for map_ in view.input_maps)
 
 
 def _is_f32(value: SSAValue) -> bool:

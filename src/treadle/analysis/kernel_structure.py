@@ -9,6 +9,7 @@ builds them: `unbuildable` says so, and nothing else in the compiler does.
 
 from collections.abc import Container, Mapping, Sequence
 
+from treadle.analysis.convolution import PADDED, reads_windows
 from treadle.analysis.indexing import (
     Contraction,
     StructuredOp,
@@ -81,7 +82,8 @@ def producer_refusal(view: StructuredOp, read: AffineMap) -> str | None:
     """Why what an operation computes cannot be computed anew where another one reads it through the map `read`; None where it can."""
     if not view.is_parallel:
         return "it is a reduction or contraction, and nothing in the kernel is computed from one"
-    if any(output != AffineMap.identity(view.rank) for output in view.output_maps) or not is_projection(read):
+    is_read = is_projection(read) or (PADDED in view.op.attributes and reads_windows(read))
+    if any(output != AffineMap.identity(view.rank) for output in view.output_maps) or not is_read:
         return f"it is read through {read}"
     return None
 

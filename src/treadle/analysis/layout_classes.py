@@ -7,11 +7,14 @@ permuted tile is the permuted layout. Contractions, loads, stores and accesses t
 from collections.abc import Iterable
 from dataclasses import field
 
+from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
 from treadle.dialects.tile_types import is_tile
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.plan.access import contiguous_dim
+from treadle.plan.layout_choice import GlobalAccess
 from treadle.records import dataclass
 
 AccessOp = tile.LoadOp | tile.StoreOp
@@ -134,3 +137,15 @@ class LayoutClasses:
                 self.of(op.source).permutes.append(op)
             case _:
                 pass
+
+
+def accessed_tile(op: AccessOp) -> SSAValue:
+    """The register tile that a load makes or a store writes."""
+    return op.result if isinstance(op, tile.LoadOp) else op.value
+
+
+def access_of(op: AccessOp) -> GlobalAccess:
+    """The access as the cost functions see it."""
+    tile_type = tile.tile_type(accessed_tile(op))
+    along = contiguous_dim(tile.view_strides(op.view), tile.ints(op.dims), tile_type.get_shape())
+    return GlobalAccess(along, op.vector.value.data, element_bytes(tile_type.element_type))

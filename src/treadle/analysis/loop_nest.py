@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from treadle.analysis.convolution import Image, folding, image_of, padded_source
 from treadle.analysis.indexing import Computation, Contraction, StructuredOp, classify, structured
 from treadle.analysis.kernel_slices import stored_part
 from treadle.analysis.kernel_structure import Unbuildable, unbuildable
@@ -30,9 +31,10 @@ from treadle.analysis.row_structure import Rows, needs_rows, rows_of
 from treadle.dialects import dispatch
 from treadle.errors import NOT_ONE_KERNEL, InternalError, TreadleError
 from treadle.ir.builtin import array_ints, element_of
-from treadle.ir.core import Attribute, Operation
+from treadle.ir.core import Attribute, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg
 from treadle.ir.locations import location_of
+from treadle.layout.windows import Windows
 from treadle.plan.expr import Expr, as_expr, constant
 from treadle.records import dataclass
 
@@ -53,6 +55,17 @@ class LoopNest:
     consumer_dims: dict[Operation, Linears]
     uses_index: bool
     rows: Rows | None = None
+
+    def image_at(self, value: SSAValue, dims: Linears) -> Image | None:
+        """The image that a root reads as `value` at `dims`."""
+        images = (access.image for access in self.accesses if access.image is not None)
+        return next((image for image in images if image.source is value and image.reached == dims), None)
+
+    def folding(self, image: Image, axes: Sequence[int]) -> Windows | None:
+        """How a view along these axes (-1: one that stands still) folds an image."""
+        roles = [self.axes[axis].role if axis >= 0 else "" for axis in axes]
+        rows = len(roles) - 1 - roles[::-1].index("m") if "m" in roles else -1
+        return folding(image, [self.axes[axis].dims if axis >= 0 else () for axis in axes], self.dim_sizes, rows)
 
     @property
     def root(self) -> StructuredOp:
@@ -113,7 +126,12 @@ def _accesses(
     for which, root in enumerate(roots if not rows else ()):
         for i, (value, map_) in enumerate(root.operands()):
             if isinstance(value.type, builtin.TensorType):
-                for arg, dims in reads(value, compose(map_, identity(rank), rank), rank, symbols):
+                own = compose(map_, identity(rank), rank)
+                if (image := _image(kernel, root, i, own)) is not None:
+                    found = access(image.argument.index, False, image.argument.type, image.places, i, which)
+                    yield replace(found, image=image)
+                    continue
+                for arg, dims in reads(value, own, rank, symbols):
                     yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else INITIAL, which)
     results = root_results(roots) if not rows else {}
     for op, dims in consumers.items():
@@ -179,6 +197,27 @@ def check_buildable(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) ->
         raise TreadleError(NOT_ONE_KERNEL, location_of(found.op), what=what, op=origin_of(found.op), reason=found.reason, fix=fix)
 
 
+def _image(kernel: dispatch.KernelOp, root: StructuredOp, number: int, reached: Linears) -> Image | None:
+    """The image that a root reads as input `number`; None where it is none, or where no folded view can show it."""
+    kind = classify(root.op)
+    if not isinstance(kind, Contraction) or kind.image != number or kernel.blocks:
+        return None
+    value, places = root.inputs[number], reached
+    if (padded := padded_source(value)) is not None:
+        value = padded[0]
+        places = tuple(replace(place, offset=place.offset - low) for place, low in zip(reached, padded[1], strict=True))
+    if not isinstance(value, BlockArgument):
+        return None
+    shape, strides = ([as_expr(t) for t in dispatch.text_lists(row)[value.index]] for row in (kernel.arg_shapes, kernel.arg_strides))
+    return image_of(root.inputs[number], reached, places, value, shape, strides)
+
+
+def _without_plain_images(accesses: tuple[Access, ...], axes: Sequence[Axis], sizes: Sequence[Expr]) -> tuple[Access, ...]:
+    """The accesses; images that every axis walks evenly, and that nothing is padded of, are arrays like all others."""
+    loops = [axis.dims for axis in axes]
+    return tuple(replace(a, image=None) if a.image and folding(a.image, loops, sizes) is None else a for a in accesses)
+
+
 def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     """Read the loop nest off a dispatched kernel. Raises `TreadleError` TR304 for kernels that no form builds (`kernel_structure`)."""
     roots = roots_of(kernel)
@@ -192,6 +231,10 @@ def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     accesses = tuple(_accesses(kernel, roots, consumers, sizes, rows=rows is not None))
     if rows is not None:  # what several members read is read once
         accesses = tuple(dict.fromkeys(accesses))
-    uses_index = any(isinstance(op, linalg.ops.IndexOp) for op in kernel.body.walk())
+    # Folded views know the places of an image themselves.
+    seen = {access.image.source.owner for access in accesses if access.image is not None and access.image.is_padded}
+    indexed = [op for op in kernel.body.block.ops if op not in seen and any(isinstance(i, linalg.ops.IndexOp) for i in op.walk())]
+    uses_index = bool(indexed)
     axes = with_blocks(kernel, merge_axes(sizes, roles_of(root, computation), accesses, uses_index), computation)
+    accesses = _without_plain_images(accesses, axes, sizes)
     return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index, rows)

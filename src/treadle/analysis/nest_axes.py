@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from treadle.analysis.convolution import Image
 from treadle.analysis.indexing import Computation, Contraction, StructuredOp
 from treadle.analysis.placed_arrays import Corner, Cut
 from treadle.dialects import dispatch
@@ -31,7 +32,8 @@ class Access:
     """A kernel argument or result along the root's dimensions: strides and offset in elements, and where a block's part of it lies.
 
     `number` counts arguments and results apart. `align`: bytes the base is aligned to. `input_number`: which of its inputs the root
-    number `root` reads here, -1 for all other accesses (initial values, which `is_initial` tells; what consumers read; results).
+    number `root` reads here, -1 for all other accesses (initial values, which `is_initial` tells; what consumers read; results). `image`:
+    it is read at windows; the strides are those of neighbours, while no edge of a window or of the image comes between.
     """
 
     number: int
@@ -45,6 +47,12 @@ class Access:
     is_initial: bool = False
     cuts: tuple[Cut, ...] = ()
     corners: tuple[Corner, ...] = ()
+    image: Image | None = None
+
+    def walks_as_one(self, outer: int, inner: int, size: Expr) -> bool:
+        """Whether two neighbouring dimensions, the inner one of this size, may be one axis."""
+        folds = self.image is not None and size.is_constant and self.image.axis_of(outer) >= 0
+        return folds or self.strides[outer] == self.strides[inner] * size
 
     def cut_along(self, dims: Sequence[int]) -> Cut | None:
         """Where along one of the dimensions the array is cut."""
@@ -115,7 +123,7 @@ def merge_axes(sizes: Sequence[Expr], roles: Sequence[Role], accesses: Sequence[
         previous = axes[-1] if axes else None
         if previous is not None and previous.role == role and not keep_apart:
             outer = previous.dims[-1]
-            if cut.isdisjoint((outer, d)) and all(a.strides[outer] == a.strides[d] * size for a in accesses):
+            if cut.isdisjoint((outer, d)) and all(a.walks_as_one(outer, d, size) for a in accesses):
                 axes[-1] = Axis((*previous.dims, d), previous.size * size, role)
                 continue
         axes.append(Axis((d,), size, role))

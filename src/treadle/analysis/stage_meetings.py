@@ -84,7 +84,7 @@ def _layout(op: Operation) -> TileLayout | None:
 
 
 def meetings(loop: scf.ForOp, found: Sequence[StageAccess], values: SlotValues, warps: int, groups: int) -> Iterator[Meeting]:
-    """For each two accesses that meet, the fewest iterations apart that they do, in each order. Threads that meet themselves alone do not."""
+    """For each two accesses that meet, the fewest iterations apart that they do, in each order. A warp that meets itself does not."""
     motion = LoopMotion(loop, values)
     for first in found:
         for second in found:

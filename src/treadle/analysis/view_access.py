@@ -1,6 +1,8 @@
 """What is known about accesses of tiles of a view: sizes, strides and offsets with their divisors."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import gcd
 
 from treadle.analysis.divisibility import EVERYTHING, divisor
 from treadle.analysis.element_bytes import element_bytes
@@ -9,6 +11,8 @@ from treadle.errors import InternalError
 from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Attribute, Block, SSAValue
 from treadle.ir.dialects import builtin
+from treadle.layout.bits import power_of_two_part
+from treadle.layout.windows import Windows
 from treadle.plan.access import AccessFacts, DimFacts
 
 
@@ -38,10 +42,20 @@ def access_facts(view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int
                 extent,
             )
         )
+    if (windows := op.folding) is not None:
+        found = [_folded(windows, dim, facts) if windows.dims[dim] else facts for dim, facts in enumerate(found)]
     kernel = next((above for above in ancestors(op) if isinstance(above, tile.KernelOp)), None)
     bits = kernel.index_width() if kernel is not None else 32
     varies = not all(isinstance(each, int) or _is_of_launch(each) for each in (*op.size_values(), *op.stride_values()))
     return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data, bits, varies)
+
+
+def _folded(windows: Windows, dim: int, facts: DimFacts) -> DimFacts:
+    """What is known about a dimension that steps along several axes: even steps are within one run of its last part."""
+    apart = windows.divisor(dim)
+    if facts.stride == 1:
+        return replace(facts, size_divisor=power_of_two_part(gcd(facts.size_divisor, windows.run(dim), apart)))
+    return replace(facts, stride=None, stride_divisor=power_of_two_part(gcd(facts.stride_divisor, apart)))
 
 
 def _is_of_launch(value: SSAValue) -> bool:

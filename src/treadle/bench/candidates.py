@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.kernel_problem import NO_OVERRIDES, KernelProblem
 from treadle.analysis.loop_nest import loop_nest
 from treadle.bench.small_candidates import streaming_options, swapped_options
 from treadle.dialects import dispatch
@@ -15,11 +16,9 @@ from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
 from treadle.plan.role_tiles import ROLE_KNOBS, ResultShape, RoleProblem, RoleTile, role_cost, role_tiles
 from treadle.plan.small_m import SmallShape
-from treadle.plan.tile_config import ContractionShape, contraction_cost, narrowed, tiles_for
-from treadle.transforms.kernel.forms.problem import NO_OVERRIDES, KernelProblem
+from treadle.plan.tile_config import ContractionShape, ContractionTypes, TileProblem, contraction_cost, tiles_for
 from treadle.transforms.kernel.set_kernel_form import answers
 
-UNKNOWN_EXTENT = 4096
 VARIED = 2
 """So many of the best tiles are tried in variants."""
 MOST_ROWS_TOGETHER = 32
@@ -27,25 +26,28 @@ MOST_ROWS_TOGETHER = 32
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A contraction to tune: its sizes, the matrix instruction ("fma" for none), bytes of an operand's and a result's element, results.
+    """A contraction to tune: its sizes, what it is computed in, bytes of a result's element, results.
 
     `small`: where one side is small, what its forms are chosen by; `few_is_m`: that side is m.
     """
 
     kernel: str
     shape: ContractionShape
-    instruction: str
-    operand_bytes: int
+    types: ContractionTypes
     result_bytes: int
     results: int = 1
     small: SmallShape | None = None
     few_is_m: bool = True
 
     @property
+    def instruction(self) -> str:
+        """The matrix instruction, "fma" for none."""
+        return self.types.instruction
+
+    @property
     def work(self) -> int:
-        """Multiply-adds, unknown sizes counted as 4096."""
-        shape = self.shape
-        return prod(UNKNOWN_EXTENT if size is None else size for size in (shape.batch, shape.m, shape.n, shape.k))
+        """Multiply-adds, unknown sizes counted as 4096, batches as 1."""
+        return (self.shape.batch or 1) * prod(self.shape.extents)
 
 
 def problem_of(text: str, name: str, target: str, options: CompileOptions) -> Problem:
@@ -63,13 +65,12 @@ def problem_of(text: str, name: str, target: str, options: CompileOptions) -> Pr
 def _problem(asked: KernelProblem) -> Problem:
     (best, *_) = answers(asked)
     nest, side = asked.nest, asked.small_side
-    operand = max(element_bytes(a.element) for a in nest.accesses if not a.is_result)
     results = [element_bytes(a.element) for a in nest.accesses if a.is_result]
     small = None if isinstance(side, str) or best.form.NAME not in ("streaming", "swapped") else side
-    instruction = "fma" if best.form.NAME == "streaming" else asked.types.instruction
+    types = replace(asked.types, instruction="fma") if best.form.NAME == "streaming" else asked.types
     few_is_m = small is None or small.few_role == "m"
     name, shape = nest.kernel.sym_name.data, asked.shape
-    return Problem(name, shape, instruction, operand, max(results), len(results), small and small.shape, few_is_m)
+    return Problem(name, shape, types, max(results), len(results), small and small.shape, few_is_m)
 
 
 def candidates(problem: Problem, target: str, base: CompileOptions, count: int) -> list[CompileOptions]:
@@ -112,7 +113,7 @@ def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> l
     row = spec.instruction(problem.instruction)
     results = (ResultShape(problem.result_bytes, True),) * problem.results
     known = problem.shape.n is not None and problem.shape.k is not None
-    asked = RoleProblem(row, problem.shape, problem.operand_bytes, results, row.n_step, may_be_deferred=known)
+    asked = RoleProblem(row, problem.shape, problem.types.operand_bytes, results, row.n_step, may_be_deferred=known)
     ranked = sorted(role_tiles(asked, spec), key=lambda tile: role_cost(tile, asked, spec))
     found: list[CompileOptions] = []
     for number, tile in enumerate(ranked):
@@ -140,8 +141,6 @@ def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
 
 
 def _plain_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
-    instruction = None if problem.instruction == "fma" else spec.instruction(problem.instruction)
-    fitting = narrowed(tiles_for(instruction, spec, problem.operand_bytes), instruction, problem.shape.root_count)
-    tiles = sorted(fitting, key=lambda tile: contraction_cost(tile, problem.shape, spec))
+    tiles = sorted(tiles_for(TileProblem(problem.types, problem.shape, spec)), key=lambda tile: contraction_cost(tile, problem.shape, spec))
     depths = (0, 1) if base.pipeline_stages < 0 else (base.pipeline_stages,)
     return [replace(base, tile=(t.m, t.n, t.k), warps=(t.warps_m, t.warps_n), pipeline_stages=depth) for t in tiles for depth in depths]

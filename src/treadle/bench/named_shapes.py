@@ -2,12 +2,13 @@
 
 `gemm-TYPE-LAYOUTS-[BATCHx]MxNxK[-EPILOGUE]`: of the two letters of LAYOUTS the first is "n" where A is stored (M, K) and "t" where it is
 (K, M), the second "n" where B is stored (K, N) and "t" where it is (N, K). EPILOGUE is one of `EPILOGUES`. `rowsums-TYPE-MxK` and
-`softmax-TYPE-MxK` work on rows.
+`softmax-TYPE-MxK` work on rows. Names of convolutions: `convolutions.py`.
 """
 
 import re
 from collections.abc import Sequence
 
+from treadle.bench.convolutions import named_convolution
 from treadle.bench.families import OUTPUT_TYPES, row_sums, softmax
 from treadle.bench.texts import Body, Function, element_bytes
 from treadle.bench.workload import TensorSpec, Workload
@@ -39,7 +40,7 @@ def named_workload(name: str) -> Workload | None:
     """The workload of a name; None where the name says none."""
     found = _NAME.fullmatch(name)
     if found is None:
-        return None
+        return named_convolution(name)
     kind, dtype, layouts, sizes, epilogue = found.groups()
     extents = tuple(int(size) for size in sizes.split("x"))
     if dtype not in DTYPES or min(extents) < 1:

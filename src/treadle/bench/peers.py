@@ -103,11 +103,32 @@ def _products(torch: Any) -> dict[str, Peer]:
     return {name: product(*kind) for name, kind in names.items()}
 
 
+def convolution_peer(torch: Any, name: str) -> Peer:
+    """A convolution of `bench/convolutions.py` by its numbers: step, spread, zeros on each side, and what follows. Images and filters have
+    channels last, which their permuted views tell the library.
+    """
+    step, spread, pad, *tail = name.removeprefix("convolution_").split("_")
+
+    def function(x: Any, w: Any, *bias: Any) -> Any:
+        image, weights = x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2)
+        added = bias[0].to(x.dtype) if bias else None
+        y = torch.nn.functional.conv2d(image, weights, added, int(step), int(pad), int(spread))
+        return (torch.nn.functional.silu(y) if tail == ["silu"] else y).permute(0, 2, 3, 1)
+
+    return function
+
+
+def function_of(name: str) -> Peer:
+    """The function that a workload has as `peer`."""
+    return convolution_peer(import_module("torch"), name) if name.startswith("convolution_") else functions()[name]
+
+
 def make_peer(kind: str, workload: Workload) -> Peer:
     """The peer `EAGER` or `COMPILED` of a workload; returns one tensor or a tuple of them."""
     torch: Any = import_module("torch")
     torch.backends.cuda.matmul.allow_tf32 = workload.options.f32_precision == "tf32"
-    function = functions()[workload.peer]
+    torch.backends.cudnn.benchmark = True  # the fastest of the library's convolutions for the shape
+    function = function_of(workload.peer)
     if kind == EAGER:
         return function
     torch._dynamo.reset()  # the compiled function of one workload must not be taken for the next one's

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from treadle import errors
+from treadle.bench.convolutions import named_convolution
 from treadle.bench.families import batch_matmul, beside, block_scaled, epilogue, gated, matmul, row_scaled, row_sums, softmax, titled
 from treadle.bench.named_shapes import named_workload
 from treadle.bench.workload import Workload
@@ -26,6 +27,18 @@ SDXL = {
 F32_PRECISIONS: tuple[Precision, ...] = ("ieee", "tf32", "3xtf32", "bf16x6")
 """Of the same f32 matmul; the peer of all but tf32 is f32 without it."""
 
+SDXL_CONVOLUTIONS = (
+    "conv-f16-2x64x64x640-640-k3",
+    "conv-f16-2x128x128x320-320-k3",
+    "conv-f16-2x32x32x1280-1280-k3",
+    "conv-f16-2x64x64x320-640-k3",
+    "conv-f16-2x64x64x320-640-k1",
+    "conv-f16-2x128x128x320-320-k3-s2",
+    "conv-f16-2x64x64x640-640-k3-s2",
+    "conv-f16-2x128x128x4-320-k3",
+)
+"""Of the UNet of SDXL, for two images of 1024 x 1024."""
+
 MLP = (4096, 14336, 5120)
 """M, N, K of the MLP whose pieces are measured."""
 
@@ -41,6 +54,7 @@ def _rows() -> Iterable[Workload]:
             yield titled(matmul(f"llama3-8b-decode-{tokens}-{layer}", "decode", tokens, n, k, "f16"), layer)
     for layer, (m, n, k) in SDXL.items():
         yield titled(matmul(f"sdxl-{layer}", "sdxl", m, n, k, "f16"), layer)
+    yield from (workload for name in SDXL_CONVOLUTIONS if (workload := named_convolution(name)) is not None)
     yield matmul("k512", "small-k", 8192, 8192, 512, "bf16")
     yield epilogue("linear-bias-gelu", "epilogue", "linear_bias_gelu", 8192, 8192, 4096, "bf16")
     for size in ((2048, 4096, 4096), (4096, 4096, 4096), (8192, 640, 640)):

@@ -291,6 +291,4 @@ class PartOp(IRDLOperation, HasEffects):
         return ()
 
 
-PIPE = Dialect(
-    "pipe", [RolesOp, EndRoleOp, StageOp, EndStageOp, GroupIdOp, ClusterRankOp, SlotOp, PartOp, AdvanceOp], [RolePlanAttr]
-)
+PIPE = Dialect("pipe", [RolesOp, EndRoleOp, StageOp, EndStageOp, GroupIdOp, ClusterRankOp, SlotOp, PartOp, AdvanceOp], [RolePlanAttr])

@@ -13,6 +13,8 @@ WARP_PIPELINE = "warp_pipeline"
 """Attribute of a loop with stages, `{groups = 2 : i64, gap = 1 : i64}`: how many groups of warps run it, and how many stages apart."""
 WARP_PIPELINED = "warp_pipelined"
 """Attribute of the loop that form-warp-pipeline has left: `{groups, gap, stages = ["label", ..], local = array<i64: slots that flush>}`."""
+FREE_LAYOUT = "free_layout"
+"""Attribute of a `tile.alloc` with leading slots whose layout the compiler chooses, by how matrix instructions read the slots."""
 PRIORITIES = (0, 3)
 
 

@@ -13,7 +13,7 @@ from treadle.dialects.kernel_form import KernelFormAttr
 from treadle.dialects.kernel_text import check_signature, parse_kernel
 from treadle.dialects.limits import check_number
 from treadle.dialects.tile_arrivals import ArriveLastOp, CountInOp, LocalFlagOp
-from treadle.dialects.tile_attributes import PointerType, SharedLayoutAttr, SharedSpaceAttr, TileLayoutAttr
+from treadle.dialects.tile_attributes import PointerType, SharedLayoutAttr, SharedSpaceAttr, TileLayoutAttr, WindowsAttr
 from treadle.dialects.tile_compute import (
     BroadcastOp,
     ContractOp,
@@ -304,5 +304,5 @@ TILE = Dialect(
         SplatOp,
         IotaOp,
     ],
-    [PointerType, TileLayoutAttr, SharedLayoutAttr, SharedSpaceAttr, KernelFormAttr],
+    [PointerType, TileLayoutAttr, SharedLayoutAttr, SharedSpaceAttr, KernelFormAttr, WindowsAttr],
 )

@@ -16,6 +16,7 @@ from treadle.ir.core import (
 from treadle.ir.dialects import builtin
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
+from treadle.layout.windows import Windows, listed, windows_of
 
 Bases = tuple[tuple[int, ...], ...]
 _T = TypeVar("_T")
@@ -103,3 +104,26 @@ class SharedLayoutAttr(builtin.MemRefLayoutAttr, Data[SharedLayout]):
 
     def get_affine_map(self) -> AffineMap:
         raise NotImplementedError("a swizzled shared layout is not an affine map")
+
+
+@irdl_attr_definition
+class WindowsAttr(Data[Windows]):
+    """`#tile.windows<axes = [[pitch, low, high], ..], dims = [[[axis, extent, step], ..], ..]>`: how a view folds the axes of an array."""
+
+    name = "tile.windows"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Windows:
+        with parser.in_angle_brackets():
+            axes = _parse_field(parser, "axes")
+            parser.parse_keyword("dims")
+            parser.parse_punctuation("=")
+            dims = parser.parse_comma_separated_list(AttrParser.Delimiter.SQUARE, lambda: _parse_bases(parser))
+            try:
+                return windows_of(axes, dims)
+            except ValueError as error:
+                parser.raise_error(str(error))
+
+    def print_parameter(self, printer: Printer) -> None:
+        axes, dims = listed(self.data)
+        printer.print_string(f"<axes = {_bases_text(axes)}, dims = [{', '.join(map(_bases_text, dims))}]>")

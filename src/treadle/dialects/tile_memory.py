@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from treadle.dialects.effects import Access, Effect, HasEffects, Slice
 from treadle.dialects.limits import check_ranks
-from treadle.dialects.tile_attributes import PointerType, is_shared
+from treadle.dialects.tile_attributes import PointerType, WindowsAttr, is_shared
 from treadle.dialects.tile_boxes import verify_tile_dims, view_slice
 from treadle.dialects.tile_types import (
     DYNAMIC,
@@ -32,6 +32,7 @@ from treadle.ir.core import (
 )
 from treadle.ir.dialects import builtin
 from treadle.ir.misuse import Misuse
+from treadle.layout.windows import Windows
 
 
 def _verify_vector(vector: builtin.IntegerAttr) -> None:
@@ -45,7 +46,9 @@ class ViewOp(IRDLOperation, HasEffects):
 
     Result: memref with strided layout; static sizes and strides stand in the type, dynamic ones are operands in order. `offset` is in
     elements and
-    static. `align`: bytes the address of element zero is known to be aligned to.
+    static. `align`: bytes the address of element zero is known to be aligned to. `windows`: the view is folded (layout/windows.py): some
+    dimensions step along several axes of the array, and what lies outside of these is zero; it is only read. The stride of such a
+    dimension is the one within its last part.
     """
 
     name = "tile.view"
@@ -54,12 +57,13 @@ class ViewOp(IRDLOperation, HasEffects):
     strides = var_operand_def(builtin.IndexType)
     offset = prop_def(builtin.IntegerAttr)
     align = prop_def(builtin.IntegerAttr)
+    windows = opt_prop_def(WindowsAttr)
     result = result_def(builtin.MemRefType)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(Pure())
     assembly_format = (
-        "$pointer `offset` $offset `align` $align `sizes` `[` $sizes `]` `strides` `[` $strides `]` attr-dict `:` "
-        "type($pointer) `->` type($result)"
+        "$pointer `offset` $offset `align` $align `sizes` `[` $sizes `]` `strides` `[` $strides `]` "
+        "(`windows` $windows^)? attr-dict `:` type($pointer) `->` type($result)"
     )
 
     def __init__(
@@ -70,6 +74,7 @@ class ViewOp(IRDLOperation, HasEffects):
         *,
         offset: int = 0,
         align: int,
+        windows: Windows | None = None,
     ) -> None:
         pointer_type = pointer.type
         if not isinstance(pointer_type, PointerType):
@@ -78,9 +83,18 @@ class ViewOp(IRDLOperation, HasEffects):
         shape = [s if isinstance(s, int) else DYNAMIC for s in sizes]
         super().__init__(
             operands=[pointer, [s for s in sizes if not isinstance(s, int)], [s for s in strides if not isinstance(s, int)]],
-            properties={"offset": builtin.IntegerAttr(offset, builtin.i64), "align": builtin.IntegerAttr(align, builtin.i64)},
+            properties={
+                "offset": builtin.IntegerAttr(offset, builtin.i64),
+                "align": builtin.IntegerAttr(align, builtin.i64),
+                "windows": None if windows is None else WindowsAttr(windows),
+            },
             result_types=[builtin.MemRefType(pointer_type.element_type, shape, layout)],
         )
+
+    @property
+    def folding(self) -> Windows | None:
+        """How the view folds axes of the array, None where each dimension has one stride."""
+        return None if self.windows is None else self.windows.data
 
     def size_values(self) -> tuple[int | SSAValue, ...]:
         """Sizes, static ones as ints."""
@@ -102,6 +116,11 @@ class ViewOp(IRDLOperation, HasEffects):
             raise VerifyException("tile.view: element types of pointer and view differ")
         if self.align.value.data < 1:
             raise VerifyException(f"tile.view: an alignment of {self.align.value.data} bytes")
+        if (windows := self.folding) is not None:
+            if len(windows.dims) != len(memref_type(self.result).get_shape()):
+                raise VerifyException("tile.view: windows have a list of parts for each dimension")
+            if any(isinstance(use.operation, StoreOp) for use in self.result.uses):
+                raise VerifyException("tile.view: a folded view is only read")
 
     def effects(self) -> tuple[Effect, ...]:
         return ()

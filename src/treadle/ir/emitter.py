@@ -27,11 +27,15 @@ class Emitter:
         self.symbols = dict(symbols or {})
         self.like = like
 
-    def insert(self, op: Operation) -> SSAValue:
-        """Insert an operation and return its first result."""
+    def put(self, op: Operation) -> None:
+        """Insert an operation."""
         if self.like is not None:
             set_location(op, self.like)
         self.builder.insert(op)
+
+    def insert(self, op: Operation) -> SSAValue:
+        """Insert an operation and return its first result."""
+        self.put(op)
         return op.results[0]
 
     def constant(self, value: int) -> SSAValue:

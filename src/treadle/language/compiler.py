@@ -87,7 +87,9 @@ class FunctionCompiler(Calls):
             case _:
                 what = type(node).__name__.lower()
                 raise self.error(
-                    node, f"kernels have no '{what}' statement", "use assignments, for over range, if, with tl.warp_pipeline_stage(), assert, return and calls"
+                    node,
+                    f"kernels have no '{what}' statement",
+                    "use assignments, for over range, if, with for stages, assert, return and calls",
                 )
 
     def _assert(self, node: ast.Assert) -> None:

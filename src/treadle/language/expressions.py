@@ -228,7 +228,7 @@ class Expressions:
         match owner, node.attr:
             case Array(), "shape":
                 return owner.sizes
-            case (Array() | Tile() | Slot() | Shared()), "dtype":
+            case ((Array() | Tile() | Slot() | Shared()), "dtype"):
                 return owner.dtype
             case Block(), "dtype":
                 return owner.array.dtype

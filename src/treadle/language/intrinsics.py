@@ -110,7 +110,8 @@ def range_(
         start, stop = 0, start
     if isinstance(step, int) and step < 1:
         raise Refusal(f"a loop with the step {step}", "count upwards, and compute the other way round inside")
-    return Bounds(*(bound if isinstance(bound, int) else c.emit.index(bound) for bound in (start, stop, step)), groups, gap)
+    first, end, by = (bound if isinstance(bound, int) else c.emit.index(bound) for bound in (start, stop, step))
+    return Bounds(first, end, by, groups, gap)
 
 
 def static_range(c: "FunctionCompiler", start: int, stop: int | None = None, step: int = 1) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from treadle.dialects import pipe, tile
+from treadle.dialects.stages import FREE_LAYOUT
 from treadle.ir.dialects import builtin
 from treadle.language.emitter import Emitter
 from treadle.language.intrinsics import element_type, extents
@@ -27,7 +28,9 @@ def allocate_shared(c: "FunctionCompiler", shape: object, dtype: object, slots: 
     if layout is None:
         raise Refusal(f"a buffer of tiles of {list(sides)}", "let all sides but the first be powers of two")
     whole = tile.shared_buffer_type((slots, *sides), kind.ir, layout.stacked(slots))
-    return Shared(c.emit.insert(tile.AllocOp(whole)), slots, sides, kind)
+    alloc = tile.AllocOp(whole)
+    alloc.attributes[FREE_LAYOUT] = builtin.UnitAttr()
+    return Shared(c.emit.insert(alloc), slots, sides, kind)
 
 
 def slot_of(emit: Emitter, shared: Shared, parts: tuple[object, ...]) -> Slot:

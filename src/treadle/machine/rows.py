@@ -49,7 +49,18 @@ SM_90A = TargetSpec(
         *(_wgmma(a, b, "f32", 32, k_major_only=True) for a in _FP8 for b in _FP8),
         _wgmma("i8", "i8", "i32", 32, n_step=32, k_major_only=True),
     ),
-    bulk_tensor=BulkTensorCopy(16, 16, 256, 5, (128, 64, 32), shared_align_bytes=1024, barrier_bytes=8),
+    bulk_tensor=BulkTensorCopy(
+        16,
+        16,
+        256,
+        5,
+        (128, 64, 32),
+        shared_align_bytes=1024,
+        barrier_bytes=8,
+        # PTX ISA, "Tensor copy modes": bounding boxes and offsets of im2col copies.
+        walk_corner_bits=(16, 8, 5),
+        walk_offset_bits=(16, 8, 5),
+    ),
     # PTX ISA, wgmma.wait_group, cp.async.wait_group, cp.async.bulk.wait_group. ptxas that meets accumulators in flight at a branch may give
     # up on them (C7515) and wait for each instruction.
     queues=(

@@ -67,7 +67,10 @@ class BulkTensorCopy:
 
     `shared_align_bytes`: where buffers that descriptors reach begin, and each slot of them. `barrier_bytes`: of the transaction barrier
     that a copy signals. `swizzle_bytes`: rows that swizzles fill, the widest first. `max_extent`: the longest dimension whose elements
-    signed 32-bit coordinates reach. `max_pitch_bytes`: the largest distance of neighbours.
+    signed 32-bit coordinates reach. `max_pitch_bytes`: the largest distance of neighbours. `max_step`: of elements that a copy takes
+    along an axis, how far one may be from the next. `walk_corner_bits`, `walk_offset_bits`: for copies that walk the pixels of images of
+    one, two or three axes: signed bits of their bounding box's corners, unsigned ones of a window's place; empty where there are no such
+    copies.
     """
 
     base_align_bytes: int
@@ -79,6 +82,9 @@ class BulkTensorCopy:
     barrier_bytes: int
     max_extent: int = (1 << 31) - 1
     max_pitch_bytes: int = (1 << 40) - 1
+    max_step: int = 8
+    walk_corner_bits: tuple[int, ...] = ()
+    walk_offset_bits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

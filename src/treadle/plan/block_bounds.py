@@ -4,12 +4,12 @@ A block index runs from 0 to its extent - 1. Where all extents are numbers and f
 `min` and `max` around which they stand, and what only grows or only falls along a block index is least at one of its ends.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from itertools import product as cartesian
 from math import prod
 from typing import Final, Literal
 
-from treadle.plan.expr import Expr, compile_tuple, constant, maximum, minimum
+from treadle.plan.expr import Expr, combined, compile_tuple, constant, maximum, minimum, of_atom
 from treadle.plan.expr import symbol as symbol_of
 from treadle.plan.expr_atoms import Atom
 from treadle.plan.index_range import is_never_negative
@@ -83,41 +83,24 @@ def of_the_launch(value: Expr, blocks: Collection[str], known: dict[Expr, Expr],
 
     `known`: the symbols so far, to which new ones, called `name()`, are added.
     """
-    total = constant(0)
-    for factors, coefficient in value.terms:
-        term = constant(coefficient)
-        for factor in factors:
-            whole = Expr({(factor,): 1})
-            if factor.kind == "symbol":
-                term = term * whole
-            elif not any(symbol in blocks for symbol in whole.symbols()):
-                if whole not in known:
-                    known[whole] = symbol_of(name())
-                term = term * known[whole]
-            else:
-                term = term * _rebuilt(factor, [of_the_launch(argument, blocks, known, name) for argument in factor.args])
-        total = total + term
-    return total
 
+    def settled(atom: Atom) -> Expr:
+        whole = of_atom(atom)
+        if atom.kind == "symbol":
+            return whole
+        if any(symbol in blocks for symbol in whole.symbols()):
+            return combined(atom.kind, [of_the_launch(argument, blocks, known, name) for argument in atom.args])
+        if whole not in known:
+            known[whole] = symbol_of(name())
+        return known[whole]
 
-def _rebuilt(atom: Atom, arguments: Sequence[Expr]) -> Expr:
-    match atom.kind:
-        case "//":
-            return arguments[0] // arguments[1]
-        case "%":
-            return arguments[0] % arguments[1]
-        case "min":
-            return minimum(*arguments)
-        case _:
-            return maximum(*arguments)
+    return value.rebuilt(settled)
 
 
 def sole_extremum(value: Expr) -> Atom | None:
     """The `min` or `max` that an expression is; None for any other."""
-    if len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1:
-        atom = value.terms[0][0][0]
-        return atom if atom.kind in ("min", "max") else None
-    return None
+    atom = value.sole_atom
+    return atom if atom is not None and atom.kind in ("min", "max") else None
 
 
 def spread(value: Expr) -> Expr:
@@ -140,7 +123,7 @@ def trend(value: Expr, name: str) -> Trend:
     slope = constant(0)
     others: list[Trend] = []
     for factors, coefficient in value.terms:
-        within = [factor for factor in factors if name in Expr({(factor,): 1}).symbols()]
+        within = [factor for factor in factors if name in of_atom(factor).symbols()]
         if not within:
             continue
         rest = Expr({tuple(factor for factor in factors if factor not in within): coefficient})

@@ -9,12 +9,12 @@ something else, with one exception on purpose: `(a * s) // s` is `a` although th
 import keyword
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Self, TypeAlias
 
 from treadle import errors
 from treadle.errors import InternalError, TreadleError
-from treadle.plan.expr_atoms import ZERO_DIVISOR, Atom, Factors, Kind, power_of_two, render
+from treadle.plan.expr_atoms import ZERO_DIVISOR, Atom, Factors, Operator, power_of_two, render
 
 ExprLike: TypeAlias = "Expr | int"
 
@@ -146,13 +146,30 @@ class Expr:
 
     def substitute(self, mapping: Mapping[str, ExprLike]) -> "Expr":
         """The expression with symbols replaced (all at once); symbols that are not in `mapping` stay."""
+
+        def replaced(atom: Atom) -> Expr:
+            if atom.kind == "symbol":
+                return as_expr(mapping[atom.name]) if atom.name in mapping else of_atom(atom)
+            return combined(atom.kind, [arg.substitute(mapping) for arg in atom.args])
+
+        return self.rebuilt(replaced)
+
+    def rebuilt(self, change: Callable[[Atom], "Expr"]) -> "Expr":
+        """The expression with every factor of its terms replaced by what `change` makes of it."""
         total = constant(0)
         for factors, coefficient in self.terms:
-            product = constant(coefficient)
-            for a in factors:
-                product = product * _substitute_atom(a, mapping)
-            total = total + product
+            term = constant(coefficient)
+            for atom in factors:
+                term = term * change(atom)
+            total = total + term
         return total
+
+    @property
+    def sole_atom(self) -> Atom | None:
+        """The symbol or operation that the expression is; None for sums, products and constants."""
+        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
+            return self.terms[0][0][0]
+        return None
 
     def divisor(self, facts: Mapping[str, int] | None = None) -> int:
         """Largest power of two known to divide the value; `facts` gives divisors of symbols (default 1). 0 answers `ZERO_DIVISOR`."""
@@ -170,7 +187,7 @@ def symbol(name: str) -> Expr:
     """The expression that is the symbol `name` (a Python identifier other than `min` and `max`)."""
     if not _NAME.match(name) or keyword.iskeyword(name) or name in ("min", "max"):
         raise InternalError(f"'{name}' cannot name a size")
-    return Expr({(Atom("symbol", name, (), name),): 1})
+    return of_atom(Atom("symbol", name, (), name))
 
 
 def as_expr(value: "ExprLike | str") -> Expr:
@@ -178,6 +195,22 @@ def as_expr(value: "ExprLike | str") -> Expr:
     if isinstance(value, Expr):
         return value
     return parse(value) if isinstance(value, str) else constant(value)
+
+
+def of_atom(atom: Atom) -> Expr:
+    """The expression that is one symbol or operation."""
+    return Expr({(atom,): 1})
+
+
+def combined(kind: Operator, args: Sequence[Expr]) -> Expr:
+    """An operation on expressions, folded."""
+    match kind:
+        case "//":
+            return args[0] // args[1]
+        case "%":
+            return args[0] % args[1]
+        case "min" | "max":
+            return _extremum(kind, args)
 
 
 def ceil_div(a: ExprLike, b: ExprLike) -> Expr:
@@ -214,7 +247,7 @@ def compile_tuple(values: Iterable[ExprLike], symbols: Iterable[str]) -> Callabl
 # folding
 
 
-def _opaque(kind: Kind, args: tuple[Expr, ...]) -> Expr:
+def _opaque(kind: Operator, args: tuple[Expr, ...]) -> Expr:
     if kind in ("min", "max"):
         text = f"{kind}({', '.join(map(str, args))})"
     else:
@@ -222,13 +255,7 @@ def _opaque(kind: Kind, args: tuple[Expr, ...]) -> Expr:
         left_text = f"({left})" if len(left.terms) > 1 else str(left)
         simple = right.is_constant or (len(right.terms) == 1 and str(right) == right.terms[0][0][0].text and right.terms[0][0][0].is_call)
         text = f"{left_text} {kind} {right if simple and (right.as_int() or 0) >= 0 else f'({right})'}"
-    return Expr({(Atom(kind, "", args, text),): 1})
-
-
-def _sole_atom(e: Expr) -> Atom | None:
-    if len(e.terms) == 1 and e.terms[0][1] == 1 and len(e.terms[0][0]) == 1:
-        return e.terms[0][0][0]
-    return None
+    return of_atom(Atom(kind, "", args, text))
 
 
 def _split(a: Expr, divisor: int) -> tuple[dict[Factors, int], dict[Factors, int]]:
@@ -262,7 +289,7 @@ def _floor_div(a: Expr, b: Expr) -> Expr:
     if common > 1:
         reduced = Expr({f: c // common for f, c in remainder.terms})
         return Expr(quotient) + _floor_div(reduced, constant(divisor // common))
-    atom = _sole_atom(remainder)
+    atom = remainder.sole_atom
     if atom is not None and atom.kind in ("//", "%"):
         inner = atom.args[1].as_int()
         if atom.kind == "//" and inner is not None:
@@ -308,7 +335,7 @@ def _modulo(a: Expr, b: Expr) -> Expr:
     if common > 1:
         reduced = Expr({f: c // common for f, c in remainder.terms})
         return _modulo(reduced, constant(divisor // common)) * common
-    atom = _sole_atom(remainder)
+    atom = remainder.sole_atom
     if atom is not None and atom.kind == "%" and (inner := atom.args[1].as_int()) is not None:
         if inner <= divisor:
             return remainder
@@ -324,7 +351,7 @@ def _extremum(kind: Literal["min", "max"], values: Iterable[ExprLike]) -> Expr:
         raise InternalError(f"{kind} of nothing")
     while pending:
         value = pending.pop()
-        atom = _sole_atom(value)
+        atom = value.sole_atom
         if atom is not None and atom.kind == kind:
             pending.extend(atom.args)
             continue
@@ -339,19 +366,6 @@ def _extremum(kind: Literal["min", "max"], values: Iterable[ExprLike]) -> Expr:
     if len(kept) == 1:
         return kept[0]
     return _opaque(kind, tuple(sorted(kept, key=str)))
-
-
-def _substitute_atom(a: Atom, mapping: Mapping[str, ExprLike]) -> Expr:
-    if a.kind == "symbol":
-        return as_expr(mapping[a.name]) if a.name in mapping else symbol(a.name)
-    args = [arg.substitute(mapping) for arg in a.args]
-    match a.kind:
-        case "//":
-            return args[0] // args[1]
-        case "%":
-            return args[0] % args[1]
-        case "min" | "max":
-            return _extremum(a.kind, args)
 
 
 def parse(text: str) -> Expr:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from treadle.plan.expr import Expr
 
-Kind = Literal["symbol", "//", "%", "min", "max"]
+Operator = Literal["//", "%", "min", "max"]
+Kind = Literal["symbol"] | Operator
 
 ZERO_DIVISOR = 1 << 62
 """What `divisor` answers for 0, which every power of two divides."""

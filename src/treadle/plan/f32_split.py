@@ -7,10 +7,8 @@ higher-precision computations" (2019); sums leave the matrix unit in between as 
 from typing import Final
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
-from treadle.plan.tile_config import ContractionShape
+from treadle.plan.tile_config import UNKNOWN_EXTENT, ContractionShape
 from treadle.records import dataclass
-
-UNKNOWN_EXTENT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)

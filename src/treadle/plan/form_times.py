@@ -8,7 +8,7 @@ on an H200, where 247 were measured.
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.role_tiles import RoleProblem, RoleTile, role_cost
 from treadle.plan.small_m import copied_clocks, engine_clocks, limited
-from treadle.plan.tile_config import UNKNOWN_EXTENT, ContractionShape, ContractionTile, contraction_cost, resident_workgroups
+from treadle.plan.tile_config import ContractionShape, ContractionTile, contraction_cost, resident_workgroups
 
 BOTH = 2
 """How arithmetic and memory add up where a kernel is not planned by bytes in flight: as the sides of a right angle (see `limited`)."""
@@ -31,12 +31,12 @@ def _with_memory(clocks: float, memory_bytes: float, spec: TargetSpec) -> float:
 def role_seconds(tile: RoleTile, problem: RoleProblem, memory_bytes: float, spec: TargetSpec) -> float:
     """Modelled time of a role kernel that reads and writes so many bytes of global memory: that of its loops, or of the copy engines."""
     shape = problem.shape
-    m, n = shape.m or UNKNOWN_EXTENT, shape.n or UNKNOWN_EXTENT
-    rounds = -(-(shape.batch or 1) * -(-m // tile.rows) * -(-n // tile.n) // spec.compute_units)
+    m, n, k = shape.extents
+    rounds = -(-shape.tiles(tile.rows, tile.n) // spec.compute_units)
     rows = shape.operand_rows(min(m, tile.rows), min(n, tile.n))
     engine = engine_clocks(rows, shape.operand_rows(tile.rows, tile.n) - rows, tile.k * problem.operand_bytes, spec.rates.swapped)
     loops = role_cost(tile, problem, spec) - spec.rates.roles.launch_overhead
-    return _with_memory(max(loops, rounds * -(-(shape.k or UNKNOWN_EXTENT) // tile.k) * engine), memory_bytes, spec)
+    return _with_memory(max(loops, rounds * -(-k // tile.k) * engine), memory_bytes, spec)
 
 
 def tile_seconds(
@@ -51,11 +51,10 @@ def tile_seconds(
     """Modelled time of a kernel of plain tiles. `loaded_bytes`: what threads load of A and of B at a time, and store to shared memory; 0
     where they do not, or vectors are wide.
     """
-    m, n = shape.m or UNKNOWN_EXTENT, shape.n or UNKNOWN_EXTENT
     resident, rates = resident_workgroups(tile, shape, spec), spec.rates.roles
-    loops = contraction_cost(tile, shape, spec) * (shape.k or UNKNOWN_EXTENT) / spec.macs_per_clock(row)
+    loops = contraction_cost(tile, shape, spec) * shape.extents[2] / spec.macs_per_clock(row)
     fill = rates.fill_clocks * resident * shape.operand_rows(tile.m, tile.n) * tile.k * operand_bytes
-    rounds = max(1, (shape.batch or 1) * -(-m // tile.m) * -(-n // tile.n) / spec.compute_units)
+    rounds = max(1, shape.tiles(tile.m, tile.n) / spec.compute_units)
     pieces = sum(extent * operand_bytes / width for extent, width in zip((tile.m, tile.n), loaded_bytes, strict=True) if width)
-    loops += rounds * (shape.k or UNKNOWN_EXTENT) * 2 * spec.rates.general.piece_clocks * pieces / spec.subgroup_size
+    loops += rounds * shape.extents[2] * 2 * spec.rates.general.piece_clocks * pieces / spec.subgroup_size
     return _with_memory(loops + fill + rounds * (rates.tile_overhead + tile.m * tile.n * rates.epilogue_clocks), memory_bytes, spec)

@@ -2,8 +2,8 @@
 
 Pure. A loop has `stages` stages and a barrier, its *slot*, behind each. All `groups` run it, each `gap` stages behind the one before, so
 that group q executes stage number p (counted through the iterations) in phase p + q * gap, and phases are what the barriers tell apart.
-Something done in stage p by group q comes before something done in stage p + d by group r where p + q * gap < p + d + r * gap, that is where
-d is more than the *lag* (q - r) * gap. What was done must also be complete: one of the slots that q meets in between has to flush.
+Something done in stage p by group q comes before something done in stage p + d by group r where p + q * gap < p + d + r * gap: where d is
+more than the *lag* (q - r) * gap. What was done must also be complete: one of the slots that q meets in between has to flush.
 """
 
 from collections.abc import Sequence

@@ -15,6 +15,8 @@ BESIDE_STREAM = 64
 
 BESIDE_FETCHED = 16
 """Registers of a thread for addresses alone, where a step's operands are counted by themselves."""
+RESIDENT = 2
+"""Workgroups on a unit that hide each other's meetings: more add little."""
 RING_SLOTS = 4
 """Of buffers that are read a step ahead: one is read, one is waited for, and two are filled."""
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths, timed_columns
-from treadle.plan.tile_config import PROMOTED_REGISTERS, UNKNOWN_EXTENT, ContractionShape
+from treadle.plan.tile_config import PROMOTED_REGISTERS, ContractionShape
 from treadle.records import dataclass
 
 ROLE_MARGIN_BYTES = 2048
@@ -165,7 +165,7 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
     room = spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
     swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
     for form in _forms(problem, spec):
-        if form.ping_pong > 1 and (not problem.takes_turns or _tiles(form, problem.shape) <= spec.compute_units):
+        if form.ping_pong > 1 and (not problem.takes_turns or problem.shape.tiles(form.rows, form.n) <= spec.compute_units):
             continue  # one set would compute, the other wait for a tile that never comes
         consumers = form.consumer_warpgroups * form.ping_pong
         sure = [result for result in problem.results if not result.may_stay]
@@ -211,18 +211,13 @@ def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> boo
     held = sum(result.element_bytes for result in written) * tile.m * tile.n // (tile.warps * spec.subgroup_size)
     most = DEFERRED_BYTES if len(written) == len(problem.results) else DEFERRED_BYTES_BESIDE_READS
     fits = held <= most and all(box_widths(tile.n, result.element_bytes, swizzles) for result in written)
-    return fits and _tiles(tile, problem.shape) > spec.compute_units
-
-
-def _tiles(tile: RoleTile, shape: ContractionShape) -> int:
-    m, n = shape.m or UNKNOWN_EXTENT, shape.n or UNKNOWN_EXTENT
-    return (shape.batch or 1) * -(-m // tile.rows) * -(-n // tile.n)
+    return fits and problem.shape.tiles(tile.rows, tile.n) > spec.compute_units
 
 
 def raster(tile: RoleTile, shape: ContractionShape, spec: TargetSpec) -> int:
     """Rows of tiles walked together, so that the tiles computed at one time read the fewest different rows of operands."""
-    count_m = -(-(shape.m or UNKNOWN_EXTENT) // tile.rows)
-    few = _tiles(tile, shape) <= spec.rates.roles.few_rounds * spec.compute_units
+    count_m = -(-shape.extents[0] // tile.rows)
+    few = shape.tiles(tile.rows, tile.n) <= spec.rates.roles.few_rounds * spec.compute_units
 
     def footprint(rows: int) -> int:
         together = min(rows, count_m)
@@ -242,7 +237,7 @@ def may_cluster(tile: RoleTile, rows_together: int, shape: ContractionShape) -> 
 def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     """Modelled clocks of the kernel."""
     shape, rates = problem.shape, spec.rates.roles
-    tiles = _tiles(tile, shape)
+    tiles = shape.tiles(tile.rows, tile.n)
     part, rounds = max(1, tiles / spec.compute_units), -(-tiles // spec.compute_units)
     busiest: float = rounds
     mixed = mixed_tiles(tile, problem, spec)
@@ -262,10 +257,9 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     matrix *= 1 + rates.traffic_factor * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.root_count) / least - 1)
     brought = [result for result in problem.results if result.is_read and result.in_bulk]
     brought_bytes = sum(result.element_bytes for result in brought) * tile.rows * tile.n
-    steps = -(-(shape.k or UNKNOWN_EXTENT) // tile.k)
-    loop = max(
-        steps * matrix, steps * _piece_clocks(tile, problem, spec), (steps * operand_bytes + brought_bytes) / rates.l2_bytes_per_clock
-    )
+    steps = -(-shape.extents[2] // tile.k)
+    copying = (steps * operand_bytes + brought_bytes) / rates.l2_bytes_per_clock
+    loop = max(steps * matrix, steps * _piece_clocks(tile, problem, spec), copying)
     elements = tile.rows * tile.n * max(1, len(problem.results) - len(brought))
     leaving, computing = elements * rates.epilogue_clocks, elements * problem.heavy * 2 / tile.consumer_warpgroups
     computing += READ_SHARE * tile.rows * tile.n * len(brought) * rates.epilogue_clocks

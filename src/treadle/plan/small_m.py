@@ -14,7 +14,7 @@ from itertools import product
 
 from treadle.machine.rates import SwappedRates
 from treadle.machine.spec import MatrixInstruction, TargetSpec
-from treadle.plan.tile_config import next_power_of_two
+from treadle.plan.tile_config import UNKNOWN_EXTENT, next_power_of_two
 from treadle.records import dataclass
 
 MOST_ROWS = 64
@@ -22,7 +22,6 @@ MOST_ROWS = 64
 MOST_STREAMED_ROWS = 8
 NARROW_LOAD = 8
 """Multiply-adds that take as long as a load: its issue slots, and the arithmetic of its address and bounds."""
-_UNKNOWN = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def _spread(shape: SmallShape, spec: TargetSpec) -> int:
     """Lanes of a warp along the large operand's unit-stride axis: whole lines at least (or all of a shorter row), the rest of the warp
     takes other rows.
     """
-    length = (shape.k if shape.along_k else shape.many) or _UNKNOWN
+    length = (shape.k if shape.along_k else shape.many) or UNKNOWN_EXTENT
     line = max(1, spec.line_bytes // (shape.large_bytes * shape.vector))
     whole = next_power_of_two(-(-length // shape.vector))
     return min(spec.subgroup_size, max(line, whole) if shape.along_k else min(line, whole))
@@ -108,7 +107,7 @@ def _spread(shape: SmallShape, spec: TargetSpec) -> int:
 
 def _stream_candidates(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
     lanes, wide = spec.subgroup_size, _spread(shape, spec)
-    many, k = shape.many or _UNKNOWN, shape.k or _UNKNOWN
+    many, k = shape.many or UNKNOWN_EXTENT, shape.k or UNKNOWN_EXTENT
     found: list[StreamTile] = []
     for warps, across, held, ahead in product((4, 8, 16), (1, 2, 4, 8, 16), (1, 2, 3, 4), (1, 2, 3, 4, 6, 8)):
         if across > warps or warps * lanes > spec.max_threads_per_workgroup:
@@ -141,7 +140,7 @@ def stream_clocks(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> floa
     """Modelled clocks: each unit's workgroups in turns of as many as are resident, each turn bound by the memory or by
     the latency of its bytes in flight.
     """
-    many, k, rates = shape.many or _UNKNOWN, shape.k or _UNKNOWN, spec.rates.streaming
+    many, k, rates = shape.many or UNKNOWN_EXTENT, shape.k or UNKNOWN_EXTENT, spec.rates.streaming
     threads = tile.warps * spec.subgroup_size
     registers = -(-stream_registers(tile, shape, spec) // 8) * 8
     resident = min(spec.registers_per_unit // (threads * registers), spec.max_threads_per_unit // threads)
@@ -198,7 +197,7 @@ def copied_clocks(memory_bytes: float, spec: TargetSpec) -> float:
 
 def swapped_clocks(tile: SwappedTile, shape: SmallShape, spec: TargetSpec) -> float:
     """Modelled clocks of a swapped kernel: the memory's time, or that of each unit's copy engine."""
-    many, k, rates = shape.many or _UNKNOWN, shape.k or _UNKNOWN, spec.rates.swapped
+    many, k, rates = shape.many or UNKNOWN_EXTENT, shape.k or UNKNOWN_EXTENT, spec.rates.swapped
     tiles = shape.batch * -(-many // tile.step)
     rounds = -(-tiles // spec.compute_units)
     rows, missing = shape.roots * tile.step + tile.few, shape.roots * (tile.rows - tile.step)
@@ -240,7 +239,7 @@ def swapped_tiles(row: MatrixInstruction, shape: SmallShape, spec: TargetSpec, s
     for rows, length in product((step,) if step else row_steps(row, shape.many), (k,) if k else (*wide, span)):
         tile = SwappedTile(row.m, rows, few, length, 0, row.warps)
         slots = _slots(tile, shape, spec)
-        short = 2 * length >= (shape.k or _UNKNOWN)
+        short = 2 * length >= (shape.k or UNKNOWN_EXTENT)
         if slots >= (2 if k or short or length == span else _LEAST_WIDE_RING):
             found.append(replace(tile, slots=slots))
     return sorted(found, key=lambda t: swapped_clocks(t, shape, spec))

@@ -16,7 +16,7 @@ from treadle.plan.form_times import role_seconds, seconds, tile_seconds
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.role_tiles import ResultShape, RoleProblem, role_tile
 from treadle.plan.small_m import MOST_ROWS, SmallShape, limited, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
-from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_tile
+from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, TileProblem, contraction_tile
 from treadle.records import dataclass
 
 CLEAR_GAIN: Final = 0.8
@@ -175,7 +175,7 @@ def _choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpe
     moved = batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.partial_bytes)
     types = problem.types
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    tile = contraction_tile(types, shape, spec, types.operand_bytes, through_registers=not problem.by_descriptor(spec))
+    tile = contraction_tile(TileProblem(types, shape, spec, through_registers=not problem.by_descriptor(spec)))
     pieces = problem.piece_bytes(spec)
     time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces or (0, 0))
     found = [_Choice(time, tile.m * tile.n)]
@@ -223,13 +223,12 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | No
     if any(size is None or size < 1 for size in (shape.batch, shape.m, shape.n, shape.k)):
         return None
     step, k, batch = problem.step(spec), shape.k or 1, shape.batch or 1
-    tiles = batch * -(-(shape.m or 1) // 128) * -(-(shape.n or 1) // 128)
+    tiles, small = (shape.tiles(side, side) for side in (128, 64))
     if tiles >= spec.compute_units:
         return None
     whole = min(_choices(problem, shape, spec)).seconds
     best: Parts | None = None
     each = problem.results * problem.partial_bytes
-    small = batch * -(-(shape.m or 1) // 64) * -(-(shape.n or 1) // 64)
     steps = -(-k // step)
     counts = {count for workgroups in (tiles, small) for count in _counts(workgroups, steps, LEAST_STEPS, each, spec)}
     together = {count for count in cluster_counts(spec) if count <= steps // LEAST_STEPS}

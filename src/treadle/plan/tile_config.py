@@ -8,7 +8,7 @@ from math import isqrt, prod
 from typing import Literal
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
-from treadle.plan.pipeline_depth import RING_SLOTS
+from treadle.plan.pipeline_depth import RESIDENT, RING_SLOTS
 from treadle.records import dataclass
 
 UNKNOWN_EXTENT = 4096
@@ -30,6 +30,16 @@ class ContractionShape:
     k: int | None
     root_count: int = 1
     shared: Literal["a", "b"] = "a"
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """M, n and k, `UNKNOWN_EXTENT` where only the runtime knows."""
+        return self.m or UNKNOWN_EXTENT, self.n or UNKNOWN_EXTENT, self.k or UNKNOWN_EXTENT
+
+    def tiles(self, rows: int, columns: int) -> int:
+        """How many tiles of so many rows and columns cover the results."""
+        m, n, _ = self.extents
+        return (self.batch or 1) * -(-m // rows) * -(-n // columns)
 
     def operand_rows(self, m: int, n: int) -> int:
         """Rows of k that a tile of `m` x `n` reads of all operands."""
@@ -73,6 +83,25 @@ class ContractionTile:
     def num_threads(self, spec: TargetSpec) -> int:
         """Threads of the workgroup."""
         return self.num_warps * spec.subgroup_size
+
+
+@dataclass(frozen=True, slots=True)
+class TileProblem:
+    """What the tile of a contraction is chosen for where all warps do alike. `through_registers`: threads bring operands to shared memory,
+    which takes registers too. `promoted`: accumulators are held twice. `beside`: a matrix is read besides the operands.
+    """
+
+    types: ContractionTypes
+    shape: ContractionShape
+    spec: TargetSpec
+    through_registers: bool = False
+    promoted: bool = False
+    beside: bool = False
+
+    @property
+    def instruction(self) -> MatrixInstruction | None:
+        """The matrix instruction, None where the vector units multiply."""
+        return None if self.types.instruction == "fma" else self.spec.instruction(self.types.instruction)
 
 
 def next_power_of_two(value: int) -> int:
@@ -132,77 +161,73 @@ def _warp_grid(warps: int) -> tuple[int, int]:
     return along_m, warps // along_m
 
 
-def _in_registers(tiles: tuple[ContractionTile, ...], spec: TargetSpec) -> tuple[ContractionTile, ...]:
-    """The tiles whose accumulators take at most half of a thread's registers; the last where none does."""
-    most = spec.max_registers_per_thread // 2
-    return tuple(tile for tile in tiles if tile.m * tile.n <= most * tile.num_warps * spec.subgroup_size) or tiles[-1:]
-
-
-def tiles_for(
-    instruction: MatrixInstruction | None,
-    spec: TargetSpec,
-    operand_bytes: int,
-    *,
-    through_registers: bool = False,
-    promoted: bool = False,
-) -> tuple[ContractionTile, ...]:
-    """Tiles worth considering, large first. `through_registers`: threads bring operands to shared memory, which takes registers too.
-    `promoted`: accumulators are held twice.
-    """
+def _tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
+    """Tiles worth considering for one contraction, large first."""
+    spec, row, operand_bytes = problem.spec, problem.instruction, problem.types.operand_bytes
     warps = usual_threads(spec) // spec.subgroup_size
-    if instruction is None:
+    if row is None:
         half = max(warps // 2, 1)
         k = max(64 // operand_bytes, 4)
-        tiles = (
+        return (
             ContractionTile(128, 128, k, half, warps // half),
             ContractionTile(64, 64, k, half, warps // half),
             ContractionTile(32, 32, k, min(2, warps), half // 2 or 1),
         )
-        return _in_registers(tiles, spec)
-    if instruction.reads_shared:
+    if row.reads_shared:
         # No operand takes registers: the warps that issue an instruction together hold 128 x 128 accumulators and leave room for three
         # workgroups on a unit, whose copies hide behind each other's arithmetic: 557 TFLOP/s on an H200 at 4096^3 bf16, against 337 for 128
         # x 256 with one workgroup on a unit.
-        m, together, k = instruction.m, instruction.warps, spec.slot_row_bytes // operand_bytes
+        m, together, k = row.m, row.warps, spec.slot_row_bytes // operand_bytes
         large = (ContractionTile(2 * m, 128, k, 2 * together, 1),)
-        if not through_registers and not promoted:
+        if not problem.through_registers and not problem.promoted:
             large = (ContractionTile(2 * m, 128, k, together, 1), ContractionTile(m, 256, k, together, 1))
         return (*large, *(ContractionTile(m, n, k, together, 1) for n in (128, 64, 32)))
-    k = max(2 * instruction.k, 64 // operand_bytes)
-    large = ContractionTile(256, 256, _ring_k(k, instruction, spec, 512 * operand_bytes), *_warp_grid(2 * warps))
-    spacious = 4 * large.m * large.n <= spec.max_registers_per_thread * large.num_warps * spec.subgroup_size and not promoted
+    k = max(2 * row.k, 64 // operand_bytes)
+    spacious = ContractionTile(256, 256, k, *_warp_grid(2 * warps))
+    registers = spec.max_registers_per_thread * spacious.num_threads(spec)
     few = _warp_grid(min(FEW_WARPS, warps))
     tiles = (
-        *((large,) if spacious else ()),  # half the traffic of 128 x 128, and more matrix instructions for each other instruction
+        # half the traffic of 128 x 128, and more matrix instructions for each other instruction
+        *((spacious,) if 4 * spacious.m * spacious.n <= registers and not problem.promoted else ()),
         ContractionTile(128, 128, k, *_warp_grid(warps)),
         ContractionTile(64, 64, k, *few),
         ContractionTile(32, 32, k, *few),
     )
-    return _in_registers(tiles, spec)
+    return tuple(_with_ring(tile, row, spec, operand_bytes) for tile in tiles)
 
 
-def _ring_k(k: int, instruction: MatrixInstruction, spec: TargetSpec, row_bytes: int) -> int:
-    """The extent along k with which copies fill a ring of `RING_SLOTS` slots, of so many bytes for each k, where the machine has such."""
+def _with_ring(tile: ContractionTile, instruction: MatrixInstruction, spec: TargetSpec, operand_bytes: int) -> ContractionTile:
+    """The tile with the extent along k of which shared memory holds a ring of `RING_SLOTS` slots for each workgroup on a unit, where the
+    machine has copies that fill it.
+    """
     queue = spec.queue_for("copy_in")
     if queue is None or not queue.lane_bytes or queue.lane_bytes[0] < spec.max_vector_bytes:
-        return k
-    while k > instruction.k and RING_SLOTS * k * row_bytes > spec.shared_bytes_per_workgroup:
+        return tile
+    resident = 1 if tile.num_threads(spec) > USUAL_THREADS else RESIDENT
+    row_bytes, k = (tile.m + tile.n) * operand_bytes, tile.k
+    while k > instruction.k and RING_SLOTS * k * row_bytes * resident > spec.shared_bytes_per_unit:
         k //= 2
-    return k
+    return replace(tile, k=k)
 
 
-def narrowed(tiles: tuple[ContractionTile, ...], instruction: MatrixInstruction | None, root_count: int) -> tuple[ContractionTile, ...]:
-    """The tiles for `root_count` contractions at once: where their accumulators together would need more registers than the most that one
-    tile does, the tile is halved along n, as far as each warp keeps a whole instruction.
+def tiles_for(problem: TileProblem) -> tuple[ContractionTile, ...]:
+    """Tiles worth considering, large first: those whose accumulators take at most half of a thread's registers, or the last.
+
+    Where the accumulators of several contractions together would need more than the most that one tile does, tiles are halved along n,
+    as far as each warp keeps a whole instruction.
     """
-    narrowest = instruction.n if instruction is not None and not instruction.reads_shared else 32
-    most = max(tile.m * tile.n // tile.num_warps for tile in tiles)
+    spec, row, tiles = problem.spec, problem.instruction, _tiles(problem)
+    if row is None or not row.reads_shared:
+        most = spec.max_registers_per_thread // 2
+        tiles = tuple(tile for tile in tiles if tile.m * tile.n <= most * tile.num_threads(spec)) or tiles[-1:]
+    narrowest = row.n if row is not None and not row.reads_shared else 32
+    each = max(tile.m * tile.n // tile.num_warps for tile in tiles)
     found: list[ContractionTile] = []
     for tile in tiles:
-        n = tile.n
-        while tile.m * n * root_count > most * tile.num_warps and n > narrowest * tile.warps_n:
+        n, held = tile.n, tile.m * problem.shape.root_count
+        while held * n > each * tile.num_warps and n > narrowest * tile.warps_n:
             n //= 2
-        if tile.m * n * root_count <= most * tile.num_warps:
+        if held * n <= each * tile.num_warps:
             found.append(replace(tile, n=n))
     return tuple(dict.fromkeys(found))
 
@@ -216,12 +241,10 @@ def resident_workgroups(tile: ContractionTile, shape: ContractionShape, spec: Ta
 
 def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: TargetSpec) -> float:
     """Relative time: rounds of workgroups over the compute units, each as long as its larger of arithmetic and operand traffic."""
-    m, n = shape.m or UNKNOWN_EXTENT, shape.n or UNKNOWN_EXTENT
-    tiles = (shape.batch or 1) * -(-m // tile.m) * -(-n // tile.n)
     # Small tiles share a compute unit, so that one's copies hide behind another's arithmetic.
     resident = resident_workgroups(tile, shape, spec)
     together = 1 if spec.pipelines_contractions else resident  # loops that overlap by themselves need no other workgroup
-    rounds = -(-tiles // (spec.compute_units * together)) * together
+    rounds = -(-shape.tiles(tile.m, tile.n) // (spec.compute_units * together)) * together
     arithmetic = tile.m * tile.n * shape.root_count
     traffic = spec.rates.general.element_macs * shape.operand_rows(tile.m, tile.n)
     return rounds * (arithmetic + traffic)
@@ -235,15 +258,16 @@ FMA_MATRIX = 16
 """More where a matrix is read beside the operands: its elements in flight."""
 
 
-def fma_registers(tile: ContractionTile, types: ContractionTypes, shape: ContractionShape, spec: TargetSpec, *, beside: bool) -> int:
+def fma_registers(tile: ContractionTile, problem: TileProblem) -> int:
     """Registers that a thread needs where accumulators are in the vector units, by what tools gave for tiles of 128 x 128: accumulators, a
     step's operands for them twice (read ahead), and the rest.
     """
+    types, shape, spec = problem.types, problem.shape, problem.spec
     words = 2 if types.accumulator in ("f64", "i64") else 1
-    threads = tile.num_warps * spec.subgroup_size
+    threads = tile.num_threads(spec)
     accumulators = tile.m * tile.n * shape.root_count // threads
     operands = 4 * isqrt(accumulators) + shape.operand_rows(tile.m, tile.n) * tile.k // threads
-    more = FMA_UNKNOWN * (shape.n is None or shape.k is None) + FMA_MATRIX * beside
+    more = FMA_UNKNOWN * (shape.n is None or shape.k is None) + FMA_MATRIX * problem.beside
     return words * (accumulators + operands) + FMA_BESIDE + more + spec.wide_integer_registers * (types.accumulator == "i64")
 
 
@@ -253,44 +277,20 @@ def is_whole(tile: ContractionTile, shape: ContractionShape) -> bool:
     return all(size is not None and size % extent == 0 for size, extent in sides)
 
 
-def candidate_tiles(
-    types: ContractionTypes,
-    shape: ContractionShape,
-    spec: TargetSpec,
-    operand_bytes: int,
-    *,
-    through_registers: bool = False,
-    promoted: bool = False,
-    beside: bool = False,
-) -> tuple[ContractionTile, ...]:
-    """The tiles that are considered, large first. `beside`: a matrix is read besides the operands."""
-    instruction = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    tiles = tiles_for(instruction, spec, operand_bytes, through_registers=through_registers, promoted=promoted)
-    found = narrowed(tiles, instruction, shape.root_count)
-    if instruction is not None:
-        return tuple(tile for tile in found if tile.num_threads(spec) <= USUAL_THREADS or instruction.reads_shared or is_whole(tile, shape))
-    fitting = tuple(tile for tile in found if fma_registers(tile, types, shape, spec, beside=beside) <= spec.fma_registers)
-    return fitting or found[-1:]
+def candidate_tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
+    """The tiles that are considered, large first."""
+    row, spec, found = problem.instruction, problem.spec, tiles_for(problem)
+    if row is not None:
+        usual = (t for t in found if t.num_threads(spec) <= USUAL_THREADS or row.reads_shared or is_whole(t, problem.shape))
+        return tuple(usual)
+    return tuple(tile for tile in found if fma_registers(tile, problem) <= spec.fma_registers) or found[-1:]
 
 
-def contraction_tile(
-    types: ContractionTypes,
-    shape: ContractionShape,
-    spec: TargetSpec,
-    operand_bytes: int,
-    *,
-    through_registers: bool = False,
-    promoted: bool = False,
-    beside: bool = False,
-) -> ContractionTile:
-    """The candidate of least modelled cost."""
-    how = {"through_registers": through_registers, "promoted": promoted, "beside": beside}
-    candidates = candidate_tiles(types, shape, spec, operand_bytes, **how)
-    best = min(candidates, key=lambda tile: contraction_cost(tile, shape, spec))
-    narrow = [t for t in candidates if shape.n is not None and t.n <= next_power_of_two(shape.n)]
-    if narrow and best not in narrow:
-        best = min(narrow, key=lambda tile: contraction_cost(tile, shape, spec))
-    return best
+def contraction_tile(problem: TileProblem) -> ContractionTile:
+    """The candidate of least modelled cost, among those no wider than n where there are such."""
+    candidates, n = candidate_tiles(problem), problem.shape.n
+    narrow = [tile for tile in candidates if n is not None and tile.n <= next_power_of_two(n)]
+    return min(narrow or candidates, key=lambda tile: contraction_cost(tile, problem.shape, problem.spec))
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,13 +196,15 @@ class CudaDevice:
         return self._functions.fill_zero(address, nbytes, stream)
 
     def tensor_map_encoder(self, arg: TensorMapArg) -> TensorMapEncoder:
-        """Makes the 128 bytes of tensor maps (cuTensorMapEncodeTiled)."""
+        """Makes the 128 bytes of tensor maps (cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col)."""
         d, form = self._driver, arg.map
+        call = "cuTensorMapEncodeIm2col" if form.lower_corner else "cuTensorMapEncodeTiled"
 
         def refuse(status: int, address: int) -> NoReturn:
             sizes = f"sizes {arg.global_dim}, strides {arg.global_stride_bytes} bytes, box {form.box_dim}, address {address:#x}"
+            sizes += f", corners {form.lower_corner} and {form.upper_corner}" if form.lower_corner else ""
             reason = f"{self._words(d.CUresult(status))} ({sizes})"
-            raise TreadleError(errors.DEVICE_CALL, call="cuTensorMapEncodeTiled", reason=reason, hint="report it with the program")
+            raise TreadleError(errors.DEVICE_CALL, call=call, reason=reason, hint="report it with the program")
 
         return self._functions.tensor_map_encoder(
             int(getattr(d.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_TYPES[form.dtype]}")),
@@ -213,6 +215,7 @@ class CudaDevice:
                 int(getattr(d.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{_PROMOTIONS[form.l2_promotion]}")),
                 int(getattr(d.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{_FILLS[form.oob_fill]}")),
             ),
+            (form.lower_corner, form.upper_corner),
             refuse,
         )
 

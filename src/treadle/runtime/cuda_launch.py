@@ -63,6 +63,7 @@ class DriverFunctions:
         self._fill = library.cuMemsetD8Async
         self._is_capturing = library.cuStreamIsCapturing
         self._encode = library.cuTensorMapEncodeTiled
+        self._encode_walk = library.cuTensorMapEncodeIm2col
 
     def launch(self, function: int, block: ArgumentBlock, stream: int, early_start: bool = False) -> Callable[[], int]:
         """What enqueues a launch and returns the driver's status. Holds everything that it needs."""
@@ -86,24 +87,24 @@ class DriverFunctions:
         dtype: int,
         sizes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]],
         modes: tuple[int, int, int, int],
+        corners: tuple[tuple[int, ...], tuple[int, ...]],
         refuse: Callable[[int, int], Any],
     ) -> TensorMapEncoder:
-        """An encoder of tiled tensor maps.
+        """An encoder of tensor maps.
 
         `sizes`: extents, strides in bytes (one fewer), box, element strides, innermost first; `modes`: interleave, swizzle, L2 promotion
-        and fill as numbers of cuda.h; `refuse(status, address)` is called when the driver does not take them.
+        and fill as numbers of cuda.h; `corners`: the lower and the upper one of a map that walks pixels (im2col), whose box is its
+        channels and pixels, empty for a tiled one; `refuse(status, address)` is called when the driver does not take them.
         """
         extents, strides, box, steps = sizes
         rank = len(extents)
-        fixed = (
-            (ctypes.c_uint64 * rank)(*extents),
-            (ctypes.c_uint64 * max(1, rank - 1))(*strides),
-            (ctypes.c_uint32 * rank)(*box),
-            (ctypes.c_uint32 * rank)(*steps),
-            *modes,
-        )
-
-        call = self._encode
+        array = ((ctypes.c_uint64 * rank)(*extents), (ctypes.c_uint64 * max(1, rank - 1))(*strides))
+        each: tuple[Any, ...] = ((ctypes.c_uint32 * rank)(*steps), *modes)
+        call = self._encode_walk if corners[0] else self._encode
+        if corners[0]:
+            fixed = (*array, *((ctypes.c_int32 * (rank - 2))(*corner) for corner in corners), *box, *each)
+        else:
+            fixed = (*array, (ctypes.c_uint32 * rank)(*box), *each)
 
         def encode(address: int, place: int) -> None:
             if status := call(ctypes.c_void_p(place), dtype, rank, ctypes.c_void_p(address), *fixed):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.layout.windows import Windows
 from treadle.sim.element_types import Array, DType, poison
 from treadle.sim.faults import SimulationFault
 
@@ -14,11 +15,14 @@ ALLOCATION_ALIGN = 256  # bytes; every allocation starts at such an address
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address: `offset` elements into the flat allocation `data`. `constant`: nothing writes there while the kernel runs."""
+    """An address: `offset` elements into the flat allocation `data`. `constant`: nothing writes there while the kernel runs. `outside`:
+    what folded views have outside of the array.
+    """
 
     data: Array
     offset: int = 0
     constant: bool = False
+    outside: int = 0
 
 
 def allocate(count: int, dtype: DType) -> Array:
@@ -75,6 +79,56 @@ class View:
             raise SimulationFault(f"groups of {vector} elements at element {address}, strides {self.strides}, are not aligned")
 
 
+class FoldedView(View):
+    """A view that folds axes of an array (layout/windows.py): read only, an element at a time."""
+
+    __slots__ = ("_data", "_outside", "_steps", "windows")
+
+    def __init__(self, pointer: Pointer, offset: int, sizes: Sequence[int], strides: Sequence[int], align: int, windows: Windows) -> None:
+        super().__init__(pointer, 0, [0], [1], 1)
+        self.element_offset = pointer.offset + offset
+        self.sizes, self.strides = tuple(int(n) for n in sizes), tuple(int(s) for s in strides)
+        self.windows, self._data, self._outside = windows, pointer.data, pointer.outside
+
+    def part(self, box: Sequence[tuple[int, int]]) -> Array:
+        """The elements of a box, whose bounds are within the sizes; outside of the array they are zero."""
+        grid = np.ogrid[tuple(slice(low, high) for low, high in box)]
+        places: list[Any] = [0] * len(self.windows.axes)
+        address: Any = self.element_offset
+        for dim, index in enumerate(grid):
+            if not self.windows.dims[dim]:
+                address = address + index * self.strides[dim]
+            for axis, steps in self.windows.taken_apart(dim, index):
+                places[axis] = places[axis] + steps
+        inside: Any = True
+        for axis, place in zip(self.windows.axes, places, strict=True):
+            address = address + place * axis.pitch
+            inside = inside & (place >= axis.low) & (place < axis.high) if axis.high else inside
+        shape = tuple(high - low for low, high in box)
+        address, inside = np.broadcast_to(address, shape), np.broadcast_to(inside, shape)
+        reached = address[inside]
+        if reached.size and (reached.min() < 0 or reached.max() >= self._data.size):
+            raise SimulationFault(f"a folded tile.view reaches elements {reached.min()}..{reached.max()} of {self._data.size}")
+        found = np.full(shape, self._outside, dtype=self._data.dtype)
+        found[inside] = self._data[reached]
+        return found
+
+    def check_vector(self, offsets: Sequence[int], extents: dict[int, int], vector: int) -> None:
+        """As of every view: a group lies within one run of its dimension, and whole groups begin at multiples."""
+        along = next((d for d in extents if self.strides[d] == 1 and extents[d] % vector == 0), None)
+        if along is None:
+            raise SimulationFault(f"an access of {vector} elements at once finds no dimension of stride 1 in strides {self.strides}")
+        apart = [self.windows.run(along), self.windows.divisor(along), self.sizes[along], offsets[along]]
+        others = [
+            self.windows.divisor(d) if self.windows.dims[d] and d == along else abs(self.strides[d])
+            for d in range(len(self.sizes))
+            if d != along and self.sizes[d] > 1
+        ]
+        pitches = [axis.pitch for axis in self.windows.axes if axis.pitch != 1]
+        if any(each % vector for each in (*apart, *others, *pitches)) or self.element_offset % vector:
+            raise SimulationFault(f"groups of {vector} elements of a folded view are not aligned, or cross the end of a run")
+
+
 class Window:
     """Which part of a view a tile covers: tile dimension j lies along view dimension `dims[j]`, the others are taken at their offset."""
 
@@ -116,6 +170,8 @@ class Window:
 
     def read(self, view: View, offsets: Sequence[int], other: Any) -> Array:
         """The tile as it is now; `other` outside the view."""
+        if isinstance(view, FoldedView):
+            return self._folded(view, offsets, other)
         whole = self._whole(view, offsets)
         if whole is not None:
             if self.vector > 1:
@@ -127,6 +183,23 @@ class Window:
                 view.check_vector(offsets, self._extents, self.vector)
             part, place = found
             out.transpose(self._unorder)[place] = part
+        return out
+
+    def _folded(self, view: FoldedView, offsets: Sequence[int], other: Any) -> Array:
+        """The tile of a folded view; `other` outside of its sizes."""
+        if self.vector > 1:
+            view.check_vector(offsets, self._extents, self.vector)
+        out = np.full(self.shape, other, dtype=view.array.dtype)
+        ends = [
+            (offset, min(offset + (extent or 1), size)) for (_, extent), offset, size in zip(self._axes, offsets, view.sizes, strict=True)
+        ]
+        if any(low < 0 for low, _ in ends):
+            raise SimulationFault(f"a folded view is read from {list(offsets)} on")
+        if all(low < high for low, high in ends):
+            place = tuple(slice(0, high - low) for (_, extent), (low, high) in zip(self._axes, ends, strict=True) if extent)
+            part = view.part(ends)
+            shape = [high - low for (_, extent), (low, high) in zip(self._axes, ends, strict=True) if extent]
+            out.transpose(self._unorder)[place] = part.reshape(shape)
         return out
 
     def write(self, view: View, offsets: Sequence[int], value: Array) -> None:

@@ -114,7 +114,7 @@ class TileKernel:
 
     def _step(self, op: Operation) -> Step | None:
         match op:
-            case tile.ReturnOp() | scf.YieldOp():
+            case tile.ReturnOp() | scf.YieldOp() | pipe.StageOp() | pipe.EndStageOp():
                 return None
             case tile.ProgramIdOp():
                 axis, out = op.axis.value.data, self._slot(op.result)

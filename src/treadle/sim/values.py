@@ -21,7 +21,7 @@ from treadle.sim.contraction import matrix_product
 from treadle.sim.element_types import Array, is_float, poison, storage_dtype
 from treadle.sim.elementwise import Binary, Function, Ternary, Unary, attribute_value, elementwise_function
 from treadle.sim.faults import SimulationFault
-from treadle.sim.memory import Pointer, View, Window
+from treadle.sim.memory import FoldedView, Pointer, View, Window
 
 
 def _truncating_quotient(a: int, b: int) -> int:
@@ -218,7 +218,7 @@ def _contract(op: tile.ContractOp) -> Function:
 
 
 def _view(op: tile.ViewOp) -> Function:
-    sizes, strides = op.size_values(), op.stride_values()
+    sizes, strides, folding = op.size_values(), op.stride_values(), op.folding
     offset, align, in_range = op.offset.value.data, op.align.value.data, index_check(op)
     for size in sizes:
         if isinstance(size, int):
@@ -227,6 +227,8 @@ def _view(op: tile.ViewOp) -> Function:
     def run(pointer: Pointer, *dynamic: int) -> View:
         values = iter(dynamic)
         found = [[v if isinstance(v, int) else next(values) for v in group] for group in (sizes, strides)]
+        if folding is not None:
+            return FoldedView(pointer, offset, found[0], found[1], align, folding)
         return View(pointer, offset, found[0], found[1], align)
 
     return run

@@ -38,11 +38,14 @@ class OperationFacts:
     @property
     def reorders_floats(self) -> bool:
         """Whether parts are joined by an operation whose result depends on the order: sums and products of floats."""
-        if isinstance(self.computation, Reduction) and any(self._is_rounded(part) for part in self.folds or ()):
+        if any(self._is_rounded(part) for part in self.folds or ()):
             return True
         names = self.computation.combiners if isinstance(self.computation, Reduction) else ("arith.addf",)
-        floats = any(isinstance(element_of_operand(value), builtin.AnyFloat) for value in self.view.outputs)
-        return floats and any(name in ("arith.addf", "arith.mulf") for name in names)
+        return self._is_of_floats and any(name in ("arith.addf", "arith.mulf") for name in names)
+
+    @property
+    def _is_of_floats(self) -> bool:
+        return any(isinstance(element_of_operand(value), builtin.AnyFloat) for value in self.view.outputs)
 
     @staticmethod
     def _is_rounded(part: Part) -> bool:
@@ -50,7 +53,9 @@ class OperationFacts:
 
     @cached_property
     def folds(self) -> tuple[Part, ...] | None:
-        """The outputs of a reduction that are merged together, and how; None where parts of it cannot be merged."""
+        """The outputs that are merged together, and how; None where parts cannot be merged."""
+        if isinstance(self.computation, Contraction):
+            return None if self.computation.scales else (Separate(0, "arith.addf" if self._is_of_floats else "arith.addi"),)
         if not isinstance(self.computation, Reduction) or (found := parts_of(self.view, self.computation)) is None:
             return None
         return None if any(self._is_unmergeable(part) for part in found if not isinstance(part, Separate)) else found
@@ -66,8 +71,6 @@ class OperationFacts:
     @property
     def is_separable(self) -> bool:
         """Whether parts of the reduced loops may be reduced apart, from an identity, and merged."""
-        if isinstance(self.computation, Contraction):
-            return not self.computation.scales
         return self.folds is not None
 
     @cached_property

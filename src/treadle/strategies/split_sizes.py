@@ -133,6 +133,8 @@ class SplitSizes:
         """See `Strategy`."""
         if not facts.is_separable or not facts.splittable or not isinstance(facts.computation, Contraction | Reduction):
             return None
+        if isinstance(facts.computation, Contraction) and facts.computation.image >= 0:
+            return None  # slices of channels are no images that a folded view shows
         unknown = [dim for dim, size in enumerate(facts.sizes) if size is None]
         if unknown:
             return self._of_runtime(facts, unknown, spec)

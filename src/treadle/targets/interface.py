@@ -40,12 +40,21 @@ Param = PointerParam | IndexParam | TensorMapParam
 
 
 @dataclass(frozen=True, slots=True)
+class StagePoint:
+    """A stage of a warp pipeline: the lines of the barriers one of which was met last, and the priority of its warps."""
+
+    behind: tuple[int, ...]
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulePoint:
     """An operation of the final schedule that machine code can be held against.
 
     `line`: of the code's line table. `kind`: "matrix", "barrier", "load", "store", "copy", "local_load" or "local_store". `loops`: the
     lines of the loops around it, the innermost last. `loads`, `copies`: the lines of the loads from global memory, and of the direct
-    copies to shared memory, that the schedule has in flight behind it.
+    copies to shared memory, that the schedule has in flight behind it; at barriers, accesses to shared memory count among the copies.
+    `stage`: that of a warp pipeline that it is in.
     """
 
     line: int
@@ -53,6 +62,7 @@ class SchedulePoint:
     loops: tuple[int, ...] = ()
     loads: tuple[int, ...] = ()
     copies: tuple[int, ...] = ()
+    stage: StagePoint | None = None
 
 
 @dataclass(frozen=True, slots=True)

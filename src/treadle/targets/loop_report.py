@@ -15,10 +15,11 @@ class LoopReport:
 
     `instructions`: of which `matrix` multiply and `vector` are other arithmetic. `inner_waits`: what each wait between the first and the
     last matrix instruction of a stage (from barrier to barrier) waits for (kinds of accesses; empty where nothing can be in flight).
-    `drains`: waits for all loads and copies from global memory. `loads`, `copies` (to shared memory directly), `shared_loads`, `shared_stores`: accesses; `barriers`: meetings.
-    `moves`: of accumulators between register files. `scratch`: accesses to memory of the thread's own, in the whole kernel. `conflicts`:
-    shared memory's clocks that bank conflicts add, as a part of all; None where addresses could not be followed. `registers`: of a thread;
-    `shared_bytes`: of a workgroup. `workgroups`: that a compute unit holds at a time, `waves`: on each of its matrix units.
+    `drains`: waits for all loads and copies from global memory. `loads`, `copies` (to shared memory directly), `shared_loads`,
+    `shared_stores`: accesses; `barriers`: meetings. `moves`: of accumulators between register files. `scratch`: accesses to memory of the
+    thread's own, in the whole kernel. `conflicts`: shared memory's clocks that bank conflicts add, as a part of all; None where addresses
+    could not be followed. `registers`: of a thread; `shared_bytes`: of a workgroup. `workgroups`: that a compute unit holds at a time,
+    `waves`: on each of its matrix units.
     `cycles`: modelled clocks in which a matrix unit's waves each make one trip; `matrix_share`: the part of them that it multiplies in.
     `broken`: the rules of the audit that the whole kernel breaks.
     """

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from treadle.analysis.recorded_agents import record_layout
 from treadle.dialects import dispatch, stamp
 from treadle.driver.lowering import lower, tile_kernels
 from treadle.driver.program import Program
@@ -20,7 +21,7 @@ from treadle.plan.argument_layout import ArgumentLayout, Layouts
 from treadle.runtime.device import default_device, open_device
 from treadle.timeline.kernels import Timeline
 from treadle.timeline.records import Recording, read_records
-from treadle.transforms.kernel.insert_stamps import InsertStampsPass, layout_of
+from treadle.transforms.kernel.insert_stamps import InsertStampsPass
 
 WARM_UP_RUNS = 3
 
@@ -40,7 +41,7 @@ def recordings(module: builtin.ModuleOp) -> list[Recording]:
             for op in ops
             if isinstance(op, stamp.EventOp)
         }
-        layout = layout_of(kernel, begin.workgroups.value.data, begin.capacity.value.data)
+        layout = record_layout(kernel, begin.workgroups.value.data, begin.capacity.value.data)
         target = kernel.target.data
         mhz = target_spec(target).clock_mhz
         found.append(Recording(kernel.sym_name.data, target, layout.lanes, layout.workgroups, layout.capacity, mhz, events))

@@ -31,6 +31,14 @@ class HandOver:
     acquired: set[Operation] = field(default_factory=set[Operation])
 
 
+class Tracked:
+    """The global arrays of a program that are held against one another, and the arrivals that order accesses to them."""
+
+    def __init__(self, program: Program) -> None:
+        self.arrays = GlobalArrays(program)
+        self.arrivals = Arrivals(program, self.arrays)
+
+
 class Arrivals:
     """The arrivals of a program. `orders` is asked for every pair that may meet; what it relies on gathers in `hand_overs`."""
 

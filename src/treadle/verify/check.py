@@ -194,10 +194,10 @@ def assumptions_of(program: Program, geometry: Geometry | None = None) -> tuple[
     untracked = program.only_written - program.tracked_pointers
     names = sorted(map(_array, untracked))
     found = [f"stores to {name}, which is only written, go to different elements" for name in names]
-    if geometry is not None:
-        counted = dict.fromkeys(known.access.pointer for known in geometry.arrivals.hand_overs)
+    if geometry is not None and (tracked := geometry.tracked) is not None:
+        counted = dict.fromkeys(known.access.pointer for known in tracked.arrivals.hand_overs)
         found += [f"{_array(pointer)} is zero before the launch, as it is behind it" for pointer in counted]
-        found += [f"{_named(op)}: {what}" for op, what in geometry.arrays.assumed.items()]
+        found += [f"{_named(op)}: {what}" for op, what in tracked.arrays.assumed.items()]
     return tuple(dict.fromkeys(found))
 
 

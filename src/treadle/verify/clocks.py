@@ -80,6 +80,10 @@ def join(clock: Clock, other: Clock) -> None:
     clock[: len(other)] = [new if new > old else old for old, new in zip(clock, other, strict=False)]
 
 
+Vector = tuple[int, ...]
+"""Numbers of the iterations of the loops that an agent is in, outermost first."""
+
+
 class Record:
     """An access that later ones may have to be ordered after; complete for those who know the token.
 
@@ -201,3 +205,8 @@ class Agent:
     def iteration(self) -> int:
         """The iteration of the innermost loop it is in, -1 in none; the repetitions left out count."""
         return self.frames[-1].number if self.frames else -1
+
+
+def vector_of(agent: Agent) -> Vector:
+    """Where a strand stands in its loops."""
+    return tuple([frame.number for frame in agent.frames if frame.loop >= 0])

@@ -8,16 +8,16 @@ than the oldest phase that would let it pass. So one run finds the races of all 
 from collections.abc import Callable
 
 from treadle.verify.barriers import Barriers
-from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join, reached
+from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join, reached, vector_of
 from treadle.verify.events import Access, Event, LoopNode, Node, RolesNode, Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
-from treadle.verify.global_memory import GlobalMemory, vector_of
 from treadle.verify.memory import Memory
 from treadle.verify.program import Program
 from treadle.verify.repetition import Repetitions
 from treadle.verify.reports import Reports, Stop
 from treadle.verify.run_states import RunStates
+from treadle.verify.untracked import Untracked
 from treadle.verify.workgroups import Cluster, Workgroup
 
 FENCES = ("async_shared", "async_global")
@@ -41,7 +41,11 @@ class Engine:
             roles = [agent for agent in agents if agent.strand.rank == rank and agent.strand.trace >= 0]
             memory = Memory(geometry, self.components, self.reports, f" of workgroup {rank}" if program.cluster > 1 else "")
             self.workgroups.append(Workgroup(rank, memory, main, roles, allocates=bool(len(program.mbarriers))))
-        self.arrays = GlobalMemory(program, geometry, agents, self.components, self.reports)
+        self.arrays = Untracked()
+        if geometry.tracked is not None:
+            from treadle.verify.global_memory import GlobalMemory
+
+            self.arrays = GlobalMemory(program, geometry.tracked, agents, self.components, self.reports)
         self.cluster = Cluster(self.workgroups, self.arrays, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
         self._free: dict[int, bool] = {}
@@ -267,7 +271,7 @@ class Engine:
             self._access_peers(agent, event, now)
         else:
             memory, arrays = self.workgroups[own].memory, self.arrays
-            arrays.hand_overs.arrive(agent, event, now)
+            arrays.arrive(agent, event, now)
             for access in event.accesses:
                 (memory if access.effect is None else arrays).check(agent, event, access)
             for access in event.accesses:
@@ -291,7 +295,7 @@ class Engine:
             for memory, rank in self._touched(access, event.ranks):
                 memory.add(self._record(agent, event, access, now, rank))
 
-    def _touched(self, access: Access, ranks: tuple[int, ...]) -> list[tuple[Memory | GlobalMemory, int]]:
+    def _touched(self, access: Access, ranks: tuple[int, ...]) -> list[tuple[Memory | Untracked, int]]:
         """The memories that an access touches, with the workgroups by whose barriers it is known to be over."""
         if access.effect is not None:
             return [(self.arrays, rank) for rank in ranks]

@@ -95,7 +95,9 @@ class _Reader:
                 at = at + element
             coordinates.append(at)
             self.domain.append(f"0 <= {forms.formula(at)} < {forms.formula(size)}")
-        addresses = self._addresses(view, coordinates, sizes) if effect.slice is not None else None
+        addresses = self._addresses(view, coordinates, sizes) if effect.slice is not None and view.folding is None else None
+        if view.folding is not None:
+            self.doubts.append("its view folds the axes of the array")
         if effect.slice is None:
             self.doubts.append("its places are computed from data")
         held = tuple(elements.get(dim, "") for dim in _tile_dims(self.op))

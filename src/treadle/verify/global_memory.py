@@ -6,10 +6,10 @@ from itertools import count
 from treadle.dialects import pipe, tile
 from treadle.dialects.agents import roles_of
 from treadle.ir.core import Operation, Region, SSAValue
-from treadle.verify.clocks import Agent, Clock, Components, Record, Restore
+from treadle.verify.arrivals import Tracked
+from treadle.verify.clocks import Agent, Clock, Components, Record, Restore, Vector, vector_of
 from treadle.verify.events import Access, Event
 from treadle.verify.findings import Finding, Place
-from treadle.verify.geometry import Geometry
 from treadle.verify.global_accesses import GlobalAccess
 from treadle.verify.global_arrays import Distance, Kind, Meeting
 from treadle.verify.hand_overs import HandOvers
@@ -17,20 +17,19 @@ from treadle.verify.orders import is_fenced, is_ordered, needs_fence, not_over
 from treadle.verify.program import Program
 from treadle.verify.races import report_fence, report_race
 from treadle.verify.reports import Reports
-
-Vector = tuple[int, ...]
-"""Numbers of the iterations of the loops that an agent is in, outermost first."""
+from treadle.verify.untracked import Untracked
 
 
-class GlobalMemory:
+class GlobalMemory(Untracked):
     """The accesses of a run to tracked arrays that later ones have to be held against."""
 
-    def __init__(self, program: Program, geometry: Geometry, agents: list[Agent], components: Components, reports: Reports) -> None:
-        arrays = geometry.arrays
-        self.arrivals, self.hand_overs = geometry.arrivals, HandOvers(geometry.arrivals, reports)
+    is_used = True
+
+    def __init__(self, program: Program, tracked: Tracked, agents: list[Agent], components: Components, reports: Reports) -> None:
+        arrays = tracked.arrays
+        self.arrivals, self.hand_overs = tracked.arrivals, HandOvers(tracked.arrivals, reports)
         self.arrays, self.agents, self.components, self.reports = arrays, agents, components, reports
         self._records: dict[SSAValue, list[Record]] = {pointer: [] for pointer in program.tracked_pointers}
-        self.is_used = bool(self._records)
         self._last: dict[int, tuple[GlobalAccess, Vector]] = {}
         self._kinds: tuple[Kind, ...] = ("strand", "team", "workgroup", *(("cluster",) if program.cluster > 1 else ()))
         self._traces = _traces(program)
@@ -39,6 +38,10 @@ class GlobalMemory:
         self._known_partners: dict[GlobalAccess, tuple[tuple[GlobalAccess, Meeting], ...]] = {}
 
     # --- checks
+
+    def arrive(self, agent: Agent, event: Event, now: int) -> None:
+        """An agent may arrive at a counter."""
+        self.hand_overs.arrive(agent, event, now)
 
     def check_grid(self) -> None:
         """Accesses of workgroups that nothing orders: those of different clusters, unless they arrive at a counter."""
@@ -213,11 +216,6 @@ class GlobalMemory:
         if agent.number in self._last:
             last, vector = self._last[agent.number]
             self._last[agent.number] = (last, moved(vector))
-
-
-def vector_of(agent: Agent) -> Vector:
-    """Where a strand stands in its loops."""
-    return tuple([frame.number for frame in agent.frames if frame.loop >= 0])
 
 
 def kind_of(one: Agent, other: Agent) -> Kind:

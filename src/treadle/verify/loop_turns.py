@@ -4,7 +4,6 @@ Only comparisons that something depends on count; which these are shows when the
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from treadle.ir.core import Operation
 from treadle.verify.reasons import Constraint, Reason
@@ -16,15 +15,15 @@ Position = tuple[int, Form]
 """The number of an iteration in the run, and its form."""
 
 
-class Stretches(NamedTuple):
+class Stretches:
     """`positions`: where stretches begin and end, relative to the start of the loop; `until`: the first turning point that the loop does
     not reach. `needs`, `shared`: what the class shares where the points are in this order.
     """
 
-    positions: list[Position]
-    until: int
-    needs: list[Reason]
-    shared: list[Constraint]
+    __slots__ = ("needs", "positions", "shared", "until")
+
+    def __init__(self, positions: list[Position], until: int, needs: list[Reason], shared: list[Constraint]) -> None:
+        self.positions, self.until, self.needs, self.shared = positions, until, needs, shared
 
     @property
     def cut(self) -> object:

@@ -169,6 +169,10 @@ class Part(Record):
     kind: object = None
 
 
+Warps = tuple[range, range]
+"""Two sets of warps of a team."""
+
+
 class Owners:
     """Which warps of a team have bytes in common in two accesses to shared memory, whatever their buffers and layouts."""
 
@@ -176,17 +180,23 @@ class Owners:
         self._known: dict[tuple[object, ...], bool] = {}
         self._owners: dict[tuple[Region, TileLayout, bool], NDArray[np.uint64]] = {}
 
-    def meet(self, one: Region, part: Part, writes: bool, other: Region, other_part: Part, other_writes: bool) -> bool:
-        """Whether two different warps of a team touch one byte. Parts of queued copies meet all but themselves."""
-        key = (one, part, writes, other, other_part, other_writes)
+    def meet(
+        self, one: Region, part: Part, writes: bool, other: Region, other_part: Part, other_writes: bool, between: Warps | None = None
+    ) -> bool:
+        """Whether two different warps of a team touch one byte. Parts of queued copies meet all but themselves. `between`: the first warp
+        is one of these, the second one of those; None: any of the team.
+        """
+        key = (one, part, writes, other, other_part, other_writes, between)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._meet(one, part, writes, other, other_part, other_writes)
+            found = self._known[key] = self._meet(one, part, writes, other, other_part, other_writes, between)
         return found
 
-    def _meet(self, one: Region, part: Part, writes: bool, other: Region, other_part: Part, other_writes: bool) -> bool:
+    def _meet(
+        self, one: Region, part: Part, writes: bool, other: Region, other_part: Part, other_writes: bool, between: Warps | None
+    ) -> bool:
         a, b = one.buffer, other.buffer
-        if a is b and (found := warps_meet(part, writes, other_part, other_writes)) is not None:
+        if a is b and (found := warps_meet(part, writes, other_part, other_writes, between)) is not None:
             return found
         if not isinstance(a, Buffer) or not isinstance(b, Buffer) or part.layout is None or other_part.layout is None:
             return True
@@ -197,6 +207,8 @@ class Owners:
 
         ours = self._of(one, a, part.layout, writes)[first - (a.first or 0) : last - (a.first or 0)]
         theirs = self._of(other, b, other_part.layout, other_writes)[first - (b.first or 0) : last - (b.first or 0)]
+        if between is not None:
+            ours, theirs = (bits & np.uint64(sum(1 << warp for warp in those)) for bits, those in zip((ours, theirs), between, strict=True))
         is_one_warp = (ours == theirs) & (ours & (ours - np.uint64(1)) == 0)
         return bool(np.any((ours != 0) & (theirs != 0) & ~is_one_warp))
 
@@ -219,10 +231,10 @@ class Owners:
 
 
 @lru_cache(maxsize=4096)
-def warps_meet(one: Part, one_writes: bool, other: Part, other_writes: bool) -> bool | None:
+def warps_meet(one: Part, one_writes: bool, other: Part, other_writes: bool, between: Warps | None = None) -> bool | None:
     """Whether two different warps of a team have a common element in the two parts of one buffer; None where bytes must be compared.
 
-    Of warps that hold the same elements the first one writes.
+    Of warps that hold the same elements the first one writes. `between`: as in `Owners.meet`.
     """
     if one.layout is None or other.layout is None:
         # How a copy deals out its elements is the emitter's; the same kind of copy deals the same way.
@@ -233,6 +245,9 @@ def warps_meet(one: Part, one_writes: bool, other: Part, other_writes: bool) -> 
     span = Span(pack(basis) for basis in (*a.register, *a.lane, *b.register, *b.lane) if any(basis))
     owners = [(warp, a.thread_key(0, warp)) for warp in _acting(a, one_writes)]
     others = [(warp, b.thread_key(0, warp)) for warp in _acting(b, other_writes)]
+    if between is not None:
+        owners = [(warp, key) for warp, key in owners if warp in between[0]]
+        others = [(warp, key) for warp, key in others if warp in between[1]]
     return any(w != v and x ^ y in span for (w, x), (v, y) in product(owners, others))
 
 

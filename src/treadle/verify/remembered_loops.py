@@ -3,8 +3,6 @@
 Only where nothing that the loop computes or starts with depends on sizes and workgroups: then it decides nothing about the class either.
 """
 
-from typing import NamedTuple
-
 from treadle.dialects import sync
 from treadle.dialects.tile_attributes import is_shared
 from treadle.ir.core import SSAValue
@@ -14,13 +12,15 @@ from treadle.verify.trace_state import State, Step
 MAX_REMEMBERED = 4096
 
 
-class _Followed(NamedTuple):
+class _Followed:
     """What a run of the loop did: nodes, trip counts and the loops of nodes, and the values of its results by their places."""
 
-    nodes: tuple[int, ...]
-    trips: dict[int, int]
-    loop_of: dict[int, int]
-    results: tuple[tuple[int, object], ...]
+    __slots__ = ("loop_of", "nodes", "results", "trips")
+
+    def __init__(
+        self, nodes: tuple[int, ...], trips: dict[int, int], loop_of: dict[int, int], results: tuple[tuple[int, object], ...]
+    ) -> None:
+        self.nodes, self.trips, self.loop_of, self.results = nodes, trips, loop_of, results
 
 
 def remembered(state: State, op: scf.ForOp, follow: Step) -> Step:

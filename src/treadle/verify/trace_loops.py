@@ -6,7 +6,6 @@ what slots and parities are made of it. Once the state comes back, the rest of t
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import NamedTuple
 
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
@@ -263,14 +262,13 @@ class LoopSteps:
         return key, forms
 
 
-class _Run(NamedTuple):
+class _Run:
     """A stretch from `first` to `last` whose state at `at` is that at `before`."""
 
-    first: int
-    last: int
-    before: int
-    at: int
-    stretch: int
+    __slots__ = ("at", "before", "first", "last", "stretch")
+
+    def __init__(self, first: int, last: int, before: int, at: int, stretch: int) -> None:
+        self.first, self.last, self.before, self.at, self.stretch = first, last, before, at, stretch
 
 
 def _shortest(ids: list[tuple[int, ...]], start: int, period: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from treadle.ir.core import (
     AffineSymExpr,
     Operation,
 )
-from treadle.verify.reasons import Constraint, Reason, all_of, one_of
+from treadle.verify.reasons import Constraint, Joined, Reason, all_of, one_of
 from treadle.verify.scalars import INDEX_BITS, Function, affine_map_of, constant_value, known_result, scalar_function, width_of
 from treadle.verify.symbols import Form, Symbol, combined, of, scaled, shifted
 from treadle.verify.trace_state import BELOW_ZERO, State, Step, Undecided
@@ -70,16 +70,18 @@ class ScalarSteps:
         if op.results[0] not in state.unknowns.varies:
             return self._checked(op, numbers, [place for place, _ in residues])
         turn = Reason((), (Constraint("turn", _NOTHING, op),))
+        joined = Joined(lambda reasons: all_of((turn, *reasons)))
+        depends = [*operands, *[place for place, _ in residues]]
 
         def compute() -> None:
             numbers()
             shared: list[Constraint] = []
             for place, modulus in residues:
-                value = state.env[place]
-                if isinstance(value, int) and (value < 0 or symbols[place] is not None):
-                    shared.append(Constraint("congruent", symbols[place] or _NOTHING, op, value, modulus))
-            why = [turn, *[state.reasons[v] for v in operands], *[state.reasons[place] for place, _ in residues]]
-            state.reasons[at] = all_of(why, shared)
+                value, symbol = state.env[place], symbols[place]
+                if isinstance(value, int) and (value < 0 or (symbol is not None and symbol.terms)):
+                    shared.append(Constraint("congruent", symbol or _NOTHING, op, value, modulus))
+            why = joined(tuple([state.reasons[v] for v in depends]))
+            state.reasons[at] = all_of((why,), shared) if shared else why
             if is_extreme:
                 one, other = [state.env[v] for v in operands]
                 symbols[at] = None if None in (one, other) else symbols[operands[0 if state.env[at] == one else 1]]
@@ -105,14 +107,15 @@ class ScalarSteps:
         """Arithmetic of such comparisons: it decides nothing; what residues are taken of has a form."""
         env, symbols, reasons = self.state.env, self.state.symbols, self.state.reasons
         is_measured = op in self.points.measured
+        is_select, joined = op.name == "arith.select", Joined(all_of)
 
         def compute() -> None:
             numbers()
-            if op.name == "arith.select":
+            if is_select:
                 chosen = operands[1:] if env[operands[0]] is None else operands[1:2] if env[operands[0]] else operands[2:]
                 reasons[at] = all_of([self._fixed(op, operands[:1]), *[reasons[v] for v in chosen]])
             else:
-                reasons[at] = all_of([reasons[v] for v in operands])
+                reasons[at] = joined(tuple([reasons[v] for v in operands]))
             symbols[at] = None
             if is_measured and isinstance(env[at], int) and any(symbols[v] is not None for v in operands):
                 symbols[at] = self._measured(op, [env[v] for v in operands], [symbols[v] for v in operands])  # type: ignore[misc]
@@ -159,7 +162,7 @@ class ScalarSteps:
         env, symbols, reasons = self.state.env, self.state.symbols, self.state.reasons
         rule = self._rule(op)
         absorbing = 0 if op.name in ("arith.andi", "arith.muli") else 1 if op.name == "arith.ori" and _is_bit(op) else None
-        is_bit = _is_bit(op)
+        is_bit, is_select, joined, chosen = _is_bit(op), op.name == "arith.select", Joined(all_of), Joined(one_of)
 
         def compute() -> None:
             numbers()
@@ -169,14 +172,14 @@ class ScalarSteps:
             if env[at] == absorbing:  # one side decides; a number that has a form is one of many
                 sides = [v for v in operands if env[v] == absorbing and (is_bit or symbols[v] is None)]
                 if sides:
-                    reasons[at] = one_of(self._fixed(op, (v,)) for v in sides)
+                    reasons[at] = chosen(tuple([self._fixed(op, (v,)) for v in sides]))
                     return
-            if op.name == "arith.select":
+            if is_select:
                 self._select(op, at, operands)
                 return
             forms = [symbols[v] for v in operands]
             if forms.count(None) == len(forms):
-                reasons[at] = all_of(reasons[v] for v in operands)
+                reasons[at] = joined(tuple([reasons[v] for v in operands]))
                 return
             values = [env[v] for v in operands]
             self._needed = []

@@ -126,24 +126,37 @@ class State:
 
     def commit(self, reason: Reason | None) -> None:
         """Something depends on a value with this reason: the class shares it."""
-        work = [reason] if reason is not None else []
+        if reason is None:
+            return
+        work = [reason]
         weights: dict[Reason, int] = {}
         while work:
             found = work.pop()
             if found in self._committed:
                 continue
-            if found.needs or found.either:
+            if not found.is_lasting:  # which turning points something depends on is asked of each loop anew
                 self._committed[found] = None
             if found.either:
-                work.append(min(found.either, key=lambda each: self._weight(each, weights)))
+                work.append(self._lightest(found.either, weights))
             for constraint in found.constraints:
                 self.share(constraint)
             work += found.needs
 
+    def _lightest(self, reasons: tuple[Reason, ...], known: dict[Reason, int]) -> Reason:
+        best = -1
+        lightest = reasons[0]
+        for each in reasons:
+            weight = self._weight(each, known)
+            if not weight:
+                return each
+            if best < 0 or weight < best:
+                best, lightest = weight, each
+        return lightest
+
     def share(self, constraint: Constraint) -> None:
         """The class has this in common."""
-        kind, form, op, value, modulus = constraint
-        match kind:
+        form, op, value = constraint.form, constraint.op, constraint.value
+        match constraint.kind:
             case "sign":
                 self.sign(form, value, op)
             case "not_negative":
@@ -155,8 +168,8 @@ class State:
             case "congruent":
                 if value < 0:
                     raise Undecided(op, BELOW_ZERO)
-                if modulus > 1:
-                    self.congruent(form, value, modulus)
+                if constraint.modulus > 1:
+                    self.congruent(form, value, constraint.modulus)
 
     def _weight(self, reason: Reason, known: dict[Reason, int]) -> int:
         """About how much narrower the class becomes by a reason."""
@@ -174,13 +187,13 @@ class State:
         return total
 
     def _weight_of(self, constraint: Constraint) -> int:
-        kind, form, op, value, _ = constraint
+        kind, form = constraint.kind, constraint.form
         if kind == "turn":
-            return 0 if op in self.turned else _TURN
+            return 0 if constraint.op in self.turned else _TURN
         loops = 0 if kind == "congruent" or form.loops <= self.covered.loops else _LOOP
         if not form.terms:
             return loops
-        if kind == "zero" or kind == "congruent" or (kind == "sign" and not value):
+        if kind == "zero" or kind == "congruent" or (kind == "sign" and not constraint.value):
             return loops + _EQUATION
         return loops + 1
 

@@ -132,7 +132,9 @@ class TurningPoints:
         is_constant = all(not piece.form[0] for piece, _ in wanted)
         loop = _loop_around(op)
         if loop is not None and not is_constant:
-            loop = self._innermost_of(piece for piece, _ in wanted)
+            home = self._innermost_of(piece for piece, _ in wanted)
+            is_told_apart = home is None and all(self._in_no_loop(value) for value in op.operands)
+            loop = None if is_told_apart else home or loop  # what is made of loop numbers that cancel is on one side
         if loop is None:
             return None
         if is_constant:
@@ -193,6 +195,10 @@ class TurningPoints:
         turns = [self._turn(loop, piece, (0,)) for piece in made.all] + [self._turn(loop, piece, (1,)) for piece in made.pivots]
         known = [turn for turn in turns if turn is not None]
         return (loop, known) if len(known) == len(turns) else None
+
+    def _in_no_loop(self, value: SSAValue) -> bool:
+        found = pieces(self.forms, value)
+        return found is not None and self._innermost_of(found.all) is None
 
     def _innermost_of(self, made: Iterable[Piece]) -> scf.ForOp | None:
         loops = [loop for piece in made if (loop := self._innermost(piece.form)) is not None]

@@ -4,14 +4,13 @@ Level: schedule. Reads: everything that is there; effects, loops, index arithmet
 Leaves alone: the module; kernels without shared memory, barriers and queued operations have nothing to prove.
 """
 
-from dataclasses import dataclass
-
 from treadle.dialects import tile
 from treadle.ir.builtin import ModuleOp
 from treadle.ir.core import Operation
 from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, ModulePass, register_pass
 from treadle.machine import target_spec
+from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.verify.check import prove
 from treadle.verify.verdict import Verdict

@@ -2,10 +2,10 @@
 
 from treadle.verify.clocks import Agent, Clock, Components, Restore, join, reached
 from treadle.verify.events import Event
-from treadle.verify.global_memory import GlobalMemory
 from treadle.verify.memory import Memory
 from treadle.verify.orders import known_to_all
 from treadle.verify.reports import Reports
+from treadle.verify.untracked import Untracked
 
 
 class Workgroup:
@@ -48,7 +48,7 @@ class Workgroup:
 class Cluster:
     """The workgroups of a run, by rank, and the global arrays that they share."""
 
-    def __init__(self, workgroups: list[Workgroup], arrays: GlobalMemory, components: Components, reports: Reports) -> None:
+    def __init__(self, workgroups: list[Workgroup], arrays: Untracked, components: Components, reports: Reports) -> None:
         self.workgroups, self.arrays, self.components, self.reports = workgroups, arrays, components, reports
 
     @property

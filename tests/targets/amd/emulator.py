@@ -16,7 +16,8 @@ Its known faults, and what is done here about each:
 - integer MFMA becomes C that mixes vectors of int and unsigned, which does not compile: stored element by element instead;
 - inactive lanes read shared memory too, wherever their address register points, which ends the process: they read address 0 here,
   and the result is dropped as before;
-- it takes write-backs and invalidations of caches for accesses: they do nothing here;
+- it takes write-backs and invalidations of caches for accesses, and does not know s_setprio: they do nothing here;
+- RDNA's loads from shared memory into the upper half of a register write the lower one: refused;
 - loads that write shared memory read address 0 for lanes out of bounds, which ends the process: they read nothing here;
 - the DPP control row_xmask is missing: added; a literal operand of v_permlanex16 is not read: handed over;
 - lanes are computed one after the other, so that a DPP instruction whose result takes the place of what other lanes read gives them the
@@ -75,6 +76,8 @@ CACHE_CONTROL = {
 
 buffer_wbl2, buffer_inv; buffer_gl0_inv, buffer_gl1_inv; global_inv, global_wb.
 """
+PRIORITY = {"cdna": 0xBF8F0000, "rdna3": 0xBFB50000, "rdna4": 0xBFB50000}
+"""The word of s_setprio, but for the priority in its lowest bits."""
 DPP_OPERAND = 250
 """The number of the operand that stands for another lane's register."""
 VOP3_DPP = "three-operand encodings with DPP"
@@ -126,13 +129,18 @@ def load() -> Any:
 
 
 def _leave_caches_out(module: Any) -> None:
-    """Write-backs and invalidations of caches do nothing: the emulator has none, and takes these instructions for accesses."""
+    """Write-backs and invalidations of caches do nothing: the emulator has none, and takes these instructions for accesses. Nor does
+    s_setprio, which it does not know.
+    """
     decode = module._decode_at
 
     def decoded(pc: int, arch: str) -> Any:
         mask, values, words = CACHE_CONTROL[arch]
-        if ctypes.c_uint32.from_address(pc).value & mask in values:
+        word = ctypes.c_uint32.from_address(pc).value
+        if word & mask in values:
             ctypes.memmove(pc, struct.pack("<I", S_NOP) * words, 4 * words)
+        elif word & ~3 == PRIORITY[arch]:
+            ctypes.memmove(pc, struct.pack("<I", S_NOP), 4)
         return decode(pc, arch)
 
     module._decode_at = decoded
@@ -239,6 +247,8 @@ def refusal(kernel: CompiledKernel) -> str:
         return "operands in accumulation registers"
     if kernel.emitted.cpu == "gfx1100" and "_e64_dpp" in text:
         return VOP3_DPP
+    if ARCHITECTURES[kernel.emitted.cpu] != "cdna" and re.search(r"ds_load_\w*d16_hi", text):
+        return "loads from shared memory into upper halves"
     return "WMMA on 8-bit floats" if re.search(r"v_wmma\w+_(fp8|bf8)_", text) else ""
 
 

@@ -43,6 +43,14 @@ def test_they_pass_the_audit(number: int, target: str, stages: int) -> None:
     assert emulator.compile_kernels(module, target)
 
 
+@pytest.mark.parametrize("transposed", ["", "b"])
+@pytest.mark.parametrize("target", programs.TARGETS)
+def test_loads_two_steps_ahead_are_not_moved_between_registers(target: str, transposed: str) -> None:
+    """In a trip of one step they were: a move waits for the load."""
+    program = programs.matmul(32, 35, 208, "f8E4M3FN", "f32", transposed=transposed)
+    assert emulator.compile_kernels(_lowered(program, target, 3), target)
+
+
 @pytest.mark.parametrize("target", programs.TARGETS)
 def test_each_barrier_has_a_wait_of_its_own(target: str) -> None:
     """LLVM drops the wait of a release fence in a loop that it has not yet followed back to its start."""
@@ -54,7 +62,7 @@ def test_each_barrier_has_a_wait_of_its_own(target: str) -> None:
 
 
 @pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
-@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("stages", [-1, 2, 3])
 @pytest.mark.parametrize("target", programs.TARGETS)
 @pytest.mark.parametrize("number", range(len(RAGGED)))
 def test_they_are_right(number: int, target: str, stages: int) -> None:

@@ -94,8 +94,8 @@ def test_rows_stay_within_a_warp_where_there_are_enough_rows() -> None:
 
 
 def test_transposes_are_coalesced_on_both_sides() -> None:
+    from treadle.analysis.layout_classes import access_of
     from treadle.plan.layout_choice import global_cost
-    from treadle.transforms.kernel.assign_layouts import access_of
 
     module = lowered(CASES["transpose"], AssignLayoutsPass)
     (load,), (store,) = find(module, tile.LoadOp), find(module, tile.StoreOp)

@@ -9,6 +9,7 @@ from sim.schedule.faults import kernel_of
 from sim.schedule.programs import PROGRAMS
 
 from treadle import pipelines
+from treadle.analysis.recorded_agents import record_layout
 from treadle.analysis.spans import span_of
 from treadle.bench.families import gated, matmul, softmax
 from treadle.dialects import dispatch, pipe, stamp, tile
@@ -22,7 +23,7 @@ from treadle.options import CompileOptions
 from treadle.sim.schedule.kernel import simulate
 from treadle.sim.schedule.scheduler import Mode
 from treadle.targets.registry import backend
-from treadle.transforms.kernel.insert_stamps import InsertStampsPass, layout_of, stamp_kernel
+from treadle.transforms.kernel.insert_stamps import InsertStampsPass, stamp_kernel
 from treadle.verify.verify_schedule import VerifySchedulePass
 
 TEXTS = {
@@ -102,7 +103,7 @@ def test_what_begins_ends_and_what_lies_between_is_of_it(name: str, options: str
 def test_each_agent_has_one_begin_and_one_end() -> None:
     (kernel,) = _kernels(_stamped("roles"))
     roles = next(op for op in kernel.body.walk() if isinstance(op, pipe.RolesOp))
-    lanes = layout_of(kernel, 2, 64).lanes
+    lanes = record_layout(kernel, 2, 64).lanes
     assert len(lanes) == sum(roles.role_groups())
     firsts = [op.first.value.data for op in kernel.body.walk() if isinstance(op, stamp.BeginOp)]
     assert firsts == [op.first.value.data for op in kernel.body.walk() if isinstance(op, stamp.EndOp)]
@@ -110,7 +111,7 @@ def test_each_agent_has_one_begin_and_one_end() -> None:
     assert len(firsts) == len(roles.roles)
     (plain,) = _kernels(_stamped("ragged", options="3 stages"))
     warps = plain.num_warps.value.data
-    assert layout_of(plain, 2, 64).lanes == tuple(f"warp {n}" for n in range(warps))
+    assert record_layout(plain, 2, 64).lanes == tuple(f"warp {n}" for n in range(warps))
 
 
 def test_every_launch_returns_its_records() -> None:

@@ -147,6 +147,22 @@ def test_random_products_in_clusters(seed: int) -> None:
         assert program.findings.report(()).ok, str(program.findings.report(()))
 
 
+@pytest.mark.parametrize("m", [384, 448, 832])
+@pytest.mark.parametrize(
+    "knobs", [{"tile": (64, 64, 64), "num_stages": 3, "group_m": 4}, {"form": "tiles", "tile": (64, 64, 64), "group_m": 4}]
+)
+def test_more_rows_of_tiles_than_are_walked_together(m: int, knobs: dict[str, Any]) -> None:
+    """The last group of rows is smaller: tiles that arrive are numbered without."""
+    _, kernel = product_kernel(split_product(m, 128, 512, 2), **knobs)
+    assert prove(kernel).is_proven
+
+
+def test_a_cluster_needs_no_workspace() -> None:
+    made = (treadle.compile(split_product(96, 80, 512, 4, merge=merge), target="sm_90a") for merge in ("last", "cluster"))
+    last, cluster = (sum(int(b.bytes) for b in one.manifest.buffers if b.role == "temporary") for one in made)  # type: ignore[arg-type]
+    assert last >= 4 * 4 * 96 * 80 and cluster <= 8
+
+
 @pytest.mark.parametrize(("parts", "target"), [(3, "sm_90a"), (16, "sm_90a"), (4, "gfx942")])
 def test_without_a_cluster_the_last_one_merges(parts: int, target: str) -> None:
     """Parts that are no power of two, more than a cluster has, a machine without clusters."""

@@ -1,5 +1,7 @@
 """set-pipeline: what is chosen, from which facts, and what the user is told."""
 
+from typing import Any
+
 import pytest
 from generators import tile_kernel_texts as kernel_texts
 from generators.pipelined_kernels import CASES
@@ -22,6 +24,9 @@ BULK = kernel_texts.matmul(512, 512, 512)
 MFMA = kernel_texts.matmul(512, 512, 512, target="gfx942", instruction="mfma_16x16x16_f32_f16", tile=(128, 128, 32), warps=(2, 2))
 
 
+FEW: dict[str, Any] = {"instruction": "mfma_16x16x16_f32_f16", "warps": (2, 2)}
+
+
 def decided(text: str, options: SetPipelinePass) -> tuple[list[Request | None], list[Remark]]:
     module = lowered(text, LowerLayoutConversionsPass)
     with collect_remarks() as log:
@@ -35,14 +40,33 @@ def test_depth_is_chosen_by_shared_memory() -> None:
     assert remark.kind == "decision" and "3 stages, mode async: " in remark.text
     wide = kernel_texts.matmul(512, 512, 512, tile=(128, 256, 64))
     assert decided(wide, SetPipelinePass())[0] == [Request(4, "async")]
-    requests, _ = decided(MFMA, SetPipelinePass())
-    assert requests == [Request(2, "stream")]
+
+
+AHEAD = Request(4, "stream", reads_ahead=True, unroll=2)
+
+
+def test_shared_memory_is_read_ahead_where_registers_hold_it_twice() -> None:
+    requests, (remark,) = decided(MFMA, SetPipelinePass())
+    assert requests == [AHEAD] and "reads of shared memory a step ahead, 2 steps a trip" in remark.text
+    copied = kernel_texts.matmul(
+        512, 512, 512, target="gfx950", instruction="mfma_16x16x32_f32_f16", tile=(128, 128, 32), warps=(2, 2), b_transposed=True
+    )
+    assert decided(copied, SetPipelinePass())[0] == [Request(5, "async", reads_ahead=True, unroll=4)]
+    crowded: dict[str, Any] = {
+        "instruction": "wmma11_16x16x16_f32_f16",
+        "tile": (128, 128, 32),
+        "warps": (2, 4),
+    }  # each half of a warp holds A and B
+    assert decided(kernel_texts.matmul(512, 512, 512, target="gfx1100", **crowded), SetPipelinePass())[0] == [Request(2, "stream")]
+    deep = kernel_texts.matmul(512, 512, 512, target="gfx942", tile=(128, 128, 128), **FEW)
+    assert decided(deep, SetPipelinePass())[0] == [Request(2, "stream")], "two slots do not fit shared memory"
+    assert decided(MFMA, SetPipelinePass(tail="guarded"))[0] == [Request(2, "stream", tail="guarded")]
 
 
 def test_options_override() -> None:
     assert decided(BULK, SetPipelinePass(stages=2))[0] == [Request(2, "async")]
     assert decided(BULK, SetPipelinePass(stages=3, mode="async-late", tail="guarded"))[0] == [Request(3, "async-late", 0, "guarded")]
-    assert decided(MFMA, SetPipelinePass(stages=3, buffers=2))[0] == [Request(3, "stream", 2)]
+    assert decided(MFMA, SetPipelinePass(stages=3, buffers=2))[0] == [Request(3, "stream", 2, unroll=2)]
     assert decided(BULK, SetPipelinePass(stages=1)) == ([None], [])
     (spelled,) = parse_passes("set-pipeline{stages=4,mode=async-late}")
     assert spelled == SetPipelinePass(stages=4, mode="async-late")
@@ -53,7 +77,7 @@ def test_what_does_not_fit_is_made_smaller() -> None:
     assert requests == [Request(7, "async")]  # 7 x 32 KiB of 227
     assert [r.kind for r in remarks] == ["note", "decision"] and "7 stages instead: 9" in remarks[0].text
     requests, remarks = decided(MFMA, SetPipelinePass(stages=5))
-    assert requests == [Request(3, "stream")] and "at most 3" in remarks[0].text
+    assert requests == [Request(3, "stream", unroll=2)] and "at most 3" in remarks[0].text
     requests, (remark,) = decided(MFMA, SetPipelinePass(stages=2, buffers=5))
     assert requests == [None] and remark.kind == "refusal" and "shared-memory" in remark.text
 
@@ -63,7 +87,7 @@ def test_contractions_are_pipelined_where_the_row_says_so() -> None:
     assert [p.name for p in pipelining_passes(0)] == ["set-pipeline", "pipeline-loops", "cse", "dce"]
     stages = {target: wanted_stages(CompileOptions(), target_spec(target)) for target in known_targets()}
     assert stages == {name: 1 if name == "sm_90a" else -1 for name in stages}
-    assert decided(MFMA, SetPipelinePass(stages=-1))[0] == [Request(2, "stream")]
+    assert decided(MFMA, SetPipelinePass(stages=-1))[0] == [AHEAD]
     for target, count in (("gfx942", 1), ("sm_90a", 0)):
         found = trace(MODULE, target=target, options=CompileOptions(roles=False), until="schedule")
         assert found.stages["schedule"].count("pipelined = {stages") == count
@@ -88,7 +112,7 @@ def test_loops_around_loops_and_decided_loops_are_left_alone() -> None:
     module = builtin.ModuleOp([CASES["nested"](None)])
     run_passes(module, [SetPipelinePass(stages=3)])
     outer, inner = find(module, scf.ForOp)
-    assert PIPELINE not in outer.attributes and read_request(inner) == Request(3, "stream")
+    assert PIPELINE not in outer.attributes and read_request(inner) == Request(3, "stream", unroll=2)
     with collect_remarks() as log:
         run_passes(module, [SetPipelinePass(stages=2)])
     assert read_request(inner) == Request(3, "stream") and log.remarks == []
@@ -123,5 +147,5 @@ def test_explained_on_the_way_through_the_compiler() -> None:
         told[stages] = [r.text for r in found.remarks if r.pass_name in ("set-pipeline", "pipeline-loops")]
         assert ("pipelined = {stages" in found.stages["schedule"]) == (stages != 1)
     assert told[1] == []
-    assert [text.split(",")[0] for text in told[0]] == ["2 stages", "2 stages"]
+    assert [text.split(",")[0] for text in told[0]] == ["4 stages", "4 stages"]
     assert [text.split(",")[0] for text in told[3]] == ["3 stages", "3 stages"]

@@ -35,7 +35,7 @@ def view_step(op: tile.ViewOp, slots: Slots) -> Step:
         pointer: Pointer = frame[ins[0]]
         rest = [frame[i] for i in ins[1:]]
         watched = agent.world.watched.get(id(pointer.data))
-        indices = make(Pointer(watched.indices, pointer.offset, constant=True), *rest) if watched is not None else None
+        indices = make(Pointer(watched.indices, pointer.offset, constant=True, outside=-1), *rest) if watched is not None else None
         frame[out] = GlobalView(make(pointer, *rest), watched, indices, name)
 
     return Step(op, pure=run)

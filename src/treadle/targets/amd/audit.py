@@ -1,9 +1,9 @@
 """Judging finished assembly. A broken rule is an error that names kernel, rule, operation and line, never a note.
 
 Rules of every kernel: A1 (each operation's instructions are there, loops are the schedule's), A3 and A5 (no load is waited for before the
-schedule uses it), A4 (nothing of shared memory pending at a barrier), A6 (no direct copy is waited for before the schedule waits), A9
-(split barriers pair up, no caches invalidated in loops). Of contractions also A2: no scratch, no spills, no copies of accumulators in
-loops, and no matrix instruction lost.
+schedule uses it), A4 (nothing of shared memory pending at a barrier), A6 (no direct copy is waited for before the schedule waits), A7
+(stages of warp pipelines stay apart), A9 (split barriers pair up, no caches invalidated in loops). Of contractions also A2: no scratch, no
+spills, no copies of accumulators in loops, and no matrix instruction lost.
 """
 
 from math import prod
@@ -15,6 +15,7 @@ from treadle.targets.amd.assembly import Listing, parse
 from treadle.targets.amd.counters import Counters, Violation
 from treadle.targets.amd.emitted import emitted_amounts
 from treadle.targets.amd.metadata import KernelMetadata
+from treadle.targets.amd.stages import misplaced_stages
 from treadle.targets.interface import EmittedKernel
 
 
@@ -30,6 +31,7 @@ def violations(listing: Listing, emitted: EmittedKernel) -> list[Violation]:
             del found_at["barrier"]
     found += rules.misplaced_loops(counters, expected.points, amounts) + rules.lost_instructions(listing, expected.points, amounts)
     found += rules.drained_loads(counters, expected.points) + rules.drained_copies(counters, expected.points)
+    found += misplaced_stages(listing, expected.points)
     if expected.contraction:
         found += rules.scratch_accesses(listing) + rules.accumulator_copies(counters)
     return sorted(found, key=lambda v: v.line)

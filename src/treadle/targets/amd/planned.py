@@ -5,7 +5,7 @@ it counts if it is in flight on all of them. A direct copy is in flight until a 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from treadle.analysis.structured_flow import StructuredFlow, yielded
 from treadle.dialects import stamp
@@ -15,6 +15,7 @@ from treadle.ir.core import Operation, Region, SSAValue
 from treadle.ir.dialects import scf
 from treadle.machine import target_spec
 from treadle.records import dataclass
+from treadle.targets.amd.stages import stage_point
 from treadle.targets.interface import SchedulePoint
 from treadle.targets.simt.ranges import Ranges
 
@@ -36,24 +37,27 @@ _KINDS: dict[type[Operation], str] = {
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """`loads`: the lines of the loads that a value in flight may come from. `copies`: by line, how many direct copies are newer."""
+    """`loads`: the lines of the loads that a value in flight may come from. `copies`: by line, how many direct copies are newer. `local`:
+    the lines of accesses to shared memory that nothing has waited for.
+    """
 
     loads: Mapping[SSAValue, frozenset[int]] = field(default_factory=dict[SSAValue, frozenset[int]])
     copies: Mapping[int, int] = field(default_factory=dict[int, int])
+    local: frozenset[int] = frozenset()
 
     def join(self, other: "_State") -> "_State":
         loads = {value: lines | other.loads[value] for value, lines in self.loads.items() if value in other.loads}
         copies = {line: min(age, other.copies.get(line, age)) for line, age in self.copies.items()}
-        return _State(loads, {**other.copies, **copies})
+        return _State(loads, {**other.copies, **copies}, self.local | other.local)
 
     def renamed(self, old: Sequence[SSAValue], new: Sequence[SSAValue]) -> "_State":
         """After values took new names, as carried values or results do; the old names are not read any more."""
         moved = {b: self.loads[a] for a, b in zip(old, new, strict=True) if a in self.loads}
-        return _State({**{v: lines for v, lines in self.loads.items() if v not in set(old)}, **moved}, self.copies)
+        return replace(self, loads={**{v: lines for v, lines in self.loads.items() if v not in set(old)}, **moved})
 
     def used(self, op: Operation) -> "_State":
         """After an operation that reads its operands."""
-        return _State({v: lines for v, lines in self.loads.items() if v not in set(op.operands)}, self.copies)
+        return replace(self, loads={v: lines for v, lines in self.loads.items() if v not in set(op.operands)})
 
 
 class _Walk(StructuredFlow[_State]):
@@ -61,6 +65,8 @@ class _Walk(StructuredFlow[_State]):
         self.lines, self.ranges = lines, ranges
         queue = target_spec(kernel.target.data).queue_for("copy_in")
         self.copy_queue = "" if queue is None else queue.name
+        local = target_spec(kernel.target.data).queue_for("local")
+        self.local_queue = "" if local is None else local.name
         self.points: dict[Operation, SchedulePoint] = {}
 
     def join(self, one: _State, other: _State) -> _State:
@@ -73,16 +79,28 @@ class _Walk(StructuredFlow[_State]):
         state = state.used(op)
         kind, line = _KINDS.get(type(op)), self.lines[op]
         if isinstance(op, LoadOp):
-            state = _State({**state.loads, op.result: frozenset({line})}, state.copies)
+            state = replace(state, loads={**state.loads, op.result: frozenset({line})})
         elif isinstance(op, CopyOp) and not op.is_bulk:
-            state = _State(state.loads, {**{other: age + 1 for other, age in state.copies.items()}, line: 0})
+            state = replace(state, copies={**{other: age + 1 for other, age in state.copies.items()}, line: 0})
         elif isinstance(op, WaitOp) and op.queue.data == self.copy_queue:
             left = op.pending.value.data
-            state = _State(state.loads, {other: age for other, age in state.copies.items() if age < left})
+            state = replace(state, copies={other: age for other, age in state.copies.items() if age < left})
+        elif isinstance(op, LocalLoadOp | LocalStoreOp):
+            state = replace(state, local=state.local | {line})
+        elif self._flushes(op):
+            state = replace(state, local=frozenset())
         if emit and kind is not None and not (isinstance(op, ContractOp) and op.instruction.data == "fma"):
             ahead = frozenset[int]().union(*state.loads.values()) if self._is_pipelined(op) else ()
-            self.points[op] = SchedulePoint(line, kind, self._loops(op), tuple(sorted(ahead)), tuple(sorted(state.copies)))
+            pending = {*state.copies, *(state.local if isinstance(op, BarrierOp) else ())}
+            found = tuple(sorted(ahead)), tuple(sorted(pending))
+            self.points[op] = SchedulePoint(line, kind, self._loops(op), *found, stage=stage_point(op, self.lines))
         return state
+
+    def _flushes(self, op: Operation) -> bool:
+        """Whether nothing that a warp has done to shared memory is pending behind an operation."""
+        if isinstance(op, WaitOp):
+            return op.queue.data == self.local_queue and not op.pending.value.data
+        return isinstance(op, BarrierOp) and op.bare is None and op.groups is None
 
     @staticmethod
     def _is_pipelined(op: Operation) -> bool:

@@ -35,6 +35,13 @@ def _is_aligned(ctx: KernelContext, op: CopyOp, unit: int, size: int, width: int
     view = op.view.owner
     if not isinstance(view, ViewOp) or view.align.value.data % width:
         return False
+    if (windows := view.folding) is not None and any(
+        size * each % width
+        for dim, parts in enumerate(windows.dims)
+        if parts
+        for each in (windows.run(dim) * (dim == unit), windows.divisor(dim))
+    ):
+        return False
     strides = view.stride_values()
     for dim, (stride, offset) in enumerate(zip(strides, op.offsets, strict=True)):
         moved = size * (_multiple(ctx, offset) if dim == unit else _multiple(ctx, stride))

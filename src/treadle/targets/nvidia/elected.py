@@ -26,7 +26,8 @@ class Elected:
             if known.text == value.text and known.type == value.type:
                 return f"${i}"
         self._arguments.append(value)
-        self._constraints.append("l" if value.type.startswith("ptr") or bit_width(value.type) == 64 else "r")
+        wide = value.type.startswith("ptr") or bit_width(value.type) == 64
+        self._constraints.append("l" if wide else "h" if bit_width(value.type) == 16 else "r")
         return f"${len(self._arguments) - 1}"
 
     def add(self, line: str) -> None:

@@ -10,11 +10,13 @@ from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, Kernel
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
-from treadle.machine import RegisterMoves, TargetSpec
+from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
+from treadle.targets.nvidia import role_registers
 from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, load_from_peer, multicast_form
 from treadle.targets.nvidia.cp_async import emit_cp_async
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
+from treadle.targets.nvidia.folded_place import WINDOW, folded_place
 from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
 from treadle.targets.nvidia.global_access import predicated_load, predicated_store
 from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
@@ -43,7 +45,6 @@ _APPROXIMATE = {
     "divide.approximate": "div.full.f32",
 }
 _PROXY_FENCES = {"async_shared": "shared::cta", "async_global": "global"}
-WARPGROUP = 4
 
 
 class NvidiaHooks(SimtHooks):
@@ -205,42 +206,10 @@ class NvidiaHooks(SimtHooks):
             ctx.b.asm(f"{word} $0, {threads};", f"r,{MEMORY}", [ctx.b.add(ctx.group, i32(first))])
 
     def check_roles(self, ctx: KernelContext, roles: Sequence[Role]) -> None:
-        threads = ctx.warps * ctx.lanes
-        before, moves = self._registers_at_start(ctx), self._register_moves
-        taken = (threads - roles[-1].end_warp * ctx.lanes) * before
-        for role in roles:
-            taken += (role.end_warp - role.first_warp) * ctx.lanes * (role.registers or before)
-            if role.registers and (role.first_warp % moves.warps or role.end_warp % moves.warps):
-                raise InternalError(
-                    f"role '{role.name}' takes warps {role.first_warp} to {role.end_warp - 1}: registers move by warpgroups"
-                )
-            if role.registers % moves.granule or (role.registers and not moves.fewest <= role.registers <= moves.most):
-                raise InternalError(f"role '{role.name}' with {role.registers} registers a thread")
-            matrix = any(isinstance(op, ContractOp) and op.instruction.data != "fma" for op in role.operations())
-            if matrix and (role.first_warp % WARPGROUP or role.warps % WARPGROUP):
-                raise InternalError(
-                    f"role '{role.name}' issues matrix instructions from warps {role.first_warp} on in groups of {role.warps}"
-                )
-        if any(role.registers for role in roles) and taken > self.spec.registers_per_unit:
-            # The hardware would wait for them for ever.
-            raise InternalError(f"roles want {taken} registers of {self.spec.registers_per_unit}")
-
-    def _registers_at_start(self, ctx: KernelContext) -> int:
-        """Registers a thread that ptxas gives a kernel whose registers move: as many as its threads may have."""
-        per_thread = self.spec.registers_per_unit // (ctx.kernel.num_warps.value.data * ctx.lanes)
-        moves = self._register_moves
-        return min(per_thread // moves.granule * moves.granule, moves.most)
-
-    @property
-    def _register_moves(self) -> RegisterMoves:
-        if self.spec.register_moves is None:
-            raise InternalError(f"registers do not move between roles on {self.spec.name}")
-        return self.spec.register_moves
+        role_registers.check(ctx, roles, self.spec)
 
     def begin_role(self, ctx: KernelContext, role: Role) -> None:
-        before = self._registers_at_start(ctx)
-        if role.registers and role.registers != before:
-            ctx.b.asm(f"setmaxnreg.{'inc' if role.registers > before else 'dec'}.sync.aligned.u32 {role.registers};", MEMORY)
+        role_registers.move(ctx, role, self.spec)
 
     def fence(self, b: Builder, proxy: str) -> None:
         if proxy not in _PROXY_FENCES:
@@ -337,9 +306,11 @@ class NvidiaHooks(SimtHooks):
         form, mask = multicast_form(op)
         barrier = todo.operand(ctx.b.ptrtoint(ctx.scalar(op.barrier), I32))
         for target, source, at in self._boxes(ctx, op, ctx.buffer(op.destination)):
+            start, _, window = at.partition(WINDOW)
+            mode, window = ("im2col", f", {{{window}}}") if window else ("tile", "")
             todo.add(
-                f"cp.async.bulk.tensor.{at.count(',') + 1}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{form} "
-                f"[{target}], [{source}, {{{at}}}], [{barrier}]{mask};"
+                f"cp.async.bulk.tensor.{start.count(',') + 1}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes{form} "
+                f"[{target}], [{source}, {{{start}}}], [{barrier}]{window}{mask};"
             )
             ctx.counts.bulk_copies += 1
 
@@ -355,8 +326,13 @@ class NvidiaHooks(SimtHooks):
         plan, name = self._copies[op]
         moved_by(ctx, buffer, self.spec.descriptor_align_bytes if plan.param.map.swizzle != "none" else 128)  # slots keep the boxes aligned
         source = todo.operand(ctx.parameters[name])
-        starts = [ctx.small_index(op.offsets[dim]) for dim in plan.view_dims]
         base = b.ptrtoint(buffer.address, I32)
+        if plan.folded is not None:
+            return [
+                (todo.operand(b.add(base, i32(box.byte_offset))), source, folded_place(ctx, op, plan, box, todo.operand))
+                for box in plan.boxes
+            ]
+        starts = [ctx.small_index(op.offsets[dim]) for dim in plan.view_dims]
         found: list[tuple[str, str, str]] = []
         for box in plan.boxes:
             target = todo.operand(b.add(base, i32(box.byte_offset)))

@@ -1,6 +1,7 @@
 """`tile.copy` and `tile.copy_out` as tensor copies: the tensor map of the view, and the boxes that are the shared buffer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from treadle.artifact import TensorMap
 from treadle.dialects.tile import CopyOp, CopyOutOp, KernelOp, ViewOp, ints, memref_type, shared_layout_of
@@ -9,8 +10,10 @@ from treadle.ir.core import BlockArgument, SSAValue
 from treadle.ir.dialects import arith
 from treadle.machine import BulkTensorCopy
 from treadle.plan.expr import Expr, constant, maximum, minimum, symbol
+from treadle.plan.folded_copies import FoldedCopy
 from treadle.records import dataclass
 from treadle.targets.interface import TensorMapParam
+from treadle.targets.nvidia.folded_map import folded_map, folded_start
 from treadle.targets.nvidia.swizzle import recognise
 from treadle.targets.simt.ranges import constant_of
 from treadle.targets.simt.types import element_bytes, type_name
@@ -56,11 +59,14 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """The map of `param` covers the view dimensions `view_dims` (innermost first); `boxes` are the buffer."""
+    """The map of `param` covers the view dimensions `view_dims` (innermost first); `boxes` are the buffer. `folded`: of a folded view,
+    whose tile dimensions `view_dims` are: the array's axes instead, and `view_dims` its columns and rows.
+    """
 
     param: TensorMapParam
     view_dims: tuple[int, ...]
     boxes: tuple[Box, ...]
+    folded: FoldedCopy | None = None
 
 
 def _chunk(rows: int, limit: int) -> int:
@@ -101,6 +107,8 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, 
     rows = recognise(layout, size)
     sizes, strides = view.size_values(), view.stride_values()
     dims = _view_dims(ints(op.dims), rows.inner, rows.outer, sizes)
+    if view.folding is not None:
+        dims = dims[:2]
     if len(dims) > limits.max_rank:
         raise InternalError(f"a tensor map of {len(dims)} dimensions")
     if strides[dims[0]] != 1:
@@ -121,6 +129,10 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, 
             at = [0, 0]
             at[rows.inner], at[rows.outer] = column, row
             boxes.append(Box(layout.offset_of(at) * size, (column, row, *[0] * (len(dims) - 2))))
+    if view.folding is not None:
+        folded, seen = folded_map(view, (dims[1], dims[0]), height, width, limits, expression)
+        seen = replace(seen, dtype="tf32" if tf32 else type_name(element), swizzle=rows.name)
+        return CopyPlan(TensorMapParam(view.pointer.index, seen, folded_start(view) * size), dims, tuple(boxes), folded)
     return CopyPlan(
         TensorMapParam(
             arg=view.pointer.index,

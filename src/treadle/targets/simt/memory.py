@@ -16,6 +16,7 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.layout.access import CoordinateGroup, GlobalPlan, global_access, global_vector_width
 from treadle.layout.tile_layout import TileLayout
+from treadle.layout.windows import Windows
 from treadle.records import dataclass
 from treadle.targets.simt.constants import attribute_constant
 from treadle.targets.simt.context import Gathered, KernelContext, View
@@ -107,6 +108,88 @@ class Access:
         return own, common
 
 
+class FoldedAccess(Access):
+    """The same of a folded view (layout/windows.py): each dimension is taken apart into steps along axes of the array."""
+
+    __slots__ = ()
+
+    def _own(self, dim: int, constants: Sequence[int]) -> Value:
+        """The thread's part of the index along a dimension of the access with these constants along `dims`."""
+        b = self.ctx.b
+        if dim not in self.dims:
+            return self.ctx.index_constant(0)
+        axis = self.dims.index(dim)
+        part, constant = self.parts[axis], i32(constants[axis])
+        return self.ctx.as_index(b.add(part, constant) if self.plan.is_disjoint else b.xor(part, constant))
+
+    def _is_in_one_run(self, dim: int) -> bool:
+        """Whether a tile stays within one run of a dimension, so that only the last part differs from thread to thread."""
+        extent = self.layout.shape[self.dims.index(dim)] if dim in self.dims else 1
+        return self._windows.run(dim) % extent == 0 and self.ctx.ranges.of(self.offsets[dim]).multiple % extent == 0
+
+    def _places(self, constants: Sequence[int]) -> tuple[Value, list[Value]]:
+        """Elements along dimensions that are not folded, and the place along each axis."""
+        b, ctx, windows = self.ctx.b, self.ctx, self._windows
+        plain, places = i64(0), [ctx.index_constant(0)] * len(windows.axes)
+        for dim, parts in enumerate(windows.dims):
+            offset, own = ctx.scalar(self.offsets[dim]), self._own(dim, constants)
+            if not parts:
+                plain = b.add(plain, b.mul(b.sext(b.add(offset, own), I64), self.view.strides[dim]))
+                continue
+            in_run = len(parts) > 1 and self._is_in_one_run(dim)
+            index = offset if in_run else b.add(offset, own)
+            for number, (part, span) in enumerate(zip(parts, windows.spans(dim), strict=True)):
+                digit = b.udiv(index, ctx.index_constant(span))
+                digit = b.urem(digit, ctx.index_constant(part.extent)) if number else digit
+                digit = b.add(digit, own) if in_run and number == len(parts) - 1 else digit
+                places[part.axis] = b.add(places[part.axis], b.mul(digit, ctx.index_constant(part.step)))
+        return plain, places
+
+    @property
+    def _windows(self) -> Windows:
+        windows = self.view.op.folding
+        if windows is None:
+            raise InternalError("a folded access of a view that folds nothing")
+        return windows
+
+    def predicate(self, group: CoordinateGroup) -> Value:
+        """i1: the group lies within the view and within the array."""
+        b, ctx = self.ctx.b, self.ctx
+        condition, (_, places) = Access.predicate(self, group), self._places(group.coordinates)
+        for number in self._windows.checked:
+            axis = self._windows.axes[number]
+            within = b.sub(places[number], ctx.index_constant(axis.low))
+            condition = b.and_(condition, b.icmp("ult", within, ctx.index_constant(axis.high - axis.low)))
+        return condition
+
+    def address(self, group: CoordinateGroup) -> Value:
+        """Where the group starts."""
+        b = self.ctx.b
+        distance, places = self._places(group.coordinates)
+        for axis, place in zip(self._windows.axes, places, strict=True):
+            distance = b.add(distance, b.mul(b.sext(place, I64), i64(axis.pitch)))
+        return b.gep(self.view.pointer, distance, memory_type(self.view.element), flags="")
+
+    def place(self, constants: Sequence[int]) -> tuple[Value, Value] | None:
+        """Bytes from the start of the view, all of them the thread's own. None where 31 bits may not hold them."""
+        b, width, sizes = self.ctx.b, element_bytes(self.view.element), self.view.op.size_values()
+        last = 0
+        for dim, parts in enumerate(self._windows.dims):
+            size, stride = sizes[dim], self.view.strides[dim].number
+            if not isinstance(size, int) or (not parts and stride is None):
+                return None
+            extents = [size if number == 0 else part.extent for number, part in enumerate(parts)]
+            steps = [part.step * self._windows.axes[part.axis].pitch for part in parts]
+            last += sum((e - 1) * step for e, step in zip(extents, steps, strict=True)) if parts else (size - 1) * (stride or 0)
+        if last * width + MAX_VECTOR_BYTES >= MAX_PLACE:
+            return None
+        plain, places = self._places(constants)
+        own = b.resize(plain, I32)
+        for axis, place in zip(self._windows.axes, places, strict=True):
+            own = b.add(own, b.mul(b.resize(place, I32), i32(axis.pitch)))
+        return b.mul(own, i32(width)), i32(0)
+
+
 def in_innermost_loop(op: Operation) -> bool:
     """Whether an operation stands in a loop that has no loop inside."""
     loop = op.parent_op()
@@ -150,7 +233,8 @@ def global_accesses(
             coordinates[dim] = b.add(ctx.scalar(offset), ctx.as_index(parts[axis]))
         else:
             always = b.and_(always, b.icmp("ult", ctx.scalar(offset), view.sizes[dim]))
-    return Access(ctx, view, offsets, dims, layout, plan, base, coordinates, always, parts)
+    kind_of = Access if view.op.folding is None else FoldedAccess
+    return kind_of(ctx, view, offsets, dims, layout, plan, base, coordinates, always, parts)
 
 
 def _group_type(view: View, count: int) -> str:

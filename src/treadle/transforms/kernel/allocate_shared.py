@@ -4,15 +4,11 @@ Level: tile. Reads: tile.alloc, the accesses of its buffer, the machine's shared
 Leaves alone: everything else. Buffers that are never in use at the same time may share bytes; insert-sync orders their accesses.
 """
 
-from math import prod
-
-from treadle.analysis.buffers import buffer_view
 from treadle.analysis.element_bytes import buffer_bytes
 from treadle.analysis.liveness import buffer_intervals
-from treadle.dialects import pipe, sync, tile
-from treadle.dialects.effects import HasEffects
+from treadle.analysis.shared_demands import barrier_bytes, has_descriptor_access
+from treadle.dialects import tile
 from treadle.errors import SHARED_MEMORY, KernelRejected
-from treadle.ir.ancestry import ancestors
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
@@ -23,38 +19,6 @@ from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass
 
 PLAIN_ALIGN = 16
-
-
-def has_descriptor_access(alloc: tile.AllocOp) -> bool:
-    """Whether copies or matrix instructions reach the buffer through descriptors (swizzle atoms must be aligned)."""
-    pending = [alloc.result]
-    while pending:
-        buffer = pending.pop()
-        for use in buffer.uses:
-            op = use.operation
-            if isinstance(op, pipe.SlotOp | pipe.PartOp):
-                pending.append(op.result)
-            elif isinstance(op, HasEffects) and any(e.resource is buffer and e.proxy == "async" for e in op.effects()):
-                return True
-    return False
-
-
-def barrier_bytes(kernel: tile.KernelOp, spec: TargetSpec) -> int:
-    """Bytes behind the buffers for transaction barriers: those there are, and what insert-sync may make for slots that bulk copies fill.
-
-    One a slot; in roles two, and one for each role that takes turns.
-    """
-    allocated = sum(op.slot_count() for op in kernel.body.walk() if isinstance(op, sync.MbarrierAllocOp))
-    filled: dict[tile.AllocOp, int] = {}
-    for op in kernel.body.walk():
-        if isinstance(op, pipe.RolesOp):
-            allocated += len(op.alternating())
-        if isinstance(op, tile.CopyOp) and op.is_bulk and op.barrier is None:
-            if (view := buffer_view(op.destination)) is not None:
-                filled[view.alloc] = prod(view.slot_extents) * (
-                    2 if any(isinstance(around, pipe.RolesOp) for around in ancestors(op)) else 1
-                )
-    return spec.barrier_bytes * (allocated + sum(filled.values()))
 
 
 @register_pass

@@ -12,7 +12,7 @@ from dataclasses import field
 from math import prod
 
 from treadle.analysis.element_bytes import element_bytes, tile_bytes
-from treadle.analysis.layout_classes import AccessOp, LayoutClass, LayoutClasses
+from treadle.analysis.layout_classes import AccessOp, LayoutClass, LayoutClasses, access_of, accessed_tile
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import TileLayoutAttr
 from treadle.dialects.tile_types import is_tile
@@ -23,7 +23,6 @@ from treadle.ir.passes import register_pass
 from treadle.ir.retype import retype
 from treadle.layout.tile_layout import TileLayout, broadcast_registers
 from treadle.machine import TargetSpec
-from treadle.plan.access import contiguous_dim
 from treadle.plan.layout_choice import GlobalAccess, access_layout, candidates, global_cost, reduce_cost, shared_cost
 from treadle.records import dataclass
 from treadle.remarks import emit
@@ -31,18 +30,6 @@ from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after, insert
 from treadle.transforms.kernel.operand_layouts import contract_layouts
 
 LOOP_WEIGHT = 16
-
-
-def accessed_tile(op: AccessOp) -> SSAValue:
-    """The register tile that a load makes or a store writes."""
-    return op.result if isinstance(op, tile.LoadOp) else op.value
-
-
-def access_of(op: AccessOp) -> GlobalAccess:
-    """The access as the cost functions see it."""
-    tile_type = tile.tile_type(accessed_tile(op))
-    along = contiguous_dim(tile.view_strides(op.view), tile.ints(op.dims), tile_type.get_shape())
-    return GlobalAccess(along, op.vector.value.data, element_bytes(tile_type.element_type))
 
 
 def projected(layout: TileLayout, shape: tuple[int, ...]) -> TileLayout:

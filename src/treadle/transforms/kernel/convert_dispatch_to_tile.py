@@ -10,24 +10,30 @@ from collections.abc import Sequence
 from treadle.analysis.loop_nest import loop_nest
 from treadle.dialects import dispatch, tile
 from treadle.ir.builtin import array_ints, attr_number
+from treadle.ir.core import SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import give_location
 from treadle.ir.passes import Context, Pass, register_pass
-from treadle.plan.expr import Expr
+from treadle.plan.expr import Expr, constant
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.registry import BY_NAME, decided
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
 
 def convert_kernel(kernel: dispatch.KernelOp, target: str, launches: Sequence[dispatch.LaunchOp] = ()) -> tile.KernelOp:
-    """The tile kernel of a dispatched kernel whose `config` is set. `launches`: whose counters are as many as the kernel takes then."""
+    """The tile kernel of a dispatched kernel whose `config` is set. `launches`: whose counters are as many as the kernel takes then, and
+    whose workspace is none where it takes none.
+    """
     config = decided(kernel)
     bits = attr_number(kernel.attributes["index_bits"]) if "index_bits" in kernel.attributes else 32
     builder = KernelBuilder(config.nest_of(loop_nest(kernel)), builtin.i64 if bits == 64 else builtin.i32)
     grid = BY_NAME[config.form].build(builder, config)
     builder.block.add_op(tile.ReturnOp())
     if builder.counters is not None:
-        _size_counters(builder.counters, int(attr_number(kernel.attributes[dispatch.MERGE]) or 0), launches)
+        number = int(attr_number(kernel.attributes[dispatch.MERGE]) or 0)
+        _resize([launch.inputs[number] for launch in launches], builder.counters)
+    elif dispatch.MERGE in kernel.attributes:  # parts that a cluster merges never leave it
+        _resize([launch.outputs[0] for launch in launches], constant(1))
     result = tile.KernelOp(
         kernel.sym_name.data,
         builder.block,
@@ -46,12 +52,11 @@ def convert_kernel(kernel: dispatch.KernelOp, target: str, launches: Sequence[di
     return result
 
 
-def _size_counters(count: Expr, number: int, launches: Sequence[dispatch.LaunchOp]) -> None:
-    """Give the memory of counters, argument `number` of the launches, its size."""
-    for launch in launches:
-        owner = launch.inputs[number].owner
-        if isinstance(owner, dispatch.AllocOp):
-            owner.properties["shape"] = dispatch.strings([count])
+def _resize(buffers: Sequence[SSAValue], count: Expr) -> None:
+    """Give memory of the program's own that many elements."""
+    for buffer in buffers:
+        if isinstance(buffer.owner, dispatch.AllocOp):
+            buffer.owner.properties["shape"] = dispatch.strings([count])
 
 
 @register_pass

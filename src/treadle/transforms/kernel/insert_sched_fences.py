@@ -6,7 +6,8 @@ Level: schedule. Reads: the loops that pipeline-loops has left, their barriers a
 Nothing ties matrix instructions to a barrier, or to the stores behind it: they touch no memory. A scheduler that mixes them makes them wait
 for the loads that the stores wait for, and the loop has prefetched for nothing. A border is each side of a barrier, with the waits in
 front of it, and the first operation of the write stage behind a matrix instruction, which is where loads are first used: conversions of
-what they brought belong to that stage. The fence orders the compiler alone: without it the kernel is as right as before, and slower.
+what they brought belong to that stage. Where the write stage comes first, the border is behind it, else the matrix instructions would stand
+among its waits. The fence orders the compiler alone: without it the kernel is as right as before, and slower.
 docs/audits.md has the figures.
 """
 
@@ -48,16 +49,20 @@ def borders(body: Block) -> list[Operation]:
     """The operations of a loop's body that a stage begins with, in order."""
     writes = _writes(body)
     found: list[Operation] = []
-    multiplied = False
+    multiplied = wrote = False
+    behind: Operation | None = None  # what stands behind a write stage that comes before the matrix instructions
     for op in body.ops:
         if isinstance(op, sync.BarrierOp):
             found += [_first_wait(op), *([op.next_op] if op.next_op is not None else [])]
-            multiplied = False
-        elif isinstance(op, tile.ContractOp):
-            multiplied = True
-        elif multiplied and op in writes:
-            found.append(op)
-            multiplied = False
+            multiplied, wrote, behind = False, False, None
+        elif op in writes:
+            found += [op] if multiplied else []
+            multiplied, wrote, behind = False, True, None
+        elif wrote and isinstance(op, _OTHER_STAGES):
+            behind, wrote = op, False
+        if isinstance(op, tile.ContractOp):
+            found += [behind] if behind is not None else []
+            multiplied, behind = True, None
     return list(dict.fromkeys(found))
 
 

@@ -9,8 +9,9 @@ Neighbouring operations of one kind are one span, named "kind: what it does". Sc
 
 from typing import cast
 
+from treadle.analysis.recorded_agents import RecordLayout, agents_of, record_layout
 from treadle.analysis.spans import span_of
-from treadle.dialects import dispatch, pipe, stamp, tile
+from treadle.dialects import dispatch, stamp, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
@@ -33,38 +34,10 @@ def _has_spans(op: Operation) -> bool:
     return any(span_of(inner) is not None for inner in op.walk())
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where one kernel's records lie: `lanes` names its agents in order, `workgroups` are recorded, each agent has `capacity` words."""
-
-    lanes: tuple[str, ...]
-    workgroups: int
-    capacity: int
-
-    @property
-    def words(self) -> int:
-        """Words of the whole array."""
-        return self.workgroups * len(self.lanes) * self.capacity
-
-
-def agents_of(kernel: tile.KernelOp) -> list[tuple[Block, tuple[str, ...]]]:
-    """The agents that have records, by the block that is their program: groups of roles, or, in kernels without roles, warps."""
-    roles = next((op for op in kernel.body.block.ops if isinstance(op, pipe.RolesOp)), None)
-    if roles is None:
-        return [(kernel.body.block, tuple(f"warp {n}" for n in range(kernel.num_warps.value.data)))]
-    counted = zip(roles.roles, roles.role_names(), roles.role_groups(), strict=True)
-    return [(region.block, (name,) if n == 1 else tuple(f"{name} {g}" for g in range(n))) for region, name, n in counted]
-
-
-def layout_of(kernel: tile.KernelOp, workgroups: int, capacity: int) -> Layout:
-    """Where the records of a kernel's agents lie."""
-    return Layout(tuple(name for _, names in agents_of(kernel) for name in names), workgroups, capacity)
-
-
 class _Stamps:
     """Puts stamps into one kernel whose records `view` shows."""
 
-    def __init__(self, view: SSAValue, workgroup: SSAValue, layout: Layout) -> None:
+    def __init__(self, view: SSAValue, workgroup: SSAValue, layout: RecordLayout) -> None:
         self.view, self.workgroup, self.layout = view, workgroup, layout
         self._numbers: dict[tuple[str | None, str | None], int] = {}
 
@@ -99,7 +72,7 @@ class _Stamps:
         return cursor
 
 
-def _records_view(kernel: tile.KernelOp, layout: Layout) -> tuple[SSAValue, SSAValue]:
+def _records_view(kernel: tile.KernelOp, layout: RecordLayout) -> tuple[SSAValue, SSAValue]:
     """One more output of a kernel, as an array of words, and the executing workgroup's number (large outside the grid's first row)."""
     block = kernel.body.block
     outputs = len(block.args) - len(kernel.symbol_names())
@@ -121,9 +94,9 @@ def _records_view(kernel: tile.KernelOp, layout: Layout) -> tuple[SSAValue, SSAV
     return view.result, number
 
 
-def stamp_kernel(kernel: tile.KernelOp, workgroups: int, capacity: int) -> Layout:
+def stamp_kernel(kernel: tile.KernelOp, workgroups: int, capacity: int) -> RecordLayout:
     """Make a kernel record; gives the layout of its records."""
-    layout = layout_of(kernel, workgroups, capacity)
+    layout = record_layout(kernel, workgroups, capacity)
     stamps = _Stamps(*_records_view(kernel, layout), layout)
     first = 0
     for block, names in agents_of(kernel):
@@ -132,7 +105,7 @@ def stamp_kernel(kernel: tile.KernelOp, workgroups: int, capacity: int) -> Layou
     return layout
 
 
-def _return_records(program: dispatch.ProgramOp, layouts: dict[str, Layout]) -> None:
+def _return_records(program: dispatch.ProgramOp, layouts: dict[str, RecordLayout]) -> None:
     """Every launch of a recording kernel writes an array of its own, which the program returns behind its results."""
     end = program.body.block.last_op
     if not isinstance(end, dispatch.ReturnOp):
@@ -158,7 +131,7 @@ class InsertStampsPass(Pass):
 
     def apply(self, ctx: Context, module: builtin.ModuleOp, /) -> None:
         """Run on a whole module: its kernels and its host program."""
-        layouts: dict[str, Layout] = {}
+        layouts: dict[str, RecordLayout] = {}
         for kernel in kernels(module):
             grid = [parse(text) for text in kernel.grid_text()]
             most = grid[0].evaluate({}) if not grid[0].symbols() else self.workgroups

@@ -7,16 +7,13 @@ conversions of its layout. Leaves alone: kernels that get no roles; loads in fro
 """
 
 from treadle import remarks
-from treadle.analysis.element_bytes import element_bytes
-from treadle.analysis.view_access import access_facts, is_zero
+from treadle.analysis.bulk_accesses import load_layout
 from treadle.dialects import tile
 from treadle.ir.core import SSAValue
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
-from treadle.plan.access import contiguous_dim
-from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
@@ -33,26 +30,6 @@ def epilogue_loads(kernel: tile.KernelOp) -> list[tile.LoadOp]:
     after = parts.body[parts.body.index(parts.loop) + 1 :]
     whole = {tuple(tile.tile_type(contract.result).get_shape()) for contract in parts.contracts}
     return [op for op in after if isinstance(op, tile.LoadOp) and tuple(tile.tile_type(op.result).get_shape()) in whole]
-
-
-def buffer_layout(load: tile.LoadOp, spec: TargetSpec) -> SharedLayout | str:
-    """Where a descriptor copy puts the tile of a load, or why none can bring it."""
-    if spec.bulk_tensor is None:
-        return f"{spec.name} has no descriptor copies"
-    kind, dims = tile.tile_type(load.result), tile.ints(load.dims)
-    shape, size = kind.get_shape(), element_bytes(kind.element_type)
-    if len(shape) != 2 or 1 in shape:
-        return "the tile has not two dimensions"
-    if not is_zero(load.other):
-        return "elements outside the array are not zero"
-    along = contiguous_dim(tile.view_strides(load.view), dims, shape)
-    facts = access_facts(load.view, tuple(load.offsets), dims, shape)
-    reason = bulk_refusal(facts, None if along is None else dims[along], spec.bulk_tensor)
-    if reason is not None or along is None:
-        return reason or "no dimension of the tile has unit stride"
-    if not fits_swizzle(shape[along], size, spec.bulk_tensor.swizzle_bytes):
-        return f"rows of {shape[along] * size} bytes fill no swizzle"
-    return descriptor_layout(shape, (along, 1 - along), size, spec.bulk_tensor.swizzle_bytes)
 
 
 def load_in_bulk(load: tile.LoadOp, layout: SharedLayout) -> None:
@@ -91,7 +68,7 @@ class LoadInBulkPass(KernelPass):
         if not isinstance(config_of(kernel), roles.Config) or roles_refusal(kernel) is not None:
             return
         for load in epilogue_loads(kernel):
-            layout = buffer_layout(load, spec)
+            layout = load_layout(load, spec)
             is_refused = isinstance(layout, str)
             text = f"read by the threads: {layout}" if is_refused else "read through shared memory by descriptor copies"
             remarks.emit("refusal" if is_refused else "decision", NAME, kernel.sym_name.data, text, location_of(load))

@@ -7,15 +7,14 @@ counters are memory of the program's own. `merge_in_cluster`: workgroups with pa
 Leaves alone: all other kernels; with a remark, merges of several results, of several axes of parts, of runtime sizes.
 """
 
-from collections.abc import Sequence
-
-from treadle.analysis.indexing import dim_map, tensor_of
+from treadle.analysis.indexing import tensor_of
 from treadle.analysis.kernel_slices import stored_part
+from treadle.analysis.part_merges import IN_CLUSTER, Merge, found_merge, yielded
 from treadle.dialects import dispatch
 from treadle.dialects.split_attribute import MERGED_BY
 from treadle.errors import InternalError
 from treadle.ir.builtin import array_ints
-from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from treadle.ir.core import AffineMap, Attribute, Block, Region, SSAValue
 from treadle.ir.dialects import builtin, linalg, tensor
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import Context, Pass, register_pass
@@ -23,81 +22,8 @@ from treadle.records import dataclass
 from treadle.remarks import emit
 
 NAME = "merge-parts"
-IN_CLUSTER = builtin.StringAttr("cluster")
 FRESH_ALIGN = 256
 """Bytes that the memory of counters is aligned to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """A launch of parts and the launch that merges them. `root`: the merge; `source`: the argument of its kernel that holds the parts."""
-
-    parts: dispatch.LaunchOp
-    merging: dispatch.LaunchOp
-    parts_kernel: dispatch.KernelOp
-    merging_kernel: dispatch.KernelOp
-    root: linalg.ops.GenericOp
-    source: BlockArgument
-
-
-def _marked(kernel: dispatch.KernelOp) -> linalg.ops.GenericOp | None:
-    """The root of a kernel that the workgroups of the parts are to execute."""
-    for op in kernel.body.block.ops:
-        if isinstance(op, linalg.ops.GenericOp) and op.attributes.get(MERGED_BY) in (builtin.StringAttr("last"), IN_CLUSTER):
-            return op
-    return None
-
-
-def combining(root: linalg.ops.GenericOp) -> Operation | None:
-    """The one operation by which a merge joins an accumulator (its second argument) and a part; None where its body is more than that."""
-    block = root.body.block
-    ops = [op for op in block.ops if not isinstance(op, linalg.ops.YieldOp)]
-    is_join = len(ops) == 1 and len(block.args) == 2 and set(ops[0].operands) == set(block.args) and len(ops[0].operands) == 2
-    end = block.last_op
-    return ops[0] if is_join and end is not None and list(end.operands) == list(ops[0].results) else None
-
-
-def _maps_fit(root: linalg.ops.GenericOp) -> bool:
-    """Whether a merge reads its parts along one leading axis, which it reduces, and leaves the others in their order."""
-    rank = len(root.iterator_types)
-    read, written = dim_map(rank, [rank - 1, *range(rank - 1)]), dim_map(rank, range(rank - 1))
-    return [attr.data for attr in root.indexing_maps.data] == [read, written]
-
-
-def found_merge(merging: dispatch.LaunchOp, kernels: dict[str, dispatch.KernelOp]) -> Merge | str:
-    """What a launch merges, or why the last workgroup cannot."""
-    kernel = kernels[merging.kernel.string_value()]
-    root = _marked(kernel)
-    if root is None:
-        return ""
-    if len(root.inputs) != 1 or len(root.outputs) != 1 or combining(root) is None:
-        return "it merges several results, or by more than one operation"
-    if not _maps_fit(root):
-        return "there are several axes of parts"
-    source = root.inputs[0]
-    if not isinstance(source, BlockArgument):
-        return "the parts are computed on before they are merged"
-    buffer = merging.inputs[source.index]
-    users = {use.operation for use in buffer.uses}
-    makers = [op for op in users if isinstance(op, dispatch.LaunchOp) and any(value is buffer for value in op.outputs)]
-    if len(makers) != 1 or users != {merging, makers[0]} or not isinstance(buffer.owner, dispatch.AllocOp):
-        return "the parts are used elsewhere too"
-    if makers[0].when != merging.when:
-        return "the parts are computed in other calls than they are merged in"
-    parts = kernels[makers[0].kernel.string_value()]
-    if len(parts.symbols) or len(kernel.symbols):
-        return "sizes are known at run time only"
-    if len(parts.blocks) != 1 or len(parts.function_type.outputs) != 1:
-        return "the parts are not those of one loop"
-    part, insertion = stored_part(_yielded(parts)[0])
-    if insertion is None or not isinstance(part.owner, Operation) or dispatch.ROOT not in part.owner.attributes:
-        return "the parts are computed on before they are stored"
-    return Merge(makers[0], merging, parts, kernel, root, source)
-
-
-def _yielded(kernel: dispatch.KernelOp) -> Sequence[SSAValue]:
-    end = kernel.body.block.last_op
-    return () if end is None else end.operands
 
 
 def merged_kernel(merge: Merge, name: str) -> dispatch.KernelOp:
@@ -111,15 +37,15 @@ def merged_kernel(merge: Merge, name: str) -> dispatch.KernelOp:
     values: dict[SSAValue, SSAValue] = dict(zip((*mine, *others), block.args, strict=False))
     values.update(zip(one.body.block.args[one.tensor_count :], block.args[len(mine) + len(others) + 1 :], strict=True))
     _copy(one, block, values)
-    stored = [values[value] for value in _yielded(one)]
-    part, _ = stored_part(_yielded(one)[0])
+    stored = [values[value] for value in yielded(one)]
+    part, _ = stored_part(yielded(one)[0])
     for op in two.body.block.ops:
         if op is merge.root:
             new = _as_consumer(merge.root, values[part], values[merge.root.outputs[0]], block)
             values[merge.root.results[0]] = new
         elif not isinstance(op, dispatch.YieldOp):
             block.add_op(op.clone(value_mapper=values))
-    results = [values[value] for value in _yielded(two)]
+    results = [values[value] for value in yielded(two)]
     block.add_op(dispatch.YieldOp([*stored, *results]))
     rows = [[row for at, row in enumerate(dispatch.text_lists(two.arg_shapes)) if at != merge.source.index]]
     rows.append([row for at, row in enumerate(dispatch.text_lists(two.arg_strides)) if at != merge.source.index])

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from treadle import machine, remarks
+from treadle.analysis.kernel_problem import NO_OVERRIDES, KernelProblem
 from treadle.analysis.loop_nest import loop_nest
 from treadle.dialects import dispatch
 from treadle.ir.dialects import builtin
@@ -19,7 +20,6 @@ from treadle.ir.passes import Context, Pass, register_pass
 from treadle.options import ContractionOverrides
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.form import Choice, Form
-from treadle.transforms.kernel.forms.problem import NO_OVERRIDES, KernelProblem
 from treadle.transforms.kernel.forms.registry import FORMS
 
 NAME = "set-kernel-form"

@@ -8,10 +8,11 @@ the instruction reads registers. Leaves alone: contractions whose operands are i
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.operand_sources import chained_contraction, source_load
-from treadle.analysis.view_access import access_facts, is_zero
+from treadle.analysis.view_access import access_facts, is_zero, view_op
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import SharedLayoutAttr, is_shared
 from treadle.errors import InternalError
@@ -23,12 +24,14 @@ from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.plan.access import contiguous_dim
+from treadle.plan.folded_copies import folded_refusal
 from treadle.plan.layout_choice import GlobalAccess, shared_cost
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, piece_width, register_buffer
 from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
+from treadle.transforms.kernel.free_layouts import settle_layout
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.operand_layouts import STAGING, THREADS, contract_layouts, staging_of
 
@@ -76,6 +79,10 @@ def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: Target
     if along is not None and not fits_swizzle(operand.shape[along], operand.bytes, spec.bulk_tensor.swizzle_bytes):
         return f"rows of {operand.shape[along] * operand.bytes} bytes fill no swizzle"
     facts = access_facts(load.view, tuple(load.offsets), dims, operand.shape)
+    if (windows := view_op(load.view).folding) is not None:
+        if along is None:
+            return "no dimension of the tile has unit stride"
+        return folded_refusal(windows, facts, (dims[1 - along], dims[along]), operand.shape[1 - along], spec.bulk_tensor)
     return bulk_refusal(facts, None if along is None else dims[along], spec.bulk_tensor)
 
 
@@ -87,6 +94,8 @@ def _piece_path(operand: _Operand, row: MatrixInstruction | None, kernel: tile.K
     if queue is None or row is None or not isinstance(config_of(kernel), roles.Config) or not row.may_read(1 - operand.k_dim, "shared"):
         return "", 0
     if load is None or load.result is not operand.value or not is_zero(load.other) or operand.contiguous is None:
+        return "", 0
+    if view_op(load.view).folding is not None:
         return "", 0
     turned = operand.contiguous != operand.k_dim and row.k_major_only
     along = operand.k_dim if turned else operand.contiguous
@@ -239,6 +248,14 @@ class SetOperandStagingPass(KernelPass):
             asked, _ = staging_of(op, name)
             if isinstance(value.owner, tile.LocalLoadOp) and (row is None or not row.may_read(1 - k_dim, "shared")) and not asked:
                 staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr("fragments")})
+                k_step = layouts.k_step
+
+                def choose(
+                    load: tile.LoadOp | None, operand: _Operand = operand, fragment: TileLayout | None = fragment, k_step: int = k_step
+                ) -> SharedLayout:
+                    return _layout(replace(operand, load=load), row, fragment, k_step, kernel, spec)
+
+                settle_layout(value, choose)
                 emit("decision", self.name, subject, "loaded as fragments from the shared buffer that it lies in", location_of(op))
                 continue
             stays = _stays(operand, row, fragment, kernel, spec)

@@ -7,8 +7,8 @@ loops that the check refuses; a remark says which rule and which operation. Wher
 too.
 
 Loops with asynchronous copies are pipelined by them (mode "async"), others by registers (mode "stream"), where these hold what is ahead.
-Where a unit holds one workgroup, whose warps would all wait for what they read from shared memory at the same time, that is read a step
-ahead, if registers hold it twice.
+What matrix instructions read from shared memory is read a step ahead of them, if registers hold it twice and a unit two workgroups, or as
+many as before.
 """
 
 from dataclasses import replace
@@ -23,7 +23,16 @@ from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
-from treadle.plan.pipeline_depth import BESIDE_FETCHED, BESIDE_STREAM, DEEP, REGISTER_BYTES, RING_SLOTS, choose_depth, stream_registers
+from treadle.plan.pipeline_depth import (
+    BESIDE_FETCHED,
+    BESIDE_STREAM,
+    DEEP,
+    REGISTER_BYTES,
+    RESIDENT,
+    RING_SLOTS,
+    choose_depth,
+    stream_registers,
+)
 from treadle.plan.shared_packing import BufferDemand, pack_buffers
 from treadle.plan.stages import Mode, Refusal, Request, Schedule, Tail, plan_loop
 from treadle.records import dataclass
@@ -56,9 +65,11 @@ def registers_ahead(kernel: tile.KernelOp, loop: scf.ForOp, spec: TargetSpec) ->
     return stream_registers(carried, [(tile_bytes(op.result), _access_bytes(op)) for op in loads], threads)
 
 
-def fetched_registers(loop: scf.ForOp, spec: TargetSpec) -> int:
-    """Registers of a thread for what a step of the loop reads from shared memory."""
+def fetched_registers(loop: scf.ForOp) -> int:
+    """Registers of a thread for what the matrix instructions of a step read from shared memory; 0 where none read registers."""
     found = 0
+    if not any(isinstance(op, tile.ContractOp) and op.instruction.data not in ("", "fma") for op in loop.body.walk()):
+        return 0
     for op in loop.body.walk():
         if isinstance(op, tile.LocalLoadOp) and (layout := tile.layout_of(op.result)) is not None:
             found += -(-layout.num_registers * element_bytes(tile.tile_type(op.result).element_type) // REGISTER_BYTES)
@@ -144,24 +155,28 @@ class SetPipelinePass(KernelPass):
         if chosen < self.stages:
             reason = f"{self.stages} stages were asked for" + (f", mode {mode} has at most {deepest}" if mode == "stream" else "")
             emit("note", self.name, subject, f"{chosen} stages instead: {reason}, {limit} bytes of shared memory are there", place)
-        request = replace(request, stages=chosen)
+        # Registers that hold two steps' loads change places in every step: without moves, which would wait for them, only in two.
+        moves = mode == "stream" and chosen == STREAM_DEEPEST and request.tail != "guarded"
+        request = replace(request, stages=chosen, unroll=2 if moves else 1)
         loop.attributes[PIPELINE] = request_attribute(request)
         emit("decision", self.name, subject, f"{chosen} stages, mode {mode}: {needed(chosen)} of {limit} bytes of shared memory", place)
 
     def _reading_ahead(self, kernel: tile.KernelOp, source: LoopBody, request: Request, spec: TargetSpec) -> Request | None:
-        """The request that reads shared memory a step ahead; None where several workgroups hide each other's reads, or it does not fit."""
+        """The request that reads shared memory a step ahead; None where registers do not hold a step's operands twice."""
         if self.buffers or request.mode == "async-late" or request.tail == "guarded":
             return None
         threads = num_warps(kernel) * spec.subgroup_size
-        beside = registers_ahead(kernel, source.loop, spec)
-        fetched = fetched_registers(source.loop, spec)
-        fits = beside + 2 * fetched - BESIDE_STREAM + BESIDE_FETCHED <= spec.registers_per_unit // threads
-        if not fetched or not fits or spec.registers_per_unit // (threads * beside) > 1:
+        now, fetched = registers_ahead(kernel, source.loop, spec), fetched_registers(source.loop)
+        ahead = now + 2 * fetched - BESIDE_STREAM + BESIDE_FETCHED
+        resident, held = spec.registers_per_unit // (threads * ahead), spec.registers_per_unit // (threads * now)
+        if not fetched or ahead > spec.max_registers_per_thread or resident < min(RESIDENT, max(held, 1)):
             return None
-        for slots in (RING_SLOTS, 2) if request.mode == "async" else (2,):
-            stages = slots + 1 if request.mode == "async" else 4
-            asked = replace(request, stages=stages, reads_ahead=True, unroll=slots)
-            plan = plan_loop(source.body, asked, is_counted=source.iterations is not None)
-            if isinstance(plan, Schedule) and shared_bytes(kernel, source, plan, spec) <= spec.shared_bytes_per_workgroup:
-                return asked
+        for together in range(min(RESIDENT, resident), 0, -1):
+            for slots in (RING_SLOTS, 2) if request.mode == "async" else (2,):
+                stages = slots + 1 if request.mode == "async" else 4
+                asked = replace(request, stages=stages, reads_ahead=True, unroll=slots)
+                plan = plan_loop(source.body, asked, is_counted=source.iterations is not None)
+                most = min(spec.shared_bytes_per_workgroup, spec.shared_bytes_per_unit // together)
+                if isinstance(plan, Schedule) and shared_bytes(kernel, source, plan, spec) <= most:
+                    return asked
         return None

@@ -9,6 +9,7 @@ from treadle.dialects import dispatch
 from treadle.ir.builtin import element_of
 from treadle.ir.core import Attribute, SSAValue
 from treadle.plan.expr import Expr, constant, product
+from treadle.plan.expr_atoms import power_of_two
 from treadle.records import dataclass
 
 ALLOC_ALIGN = 256
@@ -52,7 +53,7 @@ class Buffer:
     @property
     def align(self) -> int:
         """Known alignment of the first element in bytes."""
-        return min(self.base_align, self.offset.divisor() * _power_of_two(self.bytes_per_element))
+        return min(self.base_align, self.offset.divisor() * power_of_two(self.bytes_per_element))
 
     @property
     def is_contiguous(self) -> bool:
@@ -68,10 +69,6 @@ class Buffer:
     def is_whole(self) -> bool:
         """All of the base, row-major."""
         return self.offset == 0 and self.is_contiguous and product(self.shape) == self.base_elements
-
-
-def _power_of_two(value: int) -> int:
-    return value & -value
 
 
 def row_major(shape: Sequence[Expr]) -> tuple[Expr, ...]:

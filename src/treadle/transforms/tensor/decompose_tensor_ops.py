@@ -1,5 +1,7 @@
 """decompose-tensor-ops: pad, concat and splat become fills and slice insertions; single elements become generics; casts disappear.
 
+Zeros around the image of a convolution become a generic (`zero_padding.py`), which is computed where the convolution reads it.
+
 Level: tensor. Reads: `tensor.pad` of one value, `tensor.concat`, `tensor.splat`, `tensor.from_elements`, `tensor.insert`, `tensor.rank`,
 `tensor.cast` before generics.
 Writes: `tensor.empty`, `linalg.fill`, `tensor.insert_slice`, index arithmetic, and the generics of `single_elements.py`.
@@ -19,6 +21,7 @@ from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import give_way, replace
 from treadle.transforms.tensor.single_elements import collected_elements, inserted_element
+from treadle.transforms.tensor.zero_padding import is_image_of_convolutions, padded_image, unmark
 
 
 def decompose_pad(op: tensor.PadOp) -> bool:
@@ -70,9 +73,12 @@ class DecomposeTensorOpsPass(FunctionPass):
 
     def run(self, function: func.FuncOp) -> None:
         """Decompose every operation of the top block."""
+        unmark(function)
         for op in list(function.body.block.ops):
             emit = TensorEmitter(op)
             match op:
+                case tensor.PadOp() if is_image_of_convolutions(op):
+                    replace(op, padded_image(op))
                 case tensor.PadOp():
                     decompose_pad(op)
                 case tensor.ConcatOp():

@@ -15,11 +15,11 @@ from treadle.analysis.operation_marks import origin_of
 from treadle.analysis.placement import block_destination
 from treadle.analysis.supported import check_supported
 from treadle.dialects import dispatch
-from treadle.errors import InternalError
-from treadle.ir.ancestry import ancestors, captured
-from treadle.ir.core import Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from treadle.ir.ancestry import ancestors, captured, maker
+from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
+from treadle.ir.ordering import dependence_order
 from treadle.ir.passes import register_pass
 from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
@@ -101,32 +101,12 @@ def _destinations(op: Operation) -> list[SSAValue]:
 
 def sort_by_definition(block: Block) -> None:
     """Reorder the block so that values are defined before their uses, otherwise keeping its order."""
-    order: list[Operation] = []
-    state: dict[Operation, int] = {}
-    for start in block.ops:
-        stack: list[tuple[Operation, bool]] = [(start, False)]
-        while stack:
-            op, leaving = stack.pop()
-            if leaving:
-                state[op] = 2
-                order.append(op)
-                continue
-            if state.get(op) == 2:
-                continue
-            if state.get(op) == 1:
-                raise InternalError(f"{op.name} depends on its own result")
-            state[op] = 1
-            stack.append((op, True))
-            for value in reversed([*captured(op), *_destinations(op)]):
-                owner = value.owner
-                if (
-                    not isinstance(value, BlockArgument)
-                    and isinstance(owner, Operation)
-                    and owner.parent_block() is block
-                    and state.get(owner) != 2
-                ):
-                    stack.append((owner, False))
-    for op in order:
+
+    def needed(op: Operation) -> list[Operation]:
+        makers = [maker(value) for value in (*captured(op), *_destinations(op))]
+        return [found for found in makers if found is not None and found.parent_block() is block]
+
+    for op in dependence_order(list(block.ops), needed):
         op.detach()
         block.add_op(op)
 

@@ -9,7 +9,7 @@ from treadle.dialects.split_attribute import SPLIT_REDUCTION
 from treadle.errors import InternalError
 from treadle.ir.core import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, func, linalg
-from treadle.ir.emitter import Emitter, at_end
+from treadle.ir.emitter import Emitter, at_end, before
 from treadle.ir.locations import set_location
 from treadle.ir.tensors import tensor_type
 
@@ -63,26 +63,16 @@ def elementwise(inputs: Sequence[SSAValue], outputs: Sequence[SSAValue], body: R
 
 def replace(old: Operation, new: Operation) -> None:
     """Put `new` where `old` stands and let its results take the place of the old ones."""
-    insert_before(old, new)
+    before(old).put(new)
     give_way(old, new.results)
 
 
 def give_way(old: Operation, values: Sequence[SSAValue]) -> None:
     """Erase `old`: `values` take the place of its results."""
-    for before, after in zip(old.results, values, strict=True):
-        before.replace_all_uses_with(after)
+    for result, after in zip(old.results, values, strict=True):
+        result.replace_all_uses_with(after)
     old.detach()
     old.erase()
-
-
-def insert_before(anchor: Operation, *ops: Operation) -> None:
-    """Insert operations before `anchor`, with its location where they have none."""
-    block = anchor.parent_block()
-    if block is None:
-        raise InternalError(f"{anchor.name} stands in no block")
-    for op in ops:
-        set_location(op, anchor)
-        block.insert_op_before(op, anchor)
 
 
 def clone_body(view: StructuredOp) -> Region:

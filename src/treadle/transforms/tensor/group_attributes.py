@@ -15,6 +15,7 @@ from treadle.errors import InternalError, TreadleError
 from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import func, linalg
 from treadle.ir.locations import location_of
+from treadle.ir.ordering import NeedsItselfError, dependence_order
 from treadle.transforms.tensor.groups import Group, Grouping, line_of
 
 
@@ -162,20 +163,11 @@ def _check_blocks(grouping: Grouping, op: Operation) -> None:
 
 def _check_order(grouping: Grouping) -> None:
     """Raise TR304 where groups wait for each other: a group needs all it reads before it computes anything."""
-    done: set[Operation | Group] = set()
-    for start in grouping.groups:
-        path: list[Operation | Group] = []
-        pending: list[tuple[Operation | Group, bool]] = [(start, False)]
-        while pending:
-            node, leaving = pending.pop()
-            if leaving:
-                done.add(path.pop())
-            elif node in path:
-                raise _waits_for_itself(grouping, node, path[path.index(node) + 1])
-            elif node not in done:
-                path.append(node)
-                pending.append((node, True))
-                pending.extend((source, False) for source in _needed(grouping, node))
+    starts: list[Operation | Group] = [*grouping.groups]
+    try:
+        dependence_order(starts, lambda node: _needed(grouping, node))
+    except NeedsItselfError as error:
+        raise _waits_for_itself(grouping, *(*error.path, error.path[0])[:2]) from None
 
 
 def _needed(grouping: Grouping, node: Operation | Group) -> list[Operation | Group]:

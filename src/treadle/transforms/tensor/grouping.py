@@ -9,6 +9,7 @@ share an operand may become roots of one group (`siblings.py`), and reductions o
 cycle with another.
 """
 
+from treadle.analysis.convolution import PADDED
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import (
     Contraction,
@@ -137,8 +138,9 @@ def _grow_producers(grouping: Grouping, group: Group) -> None:
         arithmetic, transcendental = body_cost(view_of(op).body)
         feeds = [budget.get(read.reader, CHEAP_OPERATIONS) for read in reads if read.repeated or read.reader in budget]
         reason = next((text for read in reads if (text := _producer_refusal(grouping, group, read, op)) is not None), None)
-        in_blocks = bool(grouping.flow.blocks_of(op))  # what a block computes has no memory of its own
-        if reason is None and feeds and not in_blocks and (transcendental or arithmetic > min(feeds)):
+        # What a block computes has no memory of its own; zeros around an image cost the copies nothing.
+        is_free = bool(grouping.flow.blocks_of(op)) or PADDED in op.attributes
+        if reason is None and feeds and not is_free and (transcendental or arithmetic > min(feeds)):
             reason = f"its {arithmetic} operations would be repeated for every tile of the result; it is computed once"
         if reason is not None:
             text = f"{line_of(op)} is not computed inside the kernel of {line_of(group.root)}: {reason}"
@@ -207,7 +209,7 @@ def _producer_refusal(grouping: Grouping, group: Group, read: Read, op: linalg.o
     if grouping.flow.blocks_of(op):
         return None if grouping.flow.blocks_of(op) <= grouping.flow.blocks_of(group.root) else "it is computed block by block"
     broadcast = len(read.map_.results) < read.map_.num_dims and not read.initial
-    if (reason := _producer_cost_refusal(op, broadcast)) is not None:
+    if PADDED not in op.attributes and (reason := _producer_cost_refusal(op, broadcast)) is not None:
         return reason
     if not _only_used_in(grouping, op, group) and (reason := _recompute_refusal(op)) is not None:
         return reason
@@ -231,7 +233,7 @@ def _recompute_refusal(op: linalg.ops.GenericOp) -> str | None:
     arithmetic, _ = body_cost(view.body)
     if arithmetic > RECOMPUTED_OPERATIONS:
         return f"its {arithmetic} operations are computed once, not in every kernel that reads it"
-    if isinstance(classify(op), Copy | Fill):
+    if isinstance(classify(op), Copy | Fill) or PADDED in op.attributes:
         return None
     if _bytes_read(view) > max(element_bytes(tensor_type(value).element_type) for value in view.outputs):
         return "computing it again reads more memory than its result holds"

@@ -19,12 +19,12 @@ from treadle.dialects.mlir_ext.mapping import MAPPING_IDS, BlockMappingAttr
 from treadle.dialects.mlir_ext.slices import ParallelInsertSliceOp
 from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue, split_dynamic_index_list
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
-from treadle.ir.emitter import Index
+from treadle.ir.emitter import Index, before
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter, mixed, tensor_type
 from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import copy_body, elementwise, erase_dead, give_way, insert_before
+from treadle.transforms.tensor.generics import copy_body, elementwise, erase_dead, give_way
 from treadle.transforms.tensor.generics import replace as put
 
 NAME: Final = "inline-foralls"
@@ -118,10 +118,10 @@ def inline_forall(loop: ForallOp) -> list[Operation]:
     moved = [op for op in loop.body.block.ops if op is not terminator]
     for op in moved:
         op.detach()
-        insert_before(loop, op)
+        before(loop).put(op)
     for op in list(terminator.body.block.ops):
         if isinstance(op, ParallelInsertSliceOp):
-            insert_before(loop, insertion := _insertion(op.source, wholes[_argument(op, arguments)], *_places(op)))
+            before(loop).put(insertion := _insertion(op.source, wholes[_argument(op, arguments)], *_places(op)))
             wholes[_argument(op, arguments)] = insertion.results[0]
             moved.append(insertion)
     for result, argument, output in zip(loop.results, arguments, loop.outputs, strict=True):

@@ -32,7 +32,6 @@ from treadle.transforms.tensor.generics import (
     erase_dead,
     generics,
     give_way,
-    insert_before,
     rename_dims,
     replace,
     scalar_body,
@@ -133,7 +132,7 @@ def fill_as_generic(op: linalg.ops.FillOp) -> linalg.ops.GenericOp:
     if not isinstance(output.owner, tensor.EmptyOp):
         output = TensorEmitter(op).empty_like(output)
     new = elementwise([], [output], scalar_body([op.body.block.args[-1].type], lambda emit, _: [op.inputs[0]]), op)
-    insert_before(op, new)
+    before(op).put(new)
     return new
 
 

@@ -1,10 +1,8 @@
-"""The scalars of a split reduction: identities, bodies that keep narrow floats wide, and the body that merges partial results."""
+"""The bodies of a split reduction: those that keep narrow floats wide, and the one that merges partial results."""
 
 from collections.abc import Mapping, Sequence
 
 from treadle.analysis.coupled_reductions import Coupled
-from treadle.analysis.folds import Separate
-from treadle.analysis.identities import identity_of
 from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
@@ -12,40 +10,8 @@ from treadle.ir.dialects import arith
 from treadle.ir.emitter import Emitter, Index
 from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.strategies.facts import OperationFacts
-from treadle.transforms.kernel.tiling.merges import identities, merged_outputs, outputs_of
+from treadle.transforms.kernel.tiling.merges import merged_outputs
 from treadle.transforms.tensor.generics import clone_body, elementwise, scalar_body
-
-
-def is_plain(facts: OperationFacts) -> bool:
-    """Whether every output is joined by one operation, apart from the others."""
-    return facts.folds is None or all(isinstance(part, Separate) for part in facts.folds)
-
-
-def _combiners(view: StructuredOp) -> list[Operation]:
-    """For each output the operation of the body that joins its accumulator with an element."""
-    found: list[Operation] = []
-    for value in view.yielded():
-        if not isinstance(value.owner, Operation):
-            raise InternalError("a separable reduction yields an argument")
-        found.append(value.owner)
-    return found
-
-
-def identities_of(facts: OperationFacts) -> list[Attribute]:
-    """For each output what changes nothing where it is merged, in the type of partial results."""
-    kinds, found = facts.partial_types, dict[int, Attribute]()
-    if is_plain(facts):
-        return [identity_of(join.name, kind) for join, kind in zip(_combiners(facts.view), kinds, strict=True)]
-    for part in facts.folds or ():
-        numbers = outputs_of(part)
-        found.update(zip(numbers, identities(part, facts.view, [kinds[i] for i in numbers]), strict=True))
-    return [found[number] for number in range(len(kinds))]
-
-
-def identity_constants(facts: OperationFacts) -> list[arith.ConstantOp]:
-    """The same as scalars."""
-    pairs = zip(identities_of(facts), facts.partial_types, strict=True)
-    return [arith.ConstantOp.create(result_types=[kind], properties={"value": number}) for number, kind in pairs]
 
 
 def placed_indices(
@@ -120,16 +86,10 @@ def _widened_element(
 
 def merge_body(facts: OperationFacts) -> Region:
     """Joins partial results with accumulators, in the partial results' types."""
-    view, kinds = facts.view, facts.partial_types
+    kinds = facts.partial_types
 
     def merged(inside: Emitter, arguments: Sequence[SSAValue]) -> Sequence[SSAValue]:
         found, held = arguments[: len(kinds)], arguments[len(kinds) :]
-        if not is_plain(facts):
-            return merged_outputs(inside.insert, facts.folds or (), view, held, found, ordered=False)
-        joins = zip(_combiners(view), held, found, kinds, strict=True)
-        return [
-            inside.insert(type(join).create(operands=[own, other], result_types=[kind], properties=dict(join.properties)))
-            for join, own, other, kind in joins
-        ]
+        return merged_outputs(inside.insert, facts.folds or (), facts.view, held, found, ordered=False)
 
     return scalar_body([*kinds, *kinds], merged)

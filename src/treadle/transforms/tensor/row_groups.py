@@ -6,14 +6,13 @@ often as rows are walked that no workgroup holds; but a row is one workgroup's, 
 """
 
 from treadle.analysis.folds import is_separable
-from treadle.analysis.indexing import Reduction, StructuredOp, classify, loop_sizes, map_dims, plain_dims, tensor_of, total_size, view_of
+from treadle.analysis.indexing import Reduction, StructuredOp, classify, view_of
+from treadle.analysis.row_sizes import is_even, row_sizes
 from treadle.analysis.row_structure import Rows, needs_rows, rows_of
 from treadle.analysis.shapes import infer_shapes
 from treadle.analysis.sizes import Shapes
-from treadle.ir.core import DYNAMIC_INDEX
 from treadle.ir.dialects import func, linalg
 from treadle.machine import TargetSpec
-from treadle.plan.expr import Expr, constant
 from treadle.plan.row_tiles import is_worth_it
 from treadle.transforms.tensor.groups import Group, Grouping, closes_cycle
 
@@ -42,13 +41,6 @@ def _is_plain(group: Group) -> bool:
     return isinstance(kind, Reduction) and is_separable(view_of(group.root), kind)
 
 
-def row_sizes(view: StructuredOp) -> tuple[int | None, int | None, bool]:
-    """How many rows a reduction has, how long they are (None: only the runtime knows), and whether they lie along the memory."""
-    sizes, kept = loop_sizes(view), len(view.parallel_dims)
-    ends = {plain_dims(map_)[-1] for value, map_ in view.operands() if tensor_of(value) is not None and len(map_.results) > kept}
-    return total_size(sizes, view.parallel_dims), total_size(sizes, view.reduction_dims), ends <= {*view.reduction_dims, None}
-
-
 def _is_worth_it(view: StructuredOp, spec: TargetSpec) -> bool:
     rows, length, contiguous = row_sizes(view)
     return is_worth_it(rows, length, contiguous=contiguous, spec=spec)
@@ -72,7 +64,7 @@ def _extend(grouping: Grouping, group: Group, shapes: Shapes) -> None:
         rows = rows_of([view_of(one) for one in (*joined, op)], added)
         if (
             not isinstance(rows, Rows)
-            or not _even(view_of(group.root), view, rows, shapes)
+            or not is_even(view_of(group.root), view, rows, shapes)
             or closes_cycle(grouping, trial, op, consumer=True)
         ):
             continue
@@ -91,23 +83,3 @@ def _take(grouping: Grouping, group: Group, joined: list[linalg.ops.GenericOp], 
     group.is_rows = True
     for op in joined[1:]:
         grouping.join(group, op, "it walks the same rows")
-
-
-def _even(first: StructuredOp, view: StructuredOp, rows: Rows, shapes: Shapes) -> bool:
-    """Whether the loops of a member are known to have the sizes of the first reduction's."""
-    wanted, own = _loop_sizes(first, shapes), _loop_sizes(view, shapes)
-    return all(own.get(d) is not None and own[d] == wanted.get(loop) for d, loop in enumerate(rows.members[view.op]))
-
-
-def _loop_sizes(view: StructuredOp, shapes: Shapes) -> dict[int, Expr]:
-    found: dict[int, Expr] = {}
-    for value, map_ in view.operands():
-        type_ = tensor_of(value)
-        dims = map_dims(map_)
-        if type_ is None or dims is None:
-            continue
-        known = shapes.shape(value)
-        for axis, d in enumerate(dims):
-            size = type_.get_shape()[axis]
-            found[d] = known[axis] if size == DYNAMIC_INDEX else constant(size)
-    return found

@@ -38,9 +38,9 @@ def _contraction_shape(view: StructuredOp, kind: Contraction) -> ContractionShap
 
 
 def is_splittable(op: linalg.ops.GenericOp) -> bool:
-    """Whether an operation is a contraction of two f32 tensors into f32."""
+    """Whether an operation is a contraction of two f32 tensors into f32, none of which is read at windows."""
     kind = classify(op)
-    return isinstance(kind, Contraction) and not kind.scales and _is_f32(view_of(op))
+    return isinstance(kind, Contraction) and not kind.scales and kind.image < 0 and _is_f32(view_of(op))
 
 
 def check_asked(op: linalg.ops.GenericOp, spec: TargetSpec) -> None:

@@ -12,8 +12,9 @@ Refuses with TR308 attributes that cannot be followed.
 from typing import ClassVar, Final
 
 from treadle.analysis.data_flow import DataFlow
-from treadle.analysis.indexing import Reduction, classify, plain_dims, total_size
+from treadle.analysis.indexing import Reduction, classify
 from treadle.analysis.operation_marks import origin_of
+from treadle.analysis.row_sizes import row_sizes
 from treadle.dialects import dispatch
 from treadle.dialects.split_attribute import SPLIT_REDUCTION
 from treadle.ir.core import Operation
@@ -37,11 +38,10 @@ AUTO: Final = "auto"
 def shares_rows(facts: OperationFacts, spec: TargetSpec) -> bool:
     """Whether a reduction will be one of several operations that walk the same rows in one kernel (`row_groups.py`)."""
     view = facts.view
-    rows, length = (total_size(facts.sizes, dims) for dims in (view.parallel_dims, view.reduction_dims))
+    rows, length, contiguous = row_sizes(view)
     if not isinstance(facts.computation, Reduction) or rows is None or length is None:
         return False
-    last = [plain_dims(map_)[-1] for map_ in view.input_maps if len(map_.used_dims()) == view.rank]
-    if not is_worth_it(rows, length, contiguous=all(dim in view.reduction_dims for dim in last), spec=spec):
+    if not is_worth_it(rows, length, contiguous=contiguous, spec=spec):
         return False
     read = {value for value in view.inputs if len(shape_of(value)) == view.rank}
     beside = {use.operation for value in read for use in value.uses} - {view.op}

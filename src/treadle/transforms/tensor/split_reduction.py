@@ -9,6 +9,7 @@ Leaves alone: operations without the attribute, with "off", and with one part. R
 
 from typing import ClassVar, Final
 
+from treadle.analysis.folds import Separate, neutral_numbers
 from treadle.analysis.indexing import Contraction, dim_map, map_dims, plain_dims
 from treadle.analysis.operation_marks import ASSOCIATIVE, ORIGIN, origin_of
 from treadle.dialects import dispatch
@@ -20,7 +21,7 @@ from treadle.dialects.split_attribute import MERGED_BY, SPLIT_REDUCTION, SplitAt
 from treadle.errors import InternalError
 from treadle.ir.core import DYNAMIC_INDEX, Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg
-from treadle.ir.emitter import Index
+from treadle.ir.emitter import Index, before
 from treadle.ir.locations import location_of, set_location
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter, tensor_type
@@ -29,11 +30,8 @@ from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.strategies.facts import OperationFacts
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import build_generic, elementwise, erase_dead, insert_before
+from treadle.transforms.tensor.generics import build_generic, elementwise, erase_dead
 from treadle.transforms.tensor.part_bodies import (
-    identities_of,
-    identity_constants,
-    is_plain,
     merge_body,
     part_body,
     placed_indices,
@@ -87,12 +85,13 @@ def _part_loop(work: Splitting) -> ForallOp:
     inputs = [slicer.operand(value, map_, cuts) for value, map_ in zip(view.inputs, view.input_maps, strict=True)]
     starts: list[SSAValue] = []
     places: list[tuple[list[Index], list[Index]]] = []
-    for number, (space, identity) in enumerate(zip(own, identity_constants(work.facts), strict=True)):
+    kinds = work.facts.partial_types
+    for number, (space, neutral) in enumerate(zip(own, neutral_numbers(work.facts.folds or (), kinds), strict=True)):
         sizes = work.result_sizes(number)
         places.append(([*indices, *(0 for _ in sizes)], [*(1 for _ in indices), *sizes]))
         offsets, lengths = places[-1]
         piece = emit.extract_slice(space, lengths, offsets, kept=range(len(indices), len(lengths)))
-        starts.append(emit.fill(emit.insert(identity), piece))
+        starts.append(emit.fill(emit.insert(arith.ConstantOp.create(result_types=[kinds[number]], properties={"value": neutral})), piece))
     emit.insert(part := _computation(work, inputs, starts))
     results = placed_indices(work.facts, list(part.results), {dim: start for dim, (start, _) in cuts.items()}, emit, op)
     insertions = Block()
@@ -155,12 +154,13 @@ def _merge(work: Splitting, partials: list[SSAValue]) -> list[SSAValue]:
     iterators = ["parallel"] * ranks[0] + ["reduction"] * parts
     merge = build_generic(partials, initial, (*ins, *outs), iterators, merge_body(work.facts), op)
     merge.attributes.clear()
-    if not is_plain(work.facts):
-        merge.attributes[ASSOCIATIVE] = builtin.ArrayAttr(identities_of(work.facts))
+    folds = work.facts.folds or ()
+    if any(not isinstance(part, Separate) for part in folds):
+        merge.attributes[ASSOCIATIVE] = builtin.ArrayAttr(neutral_numbers(folds, kinds))
     merge.attributes[ORIGIN] = builtin.StringAttr("merge")
     if work.merge != "kernel":
         merge.attributes[MERGED_BY] = builtin.StringAttr(work.merge)
-    insert_before(op, merge)
+    before(op).put(merge)
     found: list[SSAValue] = []
     for result, value in zip(merge.results, view.outputs, strict=True):
         wanted = tensor_type(value).element_type
@@ -176,16 +176,16 @@ def _require_equal_loops(op: Operation, facts: OperationFacts, part: Part) -> No
         for axis, dim in enumerate(plain_dims(map_)):
             if dim == part.dim and tensor_type(value).get_shape()[axis] == DYNAMIC_INDEX:
                 emit = TensorEmitter(op)
-                insert_before(op, dispatch.SameSizeOp(emit.value(emit.size(value, axis)), part.extent))
+                emit.put(dispatch.SameSizeOp(emit.value(emit.size(value, axis)), part.extent))
 
 
 def split(op: Operation, attribute: SplitAttr) -> list[SSAValue]:
     """Split one reduction as its attribute says; returns the numbers of parts that only the runtime knows."""
     if (facts := facts_of(op)) is None:
         raise InternalError("a split of what is no reduction")
-    before = TensorEmitter(op)
-    extents = loop_extents(facts.view, before)
-    parts = [part_of(loop, facts.view, extents, before) for loop in attribute.data.loops]
+    emitter = TensorEmitter(op)
+    extents = loop_extents(facts.view, emitter)
+    parts = [part_of(loop, facts.view, extents, emitter) for loop in attribute.data.loops]
     parts = [part for part in parts if part.count != 1]
     if not parts:
         op.attributes.pop(SPLIT_REDUCTION)
@@ -194,7 +194,7 @@ def split(op: Operation, attribute: SplitAttr) -> list[SSAValue]:
         _require_equal_loops(op, facts, part)
     work = Splitting(op, facts, extents, parts, attribute.data.merge)
     loop = _part_loop(work)
-    insert_before(op, loop)
+    before(op).put(loop)
     emit("decision", NAME, origin_of(op), f"split into {' x '.join(_shown(part.count) for part in parts)} parts", location_of(op))
     results = _merge(work, list(loop.results))
     for old, new in zip(op.results, results, strict=True):
@@ -257,7 +257,7 @@ class SplitReductionPass(FunctionPass):
             self.run(whole)
             counts = [count for op, _, attribute in asked for count in split(op, attribute)]
             if (last := function.body.block.last_op) is not None:
-                insert_before(last, dispatch.OnlyWhereOp(counts, whole.sym_name.data))
+                before(last).put(dispatch.OnlyWhereOp(counts, whole.sym_name.data))
         else:
             for op, _, attribute in asked:
                 split(op, attribute)

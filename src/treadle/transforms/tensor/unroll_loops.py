@@ -15,11 +15,12 @@ from treadle.analysis.sizes import cannot_compile
 from treadle.ir.builtin import is_integer
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func, scf
+from treadle.ir.emitter import before
 from treadle.ir.passes import register_pass
 from treadle.records import dataclass
 from treadle.transforms.tensor.copying import copy_block
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import give_way, insert_before
+from treadle.transforms.tensor.generics import give_way
 
 MOST_OPERATIONS = 2000
 
@@ -42,7 +43,7 @@ def unroll(loop: scf.ForOp, numbers: range, scopes: Iterator[str]) -> None:
     carried: list[SSAValue] = list(loop.iter_args)
     for number in numbers:
         place = arith.ConstantOp(builtin.IntegerAttr(number, kind))
-        insert_before(loop, place)
+        before(loop).insert(place)
         scope = next(scopes) if len(numbers) > 1 else ""
         carried = copy_block(block, dict(zip(block.args, (place.result, *carried), strict=True)), loop, scope)
     give_way(loop, carried)

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transforms.form_programs import assert_right, lowered, problem_of, workload
 
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.bench import families
 from treadle.machine import target_spec
 from treadle.options import CompileOptions, ContractionOverrides
 from treadle.remarks import collect_remarks
 from treadle.transforms.kernel.forms import roles
-from treadle.transforms.kernel.forms.problem import KernelProblem
 
 SCALED = """
 func.func @f(%a: tensor<256x128xf16>, %s: tensor<256x128xf16>, %b: tensor<128x256xf16>) -> tensor<256x256xf32> {

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transforms.form_programs import assert_right, kernel_of, lowered, problem_of, workload
 
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.machine import target_spec
 from treadle.options import CompileOptions, ContractionOverrides
 from treadle.transforms.kernel.forms import tiles
-from treadle.transforms.kernel.forms.problem import KernelProblem
 
 
 def best(problem: KernelProblem) -> tiles.Config:

@@ -1,11 +1,11 @@
 """What the forms of contractions on matrix instructions (or multiply-adds) in tiles share."""
 
 from treadle.analysis.indexing import Contraction
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import InternalError
 from treadle.plan.tile_config import ContractionTile, ContractionTypes
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.form import FormConfig, tile_extents
-from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
 GROUP_M = 8

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from treadle.analysis.axis_traffic import axis_shape
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.plan.form_times import moving_seconds
 from treadle.plan.tile_config import halved, pointwise_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid
-from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.elementwise import build_elementwise
 

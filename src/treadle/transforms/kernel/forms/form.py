@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, Literal, Protocol, Self
 
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.loop_nest import LoopNest
 from treadle.dialects.kernel_form import KernelForm, KernelFormAttr
 from treadle.errors import SCHEDULE_FORM, SourceLocation, TreadleError
 from treadle.plan.expr import Expr
 from treadle.records import dataclass
-from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
 Kind = Literal["contraction", "rows", "reduction", "elementwise"]

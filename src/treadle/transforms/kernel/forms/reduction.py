@@ -1,17 +1,18 @@
 """reduction: reductions that are no contractions, over tiles of all axes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.axis_traffic import axis_shape
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.folds import is_separable
-from treadle.analysis.indexing import Reduction
+from treadle.analysis.indexing import Reduction, sums_windows_alone
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import elementwise
 from treadle.transforms.kernel.forms.form import Choice, Grid
-from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.reduction import build_reduction
 
@@ -41,7 +42,11 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
     read = max((element_bytes(a.element) for a in problem.nest.accesses if not a.is_result), default=4)
     outputs = len(problem.nest.root.outputs)
     tile, warps = reduction_tile(shapes, problem.spec, in_parts, element_bytes=read, outputs=outputs)
-    return elementwise.halvings(problem, Config(tile=tile, warps=warps))
+    found = elementwise.halvings(problem, Config(tile=tile, warps=warps))
+    if sums_windows_alone(problem.nest.root):
+        why = "; a convolution that sums over no channel, which leaves matrix instructions nothing to sum"
+        return [replace(choice, text=choice.text + why) for choice in found]
+    return found
 
 
 def build(kernel: KernelBuilder, config: Config) -> Grid:

@@ -4,10 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from treadle.analysis.channel_steps import in_channel_steps
+from treadle.analysis.kernel_problem import KernelProblem
+from treadle.analysis.loop_nest import LoopNest
 from treadle.plan.form_times import role_seconds
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, may_cluster, mixed_tiles, role_cost, role_tiles
-from treadle.plan.tile_config import ContractionTile, contraction_tile
+from treadle.plan.tile_config import ContractionTile, TileProblem, contraction_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import (
     GROUP_M,
@@ -18,7 +21,6 @@ from treadle.transforms.kernel.forms.contraction import (
     merging_text,
 )
 from treadle.transforms.kernel.forms.form import Choice, Grid
-from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import build_contraction
 
@@ -34,7 +36,8 @@ class Config(ContractionConfig):
     `tile` of it, neighbours along m. `ping_pong`: sets of them that take tiles in turn. `steps_in_flight`: groups of matrix instructions
     that still run when the next slot is waited for (0 or 1). `deferred_store`: a tile's results leave under the next one's first steps.
     `cluster`: workgroups, neighbours along m, that fetch what they share once. `workgroups`: how many take all tiles in turn, 0 for one a
-    tile. `blocks`: where tiles of two widths lie (see `MixedWidths.numbers`), empty where all have one.
+    tile. `blocks`: where tiles of two widths lie (see `MixedWidths.numbers`), empty where all have one. `channel_step`: of a convolution,
+    whole steps of channels for each place of a window (0: as many as there are).
     """
 
     form: ClassVar[str] = NAME
@@ -46,6 +49,10 @@ class Config(ContractionConfig):
     cluster: int = 1
     workgroups: int = 0
     blocks: tuple[int, ...] = ()
+    channel_step: int = 0
+
+    def nest_of(self, nest: LoopNest) -> LoopNest:
+        return (in_channel_steps(nest, self.channel_step) if self.channel_step else None) or nest
 
     @property
     def groups(self) -> int:
@@ -63,6 +70,7 @@ class Config(ContractionConfig):
 
 def refusal(problem: KernelProblem) -> str | None:
     """See `Form`."""
+    problem = _in_steps(problem)
     if not problem.overrides.roles:
         return "roles are turned off"
     if problem.merges_parts and problem.axes[0] < 0:
@@ -76,10 +84,29 @@ def refusal(problem: KernelProblem) -> str | None:
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
+    stepped = _in_steps(problem)
+    if stepped is problem:
+        return _choices(problem)
+    step = _slot_columns(problem)
+    return [replace(choice, config=replace(choice.config, channel_step=step)) for choice in _choices(stepped)]
+
+
+def _choices(problem: KernelProblem) -> list[Choice]:
     if problem.overrides.tile:
         warps = asked_tile(problem, _usual_tile(problem))
         return [_choice(problem, _asked(problem, warps), (warps.warps_m, warps.warps_n))]
     return [_choice(problem, tile, (tile.warps, 1), is_light=number > 0) for number, tile in enumerate(_candidates(problem))]
+
+
+def _slot_columns(problem: KernelProblem) -> int:
+    return problem.spec.slot_row_bytes // problem.types.operand_bytes
+
+
+def _in_steps(problem: KernelProblem) -> KernelProblem:
+    """The problem with whole steps of channels, where descriptor copies can bring a convolution's operands only so."""
+    found = None if problem.descriptor_refusal is None else in_channel_steps(problem.nest, _slot_columns(problem))
+    changed = None if found is None else replace(problem, nest=found)
+    return problem if changed is None or changed.descriptor_refusal is not None else changed
 
 
 def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
@@ -105,8 +132,7 @@ def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
 
 def _usual_tile(problem: KernelProblem) -> ContractionTile:
     """What stands for extents and warps that the overrides leave open."""
-    how = {"through_registers": problem.is_crowded, "promoted": problem.is_promoted}
-    return contraction_tile(problem.types, problem.shape, problem.spec, problem.types.operand_bytes, **how)
+    return contraction_tile(TileProblem(problem.types, problem.shape, problem.spec, problem.is_crowded, problem.is_promoted))
 
 
 def _asked(problem: KernelProblem, tile: ContractionTile) -> RoleTile:

@@ -5,12 +5,12 @@ from typing import ClassVar
 
 from treadle.analysis.axis_traffic import axis_shape
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.plan.form_times import moving_seconds
 from treadle.plan.row_tiles import row_tiles
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import elementwise
 from treadle.transforms.kernel.forms.form import Choice, Grid
-from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.rows import build_rows
 

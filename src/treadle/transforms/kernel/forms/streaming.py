@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.small_side import SmallSide
 from treadle.plan.form_times import seconds
 from treadle.plan.small_m import StreamTile, stream_clocks, stream_refusal, stream_tiles
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import contraction_of
 from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid, tile_extents
-from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.streaming import StreamPlan, build_streaming
 

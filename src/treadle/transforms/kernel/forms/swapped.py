@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.loop_nest import LoopNest, split_axis
 from treadle.analysis.small_side import SmallSide
 from treadle.plan.form_times import seconds
@@ -12,7 +13,6 @@ from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.contraction import contraction_of, merging_text
 from treadle.transforms.kernel.forms.form import Choice, Grid
-from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import build_contraction
 

@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.contraction_axes import reads_whole_tile
+from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import KernelRejected
 from treadle.plan.form_times import tile_seconds
 from treadle.plan.tile_config import (
     ContractionTile,
     ContractionTypes,
+    TileProblem,
     candidate_tiles,
     contraction_cost,
     contraction_tile,
@@ -18,7 +20,6 @@ from treadle.plan.tile_config import (
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import ContractionConfig, asked_tile, contraction_of, contraction_text, merging_text
 from treadle.transforms.kernel.forms.form import Choice, Grid
-from treadle.transforms.kernel.forms.problem import KernelProblem
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import build_contraction
 
@@ -51,12 +52,9 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
     tile that every machine holds.
     """
     shape, spec, types = problem.shape, problem.spec, problem.types
-    how = {
-        "through_registers": problem.is_crowded,
-        "promoted": problem.is_promoted,
-        "beside": not problem.overrides.tile and any(reads_whole_tile(problem.nest, a) for a in problem.nest.accesses),
-    }
-    best = contraction_tile(types, shape, spec, types.operand_bytes, **how)
+    beside = not problem.overrides.tile and any(reads_whole_tile(problem.nest, a) for a in problem.nest.accesses)
+    wanted = TileProblem(types, shape, spec, problem.is_crowded, problem.is_promoted, beside)
+    best = contraction_tile(wanted)
     if problem.overrides.tile:
         asked = asked_tile(problem, best)
         if types.instruction != "fma" and asked.k % (step := problem.spec.instruction(types.instruction).k):
@@ -65,11 +63,11 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
         yield asked, types
         return
     yield best, types
-    others = (tile for tile in candidate_tiles(types, shape, spec, types.operand_bytes, **how) if tile != best)
+    others = (tile for tile in candidate_tiles(wanted) if tile != best)
     yield from ((tile, types) for tile in sorted(others, key=lambda tile: contraction_cost(tile, shape, spec)))
     if types.instruction != "fma":
         plain = ContractionTypes(types.accumulator, types.accumulator, types.accumulator, "fma")
-        yield min(candidate_tiles(plain, shape, spec, 4), key=lambda tile: tile.m * tile.n), plain
+        yield min(candidate_tiles(TileProblem(plain, shape, spec)), key=lambda tile: tile.m * tile.n), plain
 
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:

@@ -1,10 +1,9 @@
-"""The tile kernel under construction: arguments, views of global arrays, and tiles of any tensor of the dispatched body."""
+"""The tile kernel under construction: views of global arrays, and tiles of any tensor of the dispatched body."""
 
-import re
-from collections.abc import Collection, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from typing import cast
 
+from treadle.analysis.convolution import Image
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import StructuredOp, structured
 from treadle.analysis.kernel_slices import sliced_argument, stored_part
@@ -15,7 +14,6 @@ from treadle.analysis.root_positions import (
     Linears,
     compose,
     identity,
-    kernel_symbols,
     producer_dims,
     result_number,
     whole_positions,
@@ -23,124 +21,44 @@ from treadle.analysis.root_positions import (
 from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
-from treadle.ir.builtin import array_ints, element_of, is_tensor
-from treadle.ir.core import AffineMap, Attribute, Block, BlockArgument, Builder, InsertPoint, Operation, SSAValue
+from treadle.ir.builtin import array_ints, element_of
+from treadle.ir.core import AffineMap, Attribute, BlockArgument, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg
+from treadle.layout.windows import Windows
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, as_expr, constant
-from treadle.records import dataclass
-from treadle.transforms.kernel.tiling.index_math import IndexBuilder
-from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Constant, Tile, Value, dense, stored_type
-
-UNIT = -1
-"""The axis of extent one that stands in where a frame would have no axis, or a contraction no m or n."""
+from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value, dense
+from treadle.transforms.kernel.tiling.scope import UNIT, Frame, KernelScope
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """The dimensions of a register tile: merged axes (or UNIT) with the extent each has in the tile."""
+class KernelBuilder(KernelScope):
+    """Builds one `tile.kernel` from a loop nest: views of its arrays, and tiles.
 
-    axes: tuple[int, ...]
-    extents: tuple[int, ...]
-
-    def with_unit(self, axes: Sequence[int]) -> "Frame":
-        """The same frame with extent 1 along some axes."""
-        return Frame(self.axes, tuple(1 if a in axes else e for a, e in zip(self.axes, self.extents, strict=True)))
-
-
-class KernelBuilder:
-    """Builds one `tile.kernel` from a loop nest.
-
-    `offset`: where the current tile starts along each merged axis (set by the tilings, also inside loops). `known`: tiles of tensors of
-    the body
-    that are computed already (the root's results, then consumers'). `steps`: elements along a reduced axis that are always walked together,
-    where that is more than a tile's extent. `counters`: how many results there are whose parts the last workgroup merges.
+    `known`: tiles of tensors of the body that are computed already (the root's results, then consumers'). `steps`: elements along a reduced
+    axis that are always walked together, where that is more than a tile's extent. `counters`: how many results there are whose parts the
+    last workgroup merges.
     """
 
     def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
-        self.nest = nest
-        kernel = nest.kernel
-        self.kernel = kernel
-        names = dispatch.texts(kernel.symbols)
-        arguments = list(kernel.body.block.args)[: kernel.tensor_count]
-        outputs = list(kernel.function_type.outputs)
-        types: list[Attribute] = [PointerType(element_of(t)) for t in [*(a.type for a in arguments), *outputs]]
-        self.block = Block(arg_types=[*types, *(builtin.IndexType() for _ in names)])
-        self.inputs = self.block.args[: len(arguments)]
-        self.outputs = self.block.args[len(arguments) : len(types)]
-        self.location = nest.root.op.location
-        builder = Builder(InsertPoint.at_end(self.block))
-        self.index = IndexBuilder(builder, dict(zip(names, self.block.args[len(types) :], strict=True)), index_element)
-        self.symbol_of = kernel_symbols(kernel)
+        super().__init__(nest, index_element)
         self.steps: dict[int, int] = {}
         self.counters: Expr | None = None
-        self.offset: dict[int, SSAValue] = {UNIT: self.index.constant(0)}
         self.known: dict[SSAValue, Value] = {}
         self._views: dict[object, SSAValue] = {}
         self._view_anchor: Operation = cast(Operation, self.offset[UNIT].owner)
-        self._tiles: list[dict[object, Value]] = [{}]
-        self._scalars: dict[SSAValue, Value] = {}
-
-    def element_type(self, name: str) -> Attribute:
-        """The element type of a name: "tf32" is f32 in memory; 8-bit floats are an argument's."""
-        if name == "tf32":
-            return builtin.f32
-        found = (t.element_type for t in (arg.type for arg in self.kernel.body.block.args) if is_tensor(t) and str(t.element_type) == name)
-        known: dict[str, Attribute] = {str(kind): kind for kind in (builtin.f16, builtin.bf16, builtin.f32, builtin.f64)}
-        if (width := re.fullmatch(r"i(\d+)", name)) is not None:
-            return builtin.IntegerType(int(width.group(1)))
-        if (kind := known.get(name) or next(found, None)) is None:
-            raise InternalError(f"no argument has the element type {name} that the config names")
-        return kind
-
-    # places
-
-    def enter(self, block: Block) -> InsertPoint:
-        """Continue inside `block`; returns the place to come back to with `leave`. Tiles made inside are forgotten on leaving."""
-        previous = self.index.builder.insertion_point
-        self.index.builder.insertion_point = InsertPoint.at_end(block)
-        self._tiles.append({})
-        return previous
-
-    def leave(self, place: InsertPoint) -> None:
-        """Back to where `enter` was called."""
-        self.index.builder.insertion_point = place
-        self._tiles.pop()
-
-    @contextmanager
-    def at(self, axis: int, offset: SSAValue) -> Generator[None]:
-        """Within: tiles start at `offset` along `axis`, and those that are made are forgotten afterwards."""
-        before = self.offset.get(axis)
-        self.offset[axis] = offset
-        self._tiles.append({})
-        yield
-        self._tiles.pop()
-        if before is not None:
-            self.offset[axis] = before
-
-    def axis_size(self, axis: int) -> Expr:
-        """Extent of a merged axis."""
-        return constant(1) if axis == UNIT else self.nest.axes[axis].size
-
-    def axis_bound(self, axis: int) -> Expr:
-        """An extent of a merged axis that the host knows: no block's is larger."""
-        return constant(1) if axis == UNIT else self.nest.axes[axis].bound
 
     def is_argument(self, value: SSAValue) -> bool:
         """Whether a tensor of the dispatched body is a kernel's argument or part of one (so its loads are masked by its own bounds)."""
         return sliced_argument(value) is not None
-
-    def settle_blocks(self) -> None:
-        """Let block symbols have the values that the offsets of their axes have now."""
-        for number, axis in enumerate(self.nest.axes):
-            if axis.block:
-                self.index.symbols[axis.block] = self.offset[number]
 
     def masked_axes(self, value: SSAValue, dims: Linears) -> frozenset[int]:
         """Axes along which a load of `value` at `dims` gives `other` past the end: those that a kernel argument really steps along.
 
         A broadcast argument (stride 0) has one element along the axis, which the load repeats, past the end too.
         """
+        if (image := self.nest.image_at(value, dims)) is not None:
+            place = self._placement(self.inputs[image.argument.index], image.places)
+            return frozenset((UNIT, *self._strides_along(place)))
         if (found := sliced_argument(value)) is None:
             return frozenset()
         argument, part = found
@@ -151,36 +69,6 @@ class KernelBuilder:
         """The place that loops at `dims`, which are the root's own where not given, reach through a map."""
         rank = self.nest.root.rank
         return compose(map_, identity(rank) if dims is None else dims, rank)
-
-    # scalars of the kernel's top level
-
-    def scalar_of(self, value: SSAValue) -> Value:
-        """A scalar of the dispatched body's top level (constants, arithmetic on index arguments) as a value on tiles."""
-        if value not in self._scalars:
-            op = value.owner
-            if isinstance(op, arith.ConstantOp):
-                self._scalars[value] = Constant(op.value, op.result.type)
-            else:
-                return Tile(self._splat(self._top_scalar(value)))
-        return self._scalars[value]
-
-    def _splat(self, scalar: SSAValue) -> SSAValue:
-        element = stored_type(scalar.type, self.index)
-        return self.index.insert(tile.SplatOp(scalar, builtin.TensorType(element, [1] * self._rank)))
-
-    _rank = 1
-
-    def _top_scalar(self, value: SSAValue) -> SSAValue:
-        if value in self.symbol_of:
-            return self.index.expression(self.symbol_of[value])
-        op = value.owner
-        if not isinstance(op, Operation):
-            raise InternalError("a scalar of unknown origin in a kernel's body")
-        operands = [self._top_scalar(v) for v in op.operands]
-        new = op.clone()
-        for i, operand in enumerate(operands):
-            new.operands[i] = operand
-        return self.index.insert(new)
 
     # views
 
@@ -244,7 +132,14 @@ class KernelBuilder:
         return self.index.insert(tile.ViewOp(pointer, *known, offset=offset, align=align))
 
     def _view_at_top(
-        self, key: object, pointer: BlockArgument, sizes: Sequence[Expr], strides: Sequence[Expr], offset: int, align: int
+        self,
+        key: object,
+        pointer: BlockArgument,
+        sizes: Sequence[Expr],
+        strides: Sequence[Expr],
+        offset: int,
+        align: int,
+        windows: Windows | None = None,
     ) -> SSAValue:
         """The view that `key` names, made at the kernel's top where it is new."""
         if key in self._views:
@@ -253,7 +148,7 @@ class KernelBuilder:
         self.index.builder.insertion_point = InsertPoint.after(self._view_anchor)
         before = set(self.block.ops)
         known = [self._sized(size) for size in sizes], [self._sized(stride) for stride in strides]
-        value = self.index.insert(tile.ViewOp(pointer, *known, offset=offset, align=align))
+        value = self.index.insert(tile.ViewOp(pointer, *known, offset=offset, align=align, windows=windows))
         added = [op for op in self.block.ops if op not in before]
         self._view_anchor = added[-1]
         self.index.builder.insertion_point = place
@@ -290,6 +185,25 @@ class KernelBuilder:
         element, align = element_of(self.kernel.body.block.args[number].type), array_ints(self.kernel.arg_align)[number]
         return self._load(self.inputs[number], element, align, dims, frame, other)
 
+    def _load_image(self, image: Image, frame: Frame) -> Tile:
+        """A tile of an image, through a folded view where that is none of the image's own axes."""
+        number = image.argument.index
+        place = self._placement(self.inputs[number], image.places)
+        axes, tile_dims = self._view_axes(self._strides_along(place), frame, 0)
+        windows = self.nest.folding(image, axes)
+        strides = self._strides_along(place)
+        steps = [
+            strides.get(a, constant(0)) if windows is None or not windows.dims[at] else constant(windows.step(at))
+            for at, a in enumerate(axes)
+        ]
+        sizes = [self.axis_size(a) for a in axes]
+        element, align = element_of(image.argument.type), array_ints(self.kernel.arg_align)[number]
+        offset = place.offset.as_int() or 0
+        align = _gcd_power(align, abs(offset) * element_bytes(element)) if offset else align
+        view = self._view_at_top((image, tuple(axes)), self.inputs[number], sizes, steps, offset, align, windows)
+        result = builtin.TensorType(element, list(frame.extents))
+        return Tile(self.index.insert(tile.LoadOp(view, self._offsets(place, axes), tile_dims, result)))
+
     def _load(
         self, pointer: BlockArgument, element: Attribute, align: int, dims: Linears, frame: Frame, other: Attribute | None = None
     ) -> Tile:
@@ -323,7 +237,7 @@ class KernelBuilder:
 
     def evaluator(self, frame: Frame, dims: Linears = ()) -> BodyEvaluator:
         """Evaluates bodies of a generic whose iteration dimensions are `dims`, on tiles of `frame`."""
-        self._rank = len(frame.axes)
+        self.rank = len(frame.axes)
         return BodyEvaluator(self.index, len(frame.axes), self.scalar_of, lambda d: self._index_tile(dims[d], frame), self.gather)
 
     def _index_tile(self, position: Linear, frame: Frame) -> Value:
@@ -364,10 +278,12 @@ class KernelBuilder:
         for remembered in self._tiles:
             if key in remembered:
                 return remembered[key]
-        if (found := sliced_argument(source)) is not None:
+        if (image := self.nest.image_at(source, dims)) is not None:
+            result: Value = self._load_image(image, frame)
+        elif (found := sliced_argument(source)) is not None:
             argument, part = found
             whole = dims if part is None else whole_positions(part, dims, self.nest.root.rank, self.symbol_of)
-            result: Value = self.load(argument.index, whole, frame, other)
+            result = self.load(argument.index, whole, frame, other)
         elif isinstance(source.owner, linalg.ops.FillOp):
             result = self.scalar_of(source.owner.inputs[0])
         else:

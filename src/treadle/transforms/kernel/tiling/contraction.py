@@ -6,7 +6,7 @@ Contractions that share an operand are all in the loop, with a tile of accumulat
 from collections.abc import Sequence
 
 from treadle.analysis.indexing import Contraction, StructuredOp
-from treadle.dialects import pipe, tile
+from treadle.dialects import dispatch, pipe, tile
 from treadle.ir.builtin import number_attr
 from treadle.ir.core import AffineMap, Attribute, Block, SSAValue
 from treadle.ir.dialects import builtin, scf
@@ -70,7 +70,9 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
         for axis, place in zip(parts, inner, strict=True):
             kernel.offset[axis] = place
     *outer, plane = delinearize(index, number, [*(sizes[axis] for axis in batch), index.product([m_tiles, across])])
-    m_place, n_place = grouped_raster(index, plane, m_tiles, across, config.group_m)
+    # Who arrives at which counter is proven where tiles are numbered by constants; the last group of rows may be smaller than the others.
+    arrives = dispatch.MERGE in kernel.kernel.attributes and config.parts_together == 1
+    m_place, n_place = grouped_raster(index, plane, m_tiles, across, 1 if arrives else config.group_m)
     *blocks, n_place = delinearize(index, n_place, [*(sizes[axis] for axis in columns), n_tiles])
     for axis, place in zip([*batch, *columns], [*outer, *blocks], strict=True):
         kernel.offset[axis] = place

@@ -9,7 +9,7 @@ do in the order of the loop, so they come out as in the loop, whatever the order
 from collections.abc import Sequence
 
 from treadle.analysis.coupled_reductions import Coupled
-from treadle.analysis.folds import Part
+from treadle.analysis.folds import Part, neutral_numbers
 from treadle.analysis.indexing import StructuredOp
 from treadle.analysis.root_positions import Linears
 from treadle.dialects import tile
@@ -18,7 +18,7 @@ from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.joins import Insert, joined_along
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import select_inside
-from treadle.transforms.kernel.tiling.merges import clamped, identities, merged_outputs, outputs_of
+from treadle.transforms.kernel.tiling.merges import clamped, merged_outputs
 from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value, convert, dense, stored_type
 
 
@@ -29,12 +29,8 @@ def build_folded(
     index = kernel.index
     reduced = [i for i, axis in enumerate(kernel.nest.axes) if axis.is_reduction]
     types = [stored_type(tile.tile_type(value).element_type, index) for value in root.op.results]
-    neutral = {
-        number: attr
-        for part in parts
-        for number, attr in zip(outputs_of(part), identities(part, root, [types[i] for i in outputs_of(part)]), strict=True)
-    }
-    initial = [index.insert(dense(neutral[i], types[i], frame.extents)) for i in range(len(types))]
+    neutral = neutral_numbers(parts, types)
+    initial = [index.insert(dense(number, type_, frame.extents)) for number, type_ in zip(neutral, types, strict=True)]
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
         arguments = kernel.arguments(root, dims, frame)

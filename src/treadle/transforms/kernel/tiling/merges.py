@@ -1,4 +1,4 @@
-"""The merge of two folded parts of a reduction, on tiles or on the scalars of a `tile.reduce`, and what it starts from.
+"""The merge of two folded parts of a reduction, on tiles or on scalars.
 
 Sources: T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979), for
 mean and variance; M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax" (2018), for sums under a running maximum.
@@ -8,40 +8,18 @@ from collections.abc import Sequence
 from typing import cast
 
 from treadle.analysis.coupled_reductions import Coupled
-from treadle.analysis.folds import Declared, Part, Separate
-from treadle.analysis.identities import identity_of, lowest_finite
+from treadle.analysis.folds import Declared, Part, Separate, outputs_of
+from treadle.analysis.identities import lowest_finite
 from treadle.analysis.indexing import StructuredOp
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import attr_number, integer_width, number_attr
 from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, math
-from treadle.transforms.kernel.tiling.joins import Insert
+from treadle.transforms.kernel.tiling.joins import Insert, join_by
 from treadle.transforms.kernel.tiling.scalars import dense
 
 Values = Sequence[SSAValue]
-
-
-def outputs_of(part: Part) -> tuple[int, ...]:
-    """The numbers of the outputs of a part, in the order in which it merges them."""
-    return (part.output,) if isinstance(part, Separate) else part.outputs
-
-
-def identities(part: Part, view: StructuredOp, types: Sequence[Attribute]) -> list[Attribute]:
-    """What merges with anything to that: one number for each output of the part, whose element types are `types`."""
-    match part:
-        case Separate():
-            return [identity_of(part.combiner, types[0])]
-        case Declared():
-            return [number_attr(attr_number(number) or 0, element) for number, element in zip(part.identity, types, strict=True)]
-        case Coupled(kind="mean_variance"):
-            return [number_attr(0, element) for element in types]
-        case Coupled(kind="online_softmax"):
-            return [identity_of("arith.maximumf", types[0]), *(number_attr(0, element) for element in types[1:])]
-        case Coupled():
-            extremum = "arith.max" if part.kind == "argmax" else "arith.min"
-            combiner = extremum + ("imumf" if part.nan else "ui" if part.unsigned else "si")
-            return [identity_of(combiner, types[0]), identity_of("arith.minui", types[1])]
 
 
 def merged(insert: Insert, part: Part, view: StructuredOp, left: Values, right: Values, *, ordered: bool) -> list[SSAValue]:
@@ -50,7 +28,8 @@ def merged(insert: Insert, part: Part, view: StructuredOp, left: Values, right: 
     """
     match part:
         case Separate():
-            return [_again(insert, _combiner_of(view, part.output), [left[0], right[0]])]
+            op = _combiner_of(view, part.output)
+            return list(join_by(type(op), op)(insert, left, right))
         case Declared():
             return _by_body(insert, view, left, right)
         case Coupled(kind="mean_variance"):

@@ -1,13 +1,13 @@
 """What a loop with stages is made of: stages, and what stands at the borders between them. Reads and refuses (TR417), changes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import NoReturn
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.stages import WARP_PIPELINE, EndStageOp, StageOp
 from treadle.errors import WARP_PIPELINE_FORM, TreadleError
-from treadle.ir.core import Operation
+from treadle.ir.core import Attribute, Operation
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.locations import location_of
 from treadle.records import dataclass
@@ -130,7 +130,7 @@ def _label(begin: StageOp, number: int) -> str:
 def _request(loop: scf.ForOp, kernel: tile.KernelOp) -> tuple[int, int]:
     """Groups and gap that a loop asks for. The warps of the kernel make that many groups."""
     asked = loop.attributes.get(WARP_PIPELINE)
-    entries = asked.data if isinstance(asked, builtin.DictionaryAttr) else {}
+    entries: Mapping[str, Attribute] = asked.data if isinstance(asked, builtin.DictionaryAttr) else {}
     found = {"groups": GROUPS, "gap": GAP}
     for name, value in entries.items():
         if name not in found or not isinstance(value, builtin.IntegerAttr):
@@ -143,7 +143,8 @@ def _request(loop: scf.ForOp, kernel: tile.KernelOp) -> tuple[int, int]:
     if gap < 1:
         refuse(loop, f"a gap of {gap} stages: all groups would run the same stage", "let groups be at least one stage apart")
     if warps % groups:
-        fix = f"launch it with num_warps = {groups * max(1, warps // groups)} or {groups * (warps // groups + 1)}"
+        counts = [groups * count for count in (warps // groups, warps // groups + 1) if count]
+        fix = f"launch it with num_warps = {' or '.join(map(str, counts))}"
         refuse(loop, f"{warps} warp{'s' * (warps > 1)} cannot be dealt to {groups} groups", fix)
     return groups, gap
 
@@ -195,10 +196,3 @@ def _is_plain(op: Operation) -> bool:
 
 def _touches(op: Operation) -> bool:
     return op.name.startswith("sync.") or (isinstance(op, HasEffects) and bool(op.effects()))
-
-
-def operations(pipeline: WarpPipeline) -> Iterator[Operation]:
-    """The operations of all stages, nested ones too."""
-    for stage in pipeline.stages:
-        for op in stage.ops:
-            yield from op.walk()

@@ -15,6 +15,7 @@ from treadle.plan.leap_frog import Order, Ring, flushing_slots, smallest_ring, w
 from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import num_warps
 from treadle.transforms.kernel.warp_pipelines.borders import WarpPipeline
+from treadle.transforms.kernel.warp_pipelines.rehoming import Homes, exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,15 @@ class SlotPlan:
     waits: tuple[tuple[int, str, int], ...]
 
 
-def plan_slots(pipeline: WarpPipeline, kernel: tile.KernelOp, spec: TargetSpec) -> SlotPlan:
+def plan_slots(pipeline: WarpPipeline, homes: Homes, kernel: tile.KernelOp, spec: TargetSpec) -> SlotPlan:
     """What each slot has to do, so that the program means what it says. Raises TR418 where no barrier can see to that."""
     values, stages = SlotValues(), len(pipeline.stages)
-    ops = [stage.ops for stage in pipeline.stages]
-    found = stage_accesses(pipeline.loop, ops, values)
+    found = stage_accesses(pipeline.loop, homes.stages, values)
     for each in found:
         if each.access.is_async:
-            fix = "let the threads copy, or leave the stages out: descriptor copies overlap computing by themselves"
-            _refuse(each, f"{_described(each, pipeline)} is asynchronous beyond what stages order", fix)
+            what = "matrix instructions" if isinstance(each.op, tile.ContractOp) else "descriptor copies"
+            text = f"{what} of {spec.name} reach shared memory by themselves, which slots do not order"
+            _refuse(each, text, f"leave the stages out on {spec.name}: copying overlaps computing there without them")
     copies = spec.queue_for("copy_in")
     orders: dict[Order, Meeting] = {}
     waits: dict[tuple[int, str], int] = {}
@@ -95,35 +96,20 @@ def _refuse(at: StageAccess, problem: str, fix: str) -> NoReturn:
 
 def _described(found: StageAccess, pipeline: WarpPipeline) -> str:
     """An access in a message: what it does, where it stands in the text, and in which stage."""
-    hidden = _hidden(found.op, pipeline)
+    hidden = exchange(found.op, pipeline)
     place = location_of(found.op)
     line = f" (line {place.line})" if place is not None else ""
     what = "a copy to" if isinstance(found.op, tile.CopyOp) else "a store to" if found.access.is_write else "a load from"
-    return f"{hidden or what + ' shared memory'}{line} in stage '{pipeline.stages[found.stage].label}'"
-
-
-def _hidden(op: Operation, pipeline: WarpPipeline) -> str:
-    """What the compiler takes through shared memory of its own accord: its buffers have no line of their own in the text."""
-    buffer = op.destination if isinstance(op, tile.LocalStoreOp) else op.source if isinstance(op, tile.LocalLoadOp) else None
-    alloc = buffer.owner if buffer is not None else None
-    if not isinstance(alloc, tile.AllocOp) or location_of(alloc) not in (location_of(op), location_of(pipeline.loop)):
-        return ""
-    users = [use.operation for use in alloc.result.uses]
-    if any(isinstance(user, tile.LocalStoreOp) and isinstance(user.value.owner, tile.ReduceOp) for user in users):
-        return "a reduction across warps"
-    readers = [use.operation for user in users if isinstance(user, tile.LocalLoadOp) for use in user.result.uses]
-    return "an operand of a product" if any(isinstance(r, tile.ContractOp) for r in readers) else "a change of layout across warps"
+    return f"{hidden[1] if hidden else what + ' shared memory'}{line} in stage '{pipeline.stages[found.stage].label}'"
 
 
 def _refuse_meeting(meeting: Meeting, order: Order, pipeline: WarpPipeline, values: SlotValues) -> NoReturn:
     first, second = (_described(each, pipeline) for each in (meeting.first, meeting.second))
-    if (order.distance == 0 and order.lag == 0) or (meeting.first.stage == meeting.second.stage and not meeting.iterations):
-        if hidden := _hidden(meeting.first.op, pipeline):
-            text = (
-                f"{hidden} goes through shared memory, which takes a barrier inside of stage '{pipeline.stages[meeting.first.stage].label}'"
-            )
-            fix = "pass it on by a buffer of your own (tl.allocate_shared), stored in one stage and loaded in a later one"
-            _refuse(meeting.first, text, fix)
+    if meeting.first.stage == meeting.second.stage and not meeting.iterations:
+        where = f"stage '{pipeline.stages[meeting.first.stage].label}'"
+        if hidden := exchange(meeting.first.op, pipeline):
+            text = f"{hidden[1]} goes through shared memory, which takes a barrier inside of {where}"
+            _refuse(meeting.first, text, _exchange_fix(hidden[1], pipeline))
         text = f"{first} and {second} meet in one slot, and no barrier stands inside of a stage"
         _refuse(meeting.first, text, "put them into different stages, or into different slots of the buffer")
     far = "in the same iteration" if not meeting.iterations else f"{meeting.iterations} iteration{'s' * (meeting.iterations > 1)} later"
@@ -132,6 +118,14 @@ def _refuse_meeting(meeting: Meeting, order: Order, pipeline: WarpPipeline, valu
         f"{order.lag} stage{'s' * (order.lag != 1)} ahead is there {'at the same time' if order.distance == order.lag else 'sooner'}"
     )
     _refuse(meeting.first, text, _fix(meeting, pipeline, values))
+
+
+def _exchange_fix(what: str, pipeline: WarpPipeline) -> str:
+    if what == "an operand of a product":
+        return "pass it on by a buffer of your own (tl.allocate_shared), stored in one stage and loaded in a later one"
+    stages = pipeline.lag + 1
+    later = f"{stages} stage{'s' * (stages > 1)} later or more"
+    return f"use its result {later}, in a loop of at least {2 * stages} stages; within a stage exchange nothing across warps"
 
 
 def _fix(meeting: Meeting, pipeline: WarpPipeline, values: SlotValues) -> str:

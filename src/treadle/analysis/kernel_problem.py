@@ -23,6 +23,8 @@ from treadle.plan.tile_config import ContractionShape, ContractionTypes, contrac
 from treadle.records import dataclass
 
 NO_OVERRIDES = ContractionOverrides()
+FOLLOWED = 8
+"""Runtime many images of a multiple of so many pixels fall into few enough classes of tiles for a proof."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,21 @@ class KernelProblem:
     @cached_property
     def may_take_turns(self) -> bool:
         """Whether a workgroup may compute several tiles. Where a part of a reduction begins and ends, the runtime's sizes times the part's
-        number tell, and such products are no steps that a proof could follow from one tile to the next. Where only the runtime knows both
-        the tiles and their steps along k, so many combinations differ that a proof takes seconds: that is for those who ask for it.
+        number tell, and such products are no steps that a proof could follow from one tile to the next. Nor is the number of tiles of
+        runtime many images of an odd number of pixels. Where only the runtime knows both the tiles and their steps along k, so many
+        combinations differ that a proof takes seconds: that is for those who ask for it. Who merges parts of a tile does so once.
         """
+        if self.merges_parts or self._has_odd_images:
+            return False
         m, n, k = self.sizes
         blocks, is_open = frozenset(self.nest.kernel.blocks), k is None and (m is None or n is None)
         walked = all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
         return walked and (not is_open or self.overrides.persistent == "always")
+
+    @property
+    def _has_odd_images(self) -> bool:
+        rows = [axis.size for axis in self.nest.axes if axis.role == "m"]
+        return any(access.image for access in self.nest.accesses) and any(not r.is_constant and r.divisor() < FOLLOWED for r in rows)
 
     @property
     def is_fixed(self) -> bool:

@@ -1,0 +1,48 @@
+"""Convolutions in AMD machine code: run in the emulator, against NumPy in float64."""
+
+import numpy as np
+import pytest
+from generators.convolutions import DTYPES, Convolution, random_convolution
+from targets.amd import emulator, programs
+
+from treadle import pipelines
+from treadle.ir.text import parse_module
+from treadle.machine import target_spec
+from treadle.options import CompileOptions
+
+needs_emulator = pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
+CASES = {
+    "pixels of eight channels": Convolution("conv_2d_nhwc_hwcf", 2, (7, 5), 8, 20, (3, 3), low=(1, 1), tail="residual"),
+    "every second pixel": Convolution("conv_2d_nhwc_fhwc", 1, (9, 11), 16, 33, (3, 2), (2, 2), (1, 2), (1, 0), (0, 1)),
+    "channels first": Convolution("conv_2d_nchw_fchw", 2, (7, 5), 5, 20, (3, 3), low=(1, 1), tail="bias"),
+    "batch at run time": Convolution("conv_1d_nwc_wcf", 3, (17,), 24, 18, (3,), low=(1,), is_dynamic=True),
+}
+
+
+def check(convolution: Convolution, target: str, orders: list[str]) -> None:
+    module = parse_module(convolution.text(), "test.mlir")
+    pipelines.lower(module, target_spec(target), CompileOptions())
+    compiled = emulator.compile_kernels(module, target)
+    assert all(kernel.facts.spill_bytes == 0 for kernel in compiled.values())
+    arrays = convolution.arrays()
+    want = convolution.expected(arrays)
+    for order in orders:
+        (got,) = emulator.EmulatedProgram(module, target, order, compiled)(*arrays)
+        if convolution.tail == "silu":
+            assert np.allclose(np.asarray(got).astype(np.float64), want, rtol=2e-3, atol=2e-3)
+        else:
+            assert np.array_equal(np.asarray(got), want.astype(DTYPES[convolution.result])), convolution
+
+
+@needs_emulator
+@pytest.mark.parametrize("target", programs.TARGETS)
+@pytest.mark.parametrize("name", CASES)
+def test_they_give_the_right_numbers(name: str, target: str) -> None:
+    check(CASES[name], target, list(emulator.ORDERS))
+
+
+@needs_emulator
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_random_ones(seed: int, target: str) -> None:
+    check(random_convolution(seed, most_channels=24, most_side=9), target, ["forward"])
