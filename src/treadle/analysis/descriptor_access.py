@@ -55,11 +55,12 @@ def operand_copies(nest: LoopNest, kind: Contraction, types: ContractionTypes, s
         step = spec.slot_row_bytes // types.operand_bytes
         if (image := found[0].image) is not None:
             reason = image_refusal(nest, image, found[0], own, rules, k_major_only=row.k_major_only)
-            if reason is not None:
-                return OperandCopies(f"operand {own}: {reason}", f"operand {own}: {reason}")
-            continue
-        if (reason := _part_refusal(nest, found[0], step) or _axes_refusal(nest, found[0], own)) is not None:
+        else:
+            reason = _axes_refusal(nest, found[0], own)
+        if (reason := _part_refusal(nest, found[0], step) or reason) is not None:
             return OperandCopies(f"operand {own}: {reason}", f"operand {own}: {reason}")
+        if image is not None:
+            continue
         lies_across = row.k_major_only and _lies_along(nest, found[0], own)
         reason = f"{row.name} reads operands that are contiguous along k only" if lies_across else None
         if (reason := reason or beyond_descriptors(nest, found[0], rules) or _alignment_refusal(nest, found[0], rules)) is None:

@@ -166,7 +166,8 @@ class KernelProblem:
         may_defer = self.may_take_turns and steps_known and (fixed or plain) and not any(pieces)
         deferred = may_defer and all(result.in_bulk for result in results)
         known = RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
-        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces)
+        crowded = any(pieces) and bool(dispatch.texts(nest.kernel.symbols))
+        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded)
 
     @cached_property
     def small_side(self) -> SmallSide | str:

@@ -115,7 +115,8 @@ class RoleProblem:
 
     `promoted`: accumulators are held twice. `is_plain`: accumulators leave as they are, but for a cast. `heavy`: clocks of arithmetic on an
     element of the result, for a workgroup of two groups. `may_be_deferred`: nothing but boxes leaves, and the steps are known.
-    `piece_bytes`: of A and of B, what the threads of the producer copy at a time; 0 where descriptors do it.
+    `piece_bytes`: of A and of B, what the threads of the producer copy at a time; 0 where descriptors do it. `is_crowded`: bounds and
+    addresses that only the runtime knows take registers while threads copy, which leaves consumers fewer.
     `takes_turns`: workgroups may compute several tiles.
     """
 
@@ -129,6 +130,7 @@ class RoleProblem:
     heavy: float = 0.0
     may_be_deferred: bool = False
     piece_bytes: tuple[int, int] = (0, 0)
+    is_crowded: bool = False
     takes_turns: bool = True
 
 
@@ -136,6 +138,8 @@ PING_PONG_STEP = 64
 """Widths of tiles in ping-pong: others were never the best of those measured."""
 MAX_ACCUMULATOR_REGISTERS = 128
 """Registers of accumulators a thread may hold beside an epilogue."""
+MAX_CROWDED_ACCUMULATOR_REGISTERS = 96
+"""The same where runtime sizes are copied by threads."""
 MAX_PLAIN_ACCUMULATOR_REGISTERS = 192
 """The same where the result leaves as it is, in ping-pong."""
 
@@ -146,6 +150,7 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
     threads = row.warps * spec.subgroup_size
     for m, warpgroups, sets in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
         most = MAX_PLAIN_ACCUMULATOR_REGISTERS if sets > 1 and problem.is_plain else MAX_ACCUMULATOR_REGISTERS
+        most = MAX_CROWDED_ACCUMULATOR_REGISTERS if problem.is_crowded else most
         for n in range(row.n, 31, -16):
             accumulators = m * n * problem.shape.root_count // threads
             if n % row.n_step or n % problem.n_step or accumulators > most:
@@ -258,9 +263,8 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     brought = [result for result in problem.results if result.is_read and result.in_bulk]
     brought_bytes = sum(result.element_bytes for result in brought) * tile.rows * tile.n
     steps = -(-shape.extents[2] // tile.k)
-    loop = max(
-        steps * matrix, steps * _piece_clocks(tile, problem, spec), (steps * operand_bytes + brought_bytes) / rates.l2_bytes_per_clock
-    )
+    copying = (steps * operand_bytes + brought_bytes) / rates.l2_bytes_per_clock
+    loop = max(steps * matrix, steps * _piece_clocks(tile, problem, spec), copying)
     elements = tile.rows * tile.n * max(1, len(problem.results) - len(brought))
     leaving, computing = elements * rates.epilogue_clocks, elements * problem.heavy * 2 / tile.consumer_warpgroups
     computing += READ_SHARE * tile.rows * tile.n * len(brought) * rates.epilogue_clocks

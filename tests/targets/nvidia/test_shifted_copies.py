@@ -29,12 +29,13 @@ def moved(source: np.ndarray, first: int, taken: int) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize(("k", "n", "warps"), [(32, 64, 4), (32, 96, 4), (32, 8, 4), (64, 32, 8)])
+@pytest.mark.parametrize(("k", "n", "warps"), [(32, 64, 4), (32, 96, 4), (32, 256, 4), (32, 8, 4), (64, 32, 8)])
 def test_elements_that_are_turned_keep_to_few_sectors_and_all_banks(k: int, n: int, warps: int) -> None:
     """Every element has a thread; a warp's copy of one register touches four sectors, and each bank of the swizzled buffer once."""
     buffer = swizzled((k, n), (0, 1), 4, 128)
     layout = distribution(buffer, 1, 4, 4, warps)
     assert layout is not None
+    assert all(distribution(buffer, 1, 4, width, warps) is None for width in (8, 16)), "its elements do not lie together"
     registers = range(layout.num_registers)
     seen = {layout.coordinates(register, lane, warp) for register in registers for lane in range(32) for warp in range(warps)}
     assert seen == {(row, column) for row in range(k) for column in range(n)}

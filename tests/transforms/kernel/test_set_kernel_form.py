@@ -120,7 +120,7 @@ def test_what_no_form_knows_is_an_error(text: str, why: str) -> None:
         (16, 28672, 4096, "swapped", "56 rows a tile, 512 tiles"),
         (65, 4096, 4096, "roles", "consumer warpgroups"),
         (1, 1000, 4099, "streaming", "streamed"),
-        (333, 222, 111, "tiles", "tile "),
+        (333, 222, 111, "roles", "consumer warpgroups"),
         (2, 30, 40, "roles", "tile "),
     ],
 )
@@ -150,9 +150,9 @@ def test_overrides_name_or_imply_a_form(asked: dict[str, Any], form: str) -> Non
 
 
 def test_a_form_that_refuses_gives_way_and_says_why() -> None:
-    config, (lost, decision) = chosen(workload(300, 200, 129).text, form="roles")
-    assert config.form == "tiles" and "tile " in decision.text
-    assert "roles: operand m: a pitch of 129 elements" in lost.text and lost.kind == "refusal"
+    config, (lost, decision) = chosen(workload(300, 200, 129).text, form="swapped")
+    assert config.form == "roles" and "tile " in decision.text
+    assert "swapped: neither side is known to have at most 64" in lost.text and lost.kind == "refusal"
 
 
 def test_a_configuration_that_is_there_is_left_alone() -> None:

@@ -59,7 +59,9 @@ def distribution(shared: SharedLayout, inner: int, size: int, width: int, warps:
     order = (inner, *(dim for dim in reversed(range(shared.rank)) if dim != inner))
     tile = blocked(shared.shape, order, width // size, 32, warps)
     plan = address_plan(tile, shared, size, width)
-    return tile if plan.vector * size == width else None
+    # Neighbours in a buffer that lies across the view are registers apart.
+    is_along = all(group.registers == tuple(range(group.registers[0], group.registers[0] + plan.vector)) for group in plan.groups)
+    return tile if plan.vector * size == width and is_along else None
 
 
 def _turned(shape: Sequence[int], inner: int, size: int, warps: int) -> TileLayout | None:

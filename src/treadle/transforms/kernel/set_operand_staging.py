@@ -95,6 +95,8 @@ def _piece_path(operand: _Operand, row: MatrixInstruction | None, kernel: tile.K
         return "", 0
     if load is None or load.result is not operand.value or not is_zero(load.other) or operand.contiguous is None:
         return "", 0
+    if view_op(load.view).folding is not None:
+        return "", 0
     turned = operand.contiguous != operand.k_dim and row.k_major_only
     along = operand.k_dim if turned else operand.contiguous
     if spec.bulk_tensor is None or not fits_swizzle(operand.shape[along], operand.bytes, spec.bulk_tensor.swizzle_bytes):
