@@ -10,7 +10,7 @@ from treadle.options import CompileOptions
 from treadle.tools.compile_options import compile_options
 from treadle.tools.main import invoke
 
-F32, FP8 = matmul("f", "g", 33, 17, 45, "f32").text, matmul("f", "g", 33, 48, 256, "f8E4M3FN").text
+F32, FP8 = matmul("f", "g", 33, 17, 45, "f32").text, matmul("f", "g", 133, 144, 256, "f8E4M3FN").text
 
 
 def test_words_and_choices_become_options() -> None:

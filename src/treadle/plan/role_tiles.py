@@ -278,6 +278,10 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     return start + loops * (loop + rates.tile_overhead + computing + leaving)
 
 
+ROUNDED_PIECE = 5
+"""How many times as long a piece takes that is rounded on its way, by three products on an H200."""
+
+
 def _piece_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     """Clocks in which the producer's threads copy one slot: they issue the copies, and wait for what goes through registers."""
     queue, row_bytes = spec.queue_for("copy_in"), tile.k * problem.operand_bytes / spec.subgroup_size
@@ -285,7 +289,8 @@ def _piece_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> flo
     rounds = problem.row.a_type == "tf32"
     is_held = queue is not None and any(width and (rounds or width not in queue.piece_bytes) for _, width in sides)
     waiting = spec.rates.streaming.latency_clocks if is_held else 0
-    return waiting + spec.rates.general.piece_clocks * sum(extent * row_bytes / width for extent, width in sides if width)
+    each = spec.rates.general.piece_clocks * (ROUNDED_PIECE if rounds else 1)
+    return waiting + each * sum(extent * row_bytes / width for extent, width in sides if width)
 
 
 def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
