@@ -4,7 +4,7 @@ import random
 import re
 
 import pytest
-from generators.contractions import LAYOUTS, ContractionCase
+from generators.contractions import LAYOUTS, ContractionCase, Layout
 
 from treadle.driver import trace
 from treadle.options import CompileOptions
@@ -34,7 +34,7 @@ def test_all_are_proven(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("m", "n", "k", "layout"), [(13, 32, 5, "nn"), (77, 128, 32, "tn")])
-def test_warps_that_copy_wait_for_each_other_where_one_fills(m: int, n: int, k: int, layout: str) -> None:
+def test_warps_that_copy_wait_for_each_other_where_one_fills(m: int, n: int, k: int, layout: Layout) -> None:
     """The epilogue's operand is copied by one thread, and its slot handed back, while other warps of the role may lag behind."""
     case = ContractionCase(m, n, k, "f16", layout, epilogue="residual", early=False)
     producer = schedule(case).partition("pipe.end_role")[0]
