@@ -82,9 +82,16 @@ CASES: dict[str, Case] = {
     "pipelined": Case(
         _matmul(300, 520, 456), replace(PLAIN, roles=False, pipeline_stages=3), (BF16, "bulk_tensor", PIPELINED), (r"pipe\.roles",)
     ),
-    "odd-pitch": Case(_matmul(77, 203, 45), PLAIN, (BF16, r"tile\.local_store"), (ROLES_OR_BULK, PIPELINED)),
+    "odd-pitch": Case(_matmul(77, 203, 345), PLAIN, (ROLE, BF16, "cp_async"), (r'"bulk_tensor" : memref',)),
+    "pitch-of-4-bytes": Case(_matmul(77, 203, 46), PLAIN, (ROLE, BF16, r'sync\.wait "cp_async" pending 4 ')),
+    "odd-pitch-tiles": Case(
+        _matmul(77, 203, 45), replace(PLAIN, form="tiles"), (BF16, r"tile\.local_store"), (ROLES_OR_BULK, "cp_async", PIPELINED)
+    ),
     "odd-pitch-pipelined": Case(
-        _matmul(77, 203, 345), replace(PLAIN, pipeline_stages=3), (BF16, r"tile\.local_store", PIPELINED), (ROLES_OR_BULK,)
+        _matmul(77, 203, 345),
+        replace(PLAIN, form="tiles", pipeline_stages=3),
+        (BF16, r"tile\.local_store", PIPELINED),
+        (ROLES_OR_BULK, "cp_async"),
     ),
     "f32": Case(_matmul(65, 77, 123, "f32"), PLAIN, (_instruction("fma"),), ("wgmma",)),
     "f16": Case(_matmul(128, 264, 1040, "f16"), PLAIN, (ROLE, _instruction("wgmma_m64k16_f32_f16_f16"))),

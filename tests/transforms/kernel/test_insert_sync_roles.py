@@ -36,8 +36,12 @@ def copy(at: str, destination: str, path: str = "bulk_tensor") -> str:
     return f'  tile.copy %a[{at}] dims array<i64: 0, 1>, {destination} path "{path}" : {array(448, 64)}, {buffer()}'
 
 
-def relay(steps: int, slots: int, *, reads: int = 1, number: str = "carried", path: str = "bulk_tensor", groups: int = 1) -> str:
-    """One role copies tiles into a ring, another brings them elsewhere; `reads` of them are looked at once more behind the loop."""
+def relay(
+    steps: int, slots: int, *, reads: int = 1, number: str = "carried", path: str = "bulk_tensor", groups: int = 1, filling: int = 1
+) -> str:
+    """One role of `filling` warps copies tiles into a ring, another brings them elsewhere; `reads` of them are looked at once more behind
+    the loop.
+    """
     wide = (slots,)
     step = {
         "carried": f"  %n = pipe.advance %s by %c1 of {slots} : i64",
@@ -59,8 +63,8 @@ def relay(steps: int, slots: int, *, reads: int = 1, number: str = "carried", pa
         constants(0, 1, 64, slots),
         f"  %end = arith.constant {64 * steps} : index",
         alloc("%p", slots),
-        roles(("producer", "consumer"), (1, 4), (1, groups), fill, take),
-        warps=1 + 4 * groups,
+        roles(("producer", "consumer"), (filling, 4), (1, groups), fill, take),
+        warps=filling + 4 * groups,
         pointers=2,
     )
 
@@ -93,6 +97,29 @@ def test_every_operation_of_a_ring_is_needed(kind: type[Operation]) -> None:
         op.detach()
         op.erase()
         assert prove(made).findings
+
+
+@pytest.mark.parametrize(("steps", "slots"), [(1, 1), (1, 2), (2, 3), (7, 3)])
+def test_warps_meet_before_one_of_them_fills_a_slot(steps: int, slots: int) -> None:
+    """Else the slot is handed back, and the phase that its slowest warp waits for is over, before it looks."""
+    text = relay(steps, slots, filling=4).replace(
+        "  pipe.end_role", '  sync.fence "async_shared"\n  pipe.end_role', 1
+    )  # all warps do something
+    made = synchronised(text)
+    assert prove(made).is_proven
+    (meeting,) = [op for op in made.walk() if isinstance(op, sync.NamedBarrierOp)]
+    assert isinstance(meeting.prev_op, sync.WaitPhaseOp)
+    assert meeting.warps.value.data == 4
+    meeting.detach()
+    meeting.erase()
+    assert prove(made).findings
+
+
+@pytest.mark.parametrize("path", ["bulk_tensor", "cp_async"])
+def test_where_one_warp_is_enough_or_all_copy_none_meet(path: str) -> None:
+    made = synchronised(relay(7, 3, path=path, filling=4))
+    assert prove(made).is_proven
+    assert not any(isinstance(op, sync.NamedBarrierOp) for op in made.walk())
 
 
 def late(steps: int, slots: int, lag: int) -> str:

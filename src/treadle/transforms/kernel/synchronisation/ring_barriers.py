@@ -11,6 +11,7 @@ from dataclasses import field, replace
 
 from treadle.analysis.synchronisation.hand_overs import HandOver, Visit, hand_overs
 from treadle.dialects import pipe, sync, tile
+from treadle.dialects.agents import role_of
 from treadle.ir.ancestry import blocks_around, in_block
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
@@ -21,6 +22,7 @@ from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
 from treadle.transforms.kernel.synchronisation.announced_copies import announce
 from treadle.transforms.kernel.synchronisation.late_fills import hand_over_late, late_fill
 from treadle.transforms.kernel.synchronisation.ring_places import RingPlaces, flipped
+from treadle.transforms.kernel.synchronisation.teams import Team, Teams
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 
@@ -59,15 +61,18 @@ def insert_ring_barriers(kernel: tile.KernelOp, spec: TargetSpec) -> Owed:
     """Synchronise what roles hand over, but for handing slots over. Raises TR301 for what cannot be handed over."""
     owed = Owed()
     places = RingPlaces()
+    unpaced: list[Operation] = []
     for roles in [op for op in kernel.walk() if isinstance(op, pipe.RolesOp)]:
         rings = hand_overs(roles)
         stretches = {role: _stretch([v.block for ring in rings for v in ring.reads if v.role == role]) for role in roles.alternating()}
         for ring in rings:
-            _RingBarriers(roles, ring, places, owed, spec).insert()
+            waits = _RingBarriers(roles, ring, places, owed, spec).insert()
+            unpaced += waits if ring.is_bulk and not _is_paced(ring, rings) else []
         _order_turns(roles, rings, stretches, places)
         if any(ring.ranks() for ring in rings):
             _meet_peers(roles)
     places.expand(kernel)
+    _meet_before_fills(kernel, unpaced)
     for op in kernel.walk():
         op.attributes.pop(pipe.STEPS_IN_FLIGHT, None)
         op.attributes.pop(pipe.FILLS_IN_FLIGHT, None)
@@ -85,14 +90,15 @@ class _RingBarriers:
     owed: Owed
     spec: TargetSpec
 
-    def insert(self) -> None:
-        """Insert them, and say who owes which slot."""
+    def insert(self) -> list[Operation]:
+        """Insert them, and say who owes which slot; the waits for slots to fill."""
         full = sync.MbarrierAllocOp(self.ring.full_arrivals(self.roles), self.ring.slots)
         empty = sync.MbarrierAllocOp(self.ring.arrivals(self.roles), self.ring.slots)
         insert_before(self.roles, full, empty)
         is_async = any(visit.is_async for visit in self.ring.reads)
+        free: list[Operation] = []
         for fill in self.ring.fills:
-            self._wait(fill, empty.result, starts_free=True)
+            free.append(self._wait(fill, empty.result, starts_free=True))
             if self.ring.is_bulk:
                 self._announce(fill, full.result)
             elif (late := late_fill(fill, self.places.current(fill.last), self.ring.slots, self.spec)) is not None:
@@ -104,8 +110,9 @@ class _RingBarriers:
             self._wait(visit, full.result, starts_free=False)
             owed = self._owed(visit, self.ring.reads, empty.result)
             self.owed.releases.extend(replace(one, peers=self.ring.ranks()) for one in owed)
+        return free
 
-    def _wait(self, visit: Visit, barriers: SSAValue, *, starts_free: bool) -> None:
+    def _wait(self, visit: Visit, barriers: SSAValue, *, starts_free: bool) -> Operation:
         """Wait for a slot's phase of this round; slots `starts_free`: for that of the round before, none in the first."""
         parity = self.places.parity(visit.slot, self.ring.slots, visit.first)
         first = self.places.current(visit.first)
@@ -117,6 +124,7 @@ class _RingBarriers:
         insert_before(first, wait)
         if starts_free and not self.ring.is_bulk:
             self.owed.regained.append(Regained(wait, barrier, tuple(self.ring.buffers)))
+        return wait
 
     def _announce(self, fill: Visit, full: SSAValue) -> None:
         """Announce the bytes of a fill, and let its copies signal."""
@@ -149,6 +157,23 @@ class _RingBarriers:
         barrier = sync.MbarrierSlotOp(barriers, slot)
         insert_after(after, barrier)
         return Release(after, barrier, tuple(self.ring.buffers))
+
+
+def _is_paced(ring: HandOver, rings: list[HandOver]) -> bool:
+    """Whether a ring's slots are handed back only where those of one that all threads of its role fill are full, in the same steps."""
+    fills, reads = ({visit.block for visit in visits} for visits in (ring.fills, ring.reads))
+    threads = [other for other in rings if not other.is_bulk]
+    return any({v.block for v in other.fills} >= fills and {v.block for v in other.reads} >= reads for other in threads)
+
+
+def _meet_before_fills(kernel: tile.KernelOp, waits: list[Operation]) -> None:
+    """Let all warps of a group see a slot free before one thread fills it: it may be handed back, and its phase end, without the others."""
+    roles, teams = [role_of(wait) for wait in waits], Teams(kernel)
+    executing = [1 if role is None else role.executing_warps for role in roles]  # a meeting changes who executes a role
+    for wait, role, warps in zip(waits, roles, executing, strict=True):
+        if role is not None and warps > 1:
+            team = Team((kernel, role.first_warp), role.warps, role.groups, role.groups > 1)
+            insert_after(wait, teams.barrier(team))
 
 
 def _meet_peers(roles: pipe.RolesOp) -> None:
