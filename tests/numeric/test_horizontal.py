@@ -182,4 +182,6 @@ def test_fragments_of_the_shared_operand_are_loaded_once_a_step() -> None:
     contracts = inside(loop, tile.ContractOp)
     assert len(contracts) % 2 == 0
     assert len(inside(loop, tile.LocalLoadOp)) == len(contracts) // 2 * 3
-    assert len(inside(loop, tile.LocalStoreOp)) == 3
+    pipelined: Any = loop.attributes["pipelined"]
+    steps = pipelined.data["unroll"].value.data
+    assert len(inside(loop, tile.LocalStoreOp)) == 3 * steps

@@ -200,7 +200,7 @@ def test_explain(capsys: Captured) -> None:
 
 def test_audit(capsys: Captured, tmp_path: Path) -> None:
     fenced, bare = json.loads(out(capsys, "audit", LINEAR, "--target", "gfx942", "--json"))
-    assert (fenced["schedule"], fenced["load_waits"], fenced["broken"]) == ("stream-2", 0, [])
+    assert (fenced["schedule"], fenced["load_waits"], fenced["broken"]) == ("stream-4", 0, [])
     assert fenced["matrix"] > 0 and fenced["fences"] > bare["fences"] == 0
     assert "matrix share (model)" in out(capsys, "audit", LINEAR, "--target", "gfx942")
     (sequential,) = json.loads(out(capsys, "audit", LINEAR, "--target", "gfx942", "--json", "--option", "pipeline_stages=1"))
@@ -208,7 +208,7 @@ def test_audit(capsys: Captured, tmp_path: Path) -> None:
     listing = tmp_path / "linear.s"
     listing.write_text(out(capsys, "compile", LINEAR, "--target", "gfx942"))
     (read,) = json.loads(out(capsys, "audit", str(listing), "--asm", "--target", "gfx942", "--json"))
-    assert {**read, "schedule": "stream-2", "fences": fenced["fences"]} == fenced
+    assert {**read, "schedule": "stream-4", "fences": fenced["fences"]} == fenced
     assert "no kernel has a loop" in out(capsys, "audit", SOFTMAX, "--target", "gfx942")
     assert invoke(["audit", LINEAR, "--target", "sm_90a"]) == 2
     assert "TR505" in capsys.readouterr().err

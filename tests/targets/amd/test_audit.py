@@ -279,12 +279,17 @@ def _wait_for_loads(kernel: CompiledKernel) -> str:
     return "\ts_wait_loadcnt 0x0" if kernel.emitted.cpu == "gfx1201" else "\ts_waitcnt vmcnt(0)"
 
 
+def _steps(kernel: CompiledKernel) -> int:
+    """Steps in a trip of the steady loop: each loads two tiles."""
+    return sum(point.kind == "load" and bool(point.loops) for point in kernel.emitted.expected.points) // 2
+
+
 def test_the_schedule_says_what_is_under_way_in_the_steady_loop(pipelined: CompiledKernel) -> None:
     expected = pipelined.emitted.expected
     steady = [point for point in expected.points if point.loops]
     barriers = [point for point in steady if point.kind == "barrier"]
     contractions = [point for point in steady if point.kind == "matrix"]
-    assert len(barriers) == 2
+    assert len(barriers) == 2 * _steps(pipelined)
     assert all(point.loads for point in (*barriers, *contractions))
     loads = {point.line for point in expected.points if point.kind == "load"}
     assert all(loads.issuperset(point.loads) for point in steady)
@@ -296,11 +301,14 @@ def test_the_schedule_says_what_is_under_way_in_the_steady_loop(pipelined: Compi
 
 
 def test_a_wait_ahead_of_its_time_is_refused(pipelined: CompiledKernel) -> None:
+    """Where loads surely are under way: LLVM may move those of the other steps of a trip ahead of stores that the schedule has complete."""
     _, body = _steady_loop(pipelined)
     wait = _wait_for_loads(pipelined)
     for kind, rule, op in (("barrier", "A5", "sync.barrier"), ("matrix", "A3", "(tile.contract|scf.for)")):
-        last = [one for one in body if kind_of(one) == kind][-1]
-        message = _refused(pipelined, _with(pipelined, last.line, wait))
+        first = next(one for one in body if kind_of(one) == kind)
+        if not first.source and _steps(pipelined) > 1:
+            continue  # LLVM has lost which step's it is, and no load is under way at those of all steps
+        message = _refused(pipelined, _with(pipelined, first.line, wait))
         assert re.search(rf"rule {rule}, .*from tile.load at <text>:\d.* ahead of \S+ \(from {op} at <text>:\d", message), message
 
 

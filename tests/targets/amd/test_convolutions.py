@@ -18,6 +18,9 @@ CASES = {
     "batch at run time": Convolution("conv_1d_nwc_wcf", 3, (17,), 24, 18, (3,), low=(1,), is_dynamic=True),
 }
 
+UNJUDGED = ("channels first", "gfx1100")
+"""Loads single elements from shared memory into upper halves of registers, which the emulator does otherwise than the machine."""
+
 
 def check(convolution: Convolution, target: str, orders: list[str]) -> None:
     module = parse_module(convolution.text(), "test.mlir")
@@ -38,6 +41,10 @@ def check(convolution: Convolution, target: str, orders: list[str]) -> None:
 @pytest.mark.parametrize("target", programs.TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_they_give_the_right_numbers(name: str, target: str) -> None:
+    if (name, target) == UNJUDGED:
+        with pytest.raises(NotImplementedError, match=r"cannot judge .* into upper halves"):
+            check(CASES[name], target, ["forward"])
+        return
     check(CASES[name], target, list(emulator.ORDERS))
 
 

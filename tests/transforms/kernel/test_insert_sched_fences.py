@@ -58,7 +58,8 @@ def outside_of(module: Operation) -> list[sync.SchedFenceOp]:
         (2, 1, "r r f b f l l m l l m f b f w w"),
         # One barrier a step: the write stage has a border of its own.
         (2, 2, "r r f b f l l m l l m f w w"),
-        (3, 1, "f b f l l m l l m f b f w w r r"),
+        # Two steps a trip.
+        (3, 1, 2 * "f b f l l m l l m f b f w w r r "),
     ],
 )
 def test_fences_stand_at_the_borders_of_stages(stages: int, buffers: int, body: str) -> None:

@@ -76,6 +76,11 @@ def fetched_registers(loop: scf.ForOp) -> int:
     return found
 
 
+def multiplies_by_element(loop: scf.ForOp) -> bool:
+    """Whether the loop contracts without matrix instructions: LLVM gathers the operands of all steps of a trip, which no registers hold."""
+    return any(isinstance(op, tile.ContractOp) and op.instruction.data in ("", "fma") for op in loop.body.walk())
+
+
 def _access_bytes(op: tile.LoadOp) -> int:
     return op.vector.value.data * element_bytes(tile.tile_type(op.result).element_type)
 
@@ -157,7 +162,7 @@ class SetPipelinePass(KernelPass):
             emit("note", self.name, subject, f"{chosen} stages instead: {reason}, {limit} bytes of shared memory are there", place)
         # Registers that hold two steps' loads change places in every step: without moves, which would wait for them, only in two.
         moves = mode == "stream" and chosen == STREAM_DEEPEST and request.tail != "guarded" and source.iterations is not None
-        request = replace(request, stages=chosen, unroll=2 if moves else 1)
+        request = replace(request, stages=chosen, unroll=2 if moves and not multiplies_by_element(loop) else 1)
         loop.attributes[PIPELINE] = request_attribute(request)
         emit("decision", self.name, subject, f"{chosen} stages, mode {mode}: {needed(chosen)} of {limit} bytes of shared memory", place)
 

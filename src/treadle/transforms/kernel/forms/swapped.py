@@ -79,9 +79,10 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         split_step=tile.step if tile.step < tile.rows else 0,
     )
     tiles = "" if shape.many is None else f", {-(-shape.batch * shape.many // tile.step)} tiles for {spec.compute_units} units"
+    what = problem.operands_text + (f", promoted every {tile.k} along k" if problem.is_promoted else "")
     kilobytes = shape.roots * tile.slots * tile.step * tile.k * shape.large_bytes // 1024
     text = (
-        f"{problem.operands_text}: {'swapped operands' if is_swapped else 'narrow tiles'}: the large one on the instruction's side of "
+        f"{what}: {'swapped operands' if is_swapped else 'narrow tiles'}: the large one on the instruction's side of "
         f"{tile.rows}, {tile.step} rows a tile{tiles}; tile {tile.rows}x{tile.few}x{tile.k}, a ring of {tile.slots} stages keeps "
         f"{kilobytes} KiB of it in flight"
     )
