@@ -1,12 +1,15 @@
 """Tile kernels in the interpreter, ragged sizes first."""
 
+from collections.abc import Sequence
+
 import ml_dtypes
 import numpy as np
 import pytest
 from generators.tile_builder import KernelBuilder, matmul_kernel, shared_type
 
 from treadle.dialects import sync, tile
-from treadle.ir.core import Attribute, Block, Region
+from treadle.errors import TreadleError
+from treadle.ir.core import Attribute, Block, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer, View, Window
@@ -214,3 +217,34 @@ def test_loop_without_iterations_and_swapped_values() -> None:
 def test_grid_is_evaluated() -> None:
     kernel = TileKernel(matmul_kernel(builtin.f32, builtin.f32, (16, 32, 16)))
     assert kernel.grid([17, 64, 5]) == (2, 2, 1)
+
+
+def exchange(*, in_loop: bool = False) -> tile.KernelOp:
+    """Clusters of two: each workgroup writes 4 elements, and twice what the second of its cluster wrote to its own row of the result."""
+    k = KernelBuilder([builtin.f32, builtin.f32], ["rows"])
+    x, y = (k.add(tile.ViewOp(pointer, [k.indices[0], 4], [4, 1], align=16)) for pointer in k.pointers)
+    row, kind = k.program_id(0), tile.tile_of([1, 4], builtin.f32)
+    buffer = k.add(tile.AllocOp(shared_type((1, 4), builtin.f32)))
+    k.add(tile.LocalStoreOp(k.add(tile.LoadOp(x, [row, k.index(0)], [0, 1], kind)), buffer, [0, 0]))
+
+    def add(_: SSAValue, carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        return [k.add(arith.AddfOp(carried[0], k.add(tile.LocalLoadOp(buffer, [0, 0], kind, peer=1))))]
+
+    zero = k.constant(0, [1, 4], builtin.f32)
+    (total,) = k.loop(k.index(2), 1, [zero], add) if in_loop else add(zero, add(zero, [zero]))
+    k.add(tile.StoreOp(total, y, [row, k.index(0)], [0, 1]))
+    kernel = k.kernel("exchange", ["rows", "1", "1"], 1)
+    kernel.properties["cluster"] = builtin.IntegerAttr(2, builtin.i64)
+    return kernel
+
+
+def test_workgroups_of_a_cluster_read_each_other() -> None:
+    x, y = RNG.standard_normal((6, 4), dtype="f"), np.full((6, 4), np.nan, "f")
+    run(exchange(), [x, y], 6)
+    assert np.array_equal(y, 2 * np.repeat(x[1::2], 2, axis=0))
+
+
+def test_reads_of_others_within_loops_are_refused() -> None:
+    """The others are at another iteration."""
+    with pytest.raises(TreadleError, match=r"TR321.*outside of loops"):
+        run(exchange(in_loop=True), [np.zeros((2, 4), "f")] * 2, 2)

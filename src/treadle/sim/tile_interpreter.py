@@ -1,5 +1,7 @@
 """Executes tile kernels in NumPy: one workgroup after the other, each operation to its end before the next.
 
+Workgroups of a cluster that read each other's shared memory go through the kernel together: each operation in all of them before the next.
+
 A kernel is compiled once into a list of closures over slots of a frame; what an operation computes comes from `values.py`. Layouts do not
 matter to values, so that a kernel gives the same results before and after every pass of the kernel pipeline.
 """
@@ -11,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from treadle.dialects import pipe, tile
-from treadle.errors import InternalError
+from treadle.errors import NOT_EXECUTABLE, InternalError, TreadleError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.ir.locations import location_of
 from treadle.plan import expr
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer
@@ -21,6 +24,8 @@ from treadle.sim.values import check_symbols, is_index, operation_function
 
 Frame = list[Any]
 Step = Callable[[Frame], None]
+
+PEERS = "the simulator reads other workgroups' buffers, or parts of them, outside of loops and branches only"
 
 
 def _bind(function: Callable[..., Any], ins: Sequence[int], outs: Sequence[int]) -> Step:
@@ -46,6 +51,10 @@ def _bind(function: Callable[..., Any], ins: Sequence[int], outs: Sequence[int])
     return several
 
 
+def _reads_a_peer(op: Operation) -> bool:
+    return isinstance(op, tile.LocalLoadOp) and op.peer is not None
+
+
 class TileKernel:
     """A `tile.kernel` ready to run.
 
@@ -57,8 +66,9 @@ class TileKernel:
         self._kernel = kernel
         self.symbols = kernel.symbol_names()
         self._slots: dict[SSAValue, int] = {}
-        self._next = 4  # slots 0..2: the workgroup's id; slot 3: the group's
+        self._next = 5  # slots 0..2: the workgroup's id; slot 3: the group's; slot 4: the frames of the cluster, by rank
         self._groups = kernel.group_count()
+        self._together = kernel.cluster_size() if any(_reads_a_peer(op) for op in kernel.body.walk()) else 1
         arguments = kernel.body.block.args
         self.pointer_count = len(arguments) - len(self.symbols)
         self._output_count = kernel.output_count.value.data
@@ -80,7 +90,7 @@ class TileKernel:
     ) -> None:
         """Run every workgroup of the grid (by default the kernel's own); outputs are written through their pointers.
 
-        `places`: run the workgroups with these ids (x, y, z) instead.
+        `places`: run the workgroups with these ids (x, y, z) instead, and those that they read shared memory of.
         Raises SimulationFault where the program breaks a promise of its IR.
         """
         if len(pointers) != self.pointer_count or len(symbols) != len(self.symbols):
@@ -95,13 +105,25 @@ class TileKernel:
             x, y, z = grid if grid is not None else self.grid(symbols)
             places = ((place[2], place[1], place[0]) for place in np.ndindex(z, y, x))
         with np.errstate(all="ignore"):
-            for place in places:
+            for cluster in self._clusters(places):
                 for group in range(self._groups):
-                    frame = template.copy()
-                    frame[0:3] = place
-                    frame[3] = group
-                    for step in self._steps:
-                        step(frame)
+                    self._run(template, cluster, group)
+
+    def _clusters(self, places: Iterable[tuple[int, int, int]]) -> Iterable[list[tuple[int, int, int]]]:
+        """The workgroups with these ids, each with those that it goes through the kernel with, by rank."""
+        if self._together == 1:
+            return ([place] for place in places)
+        firsts = dict.fromkeys((x - x % self._together, y, z) for x, y, z in places)
+        return ([(x + rank, y, z) for rank in range(self._together)] for x, y, z in firsts)
+
+    def _run(self, template: Frame, places: Sequence[tuple[int, int, int]], group: int) -> None:
+        frames = [template.copy() for _ in places]
+        for frame, place in zip(frames, places, strict=True):
+            frame[0:5] = (*place, group, frames)
+        for step in self._steps:
+            for frame in frames:
+                step(frame)
+        frames.clear()  # each frame refers to all of them
 
     def _slot(self, value: SSAValue) -> int:
         if value not in self._slots:
@@ -122,6 +144,13 @@ class TileKernel:
             case pipe.GroupIdOp():
                 out = self._slot(op.result)
                 return lambda frame: frame.__setitem__(out, frame[3])
+            case pipe.ClusterRankOp():
+                out, size = self._slot(op.result), self._kernel.cluster_size()
+                return lambda frame: frame.__setitem__(out, frame[0] % size)
+            case tile.LocalLoadOp() if op.peer is not None:
+                if op.parent_op() is not self._kernel:  # the others are at another step
+                    raise TreadleError(NOT_EXECUTABLE, location_of(op), name=op.name, reason=PEERS)
+                return self._load_of_peer(op, op.peer.value.data)
             case scf.ForOp():
                 return self._for(op)
             case scf.IfOp():
@@ -129,6 +158,26 @@ class TileKernel:
             case _:
                 function = operation_function(op)
                 return _bind(function, [self._slot(v) for v in op.operands], [self._slot(r) for r in op.results])
+
+    def _load_of_peer(self, op: tile.LocalLoadOp, peer: int) -> Step:
+        function, out, memory = operation_function(op), self._slot(op.result), self._memory(op.source, op)
+
+        def load(frame: Frame) -> None:
+            frame[out] = function(memory(frame, frame[4][peer]))
+
+        return load
+
+    def _memory(self, buffer: SSAValue, reader: tile.LocalLoadOp) -> Callable[[Frame, Frame], Any]:
+        """What a buffer is in another workgroup's memory (the second frame), its parts chosen by the reader (the first)."""
+        match buffer.owner:
+            case tile.AllocOp():
+                place = self._slot(buffer)
+                return lambda _, other: other[place]
+            case pipe.PartOp() as op:
+                function, index, whole = operation_function(op), self._slot(op.index), self._memory(op.source, reader)
+                return lambda frame, other: function(whole(frame, other), frame[index])
+            case _:
+                raise TreadleError(NOT_EXECUTABLE, location_of(reader), name=reader.name, reason=PEERS)
 
     def _yielded(self, block: Block) -> list[int]:
         if not isinstance(block.last_op, scf.YieldOp):

@@ -279,6 +279,18 @@ def _slot(op: pipe.SlotOp) -> Function:
     return run
 
 
+def _part(op: pipe.PartOp) -> Function:
+    axis, count = op.axis.value.data, op.count.value.data
+
+    def run(buffer: Array, index: int) -> Array:
+        if not 0 <= index < count:
+            raise SimulationFault(f"pipe.part {index} of {count}")
+        rows = buffer.shape[axis] // count
+        return buffer[(*[slice(None)] * axis, slice(index * rows, (index + 1) * rows))]
+
+    return run
+
+
 def _copy_out(op: tile.CopyOutOp) -> Function:
     window = Window(tile.ints(op.dims), tile.memref_type(op.source).get_shape(), len(op.offsets), 1)
 
@@ -337,9 +349,9 @@ def _tile_function(op: Operation) -> Function | None:
             return _copy_out(op)
         case pipe.SlotOp():
             return _slot(op)
-        case tile.LocalLoadOp() if op.peer is not None:
-            return None  # workgroups run one after another here
-        case tile.LocalLoadOp():
+        case pipe.PartOp():
+            return _part(op)
+        case tile.LocalLoadOp():  # of the memory that it is given: whose that is, a `peer` says
             where = _local(tile.ints(op.offsets), tile.tile_type(op.result).get_shape())
             return _one(lambda buffer: buffer[where].copy())
         case tile.LocalStoreOp():

@@ -126,13 +126,26 @@ def test_products_whose_schedules_are_known(product: tuple[str, dict[str, Any]])
     assert program.findings.report(()).ok
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_random_products_in_clusters_before_their_schedules(seed: int) -> None:
+    """The simulator of tiles takes the workgroups of a cluster through the kernel together."""
+    rng = np.random.default_rng(200 + seed)
+    (m, n, k, _), knobs = random_roles(rng)
+    parts = int(rng.choice([2, 4, 8]))
+    k = max(k, 64 * parts)
+    program = treadle.compile(split_product(m, n, k, parts, merge="cluster"), target="sim", options=CompileOptions(**knobs))
+    a, b = rng.integers(-3, 4, (m, k)).astype(np.float16), rng.integers(-3, 4, (k, n)).astype(np.float16)
+    c = rng.integers(-9, 10, (m, n)).astype(np.float32)
+    np.testing.assert_array_equal(program(a, b, c)[0], a.astype(np.float64) @ b + c)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_random_products_in_clusters(seed: int) -> None:
     """The workgroups of a cluster merge, in forms with roles and without, whatever the sizes."""
     rng = np.random.default_rng(100 + seed)
     (m, n, k, _), knobs = random_roles(rng)
     if seed % 4 == 3:
-        n, k, knobs = n + 3, k + 5, {}
+        n, k, knobs = n + 3, k + 5, {"form": "tiles"}
     parts = int(rng.choice([2, 4, 8]))
     module, kernel = product_kernel(split_product(m, n, max(k, 64 * parts), parts, "bf16", merge="cluster"), **knobs)
     assert kernel.cluster_size() == parts
