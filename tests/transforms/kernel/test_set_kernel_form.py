@@ -62,7 +62,8 @@ def test_candidates_get_lighter_and_end(seed: int, is_pipelined: bool) -> None:
     tiled = [choice for choice in found if choice.accumulators]
     for before, after in pairwise(tiled):
         assert after.is_light or 2 * after.accumulators <= before.accumulators or after.config == before.config.relieved(problem)
-    assert found[-1].config.attribute().data.values.get("instruction", "fma") == "fma"
+    # A form that is modelled slower may stand behind the tiles without matrix instructions.
+    assert any(choice.config.attribute().data.values.get("instruction", "fma") == "fma" for choice in found)
 
 
 @given(st.integers(0, 10_000))
