@@ -278,7 +278,9 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     return start + loops * (loop + rates.tile_overhead + computing + leaving)
 
 
-ROUNDED_PIECE = 5
+CROWDED_PIECES = 2
+"""How many times as long a producer's four warps take for their pieces as those of a plain tile: by four products on an H200."""
+ROUNDED_PIECE = 2.5
 """How many times as long a piece takes that is rounded on its way, by three products on an H200."""
 
 
@@ -290,7 +292,7 @@ def _piece_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> flo
     is_held = queue is not None and any(width and (rounds or width not in queue.piece_bytes) for _, width in sides)
     waiting = spec.rates.streaming.latency_clocks if is_held else 0
     each = spec.rates.general.piece_clocks * (ROUNDED_PIECE if rounds else 1)
-    return waiting + each * sum(extent * row_bytes / width for extent, width in sides if width)
+    return CROWDED_PIECES * (waiting + each * sum(extent * row_bytes / width for extent, width in sides if width))
 
 
 def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
