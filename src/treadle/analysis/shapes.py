@@ -87,7 +87,7 @@ def _argument_sizes(index: int, sizes: Sequence[int], divisor: int, shapes: Shap
 
 
 def power_of_two(name: str, given: Mapping[str, Attribute], default: int, function: func.FuncOp) -> int:
-    """The value of an argument's attribute of this name. Raises TR104 for what is no power of two."""
+    """The value of an argument's attribute of this name. Raises TR201 for what is no power of two."""
     if (attr := given.get(name)) is None:
         return default
     value = attr.value.data if isinstance(attr, builtin.IntegerAttr) else 0
