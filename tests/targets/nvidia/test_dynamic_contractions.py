@@ -26,7 +26,7 @@ func.func @f(%a: tensor<?x72xbf16>, %b: tensor<?x72xbf16>, %c: tensor<?x?xf32>) 
 @pytest.mark.parametrize("roles", [True, False])
 def test_dynamic_contractions_keep_their_registers(text: str, roles: bool) -> None:
     module = parse_module(text, "test.mlir")
-    pipelines.lower(module, machine.target_spec("sm_90a"), CompileOptions(roles=roles))
+    pipelines.lower(module, machine.target_spec("sm_90a"), CompileOptions(form="roles" if roles else "tiles"))
     kernels = [op for op in module.walk() if isinstance(op, tile.KernelOp) and any(isinstance(each, tile.ContractOp) for each in op.walk())]
     assert kernels
     for kernel in kernels:
