@@ -51,10 +51,10 @@ class Engine:
         self._free: dict[int, bool] = {}
         self.cost = 0
         self._is_led = True
-        states = RunStates(program.most_pending, self.cluster, self.barriers, self.components)
+        self._states = RunStates(program.most_pending, self.cluster, self.barriers, self.components)
         self._agents = agents
-        self._repetitions = Repetitions(nodes, states, agents, self._saved)
-        self._at_start = self._saved()
+        self._repetitions = Repetitions(nodes, self._states, agents, self.saved)
+        self._at_start = self.saved()
         # Each does one event; False where the strand has to wait and try it again.
         self._actions: dict[str, Callable[[Agent, Event], bool]] = {
             "access": self._access,
@@ -121,7 +121,35 @@ class Engine:
                 agent.row, agent.frames = (), []
         self.arrays.check_grid()
 
-    def _saved(self) -> Restore:
+    def follow(self, row: tuple[int, ...]) -> bool:
+        """Run all strands at work over a row of events from here on; False where that shows a fault."""
+        for agent in self.cluster.active:
+            agent.begin(row)
+        try:
+            while self._round():
+                pass
+        except Stop:
+            return False
+        return all(agent.is_done for agent in self.cluster.active) and self._is_clean()
+
+    def may_end(self) -> bool:
+        """Whether the kernel may end here without a fault."""
+        try:
+            for workgroup in self.workgroups:
+                self.cluster.check_end(workgroup)
+        except Stop:
+            return False
+        return self._is_clean()
+
+    def _is_clean(self) -> bool:
+        return not self.reports.found and not self.reports.undecided
+
+    def state(self) -> tuple[object, ...]:
+        """The state of the run, in numbers that do not grow with time."""
+        self._states.forget(self.cluster.active)
+        return self._states.of(self.cluster.active)
+
+    def saved(self) -> Restore:
         """What brings the whole run back, but for where its strands stand."""
         parts = [part.saved() for part in (*self._agents, *self.workgroups, self.arrays, self.barriers)]
         is_led = self._is_led

@@ -1,6 +1,7 @@
 """Index values as linear forms of values that are none themselves (atoms).
 
-Index arithmetic is taken not to overflow. With `structural`, equal operations on equal operands are one atom, wherever they stand.
+Index arithmetic is taken not to overflow, that of fewer than 32 bits may. With `structural`, equal operations on equal operands are one
+atom, wherever they stand.
 """
 
 from treadle.ir.core import (
@@ -13,7 +14,7 @@ from treadle.ir.core import (
     Operation,
     SSAValue,
 )
-from treadle.verify.scalars import affine_map_of, constant_value
+from treadle.verify.scalars import affine_map_of, constant_value, is_narrow, width_of
 
 Linear = tuple[tuple[tuple[int, int], ...], int]
 """Atoms (by number) with their factors, sorted; the constant."""
@@ -56,10 +57,12 @@ class LinearForms:
         op = value.owner
         if not isinstance(op, Operation):
             return self._atom(value)
+        if op.name == "arith.constant":
+            constant = constant_value(op)
+            return self._atom(value) if constant is None else ((), constant)
+        if is_narrow(op) or any(width_of(operand.type) == 1 for operand in op.operands):
+            return self._atom(value)
         match op.name:
-            case "arith.constant":
-                constant = constant_value(op)
-                return self._atom(value) if constant is None else ((), constant)
             case "arith.addi" | "arith.subi":
                 return add(self.of(op.operands[0]), self.of(op.operands[1]), 1 if op.name == "arith.addi" else -1)
             case "arith.muli":

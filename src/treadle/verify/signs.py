@@ -17,7 +17,7 @@ from treadle.ir.core import (
 )
 from treadle.ir.dialects import builtin, scf
 from treadle.verify.program import sources_of
-from treadle.verify.scalars import affine_map_of, constant_value, width_of
+from treadle.verify.scalars import affine_map_of, constant_value, is_narrow, width_of
 
 _GIVEN = ("tile.program_id", "pipe.group_id", "pipe.cluster_rank")
 _OF_ALL = frozenset(
@@ -28,6 +28,7 @@ _OF_ALL = frozenset(
     )
 )
 _OF_ANY = ("arith.maxsi", "arith.andi")
+_MAY_WRAP = ("arith.addi", "arith.muli", "arith.shli", "arith.trunci", "arith.index_cast", "arith.index_castui")
 IsKnown = Callable[[SSAValue], bool]
 
 
@@ -69,8 +70,10 @@ def _follows(value: SSAValue, is_known: IsKnown) -> bool:
             return is_known(operands[1])
         case "arith.extui":
             return True
+        case _ if name in _MAY_WRAP and (is_narrow(op) or width_of(operands[0].type) == 1):
+            return False
         case "arith.trunci":
-            return width_of(value.type) > 1 and is_known(operands[0])
+            return is_known(operands[0])
         case "affine.apply" | "affine.min" | "affine.max":
             return _affine(op, is_known)
         case _ if name in _OF_ALL:
