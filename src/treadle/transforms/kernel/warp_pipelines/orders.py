@@ -53,8 +53,9 @@ def plan_slots(pipeline: WarpPipeline, homes: Homes, kernel: tile.KernelOp, spec
     reasons = {slot: _reason(slot, orders, pipeline) for slot in chosen}
     waits = {} if copies is None else _waits(copied, copies, pipeline)
     queued = tuple((slot, copies.name, pending) for slot, pending in sorted(waits.items()) if copies is not None)
-    last = max((slot for slot in range(stages) if slot in chosen or local_is_drained(pipeline.borders[slot].waits, spec)), default=-1)
-    return SlotPlan(reasons, queued, any(each.stage > last or isinstance(each.op, tile.CopyOp) for each in found))
+    plan = SlotPlan(reasons, queued)
+    last = max((slot for slot, flushes in enumerate(flushing(pipeline, plan, spec)) if flushes), default=-1)
+    return replace(plan, is_open=any(each.stage > last or isinstance(each.op, tile.CopyOp) for each in found))
 
 
 def _waits(orders: Sequence[tuple[Order, StageAccess]], queue: Queue, pipeline: WarpPipeline) -> dict[int, int]:
@@ -102,7 +103,7 @@ def _reason(slot: int, orders: dict[Order, Meeting], pipeline: WarpPipeline) -> 
     stages = len(pipeline.stages)
     served = [(order.distance, n) for n, order in enumerate(orders) if slot in order.slots(stages)]
     meeting = list(orders.values())[min(served)[1]]
-    return f"{_described(meeting.first, pipeline)} comes before {_described(meeting.second, pipeline)}"
+    return f"{described(meeting.first, pipeline)} comes before {described(meeting.second, pipeline)}"
 
 
 # --- refusals
@@ -112,7 +113,7 @@ def _refuse(at: StageAccess, problem: str, fix: str) -> NoReturn:
     raise TreadleError(WARP_PIPELINE_ORDER, location_of(at.op), problem=problem, fix=fix)
 
 
-def _described(found: StageAccess, pipeline: WarpPipeline) -> str:
+def described(found: StageAccess, pipeline: WarpPipeline) -> str:
     """An access in a message: what it does, where it stands in the text, and in which stage."""
     hidden = exchange(found.op, pipeline)
     place = location_of(found.op)
@@ -122,7 +123,7 @@ def _described(found: StageAccess, pipeline: WarpPipeline) -> str:
 
 
 def _refuse_meeting(meeting: Meeting, order: Order, pipeline: WarpPipeline, values: SlotValues) -> NoReturn:
-    first, second = (_described(each, pipeline) for each in (meeting.first, meeting.second))
+    first, second = (described(each, pipeline) for each in (meeting.first, meeting.second))
     if meeting.first.stage == meeting.second.stage and not meeting.iterations:
         where = f"stage '{pipeline.stages[meeting.first.stage].label}'"
         if hidden := exchange(meeting.first.op, pipeline):
@@ -178,6 +179,13 @@ def _ring(meeting: Meeting, pipeline: WarpPipeline, values: SlotValues) -> Ring 
     if one.coefficient(trip) != 1 or not difference.is_constant:
         return None
     return Ring(fill.stage, read.stage, difference.constant % slots, slots)
+
+
+def flushing(pipeline: WarpPipeline, plan: SlotPlan, spec: TargetSpec) -> tuple[bool, ...]:
+    """Whether each slot has all that a warp has done to shared memory completed."""
+    stands = [border.barrier is not None and border.barrier.bare is None for border in pipeline.borders]
+    drained = [local_is_drained(border.waits, spec) for border in pipeline.borders]
+    return tuple(n in plan.flushing or stands[n] or drained[n] for n in range(len(pipeline.stages)))
 
 
 def local_is_drained(waits: Sequence[sync.WaitOp], spec: TargetSpec) -> bool:

@@ -6,16 +6,35 @@ from treadle.dialects.stages import WARP_PIPELINE, WARP_PIPELINED
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import erase, insert_after, insert_before
 from treadle.transforms.kernel.warp_pipelines.borders import Border, WarpPipeline
 from treadle.transforms.kernel.warp_pipelines.orders import SlotPlan, local_is_drained
 
 
-def write_slots(pipeline: WarpPipeline, plan: SlotPlan, kernel: tile.KernelOp, spec: TargetSpec) -> None:
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What is around a pipeline. `before`: the pipeline whose groups go on to it as they are. `meets`: another one follows it directly,
+    and lets its groups in behind a barrier, unless they go on (`goes_on`).
+    """
+
+    before: WarpPipeline | None = None
+    meets: bool = False
+    goes_on: bool = False
+
+
+ALONE = Ends()
+
+
+def write_slots(pipeline: WarpPipeline, plan: SlotPlan, kernel: tile.KernelOp, spec: TargetSpec, ends: Ends = ALONE) -> None:
     """Turn the borders of a checked pipeline into slots; the loop's stages are its attribute `warp_pipelined` then."""
-    is_followed = plan.is_open and _is_followed(pipeline.loop, kernel)
-    _let_in(pipeline, plan, spec)
-    _let_out(pipeline, plan, spec, is_followed=is_followed)
+    if ends.before is None:
+        _let_in(pipeline, plan, spec)
+    else:
+        _go_on(pipeline, ends.before, spec)
+    if not ends.goes_on:
+        is_followed = plan.is_open and not ends.meets and _is_followed(pipeline.loop, kernel)
+        _let_out(pipeline, plan, spec, is_followed=is_followed)
     end = pipeline.loop.body.block.last_op
     for op in pipeline.ahead:  # ahead of the first stage is behind the last
         op.detach()
@@ -32,6 +51,7 @@ def write_slots(pipeline: WarpPipeline, plan: SlotPlan, kernel: tile.KernelOp, s
             "gap": builtin.IntegerAttr(pipeline.gap, builtin.i64),
             "stages": builtin.ArrayAttr([builtin.StringAttr(stage.label) for stage in pipeline.stages]),
             "local": tile.i64_array(sorted(plan.flushing)),
+            **({} if ends.before is None else {"joins": builtin.UnitAttr()}),
         }
     )
 
@@ -61,6 +81,13 @@ def _let_in(pipeline: WarpPipeline, plan: SlotPlan, spec: TargetSpec) -> None:
     waits: list[Operation] = [sync.WaitOp(queue, 0) for queue in dict.fromkeys(_queues(pipeline, plan))]
     first: list[Operation] = [sync.SetPriorityOp(priorities[0])] if priorities else []
     insert_before(loop, *waits, sync.BarrierOp(), *_conditional(pipeline, entering=True), *first, *_fence(spec))
+
+
+def _go_on(pipeline: WarpPipeline, before: WarpPipeline, spec: TargetSpec) -> None:
+    """The groups come from another pipeline, as far apart as they are to be."""
+    priorities = _priorities(pipeline) or ([0] if _priorities(before) else [])
+    if priorities:
+        insert_before(pipeline.loop, sync.SetPriorityOp(priorities[0]), *_fence(spec))
 
 
 def _let_out(pipeline: WarpPipeline, plan: SlotPlan, spec: TargetSpec, *, is_followed: bool) -> None:
