@@ -18,7 +18,8 @@ from treadle.transforms.kernel.enclose_stages import EncloseStagesPass
 
 def line(chain: Chain) -> str:
     """A store to a slot, in no stage."""
-    return f"%z = pipe.slot %ring[%c0] : {ring(chain.slots)} -> {SLOT}\ntile.local_store %x, %z array<i64: 0, 0> : tensor<64x64xf16, {ROWS}>, {SLOT}"
+    slot = f"%z = pipe.slot %ring[%c0] : {ring(chain.slots)} -> {SLOT}"
+    return f"{slot}\ntile.local_store %x, %z array<i64: 0, 0> : tensor<64x64xf16, {ROWS}>, {SLOT}"
 
 
 def loops(kernel: tile.KernelOp) -> list[tuple[str, ...]]:
@@ -118,7 +119,7 @@ def refused(chain: Chain) -> str:
     return str(error.value).split("error TR417: warp pipeline: ")[1]
 
 
-FIX = "let at least two stages follow one another, with waits, barriers and arithmetic alone between them, or cut a loop into stages"
+FIX = "let two stages or more follow one another, with waits, barriers and arithmetic alone between them, or cut a loop into stages"
 
 
 def test_a_stage_alone() -> None:

@@ -21,7 +21,7 @@ from treadle.transforms.kernel.warp_pipelines.rehoming import find_homes
 from treadle.transforms.kernel.warp_pipelines.slots import Ends, write_slots
 from treadle.verify.check import prove
 
-MANY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Chain(Text):
@@ -72,7 +72,7 @@ def entries(kernel: tile.KernelOp) -> int:
     return sum(isinstance(op, sync.BarrierOp) and op.groups is not None and tile.ints(op.groups) == (1,) for op in kernel.walk())
 
 
-def reads_then_fills(chain: Chain) -> Chain:
+def reads_then_fills(chain: Chain) -> Text:
     """A slot is read and the next one filled in one stage, then multiplied: it flushes behind the first."""
     return chain.stage("memory", chain.read(), chain.store(1)).stage("compute")
 
@@ -190,10 +190,13 @@ LAYOUTS = (ROWS, COLUMNS, PRIVATE)
 
 @st.composite
 def chains(draw: st.DrawFn) -> str:
-    """Two or three loops or straight lines, with accesses of any layouts in any stages of theirs to slots of one ring."""
+    """Two or three loops or straight lines, with accesses of any layouts in any stages of theirs to slots of one ring. What stands between two
+    others is passed once: a loop there may make no iteration for all that is known, whatever the loops around it do.
+    """
     chain = Chain(draw(st.integers(1, 3)), draw(st.sampled_from(["", "{warp_pipeline = {gap = 2 : i64}}"])))
-    for number in range(draw(st.integers(2, 3))):
-        trips = draw(st.sampled_from(["%n", "%c1", ""])) if number else "%n"
+    count = draw(st.integers(2, 3))
+    for number in range(count):
+        trips = draw(st.sampled_from(["%c1", ""] if 0 < number < count - 1 else ["%n", "%c1", ""]))
         chain.loop(trips) if trips else chain.straight()
         stages = draw(st.integers(2, 4))
         done = draw(st.integers(0, stages - 1)), draw(st.sampled_from("RWN")), draw(st.integers(0, 1)), draw(st.sampled_from(LAYOUTS))

@@ -1,8 +1,8 @@
 """enclose-stages: stages in straight-line code become a loop of one iteration, which groups of warps can run some stages apart.
 
-Level: tile. Reads: `pipe.stage` and `pipe.end_stage` outside of loops, and in loops that hold another loop with stages. Writes: `scf.for` from
-0 to 1 around each run of stages that follow one another, with the `warp_pipeline` of the loop with stages before it, else behind it; ahead
-of the loop the arithmetic on indices in it that needs nothing of it. Leaves alone: stages that cut a loop.
+Level: tile. Reads: `pipe.stage` and `pipe.end_stage` outside of loops, and in loops that hold another loop with stages. Writes: `scf.for`
+from 0 to 1 around each run of stages that follow one another, with the `warp_pipeline` of the loop with stages before it, else behind it;
+ahead of the loop the arithmetic on indices in it that needs nothing of it. Leaves alone: stages that cut a loop.
 
 What stands between two stages of a run is what may stand between stages of a loop: waits, barriers, arithmetic. Anything else ends the run.
 """
@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 
 from treadle.dialects import sync, tile
 from treadle.dialects.stages import WARP_PIPELINE, EndStageOp, StageOp
-from treadle.ir.core import Attribute, Block, Operation, SSAValue
+from treadle.ir.core import Attribute, Block, Operation
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.records import dataclass
+from treadle.transforms.kernel.carried_values import zero_of
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
 from treadle.transforms.kernel.warp_pipelines.borders import Stage, is_plain, parted, refuse
 
@@ -75,13 +76,12 @@ def _parts(op: Operation) -> bool:
 
 
 def _checked(run: Sequence[Stage], following: Sequence[Operation]) -> Run:
-    if len(run) > 1:
-        return tuple(run)
-    label = run[0].label
-    apart = next((op for op in following if _parts(op)), None)
-    what = f": {apart.name} parts it from the next one" if apart is not None else ""
-    fix = "let at least two stages follow one another, with waits, barriers and arithmetic alone between them, or cut a loop into stages"
-    refuse(run[0].begin, f"stage '{label}' stands alone in straight-line code{what}", fix)
+    if len(run) == 1:
+        apart = next((op for op in following if _parts(op)), None)
+        what = f": {apart.name} parts it from the next one" if apart is not None else ""
+        fix = "let two stages or more follow one another, with waits, barriers and arithmetic alone between them, or cut a loop into stages"
+        refuse(run[0].begin, f"stage '{run[0].label}' stands alone in straight-line code{what}", fix)
+    return tuple(run)
 
 
 def _request(run: Run, kernel: tile.KernelOp) -> Attribute | None:
@@ -98,7 +98,7 @@ def _enclose(run: Run, request: Attribute | None) -> None:
     held = set(inside)
     results = [value for op in inside for value in op.results if any(_outermost(use.operation, first) not in held for use in value.uses)]
     bounds = [arith.ConstantOp(builtin.IntegerAttr(n, builtin.IndexType())) for n in (0, 1)]
-    blanks = [arith.ConstantOp(_zero(value)) for value in results]
+    blanks = [zero_of(value) for value in results]
     insert_before(first, *bounds, *blanks)
     zero, one = (bound.result for bound in bounds)
     body = Block(arg_types=[zero.type, *(value.type for value in results)])
@@ -140,14 +140,3 @@ def _hoist(first: Operation, last: Operation) -> None:
                 op.detach()
                 insert_before(first, op)
                 inside.discard(op)
-
-
-def _zero(value: SSAValue) -> Attribute:
-    """What the loop begins with in place of a value, which nothing reads."""
-    kind = value.type
-    if isinstance(kind, builtin.TensorType):
-        number = 0 if isinstance(kind.element_type, builtin.IntegerType | builtin.IndexType) else 0.0
-        return builtin.DenseIntOrFPElementsAttr.from_list(kind, [number])
-    if isinstance(kind, builtin.IntegerType | builtin.IndexType):
-        return builtin.IntegerAttr(0, kind)
-    return builtin.FloatAttr(0.0, kind)

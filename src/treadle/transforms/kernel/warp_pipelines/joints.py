@@ -25,7 +25,7 @@ from treadle.transforms.kernel.warp_pipelines.rehoming import Homes
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A pipeline with what its slots do. `flushes`: whether each of them does. `trips`: how often the stages are passed, where that is known."""
+    """A pipeline with what its slots do. `flushes`: which of them flush. `trips`: how often the stages are passed, where that is known."""
 
     pipeline: WarpPipeline
     homes: Homes
@@ -75,7 +75,8 @@ def _joined(chain: Sequence[Planned], kernel: tile.KernelOp) -> tuple[list[Plann
             text = f"{described(first, found[number].pipeline)} comes before {described(second, behind)}"
             free = [(n, slot) for n, slot in window if found[n].trips == 1]
             if not free:
-                return list(chain), Parting(joins=False, reason=f"{text}, and no slot between them flushes")
+                why = "and no slot between them flushes" if window else "which groups that are apart would reach at the same time"
+                return list(chain), Parting(joins=False, reason=f"{text}, {why}")
             n, slot = free[-1]
             found[n] = found[n].flushing(slot, text)
     return found, Parting(joins=True)
