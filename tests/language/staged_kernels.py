@@ -14,21 +14,21 @@ from treadle.options import CompileOptions
 
 
 @treadle.kernel(target="sim")
-def two_stages(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 32, BK: tl.constexpr = 32) -> None:
-    """A step reads its slots and fills those of the next one; then it multiplies."""
+def two_stages(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 32, BK: tl.constexpr = 32, S: tl.constexpr = 2) -> None:
+    """A step reads its slots and fills those of the next one; then it multiplies. Three slots where products read them by themselves."""
     m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
-    ring_a = tl.allocate_shared((BM, BK), tl.float16, slots=2)
-    ring_b = tl.allocate_shared((BK, BN), tl.float16, slots=2)
+    ring_a = tl.allocate_shared((BM, BK), tl.float16, slots=S)
+    ring_b = tl.allocate_shared((BK, BN), tl.float16, slots=S)
     ring_a[0] = a[m : m + BM, 0:BK]
     ring_b[0] = b[0:BK, n : n + BN]
     acc = tl.zeros((BM, BN), tl.float32)
     for k in range(0, a.shape[1], BK):
         i = k // BK
         with tl.warp_pipeline_stage("memory", priority=0):
-            x = ring_a[i % 2]
-            y = ring_b[i % 2]
-            ring_a[(i + 1) % 2] = a[m : m + BM, k + BK : k + 2 * BK]
-            ring_b[(i + 1) % 2] = b[k + BK : k + 2 * BK, n : n + BN]
+            x = ring_a[i % S]
+            y = ring_b[i % S]
+            ring_a[(i + 1) % S] = a[m : m + BM, k + BK : k + 2 * BK]
+            ring_b[(i + 1) % S] = b[k + BK : k + 2 * BK, n : n + BN]
         with tl.warp_pipeline_stage("compute", priority=1):
             acc = tl.dot(x, y, acc)
     c[m : m + BM, n : n + BN] = acc

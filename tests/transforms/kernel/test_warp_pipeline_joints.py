@@ -190,8 +190,8 @@ LAYOUTS = (ROWS, COLUMNS, PRIVATE)
 
 @st.composite
 def chains(draw: st.DrawFn) -> str:
-    """Two or three loops or straight lines, with accesses of any layouts in any stages of theirs to slots of one ring. What stands between two
-    others is passed once: a loop there may make no iteration for all that is known, whatever the loops around it do.
+    """Two or three loops or straight lines, with accesses of any layouts in any stages of theirs to slots of one ring. What stands between
+    two others is passed once: a loop there may make no iteration for all that is known, whatever the loops around it do.
     """
     chain = Chain(draw(st.integers(1, 3)), draw(st.sampled_from(["", "{warp_pipeline = {gap = 2 : i64}}"])))
     count = draw(st.integers(2, 3))

@@ -78,9 +78,20 @@ def _let_in(pipeline: WarpPipeline, plan: SlotPlan, spec: TargetSpec) -> None:
     """What was done ahead of the loop is over, for all groups; then they begin, `gap` stages apart."""
     loop, priorities = pipeline.loop, _priorities(pipeline)
     # A group that is behind waits for its own copies a stage later than others read them: those from ahead of the loop are waited for here.
-    waits: list[Operation] = [sync.WaitOp(queue, 0) for queue in dict.fromkeys(_queues(pipeline, plan))]
+    waits: list[Operation] = [sync.WaitOp(queue, 0) for queue in dict.fromkeys(_queues(pipeline, plan)) if _is_used(queue, loop, spec)]
+    waits += [sync.FenceOp("async_shared")] if plan.fences else []
     first: list[Operation] = [sync.SetPriorityOp(priorities[0])] if priorities else []
     insert_before(loop, *waits, sync.BarrierOp(), *_conditional(pipeline, entering=True), *first, *_fence(spec))
+
+
+def _is_used(queue: str, loop: scf.ForOp, spec: TargetSpec) -> bool:
+    """Whether anything may be in flight in a queue ahead of a loop."""
+    matrix, current = spec.queue_for("matrix"), loop.prev_op
+    if matrix is None or queue != matrix.name:
+        return True
+    while current is not None and not _goes_to_matrix(current):
+        current = current.prev_op
+    return current is not None
 
 
 def _go_on(pipeline: WarpPipeline, before: WarpPipeline, spec: TargetSpec) -> None:
@@ -102,7 +113,7 @@ def _let_out(pipeline: WarpPipeline, plan: SlotPlan, spec: TargetSpec, *, is_fol
 
 def _queues(pipeline: WarpPipeline, plan: SlotPlan) -> list[str]:
     """The queues that slots wait for."""
-    return [*(queue for _, queue, _ in plan.waits), *(wait.queue.data for border in pipeline.borders for wait in border.waits)]
+    return [*plan.queues, *(wait.queue.data for border in pipeline.borders for wait in border.waits)]
 
 
 def _is_followed(loop: scf.ForOp, kernel: tile.KernelOp) -> bool:
@@ -130,8 +141,17 @@ def _write(pipeline: WarpPipeline, number: int, border: Border, plan: SlotPlan, 
     insert_before(barrier, *waits)
     first = next((wait for wait in (*border.waits, *waits) if _is_ahead(wait, barrier)), barrier)
     changes = len(set(priorities)) > 1
+    matrix = spec.queue_for("matrix")
+    if number in plan.fences:
+        insert_before(stage.end, sync.FenceOp("async_shared"))
+    if matrix is not None and matrix.name in plan.queues and any(_goes_to_matrix(op) for op in stage.ops):
+        insert_before(stage.end, sync.CommitOp(matrix.name))
     insert_before(first, *_fence(spec), *([sync.SetPriorityOp(priorities[following])] if changes else []))
     insert_after(barrier, *_fence(spec))
+
+
+def _goes_to_matrix(op: Operation) -> bool:
+    return any(isinstance(inner, tile.ContractOp) for inner in op.walk())
 
 
 def _is_ahead(one: Operation, other: Operation) -> bool:
