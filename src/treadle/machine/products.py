@@ -96,8 +96,8 @@ _H200_RATES = Rates(
     ),
     swapped=SwappedRates(row_clocks=1.8, missing_row_clocks=5.5, stage_clocks=10, peak_share=0.91, idle_factor=0.07),
     # Estimates, not fitted: a store, a fence and an atomic operation one after the other; a turn is the loads' latency under some load; two
-    # meetings of a cluster, and an arrival with a fence at each of its workgroups. Measured: a cluster was 9 % faster than a second launch at
-    # 780 elements, and 6 to 70 % slower from 2,000 on.
+    # meetings of a cluster, and an arrival with a fence at each of its workgroups. Measured: a cluster was 9 % faster than a second
+    # launch at 780 elements, and 6 to 70 % slower from 2,000 on.
     arrivals=ArrivalRates(arrival_clocks=2600, turn_clocks=850, cluster_clocks=2400, peer_bytes_per_clock=32, longest_together=1024),
     reductions=ReductionRates(workgroup_clocks=1500, element_clocks=2),
 )
