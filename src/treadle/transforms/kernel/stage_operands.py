@@ -2,7 +2,7 @@
 
 Level: tile. Reads: attribute `staging` of tile.contract (see set-operand-staging). Writes: tile.alloc before the outermost loop, tile.copy
 where the operand was loaded or tile.local_store before the contraction, local loads of fragments step by step along k; of an operand
-that is loaded from shared memory anyway (path "fragments"), in place of that load. Contractions side
+that is loaded from shared memory anyway (path "fragments"), in place of that load; the slot itself for path "slot". Contractions side
 by side share the buffer and the fragments of an operand that both read.
 Leaves alone: contractions without `staging`.
 """
@@ -30,6 +30,8 @@ def _stage(op: tile.ContractOp, name: str, first: tile.ContractOp, staged: Stage
     value, (path, layout) = op.a if name == "a" else op.b, staging_of(op, name)
     if path in ("registers", "fragments"):
         return value
+    if path == "slot":
+        return cast(tile.LocalLoadOp, value.owner).source
     if layout is None:
         raise InternalError(f"tile.contract with a malformed staging attribute: {op.attributes[STAGING]}")
     if (value, path, layout) not in staged:
