@@ -29,6 +29,23 @@ else:
         """Annotates an argument whose value is known when the kernel is compiled: each value is compiled for by itself."""
 
 
+class ConstexprFunction:
+    """A function of constants alone, which is computed while a kernel that calls it is compiled."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.wrapped = function
+        update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """What the function gives."""
+        return self.wrapped(*arguments, **named)
+
+
+def constexpr_function(function: Callable[..., Any]) -> ConstexprFunction:
+    """Mark a function of constants: kernels call it while they are compiled, and it may be any Python. Tiles and indices are refused."""
+    return ConstexprFunction(function)
+
+
 class Kernel:
     """A kernel in Python. `kernel[grid](*arguments)` runs it; `grid` is a number of workgroups, a tuple of up to three, or a function
     that computes it from the arguments by name.
