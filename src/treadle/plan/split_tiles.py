@@ -82,7 +82,8 @@ def step_clocks(tile: SplitTile, problem: SplitProblem, spec: TargetSpec) -> flo
     matrix = tile.rows * tile.n * tile.k * products / spec.macs_per_clock(problem.row)
     read = products * tile.groups * tile.n * tile.k * split.bytes  # of B's parts, by matrix instructions
     split_bytes = tile.n * tile.k * (OPERAND_BYTES + split.parts * split.bytes)
-    shared = (read + split_bytes + (2 * tile.rows + tile.n) * tile.k * OPERAND_BYTES) / SHARED_BYTES_PER_CLOCK
+    # Fragments of A are loaded two lanes to a bank.
+    shared = (read + split_bytes + (3 * tile.rows + tile.n) * tile.k * OPERAND_BYTES) / SHARED_BYTES_PER_CLOCK
     extents = (tile.n, tile.rows) if tile.is_swapped else (tile.rows, tile.n)
     row_bytes = tile.k * OPERAND_BYTES / spec.subgroup_size
     pieces = sum(extent * row_bytes / width for extent, width in zip(extents, problem.piece_bytes, strict=True) if width)
@@ -92,12 +93,12 @@ def step_clocks(tile: SplitTile, problem: SplitProblem, spec: TargetSpec) -> flo
 
 def split_clocks(tile: SplitTile, problem: SplitProblem, spec: TargetSpec) -> float:
     """Modelled clocks of the kernel's loops and epilogues, each workgroup with one tile."""
-    m, n, k = problem.shape.extents
     rates = spec.rates.roles
     tiles = problem.shape.tiles(tile.n, tile.rows) if tile.is_swapped else problem.shape.tiles(tile.rows, tile.n)
     rounds = -(-tiles // spec.compute_units)
     fill = rates.fill_clocks * (tile.rows + tile.n) * tile.k * OPERAND_BYTES
-    return rounds * (fill + -(-k // tile.k) * step_clocks(tile, problem, spec) + rates.tile_overhead + tile.rows * tile.n * rates.epilogue_clocks)
+    leaving = rates.tile_overhead + tile.rows * tile.n * rates.epilogue_clocks
+    return rounds * (fill + -(-problem.shape.extents[2] // tile.k) * step_clocks(tile, problem, spec) + leaving)
 
 
 def split_tile_seconds(tile: SplitTile, problem: SplitProblem, memory_bytes: float, spec: TargetSpec) -> float:

@@ -2,8 +2,8 @@
 
 Level: tile. Reads: attribute `staging` of tile.contract (see set-operand-staging). Writes: tile.alloc before the outermost loop, tile.copy
 where the operand was loaded or tile.local_store before the contraction, local loads of fragments step by step along k; of an operand
-that is loaded from shared memory anyway (path "fragments"), in place of that load; of one that names the path of its `source`, a copy of what
-it is computed from, and a local load of that. Contractions side
+that is loaded from shared memory anyway (path "fragments"), in place of that load; of one that names the path of its `source`, a copy
+of what it is computed from, and a local load of that. Contractions side
 by side share the buffer and the fragments of an operand that both read.
 Leaves alone: contractions without `staging`.
 """
@@ -11,8 +11,8 @@ Leaves alone: contractions without `staging`.
 from collections.abc import Sequence
 from typing import cast
 
-from treadle.analysis.side_by_side import goes_on, side_by_side
 from treadle.analysis.operand_sources import source_load
+from treadle.analysis.side_by_side import goes_on, side_by_side
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, OpResult, SSAValue

@@ -151,7 +151,9 @@ class ExpandF32PrecisionPass(FunctionPass):
         """Expand the contractions that are marked."""
         expansion = _Expansion()
         for op in generics(function):
-            if split_in_kernel(op):
+            if name := split_in_kernel(op):
+                text = f"f32_precision={name}: the kernel splits the operands itself"
+                emit("decision", NAME, origin_of(op), text, location_of(op))
                 continue
             op.attributes.pop(F32_SPLIT_IN, None)
             mark = op.attributes.pop(F32_SPLIT, None)

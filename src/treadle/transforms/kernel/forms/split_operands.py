@@ -93,9 +93,9 @@ def _choice(inner: KernelProblem, wanted: SplitProblem, tile: SplitTile, *, is_l
     )
     split, swapped = SPLITS[inner.split], "B" if tile.is_swapped else "A"
     text = (
-        f"{inner.operands_text}: {split.parts} {split.element} parts of each operand, {len(split.products)} products, promoted every {tile.k} "
-        f"along k; tile {tile.m}x{tile.n}x{tile.k}, {tile.groups} consumer warpgroups that split {swapped} in their registers, a role that "
-        f"splits the other, fed through {tile.num_stages} stages by a producer"
+        f"{inner.operands_text}: {split.parts} {split.element} parts of each operand, {len(split.products)} products, promoted every "
+        f"{tile.k} along k; tile {tile.m}x{tile.n}x{tile.k}, {tile.groups} consumer warpgroups that split {swapped} in their registers, "
+        f"a role that splits the other, fed through {tile.num_stages} stages by a producer"
     )
     seconds = split_tile_seconds(tile, wanted, inner.memory_bytes, spec)
     return Choice(config, seconds, text + merging_text(inner, config), tile.m * tile.n / tile.warps, is_light)

@@ -106,7 +106,7 @@ def partition_refusal(kernel: tile.KernelOp) -> str | None:
             return "a hardware copy stands under a condition"
         for copy in ring.copies:
             others = [use.operation for use in copy.destination.uses if use.operation is not copy]
-            if not copy.is_bulk or filled.count(copy.destination) > 1:
+            if not isinstance(copy, tile.CopyOp) or not copy.is_bulk or filled.count(copy.destination) > 1:
                 return "a buffer is filled by several copies, or by the threads"
             if not all(_lies_in(op, ring.block) and isinstance(op, tile.ContractOp | tile.LocalLoadOp) for op in others):
                 return "a copied buffer is used beyond the block that fills it"

@@ -116,7 +116,9 @@ class Partition:
         groups = [group] if role == "consumer" else [index.constant(number) for number in range(self.groups)]
         self._operations(self.body, [(number, dict(known)) for number in groups], index, place, slots, role=role)
 
-    def bind(self, copies: Sequence[tile.CopyOp | tile.LocalStoreOp], index: IndexBuilder, slot: SSAValue, group: SSAValue, mapping: Values) -> None:
+    def bind(
+        self, copies: Sequence[tile.CopyOp | tile.LocalStoreOp], index: IndexBuilder, slot: SSAValue, group: SSAValue, mapping: Values
+    ) -> None:
         """Let the buffers that copies fill stand for those of a slot (of a group where each has its own)."""
         for copy in copies:
             indices = [slot, group] if copy in self.own else [slot]
@@ -191,7 +193,9 @@ class Partition:
             ends = old.last_op.operands if isinstance(old.last_op, scf.YieldOp) and role == "consumer" else ()
             return [inner[0][1].get(value, value) for value in ends]
 
-        runs_ahead = role == "consumer" and self.plan.steps_in_flight > 0 and may_run_ahead(op) and static_steps(index, (low, high, step)) > 0
+        runs_ahead = (
+            role == "consumer" and self.plan.steps_in_flight > 0 and may_run_ahead(op) and static_steps(index, (low, high, step)) > 0
+        )
         if runs_ahead:
             initial, low = iteration(index, low, initial, slots), index.add(low, step)
         body = Block(arg_types=[IndexType(), *(value.type for value in initial), *[IndexType()] * len(rings)])
@@ -201,7 +205,11 @@ class Partition:
         new = scf.ForOp(low, high, step, [*initial, *(slots[ring] for ring in rings)], body)
         if runs_ahead:
             new.attributes[pipe.STEPS_IN_FLIGHT] = IntegerAttr(1, i64)
-        if role == "producer" and self.plan.fills_in_flight and any(ring.block is old and ring.by_threads and not ring.is_split for ring in rings):
+        if (
+            role == "producer"
+            and self.plan.fills_in_flight
+            and any(ring.block is old and ring.by_threads and not ring.is_split for ring in rings)
+        ):
             new.attributes[pipe.FILLS_IN_FLIGHT] = IntegerAttr(self.plan.fills_in_flight, i64)
         index.builder.insert(new)
         mapping.update(zip(op.results, new.results, strict=False))

@@ -43,7 +43,9 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
             op.erase(safe_erase=False, drop_references=True)
     for op in reversed(partition.fixed):
         erase_if_unused(op)
-    kernel.properties["num_warps"] = IntegerAttr(producer_warps + (plan.ping_pong * groups + bool(plan.split_slots)) * warps, kernel.num_warps.type)
+    kernel.properties["num_warps"] = IntegerAttr(
+        producer_warps + (plan.ping_pong * groups + bool(plan.split_slots)) * warps, kernel.num_warps.type
+    )
     kernel.properties.pop("groups", None)
     if plan.cluster > 1:
         kernel.properties["cluster"] = IntegerAttr(plan.cluster, kernel.num_warps.type)

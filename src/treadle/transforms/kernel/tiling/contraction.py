@@ -164,8 +164,9 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionCon
 
         operands = [(operand(root, kind.lhs, a_frame, a_type), operand(root, kind.rhs, b_frame, b_type)) for root in roots]
         if split:
-            how = {"instruction": config.instruction, "split": SPLITS[split], "promoted": config.is_promoted}
-            return [accumulate_parts(index, pair, total, **how) for pair, total in zip(operands, carried, strict=True)]
+            name, parts, promoted = config.instruction, SPLITS[split], config.is_promoted
+            pairs = zip(operands, carried, strict=True)
+            return [accumulate_parts(index, pair, total, name, parts, promoted=promoted) for pair, total in pairs]
         scales = [scale_of(kernel, root, kind, c_frame) for root in roots]
         return accumulate(index, operands, carried, config.instruction, scales, promoted=config.is_promoted)
 
