@@ -1,5 +1,6 @@
 """What a kernel form is chosen for: a kernel's loop nest, the machine, what the user asks for, and what follows from them."""
 
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -57,6 +58,14 @@ class KernelProblem:
         root = self.nest.root
         a, b, result = (str(element_of(v.type)) for v in (root.inputs[self.kind.lhs], root.inputs[self.kind.rhs], root.op.results[0]))
         return a, b, result
+
+    def on_product(self, spec: TargetSpec) -> "KernelProblem":
+        """The same problem on another product of the architecture, or one with other rates. What is known of the kernel is kept: it follows
+        from the architecture, and rates are for models.
+        """
+        found = copy(self)
+        object.__setattr__(found, "spec", spec)
+        return found
 
     @property
     def f32_parts(self) -> str:

@@ -10,7 +10,7 @@ The shape of the kernels (a ring of mbarriers, a producer warp, register realloc
 from treadle import remarks
 from treadle.dialects import tile
 from treadle.dialects.role_plan import RolePlan, RolePlanAttr
-from treadle.errors import InternalError
+from treadle.errors import InternalError, KernelRejected
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
@@ -126,6 +126,9 @@ class SetRolesPass(KernelPass):
         elif is_chain(kernel) and (reason := partition_refusal(kernel)) is None:
             plan, cut = chain_plan(kernel, spec)
             reason = "not one slot of its rings fits beside the other buffers" if plan is None else None
+        if plan is None and kernel.group_count() > 1:
+            # Consumer warpgroups share a tile: without roles nobody tells them apart.
+            raise KernelRejected(subject, f"roles are refused: {reason}", place)
         if plan is None:
             remarks.emit("refusal", NAME, subject, reason or "", place)
             return
