@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.f32_split import Split
 from treadle.plan.form_times import with_memory
-from treadle.plan.role_tiles import CROWDED_PIECES, ROLE_MARGIN_BYTES
+from treadle.plan.role_tiles import ROLE_MARGIN_BYTES
 from treadle.plan.tile_config import ContractionShape
 from treadle.records import dataclass
 
@@ -88,7 +88,8 @@ def step_clocks(tile: SplitTile, problem: SplitProblem, spec: TargetSpec) -> flo
     row_bytes = tile.k * OPERAND_BYTES / spec.subgroup_size
     pieces = sum(extent * row_bytes / width for extent, width in zip(extents, problem.piece_bytes, strict=True) if width)
     copying = (tile.rows + tile.n) * tile.k * OPERAND_BYTES / spec.rates.roles.l2_bytes_per_clock
-    return max(STEP_OVERHEAD * matrix, shared, CROWDED_PIECES * spec.rates.general.piece_clocks * pieces, copying)
+    copied = spec.rates.roles.producer_factor * spec.rates.general.piece_clocks * pieces
+    return max(STEP_OVERHEAD * matrix, shared, copied, copying)
 
 
 def split_clocks(tile: SplitTile, problem: SplitProblem, spec: TargetSpec) -> float:
