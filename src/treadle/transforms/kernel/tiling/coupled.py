@@ -13,12 +13,13 @@ from treadle.analysis.folds import Part, neutral_numbers
 from treadle.analysis.indexing import StructuredOp
 from treadle.analysis.root_positions import Linears
 from treadle.dialects import tile
+from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.joins import Insert, joined_along
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import select_inside
-from treadle.transforms.kernel.tiling.merges import clamped, merged_outputs
+from treadle.transforms.kernel.tiling.merges import clamped, folded_together, merged_outputs
 from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value, convert, dense, stored_type
 
 
@@ -30,6 +31,7 @@ def build_folded(
     reduced = [i for i, axis in enumerate(kernel.nest.axes) if axis.is_reduction]
     types = [stored_type(tile.tile_type(value).element_type, index) for value in root.op.results]
     neutral = neutral_numbers(parts, types)
+    is_online = len(parts) == 1 and isinstance(parts[0], Coupled) and parts[0].kind == "online_softmax"
     initial = [index.insert(dense(number, type_, frame.extents)) for number, type_ in zip(neutral, types, strict=True)]
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
@@ -40,10 +42,22 @@ def build_folded(
         found = _next(kernel, root, evaluator, parts, arguments, frame)
         return select_inside(kernel, frame, reduced, found, carried)
 
+    def together(carried: Sequence[SSAValue], axis: int, places: Sequence[SSAValue]) -> list[SSAValue]:
+        (part,) = parts
+        if not isinstance(part, Coupled):
+            raise InternalError("elements that are folded one by one")
+        elements: list[list[SSAValue]] = []
+        for place in places:
+            with kernel.at(axis, place):
+                arguments, evaluator = kernel.arguments(root, dims, frame), kernel.evaluator(frame, dims)
+                elements.append([evaluator.materialize(evaluator.evaluate(one, arguments), frame.extents) for one in part.elements])
+        found = folded_together(index.insert, part, root, [carried[i] for i in part.outputs], elements)
+        return [value for _, value in sorted(zip(part.outputs, found, strict=True), key=lambda pair: pair[0])]
+
     def join(insert: Insert, left: Sequence[SSAValue], right: Sequence[SSAValue]) -> list[SSAValue]:
         return merged_outputs(insert, parts, root, left, right, ordered=False)
 
-    totals = joined_along(kernel, root, frame, reduced, reduction_loops(kernel, loops, initial, step), join)
+    totals = joined_along(kernel, root, frame, reduced, reduction_loops(kernel, loops, initial, step, together=together if is_online else None), join)
     kept = frame.with_unit(reduced)
     evaluator = kernel.evaluator(kept)
     starts: list[SSAValue] = []
