@@ -23,10 +23,6 @@ CLEAR_GAIN: Final = 0.8
 """The parts must be modelled to take at most so much of the whole's time: models are not better than that."""
 LEAST_STEPS: Final = 4
 """Of a contraction's part: a shorter one is gone before its pipeline is full."""
-LONGEST_TOGETHER: Final = 1024
-"""Of what a cluster's workgroup sums: few long parts leave more of the machine waiting than the model says. On an H200 a cluster was 9 %
-faster than a second launch at 780, and 6 to 70 % slower from 2,000 on.
-"""
 LEAST_SAVED_SECONDS: Final = 3e-6
 MOST_WORKSPACE_BYTES: Final = 256 << 20
 """Of all partial results together."""
@@ -34,10 +30,6 @@ ELEMENTS_AT_ONCE: Final = 8192
 """Elements of parts that the last workgroup loads together: 64 registers a thread of four warps."""
 WORD_BYTES: Final = 4
 """Of an element that workgroups of a cluster read from each other."""
-WORKGROUP_CLOCKS: Final = 1500
-"""Of a reduction's workgroup beside its loads: start, the last loads' latency, joining what its threads hold."""
-ELEMENT_CLOCKS: Final = 2
-"""Of a compute unit for one element in each of a subgroup's lanes: its load, where that is narrow, and what joins it to others."""
 RESIDENT_THREADS: Final = 2048
 
 
@@ -239,7 +231,7 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | No
     for count in sorted(counts | together):
         longest = -(-steps // count) * step
         part = replace(shape, batch=batch * count, k=longest)
-        times = _merge_times(problem, part, count, spec, in_cluster=count in together and longest <= LONGEST_TOGETHER)
+        times = _merge_times(problem, part, count, spec, in_cluster=count in together and longest <= spec.rates.arrivals.longest_together)
         merge = min(times, key=lambda name: times[name])
         if best is None or times[merge] < best.seconds:
             best = Parts(count, step, whole, times[merge], merge)
@@ -267,8 +259,8 @@ def _reduction_seconds(problem: SplitReduction, count: int, spec: TargetSpec) ->
     in_flight = active * each / rates.latency_clocks * spec.clock_mhz * 1e6
     moving = limited(problem.read_bytes / in_flight, problem.read_bytes / (spec.memory_gbps * 1e9), 2)  # latency grows under load
     rounds = -(-workgroups // (resident * spec.compute_units))
-    working = seconds(busiest * ELEMENT_CLOCKS, spec)
-    return seconds(rates.fixed_clocks + rounds * WORKGROUP_CLOCKS, spec) + limited(moving, working, 2)
+    working = seconds(busiest * spec.rates.reductions.element_clocks, spec)
+    return seconds(rates.fixed_clocks + rounds * spec.rates.reductions.workgroup_clocks, spec) + limited(moving, working, 2)
 
 
 def split_reduction(problem: SplitReduction, spec: TargetSpec) -> Parts | None:
