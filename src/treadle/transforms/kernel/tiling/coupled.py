@@ -9,12 +9,12 @@ do in the order of the loop, so they come out as in the loop, whatever the order
 from collections.abc import Sequence
 
 from treadle.analysis.coupled_reductions import Coupled
-from treadle.analysis.folds import Part, neutral_numbers
+from treadle.analysis.folds import Part, neutral_numbers, outputs_of
 from treadle.analysis.indexing import StructuredOp
 from treadle.analysis.root_positions import Linears
 from treadle.dialects import tile
 from treadle.errors import InternalError
-from treadle.ir.core import Operation, SSAValue
+from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.joins import Insert, joined_along
 from treadle.transforms.kernel.tiling.loops import reduction_loops
@@ -43,21 +43,23 @@ def build_folded(
         return select_inside(kernel, frame, reduced, found, carried)
 
     def together(carried: Sequence[SSAValue], axis: int, places: Sequence[SSAValue]) -> list[SSAValue]:
-        (part,) = parts
-        if not isinstance(part, Coupled):
-            raise InternalError("elements that are folded one by one")
         elements: list[list[SSAValue]] = []
         for place in places:
             with kernel.at(axis, place):
-                arguments, evaluator = kernel.arguments(root, dims, frame), kernel.evaluator(frame, dims)
-                elements.append([evaluator.materialize(evaluator.evaluate(one, arguments), frame.extents) for one in part.elements])
-        found = folded_together(index.insert, part, root, [carried[i] for i in part.outputs], elements)
-        return [value for _, value in sorted(zip(part.outputs, found, strict=True), key=lambda pair: pair[0])]
+                elements.append(_elements(kernel, root, dims, frame, parts[0], neutral))
+        return _folded(kernel, root, parts[0], carried, elements)
+
+    def one(carried: Sequence[SSAValue]) -> list[SSAValue]:
+        return _folded(kernel, root, parts[0], carried, [_elements(kernel, root, dims, frame, parts[0], neutral)])
 
     def join(insert: Insert, left: Sequence[SSAValue], right: Sequence[SSAValue]) -> list[SSAValue]:
         return merged_outputs(insert, parts, root, left, right, ordered=False)
 
-    totals = joined_along(kernel, root, frame, reduced, reduction_loops(kernel, loops, initial, step, together=together if is_online else None), join)
+    if is_online:
+        found = reduction_loops(kernel, loops, initial, one, together=together)
+    else:
+        found = reduction_loops(kernel, loops, initial, step)
+    totals = joined_along(kernel, root, frame, reduced, found, join)
     kept = frame.with_unit(reduced)
     evaluator = kernel.evaluator(kept)
     starts: list[SSAValue] = []
@@ -65,6 +67,33 @@ def build_folded(
         start = kernel.value(output, kernel.reached(map_, dims), kept)
         starts.append(evaluator.materialize(convert(evaluator, start, types[i]), kept.extents))
     return [Tile(value) for value in merged_outputs(index.insert, parts, root, starts, totals, ordered=True)]
+
+
+def _elements(
+    kernel: KernelBuilder, root: StructuredOp, dims: Linears, frame: Frame, part: Part, neutral: Sequence[Attribute]
+) -> list[SSAValue]:
+    """What a sum of exponentials takes in at the place where the kernel is (score, weighted values..); past the ends, what changes nothing."""
+    index, reduced = kernel.index, [i for i, axis in enumerate(kernel.nest.axes) if axis.is_reduction]
+    arguments, evaluator = kernel.arguments(root, dims, frame), kernel.evaluator(frame, dims)
+    scalars = part.elements if isinstance(part, Coupled) else ()
+    found = [evaluator.materialize(evaluator.evaluate(scalar, arguments), frame.extents) for scalar in scalars]
+    outputs = outputs_of(part)
+    numbers = [neutral[outputs[0]], *(neutral[number] for number in outputs[2:])]
+    outside = [
+        index.insert(dense(number, tile.tile_type(value).element_type, frame.extents))
+        for number, value in zip(numbers, found, strict=True)
+    ]
+    return select_inside(kernel, frame, reduced, found, outside)
+
+
+def _folded(
+    kernel: KernelBuilder, root: StructuredOp, part: Part, carried: Sequence[SSAValue], elements: Sequence[Sequence[SSAValue]]
+) -> list[SSAValue]:
+    """The accumulators of sums of exponentials after some elements, in the order of the outputs."""
+    if not isinstance(part, Coupled):
+        raise InternalError("elements that are folded one by one")
+    found = folded_together(kernel.index.insert, part, root, [carried[i] for i in part.outputs], elements)
+    return [value for _, value in sorted(zip(part.outputs, found, strict=True), key=lambda pair: pair[0])]
 
 
 def _next(

@@ -85,7 +85,9 @@ def _turns(
     place = kernel.enter(block)
     carried: Sequence[SSAValue] = block.args[1:]
     if together is not None:
+        kernel.ends[axis] = (False, False)
         carried = together(carried, axis, [index.add(block.args[0], number * step) for number in range(tiles)])
+        del kernel.ends[axis]
     for number in range(tiles if together is None else 0):
         carried = _masked(kernel, axis, index.add(block.args[0], number * step), carried, body, (False, False))
     index.builder.insert(scf.YieldOp(*carried))
