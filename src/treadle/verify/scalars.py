@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from treadle.dialects.tile import KernelOp
-from treadle.ir.core import AffineMap, Attribute, Operation
+from treadle.ir.core import Attribute, Operation
 from treadle.ir.dialects import builtin
+from treadle.verify.affine_maps import affine_map_of
 
 Scalar = int | None
 Function = Callable[..., int]
@@ -168,12 +169,6 @@ def _cast(op: Operation, bits: int) -> Function:
 
 def _select(condition: int, one: int, other: int) -> int:
     return one if condition else other
-
-
-def affine_map_of(op: Operation) -> AffineMap | None:
-    """The map of `affine.apply`, `affine.min` or `affine.max`; None for other operations."""
-    attribute = op.properties.get("map")
-    return attribute.data if isinstance(attribute, builtin.AffineMapAttr) and op.name.startswith("affine.") else None
 
 
 def _affine(op: Operation) -> Function | None:

@@ -5,20 +5,12 @@ What has no form is a number of the whole class, for the reason that its operand
 
 from collections.abc import Callable, Iterable, Sequence
 
-from treadle.ir.core import (
-    AffineBinaryOpExpr,
-    AffineBinaryOpKind,
-    AffineConstantExpr,
-    AffineDimExpr,
-    AffineExpr,
-    AffineSymExpr,
-    Operation,
-)
+from treadle.ir.core import AffineBinaryOpKind, Operation
+from treadle.verify.affine_maps import affine_map_of, results_of
 from treadle.verify.reasons import Constraint, Joined, Reason, all_of, one_of
 from treadle.verify.scalars import (
     INDEX_BITS,
     Function,
-    affine_map_of,
     constant_value,
     is_narrow,
     known_result,
@@ -348,7 +340,7 @@ class ScalarSteps:
         if affine_map is None:
             return None
         operands = [(value, of(form, value)) for value, form in zip(v, f, strict=True)]
-        results = [self._affine_value(op, expr, operands, affine_map.num_dims) for expr in affine_map.results]
+        results = results_of(affine_map, operands, lambda number: (number, Form((), number)), self._affine_binary)
         best: _Pair | None = None
         for found in results:
             if found is None:
@@ -360,22 +352,7 @@ class ScalarSteps:
             best = found if (found[0] < best[0]) == (op.name == "affine.min") else best
         return best[1] if best else None
 
-    def _affine_value(self, op: Operation, expr: AffineExpr, operands: list[_Pair], dims: int) -> _Pair | None:
-        match expr:
-            case AffineConstantExpr():
-                return expr.value, Form((), expr.value)
-            case AffineDimExpr():
-                return operands[expr.position]
-            case AffineSymExpr():
-                return operands[dims + expr.position]
-            case AffineBinaryOpExpr():
-                left = self._affine_value(op, expr.lhs, operands, dims)
-                right = self._affine_value(op, expr.rhs, operands, dims)
-                return None if left is None or right is None else self._affine_binary(op, expr.kind, left, right)
-            case _:
-                return None
-
-    def _affine_binary(self, op: Operation, kind: AffineBinaryOpKind, left: _Pair, right: _Pair) -> _Pair | None:
+    def _affine_binary(self, kind: AffineBinaryOpKind, left: _Pair, right: _Pair) -> _Pair | None:
         atoms = self.state.atoms
         if kind is AffineBinaryOpKind.Add:
             return left[0] + right[0], combined(left[1], right[1])
