@@ -1,0 +1,1 @@
+"""PyTorch in front of the compiler: graphs of its operators become programs."""
