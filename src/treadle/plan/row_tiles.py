@@ -67,7 +67,13 @@ def row_tiles(axes: tuple[AxisShape, ...], element_bytes: int, spec: TargetSpec,
 
 
 def _whole(
-    axes: tuple[AxisShape, ...], start: list[int], inner: int, shape: tuple[int, int, int, int, int], threads_most: int, spec: TargetSpec, slack: int
+    axes: tuple[AxisShape, ...],
+    start: list[int],
+    inner: int,
+    shape: tuple[int, int, int, int, int],
+    threads_most: int,
+    spec: TargetSpec,
+    slack: int,
 ) -> list[RowTile]:
     """The best two tiles of whole rows; none where rows do not fit a workgroup."""
     length, beside, along, vector, bytes_each = shape

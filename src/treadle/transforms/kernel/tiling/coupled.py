@@ -80,8 +80,7 @@ def _elements(
     outputs = outputs_of(part)
     numbers = [neutral[outputs[0]], *(neutral[number] for number in outputs[2:])]
     outside = [
-        index.insert(dense(number, tile.tile_type(value).element_type, frame.extents))
-        for number, value in zip(numbers, found, strict=True)
+        index.insert(dense(number, tile.tile_type(value).element_type, frame.extents)) for number, value in zip(numbers, found, strict=True)
     ]
     return select_inside(kernel, frame, reduced, found, outside)
 

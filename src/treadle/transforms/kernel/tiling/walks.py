@@ -74,7 +74,12 @@ def walk(
 
 
 def _turns(
-    kernel: KernelBuilder, axis: int, places: tuple[SSAValue, int, SSAValue], initial: Sequence[SSAValue], body: Step, together: Together | None
+    kernel: KernelBuilder,
+    axis: int,
+    places: tuple[SSAValue, int, SSAValue],
+    initial: Sequence[SSAValue],
+    body: Step,
+    together: Together | None,
 ) -> list[SSAValue]:
     """The loop over turns of whole tiles; `places`: where it begins, the tiles' extent, where the axis ends."""
     (begin, step, end), index, tiles = places, kernel.index, kernel.walks[axis].tiles
