@@ -66,7 +66,7 @@ def test_rows_walked_from_aligned_addresses(seed: int) -> None:
     assert all((row * pitch + at) % width == 0 for row, at in places)
     assert divides(2 * width, [walk.id, walk.place], [pitch, 1]) <= all((row * pitch + at) % (2 * width) == 0 for row, at in places)
     assert lies_within(walk.place, step, size) == (more == 0)
-    assert lies_within(walk.place, step, size) <= all(0 <= at and at + step <= size for _, at in places)
+    assert lies_within(walk.place, step, size) <= all(at >= 0 and at + step <= size for _, at in places)
     assert not lies_within(walk.begin, step, size) or pitch % width == 0
 
 

@@ -1,4 +1,4 @@
-"""Reductions of runtime length on a real NVIDIA GPU, where rows of whole 16 bytes are a class that is compiled when its first call comes."""
+"""Reductions of runtime length on a real NVIDIA GPU, where rows of whole 16 bytes are a class, compiled at its first call."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Random reductions of all combiners: sim against float64 and IREE, and machine code for one target each. 100: `python tests/fuzz reductions`."""
+"""40 random reductions of all combiners: sim against float64 and IREE, and machine code for one target each."""
 
 import pytest
 from fuzz.expect import without_defects

@@ -1,4 +1,4 @@
-"""Random reductions of every kind of combiner: separable ones of all types, coupled and declared ones, kernels of rows; split or not, ragged."""
+"""Random reductions: separable ones of all types, coupled and declared ones, kernels of rows; split or not, ragged."""
 
 import random
 from collections.abc import Callable
