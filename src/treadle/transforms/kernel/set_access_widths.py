@@ -1,8 +1,9 @@
 """set-access-widths: how many elements each global load and store may move at once.
 
-Level: tile. Reads: views (sizes, strides, alignment), offsets, the machine's widest access, whether the config walks lines. Writes: `vector`
-of tile.load and tile.store, and of copies by all threads that name none; `edges` of loads and stores whose tiles begin at aligned addresses,
-where a group may lie across an end of the view. Leaves alone: everything else; accesses without a unit-stride dimension keep width 1.
+Level: tile. Reads: views (sizes, strides, alignment), offsets, the machine's widest access, whether the config walks lines. Writes:
+`vector` of tile.load and tile.store, and of copies by all threads that name none; `edges` of loads and stores whose tiles begin at aligned
+addresses, where a group may lie across an end of the view. Leaves alone: everything else; accesses without a unit-stride dimension keep
+width 1.
 """
 
 from treadle.analysis.index_forms import divides, lies_within
