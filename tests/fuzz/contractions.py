@@ -1,7 +1,7 @@
 """Random contractions as AMD machine code in an emulator, scheduled as the compiler chooses where nobody asks for anything.
 
-Sizes are ragged or whole, transposed or not, of all types that the targets multiply, with a bias or without; numbers are small and whole, so
-that every sum is exact in float32. The emulator's faults are those of targets/amd/emulator.py; what it cannot judge is counted as refused.
+Sizes are ragged or whole, transposed or not, of all types that the targets multiply, with a bias or without. Numbers are small and whole,
+so that every sum is exact in float32. The emulator's faults are those of targets/amd/emulator.py; what it cannot judge is refused.
 """
 
 import random
