@@ -47,12 +47,12 @@ def test_deep_rings_straight_lines_and_unrolled_loops(target: str, stages: str, 
     check({**DEEPER, **JOINED}[stages], target, 128, 32, k, **steps(stages, target))
 
 
-def steps(stages: str, target: str) -> dict[str, int]:
+def steps(stages: str, target: str) -> dict[str, Any]:
     """Eight stages have shared memory for steps of 16 alone, but where matrix instructions take 32 at a time."""
     return {"BK": 32} if (stages, target) == ("eight", "gfx950") else {}
 
 
-def check(kernel: Any, target: str, m: int, n: int, k: int, **constants: int) -> None:
+def check(kernel: Any, target: str, m: int, n: int, k: int, **constants: Any) -> None:
     module = lowered(kernel, target, m, n, k, **constants)
     compiled = emulator.compile_kernels(module, target)
     a, b, c = operands(m, n, k)
