@@ -6,7 +6,7 @@ tuples, calls of Python functions on them) is computed at once; the rest becomes
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import cast
 
@@ -20,7 +20,7 @@ from treadle.language.emitter import INDEX, Emitter
 from treadle.language.expressions import rebound
 from treadle.language.intrinsics import Bounds, Call, unrolled
 from treadle.language.shared_memory import inside, store_slot
-from treadle.language.values import VALUES, Block, Condition, Index, Slot, Stage, Tile, parts_of, text_of
+from treadle.language.values import VALUES, Array, Block, Condition, Index, Slot, Stage, Tile, parts_of, text_of
 
 
 class _Return(Exception):
@@ -84,6 +84,9 @@ class FunctionCompiler(Calls):
                 self._assert(node)
             case ast.Pass():
                 pass
+            case ast.While():
+                hint = "loop over range(..) up to a bound that is known at the start, and choose with tl.where what still changes"
+                raise self.error(node, "a 'while' loop, whose steps nobody knows before: nothing can be proven of it", hint)
             case _:
                 what = type(node).__name__.lower()
                 raise self.error(
@@ -126,6 +129,9 @@ class FunctionCompiler(Calls):
     def _store(self, target: ast.Subscript, value: object) -> None:
         """Write a tile to a part of an array or to a slot of shared memory."""
         place, tile = self.block(target), self.loaded(value)
+        if isinstance(place, Array):
+            hint = "name the elements by a range whose length is known when the kernel is compiled: c[m : m + 64]"
+            raise self.error(target, "a part of an array of unknown size cannot be assigned to", hint)
         if isinstance(place, Slot):
             self.at(target, store_slot, self.emit, place, tile)
         else:
@@ -159,6 +165,8 @@ class FunctionCompiler(Calls):
         if not isinstance(node.target, ast.Name) and not isinstance(node.iter, ast.Call):
             raise self.error(node.target, "a loop over several variables", "loop over range with one variable")
         over = self.value(node.iter)
+        if isinstance(over, Iterator):  # enumerate, zip and the like of tuples
+            over = tuple(cast("Iterator[object]", over))
         if isinstance(over, tuple | list):
             for step in parts_of(cast(object, over)):
                 self._assign(node.target, step)

@@ -30,11 +30,11 @@ from treadle.plan.layout_choice import GlobalAccess, shared_cost
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, piece_width, register_buffer
 from treadle.records import dataclass
 from treadle.remarks import emit
-from treadle.transforms.kernel.forms import roles
+from treadle.transforms.kernel.forms import roles, split_operands
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.free_layouts import filled_by, is_kept_until, settle_layout
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
-from treadle.transforms.kernel.operand_layouts import STAGING, THREADS, contract_layouts, staging_of
+from treadle.transforms.kernel.operand_layouts import SOURCE, STAGING, THREADS, contract_layouts, staging_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,34 @@ def _stays(operand: _Operand, row: MatrixInstruction | None, fragment: TileLayou
     return (held.lane, held.warp) == (fragment.lane, fragment.warp)
 
 
+def _split_source(
+    operand: _Operand, row: MatrixInstruction | None, kernel: tile.KernelOp, spec: TargetSpec
+) -> builtin.DictionaryAttr | None:
+    """How hardware copies bring what an operand's parts are computed from; None where they cannot."""
+    if row is None or operand.load is None or operand.load.result is operand.value:
+        return None
+    whole = replace(operand, value=operand.load.result)
+    path = tile.BULK_TENSOR if _bulk_refusal(whole, row, spec) is None else _piece_path(whole, row, kernel, spec)[0]
+    layout = SharedLayoutAttr(_layout(whole, row, None, 0, kernel, spec))
+    return builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": layout}) if path else None
+
+
+def _split_staging(
+    operand: _Operand,
+    source: builtin.DictionaryAttr,
+    row: MatrixInstruction | None,
+    fragment: TileLayout | None,
+    k_step: int,
+    kernel: tile.KernelOp,
+    spec: TargetSpec,
+) -> builtin.DictionaryAttr:
+    """A's parts stay in registers, B's are stored by the threads."""
+    if operand.name == "a":
+        return builtin.DictionaryAttr({"path": builtin.StringAttr("registers"), SOURCE: source})
+    layout = SharedLayoutAttr(_layout(operand, row, fragment, k_step, kernel, spec))
+    return builtin.DictionaryAttr({"path": builtin.StringAttr(THREADS), "layout": layout, SOURCE: source})
+
+
 @register_pass
 @dataclass(frozen=True)
 class SetOperandStagingPass(KernelPass):
@@ -281,6 +309,9 @@ class SetOperandStagingPass(KernelPass):
             if not asked and self._lies_in_slot(operand, row, layouts.k_step, op, kernel, spec):
                 staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr("slot")})
                 emit("decision", self.name, subject, "read where it lies in shared memory", location_of(op))
+                continue
+            if isinstance(config_of(kernel), split_operands.Config) and (source := _split_source(operand, row, kernel, spec)) is not None:
+                staging[name] = _split_staging(operand, source, row, fragment, layouts.k_step, kernel, spec)
                 continue
             stays = _stays(operand, row, fragment, kernel, spec)
             if stays and asked in ("", "registers"):
