@@ -18,6 +18,7 @@ from treadle.analysis.element_bytes import buffer_bytes, element_bytes, tile_byt
 from treadle.analysis.liveness import buffer_intervals
 from treadle.analysis.loop_body import LoopBody, read_loop, refusal_text
 from treadle.dialects import pipe, tile
+from treadle.dialects.stages import WARP_PIPELINE
 from treadle.dialects.tile_types import is_tile
 from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
@@ -115,7 +116,7 @@ class SetPipelinePass(KernelPass):
             if isinstance(loop, scf.ForOp) and not any(isinstance(op, scf.ForOp) for op in loop.body.walk()):
                 if self.stages < 0 and not any(isinstance(op, tile.ContractOp) for op in loop.body.walk()):
                     continue
-                has_stages = any(isinstance(op, pipe.StageOp) for op in loop.body.walk())
+                has_stages = WARP_PIPELINE in loop.attributes or any(isinstance(op, pipe.StageOp) for op in loop.body.walk())
                 if PIPELINE not in loop.attributes and PIPELINED not in loop.attributes and not has_stages:
                     self._decide(kernel, loop, spec)
 
