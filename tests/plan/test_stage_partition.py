@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.plan.stage_partition import MOST_STAGES, Unit, Work, cuts, iteration_clocks, partitions
+from treadle.plan.stage_partition import MOST_STAGES, UNITS, Work, cuts, iteration_clocks, partitions
 
-UNITS: tuple[Unit, ...] = ("matrix", "shared", "global", "vector")
 WORKS = st.lists(st.builds(Work, st.sampled_from(UNITS), st.integers(1, 500).map(float)), min_size=1, max_size=8)
 
 

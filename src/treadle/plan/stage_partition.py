@@ -13,6 +13,7 @@ from typing import Literal
 from treadle.records import dataclass
 
 Unit = Literal["matrix", "shared", "global", "vector"]
+UNITS: tuple[Unit, ...] = ("matrix", "shared", "global", "vector")
 MOST_STAGES = 8
 _MOST_CUTS = 10
 
@@ -52,8 +53,7 @@ def iteration_clocks(stages: Sequence[Mapping[Unit, float]], groups: int, gap: i
     for phase in range(len(stages)):
         running = [stages[(phase - group * gap) % len(stages)] for group in range(groups)]
         alone = max(sum(stage.values()) / groups for stage in running)
-        units = {unit for stage in running for unit in stage}
-        shared = max((sum(stage.get(unit, 0.0) for stage in running) / groups for unit in units), default=0.0)
+        shared = max(sum(stage.get(unit, 0.0) for stage in running) / groups for unit in UNITS)
         total += max(alone, shared) + meeting
     return total
 
