@@ -59,8 +59,10 @@ def iteration_clocks(stages: Sequence[Mapping[Unit, float]], groups: int, gap: i
 
 
 def cuts(work: Sequence[Work]) -> list[int]:
-    """Where a stage may begin: where the unit changes, and within long runs on the matrix unit, the evenest ones where there are many."""
-    changes = [n for n in range(1, len(work)) if work[n].unit != work[n - 1].unit and "matrix" in (work[n].unit, work[n - 1].unit)]
+    """Where a stage may begin: where the unit changes, and within rows on the matrix unit, at even distances where there are many."""
+    if all(piece.unit != "matrix" for piece in work):
+        return []
+    changes = [n for n in range(1, len(work)) if work[n].unit != work[n - 1].unit]
     inside = [n for n in range(1, len(work)) if work[n].unit == work[n - 1].unit == "matrix"]
     room = max(0, _MOST_CUTS - len(changes))
     step = -(-len(inside) // room) if room and len(inside) > room else 1

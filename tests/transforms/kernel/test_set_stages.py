@@ -12,6 +12,7 @@ from transforms.kernel.test_form_warp_pipeline import Text
 import treadle
 import treadle.language as tl
 from treadle.dialects import pipe
+from treadle.dialects.stages import WARP_PIPELINED
 from treadle.ir.core import Operation
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module, print_module
@@ -41,29 +42,56 @@ def cut(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 64, B
     c[m : m + BM, n : n + BN] = acc
 
 
+@treadle.kernel(target="sim")
+def plain(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 64, BK: tl.constexpr = 32) -> None:
+    """A product without a ring of its own."""
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in tl.range(0, a.shape[1], BK, stages="auto"):
+        acc = tl.dot(a[m : m + BM, k : k + BK], b[k : k + BK, n : n + BN], acc)
+    c[m : m + BM, n : n + BN] = acc
+
+
 def shape(op: Operation) -> list[str]:
     """What a kernel does, by the names of its operations; scalar arithmetic may stand elsewhere."""
     return [re.sub(r"loc\(.*", "", inner.name) for inner in op.walk() if not inner.name.startswith(("arith.", "pipe.slot"))]
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_they_are_those_of_a_user(target: str) -> None:
-    """The same operations in the same order, synchronisation included, and proven."""
-    sizes: dict[str, Any] = {"BN": 64, "BK": 32, "S": 3}
+def test_loops_are_cut_on_every_target(target: str) -> None:
+    """And proven; a remark has the model's stages."""
     with collect_remarks() as log:
-        found = kernel_of(lowered(cut, target, 128, 64, 200, **sizes))
-    told = [remark.text for remark in log.remarks if remark.pass_name == "set-stages"]
-    assert len(told) == 1
-    assert told[0].startswith("cut into 2 stages")
-    assert "clocks an iteration, matrix units busy" in told[0]
+        lowered(cut, target, 128, 64, 200)
+    (told,) = [remark.text for remark in log.remarks if remark.pass_name == "set-stages"]
+    assert re.match(
+        r"cut into \d stages \(.* clocks\) for 2 groups, 1 stage\(s\) apart: \d+ clocks an iteration, matrix units busy \d+%", told
+    )
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100", "gfx1201"])
+def test_they_are_those_of_a_user(target: str) -> None:
+    """The same operations in the same order, synchronisation included."""
+    sizes: dict[str, Any] = {"BN": 64, "BK": 32, "S": 3}
+    found = kernel_of(lowered(cut, target, 128, 64, 200, **sizes))
     assert shape(found) == shape(kernel_of(lowered(two_stages, target, 128, 64, 200, **sizes)))
 
 
-def test_results() -> None:
-    a, b, c = operands(128, 64, 100)
-    kernel = kernel_of(lowered(cut, "gfx942", 128, 64, 100))
-    sizes = {"a_size0": 128, "a_size1": 100, "b_size0": 100, "b_size1": 64, "c_size0": 128, "c_size1": 64, "grid_x": 1, "grid_y": 1}
-    report = simulate(kernel, [a, b, c], {**sizes, "a_stride0": 100, "b_stride0": 64, "c_stride0": 64}, mode="random", seed=5)
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_a_loop_without_a_ring_is_pipelined_first(target: str) -> None:
+    """The ring is that of pipeline-loops, with a slot more for the groups."""
+    with collect_remarks() as log:
+        kernel = kernel_of(lowered(plain, target, 128, 64, 200))
+    assert any(remark.text.startswith("cut into") for remark in log.remarks if remark.pass_name == "set-stages")
+    assert any(WARP_PIPELINED in op.attributes for op in kernel.walk())
+
+
+@pytest.mark.parametrize("k", [100, 32, 20])
+@pytest.mark.parametrize("kernel", [cut, plain])
+def test_results(kernel: Any, k: int) -> None:
+    a, b, c = operands(128, 64, k)
+    found = kernel_of(lowered(kernel, "gfx942", 128, 64, k))
+    sizes = {"a_size0": 128, "a_size1": k, "b_size0": k, "b_size1": 64, "c_size0": 128, "c_size1": 64, "grid_x": 1, "grid_y": 1}
+    report = simulate(found, [a, b, c], {**sizes, "a_stride0": k, "b_stride0": 64, "c_stride0": 64}, mode="random", seed=5)
     assert report.ok
     np.testing.assert_array_equal(report.outputs[0], a.astype(np.float64) @ b)
 
@@ -80,12 +108,13 @@ def test_what_no_cut_orders_is_left_alone() -> None:
     assert [remark.text for remark in log.remarks] == ["not cut into stages: nothing multiplies"]
 
 
-def test_too_few_slots() -> None:
+def test_what_slots_do_not_order() -> None:
+    """A ring that hardware copies fill."""
     with collect_remarks() as log:
-        kernel = kernel_of(lowered(cut, "sm_90a", 128, 64, 200, S=2))
+        kernel = kernel_of(lowered(plain, "sm_90a", 128, 64, 200))
     (told,) = [remark.text for remark in log.remarks if remark.pass_name == "set-stages"]
-    assert told.startswith("not cut into stages: warp pipeline: a product from shared memory")
-    assert "sync.barrier bare" not in "".join(map(str, kernel.walk()))
+    assert told.startswith("not cut into stages: warp pipeline: descriptor copies of sm_90a reach shared memory by themselves")
+    assert not any(WARP_PIPELINED in op.attributes for op in kernel.walk())
 
 
 def test_too_few_warps() -> None:

@@ -44,6 +44,8 @@ from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, request_attribute
 
 STREAM_DEEPEST = 3
+SLOTS_OF_GROUPS = 3
+"""One that is read, one that is filled, and one that a group which is behind may still read."""
 
 
 def shared_bytes(kernel: tile.KernelOp, source: LoopBody, schedule: Schedule | None, spec: TargetSpec) -> int:
@@ -116,7 +118,9 @@ class SetPipelinePass(KernelPass):
             if isinstance(loop, scf.ForOp) and not any(isinstance(op, scf.ForOp) for op in loop.body.walk()):
                 if self.stages < 0 and not any(isinstance(op, tile.ContractOp) for op in loop.body.walk()):
                     continue
-                has_stages = WARP_PIPELINE in loop.attributes or any(isinstance(op, pipe.StageOp) for op in loop.body.walk())
+                # A loop that is to be cut into stages is pipelined first, unless its ring is the user's.
+                staged = pipe.StageOp | pipe.SlotOp if WARP_PIPELINE in loop.attributes else pipe.StageOp
+                has_stages = any(isinstance(op, staged) for op in loop.body.walk())
                 if PIPELINE not in loop.attributes and PIPELINED not in loop.attributes and not has_stages:
                     self._decide(kernel, loop, spec)
 
@@ -127,9 +131,9 @@ class SetPipelinePass(KernelPass):
         mode: Mode = ("async" if copies else "stream") if self.mode == "auto" else self.mode
         tail: Tail | None = None if self.tail == "auto" else self.tail
         deepest = STREAM_DEEPEST if mode == "stream" else DEEP
-        request = Request(
-            min(max(self.stages, 0) or 2, deepest) if mode == "stream" else max(self.stages, 0) or 2, mode, self.buffers, tail
-        )
+        # Groups that run a loop some stages apart fill one slot while they read others.
+        buffers = self.buffers or (SLOTS_OF_GROUPS if mode == "stream" and WARP_PIPELINE in loop.attributes else 0)
+        request = Request(min(max(self.stages, 0) or 2, deepest) if mode == "stream" else max(self.stages, 0) or 2, mode, buffers, tail)
         plan = plan_loop(source.body, request, is_counted=source.iterations is not None)
         if isinstance(plan, Refusal):
             text, at = refusal_text(plan, source)
