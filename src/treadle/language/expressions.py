@@ -72,11 +72,11 @@ class Expressions:
         """TR109 at a node."""
         return self.source.error(node, problem, hint)
 
-    def at(self, node: ast.AST, do: Callable[..., Any], *arguments: Any) -> Any:
+    def at(self, node: ast.AST, do: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Do something for a node: operations get its place, and what is refused becomes an error there."""
         before, self.emit.location = self.emit.location, self.source.location(node)
         try:
-            return do(*arguments)
+            return do(*arguments, **named)
         except Refusal as refusal:
             raise self.source.error(node, refusal.problem, refusal.hint) from None
         finally:
@@ -252,7 +252,7 @@ class Expressions:
 
     # --- subscripts
 
-    def block(self, node: ast.Subscript) -> Block | Slot:
+    def block(self, node: ast.Subscript) -> Block | Array | Slot:
         owner = self.value(node.value)
         if isinstance(owner, Shared):
             return self.at(node, slot_of, self.emit, owner, self._subscripts(node))

@@ -178,8 +178,13 @@ class Program:
     # --- memory
 
     def _tracked_pointers(self, stores: bool) -> tuple[frozenset[SSAValue], frozenset[SSAValue]]:
-        """Global arrays whose accesses are held against one another, those that are only written if `stores`; and the latter."""
+        """Global arrays whose accesses are held against one another, those that are only written if `stores`; and the latter.
+
+        An update reads what it writes.
+        """
         readers, writers = accessed_pointers(self.kernel)
+        updates = [effect.resource.owner for effects in self._effects.values() for effect in effects if effect.update]
+        readers |= {view.pointer for view in updates if isinstance(view, tile.ViewOp)}
         return writers if stores else readers & writers, writers - readers
 
     # --- values

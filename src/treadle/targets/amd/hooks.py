@@ -115,6 +115,13 @@ def _origins(value: SSAValue) -> list[Operation]:
     return [one.owner for one in found if isinstance(one.owner, Operation)]
 
 
+def _of_the_device(b: Builder) -> str:
+    """Arrays and counters lie in memory of the device: without these words LLVM has to expect memory that knows no such instruction."""
+    nothing = b.module.metadata("!{}")
+    words = ("no.fine.grained.memory", "no.remote.memory", "ignore.denormal.mode")
+    return ", ".join(f"!amdgpu.{word} {nothing}" for word in words)
+
+
 class AmdHooks(SimtHooks):
     """Hooks of one AMD architecture; one object a kernel."""
 
@@ -262,13 +269,14 @@ class AmdHooks(SimtHooks):
             b.fence("release", "agent")
             if self.spec.queue_for("store") is None:
                 self._wait_for(b, "copy_in")  # the write-back that the fence begins counts there, which LLVM does not follow
-        # Counters lie in memory of the device: without these words LLVM has to expect memory that knows no such instruction.
-        nothing = b.module.metadata("!{}")
-        plain = f"!amdgpu.no.fine.grained.memory {nothing}, !amdgpu.no.remote.memory {nothing}"
-        before = b.atomic("uinc_wrap", address, largest, "monotonic", 4, scope="agent", metadata=plain)
+        before = b.atomic("uinc_wrap", address, largest, "monotonic", 4, scope="agent", metadata=_of_the_device(b))
         if order in ("acquire", "acq_rel"):
             b.fence("acquire", "agent")
         return before
+
+    def update_global(self, b: Builder, op: str, address: Value, value: Value, align: int, predicate: Value) -> None:
+        with b.when(predicate):
+            b.atomic(op, address, value, "monotonic", align, scope="agent", metadata=_of_the_device(b))
 
     def uniform(self, b: Builder, value: Value) -> Value:
         return b.intrinsic("llvm.amdgcn.readfirstlane.i32", I32, [value], attributes=["convergent"])

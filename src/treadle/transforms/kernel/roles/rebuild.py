@@ -33,9 +33,11 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
     for op in partition.fixed:
         block.add_op(op)
     partition.allocate(block)
-    regions = [partition.region(tiles)]
+    regions = [partition.region(tiles, "producer")]
+    if plan.split_slots:
+        regions.append(partition.region(tiles, "splitter"))
     if deferred is None:
-        regions += [partition.region(tiles, turn) for turn in range(plan.ping_pong)]
+        regions += [partition.region(tiles, "consumer", turn) for turn in range(plan.ping_pong)]
     else:
         regions.append(deferred_consumer(partition, *deferred, _mixed_widths(kernel), tiles))
     producer_warps = 1 if spec.register_moves is None else spec.register_moves.warps  # one thread works, but registers move by groups
@@ -45,7 +47,9 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
             op.erase(safe_erase=False, drop_references=True)
     for op in reversed(partition.fixed):
         erase_if_unused(op)
-    kernel.properties["num_warps"] = IntegerAttr(producer_warps + plan.ping_pong * groups * warps, kernel.num_warps.type)
+    kernel.properties["num_warps"] = IntegerAttr(
+        producer_warps + (plan.ping_pong * groups + bool(plan.split_slots)) * warps, kernel.num_warps.type
+    )
     kernel.properties.pop("groups", None)
     if plan.cluster > 1:
         kernel.properties["cluster"] = IntegerAttr(plan.cluster, kernel.num_warps.type)
@@ -93,9 +97,10 @@ def _deferred(kernel: tile.KernelOp, threads: int) -> tuple[Parts, DeferredStore
 
 def _add_roles(plan: RolePlan, sizes: tuple[int, int, int], block: Block, regions: list[Region]) -> None:
     producer_warps, groups, warps = sizes
-    turns, registers = plan.ping_pong, [plan.producer_registers, *[plan.consumer_registers] * plan.ping_pong]
-    names = ["consumer"] if turns == 1 else [f"consumer{turn}" for turn in range(turns)]
+    turns, splits = plan.ping_pong, [warps] if plan.split_slots else []
+    registers = [plan.producer_registers, *[plan.splitter_registers for _ in splits], *[plan.consumer_registers] * turns]
+    names = ["splitter" for _ in splits] + (["consumer"] if turns == 1 else [f"consumer{turn}" for turn in range(turns)])
     ping_pong = range(1, turns + 1) if turns > 1 else ()
-    counts = [producer_warps, *[warps] * turns], [1, *[groups] * turns]
+    counts = [producer_warps, *splits, *[warps] * turns], [1, *[1 for _ in splits], *[groups] * turns]
     block.add_op(pipe.RolesOp(["producer", *names], *counts, regions, registers, ping_pong))
     block.add_op(tile.ReturnOp())
