@@ -185,7 +185,8 @@ class Partition:
     def _loop(self, op: scf.ForOp, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots, *, role: Role) -> None:
         old, mapping = op.body.block, maps[0][1]
         rings = [ring for ring in self.rings if block_lies_in(ring.block, old)]
-        if consumes and self.plan.steps_in_flight > 0 and (chain := chain_of(op)) is not None:
+        may_overlap = role == "consumer" and self.split is None and self.plan.steps_in_flight > 0
+        if may_overlap and (chain := chain_of(op)) is not None:
             mapping.update(zip(op.results, self._chained(op, chain, maps, index, place, slots), strict=True))
             return
         low, high, step = (mapping.get(value, value) for value in (op.lb, op.ub, op.step))
