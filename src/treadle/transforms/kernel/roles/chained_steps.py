@@ -18,8 +18,8 @@ from treadle.records import dataclass
 
 _MOVES = ("tile.broadcast", "tile.permute")
 _REGISTER_BYTES = 4
-_SPARE_REGISTERS = 24
-"""Of a thread, for running maxima, sums, slots and addresses."""
+_SPARE_REGISTERS = 56
+"""Of a thread, for running maxima, sums, slots, addresses, and what of the scores is on its way to be P."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Chain:
         return next(op for op in reversed(self.behind) if isinstance(op, tile.ContractOp))
 
     def registers(self, threads: int) -> int:
-        """Of a thread, for what is in flight together: both sums, and what the last contraction reads beside its successor."""
+        """Of a thread, for what is in flight together: both sums, and what the last contraction reads."""
         first = next(op for op in self.issued if isinstance(op, tile.ContractOp))
-        return sum(-(-tile_bytes(value) // (threads * _REGISTER_BYTES)) for value in (first.result, self.last.result, *[self.last.a] * 2))
+        return sum(-(-tile_bytes(value) // (threads * _REGISTER_BYTES)) for value in (first.result, self.last.result, self.last.a))
 
 
 def chain_of(loop: scf.ForOp) -> Chain | None:
