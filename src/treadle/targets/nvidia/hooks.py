@@ -20,6 +20,7 @@ from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
 from treadle.targets.nvidia.folded_place import WINDOW, folded_place
 from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
 from treadle.targets.nvidia.global_access import predicated_load, predicated_store, predicated_update
+from treadle.targets.nvidia.late_wait import hold_back
 from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
 from treadle.targets.nvidia.residency import resident_workgroups
 from treadle.targets.nvidia.shifted_copies import ShiftedCopies, stands_among
@@ -128,6 +129,8 @@ class NvidiaHooks(SimtHooks):
             self._elected.flush(ctx)
         if op is None or not stands_among(op):
             self._shifted.flush(ctx)
+        if op is not None:
+            hold_back(ctx, op)
 
     # --- ids and lanes
 
