@@ -69,7 +69,7 @@ def test_kernels_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
 def test_kernels_in_python(tmp_path: Path) -> None:
     """The page's kernels, from files: the language reads the text of functions."""
     texts = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "language.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert len(texts) == 2
+    assert len(texts) == 3
     for number, text in enumerate(texts):
         file = tmp_path / f"kernels{number}.py"
         file.write_text(text, encoding="utf-8")
@@ -117,5 +117,10 @@ def test_flags_exist(page: Path, capsys: pytest.CaptureFixture[str], monkeypatch
         known |= set(re.findall(r"--([a-z][a-z0-9-]+)", capsys.readouterr().out))
     if "tests/fuzz" in page.read_text(encoding="utf-8"):
         shown = subprocess.run([sys.executable, "tests/fuzz", "--help"], capture_output=True, text=True, check=True, cwd=ROOT)
+        known |= set(re.findall(r"--([a-z][a-z0-9-]+)", shown.stdout))
+    if "examples/kernels" in page.read_text(encoding="utf-8"):
+        shown = subprocess.run(
+            [sys.executable, "examples/kernels/softmax.py", "--help"], capture_output=True, text=True, check=True, cwd=ROOT
+        )
         known |= set(re.findall(r"--([a-z][a-z0-9-]+)", shown.stdout))
     assert named <= known, named - known

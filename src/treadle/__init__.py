@@ -11,16 +11,19 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from treadle.driver import Program, compile
     from treadle.errors import InternalError, TreadleError
+    from treadle.language.autotune import Config, autotune
     from treadle.language.kernel import kernel
     from treadle.options import CompileOptions
 
-__all__ = ["CompileOptions", "InternalError", "Program", "TreadleError", "__version__", "compile", "kernel"]
+__all__ = ["CompileOptions", "Config", "InternalError", "Program", "TreadleError", "__version__", "autotune", "compile", "kernel"]
 
 _HOMES = {
     "CompileOptions": "treadle.options",
+    "Config": "treadle.language.autotune",
     "InternalError": "treadle.errors",
     "Program": "treadle.driver",
     "TreadleError": "treadle.errors",
+    "autotune": "treadle.language.autotune",
     "compile": "treadle.driver",
     "kernel": "treadle.language.kernel",
 }
