@@ -115,7 +115,9 @@ SAMPLES: Final[dict[str, Callable[[random.Random, RandomChoice], str]]] = {
 }
 """`contractions`: M 16..16384, N and K 64..20000, log-uniform, 2e8 < 2 M N K < 3e12. `skinny`: M 1..64. `batched`: 2..256 products.
 `epilogues`: contractions with one. `long`: K 4,096..2,000,000, M and N 1..1024, a quarter of them row sums and softmaxes.
-`convolutions`: images with channels last of sides 7..512, channels and filters 3..2048, windows of 1..7, strides 1 and 2, 2e8 < operations < 1e12."""
+`convolutions`: images with channels last of sides 7..512, channels and filters 3..2048, windows of 1..7, strides 1 and 2,
+2e8 < operations < 1e12.
+"""
 
 
 def random_names(sample: str, count: int, seed: int, choice: RandomChoice) -> list[str]:

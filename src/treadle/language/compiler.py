@@ -18,7 +18,7 @@ from treadle.language.blocks import store
 from treadle.language.calls import Calls
 from treadle.language.emitter import INDEX, Emitter
 from treadle.language.expressions import rebound
-from treadle.language.intrinsics import Bounds, Call
+from treadle.language.intrinsics import Bounds, Call, unrolled
 from treadle.language.shared_memory import inside, store_slot
 from treadle.language.values import VALUES, Array, Block, Condition, Index, Slot, Stage, Tile, parts_of, text_of
 
@@ -176,17 +176,28 @@ class FunctionCompiler(Calls):
             raise self.error(
                 node.iter, f"a loop over {text_of(over)}", "loop over range(..), tl.range(..), or unrolled over tl.static_range(..)"
             )
+        if over.unroll == 1:
+            self._loop(node, node.target.id, over, 0)
+            return
+        main, rest = self.at(node.iter, unrolled, self.emit, over)
+        self._loop(node, node.target.id, main, over.step)
+        self._loop(node, node.target.id, rest, 0)
+
+    def _loop(self, node: ast.For, variable: str, over: Bounds, apart: Index | int) -> None:
+        """A loop with the body once, or `over.unroll` times in each iteration for variables that are `apart` from one another."""
         start, stop, step = (self.emit.index(bound).value for bound in (over.start, over.stop, over.step))
-        names = self._carried(node.body, node.target.id)
+        names = self._carried(node.body, variable)
         initial = {name: self.carriable(node, name, self.scope[name]) for name in names}
         body = IrBlock(arg_types=[INDEX, *(value.value.type for value in initial.values())])
         before = dict(self.scope)
-        self.scope[node.target.id] = self.emit.index_of(body.args[0])
+        number = self.emit.index_of(body.args[0])
         for name, argument in zip(names, body.args[1:], strict=True):
             self.scope[name] = rebound(initial[name], argument)
         with self.emit.inside(body):
             self._nesting += 1
-            self._statements(node.body)
+            for copy in range(over.unroll):
+                self.scope[variable] = self.emit.binary("+", number, self.emit.binary("*", apart, copy)) if copy else number
+                self._statements(node.body)
             self._nesting -= 1
             ends = [self.same_kind(node, name, initial[name], self.scope[name]) for name in names]
             self.emit.add(scf.YieldOp(*ends))

@@ -4,6 +4,7 @@ import ast
 import inspect
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -236,6 +237,8 @@ class Expressions:
                 return owner.shape
             case ((Tile() | Block() | Slot() | Index()), name) if (method := tile_method(name)) is not None:
                 return BoundMethod(method, self.loaded(owner))
+            case Block(axes=(_, _)), "T":
+                return replace(owner, axes=owner.axes[::-1], shape=owner.shape[::-1])  # read across: nothing is moved
             case ((Tile() | Block() | Slot()), "T"):
                 return self.emit.permute(self._tile(node, owner), (1, 0))
             case _ if isinstance(owner, VALUES):

@@ -7,8 +7,8 @@ import builtins
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from treadle.language import dtypes
 from treadle.language.dtypes import DType
@@ -18,7 +18,7 @@ from treadle.language.values import VALUES, Block, Index, Tile, parts_of, text_o
 if TYPE_CHECKING:
     from treadle.ir.core import SSAValue
     from treadle.language.compiler import FunctionCompiler
-    from treadle.language.emitter import Number
+    from treadle.language.emitter import Emitter, Number
 
 
 @dataclass
@@ -50,13 +50,14 @@ class Intrinsic:
 
 @dataclass(frozen=True)
 class Bounds:
-    """A loop of the kernel."""
+    """A loop of the kernel, with the body `unroll` times in each iteration."""
 
     start: Index | int
     stop: Index | int
     step: Index | int
     groups: int | None = None
     gap: int | None = None
+    unroll: int = 1
 
 
 _INT_MAX = 2**31 - 1
@@ -98,20 +99,46 @@ def num_programs(c: "FunctionCompiler", axis: int = 0) -> Index | int:
 
 
 def range_(
-    c: "FunctionCompiler", start: object, stop: object = None, step: object = 1, groups: int | None = None, gap: int | None = None
+    c: "FunctionCompiler",
+    start: object,
+    stop: object = None,
+    step: object = 1,
+    groups: int | None = None,
+    gap: int | None = None,
+    unroll: int = 1,
 ) -> Bounds:
-    """The numbers of a loop that the kernel runs; nothing is unrolled. In a loop with stages, `groups` groups of warps (2) run `gap`
-    stages (1) apart.
+    """The numbers of a loop that the kernel runs. In a loop with stages, `groups` groups of warps (2) run `gap` stages (1) apart.
+    `unroll`: steps of an iteration; those that make no whole iteration are a loop behind.
     """
-    for name, asked in (("groups", groups), ("gap", gap)):
+    for name, asked in (("groups", groups), ("gap", gap), ("unroll", unroll)):
         if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool)):
             raise Refusal(f"{name} = {text_of(asked)}", "give an integer, known when the kernel is compiled")
+    if unroll < 1:
+        raise Refusal(f"unroll = {unroll}", "give the number of steps of an iteration, 1 or more")
     if stop is None:
         start, stop = 0, start
     if isinstance(step, int) and step < 1:
         raise Refusal(f"a loop with the step {step}", "count upwards, and compute the other way round inside")
     first, end, by = (bound if isinstance(bound, int) else c.emit.index(bound) for bound in (start, stop, step))
-    return Bounds(first, end, by, groups, gap)
+    return Bounds(first, end, by, groups, gap, unroll)
+
+
+def unrolled(emit: "Emitter", over: Bounds) -> tuple[Bounds, Bounds]:
+    """A loop with several steps in each iteration, and one of what is left."""
+
+    def computed(symbol: str, a: Index | int, b: Index | int) -> Index:
+        return cast(Index, emit.binary(symbol, a, b))
+
+    start, stop, step = over.start, over.stop, over.step
+    each = step * over.unroll if isinstance(step, int) else computed("*", step, over.unroll)
+    middle: Index | int
+    if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
+        middle = start + len(builtins.range(start, stop, step)) // over.unroll * step * over.unroll
+    else:
+        span = stop if start == 0 else computed("maximum", computed("-", stop, start), 0)
+        middle = computed("*", computed("//", span, each), each)
+        middle = middle if start == 0 else computed("+", start, middle)
+    return replace(over, stop=middle, step=each), replace(over, start=middle, unroll=1)
 
 
 def static_range(c: "FunctionCompiler", start: int, stop: int | None = None, step: int = 1) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from treadle.ir.dialects import builtin
 from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
 from treadle.targets.nvidia import role_registers
+from treadle.targets.nvidia.bf16_pairs import bf16_pairs
 from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, load_from_peer, multicast_form
 from treadle.targets.nvidia.cp_async import emit_cp_async
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
@@ -381,6 +382,9 @@ class NvidiaHooks(SimtHooks):
         if source in FP8_PTX and result in ("f16", "f32"):
             return from_fp8(b, values, source, result)
         return None
+
+    def cast_pairs(self, ctx: KernelContext, values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:
+        return bf16_pairs(ctx, values, source, result)
 
 
 def _users(value: SSAValue) -> list[Operation]:

@@ -339,3 +339,8 @@ class SimtHooks(ABC):
         """Native conversion of many scalars between MLIR float types (fp8 values are i8), or None for the common one."""
         _ = b, values, source, result
         return None
+
+    def cast_pairs(self, ctx: "KernelContext", values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:
+        """Elements of a tile that are rounded to a float type, or were and are widened again, two at a time; None for the common way."""
+        _ = ctx, values, source, result
+        return None
