@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from treadle.language.autotune import Config, autotune
     from treadle.language.kernel import kernel
     from treadle.options import CompileOptions
+    from treadle.torch.custom_operator import op
 
-__all__ = ["CompileOptions", "Config", "InternalError", "Program", "TreadleError", "__version__", "autotune", "compile", "kernel"]
+__all__ = ["CompileOptions", "Config", "InternalError", "Program", "TreadleError", "__version__", "autotune", "compile", "kernel", "op"]
 
 _HOMES = {
     "CompileOptions": "treadle.options",
@@ -26,6 +27,7 @@ _HOMES = {
     "autotune": "treadle.language.autotune",
     "compile": "treadle.driver",
     "kernel": "treadle.language.kernel",
+    "op": "treadle.torch.custom_operator",
 }
 
 

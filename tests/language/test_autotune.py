@@ -64,7 +64,8 @@ def test_choices_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_configurations_that_do_not_compile_are_left_out() -> None:
-    kernel = treadle.autotune([treadle.Config({"BM": 64, "BN": 64, "BK": 0}, num_warps=4), CONFIGS[1]])(treadle.kernel(target="sim")(product))
+    broken = treadle.Config({"BM": 64, "BN": 64, "BK": 0})
+    kernel = treadle.autotune([broken, CONFIGS[1]])(treadle.kernel(target="sim")(product))
     choice = kernel[grid].choice(*arrays(70, 75, 100))
     assert choice.config == CONFIGS[1]
     assert [bool(why) for why in choice.problems.values()] == [True]

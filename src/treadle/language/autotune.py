@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import KERNEL_CALL, TreadleError
+from treadle.language import launches
 from treadle.language.kernel import Grid, Kernel
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class TunedLaunch:
 
     def __call__(self, *arguments: Any, target: str | None = None, **named: Any) -> None:
         """Run the kernel in the configuration for these arguments, which the first call with them finds out."""
+        if launches.are_left_out:
+            return
         config = self.choice(*arguments, target=target, **named).config
         self._tuned.kernel[self._grid](*arguments, target=target, **named, **config.named)
 

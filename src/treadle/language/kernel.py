@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from treadle.errors import KERNEL_CALL, TreadleError
+from treadle.language import launches
 from treadle.language.known_calls import KnownCall, call_key
 
 if TYPE_CHECKING:
@@ -157,6 +158,11 @@ class Launch:
     def __init__(self, kernel: Kernel, grid: Grid) -> None:
         self._kernel, self._grid = kernel, grid
 
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        return self._kernel
+
     def __call__(
         self,
         *arguments: Any,
@@ -171,6 +177,8 @@ class Launch:
         On a GPU the call only enqueues the work, on PyTorch's current stream where PyTorch is loaded. Raises `TreadleError`: TR109 at the
         line of what does not compile, TR738 for arguments that do not fit the signature, and what `treadle.Program` raises.
         """
+        if launches.are_left_out:
+            return
         kernel = self._kernel
         grid = self._extents(kernel.bound(arguments, named) if callable(self._grid) else {})
         key = call_key(arguments, named, (grid, num_warps, num_stages, target))
