@@ -78,6 +78,25 @@ def test_kernels_in_python(tmp_path: Path) -> None:
             runpy.run_path(str(file))
 
 
+def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a new user types: the page's file, then its commands; without any one barrier of the schedule the proof fails."""
+    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "product.py").write_text("".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), encoding="utf-8")
+    runpy.run_path("product.py")
+    assert "error TR418" in capsys.readouterr().out
+    commands = re.findall(r"^treadle (.+)$", page, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert invoke(shlex.split(command)) == 0, capsys.readouterr().err
+    lines = (tmp_path / "staged.mlir").read_text(encoding="utf-8").splitlines()
+    barriers = [number for number, line in enumerate(lines) if "sync.barrier" in line]
+    assert barriers
+    (tmp_path / "less.mlir").write_text("\n".join(line for number, line in enumerate(lines) if number != barriers[-1]), encoding="utf-8")
+    assert invoke(["verify", "less.mlir"]) != 0
+
+
 def test_all_functions_of_the_language_are_listed() -> None:
     page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
     assert not [name for name in FUNCTIONS if f"`{name}" not in page and f"tl.{name}" not in page]
