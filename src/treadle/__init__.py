@@ -11,18 +11,23 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from treadle.driver import Program, compile
     from treadle.errors import InternalError, TreadleError
+    from treadle.language.autotune import Config, autotune
     from treadle.language.kernel import kernel
     from treadle.options import CompileOptions
+    from treadle.torch.custom_operator import op
 
-__all__ = ["CompileOptions", "InternalError", "Program", "TreadleError", "__version__", "compile", "kernel"]
+__all__ = ["CompileOptions", "Config", "InternalError", "Program", "TreadleError", "__version__", "autotune", "compile", "kernel", "op"]
 
 _HOMES = {
     "CompileOptions": "treadle.options",
+    "Config": "treadle.language.autotune",
     "InternalError": "treadle.errors",
     "Program": "treadle.driver",
     "TreadleError": "treadle.errors",
+    "autotune": "treadle.language.autotune",
     "compile": "treadle.driver",
     "kernel": "treadle.language.kernel",
+    "op": "treadle.torch.custom_operator",
 }
 
 
