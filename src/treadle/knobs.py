@@ -68,6 +68,12 @@ VERIFY_EACH_PASS: Final = Knob(
     "TREADLE_VERIFY_EACH_PASS", "1 to verify the module after every pass of a compilation, not once a level", 0, _count
 )
 DEBUG: Final = Knob("TREADLE_DEBUG", "1 to show tracebacks with errors", 0, _is_set)
+RATES: Final = Knob[Path | None](
+    "TREADLE_RATES",
+    "file of the models' constants, from `treadle calibrate` (default: those of the products' rows)",
+    None,
+    _path,
+)
 TOOL_SECONDS: Final = Knob("TREADLE_TOOL_SECONDS", "seconds a tool or a code generation may take", 300.0, _positive)
 
 ALL: Final[tuple[Knob[Path | None] | Knob[int] | Knob[float], ...]] = (
@@ -80,5 +86,6 @@ ALL: Final[tuple[Knob[Path | None] | Knob[int] | Knob[float], ...]] = (
     WORKERS,
     VERIFY_EACH_PASS,
     DEBUG,
+    RATES,
     TOOL_SECONDS,
 )

@@ -46,3 +46,15 @@ def test_long_reductions_are_long() -> None:
     assert kinds["rowsums"] > kinds["softmax"] > 0
     assert all(max(max(spec.shape) for spec in w.inputs) >= 4096 for w in found)
     assert all(w.rows <= 1024 for w in found)
+
+
+def test_convolutions_cover_their_ranges() -> None:
+    found = workloads("convolutions", 6, RandomChoice())
+    numbers = [w.name.split("-") for w in found]
+    windows = Counter(next(part for part in parts if part.startswith("k")) for parts in numbers)
+    assert set(windows) == {f"k{size}" for size in range(1, 8)}
+    assert 0.4 < sum("s2" in parts for parts in numbers) / COUNT < 0.6
+    channels = [w.inputs[0].shape[3] for w in found]
+    assert min(channels) < 16 and max(channels) > 1024
+    assert 0.1 < sum(count % 8 != 0 for count in channels) / COUNT < 0.4
+    assert all(1e8 < w.flop < 1.2e12 for w in found)

@@ -1,5 +1,6 @@
 """What a kernel form is chosen for: a kernel's loop nest, the machine, what the user asks for, and what follows from them."""
 
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -18,6 +19,7 @@ from treadle.ir.dialects import builtin
 from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant, product
+from treadle.plan.f32_split import SPLITS
 from treadle.plan.role_tiles import RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
 from treadle.records import dataclass
@@ -32,6 +34,7 @@ class KernelProblem:
     """A kernel that a form is wanted for. The facts about contractions are for nests that are one.
 
     `f32_precision`, `fp8_accumulation`: as in `CompileOptions`. `is_pipelined`: set-pipeline will decide about the kernel's loops.
+    `split`: the name of the split of f32 operands whose parts the kernel is to multiply; "" for a kernel that multiplies them as they are.
     """
 
     nest: LoopNest
@@ -40,6 +43,7 @@ class KernelProblem:
     f32_precision: str = "ieee"
     fp8_accumulation: str = "fast"
     is_pipelined: bool = False
+    split: str = ""
 
     @cached_property
     def kind(self) -> Contraction:
@@ -55,6 +59,14 @@ class KernelProblem:
         a, b, result = (str(element_of(v.type)) for v in (root.inputs[self.kind.lhs], root.inputs[self.kind.rhs], root.op.results[0]))
         return a, b, result
 
+    def on_product(self, spec: TargetSpec) -> "KernelProblem":
+        """The same problem on another product of the architecture, or one with other rates. What is known of the kernel is kept: it follows
+        from the architecture, and rates are for models.
+        """
+        found = copy(self)
+        object.__setattr__(found, "spec", spec)
+        return found
+
     @property
     def f32_parts(self) -> str:
         """The type of the parts of f32 operands that are multiplied (see expand-f32-precision); "" for any other contraction."""
@@ -64,13 +76,16 @@ class KernelProblem:
     @cached_property
     def types(self) -> ContractionTypes:
         """What it is computed in where a matrix instruction may be used."""
+        if self.split:
+            element = SPLITS[self.split].element
+            return contraction_types(self.spec, element, element, self.names[2], ("", ""), allow_tf32=False)
         allow_tf32 = "tf32" in (self.f32_parts, self.f32_precision)
         return contraction_types(self.spec, *self.names, (self.kind.lhs_cast, self.kind.rhs_cast), allow_tf32)
 
     @cached_property
     def is_promoted(self) -> bool:
         """Whether each step along k has accumulators of its own, added to the running ones in f32."""
-        wanted = self.f32_parts != "" or (self.fp8_accumulation == "promoted" and self.types.a.startswith("f8"))
+        wanted = self.f32_parts != "" or self.split != "" or (self.fp8_accumulation == "promoted" and self.types.a.startswith("f8"))
         return bool(self.kind.scales) or promotes(self.spec, self.types.instruction, wanted)
 
     @cached_property
@@ -131,7 +146,8 @@ class KernelProblem:
     @cached_property
     def copies(self) -> OperandCopies:
         """Which hardware copies bring the operands to where the matrix instruction reads them."""
-        return operand_copies(self.nest, self.kind, self.types, self.spec)
+        types = replace(self.types, a="f32", b="f32") if self.split else self.types
+        return operand_copies(self.nest, self.kind, types, self.spec)
 
     @property
     def descriptor_refusal(self) -> str | None:

@@ -8,6 +8,9 @@ ORIGIN = "treadle.origin"
 """Of a generic that was a named operation: its name without `linalg.`, for remarks and kernel names."""
 F32_SPLIT = "treadle.f32_split"
 """Of a contraction of f32: the name in `plan/f32_split.SPLITS` by which its operands are split into parts, or "none"."""
+F32_SPLIT_IN = "treadle.f32_split_in"
+"""Of a contraction with `F32_SPLIT`: where its operands are split, in "memory" ahead of it or in its "kernel"."""
+IN_MEMORY, IN_KERNEL = "memory", "kernel"
 F32_PARTS = "treadle.f32_parts"
 """Of a contraction of the parts of f32 operands: the parts' type, "tf32" or "bf16"."""
 ASSOCIATIVE = "treadle.associative"
@@ -22,3 +25,10 @@ def origin_of(op: Operation) -> str:
         return attr.data
     found = classify(op)
     return type(found).__name__.lower() if found is not None else op.name.split(".")[-1]
+
+
+def split_in_kernel(op: Operation) -> str:
+    """The name of the split that a contraction's own kernel makes of its f32 operands; "" for any other operation."""
+    name, place = op.attributes.get(F32_SPLIT), op.attributes.get(F32_SPLIT_IN)
+    inside = isinstance(place, builtin.StringAttr) and place.data == IN_KERNEL
+    return name.data if inside and isinstance(name, builtin.StringAttr) else ""

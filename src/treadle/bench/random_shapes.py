@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import Final
 
+from treadle.bench.convolutions import DTYPES as CONVOLVED
 from treadle.bench.named_shapes import LAYOUTS, gemm_name
 
 FITTING_SEEDS: Final = (1, 2)
 STEPS: Final = ((128, 0.30), (64, 0.25), (8, 0.25), (1, 0.20))
 """What the sizes of a shape are rounded up to multiples of, and how often."""
+CHANNEL_STEPS: Final = (64, 32, 8, 1)
+"""What channels of images are rounded up to multiples of, each as often."""
 QUANTISED_STEP: Final = 16
 """The library's products of 8-bit elements take no other sizes."""
 
@@ -89,15 +92,32 @@ def _long(draw: random.Random, choice: RandomChoice) -> str:
             return gemm_name(dtype, layouts, (m, n, k))
 
 
+def _convolutions(draw: random.Random, choice: RandomChoice) -> str:
+    while True:
+        dtype = draw.choice([dtype for dtype in choice.dtypes if dtype in CONVOLVED] or CONVOLVED)
+        batch, kernel, stride = _log_uniform(draw, 1, 32), draw.randint(1, 7), draw.choice((1, 2))
+        height, width = (max(kernel, _log_uniform(draw, 7, 512)) for _ in range(2))
+        step = draw.choice(CHANNEL_STEPS)
+        channels, filters = (min(2048, -(-_log_uniform(draw, 3, 2048) // step) * step) for _ in range(2))
+        flop = 2 * batch * (height // stride) * (width // stride) * filters * channels * kernel * kernel
+        if 2e8 < flop < 1e12 and batch * height * width * max(channels, filters) < 1 << 29:
+            pad = f"-p{kernel // 2}" if kernel % 2 == 0 else ""
+            return f"conv-{dtype}-{batch}x{height}x{width}x{channels}-{filters}-k{kernel}{f'-s{stride}' if stride > 1 else ''}{pad}"
+
+
 SAMPLES: Final[dict[str, Callable[[random.Random, RandomChoice], str]]] = {
     "contractions": _contraction,
     "skinny": _skinny,
     "batched": _batched,
     "epilogues": _epilogues,
     "long": _long,
+    "convolutions": _convolutions,
 }
 """`contractions`: M 16..16384, N and K 64..20000, log-uniform, 2e8 < 2 M N K < 3e12. `skinny`: M 1..64. `batched`: 2..256 products.
-`epilogues`: contractions with one. `long`: K 4,096..2,000,000, M and N 1..1024, a quarter of them row sums and softmaxes."""
+`epilogues`: contractions with one. `long`: K 4,096..2,000,000, M and N 1..1024, a quarter of them row sums and softmaxes.
+`convolutions`: images with channels last of sides 7..512, channels and filters 3..2048, windows of 1..7, strides 1 and 2,
+2e8 < operations < 1e12.
+"""
 
 
 def random_names(sample: str, count: int, seed: int, choice: RandomChoice) -> list[str]:

@@ -6,7 +6,7 @@ from treadle.ir.core import AttrParser, Data, Printer, irdl_attr_definition
 
 
 class RolePlan(NamedTuple):
-    """Roles of a kernel: one producer issues the bulk copies, consumers do the rest.
+    """Roles of a kernel: one producer issues the bulk copies, consumers do the rest, but for an operand that a role of its own splits.
 
     `num_stages`: slots of the rings that loops fill. `ping_pong`: how many sets of consumer warpgroups take tiles in turn, so that one's
     epilogue runs under another's main loop. `steps_in_flight`: groups of matrix instructions left in flight when a slot is waited for (0
@@ -14,6 +14,7 @@ class RolePlan(NamedTuple):
     `deferred_stores`: 1 where a tile's boxes are stored under the main loop of the next. `cluster`: workgroups that share the operand of
     their tiles' columns. `epilogue_slots`: slots of the rings of what a tile's epilogue reads, at most two for each of its boxes.
     `fills_in_flight`: slots whose copies by all threads of the producer are still under way when the next one's are issued.
+    `split_slots`: slots of the ring of what a role splits, 0 for no such role. `splitter_registers`: of a thread of it.
     """
 
     num_stages: int
@@ -26,6 +27,8 @@ class RolePlan(NamedTuple):
     cluster: int = 1
     epilogue_slots: int = 1
     fills_in_flight: int = 0
+    split_slots: int = 0
+    splitter_registers: int = 0
 
 
 @irdl_attr_definition

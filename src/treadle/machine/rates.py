@@ -23,6 +23,10 @@ class RoleRates(Record):
     `few_rounds`: in as many rounds of tiles, fewer rows of tiles are walked together. `full_step`: columns beyond a multiple of it cost
     more than their part of the time: matrix instructions go by whole steps, or nearly; `step_saved`: what a column that is missing from a
     whole step saves, as a part of a column.
+
+    `read_share`: of `epilogue_clocks`, for an element that an epilogue reads from shared memory: nothing is stored or sent.
+    `producer_factor`: how many times as long the warps of a producer take for the pieces they copy as those of a plain tile (see
+    `GeneralRates.piece_clocks`); `rounded_factor`: how many times as long a piece takes that is rounded on its way.
     """
 
     l2_bytes_per_clock: float
@@ -42,6 +46,9 @@ class RoleRates(Record):
     few_rounds: int
     full_step: int
     step_saved: float
+    read_share: float
+    producer_factor: float
+    rounded_factor: float
 
 
 class StreamingRates(Record):
@@ -54,7 +61,8 @@ class StreamingRates(Record):
     times that differ by less, as a part, are the same, by the model's own error.
 
     Registers of a thread: `fixed_registers` for addresses and counters; beyond `crowded_registers` the tools take about `crowded_more`
-    more, since they move loads and conversions further up; `max_registers` at most.
+    more, since they move loads and conversions further up; `max_registers` at most. `load_macs`: multiply-adds that take as long as a
+    load: its issue slots, and the arithmetic of its address and bounds.
     """
 
     fixed_clocks: float
@@ -67,6 +75,7 @@ class StreamingRates(Record):
     crowded_registers: int
     crowded_more: int
     max_registers: int
+    load_macs: float
 
 
 class SwappedRates(Record):
@@ -91,13 +100,26 @@ class ArrivalRates(Record):
     `arrival_clocks`: of an arrival: until the part is written for the whole device, the count, its way to the group's threads, and the end
     of the kernel behind the merge. `turn_clocks`: of as many parts as the last one loads together, until they are there and added up.
     `cluster_clocks`: of a cluster whose workgroups merge: its meetings at both ends, and until all know that the parts are there.
-    `peer_bytes_per_clock`: what a workgroup reads of the others' shared memory.
+    `peer_bytes_per_clock`: what a workgroup reads of the others' shared memory. `longest_together`: elements of a sum that a workgroup of
+    such a cluster computes at most: few long parts leave more of the machine waiting than the models say.
     """
 
     arrival_clocks: float
     turn_clocks: float
     cluster_clocks: float
     peer_bytes_per_clock: float
+    longest_together: int
+
+
+class ReductionRates(Record):
+    """Of reductions that are no contractions (plan/split_parts.py).
+
+    `workgroup_clocks`: of a workgroup beside its loads: start, the last loads' latency, joining what its threads hold. `element_clocks`: of
+    a compute unit for one element in each of a subgroup's lanes: its load, where that is narrow, and what joins it to others.
+    """
+
+    workgroup_clocks: float
+    element_clocks: float
 
 
 class GeneralRates(Record):
@@ -120,3 +142,4 @@ class Rates(Record):
     streaming: StreamingRates
     swapped: SwappedRates
     arrivals: ArrivalRates
+    reductions: ReductionRates

@@ -1,4 +1,6 @@
-"""What has been registered in this process beside the compiler's own rows, as text for cache keys. Light: every start reads it."""
+"""What is known in this process beside the compiler's own rows, as text for cache keys. Light: every start reads it."""
+
+from treadle.machine.stored_rates import stored_text
 
 _registered: dict[str, str] = {}
 
@@ -11,4 +13,4 @@ def note(what: str, facts: str) -> None:
 def registered_facts(target: str) -> str:
     """What a cache key must hold about a target beside its name; "" for rows of the compiler, whose files the key covers."""
     architecture = target.partition(":")[0]
-    return "\n".join(_registered.get(name, "") for name in dict.fromkeys((architecture, target)))
+    return "\n".join([*(_registered.get(name, "") for name in dict.fromkeys((architecture, target))), stored_text()])

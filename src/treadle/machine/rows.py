@@ -73,7 +73,15 @@ SM_90A = TargetSpec(
     max_cluster=8,
     # PTX ISA, setmaxnreg. Index arithmetic on sizes that only the runtime knows does not fit 40 registers.
     register_moves=RegisterMoves(
-        4, 8, fewest=24, most=256, split=(40, 232), index_split=(56, 224), copy_split=(88, 208), shift_split=(152, 176)
+        4,
+        8,
+        fewest=24,
+        most=256,
+        split=(40, 232),
+        index_split=(56, 224),
+        copy_split=(88, 208),
+        shift_split=(152, 176),
+        three_split=(56, 72, 192),
     ),
 )
 

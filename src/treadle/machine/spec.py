@@ -93,7 +93,8 @@ class RegisterMoves:
 
     `split`: of a thread of the role that copies and of one that computes; `index_split`: the same where the first also does index
     arithmetic on sizes that only the runtime knows; `copy_split`: where all threads of the first copy; `shift_split`:
-    where they shift rows on the way, with many loads in flight.
+    where they shift rows on the way, with many loads in flight. `three_split`: where a third role splits an operand (copies by threads
+    or not), of the role that copies, of that one, and of one of two groups that compute.
     """
 
     warps: int
@@ -104,6 +105,7 @@ class RegisterMoves:
     index_split: tuple[int, int]
     copy_split: tuple[int, int]
     shift_split: tuple[int, int]
+    three_split: tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)

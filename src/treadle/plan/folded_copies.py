@@ -102,8 +102,8 @@ def _walk(
 
 
 def folded_refusal(windows: Windows, facts: AccessFacts, dims: tuple[int, int], rows: int, rules: BulkTensorCopy) -> str | None:
-    """Why a descriptor copy cannot bring a tile of `rows` rows, whose first one is at a multiple of them; None where it can. `dims`: the
-    view's dimensions of rows and columns.
+    """Why a descriptor copy cannot bring a tile of `rows` rows; None where it can. `dims`: the view's dimensions of rows and columns. Rows
+    that are pixels of a rectangle begin at a multiple of them.
     """
     row, column = (facts.dims[dim] for dim in dims)
     if facts.varies:
@@ -124,6 +124,6 @@ def folded_refusal(windows: Windows, facts: AccessFacts, dims: tuple[int, int], 
     copy = folded_copy(windows, [dim.size for dim in facts.dims], dims, rows, width, rules)
     if isinstance(copy, str):
         return copy
-    if not copy.is_walk and row.offset_divisor % (rows & -rows):
+    if windows.dims[dims[0]] and not copy.is_walk and row.offset_divisor % (rows & -rows):
         return f"its rows do not begin at multiples of {rows}"
     return None

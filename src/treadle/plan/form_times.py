@@ -24,7 +24,8 @@ def moving_seconds(memory_bytes: float, spec: TargetSpec) -> float:
     return seconds(spec.rates.streaming.fixed_clocks, spec) + memory_bytes / (spec.memory_gbps * 1e9)
 
 
-def _with_memory(clocks: float, memory_bytes: float, spec: TargetSpec) -> float:
+def with_memory(clocks: float, memory_bytes: float, spec: TargetSpec) -> float:
+    """Time of a kernel whose arithmetic takes so many clocks and that moves so many bytes of global memory."""
     return seconds(spec.rates.streaming.fixed_clocks + limited(clocks, copied_clocks(memory_bytes, spec), BOTH), spec)
 
 
@@ -36,7 +37,7 @@ def role_seconds(tile: RoleTile, problem: RoleProblem, memory_bytes: float, spec
     rows = shape.operand_rows(min(m, tile.rows), min(n, tile.n))
     engine = engine_clocks(rows, shape.operand_rows(tile.rows, tile.n) - rows, tile.k * problem.operand_bytes, spec.rates.swapped)
     loops = role_cost(tile, problem, spec) - spec.rates.roles.launch_overhead
-    return _with_memory(max(loops, rounds * -(-k // tile.k) * engine), memory_bytes, spec)
+    return with_memory(max(loops, rounds * -(-k // tile.k) * engine), memory_bytes, spec)
 
 
 def tile_seconds(
@@ -57,4 +58,4 @@ def tile_seconds(
     rounds = max(1, shape.tiles(tile.m, tile.n) / spec.compute_units)
     pieces = sum(extent * operand_bytes / width for extent, width in zip((tile.m, tile.n), loaded_bytes, strict=True) if width)
     loops += rounds * shape.extents[2] * 2 * spec.rates.general.piece_clocks * pieces / spec.subgroup_size
-    return _with_memory(loops + fill + rounds * (rates.tile_overhead + tile.m * tile.n * rates.epilogue_clocks), memory_bytes, spec)
+    return with_memory(loops + fill + rounds * (rates.tile_overhead + tile.m * tile.n * rates.epilogue_clocks), memory_bytes, spec)

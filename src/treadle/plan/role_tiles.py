@@ -17,8 +17,6 @@ DEFERRED_BYTES = 256
 """Of results a thread may hold under the next tile's first steps: 64 registers beside the accumulators."""
 DEFERRED_BYTES_BESIDE_READS = 224
 """The same where the epilogue reads other tiles: with 64 registers and 128 of accumulators they spill."""
-READ_SHARE = 0.5
-"""Of the clocks of an element on its way out, for one that an epilogue reads from shared memory: an estimate, nothing is stored or sent."""
 DEEPEST_RING = 8
 PLANNED_EPILOGUE_SLOTS = 2
 """Boxes of what an epilogue reads that a tile keeps room for: one is read while the next is under way."""
@@ -267,7 +265,7 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     loop = max(steps * matrix, steps * _piece_clocks(tile, problem, spec), copying)
     elements = tile.rows * tile.n * max(1, len(problem.results) - len(brought))
     leaving, computing = elements * rates.epilogue_clocks, elements * problem.heavy * 2 / tile.consumer_warpgroups
-    computing += READ_SHARE * tile.rows * tile.n * len(brought) * rates.epilogue_clocks
+    computing += rates.read_share * tile.rows * tile.n * len(brought) * rates.epilogue_clocks
     start = rates.launch_overhead + operand_bytes * rates.fill_clocks
     if tile.ping_pong > 1:
         # An epilogue may take as long as the others' loops; the last one is not hidden.
@@ -278,12 +276,6 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     return start + loops * (loop + rates.tile_overhead + computing + leaving)
 
 
-CROWDED_PIECES = 2
-"""How many times as long a producer's four warps take for their pieces as those of a plain tile: by four products on an H200."""
-ROUNDED_PIECE = 2.5
-"""How many times as long a piece takes that is rounded on its way, by three products on an H200."""
-
-
 def _piece_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     """Clocks in which the producer's threads copy one slot: they issue the copies, and wait for what goes through registers."""
     queue, row_bytes = spec.queue_for("copy_in"), tile.k * problem.operand_bytes / spec.subgroup_size
@@ -291,8 +283,8 @@ def _piece_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> flo
     rounds = problem.row.a_type == "tf32"
     is_held = queue is not None and any(width and (rounds or width not in queue.piece_bytes) for _, width in sides)
     waiting = spec.rates.streaming.latency_clocks if is_held else 0
-    each = spec.rates.general.piece_clocks * (ROUNDED_PIECE if rounds else 1)
-    return CROWDED_PIECES * (waiting + each * sum(extent * row_bytes / width for extent, width in sides if width))
+    each = spec.rates.general.piece_clocks * (spec.rates.roles.rounded_factor if rounds else 1)
+    return spec.rates.roles.producer_factor * (waiting + each * sum(extent * row_bytes / width for extent, width in sides if width))
 
 
 def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:

@@ -20,8 +20,6 @@ from treadle.records import dataclass
 MOST_ROWS = 64
 """Beyond it the small operand's traffic and arithmetic count, and ordinary tiles serve."""
 MOST_STREAMED_ROWS = 8
-NARROW_LOAD = 8
-"""Multiply-adds that take as long as a load: its issue slots, and the arithmetic of its address and bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ def streamed_share(shape: SmallShape, rows: int, spec: TargetSpec) -> float:
     convert = 0 if shape.large_bytes == shape.accumulator_bytes else 1
     shared = shape.few / (rows * shape.roots)
     widest = max(1, spec.max_vector_bytes // shape.large_bytes)
-    narrow = NARROW_LOAD * (1 / min(shape.vector, widest) - 1 / widest) * (1 + shared)
+    narrow = spec.rates.streaming.load_macs * (1 / min(shape.vector, widest) - 1 / widest) * (1 + shared)
     each = shape.few + convert + convert * shared + narrow
     return each / spec.fma_per_unit_per_clock / (shape.large_bytes / spec.product.unit_bytes_per_clock)
 

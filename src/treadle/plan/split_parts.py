@@ -12,10 +12,12 @@ from math import prod
 from typing import Final, NamedTuple
 
 from treadle.machine.spec import TargetSpec
+from treadle.plan.f32_split import SPLITS
 from treadle.plan.form_times import role_seconds, seconds, tile_seconds
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.role_tiles import ResultShape, RoleProblem, role_tile
 from treadle.plan.small_m import MOST_ROWS, SmallShape, limited, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
+from treadle.plan.split_tiles import SplitProblem, best_split_tile, split_tile_seconds, split_tiles
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, TileProblem, contraction_tile
 from treadle.records import dataclass
 
@@ -23,10 +25,6 @@ CLEAR_GAIN: Final = 0.8
 """The parts must be modelled to take at most so much of the whole's time: models are not better than that."""
 LEAST_STEPS: Final = 4
 """Of a contraction's part: a shorter one is gone before its pipeline is full."""
-LONGEST_TOGETHER: Final = 1024
-"""Of what a cluster's workgroup sums: few long parts leave more of the machine waiting than the model says. On an H200 a cluster was 9 %
-faster than a second launch at 780, and 6 to 70 % slower from 2,000 on.
-"""
 LEAST_SAVED_SECONDS: Final = 3e-6
 MOST_WORKSPACE_BYTES: Final = 256 << 20
 """Of all partial results together."""
@@ -34,10 +32,6 @@ ELEMENTS_AT_ONCE: Final = 8192
 """Elements of parts that the last workgroup loads together: 64 registers a thread of four warps."""
 WORD_BYTES: Final = 4
 """Of an element that workgroups of a cluster read from each other."""
-WORKGROUP_CLOCKS: Final = 1500
-"""Of a reduction's workgroup beside its loads: start, the last loads' latency, joining what its threads hold."""
-ELEMENT_CLOCKS: Final = 2
-"""Of a compute unit for one element in each of a subgroup's lanes: its load, where that is narrow, and what joins it to others."""
 RESIDENT_THREADS: Final = 2048
 
 
@@ -69,7 +63,8 @@ class SplitContraction:
     """A contraction: `shape` and `types` as for the choice of tiles, bytes of an element of the operands and of a partial result.
 
     `copied_rows`: what the bytes of A's rows, and of B's, are multiples of, where hardware copies bring them to the matrix instruction; 0
-    where those cannot. `along_k`: the unit-stride axis of A, and of B, is k.
+    where those cannot. `along_k`: the unit-stride axis of A, and of B, is k. `split`: the split of f32 operands that the kernel may make
+    itself, "" for none.
     """
 
     shape: ContractionShape
@@ -79,6 +74,7 @@ class SplitContraction:
     partial_bytes: int
     copied_rows: tuple[int, int]
     along_k: tuple[bool, bool]
+    split: str = ""
 
     def piece_bytes(self, spec: TargetSpec) -> tuple[int, int] | None:
         """What threads copy of A and of B at a time, 0 where descriptor copies bring it; None where one of them is not copied."""
@@ -167,7 +163,7 @@ def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: Tar
     small_shape = SmallShape(few, many, shape.k, sizes[large], sizes[small], accumulator, along_k, vector, shape.batch or 1)
     if stream_refusal(small_shape) is None and (tile := next(iter(stream_tiles(small_shape, spec)), None)) is not None:
         yield _Choice(seconds(stream_clocks(tile, small_shape, spec), spec), tile.few * tile.many, in_cluster=False)
-    swaps = problem.by_descriptor(spec)
+    swaps = problem.types.instruction != "fma" and problem.by_descriptor(spec)
     if swaps and (swapped := swapped_tile(spec.instruction(problem.types.instruction), small_shape, spec)) is not None:
         whole_rows = swapped.step == swapped.rows
         yield _Choice(seconds(swapped_clocks(swapped, small_shape, spec), spec), swapped.rows * swapped.few, in_cluster=whole_rows)
@@ -184,12 +180,32 @@ def _choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpe
     time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces or (0, 0))
     found = [_Choice(time, tile.m * tile.n)]
     found += _small_choices(problem, shape, spec)
+    within = _within(problem, shape, spec)
+    if within is not None and (best_split := best_split_tile(within, spec)) is not None:
+        found.append(_Choice(split_tile_seconds(best_split, within, moved, spec), best_split.m * best_split.n))
     if pieces is not None and row is not None:
         result = ResultShape(problem.partial_bytes, True)
         roles = RoleProblem(row, shape, types.operand_bytes, (result,), takes_turns=takes_turns, piece_bytes=pieces)
         if (best := role_tile(roles, spec)) is not None:
             found.append(_Choice(role_seconds(best, roles, moved, spec), best.m * best.n))
     return found
+
+
+def _within(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> SplitProblem | None:
+    """The contraction for a kernel that splits f32 operands itself; None where that is not asked for, or no copies bring them."""
+    pieces = problem.piece_bytes(spec)
+    if pieces is None or not problem.split:
+        return None
+    split = SPLITS[problem.split]
+    row = spec.instructions_for(split.element, split.element, problem.types.accumulator)[0]
+    return SplitProblem(split, row, shape, problem.along_k, pieces, problem.partial_bytes)
+
+
+def _split_tiles(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> set[int]:
+    """How many tiles cover the result in kernels that split f32 operands themselves."""
+    within = _within(problem, shape, spec)
+    found = () if within is None else split_tiles(within, spec)
+    return {shape.tiles(*((tile.n, tile.rows) if tile.is_swapped else (tile.rows, tile.n))) for tile in found}
 
 
 def _counts(workgroups: int, steps: int, least: int, each: int, spec: TargetSpec) -> list[int]:
@@ -234,12 +250,16 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | No
     best: Parts | None = None
     each = problem.results * problem.partial_bytes
     steps = -(-k // step)
-    counts = {count for workgroups in (tiles, small) for count in _counts(workgroups, steps, LEAST_STEPS, each, spec)}
+    counts = {
+        count
+        for workgroups in {tiles, small, *_split_tiles(problem, shape, spec)}
+        for count in _counts(workgroups, steps, LEAST_STEPS, each, spec)
+    }
     together = {count for count in cluster_counts(spec) if count <= steps // LEAST_STEPS}
     for count in sorted(counts | together):
         longest = -(-steps // count) * step
         part = replace(shape, batch=batch * count, k=longest)
-        times = _merge_times(problem, part, count, spec, in_cluster=count in together and longest <= LONGEST_TOGETHER)
+        times = _merge_times(problem, part, count, spec, in_cluster=count in together and longest <= spec.rates.arrivals.longest_together)
         merge = min(times, key=lambda name: times[name])
         if best is None or times[merge] < best.seconds:
             best = Parts(count, step, whole, times[merge], merge)
@@ -267,8 +287,8 @@ def _reduction_seconds(problem: SplitReduction, count: int, spec: TargetSpec) ->
     in_flight = active * each / rates.latency_clocks * spec.clock_mhz * 1e6
     moving = limited(problem.read_bytes / in_flight, problem.read_bytes / (spec.memory_gbps * 1e9), 2)  # latency grows under load
     rounds = -(-workgroups // (resident * spec.compute_units))
-    working = seconds(busiest * ELEMENT_CLOCKS, spec)
-    return seconds(rates.fixed_clocks + rounds * WORKGROUP_CLOCKS, spec) + limited(moving, working, 2)
+    working = seconds(busiest * spec.rates.reductions.element_clocks, spec)
+    return seconds(rates.fixed_clocks + rounds * spec.rates.reductions.workgroup_clocks, spec) + limited(moving, working, 2)
 
 
 def split_reduction(problem: SplitReduction, spec: TargetSpec) -> Parts | None:

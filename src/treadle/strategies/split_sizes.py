@@ -11,7 +11,7 @@ from typing import Final
 
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction, Reduction, plain_dims
-from treadle.analysis.operation_marks import F32_PARTS
+from treadle.analysis.operation_marks import F32_PARTS, split_in_kernel
 from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
 from treadle.ir.builtin import StringAttr
 from treadle.ir.core import AffineMap, Attribute, SSAValue
@@ -52,7 +52,8 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
     widths = [element_bytes(element_of_operand(value)) for value, _ in operands]
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     as_they_are = all(width == types.operand_bytes for width in widths)
-    is_copied = row is not None and row.reads_shared and as_they_are and spec.bulk_tensor is not None
+    split = split_in_kernel(view.op)
+    is_copied = (bool(split) or (row is not None and row.reads_shared and as_they_are)) and spec.bulk_tensor is not None
     rows = [_row_alignment(shape_of(value), width) if is_copied else 0 for (value, _), width in zip(operands, widths, strict=True)]
     along = [plain_dims(map_)[-1] in kind.k for _, map_ in operands]
     if row is not None and row.k_major_only:  # what lies across is copied element by element, where pieces are as narrow
@@ -61,7 +62,7 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
         rows = [whole if lies_along else each for whole, lies_along, each in zip(rows, along, turned, strict=True)]
     partial = element_bytes(facts.partial_types[0])
     shape, copied = ContractionShape(batch, m, n, k), (rows[0], rows[1])
-    return SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]))
+    return SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]), split)
 
 
 def _bytes(value: SSAValue, map_: AffineMap, sizes: Sizes) -> int:

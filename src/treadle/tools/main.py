@@ -23,6 +23,7 @@ VERBS = {
     "targets": "treadle.tools.targets:targets",
     "bench": "treadle.tools.bench:bench",
     "tune": "treadle.tools.tune:tune",
+    "calibrate": "treadle.tools.calibrate:calibrate",
     "timeline": "treadle.tools.timeline:timeline",
 }
 """Module and function of each verb; a verb is imported when it is called, since no verb should wait for what the others need."""

@@ -11,6 +11,7 @@ from generators.convolutions import Convolution, random_convolution
 
 from treadle import pipelines
 from treadle.artifact import TensorMap
+from treadle.bench.convolutions import named_convolution
 from treadle.dialects.tile import CopyOp, KernelOp, ViewOp, ints, memref_type
 from treadle.errors import InternalError
 from treadle.ir.text import parse_module
@@ -167,6 +168,17 @@ def test_random_images(seed: int) -> None:
     if not copies(convolution)[1]:
         pytest.skip("a matrix product, or too wide a window: no image is copied by descriptors")
     check_copies(convolution, None)
+
+
+@pytest.mark.parametrize("name", ["conv-f16-21x8x435x328-1784-k2-s2-p1", "conv-bf16-4x28x145x280-1224-k6-p3"])
+def test_filters_begin_anywhere(name: str) -> None:
+    """Rows of filters are no pixels: tiles of two widths begin within one another's multiples."""
+    workload = named_convolution(name)
+    assert workload is not None
+    module = parse_module(workload.text, "test.mlir")
+    pipelines.lower(module, SPEC, CompileOptions(verify=False))
+    (kernel,) = [op for op in module.walk() if isinstance(op, KernelOp)]
+    assert any(op.name == "pipe.roles" for op in kernel.walk())
 
 
 def test_what_no_copy_brings_is_no_map() -> None:

@@ -1,5 +1,7 @@
 """set-roles and form-roles: what is decided can be read, written and overridden; what is formed holds no synchronisation."""
 
+from dataclasses import replace
+
 import pytest
 from transforms.kernel_configs import reconfigure
 from transforms.role_kernels import MATMUL, SPEC
@@ -7,7 +9,7 @@ from transforms.role_kernels import MATMUL, SPEC
 from treadle import pipelines
 from treadle.dialects import pipe, tile
 from treadle.dialects.role_plan import RolePlan, RolePlanAttr
-from treadle.errors import TreadleError
+from treadle.errors import KernelRejected, TreadleError
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module, print_module
@@ -117,3 +119,10 @@ def test_what_is_refused_is_a_remark_and_left_alone() -> None:
     plain = until("form-roles", CompileOptions(roles=False, tuned=False))
     assert "roles" not in kernel_in(plain).attributes
     assert not any(isinstance(op, pipe.RolesOp) for op in plain.walk())
+
+
+def test_warpgroups_without_roles_are_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treadle.transforms.kernel.set_roles.refusal", lambda kernel: "of this test")
+    with pytest.raises(KernelRejected, match="roles are refused: of this test"):
+        until("set-roles")
+    assert "roles" not in kernel_in(until("set-roles", replace(OPTIONS, consumer_warpgroups=1))).attributes

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from treadle import driver
-from treadle.analysis.operation_marks import F32_PARTS
+from treadle.analysis.operation_marks import F32_PARTS, F32_SPLIT_IN
 from treadle.bench.texts import Function
 from treadle.dialects import dispatch
 from treadle.ir.core import Operation
@@ -32,8 +32,12 @@ def matmul(m: int, n: int, k: int, *, transposed: bool = True, dtype: str = "f32
     return f.text(f.contract("mk,nk->mn" if transposed else "mk,kn->mn", x, w))
 
 
-def lowered(text: str, precision: Precision = "3xtf32", target: str = "sm_90a") -> tuple[builtin.ModuleOp, list[str]]:
-    module = parse_module(text, "test.mlir")
+def lowered(
+    text: str, precision: Precision = "3xtf32", target: str = "sm_90a", place: str = "memory"
+) -> tuple[builtin.ModuleOp, list[str]]:
+    """Tensor level to dispatch level; `place`: where the contraction's operands are split, the compiler's choice where it is empty."""
+    asked = f'linalg.generic {{{F32_SPLIT_IN} = "{place}", ' if place and "bf16>" not in text else "linalg.generic {"
+    module = parse_module(text.replace("linalg.generic {", asked), "test.mlir")
     with collect_remarks() as log:
         run_passes(module, tensor_passes(target_spec(target), CompileOptions(f32_precision=precision, split_reduction="off")))
     return module, [f"{r.kind}: {r.text}" for r in log.remarks if r.pass_name in (NAME, DECIDED)]

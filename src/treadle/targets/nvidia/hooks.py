@@ -13,12 +13,13 @@ from treadle.ir.dialects import builtin
 from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
 from treadle.targets.nvidia import role_registers
+from treadle.targets.nvidia.bf16_pairs import bf16_pairs
 from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, load_from_peer, multicast_form
 from treadle.targets.nvidia.cp_async import emit_cp_async
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
 from treadle.targets.nvidia.folded_place import WINDOW, folded_place
 from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
-from treadle.targets.nvidia.global_access import predicated_load, predicated_store
+from treadle.targets.nvidia.global_access import predicated_load, predicated_store, predicated_update
 from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
 from treadle.targets.nvidia.shifted_copies import ShiftedCopies, stands_among
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
@@ -174,6 +175,10 @@ class NvidiaHooks(SimtHooks):
     def barrier(self, b: Builder, threads: int = 0) -> None:
         # bar.sync is the aligned form, which promises that all threads execute the same instruction; the code of both is the same.
         b.asm(f"barrier.sync 0, {threads};" if threads else "bar.sync 0;", MEMORY)
+
+    def update_global(self, b: Builder, op: str, address: Value, value: Value, align: int, predicate: Value) -> None:
+        if not predicated_update(b, op, address, value, predicate):
+            super().update_global(b, op, address, value, align, predicate)
 
     def count_in(self, b: Builder, address: Value, largest: Value, order: str) -> Value:
         # Written out: LLVM selects atom.inc without its memory order. Fences order what bar.sync has ordered before them, too (PTX ISA,
@@ -377,6 +382,9 @@ class NvidiaHooks(SimtHooks):
         if source in FP8_PTX and result in ("f16", "f32"):
             return from_fp8(b, values, source, result)
         return None
+
+    def cast_pairs(self, ctx: KernelContext, values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:
+        return bf16_pairs(ctx, values, source, result)
 
 
 def _users(value: SSAValue) -> list[Operation]:

@@ -286,12 +286,14 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
     b_base = _descriptor(right, right_deltas, ctx)
     accumulators, start = list(ctx.tile(op.accumulator)), _start(ctx, op)
     is_computed = start.kind == "sum" and isinstance(op.accumulator.owner, Operation) and not _gives_accumulators(op.accumulator.owner)
-    words = [] if registers is None else list(registers.words)
+    # What an earlier contraction of the chain holds has passed a fence, and nothing has been written to it since.
+    before = _held_before(op, ctx) if registers is not None else None
+    words = [] if registers is None or before is not None else list(registers.words)
     passed = _through_fence(ctx, [*(accumulators if is_computed else []), *words])
     if is_computed:
         accumulators = passed[: len(accumulators)]
     if registers is not None:
-        registers = registers.through(passed[len(passed) - len(words) :])
+        registers = registers.through(passed[len(passed) - len(words) :] if before is None else before)
         ctx.held[op] = list(registers.words)
 
     def left_part(m: int, k: int) -> tuple[Value, ...]:
@@ -307,6 +309,16 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
         for tile in tiles
     ]
     ctx.bind(op.result, _issue(ctx, row, (left is not None and not left.is_k_major, not right.is_k_major), chain, start, accumulators))
+
+
+def _held_before(op: ContractOp, ctx: KernelContext) -> list[Value] | None:
+    """The registers of the same operand in the contractions that this one goes on from, which are all in flight; None where it is new."""
+    before = op.accumulator.owner
+    while isinstance(before, ContractOp) and before.parent is op.parent and before in ctx.held:
+        if before.a is op.a:
+            return ctx.held[before]
+        before = before.accumulator.owner
+    return None
 
 
 def _left_base(ctx: KernelContext, left: Operand, group_steps: Sequence[int], tiles: Sequence[Tile]) -> _Descriptor:
@@ -348,7 +360,7 @@ def emit_wait(ctx: KernelContext, pending: int) -> None:
     text = f"wgmma.wait_group.sync.aligned {pending};"
     ctx.counts.matrix_waits += 1
     live = ctx.flatten(tiles)
-    held = [word for contraction in ctx.released for word in ctx.held[contraction]]
+    held = list(dict.fromkeys(word for contraction in ctx.released for word in ctx.held[contraction]))
     if not live:
         b.asm(text, ",".join([*["r"] * len(held), "~{memory}"]), held)
         return

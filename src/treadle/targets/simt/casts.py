@@ -74,6 +74,13 @@ def is_carried_past_waits(op: Operation) -> bool:
     return following is not None
 
 
+def _leaves_rest(op: Operation) -> bool:
+    """Whether a value is rounded, and widened again to see what is left of it: all of its elements go together there and back."""
+    rounded = op.results[0] if op.name == "arith.truncf" else op.operands[0]
+    is_rounded = isinstance(rounded.owner, Operation) and rounded.owner.name == "arith.truncf"
+    return is_rounded and any(use.operation.name == "arith.extf" for use in rounded.uses)
+
+
 def emit_cast(ctx: KernelContext, op: Operation) -> None:
     """A conversion of a scalar or of every register of a tile."""
     b = ctx.b
@@ -93,7 +100,8 @@ def emit_cast(ctx: KernelContext, op: Operation) -> None:
     if name in unary:
         found = [unary[name](v) for v in values]
     elif name in ("arith.extf", "arith.truncf"):
-        found = convert_floats(ctx, values, source, result)
+        pairs = ctx.hooks.cast_pairs(ctx, values, type_name(source), type_name(result)) if is_tile and _leaves_rest(op) else None
+        found = convert_floats(ctx, values, source, result) if pairs is None else list(pairs)
         if is_tile and is_carried_past_waits(op):
             found = list(ctx.hooks.settled(ctx, found))
     elif name in ("arith.sitofp", "arith.uitofp"):

@@ -238,6 +238,10 @@ class KernelContext:
         """A vector (a scalar for one element) of scalars of one type."""
         if len(elements) == 1:
             return elements[0]
+        return self.vector_of(elements) or self.b.build_vector(elements)
+
+    def vector_of(self, elements: Sequence[Value]) -> Value | None:
+        """The vector of which these are the scalars, as `unpack` gave them; None where there is no such vector."""
         first = self._origin.get(elements[0].text)
         if first is not None and first[1] == 0:
             shape = vector_shape(first[0].type)
@@ -245,4 +249,4 @@ class KernelContext:
                 origins = [self._origin.get(e.text) for e in elements]
                 if all(o is not None and o[0].text == first[0].text and o[1] == i for i, o in enumerate(origins)):
                     return first[0]
-        return self.b.build_vector(elements)
+        return None

@@ -252,6 +252,13 @@ class SimtHooks(ABC):
         with b.when(predicate or TRUE):
             b.store(value, address, align=align)
 
+    def update_global(self, b: Builder, op: str, address: Value, value: Value, align: int, predicate: Value) -> None:
+        """Combine an element of memory with a value where `predicate` is true, in one step for all workgroups of the device. `op`: as
+        LLVM's atomicrmw names it.
+        """
+        with b.when(predicate):
+            b.atomic(op, address, value, "monotonic", align, scope="device")
+
     def copy(self, ctx: "KernelContext", op: CopyOp) -> None:
         """`tile.copy`."""
         raise InternalError(f"{self.spec.name} has no hardware copies ('{op.path.data}')")
@@ -331,4 +338,9 @@ class SimtHooks(ABC):
     def cast_float(self, b: Builder, values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:
         """Native conversion of many scalars between MLIR float types (fp8 values are i8), or None for the common one."""
         _ = b, values, source, result
+        return None
+
+    def cast_pairs(self, ctx: "KernelContext", values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:
+        """Elements of a tile that are rounded to a float type, or were and are widened again, two at a time; None for the common way."""
+        _ = ctx, values, source, result
         return None

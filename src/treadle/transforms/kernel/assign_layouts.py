@@ -12,7 +12,7 @@ from dataclasses import field
 from math import prod
 
 from treadle.analysis.element_bytes import element_bytes, tile_bytes
-from treadle.analysis.layout_classes import AccessOp, LayoutClass, LayoutClasses, access_of, accessed_tile
+from treadle.analysis.layout_classes import AccessOp, LayoutClass, LayoutClasses, SharedOp, access_of, accessed_tile
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import TileLayoutAttr
 from treadle.dialects.tile_types import is_tile
@@ -30,6 +30,8 @@ from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after, insert
 from treadle.transforms.kernel.operand_layouts import contract_layouts
 
 LOOP_WEIGHT = 16
+VECTOR_BYTES = 16
+"""Of the widest local access."""
 
 
 def projected(layout: TileLayout, shape: tuple[int, ...]) -> TileLayout:
@@ -38,6 +40,14 @@ def projected(layout: TileLayout, shape: tuple[int, ...]) -> TileLayout:
         if want == 1 and have != 1:
             layout = layout.with_unit_dim(dim)
     return layout
+
+
+def _shared_rows(op: SharedOp) -> GlobalAccess:
+    """A local access as if its buffer's rows were global memory's: what is read and written along them is moved in vectors."""
+    buffer = op.source if isinstance(op, tile.LocalLoadOp) else op.destination
+    size = element_bytes(tile.memref_type(buffer).element_type)
+    along = next((at for at, step in enumerate(tile.shared_layout_of(buffer).offset[0]) if step), None)
+    return GlobalAccess(along, VECTOR_BYTES // size, size)
 
 
 def loop_weight(op: Operation) -> int:
@@ -77,13 +87,18 @@ class _Assignment:
                 self.required[op] = (layouts.accumulator, layouts.a, layouts.b)
                 self._assign(group, layouts.accumulator)
                 for operand, layout in ((op.a, layouts.a), (op.b, layouts.b)):
-                    if layout is not None and is_tile(operand) and isinstance(operand.owner, tile.LocalLoadOp):
+                    if layout is not None and is_tile(operand) and self._comes_from_shared(operand):
                         self._assign(self.classes.of(operand), layout)
         sizes = {group: prod(group.shape) for group in self.classes.classes}
         for group in sorted(self.classes.classes, key=lambda group: -sizes[group]):
             if group not in self.layouts:
                 demand = self.demands.get(group)
                 self._assign(group, self._choose(group) if demand is None else demand)
+
+    def _comes_from_shared(self, operand: SSAValue) -> bool:
+        """Whether local loads alone bring what an operand is computed from, so that they may bring it as it is read."""
+        group = self.classes.of(operand)
+        return isinstance(operand.owner, tile.LocalLoadOp) or (bool(group.shared) and not group.accesses)
 
     def _assign(self, group: LayoutClass, layout: TileLayout) -> None:
         if group in self.layouts:
@@ -99,7 +114,7 @@ class _Assignment:
             narrow = self.classes.of(op.results[0])
             self.demands.setdefault(narrow, projected(layout, narrow.shape))
         for op in group.permutes:
-            self.demands.setdefault(self.classes.of(op.result), layout.permute(tile.ints(op.order)))
+            self.demands.setdefault(self.classes.of(op.result), renamed(op, layout))
 
     def _access_layout(self, op: AccessOp, layout: TileLayout) -> TileLayout:
         """The layout in which to make an access of a class of `layout`."""
@@ -111,7 +126,7 @@ class _Assignment:
         """The candidate in which the accesses, shared stores and reductions of a class cost least."""
         lanes, warps = self.spec.subgroup_size, num_warps(self.kernel)
         through = [access_of(op) for _, op in self._through_broadcasts(group)]
-        accesses = [access_of(op) for op in group.accesses] or through or [GlobalAccess(None, 1, 4)]
+        accesses = [access_of(op) for op in group.accesses] or through or [GlobalAccess(None, 1, 4), *map(_shared_rows, group.shared)]
         mixed = bool(group.shared) or len({access.contiguous for access in accesses}) > 1
         reduced = frozenset(op.axis.value.data for op in group.reduces)
         tried: dict[TileLayout, None] = {}
@@ -141,6 +156,13 @@ class _Assignment:
         for op in group.reduces:
             total += loop_weight(op) * reduce_cost(layout, op.axis.value.data) * len(op.inputs)
         return total
+
+
+def renamed(op: tile.PermuteOp | tile.ReshapeOp, source: TileLayout) -> TileLayout:
+    """The layout that the result has of itself where the source has this one."""
+    if isinstance(op, tile.PermuteOp):
+        return source.permute(tile.ints(op.order))
+    return source.reshape(tile.tile_type(op.result).get_shape())
 
 
 def set_layout(value: SSAValue, layout: TileLayout) -> SSAValue:
@@ -199,10 +221,10 @@ def rewrite(kernel: tile.KernelOp, assignment: _Assignment) -> None:
                     source = tile.layout_of(value)
                     if source is not None:
                         _convert_result(op, index, source.with_unit_dim(op.axis.value.data))
-            case tile.PermuteOp():
+            case tile.PermuteOp() | tile.ReshapeOp():
                 source = tile.layout_of(op.source)
                 if source is not None:
-                    _convert_result(op, 0, source.permute(tile.ints(op.order)))
+                    _convert_result(op, 0, renamed(op, source))
             case _:
                 pass
 

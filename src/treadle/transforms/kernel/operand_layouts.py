@@ -17,17 +17,31 @@ from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import num_warps
 
 STAGING = "staging"
+SOURCE = "source"
 THREADS = "threads"
 """The path through the registers of the threads."""
 
 
-def staging_of(op: tile.ContractOp, name: str) -> tuple[str, SharedLayout | None]:
-    """The path that `staging` names for operand "a" or "b", "" for none, and the layout of its buffer, None where it needs none."""
+def _entry(op: tile.ContractOp, name: str) -> Mapping[str, Attribute]:
     staging = op.attributes.get(STAGING)
     entry = staging.data.get(name) if isinstance(staging, builtin.DictionaryAttr) else None
-    named: Mapping[str, Attribute] = entry.data if isinstance(entry, builtin.DictionaryAttr) else {}
+    return entry.data if isinstance(entry, builtin.DictionaryAttr) else {}
+
+
+def _path_and_layout(named: Mapping[str, Attribute]) -> tuple[str, SharedLayout | None]:
     path, layout = named.get("path"), named.get("layout")
     return path.data if isinstance(path, builtin.StringAttr) else "", layout.data if isinstance(layout, SharedLayoutAttr) else None
+
+
+def staging_of(op: tile.ContractOp, name: str) -> tuple[str, SharedLayout | None]:
+    """The path that `staging` names for operand "a" or "b", "" for none, and the layout of its buffer, None where it needs none."""
+    return _path_and_layout(_entry(op, name))
+
+
+def source_of(op: tile.ContractOp, name: str) -> tuple[str, SharedLayout | None]:
+    """The same of what the operand is computed from, where that is copied as it is."""
+    source = _entry(op, name).get(SOURCE)
+    return _path_and_layout(source.data if isinstance(source, builtin.DictionaryAttr) else {})
 
 
 def warp_grid(kernel: tile.KernelOp) -> tuple[int, int]:

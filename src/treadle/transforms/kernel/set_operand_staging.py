@@ -3,8 +3,9 @@
 Level: tile. Reads: tile.contract with register operands, the loads behind them, the kernel's form, the machine's copies and instructions.
 Writes: attribute `staging` of tile.contract: `{a = {path, layout}, b = {path, layout}}` with path "bulk_tensor", in forms with roles that
 of the machine's copies by all threads, elsewhere that of copies whose lanes fill neighbouring places, or "threads", and layout a
-`#tile.shared_layout`, or path "registers" or "fragments" alone: operands that are loaded from a shared buffer are loaded as fragments where
-the instruction reads registers. Leaves alone: contractions whose operands are in shared memory already; paths that `staging` names already.
+`#tile.shared_layout`, or path "registers", "slot" or "fragments" alone: operands that are loaded from a shared buffer are read there by the
+instruction, or loaded as fragments where it reads registers. Leaves alone: contractions whose operands are in shared memory already; paths
+that `staging` names already.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,11 +30,11 @@ from treadle.plan.layout_choice import GlobalAccess, shared_cost
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, piece_width, register_buffer
 from treadle.records import dataclass
 from treadle.remarks import emit
-from treadle.transforms.kernel.forms import roles
+from treadle.transforms.kernel.forms import roles, split_operands
 from treadle.transforms.kernel.forms.registry import config_of
-from treadle.transforms.kernel.free_layouts import settle_layout
+from treadle.transforms.kernel.free_layouts import filled_by, is_kept_until, settle_layout
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
-from treadle.transforms.kernel.operand_layouts import STAGING, THREADS, contract_layouts, staging_of
+from treadle.transforms.kernel.operand_layouts import SOURCE, STAGING, THREADS, contract_layouts, staging_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,34 @@ def _stays(operand: _Operand, row: MatrixInstruction | None, fragment: TileLayou
     return (held.lane, held.warp) == (fragment.lane, fragment.warp)
 
 
+def _split_source(
+    operand: _Operand, row: MatrixInstruction | None, kernel: tile.KernelOp, spec: TargetSpec
+) -> builtin.DictionaryAttr | None:
+    """How hardware copies bring what an operand's parts are computed from; None where they cannot."""
+    if row is None or operand.load is None or operand.load.result is operand.value:
+        return None
+    whole = replace(operand, value=operand.load.result)
+    path = tile.BULK_TENSOR if _bulk_refusal(whole, row, spec) is None else _piece_path(whole, row, kernel, spec)[0]
+    layout = SharedLayoutAttr(_layout(whole, row, None, 0, kernel, spec))
+    return builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": layout}) if path else None
+
+
+def _split_staging(
+    operand: _Operand,
+    source: builtin.DictionaryAttr,
+    row: MatrixInstruction | None,
+    fragment: TileLayout | None,
+    k_step: int,
+    kernel: tile.KernelOp,
+    spec: TargetSpec,
+) -> builtin.DictionaryAttr:
+    """A's parts stay in registers, B's are stored by the threads."""
+    if operand.name == "a":
+        return builtin.DictionaryAttr({"path": builtin.StringAttr("registers"), SOURCE: source})
+    layout = SharedLayoutAttr(_layout(operand, row, fragment, k_step, kernel, spec))
+    return builtin.DictionaryAttr({"path": builtin.StringAttr(THREADS), "layout": layout, SOURCE: source})
+
+
 @register_pass
 @dataclass(frozen=True)
 class SetOperandStagingPass(KernelPass):
@@ -238,6 +267,25 @@ class SetOperandStagingPass(KernelPass):
             op.attributes[STAGING] = staging
             emit("decision", self.name, f"{kernel.sym_name.data}: operands", f"brought by copies ('{path}')", location_of(op))
 
+    def _lies_in_slot(
+        self, operand: _Operand, row: MatrixInstruction | None, k_step: int, op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec
+    ) -> bool:
+        """Whether an operand is loaded from a shared buffer that the instruction can read by itself, where that changes nothing."""
+        load = operand.value.owner
+        if row is None or not row.may_read(1 - operand.k_dim, "shared") or not isinstance(load, tile.LocalLoadOp) or load.peer is not None:
+            return False
+        wanted: list[SharedLayout] = []
+
+        def choose(source: tile.LoadOp | None) -> SharedLayout:
+            wanted.append(_layout(replace(operand, load=source), row, None, k_step, kernel, spec))
+            return wanted[0]
+
+        if any(tile.ints(load.offsets)) or not is_kept_until(load, op):
+            return False
+        settle_layout(operand.value, choose)
+        found = tile.shared_layout_of(load.source)
+        return bool(wanted) or found == _layout(replace(operand, load=filled_by(operand.value)), row, None, k_step, kernel, spec)
+
     def _decide(self, op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         row = None if op.instruction.data == "fma" else spec.instruction(op.instruction.data)
         layouts = contract_layouts(op, kernel, spec)
@@ -257,6 +305,13 @@ class SetOperandStagingPass(KernelPass):
 
                 settle_layout(value, choose)
                 emit("decision", self.name, subject, "loaded as fragments from the shared buffer that it lies in", location_of(op))
+                continue
+            if not asked and self._lies_in_slot(operand, row, layouts.k_step, op, kernel, spec):
+                staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr("slot")})
+                emit("decision", self.name, subject, "read where it lies in shared memory", location_of(op))
+                continue
+            if isinstance(config_of(kernel), split_operands.Config) and (source := _split_source(operand, row, kernel, spec)) is not None:
+                staging[name] = _split_staging(operand, source, row, fragment, layouts.k_step, kernel, spec)
                 continue
             stays = _stays(operand, row, fragment, kernel, spec)
             if stays and asked in ("", "registers"):

@@ -10,10 +10,11 @@ The shape of the kernels (a ring of mbarriers, a producer warp, register realloc
 from treadle import remarks
 from treadle.dialects import tile
 from treadle.dialects.role_plan import RolePlan, RolePlanAttr
-from treadle.errors import InternalError
+from treadle.errors import InternalError, KernelRejected
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
+from treadle.plan.split_tiles import PART_SLOTS
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
@@ -29,6 +30,7 @@ from treadle.transforms.kernel.roles.copy_rings import (
 )
 from treadle.transforms.kernel.roles.deferred_stores import deferral_refusal
 from treadle.transforms.kernel.roles.parts import cluster_refusal, refusal, turns_refusal
+from treadle.transforms.kernel.roles.splitting import splitting
 
 NAME = "set-roles"
 
@@ -61,6 +63,11 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     producer, consumer = _registers(kernel, spec)
     in_flight = min(asked.steps_in_flight, 1)
     wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
+    if spec.register_moves is not None and splitting(kernel) is not None:
+        producer, splitter, consumer = spec.register_moves.three_split
+        wanted = wanted._replace(
+            producer_registers=producer, consumer_registers=consumer, split_slots=PART_SLOTS, splitter_registers=splitter
+        )
     plan = fitting_plan(kernel, wanted, spec)
     if not all(through_registers(copy, spec) for copy in threads_copies(kernel)):
         # Half of the ring is under way, half is there: consumers never wait for a copy that was issued last.
@@ -119,6 +126,9 @@ class SetRolesPass(KernelPass):
         elif is_chain(kernel) and (reason := partition_refusal(kernel)) is None:
             plan, cut = chain_plan(kernel, spec)
             reason = "not one slot of its rings fits beside the other buffers" if plan is None else None
+        if plan is None and kernel.group_count() > 1:
+            # Consumer warpgroups share a tile: without roles nobody tells them apart.
+            raise KernelRejected(subject, f"roles are refused: {reason}", place)
         if plan is None:
             remarks.emit("refusal", NAME, subject, reason or "", place)
             return

@@ -2,7 +2,8 @@
 
 Level: tile. Reads: attribute `staging` of tile.contract (see set-operand-staging). Writes: tile.alloc before the outermost loop, tile.copy
 where the operand was loaded or tile.local_store before the contraction, local loads of fragments step by step along k; of an operand
-that is loaded from shared memory anyway (path "fragments"), in place of that load. Contractions side
+that is loaded from shared memory anyway (path "fragments"), in place of that load; the slot itself for path "slot"; of one that names the
+path of its `source`, a copy of what it is computed from, and a local load of that. Contractions side
 by side share the buffer and the fragments of an operand that both read.
 Leaves alone: contractions without `staging`.
 """
@@ -10,7 +11,8 @@ Leaves alone: contractions without `staging`.
 from collections.abc import Sequence
 from typing import cast
 
-from treadle.analysis.side_by_side import side_by_side
+from treadle.analysis.operand_sources import source_load
+from treadle.analysis.side_by_side import goes_on, side_by_side
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, OpResult, SSAValue
@@ -19,7 +21,7 @@ from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
 from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, erase, erase_if_unused, insert_before, outermost_in_kernel
-from treadle.transforms.kernel.operand_layouts import STAGING, THREADS, contract_layouts, staging_of
+from treadle.transforms.kernel.operand_layouts import STAGING, THREADS, contract_layouts, source_of, staging_of
 
 Staged = dict[tuple[SSAValue, str, SharedLayout], SSAValue]
 """The buffer of each operand: what several contractions read in one layout is staged once."""
@@ -30,6 +32,8 @@ def _stage(op: tile.ContractOp, name: str, first: tile.ContractOp, staged: Stage
     value, (path, layout) = op.a if name == "a" else op.b, staging_of(op, name)
     if path in ("registers", "fragments"):
         return value
+    if path == "slot":
+        return cast(tile.LocalLoadOp, value.owner).source
     if layout is None:
         raise InternalError(f"tile.contract with a malformed staging attribute: {op.attributes[STAGING]}")
     if (value, path, layout) not in staged:
@@ -55,6 +59,22 @@ def _staged(value: SSAValue, path: str, layout: SharedLayout, contract: tile.Con
     return alloc.result
 
 
+def stage_source(op: tile.ContractOp, name: str) -> None:
+    """Let hardware copies bring, as it is, what an operand is computed from element by element."""
+    load, (path, layout) = source_load(op.a if name == "a" else op.b), source_of(op, name)
+    if load is None or layout is None:
+        return
+    kind = tile.tile_type(load.result)
+    alloc = tile.AllocOp(tile.shared_buffer_type(kind.get_shape(), kind.element_type, layout))
+    insert_before(outermost_in_kernel(load), alloc)
+    vector = 0 if path == tile.BULK_TENSOR else load.vector.value.data
+    copy = tile.CopyOp(load.view, list(load.offsets), tile.ints(load.dims), alloc.result, path=path, vector=vector)
+    read = tile.LocalLoadOp(alloc.result, (0,) * len(kind.get_shape()), tile.tile_of(kind.get_shape(), kind.element_type))
+    insert_before(load, copy, read)
+    load.result.replace_all_uses_with(read.result)
+    erase(load)
+
+
 def _fragment(buffer: SSAValue, at: tuple[int, int], shape: tuple[int, int], contract: tile.ContractOp) -> SSAValue:
     whole = buffer.owner
     if isinstance(whole, tile.LocalLoadOp):  # where the tile is loaded, which may be an earlier stage
@@ -77,15 +97,19 @@ def _contract_in_steps(ops: Sequence[tile.ContractOp], buffers: Sequence[tuple[S
     (m, k), n = first.operand_shape(first.a), first.operand_shape(first.b)[1]
     if k % k_step:
         raise InternalError(f"k extent {k} is no multiple of the instruction's {k_step}")
+    # What a contraction goes on with is where the first of its chain has its accumulators.
+    heads: list[int] = []
+    for number, op in enumerate(ops):
+        heads.append(heads[-1] if number and goes_on(op, ops[number - 1]) else number)
     accumulators: list[SSAValue] = [op.accumulator for op in ops]
     for at in range(0, k, k_step):
         left = {a: _fragment(a, (0, at), (m, k_step), first) for a in dict.fromkeys(a for a, _ in buffers)}
         right = {b: _fragment(b, (at, 0), (k_step, n), first) for b in dict.fromkeys(b for _, b in buffers)}
-        for number, (op, (a, b)) in enumerate(zip(ops, buffers, strict=True)):
-            step = tile.ContractOp(left[a], right[b], accumulators[number], op.instruction.data)
+        for head, op, (a, b) in zip(heads, ops, buffers, strict=True):
+            step = tile.ContractOp(left[a], right[b], accumulators[head], op.instruction.data)
             insert_before(first, step)
-            accumulators[number] = step.result
-    return accumulators
+            accumulators[head] = step.result
+    return [accumulators[head] for head in heads]
 
 
 def stage_contracts(ops: Sequence[tile.ContractOp], kernel: tile.KernelOp, spec: TargetSpec) -> None:
@@ -96,13 +120,14 @@ def stage_contracts(ops: Sequence[tile.ContractOp], kernel: tile.KernelOp, spec:
     buffers = [(_stage(op, "a", ops[0], staged), _stage(op, "b", ops[0], staged)) for op in ops]
     if ops[0].instruction.data != "fma" and spec.instruction(ops[0].instruction.data).reads_shared:
         results: list[SSAValue] = []
-        for op, (a, b) in zip(ops, buffers, strict=True):
-            new = tile.ContractOp(a, b, op.accumulator, op.instruction.data)
+        for number, (op, (a, b)) in enumerate(zip(ops, buffers, strict=True)):
+            accumulator = results[-1] if number and goes_on(op, ops[number - 1]) else op.accumulator
+            new = tile.ContractOp(a, b, accumulator, op.instruction.data)
             insert_before(ops[0], new)
             results.append(new.result)
     else:
         results = _contract_in_steps(ops, buffers, layouts.k_step)
-    for op, result in zip(ops, results, strict=True):
+    for op, result in reversed(list(zip(ops, results, strict=True))):
         op.result.replace_all_uses_with(result)
         erase(op)
     for value in dict.fromkeys(value for pair in sources for value in pair):
@@ -120,5 +145,8 @@ class StageOperandsPass(KernelPass):
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Rewrite the contractions of one kernel."""
         contracts = [op for op in kernel.body.walk() if isinstance(op, tile.ContractOp) and STAGING in op.attributes]
+        for op in contracts:
+            for name in "ab":
+                stage_source(op, name)
         for ops in side_by_side(contracts):
             stage_contracts(ops, kernel, spec)

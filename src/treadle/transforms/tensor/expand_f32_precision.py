@@ -4,7 +4,7 @@ Level: tensor, after set-f32-split. Reads: `treadle.f32_split` of contractions o
 Writes: for each operand a generic that splits it, its results side by side along k in one array whose rows start on 16 bytes; one
 contraction over the k of all products, with the attribute `treadle.f32_parts` (the parts' type), by which set-kernel-form picks the
 instruction and lets sums leave the matrix unit after every step. An operand of several contractions is split once.
-Leaves alone: what has no such attribute, or "none".
+Leaves alone: what has no such attribute, or "none", or is split in its own kernel.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import ClassVar
 
 from treadle.analysis.indexing import Contraction, StructuredOp, classify, dim_map, map_dims, view_of
-from treadle.analysis.operation_marks import F32_PARTS, F32_SPLIT, ORIGIN, origin_of
+from treadle.analysis.operation_marks import F32_PARTS, F32_SPLIT, F32_SPLIT_IN, ORIGIN, origin_of, split_in_kernel
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.core import AffineMap, Attribute, Operation, SSAValue
@@ -151,6 +151,11 @@ class ExpandF32PrecisionPass(FunctionPass):
         """Expand the contractions that are marked."""
         expansion = _Expansion()
         for op in generics(function):
+            if name := split_in_kernel(op):
+                text = f"f32_precision={name}: the kernel splits the operands itself"
+                emit("decision", NAME, origin_of(op), text, location_of(op))
+                continue
+            op.attributes.pop(F32_SPLIT_IN, None)
             mark = op.attributes.pop(F32_SPLIT, None)
             if isinstance(mark, builtin.StringAttr) and mark.data in SPLITS:
                 expansion.expand(op, mark.data)

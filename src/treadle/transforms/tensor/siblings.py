@@ -9,7 +9,7 @@ from math import prod
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction, StructuredOp, classify, loop_sizes, tensor_of, view_of
 from treadle.analysis.kernel_structure import shared_operands, siblings_refusal
-from treadle.analysis.operation_marks import F32_PARTS
+from treadle.analysis.operation_marks import F32_PARTS, split_in_kernel
 from treadle.ir.builtin import StringAttr
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import linalg
@@ -51,6 +51,8 @@ def _refusal(grouping: Grouping, group: Group, root: linalg.ops.GenericOp, spec:
         return reason
     if grouping.flow.blocks_of(group.root) != grouping.flow.blocks_of(root):
         return "they are not computed in the same blocks"
+    if any(split_in_kernel(op) for op in (*group.roots, root)):
+        return "a kernel that splits f32 operands computes one contraction"
     if len(group.roots) >= MOST_SIBLINGS:
         return f"it has {MOST_SIBLINGS} contractions already, and more accumulators would not fit the registers"
     if not set(grouping.flow.sources(root)).isdisjoint(group.members) or closes_cycle(grouping, group, root, consumer=True):

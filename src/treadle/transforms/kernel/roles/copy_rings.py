@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from treadle.analysis.element_bytes import buffer_bytes
+from treadle.analysis.operand_sources import branch_values
 from treadle.analysis.view_access import access_facts
 from treadle.dialects import tile
 from treadle.dialects.role_plan import RolePlan
@@ -16,15 +17,23 @@ from treadle.plan.role_tiles import PLANNED_EPILOGUE_SLOTS, ROLE_MARGIN_BYTES
 from treadle.plan.staging import piece_width
 from treadle.records import dataclass
 from treadle.transforms.kernel.roles.parts import depends_on_group
+from treadle.transforms.kernel.roles.splitting import splitting
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CopyRing:
-    """Buffers that `copies` fill in `block`: together, one slot at a time, or `in_turn`: those of one type, each a slot of its own."""
+    """Buffers that `copies` fill in `block`: together, one slot at a time, or `in_turn`: those of one type, each a slot of its own. Those
+    that a role of its own fills with what it splits are filled by local stores instead.
+    """
 
     block: Block
-    copies: tuple[tile.CopyOp, ...]
+    copies: tuple[tile.CopyOp | tile.LocalStoreOp, ...]
     in_turn: bool = False
+
+    @property
+    def is_split(self) -> bool:
+        """Whether a role of its own fills it with what it splits."""
+        return any(isinstance(copy, tile.LocalStoreOp) for copy in self.copies)
 
     @property
     def is_in_loop(self) -> bool:
@@ -34,7 +43,7 @@ class CopyRing:
     @property
     def by_threads(self) -> bool:
         """Whether all threads of the role make some of its copies."""
-        return not all(copy.is_bulk for copy in self.copies)
+        return not all(isinstance(copy, tile.CopyOp) and copy.is_bulk for copy in self.copies)
 
     @property
     def slots_a_block(self) -> int:
@@ -43,6 +52,8 @@ class CopyRing:
 
     def depth(self, plan: RolePlan) -> int:
         """How many slots the ring has."""
+        if self.is_split:
+            return plan.split_slots
         if self.is_in_loop:
             return plan.num_stages
         # One a tile: the next tile's is brought under this one. Several: what is read before has room again.
@@ -54,9 +65,11 @@ def copy_rings(kernel: tile.KernelOp) -> list[CopyRing]:
     """The rings of a kernel, in the order of their first copies.
 
     Contractions side by side read one ring. Those that wait for each other's results have rings of their own, so that each operand goes
-    back when its reader is over. What an epilogue reads comes in turn, buffer by buffer.
+    back when its reader is over. So do an operand that is split and one that is not, and the parts of the former have the last ring. What
+    an epilogue reads comes in turn, buffer by buffer.
     """
-    chained = is_chain(kernel)
+    split = splitting(kernel)
+    chained = is_chain(kernel) or split is not None
     found: list[tuple[CopyRing, set[Operation]]] = []
     for copy in [op for op in kernel.walk() if isinstance(op, tile.CopyOp)]:
         if (block := copy.parent) is None:
@@ -70,7 +83,8 @@ def copy_rings(kernel: tile.KernelOp) -> list[CopyRing]:
         at = found.index(joined[0]) if joined else len(found)
         found[at:at] = [(CopyRing(block, copies), readers.union(*(known for _, known in joined)))]
         found = [entry for entry in found if entry not in joined]
-    return [ring for ring, _ in found]
+    parts = [] if split is None else [CopyRing(split.block, split.stores)]
+    return [*(ring for ring, _ in found), *parts]
 
 
 def _join_turn(copy: tile.CopyOp, block: Block, found: list[tuple[CopyRing, set[Operation]]]) -> None:
@@ -93,7 +107,7 @@ def partition_refusal(kernel: tile.KernelOp) -> str | None:
             return "a hardware copy stands under a condition"
         for copy in ring.copies:
             others = [use.operation for use in copy.destination.uses if use.operation is not copy]
-            if not copy.is_bulk or filled.count(copy.destination) > 1:
+            if not isinstance(copy, tile.CopyOp) or not copy.is_bulk or filled.count(copy.destination) > 1:
                 return "a buffer is filled by several copies, or by the threads"
             if not all(_lies_in(op, ring.block) and isinstance(op, tile.ContractOp | tile.LocalLoadOp) for op in others):
                 return "a copied buffer is used beyond the block that fills it"
@@ -119,8 +133,8 @@ def is_chain(kernel: tile.KernelOp) -> bool:
 def fitting_stages(kernel: tile.KernelOp, plan: RolePlan, spec: TargetSpec) -> int:
     """As many slots of the rings that loops fill as fit beside what else the plan asks for, at most its own; 0 where not even one does."""
     rings, groups = copy_rings(kernel), kernel.group_count()
-    of_loop = sum(_slot_bytes(ring, groups) for ring in rings if ring.is_in_loop)
-    once = sum(_slot_bytes(ring, groups) * ring.depth(plan) for ring in rings if not ring.is_in_loop)
+    of_loop = sum(_slot_bytes(ring, groups) for ring in rings if ring.is_in_loop and not ring.is_split)
+    once = sum(_slot_bytes(ring, groups) * ring.depth(plan) for ring in rings if ring.is_split or not ring.is_in_loop)
     filled = {copy.destination for ring in rings for copy in ring.copies}
     others = [op.result for op in kernel.walk() if isinstance(op, tile.AllocOp) and op.result not in filled]
     scratch = groups * plan.ping_pong * sum(map(buffer_bytes, others))
@@ -175,7 +189,8 @@ def _slot_bytes(ring: CopyRing, groups: int) -> int:
     """Bytes of a ring's slot."""
     total = 0
     for copy in ring.copies[:1] if ring.in_turn else ring.copies:
-        total += buffer_bytes(copy.destination) * (groups if depends_on_group(copy) else 1)
+        own = isinstance(copy, tile.CopyOp) and depends_on_group(copy)
+        total += buffer_bytes(copy.destination) * (groups if own else 1)
     return total
 
 
@@ -202,6 +217,7 @@ def _computed_from_contraction(value: SSAValue) -> bool:
         if isinstance(op, tile.ContractOp):
             return True
         if isinstance(op, Operation):
-            pending += [operand for operand in op.operands if operand not in seen and is_tile(operand)]
-            seen.update(op.operands)
+            sources = [value for result in op.results for value in branch_values(result)] or op.operands
+            pending += [source for source in sources if source not in seen and is_tile(source)]
+            seen.update(sources)
     return False

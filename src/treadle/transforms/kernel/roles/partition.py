@@ -6,6 +6,7 @@ execution of the block that fills it.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from treadle.dialects import pipe, tile
 from treadle.dialects.role_plan import RolePlan
@@ -17,8 +18,10 @@ from treadle.plan.expr import Expr
 from treadle.transforms.kernel.roles.copy_rings import CopyRing, block_lies_in, copy_rings
 from treadle.transforms.kernel.roles.frame import clone, slot_of, stacked, start_of_role, static_steps, step_count
 from treadle.transforms.kernel.roles.parts import dealt_out, depends_on_group, is_index_math, part_axis
+from treadle.transforms.kernel.roles.splitting import splitting
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
+Role = Literal["producer", "splitter", "consumer"]
 Values = dict[SSAValue, SSAValue]
 Slots = dict[CopyRing, SSAValue]
 Maps = list[tuple[SSAValue, Values]]
@@ -36,9 +39,10 @@ class Partition:
         self.plan, self.groups, self.symbols = plan, kernel.group_count(), symbols
         self.rings = copy_rings(kernel)
         self.fixed, self.body, self.allocs = dealt_out(kernel)
-        copies = [copy for ring in self.rings for copy in ring.copies]
+        self.split = splitting(kernel) if plan.split_slots else None
+        copies = [copy for ring in self.rings for copy in ring.copies if isinstance(copy, tile.CopyOp)]
         columns = {op.b for op in kernel.walk() if isinstance(op, tile.ContractOp)}
-        self.own = {copy for copy in copies if depends_on_group(copy)}
+        self.own: set[Operation] = {copy for copy in copies if depends_on_group(copy)}
         self.shared = {copy for copy in copies if plan.cluster > 1 and copy.destination in columns}
         self.slots: dict[SSAValue, tile.AllocOp] = {}
         self.scratch: list[dict[SSAValue, tile.AllocOp]] = []
@@ -52,7 +56,7 @@ class Partition:
         filled = {copy.destination for ring in self.rings for copy in ring.copies}
         others = [alloc.result for alloc in self.allocs if alloc.result not in filled]
         self.scratch = [{old: stacked(block, old, self.groups) for old in others} for _ in range(self.plan.ping_pong)]
-        own = {copy.destination for copy in self.own}
+        own = {copy.destination for ring in self.rings for copy in ring.copies if copy in self.own}
         ring_of = {copy.destination: ring for ring in self.rings for copy in ring.copies}
         for old in [alloc.result for alloc in self.allocs if alloc.result in filled and alloc.result not in self.slots]:
             ring = ring_of[old]
@@ -61,7 +65,9 @@ class Partition:
             self.slots |= {copy.destination: made for copy in ring.copies} if ring.in_turn else {old: made}
 
     def start(self, block: Block, consumer: int | None) -> tuple[IndexBuilder, Values, SSAValue]:
-        """The head of a role: scalars, the group's number, and for a consumer (by its set) its scratch buffers."""
+        """The head of a role: scalars, the group's number, and for a consumer (by its set) its scratch buffers. The splitter works for all
+        groups, as the producer does.
+        """
         index, known = start_of_role(self.fixed, self.symbols, block)
         if consumer is None:
             return index, known, index.constant(0)
@@ -69,8 +75,8 @@ class Partition:
         known |= {old: slot_of(index, new, [group]) for old, new in self.scratch[consumer].items()}
         return index, known, group
 
-    def region(self, tiles: Expr, consumer: int | None = None) -> Region:
-        """One role: its tile, or the loop over its tiles; `consumer`: the set of consumers, None for the producer."""
+    def region(self, tiles: Expr, role: Role, consumer: int | None = None) -> Region:
+        """One role: its tile, or the loop over its tiles; `consumer`: the set of consumers, None for the others."""
         block = Block()
         index, known, group = self.start(block, consumer)
         first, workgroups = index.insert(tile.ProgramIdOp(0)), self.plan.workgroups
@@ -79,14 +85,14 @@ class Partition:
         if not workgroups:
             for ring in self.rings:  # a number of this block, whatever constants are
                 slots[ring] = index.insert(pipe.AdvanceOp(slots[ring], index.constant(0), self.depth(ring)))
-            self._tile(index, known, first, group, slots, consumes=consumer is not None)
+            self._tile(index, known, first, group, slots, role=role)
             block.add_op(pipe.EndRoleOp())
             return Region(block)
         steps = {ring: self._steps(index, ring, known) for ring in self.rings} if sets > 1 else {}
         slots = {ring: self._skipped(index, ring, slot, steps, turn) for ring, slot in slots.items()}
         body = Block(arg_types=[IndexType()] * (1 + len(slots)))
         inside, here = builder_at_end(body, self.symbols), Slots(zip(self.rings, body.args[1:], strict=True))
-        self._tile(inside, known, body.args[0], group, here, consumes=consumer is not None)
+        self._tile(inside, known, body.args[0], group, here, role=role)
         body.add_op(scf.YieldOp(*(self._skipped(inside, ring, here[ring], steps, sets - 1) for ring in self.rings)))
         begin, step = index.add(first, index.constant(turn * workgroups)), index.constant(sets * workgroups)
         index.builder.insert(scf.ForOp(begin, index.expression(tiles), step, [slots[ring] for ring in self.rings], body))
@@ -106,11 +112,13 @@ class Partition:
             slot = index.insert(pipe.AdvanceOp(slot, steps[ring], self.depth(ring)))
         return slot
 
-    def _tile(self, index: IndexBuilder, known: Values, place: SSAValue, group: SSAValue, slots: Slots, *, consumes: bool) -> None:
-        groups = [group] if consumes else [index.constant(number) for number in range(self.groups)]
-        self._operations(self.body, [(number, dict(known)) for number in groups], index, place, slots, consumes=consumes)
+    def _tile(self, index: IndexBuilder, known: Values, place: SSAValue, group: SSAValue, slots: Slots, *, role: Role) -> None:
+        groups = [group] if role == "consumer" else [index.constant(number) for number in range(self.groups)]
+        self._operations(self.body, [(number, dict(known)) for number in groups], index, place, slots, role=role)
 
-    def bind(self, copies: Sequence[tile.CopyOp], index: IndexBuilder, slot: SSAValue, group: SSAValue, mapping: Values) -> None:
+    def bind(
+        self, copies: Sequence[tile.CopyOp | tile.LocalStoreOp], index: IndexBuilder, slot: SSAValue, group: SSAValue, mapping: Values
+    ) -> None:
         """Let the buffers that copies fill stand for those of a slot (of a group where each has its own)."""
         for copy in copies:
             indices = [slot, group] if copy in self.own else [slot]
@@ -124,29 +132,34 @@ class Partition:
         place: SSAValue,
         slots: Slots,
         *,
-        consumes: bool,
+        role: Role,
     ) -> None:
         """The operations of a block that the role keeps; its rings are a slot further then."""
         here = [ring for ring in self.rings if any(copy in ops for copy in ring.copies)]
         together = [ring for ring in here if not ring.in_turn]
-        for ring in together if consumes else ():
+        for ring in together if role != "producer" else ():
             self.bind(ring.copies, index, slots[ring], *maps[0])
         # Descriptor copies go ahead of those by all threads, which wait for earlier ones of theirs.
-        late = [] if consumes else [op for op in ops if isinstance(op, tile.CopyOp) and not op.is_bulk]
+        late = [] if role != "producer" else [op for op in ops if isinstance(op, tile.CopyOp) and not op.is_bulk]
         for op in (*(op for op in ops if op not in late), *late):
             if isinstance(op, tile.CopyOp):
                 ring = next(ring for ring in here if op in ring.copies)
-                if not consumes:
+                if role == "producer":
                     self._copy(op, maps, index, slots[ring])
                 if ring.in_turn:
-                    self.take_turn(op, ring, index, slots, maps[0] if consumes else None)
+                    self.take_turn(op, ring, index, slots, maps[0] if role == "consumer" else None)
             elif isinstance(op, scf.ForOp) and any(isinstance(inner, tile.CopyOp) for inner in op.walk()):
-                self._loop(op, maps, index, place, slots, consumes=consumes)
-            elif not isinstance(op, scf.YieldOp | tile.ReturnOp) and (consumes or _is_scalar(op)):
-                for group, mapping in maps:
+                self._loop(op, maps, index, place, slots, role=role)
+            elif not isinstance(op, scf.YieldOp | tile.ReturnOp) and self._keeps(op, role):
+                for group, mapping in maps[:1] if role == "splitter" else maps:
                     clone(op, mapping, index, group, place)
         for ring in together:
             slots[ring] = index.insert(pipe.AdvanceOp(slots[ring], index.constant(1), self.depth(ring)))
+
+    def _keeps(self, op: Operation, role: Role) -> bool:
+        """Whether a role executes an operation that is neither a copy nor a loop around one."""
+        splits = self.split is not None and op in self.split.ops
+        return _is_scalar(op) or (splits if role == "splitter" else role == "consumer" and not splits)
 
     def take_turn(
         self, copy: tile.CopyOp, ring: CopyRing, index: IndexBuilder, slots: Slots, consumer: tuple[SSAValue, Values] | None
@@ -167,20 +180,22 @@ class Partition:
             give_location(made, op.location)
             index.builder.insert(made)
 
-    def _loop(self, op: scf.ForOp, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots, *, consumes: bool) -> None:
+    def _loop(self, op: scf.ForOp, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots, *, role: Role) -> None:
         old, mapping = op.body.block, maps[0][1]
         rings = [ring for ring in self.rings if block_lies_in(ring.block, old)]
         low, high, step = (mapping.get(value, value) for value in (op.lb, op.ub, op.step))
-        initial = [mapping.get(value, value) for value in op.iter_args] if consumes else []
+        initial = [mapping.get(value, value) for value in op.iter_args] if role == "consumer" else []
 
         def iteration(inside: IndexBuilder, at: SSAValue, carried: Sequence[SSAValue], here: Slots) -> list[SSAValue]:
             inner = [(group, {**known, old.args[0]: at}) for group, known in maps]
             inner[0][1].update(zip(old.args[1:], carried, strict=False))
-            self._operations(list(old.ops), inner, inside, place, here, consumes=consumes)
-            ends = old.last_op.operands if isinstance(old.last_op, scf.YieldOp) and consumes else ()
+            self._operations(list(old.ops), inner, inside, place, here, role=role)
+            ends = old.last_op.operands if isinstance(old.last_op, scf.YieldOp) and role == "consumer" else ()
             return [inner[0][1].get(value, value) for value in ends]
 
-        runs_ahead = consumes and self.plan.steps_in_flight > 0 and may_run_ahead(op) and static_steps(index, (low, high, step)) > 0
+        runs_ahead = (
+            role == "consumer" and self.plan.steps_in_flight > 0 and may_run_ahead(op) and static_steps(index, (low, high, step)) > 0
+        )
         if runs_ahead:
             initial, low = iteration(index, low, initial, slots), index.add(low, step)
         body = Block(arg_types=[IndexType(), *(value.type for value in initial), *[IndexType()] * len(rings)])
@@ -190,7 +205,11 @@ class Partition:
         new = scf.ForOp(low, high, step, [*initial, *(slots[ring] for ring in rings)], body)
         if runs_ahead:
             new.attributes[pipe.STEPS_IN_FLIGHT] = IntegerAttr(1, i64)
-        if not consumes and self.plan.fills_in_flight and any(ring.block is old and ring.by_threads for ring in rings):
+        if (
+            role == "producer"
+            and self.plan.fills_in_flight
+            and any(ring.block is old and ring.by_threads and not ring.is_split for ring in rings)
+        ):
             new.attributes[pipe.FILLS_IN_FLIGHT] = IntegerAttr(self.plan.fills_in_flight, i64)
         index.builder.insert(new)
         mapping.update(zip(op.results, new.results, strict=False))

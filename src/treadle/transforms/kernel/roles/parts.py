@@ -8,6 +8,7 @@ from treadle.ir.builtin import IndexType, i1, i32
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.records import dataclass
+from treadle.transforms.kernel.roles.splitting import splitting_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,11 @@ def refusal(kernel: tile.KernelOp) -> str | None:
     outside = [op for op in kernel.walk() if isinstance(op, tile.CopyOp) and op.parent is not block]
     if not all(feeds_epilogue(copy, with_copies[0]) for copy in outside):
         return "a hardware copy stands outside the loop's own block, and brings nothing that an epilogue reads"
+    split = splitting_of(block)
+    read = () if split is None else {op.destination for op in block.ops if isinstance(op, tile.CopyOp)}
     for op in block.ops:
+        if split is not None and (op in split.ops or (isinstance(op, tile.LocalLoadOp) and op.source in read)):
+            continue
         # Loads alone are scales of a step's accumulators; an operand's would be followed by local stores.
         if isinstance(op, tile.LocalStoreOp | tile.LocalLoadOp | tile.StoreOp | scf.ForOp | scf.IfOp):
             return f"the loop holds {op.name}: an operand goes through registers"

@@ -6,7 +6,8 @@ from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.dialects import tile
 from treadle.ir.builtin import number_attr
 from treadle.ir.core import SSAValue
-from treadle.ir.dialects import arith, math
+from treadle.ir.dialects import arith, builtin, math
+from treadle.plan.f32_split import Split
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 from treadle.transforms.kernel.tiling.scalars import Value, dense
@@ -46,6 +47,30 @@ def accumulate(
     if not promoted:
         return parts
     return [_added(index, total, part, scale) for total, part, scale in zip(accumulators, parts, scales, strict=True)]
+
+
+def split_tile(index: IndexBuilder, value: SSAValue, split: Split) -> list[SSAValue]:
+    """The bf16 parts of a tile of f32, large first: each is what is left, rounded. Those of infinity are NaN but for the first."""
+    shape = tile.tile_type(value).get_shape()
+    narrow, wide = builtin.TensorType(builtin.bf16, shape), value.type
+    parts: list[SSAValue] = []
+    for _ in range(split.parts):
+        parts.append(index.insert(arith.TruncFOp(value, narrow)))
+        if len(parts) < split.parts:
+            value = index.insert(arith.SubfOp(value, index.insert(arith.ExtFOp(parts[-1], wide))))
+    return parts
+
+
+def accumulate_parts(
+    index: IndexBuilder, operands: tuple[SSAValue, SSAValue], total: SSAValue, instruction: str, split: Split, *, promoted: bool
+) -> SSAValue:
+    """The accumulators after one step whose operands are tiles of f32: the products of their parts, one after the other."""
+    left, right = (split_tile(index, operand, split) for operand in operands)
+    kind = tile.tile_type(total)
+    part = index.insert(dense(number_attr(0, kind.element_type), kind.element_type, kind.get_shape())) if promoted else total
+    for a, b in split.products:
+        part = index.insert(tile.ContractOp(left[a], right[b], part, instruction))
+    return _added(index, total, part, None) if promoted else part
 
 
 def _added(index: IndexBuilder, total: SSAValue, part: SSAValue, scale: SSAValue | None) -> SSAValue:

@@ -11,10 +11,11 @@ from treadle.ir.builtin import number_attr
 from treadle.ir.core import AffineMap, Attribute, Block, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.plan.expr import Expr, ceil_div, constant, minimum, product
+from treadle.plan.f32_split import SPLITS
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
-from treadle.transforms.kernel.tiling.accumulation import accumulate, scale_of
+from treadle.transforms.kernel.tiling.accumulation import accumulate, accumulate_parts, scale_of
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.index_math import delinearize, grouped_raster
 from treadle.transforms.kernel.tiling.joins import Initial, sum_of, with_initial
@@ -113,30 +114,32 @@ def build_contraction(
     workgroups: int = 0,
     mixed: MixedWidths | None = None,
     has_roles: bool = False,
+    split: str = "",
 ) -> tuple[Expr, Expr, Expr]:
     """Emit the kernel; returns its grid.
 
     `workgroups`: how many take all tiles in turn, 0 for one a tile. `mixed`: where tiles of two widths lie; those of the narrower one
     compute, and store again, columns of their neighbours. `has_roles`: copies and arithmetic will go to different warps.
+    `split`: the name of the split of operands of f32 whose parts are multiplied; "" where they are multiplied as they are.
     """
     index = kernel.index
     counts = _tile_counts(kernel, config, mixed)
     first = index.insert(tile.ProgramIdOp(0))
     if not workgroups:
         _place(kernel, config, counts, first)
-        _build_tile(kernel, kind, config, has_roles=has_roles)
+        _build_tile(kernel, kind, config, has_roles=has_roles, split=split)
         return counts.total, constant(1), constant(1)
     block = Block(arg_types=[builtin.IndexType()])
     index.builder.insert(scf.ForOp(first, index.expression(counts.total), index.constant(workgroups), [], block))
     place = kernel.enter(block)
     _place(kernel, config, counts, block.args[0])
-    _build_tile(kernel, kind, config, has_roles=has_roles)
+    _build_tile(kernel, kind, config, has_roles=has_roles, split=split)
     index.builder.insert(scf.YieldOp())
     kernel.leave(place)
     return minimum(counts.total, constant(workgroups)), constant(1), constant(1)
 
 
-def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionConfig, *, has_roles: bool) -> None:
+def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionConfig, *, has_roles: bool, split: str = "") -> None:
     """Emit the program of one tile."""
     nest, index, roots = kernel.nest, kernel.index, kernel.nest.roots
     (m_axis, n_axis, k_axis), (tile_m, tile_n, tile_k) = config.axes, config.tile
@@ -147,7 +150,8 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionCon
     if len(loops) > 1 and kernel.axis_size(k_axis).as_int() == tile_k:
         del loops[-1]  # one step: the loop around it is the one that copies and arithmetic share
         kernel.offset[k_axis] = index.constant(0)
-    a_type, b_type, acc_type = (kernel.element_type(name) for name in (config.a_type, config.b_type, config.accumulator_type))
+    multiplied = ("f32", "f32") if split else (config.a_type, config.b_type)
+    a_type, b_type, acc_type = (kernel.element_type(name) for name in (*multiplied, config.accumulator_type))
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
         made: dict[tuple[SSAValue, AffineMap, int], SSAValue] = {}
@@ -159,6 +163,10 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionCon
             return made[key]
 
         operands = [(operand(root, kind.lhs, a_frame, a_type), operand(root, kind.rhs, b_frame, b_type)) for root in roots]
+        if split:
+            name, parts, promoted = config.instruction, SPLITS[split], config.is_promoted
+            pairs = zip(operands, carried, strict=True)
+            return [accumulate_parts(index, pair, total, name, parts, promoted=promoted) for pair, total in pairs]
         scales = [scale_of(kernel, root, kind, c_frame) for root in roots]
         return accumulate(index, operands, carried, config.instruction, scales, promoted=config.is_promoted)
 

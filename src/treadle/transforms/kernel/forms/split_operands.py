@@ -1,0 +1,107 @@
+"""split_operands: a contraction of f32 whose kernel splits the operands into bf16 parts and multiplies those, behind a ring of roles.
+
+Operands come as they are. One is split in the registers that the matrix instruction reads, the other by a role of its own, which writes the
+parts to a ring of their own. Products of every step are summed from zero and added in f32. See docs/precision.md, "Inside the kernel".
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from treadle.analysis.kernel_problem import KernelProblem
+from treadle.analysis.operation_marks import split_in_kernel
+from treadle.plan.expr import constant
+from treadle.plan.f32_split import SPLITS
+from treadle.plan.split_tiles import SplitProblem, SplitTile, split_clocks, split_tile_seconds, split_tiles
+from treadle.records import dataclass
+from treadle.transforms.kernel.forms import roles
+from treadle.transforms.kernel.forms.contraction import GROUP_M, contraction_of, merging_text
+from treadle.transforms.kernel.forms.form import Choice, Grid
+from treadle.transforms.kernel.tiling.builder import KernelBuilder
+from treadle.transforms.kernel.tiling.contraction import build_contraction
+
+NAME = "split_operands"
+KIND = "contraction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(roles.Config):
+    """`split`: a name of `plan/f32_split.SPLITS`. `is_swapped`: A and B are exchanged (`axes` and `tile` are those of the exchanged
+    problem), so that the problem's B goes through registers.
+    """
+
+    form: ClassVar[str] = NAME
+    split: str = ""
+    is_swapped: bool = False
+
+    def relieved(self, problem: KernelProblem) -> "Config":
+        return self
+
+
+def refusal(problem: KernelProblem) -> str | None:
+    """See `Form`."""
+    name = split_in_kernel(problem.nest.root.op)
+    if not name:
+        return "no split of its operands is asked for in the kernel"
+    if not problem.overrides.roles:
+        return "roles are turned off"
+    if len(problem.nest.roots) > 1:
+        return "several contractions share the kernel"
+    inner = replace(problem, split=name)
+    if min(inner.axes) < 0:
+        return "one of its sides is no axis"
+    if inner.types.instruction == "fma" or problem.spec.register_moves is None:
+        return f"{problem.spec.name} has no instruction that reads {SPLITS[name].element} from registers and shared memory"
+    return inner.copies.refusal
+
+
+def decide(problem: KernelProblem) -> Sequence[Choice]:
+    """See `Form`."""
+    inner = replace(problem, split=split_in_kernel(problem.nest.root.op))
+    wanted, spec = _wanted(inner), problem.spec
+    found = sorted(split_tiles(wanted, spec), key=lambda tile: split_clocks(tile, wanted, spec))
+    lighter = [tile for tile in found if 2 * tile.n <= found[0].n]
+    return [_choice(inner, wanted, tile, is_light=number > 0) for number, tile in enumerate((*found[:1], *lighter[:1]))]
+
+
+def _wanted(inner: KernelProblem) -> SplitProblem:
+    nest, row = inner.nest, inner.spec.instruction(inner.types.instruction)
+    k_axis, result = nest.axes[inner.axes[2]], next(access for access in nest.accesses if access.is_result)
+    operands = [next(a for a in nest.accesses if a.input_number == number) for number in (inner.kind.lhs, inner.kind.rhs)]
+    along = [nest.stride_along(access, k_axis) == constant(1) for access in operands]
+    width = {"f32": 4, "f64": 8}.get(str(result.element), 2)
+    return SplitProblem(SPLITS[inner.split], row, inner.shape, (along[0], along[1]), inner.copies.piece_bytes, width)
+
+
+def _choice(inner: KernelProblem, wanted: SplitProblem, tile: SplitTile, *, is_light: bool) -> Choice:
+    (m_axis, n_axis, k_axis), types, spec = inner.axes, inner.types, inner.spec
+    config = Config(
+        axes=(n_axis, m_axis, k_axis) if tile.is_swapped else inner.axes,
+        tile=(tile.m, tile.n, tile.k),
+        warps=(tile.warps, 1),
+        instruction=types.instruction,
+        a_type=types.a,
+        b_type=types.b,
+        accumulator_type=types.accumulator,
+        group_m=inner.overrides.group_m or GROUP_M,
+        is_promoted=inner.is_promoted,
+        num_stages=inner.overrides.num_stages or tile.num_stages,
+        consumer_warpgroups=tile.groups,
+        parts_together=inner.parts_together(tile.m),
+        split=inner.split,
+        is_swapped=tile.is_swapped,
+    )
+    split, swapped = SPLITS[inner.split], "B" if tile.is_swapped else "A"
+    text = (
+        f"{inner.operands_text}: {split.parts} {split.element} parts of each operand, {len(split.products)} products, promoted every "
+        f"{tile.k} along k; tile {tile.m}x{tile.n}x{tile.k}, {tile.groups} consumer warpgroups that split {swapped} in their registers, "
+        f"a role that splits the other, fed through {tile.num_stages} stages by a producer"
+    )
+    seconds = split_tile_seconds(tile, wanted, inner.memory_bytes, spec)
+    return Choice(config, seconds, text + merging_text(inner, config), tile.m * tile.n / tile.warps, is_light)
+
+
+def build(kernel: KernelBuilder, config: Config) -> Grid:
+    """See `Form`."""
+    kind = contraction_of(kernel)
+    return build_contraction(kernel, kind.swapped() if config.is_swapped else kind, config, has_roles=True, split=config.split)
