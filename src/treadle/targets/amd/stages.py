@@ -69,6 +69,11 @@ def _joins(loop: Operation) -> bool:
     return isinstance(request, builtin.DictionaryAttr) and "joins" in request.data
 
 
+def barriers_behind(listing: Listing) -> dict[int, frozenset[int]]:
+    """Ahead of each instruction, the lines of the barriers of which one was met last, by some path; 0 for none."""
+    return {at: frozenset(last for last, _ in states) for at, states in _states(listing).items()}
+
+
 def misplaced_stages(listing: Listing, points: Iterable[SchedulePoint]) -> list[Violation]:
     """A7: instructions that some path reaches behind another barrier than their stage's, or at another priority."""
     planned = {point.line: point.stage for point in points if point.stage is not None}
