@@ -43,8 +43,8 @@ def compile(source: "ExportedProgram", target: str = "auto", options: "CompileOp
 def compile(
     source: Any, target: str = "auto", options: "CompileOptions | None" = None, function: str | None = None, level: "Level | None" = None
 ) -> Any:
-    """Compile a program for a target: `treadle.driver.compile` says how. A `torch.export.ExportedProgram` becomes an `ExportedModel`, which is
-    called like the model (docs/pytorch.md).
+    """Compile a program for a target: `treadle.driver.compile` says how. A `torch.export.ExportedProgram` becomes an `ExportedModel`,
+    which is called like the model (docs/pytorch.md).
     """
     if type(source).__module__.startswith("torch."):
         from treadle.torch.exported import compile_exported
