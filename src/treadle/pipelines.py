@@ -15,6 +15,7 @@ from treadle.records import dataclass
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
+from treadle.transforms.kernel.enclose_stages import EncloseStagesPass
 from treadle.transforms.kernel.form_roles import FormRolesPass
 from treadle.transforms.kernel.form_warp_pipeline import FormWarpPipelinePass
 from treadle.transforms.kernel.insert_sched_fences import InsertSchedFencesPass
@@ -227,6 +228,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None, spec: Target
         DcePass(),  # what only the old forms used
         *pipelining_passes(stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
+        EncloseStagesPass(),  # from here on all stages cut loops
         FormWarpPipelinePass(),  # bytes of all buffers are known; what its groups cannot share is refused before anything moves
         OrderIssuePass(),  # what moves ahead of what, while moving needs no care for barriers
         InsertSyncPass(),  # sees every access there will be

@@ -14,21 +14,21 @@ from treadle.options import CompileOptions
 
 
 @treadle.kernel(target="sim")
-def two_stages(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 32, BK: tl.constexpr = 32) -> None:
-    """A step reads its slots and fills those of the next one; then it multiplies."""
+def two_stages(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 32, BK: tl.constexpr = 32, S: tl.constexpr = 2) -> None:
+    """A step reads its slots and fills those of the next one; then it multiplies. Three slots where products read them by themselves."""
     m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
-    ring_a = tl.allocate_shared((BM, BK), tl.float16, slots=2)
-    ring_b = tl.allocate_shared((BK, BN), tl.float16, slots=2)
+    ring_a = tl.allocate_shared((BM, BK), tl.float16, slots=S)
+    ring_b = tl.allocate_shared((BK, BN), tl.float16, slots=S)
     ring_a[0] = a[m : m + BM, 0:BK]
     ring_b[0] = b[0:BK, n : n + BN]
     acc = tl.zeros((BM, BN), tl.float32)
     for k in range(0, a.shape[1], BK):
         i = k // BK
         with tl.warp_pipeline_stage("memory", priority=0):
-            x = ring_a[i % 2]
-            y = ring_b[i % 2]
-            ring_a[(i + 1) % 2] = a[m : m + BM, k + BK : k + 2 * BK]
-            ring_b[(i + 1) % 2] = b[k + BK : k + 2 * BK, n : n + BN]
+            x = ring_a[i % S]
+            y = ring_b[i % S]
+            ring_a[(i + 1) % S] = a[m : m + BM, k + BK : k + 2 * BK]
+            ring_b[(i + 1) % S] = b[k + BK : k + 2 * BK, n : n + BN]
         with tl.warp_pipeline_stage("compute", priority=1):
             acc = tl.dot(x, y, acc)
     c[m : m + BM, n : n + BN] = acc
@@ -102,7 +102,118 @@ def tiles_in_turn(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constex
         c[m : m + BM, n : n + BN] = acc
 
 
+@treadle.kernel(target="sim")
+def eight_stages(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 32, BK: tl.constexpr = 16) -> None:
+    """A step of four parts, each read, filled for the next step, and multiplied by itself."""
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    rings_a = [tl.allocate_shared((BM, BK), tl.float16, 2), tl.allocate_shared((BM, BK), tl.float16, 2)]
+    rings_a = [rings_a[0], rings_a[1], tl.allocate_shared((BM, BK), tl.float16, 2), tl.allocate_shared((BM, BK), tl.float16, 2)]
+    rings_b = [tl.allocate_shared((BK, BN), tl.float16, 2), tl.allocate_shared((BK, BN), tl.float16, 2)]
+    rings_b = [rings_b[0], rings_b[1], tl.allocate_shared((BK, BN), tl.float16, 2), tl.allocate_shared((BK, BN), tl.float16, 2)]
+    for part in tl.static_range(4):
+        rings_a[part][0] = a[m : m + BM, part * BK : part * BK + BK]
+        rings_b[part][0] = b[part * BK : part * BK + BK, n : n + BN]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, a.shape[1], 4 * BK):
+        i = k // (4 * BK)
+        for part in tl.static_range(4):
+            with tl.warp_pipeline_stage("read"):
+                x, y = rings_a[part][i % 2], rings_b[part][i % 2]
+                first = k + (4 + part) * BK
+                rings_a[part][(i + 1) % 2] = a[m : m + BM, first : first + BK]
+                rings_b[part][(i + 1) % 2] = b[first : first + BK, n : n + BN]
+            with tl.warp_pipeline_stage("multiply", priority=3):
+                acc = tl.dot(x, y, acc)
+    c[m : m + BM, n : n + BN] = acc
+
+
+@treadle.kernel(target="sim")
+def triple(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 32, BK: tl.constexpr = 32) -> None:
+    """Three slots, filled two steps ahead: what is filled in one stage may be read in the next, by groups a stage apart."""
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    ring_a = tl.allocate_shared((BM, BK), tl.float16, slots=3)
+    ring_b = tl.allocate_shared((BK, BN), tl.float16, slots=3)
+    for i in tl.static_range(2):
+        ring_a[i], ring_b[i] = a[m : m + BM, i * BK : i * BK + BK], b[i * BK : i * BK + BK, n : n + BN]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, a.shape[1], BK):
+        i = k // BK
+        with tl.warp_pipeline_stage("fill"):
+            ring_a[(i + 2) % 3] = a[m : m + BM, k + 2 * BK : k + 3 * BK]
+            ring_b[(i + 2) % 3] = b[k + 2 * BK : k + 3 * BK, n : n + BN]
+        with tl.warp_pipeline_stage("read", priority=1):
+            x, y = ring_a[i % 3], ring_b[i % 3]
+        with tl.warp_pipeline_stage("multiply", priority=2):
+            acc = tl.dot(x, y, acc)
+    c[m : m + BM, n : n + BN] = acc
+
+
+@treadle.kernel(target="sim")
+def straight(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 32, BK: tl.constexpr = 32) -> None:
+    """Four steps at most, with no loop around their stages."""
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    ring_a = tl.allocate_shared((BM, BK), tl.float16, slots=2)
+    ring_b = tl.allocate_shared((BK, BN), tl.float16, slots=2)
+    ring_a[0], ring_b[0] = a[m : m + BM, 0:BK], b[0:BK, n : n + BN]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for i in tl.static_range(4):
+        k = i * BK
+        with tl.warp_pipeline_stage("memory", priority=0):
+            x, y = ring_a[i % 2], ring_b[i % 2]
+            ring_a[(i + 1) % 2] = a[m : m + BM, k + BK : k + 2 * BK]
+            ring_b[(i + 1) % 2] = b[k + BK : k + 2 * BK, n : n + BN]
+        with tl.warp_pipeline_stage("compute", priority=1):
+            acc = tl.dot(x, y, acc)
+    c[m : m + BM, n : n + BN] = acc
+
+
+@treadle.kernel(target="sim")
+def unrolled(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 32, BK: tl.constexpr = 32, U: tl.constexpr = 2) -> None:
+    """Several steps an iteration, and a loop of what is left."""
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    ring_a = tl.allocate_shared((BM, BK), tl.float16, slots=2)
+    ring_b = tl.allocate_shared((BK, BN), tl.float16, slots=2)
+    ring_a[0], ring_b[0] = a[m : m + BM, 0:BK], b[0:BK, n : n + BN]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in tl.range(0, a.shape[1], BK, unroll=U):
+        i = k // BK
+        with tl.warp_pipeline_stage("memory", priority=0):
+            x, y = ring_a[i % 2], ring_b[i % 2]
+            ring_a[(i + 1) % 2] = a[m : m + BM, k + BK : k + 2 * BK]
+            ring_b[(i + 1) % 2] = b[k + BK : k + 2 * BK, n : n + BN]
+        with tl.warp_pipeline_stage("compute", priority=1):
+            acc = tl.dot(x, y, acc)
+    c[m : m + BM, n : n + BN] = acc
+
+
+@treadle.kernel(target="sim")
+def drained(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 32, BK: tl.constexpr = 32) -> None:
+    """The last step stands behind the loop, in stages that fill nothing any more."""
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    ring_a = tl.allocate_shared((BM, BK), tl.float16, slots=2)
+    ring_b = tl.allocate_shared((BK, BN), tl.float16, slots=2)
+    ring_a[0], ring_b[0] = a[m : m + BM, 0:BK], b[0:BK, n : n + BN]
+    acc = tl.zeros((BM, BN), tl.float32)
+    last = (a.shape[1] + BK - 1) // BK
+    for i in range(last):
+        k = i * BK
+        with tl.warp_pipeline_stage("memory"):
+            x, y = ring_a[i % 2], ring_b[i % 2]
+            ring_a[(i + 1) % 2] = a[m : m + BM, k + BK : k + 2 * BK]
+            ring_b[(i + 1) % 2] = b[k + BK : k + 2 * BK, n : n + BN]
+        with tl.warp_pipeline_stage("compute"):
+            acc = tl.dot(x, y, acc)
+    with tl.warp_pipeline_stage("last memory"):
+        x, y = ring_a[last % 2], ring_b[last % 2]
+    with tl.warp_pipeline_stage("last compute"):
+        acc = tl.dot(x, y, acc)
+    c[m : m + BM, n : n + BN] = acc
+
+
 PRODUCTS: dict[str, Any] = {"two": two_stages, "three": three_stages, "four": four_stages}
+DEEPER: dict[str, Any] = {"eight": eight_stages, "triple": triple}
+JOINED: dict[str, Any] = {"straight": straight, "unrolled": unrolled, "drained": drained}
+"""Stages in straight-line code, by itself and behind loops."""
 
 
 def module_of(kernel: Any, grid: tuple[int, ...], *arrays: Any, num_warps: int = 8, **constants: Any) -> builtin.ModuleOp:

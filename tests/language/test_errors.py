@@ -93,7 +93,7 @@ def lower_bits(x: Any) -> None:
         (other_shape, (X,), "x[0:4, 0:8] + x[0:8, 0:8]", "a tile of float32[4, 8] and a tile of float32[8, 8] have no common shape"),
         (unknown_length, (X, 5), "x[0, 0:n]", "the length of this range is not known"),
         (changed_kind, (X,), "for _ in range(8):", "'total' is a tile of float32[8] before and a tile of float32[8, 8] after"),
-        (while_loop, (X,), "while True:", "kernels have no 'while' statement"),
+        (while_loop, (X,), "while True:", "a 'while' loop, whose steps nobody knows before"),
         (branch_on_tile, (X,), "x[0, 0:8] > 0.0", "a branch on a tile of int1[8]"),
         (wrong_product, (X,), "tl.dot(x[0:8, 0:4], x[0:8, 0:8])", "a product of a tile of float32[8, 4] and a tile of float32[8, 8]"),
         (axes, (X,), "x[0:8]", "'x' has 2 axes, 1 are given"),

@@ -197,15 +197,6 @@ def test_one_group_of_warps() -> None:
     assert message(sums, X, Y, num_warps=1) == ("8 TR417: warp pipeline: 1 warp cannot be dealt to 2 groups\nlaunch it with num_warps = 2")
 
 
-def test_matrix_instructions_that_read_shared_memory() -> None:
-    with pytest.raises(treadle.TreadleError) as error:
-        PRODUCTS["two"][1, 1].trace(*PRODUCT, num_warps=8, target="sm_90a", until="schedule")
-    assert error.value.message == (
-        "warp pipeline: matrix instructions of sm_90a reach shared memory by themselves, which slots do not order"
-    )
-    assert error.value.fix == "leave the stages out on sm_90a: copying overlaps computing there without them"
-
-
 @treadle.kernel(target="sim")
 def misused(x: Any, y: Any, what: tl.constexpr = "") -> None:
     if what == "label":

@@ -19,6 +19,7 @@ from treadle.records import dataclass
 
 AccessOp = tile.LoadOp | tile.StoreOp
 SharedOp = tile.LocalLoadOp | tile.LocalStoreOp
+RenamedOp = tile.PermuteOp | tile.ReshapeOp
 
 
 @dataclass(eq=False)
@@ -31,7 +32,7 @@ class LayoutClass:
     contracts: list[tile.ContractOp] = field(default_factory=list[tile.ContractOp])
     reduces: list[tile.ReduceOp] = field(default_factory=list[tile.ReduceOp])
     broadcasts: list[tile.BroadcastOp] = field(default_factory=list[tile.BroadcastOp])
-    permutes: list[tile.PermuteOp] = field(default_factory=list[tile.PermuteOp])
+    permutes: list[RenamedOp] = field(default_factory=list[RenamedOp])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -43,7 +44,7 @@ class LayoutClasses:
     """The classes of a kernel: `of(value)` and `classes` in program order.
 
     Lists of a class: `contracts` whose accumulator it is, `accesses` and `shared` of its values, `reduces` and `broadcasts` that it is the
-    *wide* side of, `permutes` that read it.
+    *wide* side of, `permutes` (and reshapes) that read it.
     """
 
     def __init__(self, kernel: tile.KernelOp) -> None:
@@ -109,9 +110,12 @@ class LayoutClasses:
             case tile.ReduceOp():
                 self._union(op.inputs)
                 self._union(op.results)
-            case tile.BroadcastOp() | tile.PermuteOp() | tile.ConvertLayoutOp():
+            case tile.BroadcastOp() | tile.PermuteOp() | tile.ReshapeOp() | tile.ConvertLayoutOp():
                 self._union((op.source,))
                 self._union((op.result,))
+            case tile.PrintOp():
+                for value in op.values:
+                    self._union((value,))
             case scf.YieldOp():
                 pass
             case _:
@@ -133,7 +137,7 @@ class LayoutClasses:
                 self.of(op.inputs[0]).reduces.append(op)
             case tile.BroadcastOp():
                 self.of(op.result).broadcasts.append(op)
-            case tile.PermuteOp():
+            case tile.PermuteOp() | tile.ReshapeOp():
                 self.of(op.source).permutes.append(op)
             case _:
                 pass

@@ -3,6 +3,7 @@
 from treadle.dialects import tile
 from treadle.dialects.tile_types import is_tile
 from treadle.ir.core import Operation, OpResult, SSAValue
+from treadle.ir.dialects import scf
 
 
 def source_load(value: SSAValue) -> tile.LoadOp | None:
@@ -23,7 +24,9 @@ def source_load(value: SSAValue) -> tile.LoadOp | None:
 
 
 def chained_contraction(value: SSAValue) -> tile.ContractOp | None:
-    """The contraction whose result an operand is computed from element by element, with nothing of its shape that is loaded."""
+    """The contraction whose result an operand is computed from element by element, in either case of a branch, with nothing of its shape
+    that is loaded.
+    """
     shape = tile.tile_type(value).get_shape()
     found: tile.ContractOp | None = None
     pending, seen = [value], set[SSAValue]()
@@ -37,6 +40,16 @@ def chained_contraction(value: SSAValue) -> tile.ContractOp | None:
             found = owner
         elif isinstance(owner, tile.LoadOp | tile.LocalLoadOp | tile.GatherOp):
             return None
+        elif isinstance(owner, scf.IfOp):
+            pending.extend(branch_values(current))
         elif isinstance(owner, Operation) and owner.name.startswith(("arith.", "math.")):
             pending.extend(owner.operands)
     return found
+
+
+def branch_values(result: SSAValue) -> list[SSAValue]:
+    """What either case of a branch gives for one of its results."""
+    branch = result.owner
+    if not isinstance(branch, scf.IfOp) or not isinstance(result, OpResult):
+        return []
+    return [region.block.last_op.operands[result.index] for region in branch.regions if region.blocks and region.block.last_op is not None]

@@ -85,38 +85,39 @@ def _layout(op: Operation) -> TileLayout | None:
 
 def meetings(loop: scf.ForOp, found: Sequence[StageAccess], values: SlotValues, warps: int, groups: int) -> Iterator[Meeting]:
     """For each two accesses that meet, the fewest iterations apart that they do, in each order. A warp that meets itself does not."""
-    motion = LoopMotion(loop, values)
+    motion, trips = LoopMotion(loop, values), values.trips(loop).constant
     for first in found:
         for second in found:
             if first.access.is_write or second.access.is_write:
-                iterations = _apart(first, second, motion)
-                if iterations is not None and (lead := _lead(first, second, warps, groups)) is not None:
-                    yield Meeting(first, second, iterations, lead)
+                iterations = _apart(first, second, motion, trips)
+                if iterations is not None and (ahead := lead(first, second, warps, groups)) is not None:
+                    yield Meeting(first, second, iterations, ahead)
 
 
-def _apart(first: StageAccess, second: StageAccess, motion: LoopMotion) -> int | None:
-    """After how few iterations the second access meets the first; None where it never does."""
+def _apart(first: StageAccess, second: StageAccess, motion: LoopMotion, trips: int | None) -> int | None:
+    """After how few of a loop's iterations the second access meets the first; None where it never does."""
     is_behind = first.position < second.position or (first.repeats is not None and first.repeats is second.repeats)
     earlier = first.access
-    for iterations in range(2 + max((*earlier.slot_extents, *second.access.slot_extents), default=1)):
+    enough = 2 + max((*earlier.slot_extents, *second.access.slot_extents), default=1)
+    for iterations in range(enough if trips is None else min(enough, trips)):
         if (iterations or is_behind) and earlier.conflicts(second.access):
             return iterations
         earlier = earlier.moved(lambda _, slot: motion.around(slot))
     return None
 
 
-def _lead(first: StageAccess, second: StageAccess, warps: int, groups: int) -> int | None:
+def lead(first: StageAccess, second: StageAccess, warps: int, groups: int) -> int | None:
     """How many groups at most the first access's lies behind the second's where two warps meet; None where each warp meets itself alone."""
     one, other = (_masks(each, warps) for each in (first, second))
     same_buffer = first.access.alloc is second.access.alloc and len(first.access.slot_extents) == len(second.access.slot_extents)
     if one is None or other is None or not same_buffer:
         return groups - 1
     each = warps // groups
-    for lead in range(groups - 1, -groups, -1):
-        for group in range(max(0, lead), min(groups, groups + lead)):
-            mine, theirs = range(group * each, (group + 1) * each), range((group - lead) * each, (group - lead + 1) * each)
+    for ahead in range(groups - 1, -groups, -1):
+        for group in range(max(0, ahead), min(groups, groups + ahead)):
+            mine, theirs = range(group * each, (group + 1) * each), range((group - ahead) * each, (group - ahead + 1) * each)
             if any(a != b and (one[a] & other[b]).any() for a in mine for b in theirs):
-                return lead
+                return ahead
     return None
 
 

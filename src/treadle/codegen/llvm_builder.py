@@ -338,6 +338,11 @@ class Instructions:
         text = self._call_text(name, result, arguments, attributes, floating) + (f", {metadata}" if metadata else "")
         return self.pure(result, text) if pure else self.emit(result, text)
 
+    def fake_use(self, value: Value) -> None:
+        """Use a value here, by no instruction: it is computed in this block, however far away its other uses are."""
+        self.module.declare("llvm.fake.use", "void", ["..."])
+        self.emit("void", f"call void (...) @llvm.fake.use({value.typed})")
+
     def math(self, name: str, arguments: Sequence[Value], flags: str | None = None) -> Value:
         """A pure intrinsic overloaded on its result type, which is the first argument's: `math("llvm.fma", [a, b, c])`."""
         type = arguments[0].type

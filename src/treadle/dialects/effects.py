@@ -36,6 +36,7 @@ class Effect:
     """One access: what, how, through which proxy, complete when.
 
     `queue`: the role of the queue whose waits retire it; complete in program order on a machine without a queue of that role.
+    `update`: a write that combines each element with a value in one step, in this way; such writes of one kind commute.
     """
 
     resource: SSAValue
@@ -44,6 +45,7 @@ class Effect:
     proxy: Proxy = "generic"
     completion: Completion = "program_order"
     queue: QueueRole | Literal[""] = ""
+    update: str = ""
 
 
 class HasEffects(ABC):

@@ -12,7 +12,9 @@ from treadle.ir.core import IRDLOperation, irdl_op_definition, opt_prop_def
 WARP_PIPELINE = "warp_pipeline"
 """Attribute of a loop with stages, `{groups = 2 : i64, gap = 1 : i64}`: how many groups of warps run it, and how many stages apart."""
 WARP_PIPELINED = "warp_pipelined"
-"""Attribute of the loop that form-warp-pipeline has left: `{groups, gap, stages = ["label", ..], local = array<i64: slots that flush>}`."""
+"""Attribute of the loop that form-warp-pipeline has left: `{groups, gap, stages = ["label", ..], local = array<i64: slots that flush>}`,
+and `joins` where the groups come from the loop before as they are.
+"""
 FREE_LAYOUT = "free_layout"
 """Attribute of a `tile.alloc` with leading slots whose layout the compiler chooses, by how matrix instructions read the slots."""
 PRIORITIES = (0, 3)

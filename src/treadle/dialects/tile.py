@@ -13,19 +13,23 @@ from treadle.dialects.kernel_form import KernelFormAttr
 from treadle.dialects.kernel_text import check_signature, parse_kernel
 from treadle.dialects.limits import check_number
 from treadle.dialects.tile_arrivals import ArriveLastOp, CountInOp, LocalFlagOp
+from treadle.dialects.tile_atomics import ATOMIC_KINDS, AtomicOp
 from treadle.dialects.tile_attributes import PointerType, SharedLayoutAttr, SharedSpaceAttr, TileLayoutAttr, WindowsAttr
 from treadle.dialects.tile_compute import (
     BroadcastOp,
     ContractOp,
     ConvertLayoutOp,
+    ExtractOp,
     IotaOp,
     PermuteOp,
     ReduceOp,
+    ReshapeOp,
     SliceOp,
     SplatOp,
     YieldOp,
 )
 from treadle.dialects.tile_copies import CopyOp, CopyOutOp
+from treadle.dialects.tile_debug import PrintOp
 from treadle.dialects.tile_memory import (
     AllocOp,
     GatherOp,
@@ -72,18 +76,21 @@ from treadle.ir.core import (
 from treadle.ir.dialects import builtin
 
 __all__ = [
+    "ATOMIC_KINDS",
     "BULK_TENSOR",
     "DYNAMIC",
     "INDEX",
     "TILE",
     "AllocOp",
     "ArriveLastOp",
+    "AtomicOp",
     "BroadcastOp",
     "ContractOp",
     "ConvertLayoutOp",
     "CopyOp",
     "CopyOutOp",
     "CountInOp",
+    "ExtractOp",
     "GatherOp",
     "IotaOp",
     "KernelOp",
@@ -92,8 +99,10 @@ __all__ = [
     "LocalLoadOp",
     "LocalStoreOp",
     "PermuteOp",
+    "PrintOp",
     "ProgramIdOp",
     "ReduceOp",
+    "ReshapeOp",
     "ReturnOp",
     "SliceOp",
     "SplatOp",
@@ -284,6 +293,7 @@ TILE = Dialect(
         ProgramIdOp,
         ViewOp,
         GatherOp,
+        AtomicOp,
         LoadOp,
         StoreOp,
         AllocOp,
@@ -300,9 +310,12 @@ TILE = Dialect(
         BroadcastOp,
         ConvertLayoutOp,
         PermuteOp,
+        ReshapeOp,
+        ExtractOp,
         SliceOp,
         SplatOp,
         IotaOp,
+        PrintOp,
     ],
     [PointerType, TileLayoutAttr, SharedLayoutAttr, SharedSpaceAttr, KernelFormAttr, WindowsAttr],
 )

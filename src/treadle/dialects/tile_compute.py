@@ -1,6 +1,7 @@
 """Operations of the `tile` dialect on register tiles: contraction, reduction, and what gives tiles another form."""
 
 from collections.abc import Sequence
+from math import prod
 
 from treadle.dialects.effects import Effect, HasEffects, Slice
 from treadle.dialects.tile_attributes import is_shared
@@ -257,6 +258,51 @@ class PermuteOp(_UnaryTileOp):
 
 def _permuted(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
     return tuple(1 if axis == NEW_DIM else shape[axis] for axis in order)
+
+
+@irdl_op_definition
+class ReshapeOp(_UnaryTileOp):
+    """The elements of a register tile, in row-major order, as a tile of another shape. Moves no data.
+
+    The sides of both shapes are powers of two, so that every layout of the source is one of the result.
+    """
+
+    name = "tile.reshape"
+    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue, shape: Sequence[int]) -> None:
+        source_type, layout = tile_type(source), layout_of(source)
+        result = tile_of(shape, source_type.element_type, None if layout is None else layout.reshape(tuple(shape)))
+        super().__init__(operands=[source], result_types=[result])
+
+    def verify_(self) -> None:
+        source, result = tile_type(self.source), tile_type(self.result)
+        if prod(source.get_shape()) != prod(result.get_shape()) or source.element_type != result.element_type:
+            raise VerifyException(f"tile.reshape of {source} to {result} keeps neither the elements' number nor their type")
+        if any(side & (side - 1) for side in (*source.get_shape(), *result.get_shape())):
+            raise VerifyException(f"tile.reshape of {list(source.get_shape())} to {list(result.get_shape())}: sides are powers of two")
+
+
+@irdl_op_definition
+class ExtractOp(IRDLOperation, HasEffects):
+    """The element of a tile of one integer as an index, the same for all threads."""
+
+    name = "tile.extract"
+    source = operand_def(builtin.TensorType)
+    result = result_def(builtin.IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "$source attr-dict `:` type($source)"
+
+    def __init__(self, source: SSAValue) -> None:
+        super().__init__(operands=[source], result_types=[builtin.IndexType()])
+
+    def verify_(self) -> None:
+        source = tile_type(self.source)
+        if prod(source.get_shape()) != 1 or source.element_type not in (builtin.i32, builtin.i64):
+            raise VerifyException(f"tile.extract takes a tile of one i32 or i64, not {source}")
+
+    def effects(self) -> tuple[Effect, ...]:
+        return ()
 
 
 @irdl_op_definition

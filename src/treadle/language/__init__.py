@@ -18,13 +18,14 @@ from treadle.language.dtypes import (
     int64,
 )
 from treadle.language.functions import FUNCTIONS
-from treadle.language.kernel import Kernel, Launch, constexpr, kernel
+from treadle.language.kernel import Kernel, Launch, constexpr, constexpr_function, kernel
 
 __all__ = [
     "Kernel",
     "Launch",
     "bfloat16",
     "constexpr",
+    "constexpr_function",
     "float8_e4m3fn",
     "float8_e4m3fnuz",
     "float8_e5m2",

@@ -14,11 +14,13 @@ from treadle.language.values import Array, Block, Index, Tile, broadcast_shape, 
 _HINT = "write x[row, k : k + 64]: an index for each axis, or a range whose length is known when the kernel is compiled"
 
 
-def block_of(emit: Emitter, array: Array, parts: Sequence[object]) -> Block:
-    """The block that a subscript names. Raises Refusal for what is none."""
+def block_of(emit: Emitter, array: Array, parts: Sequence[object]) -> Block | Array:
+    """The block that a subscript names, or the front of an array: `x[:rows]`, whose blocks end there. Raises Refusal for what is none."""
+    if (front := _front_of(emit, array, parts)) is not None:
+        return front
     if len(parts) != len(array.sizes):
         raise Refusal(f"'{array.name}' has {len(array.sizes)} axes, {len(parts)} are given", _HINT)
-    if any(isinstance(part, Tile) for part in parts):
+    if any(isinstance(part, Tile) and part.shape for part in parts):
         return Block(array, tiles=_index_tiles(emit, parts))
     starts: list[Index] = []
     axes: list[int] = []
@@ -32,6 +34,25 @@ def block_of(emit: Emitter, array: Array, parts: Sequence[object]) -> Block:
         else:
             starts.append(emit.index(part))
     return Block(array, tuple(starts), tuple(axes), tuple(shape))
+
+
+def _front_of(emit: Emitter, array: Array, parts: Sequence[object]) -> Array | None:
+    """An array that ends earlier along some axes, None where the subscript names no such thing."""
+    ranges = [cast("slice[object, object, object]", part) for part in parts if isinstance(part, slice)]
+    if len(ranges) < len(parts) or any(r.start not in (None, 0) or r.step not in (None, 1) for r in ranges):
+        return None
+    if len(parts) > len(array.sizes) or not any(r.stop is None or (r.start is None and isinstance(r.stop, Index)) for r in ranges):
+        return None
+    view = array.view.owner
+    if not isinstance(view, tile.ViewOp):
+        return None
+    ends = [r.stop for r in ranges] + [None] * (len(array.sizes) - len(ranges))
+    sizes = [
+        size if end is None else emit.index(emit.binary("minimum", size, emit.index(end)))
+        for size, end in zip(array.sizes, ends, strict=True)
+    ]
+    part = tile.ViewOp(view.pointer, [size.value for size in sizes], view.stride_values(), align=view.align.value.data)
+    return Array(array.name, array.number, emit.insert(part), tuple(sizes), array.dtype)
 
 
 def _range(emit: Emitter, part: "slice[object, object, object]") -> tuple[Index, int]:

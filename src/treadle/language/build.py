@@ -62,7 +62,8 @@ class Built:
     order: tuple[int, ...]
 
 
-def _symbols(form: Form) -> list[str]:
+def symbols_of(form: Form) -> list[str]:
+    """Names of the kernel's index arguments: sizes and strides of the arrays, the grid, integers."""
     names: list[str] = []
     for name, array in form.arrays:
         names += [f"{name}_size{axis}" for axis in range(len(array.layout.strides))]
@@ -91,7 +92,7 @@ class _Frame:
     """The kernel around the body: its arguments, and the views of its arrays."""
 
     def __init__(self, form: Form, location: SourceLocation, order: Sequence[int]) -> None:
-        self.form, self.names = form, _symbols(form)
+        self.form, self.names = form, symbols_of(form)
         kinds = [PointerType(BY_MLIR[array.dtype].ir) for _, array in form.arrays]
         self.block = IrBlock(arg_types=[*(kinds[i] for i in order), *(INDEX for _ in self.names)])
         for argument, name in zip(self.block.args, [*(form.arrays[i][0] for i in order), *self.names], strict=True):

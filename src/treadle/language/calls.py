@@ -13,6 +13,7 @@ from treadle.language.emitter import Emitter
 from treadle.language.expressions import BoundMethod, Expressions
 from treadle.language.functions import PYTHON_NAMES
 from treadle.language.intrinsics import Intrinsic
+from treadle.language.kernel import ConstexprFunction
 from treadle.language.source import Refusal
 from treadle.language.values import VALUES, Tile, parts_of, text_of
 
@@ -38,7 +39,10 @@ class Calls(Expressions):
         if isinstance(function, type | BuiltinFunctionType) and function in PYTHON_NAMES:
             return self._intrinsic(node, PYTHON_NAMES[function], positional, named)
         everything = [*positional, *named.values()]
-        inner = getattr(function, "function", function)
+        if isinstance(function, ConstexprFunction) and (given := next((part for part in everything if isinstance(part, VALUES)), None)):
+            problem = f"'{ast.unparse(node.func)}' is computed while the kernel is compiled, and is given {text_of(given)}"
+            raise self.error(node, problem, "give it constants, or leave tl.constexpr_function out")
+        inner = function if isinstance(function, ConstexprFunction) else getattr(function, "function", function)
         if any(isinstance(part, VALUES) for part in everything) or inner is not function:
             if not isinstance(inner, FunctionType):
                 raise self.error(

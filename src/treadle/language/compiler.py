@@ -6,7 +6,7 @@ tuples, calls of Python functions on them) is computed at once; the rest becomes
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import cast
 
@@ -18,9 +18,9 @@ from treadle.language.blocks import store
 from treadle.language.calls import Calls
 from treadle.language.emitter import INDEX, Emitter
 from treadle.language.expressions import rebound
-from treadle.language.intrinsics import Bounds, Call
+from treadle.language.intrinsics import Bounds, Call, unrolled
 from treadle.language.shared_memory import inside, store_slot
-from treadle.language.values import VALUES, Block, Condition, Index, Slot, Stage, Tile, parts_of, text_of
+from treadle.language.values import VALUES, Array, Block, Condition, Index, Slot, Stage, Tile, parts_of, text_of
 
 
 class _Return(Exception):
@@ -84,6 +84,9 @@ class FunctionCompiler(Calls):
                 self._assert(node)
             case ast.Pass():
                 pass
+            case ast.While():
+                hint = "loop over range(..) up to a bound that is known at the start, and choose with tl.where what still changes"
+                raise self.error(node, "a 'while' loop, whose steps nobody knows before: nothing can be proven of it", hint)
             case _:
                 what = type(node).__name__.lower()
                 raise self.error(
@@ -126,6 +129,9 @@ class FunctionCompiler(Calls):
     def _store(self, target: ast.Subscript, value: object) -> None:
         """Write a tile to a part of an array or to a slot of shared memory."""
         place, tile = self.block(target), self.loaded(value)
+        if isinstance(place, Array):
+            hint = "name the elements by a range whose length is known when the kernel is compiled: c[m : m + 64]"
+            raise self.error(target, "a part of an array of unknown size cannot be assigned to", hint)
         if isinstance(place, Slot):
             self.at(target, store_slot, self.emit, place, tile)
         else:
@@ -159,6 +165,8 @@ class FunctionCompiler(Calls):
         if not isinstance(node.target, ast.Name) and not isinstance(node.iter, ast.Call):
             raise self.error(node.target, "a loop over several variables", "loop over range with one variable")
         over = self.value(node.iter)
+        if isinstance(over, Iterator):  # enumerate, zip and the like of tuples
+            over = tuple(cast("Iterator[object]", over))
         if isinstance(over, tuple | list):
             for step in parts_of(cast(object, over)):
                 self._assign(node.target, step)
@@ -168,17 +176,28 @@ class FunctionCompiler(Calls):
             raise self.error(
                 node.iter, f"a loop over {text_of(over)}", "loop over range(..), tl.range(..), or unrolled over tl.static_range(..)"
             )
+        if over.unroll == 1:
+            self._loop(node, node.target.id, over, 0)
+            return
+        main, rest = self.at(node.iter, unrolled, self.emit, over)
+        self._loop(node, node.target.id, main, over.step)
+        self._loop(node, node.target.id, rest, 0)
+
+    def _loop(self, node: ast.For, variable: str, over: Bounds, apart: Index | int) -> None:
+        """A loop with the body once, or `over.unroll` times in each iteration for variables that are `apart` from one another."""
         start, stop, step = (self.emit.index(bound).value for bound in (over.start, over.stop, over.step))
-        names = self._carried(node.body, node.target.id)
+        names = self._carried(node.body, variable)
         initial = {name: self.carriable(node, name, self.scope[name]) for name in names}
         body = IrBlock(arg_types=[INDEX, *(value.value.type for value in initial.values())])
         before = dict(self.scope)
-        self.scope[node.target.id] = self.emit.index_of(body.args[0])
+        number = self.emit.index_of(body.args[0])
         for name, argument in zip(names, body.args[1:], strict=True):
             self.scope[name] = rebound(initial[name], argument)
         with self.emit.inside(body):
             self._nesting += 1
-            self._statements(node.body)
+            for copy in range(over.unroll):
+                self.scope[variable] = self.emit.binary("+", number, self.emit.binary("*", apart, copy)) if copy else number
+                self._statements(node.body)
             self._nesting -= 1
             ends = [self.same_kind(node, name, initial[name], self.scope[name]) for name in names]
             self.emit.add(scf.YieldOp(*ends))

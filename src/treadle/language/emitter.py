@@ -62,6 +62,19 @@ _COMPARISONS = {
 _MATH: dict[str, type[Operation]] = {
     name: getattr(math, f"{op}Op")
     for name, op in {
+        "expm1": "ExpM1",
+        "log1p": "Log1p",
+        "log10": "Log10",
+        "tan": "Tan",
+        "asin": "Asin",
+        "acos": "Acos",
+        "atan": "Atan",
+        "sinh": "Sinh",
+        "cosh": "Cosh",
+        "cbrt": "Cbrt",
+        "round": "Round",
+        "rint": "RoundEven",
+        "trunc": "Trunc",
         "exp": "Exp",
         "exp2": "Exp2",
         "log": "Log",
@@ -122,6 +135,8 @@ class Emitter:
                 return value
             case bool():
                 pass
+            case Tile(shape=()) if value.dtype.kind == "int" and value.dtype.bits >= 32:
+                return self.index_of(self.insert(tile.ExtractOp(value.value)))
             case int():
                 constant = self.insert(arith.ConstantOp(builtin.IntegerAttr(value, INDEX)))
                 return Index(constant, constant)
@@ -234,6 +249,27 @@ class Emitter:
         else:
             op = arith.ExtUIOp if source.kind == "bool" else arith.ExtSIOp if source.bits < target.bits else arith.TruncIOp
         return Tile(self.insert(op(value.value, self._kind(dtype, value.shape))), value.shape, dtype)  # pyright: ignore[reportCallIssue]
+
+    def unsigned_cast(self, value: Tile, dtype: DType) -> Tile:
+        """Integers in a wider type, read as unsigned."""
+        return Tile(self.insert(arith.ExtUIOp(value.value, self._kind(dtype, value.shape))), value.shape, dtype)  # pyright: ignore[reportArgumentType]
+
+    def shift_right(self, value: Tile, bits: int) -> Tile:
+        """Integers shifted to the right by a number, zeros moving in."""
+        by = self.full(value.shape, bits, value.dtype)
+        return Tile(self.insert(arith.ShRUIOp(value.value, by.value)), value.shape, value.dtype)
+
+    def fused(self, a: object, b: object, c: object) -> Tile:
+        """The product of two, added to a third, with one rounding, on floats."""
+        left, right = self._together(a, b, "*")
+        added, _ = self._together(c, left, "+")
+        if left.dtype.kind != "float" or added.dtype != left.dtype:
+            raise Refusal(f"fma of {left.dtype} and {added.dtype}", "give floats of one type")
+        shape = broadcast_shape(left.shape, added.shape)
+        if shape is None:
+            raise Refusal(f"{text_of(left)} and {text_of(added)} have no common shape", "dimensions must be equal or 1")
+        x, y, z = (self.broadcast(value, shape).value for value in (left, right, added))
+        return Tile(self.insert(math.FmaOp(x, y, z)), shape, left.dtype)
 
     def _together(self, a: object, b: object, symbol: str) -> tuple[Tile, Tile]:
         """Two operands in one type and shape. A number takes the other operand's type, where it has a fraction a float's."""

@@ -4,6 +4,7 @@ import ast
 import inspect
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -71,11 +72,11 @@ class Expressions:
         """TR109 at a node."""
         return self.source.error(node, problem, hint)
 
-    def at(self, node: ast.AST, do: Callable[..., Any], *arguments: Any) -> Any:
+    def at(self, node: ast.AST, do: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Do something for a node: operations get its place, and what is refused becomes an error there."""
         before, self.emit.location = self.emit.location, self.source.location(node)
         try:
-            return do(*arguments)
+            return do(*arguments, **named)
         except Refusal as refusal:
             raise self.source.error(node, refusal.problem, refusal.hint) from None
         finally:
@@ -236,6 +237,8 @@ class Expressions:
                 return owner.shape
             case ((Tile() | Block() | Slot() | Index()), name) if (method := tile_method(name)) is not None:
                 return BoundMethod(method, self.loaded(owner))
+            case Block(axes=(_, _)), "T":
+                return replace(owner, axes=owner.axes[::-1], shape=owner.shape[::-1])  # read across: nothing is moved
             case ((Tile() | Block() | Slot()), "T"):
                 return self.emit.permute(self._tile(node, owner), (1, 0))
             case _ if isinstance(owner, VALUES):
@@ -249,7 +252,7 @@ class Expressions:
 
     # --- subscripts
 
-    def block(self, node: ast.Subscript) -> Block | Slot:
+    def block(self, node: ast.Subscript) -> Block | Array | Slot:
         owner = self.value(node.value)
         if isinstance(owner, Shared):
             return self.at(node, slot_of, self.emit, owner, self._subscripts(node))

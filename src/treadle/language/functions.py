@@ -2,7 +2,7 @@
 
 import builtins
 
-from treadle.language import intrinsics, reductions, shared_memory
+from treadle.language import atomics, debugging, intrinsics, random_numbers, reductions, shapes, shared_memory
 from treadle.language.intrinsics import Intrinsic
 
 FUNCTIONS: dict[str, Intrinsic] = {
@@ -22,9 +22,44 @@ FUNCTIONS: dict[str, Intrinsic] = {
         Intrinsic(intrinsics.arange),
         Intrinsic(intrinsics.dot),
         Intrinsic(intrinsics.to),
-        Intrinsic(intrinsics.trans),
-        Intrinsic(intrinsics.expand_dims),
+        Intrinsic(intrinsics.index),
         Intrinsic(intrinsics.broadcast_to),
+        *(
+            Intrinsic(change)
+            for change in (
+                shapes.broadcast,
+                shapes.cat,
+                shapes.expand_dims,
+                shapes.join,
+                shapes.permute,
+                shapes.ravel,
+                shapes.reshape,
+                shapes.split,
+                shapes.trans,
+            )
+        ),
+        *atomics.UPDATES,
+        *(
+            Intrinsic(draw)
+            for draw in (
+                random_numbers.philox,
+                random_numbers.rand,
+                random_numbers.rand4x,
+                random_numbers.randint,
+                random_numbers.randint4x,
+                random_numbers.randn,
+            )
+        ),
+        Intrinsic(debugging.static_assert),
+        Intrinsic(debugging.static_print, takes_blocks=True),
+        Intrinsic(debugging.device_print, takes_blocks=True),
+        Intrinsic(debugging.breakpoint_),
+        Intrinsic(debugging.debug_barrier),
+        Intrinsic(intrinsics.clamp),
+        Intrinsic(intrinsics.fma),
+        Intrinsic(intrinsics.pow_),
+        Intrinsic(intrinsics.umulhi),
+        Intrinsic(intrinsics.swizzle2d),
         reductions.WHERE,
         reductions.MINIMUM,
         reductions.MAXIMUM,
@@ -41,6 +76,19 @@ FUNCTIONS: dict[str, Intrinsic] = {
         intrinsics.function("cos", "The cosine"),
         intrinsics.function("tanh", "The hyperbolic tangent"),
         intrinsics.function("erf", "The error function"),
+        intrinsics.function("expm1", "e to the power of x, less 1"),
+        intrinsics.function("log1p", "The natural logarithm of 1 + x"),
+        intrinsics.function("log10", "The logarithm to base 10"),
+        intrinsics.function("tan", "The tangent"),
+        intrinsics.function("asin", "The angle whose sine is x"),
+        intrinsics.function("acos", "The angle whose cosine is x"),
+        intrinsics.function("atan", "The angle whose tangent is x"),
+        intrinsics.function("sinh", "The hyperbolic sine"),
+        intrinsics.function("cosh", "The hyperbolic cosine"),
+        intrinsics.function("cbrt", "The cube root"),
+        intrinsics.function("trunc", "The integer next to x towards zero"),
+        intrinsics.function("round", "The nearest integer, halves away from zero"),
+        intrinsics.function("rint", "The nearest integer, halves to even"),
         intrinsics.function("floor", "The largest integer that is not above"),
         intrinsics.function("ceil", "The smallest integer that is not below"),
         reductions.single(
@@ -65,10 +113,16 @@ PYTHON_NAMES: dict[object, Intrinsic] = {
     builtins.min: reductions.MINIMUM,
     builtins.max: reductions.MAXIMUM,
     builtins.abs: FUNCTIONS["abs"],
+    builtins.pow: FUNCTIONS["pow"],
+    builtins.round: FUNCTIONS["rint"],
+    builtins.print: FUNCTIONS["device_print"],
+    builtins.breakpoint: FUNCTIONS["breakpoint"],
 }
 """Functions of Python that mean one of the language's in a kernel."""
 
-_METHODS = frozenset({"to", "sum", "max", "min", "prod", "argmax", "argmin", "trans", "exp", "abs"})
+_METHODS = frozenset(
+    {"to", "sum", "max", "min", "prod", "argmax", "argmin", "trans", "permute", "reshape", "ravel", "split", "expand_dims", "exp", "abs"}
+)
 
 
 def tile_method(name: str) -> Intrinsic | None:

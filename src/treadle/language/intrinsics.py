@@ -7,8 +7,8 @@ import builtins
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from treadle.language import dtypes
 from treadle.language.dtypes import DType
@@ -18,7 +18,7 @@ from treadle.language.values import VALUES, Block, Index, Tile, parts_of, text_o
 if TYPE_CHECKING:
     from treadle.ir.core import SSAValue
     from treadle.language.compiler import FunctionCompiler
-    from treadle.language.emitter import Number
+    from treadle.language.emitter import Emitter, Number
 
 
 @dataclass
@@ -50,13 +50,14 @@ class Intrinsic:
 
 @dataclass(frozen=True)
 class Bounds:
-    """A loop of the kernel."""
+    """A loop of the kernel, with the body `unroll` times in each iteration."""
 
     start: Index | int
     stop: Index | int
     step: Index | int
     groups: int | None = None
     gap: int | None = None
+    unroll: int = 1
 
 
 _INT_MAX = 2**31 - 1
@@ -98,20 +99,46 @@ def num_programs(c: "FunctionCompiler", axis: int = 0) -> Index | int:
 
 
 def range_(
-    c: "FunctionCompiler", start: object, stop: object = None, step: object = 1, groups: int | None = None, gap: int | None = None
+    c: "FunctionCompiler",
+    start: object,
+    stop: object = None,
+    step: object = 1,
+    groups: int | None = None,
+    gap: int | None = None,
+    unroll: int = 1,
 ) -> Bounds:
-    """The numbers of a loop that the kernel runs; nothing is unrolled. In a loop with stages, `groups` groups of warps (2) run `gap`
-    stages (1) apart.
+    """The numbers of a loop that the kernel runs. In a loop with stages, `groups` groups of warps (2) run `gap` stages (1) apart.
+    `unroll`: steps of an iteration; those that make no whole iteration are a loop behind.
     """
-    for name, asked in (("groups", groups), ("gap", gap)):
+    for name, asked in (("groups", groups), ("gap", gap), ("unroll", unroll)):
         if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool)):
             raise Refusal(f"{name} = {text_of(asked)}", "give an integer, known when the kernel is compiled")
+    if unroll < 1:
+        raise Refusal(f"unroll = {unroll}", "give the number of steps of an iteration, 1 or more")
     if stop is None:
         start, stop = 0, start
     if isinstance(step, int) and step < 1:
         raise Refusal(f"a loop with the step {step}", "count upwards, and compute the other way round inside")
     first, end, by = (bound if isinstance(bound, int) else c.emit.index(bound) for bound in (start, stop, step))
-    return Bounds(first, end, by, groups, gap)
+    return Bounds(first, end, by, groups, gap, unroll)
+
+
+def unrolled(emit: "Emitter", over: Bounds) -> tuple[Bounds, Bounds]:
+    """A loop with several steps in each iteration, and one of what is left."""
+
+    def computed(symbol: str, a: Index | int, b: Index | int) -> Index:
+        return cast(Index, emit.binary(symbol, a, b))
+
+    start, stop, step = over.start, over.stop, over.step
+    each = step * over.unroll if isinstance(step, int) else computed("*", step, over.unroll)
+    middle: Index | int
+    if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
+        middle = start + len(builtins.range(start, stop, step)) // over.unroll * step * over.unroll
+    else:
+        span = stop if start == 0 else computed("maximum", computed("-", stop, start), 0)
+        middle = computed("*", computed("//", span, each), each)
+        middle = middle if start == 0 else computed("+", start, middle)
+    return replace(over, stop=middle, step=each), replace(over, start=middle, unroll=1)
 
 
 def static_range(c: "FunctionCompiler", start: int, stop: int | None = None, step: int = 1) -> tuple[int, ...]:
@@ -132,18 +159,27 @@ def cdiv(c: "FunctionCompiler", a: object, b: object) -> object:
 # --- memory
 
 
-def load(c: "FunctionCompiler", block: object, other: "Number" = 0) -> Tile:
-    """The tile of a block of an array, with `other` for what lies outside of the array. `x[m : m + 64]` alone means zeros there."""
+def load(c: "FunctionCompiler", block: object, mask: object = None, other: "Number" = 0) -> Tile:
+    """The tile of a block of an array, with `other` for what lies outside of the array, and where `mask` is false. `x[m : m + 64]` alone
+    means zeros there.
+    """
     from treadle.language import blocks
 
     if not isinstance(block, Block):
         raise Refusal(f"{text_of(block)} is no block of an array", "write tl.load(x[m : m + 64, k : k + 64], other=..)")
-    return blocks.load(c.emit, c.call, block, other)
+    if mask is None:
+        return blocks.load(c.emit, c.call, block, other)
+    found = blocks.load(c.emit, c.call, block, 0 if block.tiles else other)
+    return c.emit.where(c.loaded(mask), found, c.emit.full((), other, found.dtype))
 
 
-def store(c: "FunctionCompiler", block: object, value: object) -> None:
-    """Write a tile to a block of an array, as `c[m : m + 64] = value` does."""
+def store(c: "FunctionCompiler", block: object, value: object, mask: object = None) -> None:
+    """Write a tile to a block of an array, as `c[m : m + 64] = value` does. It ends with the array; there is no mask."""
     from treadle.language import blocks
+
+    if mask is not None:
+        hint = "blocks end with their array, and c[:rows] is an array that ends earlier; add to single elements with tl.atomic_add"
+        raise Refusal("a store with a mask", hint)
 
     if not isinstance(block, Block):
         raise Refusal(f"{text_of(block)} is no block of an array", "write tl.store(c[m : m + 64, n : n + 64], value)")
@@ -200,28 +236,48 @@ def to(c: "FunctionCompiler", x: object, dtype: object) -> Tile:
     return c.emit.cast(c.emit.tile(x), element_type(dtype))
 
 
-def trans(c: "FunctionCompiler", x: object, *order: int) -> Tile:
-    """The tile with its axes in another order; the last two exchanged where none is given."""
-    tile = c.emit.tile(x)
-    rank = len(tile.shape)
-    if not order:
-        order = (*builtins.range(rank - 2), rank - 1, rank - 2)
-    if sorted(order) != list(builtins.range(rank)):
-        raise Refusal(f"{list(order)} is no order of the axes of {text_of(tile)}", f"name each of 0 to {rank - 1} once")
-    return c.emit.permute(tile, order)
-
-
-def expand_dims(c: "FunctionCompiler", x: object, axis: int) -> Tile:
-    """The tile with a new axis of extent 1."""
-    tile = c.emit.tile(x)
-    order = list(builtins.range(len(tile.shape)))
-    order.insert(axis if axis >= 0 else len(order) + 1 + axis, -1)
-    return c.emit.permute(tile, order)
-
-
 def broadcast_to(c: "FunctionCompiler", x: object, shape: object) -> Tile:
     """The tile, its axes of extent 1 repeated."""
     return c.emit.broadcast(c.emit.tile(x), extents(shape))
+
+
+def index(c: "FunctionCompiler", x: object) -> Index:
+    """An integer from memory as an index, the same for the whole workgroup: `first = tl.index(offsets[group])`. It is not negative."""
+    return c.emit.index(c.loaded(x))
+
+
+def clamp(c: "FunctionCompiler", x: object, low: object, high: object) -> object:
+    """Elements brought between two bounds; NaN stays."""
+    return minimum(c, maximum(c, x, low), high)
+
+
+def fma(c: "FunctionCompiler", x: object, y: object, z: object) -> Tile:
+    """X * y + z with one rounding, elementwise."""
+    return c.emit.fused(x, y, z)
+
+
+def pow_(c: "FunctionCompiler", x: object, y: object) -> object:
+    """X to the power of y, elementwise."""
+    return c.emit.binary("**", x, y)
+
+
+def umulhi(c: "FunctionCompiler", x: object, y: object) -> Tile:
+    """The upper 32 bits of the product of unsigned 32-bit integers, elementwise."""
+    wide = [c.emit.unsigned_cast(c.emit.cast(c.emit.tile(side), dtypes.int32), dtypes.int64) for side in (x, y)]
+    return c.emit.cast(c.emit.shift_right(c.emit.tile(c.emit.binary("*", *wide)), 32), dtypes.int32)
+
+
+def swizzle2d(c: "FunctionCompiler", i: object, j: object, size_i: object, size_j: object, size_g: object) -> tuple[object, object]:
+    """Places of a grid of size_i by size_j, gone through row by row, so that they are gone through in bands of size_g rows, column by
+    column: neighbours share rows and columns, which stay in the cache.
+    """
+    do = c.emit.binary
+    number = do("+", do("*", i, size_j), j)
+    per_band = do("*", size_g, size_j)
+    first = do("*", do("//", number, per_band), size_g)
+    rows = do("minimum", do("-", size_i, first), size_g)
+    within = do("%", number, per_band)
+    return do("+", first, do("%", within, rows)), do("//", within, rows)
 
 
 def where(c: "FunctionCompiler", condition: object, a: object, b: object) -> Tile:

@@ -11,10 +11,14 @@ from treadle.errors import KERNEL_CALL, TreadleError
 from treadle.language.known_calls import KnownCall, call_key
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from treadle.driver import Program, Trace
     from treadle.driver.lowering import Stage
     from treadle.language.build import ArrayClass, Form
+    from treadle.language.inspection import Inspection
     from treadle.options import CompileOptions
+    from treadle.timeline.kernels import Timeline
 
 Grid = int | Sequence[int] | Callable[[Mapping[str, Any]], "int | Sequence[int]"]
 _USUAL_WARPS = 4
@@ -27,6 +31,23 @@ else:
 
     class constexpr:
         """Annotates an argument whose value is known when the kernel is compiled: each value is compiled for by itself."""
+
+
+class ConstexprFunction:
+    """A function of constants alone, which is computed while a kernel that calls it is compiled."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.wrapped = function
+        update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """What the function gives."""
+        return self.wrapped(*arguments, **named)
+
+
+def constexpr_function(function: Callable[..., Any]) -> ConstexprFunction:
+    """Mark a function of constants: kernels call it while they are compiled, and it may be any Python. Tiles and indices are refused."""
+    return ConstexprFunction(function)
 
 
 class Kernel:
@@ -45,6 +66,7 @@ class Kernel:
             name for name, p in self._signature.parameters.items() if p.annotation in (constexpr, "tl.constexpr", "constexpr")
         )
         self.forms: dict[tuple[Any, ...], KnownCall] = {}
+        self.last: Inspection | None = None
         self._programs: dict[tuple[Form, str], tuple[Program, tuple[int, ...]]] = {}
         update_wrapper(self, function)
 
@@ -57,6 +79,30 @@ class Kernel:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Kernels are launched over a grid; inside of another kernel a call is compiled there."""
         raise TreadleError(KERNEL_CALL, name=self.function.__name__, problem="it is called without a grid")
+
+    def inspection(self) -> "Inspection":
+        """The kernel for the arguments of its last call that was not like one before. Raises TR738 where there was none."""
+        if self.last is None:
+            name = self.function.__name__
+            problem = f"nothing has called it yet; {name}[grid].inspect(..) takes the arguments of a call and runs nothing"
+            raise TreadleError(KERNEL_CALL, name=name, problem=problem)
+        return self.last
+
+    def explain(self, target: str | None = None) -> str:
+        """`Inspection.explain` of the last call."""
+        return self.inspection().explain(target)
+
+    def ir(self, level: str = "tile", target: str | None = None) -> str:
+        """`Inspection.ir` of the last call."""
+        return self.inspection().ir(level, target)
+
+    def asm(self, target: str | None = None) -> str:
+        """`Inspection.asm` of the last call."""
+        return self.inspection().asm(target)
+
+    def timeline(self, target: str | None = None, output: "str | Path | None" = None) -> "Timeline":
+        """`Inspection.timeline` of the last call."""
+        return self.inspection().timeline(target, output)
 
     def program(self, form: "Form", target: str) -> "tuple[Program, tuple[int, ...]]":
         """The compiled program for a class of arguments, and the order in which it takes the arrays."""
@@ -112,6 +158,7 @@ class Launch:
             known.run(arguments, named)
             return
         form, arrays, numbers = self._resolved(arguments, named, num_warps, num_stages)
+        kernel.last = self._inspection(form, arrays, numbers, target)
         program, order = kernel.program(form, target or kernel.target)
         given = [*(arrays[i] for i in order), *numbers]
         if key and (call := program.form_for(*given)) is not None:
@@ -148,6 +195,30 @@ class Launch:
         form, _, _ = self._resolved(arguments, named, num_warps, num_stages)
         built = build(kernel.function, form)
         return trace(built.module, target or kernel.target, kernel.options, until=until, level="tile")
+
+    def inspect(
+        self,
+        *arguments: Any,
+        num_warps: int = _USUAL_WARPS,
+        num_stages: int = _USUAL_STAGES,
+        target: str | None = None,
+        **named: Any,
+    ) -> "Inspection":
+        """What is made of the kernel for these arguments: `explain()`, `ir(level)`, `asm()`, `timeline()`. Nothing is run."""
+        return self._inspection(*self._resolved(arguments, named, num_warps, num_stages), target)
+
+    def _inspection(self, form: "Form", arrays: Sequence[Any], numbers: Sequence[int], target: str | None) -> "Inspection":
+        from treadle.language.build import symbols_of
+        from treadle.language.inspection import Inspection
+        from treadle.runtime.arrays import view
+
+        values: list[int] = []
+        for number, ((name, kind), array) in enumerate(zip(form.arrays, arrays, strict=True)):
+            seen = view(array, name, number)
+            values += seen.shape
+            values += [given for given, stride in zip(seen.strides, kind.layout.strides, strict=True) if stride is None]
+        sizes = dict(zip(symbols_of(form), [*values, *numbers], strict=True))
+        return Inspection(self._kernel, form, sizes, target or self._kernel.target)
 
     def _resolved(
         self, arguments: Sequence[Any], named: Mapping[str, Any], num_warps: int, num_stages: int

@@ -183,6 +183,31 @@ class TileLayout:
         repeat = tuple(1 if axis == NEW_DIM else self.repeat[axis] for axis in order)
         return TileLayout(turn(self.register), turn(self.lane), turn(self.warp), repeat)
 
+    def reshape(self, shape: Sequence[int]) -> "TileLayout":
+        """The layout of the tile with the same elements, in row-major order, in another shape. Registers keep their numbers.
+
+        Both shapes have sides that are powers of two: `InternalError` otherwise.
+        """
+        strides = [prod(self.shape[axis + 1 :]) for axis in range(self.rank)]
+        sides = tuple(shape)
+        if prod(sides) != prod(self.shape) or any(side & (side - 1) for side in (*sides, *self.shape)):
+            raise InternalError(f"{self.shape} as {sides}")
+
+        def turn(basis: Coordinates) -> Coordinates:
+            place, found = sum(at * stride for at, stride in zip(basis, strides, strict=True)), [0] * len(sides)
+            for axis in reversed(range(len(sides))):
+                place, found[axis] = divmod(place, sides[axis])
+            return tuple(found)
+
+        # What repeats is the slowest part of the register index, its last dimension the fastest.
+        repeats = [
+            tuple(self.base_shape[axis] << bit if axis == at else 0 for at in range(self.rank))
+            for axis in reversed(range(self.rank))
+            for bit in range(log2_exact(self.repeat[axis]))
+        ]
+        register = tuple(turn(basis) for basis in (*self.register, *repeats))
+        return TileLayout(register, tuple(map(turn, self.lane)), tuple(map(turn, self.warp)), (1,) * len(sides))
+
     def permute_registers(self, order: Sequence[int]) -> tuple[int, ...]:
         """For each register of `permute(order)`, the register of this layout with the same value."""
         strides = [prod(self.repeat[axis + 1 :]) for axis in range(self.rank)]

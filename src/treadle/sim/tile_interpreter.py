@@ -20,6 +20,7 @@ from treadle.ir.locations import location_of
 from treadle.plan import expr
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer
+from treadle.sim.printing import show
 from treadle.sim.values import check_symbols, is_index, operation_function
 
 Frame = list[Any]
@@ -151,6 +152,9 @@ class TileKernel:
                 if op.parent_op() is not self._kernel:  # the others are at another step
                     raise TreadleError(NOT_EXECUTABLE, location_of(op), name=op.name, reason=PEERS)
                 return self._load_of_peer(op, op.peer.value.data)
+            case tile.PrintOp():
+                shown = [self._slot(v) for v in op.values]
+                return lambda frame: show(op, (frame[0], frame[1], frame[2]), [frame[s] for s in shown])
             case scf.ForOp():
                 return self._for(op)
             case scf.IfOp():

@@ -22,6 +22,7 @@ from treadle.sim.element_types import Array, is_float, poison, storage_dtype
 from treadle.sim.elementwise import Binary, Function, Ternary, Unary, attribute_value, elementwise_function
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import FoldedView, Pointer, View, Window
+from treadle.sim.updates import update_function
 
 
 def _truncating_quotient(a: int, b: int) -> int:
@@ -235,7 +236,8 @@ def _view(op: tile.ViewOp) -> Function:
 
 
 def _load(op: tile.LoadOp) -> Function:
-    window = Window(tile.ints(op.dims), tile.tile_type(op.result).get_shape(), len(op.offsets), op.vector.value.data)
+    shape, edges = tile.tile_type(op.result).get_shape(), op.edges is not None
+    window = Window(tile.ints(op.dims), shape, len(op.offsets), op.vector.value.data, edges=edges)
     other = 0 if op.other is None else attribute_value(op.other, storage_dtype)
 
     def run(view: View, *offsets: int) -> Array:
@@ -252,7 +254,8 @@ def _gather(_: tile.GatherOp) -> Function:
 
 
 def _store(op: tile.StoreOp) -> Function:
-    window = Window(tile.ints(op.dims), tile.tile_type(op.value).get_shape(), len(op.offsets), op.vector.value.data)
+    shape, edges = tile.tile_type(op.value).get_shape(), op.edges is not None
+    window = Window(tile.ints(op.dims), shape, len(op.offsets), op.vector.value.data, edges=edges)
 
     def run(value: Array, view: View, *offsets: int) -> None:
         window.write(view, offsets, value)
@@ -318,6 +321,10 @@ def _iota(op: tile.IotaOp) -> Function:
     return lambda: whole
 
 
+def _extract(value: Array) -> int:
+    return int(value.reshape(-1)[0])
+
+
 def _store_local(op: tile.LocalStoreOp) -> Function:
     where = _local(tile.ints(op.offsets), tile.tile_type(op.value).get_shape())
 
@@ -337,6 +344,8 @@ def _tile_function(op: Operation) -> Function | None:
             return _load(op)
         case tile.GatherOp():
             return _gather(op)
+        case tile.AtomicOp():
+            return update_function(op)
         case tile.StoreOp():
             return _store(op)
         case tile.AllocOp():
@@ -370,6 +379,13 @@ def _tile_function(op: Operation) -> Function | None:
             shape = tile.tile_type(op.result).get_shape()
             first = (*kept, *(axis for axis in range(len(tile.tile_type(op.source).get_shape())) if axis not in kept))
             return _one(lambda value: value.transpose(first).reshape(shape))
+        case tile.ReshapeOp():
+            sides = tile.tile_type(op.result).get_shape()
+            return _one(lambda value: value.reshape(sides))
+        case tile.ExtractOp():
+            return _extract
+        case tile.PrintOp():
+            return lambda *_: None  # shown by what executes whole workgroups, which knows which one it is
         case tile.SliceOp():
             starts, extents = tile.ints(op.offsets), tile.tile_type(op.result).get_shape()
             box = tuple(slice(o, o + e) for o, e in zip(starts, extents, strict=True))

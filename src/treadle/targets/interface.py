@@ -54,6 +54,7 @@ class SchedulePoint:
     `line`: of the code's line table. `kind`: "matrix", "barrier", "load", "store", "copy", "local_load" or "local_store". `loops`: the
     lines of the loops around it, the innermost last. `loads`, `copies`: the lines of the loads from global memory, and of the direct
     copies to shared memory, that the schedule has in flight behind it; at barriers, accesses to shared memory count among the copies.
+    `used`: the lines of the loads that the schedule has used there, or since the operation before it in the line table.
     `stage`: that of a warp pipeline that it is in.
     """
 
@@ -63,6 +64,7 @@ class SchedulePoint:
     loads: tuple[int, ...] = ()
     copies: tuple[int, ...] = ()
     stage: StagePoint | None = None
+    used: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

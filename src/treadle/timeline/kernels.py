@@ -1,8 +1,8 @@
 """The timelines of a program's kernels: compiled to the schedule level, then modelled."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from treadle.driver.lowering import scheduled, tile_kernels
 from treadle.driver.sources import read_source
@@ -12,6 +12,10 @@ from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.timeline.extract import Extractor
 from treadle.timeline.model import Model, Outcome
+
+if TYPE_CHECKING:
+    from treadle.driver.sources import SourceLike
+    from treadle.frontends.levels import Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +46,20 @@ class Timeline:
 
 
 def timelines(
-    source: str | os.PathLike[str],
+    source: "SourceLike",
     target: str,
     options: CompileOptions | None = None,
     function: str | None = None,
     sizes: Mapping[str, int] | None = None,
     until: float = float("inf"),
+    level: "Level | None" = None,
 ) -> list[Timeline]:
-    """One timeline a kernel, up to `until` clocks. Raises what compiling raises, and TR824 where control or sizes are not known."""
+    """One timeline a kernel, up to `until` clocks; `level`: that of a source that does not say it.
+
+    Raises what compiling raises, and TR824 where control or sizes are not known.
+    """
     spec = target_spec(target)
-    module = scheduled(read_source(source), target, options or CompileOptions(), function)
+    module = scheduled(read_source(source, level), target, options or CompileOptions(), function)
     found: list[Timeline] = []
     for kernel in tile_kernels(module):
         extracted = Extractor(kernel, spec, sizes or {}).extract()

@@ -48,7 +48,12 @@ def prove(
     the usual number of classes is looked at before a proof is given up.
     """
     program = Program(kernel, spec, stores=stores)
-    return Proof(program, max_findings, effort).verdict() if has_shared_state(program) else Verdict(assumptions=assumptions_of(program))
+    if not has_shared_state(program):
+        return Verdict(assumptions=assumptions_of(program))
+    verdict = Proof(program, max_findings, effort).verdict()
+    if program.quiet and not verdict.is_proven:  # either way of a conditional may need less than both
+        return Proof(Program(kernel, spec, stores=stores, follows_all=True), max_findings, effort).verdict()
+    return verdict
 
 
 class Proof:

@@ -103,7 +103,7 @@ def _roots(program: Program) -> list[SSAValue]:
             found += op.operands
     for op in program.all(scf.ForOp):
         found += [op.lb, op.ub, op.step]
-    found += [op.cond for op in program.all(scf.IfOp)]
+    found += [op.cond for op in program.all(scf.IfOp) if op not in program.quiet]
     found += program.places
     return [v for v in found if not isinstance(v.owner, tile.AllocOp)]
 

@@ -39,7 +39,7 @@ class GlobalAccess:
     `role`: the role it is in (None: outside). `group`: the number of its group there. `loops`: those around it, outermost first; `numbers`:
     the symbols of their iterations. `domain`: what holds for each execution. `warp`: the symbol of the warp of the team that touches the
     element, with what layouts say in `warp_domain`. `elements`: symbols of the tile's coordinates in order ("" for an extent of one).
-    `doubt`: what about it is not known; empty where `is_exact`.
+    `doubt`: what about it is not known; empty where `is_exact`. `update`: how it combines elements with values in one step.
     """
 
     op: Operation
@@ -58,6 +58,12 @@ class GlobalAccess:
     names: frozenset[str]
     is_exact: bool
     doubt: str
+    update: str = ""
+
+    def conflicts(self, other: "GlobalAccess") -> bool:
+        """Whether their order matters where they meet: they are in one array, one writes, and they are no updates that commute."""
+        commute = bool(self.update) and self.update == other.update
+        return self.pointer is other.pointer and (self.is_write or other.is_write) and not commute
 
 
 def access_of(forms: Forms, op: Operation, index: int, effect: Effect) -> GlobalAccess:
@@ -128,6 +134,7 @@ class _Reader:
             frozenset(names),
             not self.doubts,
             self.doubts[0] if self.doubts else "",
+            effect.update,
         )
 
     def _value(self, value: SSAValue | int) -> Expr:

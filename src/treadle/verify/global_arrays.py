@@ -106,7 +106,7 @@ class GlobalArrays:
         known = self.read()
         for at, one in enumerate(known):
             for other in known[at:]:
-                if one.pointer is other.pointer and (one.is_write or other.is_write):
+                if one.conflicts(other):
                     yield one, other
 
     def of(self, op: Operation, effect: Effect | None) -> GlobalAccess:
@@ -120,7 +120,7 @@ class GlobalArrays:
         """What may meet an access, executed by agents that are one of these to the one that makes it."""
         found: list[tuple[GlobalAccess, Meeting]] = []
         for other in self.read():
-            if other.pointer is access.pointer and (other.is_write or access.is_write):
+            if other.conflicts(access):
                 found += [(other, met) for kind in kinds if (met := self.meeting(access, other, kind)) is not None]
         return tuple(found)
 

@@ -71,7 +71,7 @@ class GlobalMemory(Untracked):
         self.hand_overs.check(agent, event, access)
         for record in self._records[static.pointer]:
             earlier = record.access
-            if not (access.is_write or earlier.is_write) or self.arrivals.count_both(record.event.op, event.op):
+            if not self._static(record).conflicts(static) or self.arrivals.count_both(record.event.op, event.op):
                 continue
             ordered = is_ordered(record, agent, access)
             if ordered and not (access.is_async and needs_fence(earlier) and not is_fenced(self.components, record, agent.clock)):

@@ -66,10 +66,12 @@ class Mbarriers:
 class Program:
     """A kernel with what is fixed about it. Raises TR416 where it has no meaning or no machine to run it (`structure.py`).
 
-    `stores`: stores to arrays that are only written are held against one another too.
+    `stores`: stores to arrays that are only written are held against one another too. `quiet`: conditionals in which register tiles are
+    computed from others and nothing else is done; which way they go is not looked at, for all that they read must be there. They are none
+    where `follows_all`.
     """
 
-    def __init__(self, kernel: tile.KernelOp, spec: TargetSpec | None = None, *, stores: bool = False) -> None:
+    def __init__(self, kernel: tile.KernelOp, spec: TargetSpec | None = None, *, stores: bool = False, follows_all: bool = False) -> None:
         self.kernel = kernel
         self.spec = spec or target_spec(kernel.target.data)
         self.ops: list[Operation] = list(kernel.body.walk())
@@ -92,6 +94,7 @@ class Program:
             self._add_strands(strands, rank)
         self.strands = tuple(strands)
         self.tracked_pointers, self.only_written = self._tracked_pointers(stores)
+        self.quiet = frozenset[Operation]() if follows_all else frozenset(op for op in self.all(scf.IfOp) if self._is_quiet(op))
         self.registers = self._registers()
         self.held = self._held()
         self.released = self._released()
@@ -175,11 +178,23 @@ class Program:
     # --- memory
 
     def _tracked_pointers(self, stores: bool) -> tuple[frozenset[SSAValue], frozenset[SSAValue]]:
-        """Global arrays whose accesses are held against one another, those that are only written if `stores`; and the latter."""
+        """Global arrays whose accesses are held against one another, those that are only written if `stores`; and the latter.
+
+        An update reads what it writes.
+        """
         readers, writers = accessed_pointers(self.kernel)
+        updates = [effect.resource.owner for effects in self._effects.values() for effect in effects if effect.update]
+        readers |= {view.pointer for view in updates if isinstance(view, tile.ViewOp)}
         return writers if stores else readers & writers, writers - readers
 
     # --- values
+
+    def _is_quiet(self, branch: scf.IfOp) -> bool:
+        """Whether nothing is done in a conditional but computing tiles from tiles."""
+        if not branch.results or not all(isinstance(result.type, builtin.TensorType) for result in branch.results):
+            return False
+        inner = [op for op in branch.walk() if op is not branch]
+        return not any(self.effects(op) or op.name.startswith(("sync.", "pipe.", "scf.for", "scf.if")) for op in inner)
 
     def _registers(self) -> dict[SSAValue, int]:
         """Register tiles that a queued operation may still write, numbered: its results and what carries them along."""
@@ -198,7 +213,7 @@ class Program:
                     parent = op.parent_op()
                     if isinstance(parent, scf.ForOp):
                         work += [parent.body.block.args[use.index + 1], parent.results[use.index]]
-                    elif isinstance(parent, scf.IfOp):
+                    elif isinstance(parent, scf.IfOp) and parent not in self.quiet:
                         work.append(parent.results[use.index])
         return found
 
@@ -223,8 +238,7 @@ class Program:
                 roots += op.operands
         for op in self.all(scf.ForOp):
             roots += [op.lb, op.ub, op.step]
-        for op in self.all(scf.IfOp):
-            roots.append(op.cond)
+        roots += [op.cond for op in self.all(scf.IfOp) if op not in self.quiet]
         return [*roots, *self.places]
 
     def _places(self) -> tuple[SSAValue, ...]:

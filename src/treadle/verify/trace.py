@@ -149,7 +149,20 @@ class Tracer:
             found = self._less_asked[unused] = demands(self.program, self.points, unused, results) if unused else self._asked
         return found
 
+    def _quiet(self, op: scf.IfOp) -> Step:
+        """A conditional that computes register tiles alone: it needs what either way reads."""
+        state, index, numbers = self.state, self.program.index[op], self.program.registers
+        uses = tuple(dict.fromkeys(numbers[value] for inner in op.walk() for value in inner.operands if value in numbers))
+
+        def run() -> None:
+            if uses:
+                state.out.append(state.node(index, lambda: Event("access", op, index, uses=uses)))
+
+        return run
+
     def _branch(self, op: scf.IfOp) -> Step:
+        if op in self.program.quiet:
+            return self._quiet(op)
         state, env = self.state, self.state.env
         condition = state.place(op.cond)
         ways: list[tuple[list[Step], tuple[list[tuple[int, int]], int | None]]] = []

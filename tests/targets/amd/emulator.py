@@ -25,6 +25,7 @@ Its known faults, and what is done here about each:
 - ds_swizzle is missing; RDNA3's three-operand encodings with DPP are not decoded: such kernels are refused; RDNA4's read no lane:
   handed over;
 - f16 operands of matrix instructions: subnormals count as 0, infinities and NaN as finite. Tests use neither;
+- a compare and swap returns what it wrote, so that LLVM's loops around it update more than once: tests use those of extrema alone;
 - the mantissa of zero (v_frexp_mant_f32) is 1/2, so that zero divided by something is not zero. Tests divide no zeros.
 """
 

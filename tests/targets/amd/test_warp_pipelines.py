@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from language.staged_kernels import PRODUCTS, lowered, operands
+from language.staged_kernels import DEEPER, JOINED, PRODUCTS, lowered, operands
 from targets.amd import emulator, programs
 
 from treadle.dialects.sync import SchedFenceOp
@@ -34,8 +34,26 @@ class InPlace(emulator.EmulatedProgram):
 @pytest.mark.parametrize("target", programs.TARGETS)
 def test_products(target: str, stages: str, shape: tuple[int, int, int]) -> None:
     """Also with a loop of one iteration, in three orders of the waves."""
-    m, n, k = shape
-    module = lowered(PRODUCTS[stages], target, m, n, k)
+    check(PRODUCTS[stages], target, *shape)
+
+
+@needs_emulator
+@pytest.mark.parametrize(
+    ("stages", "k"), [("eight", 130), ("triple", 100), ("straight", 100), ("unrolled", 100), ("unrolled", 31), ("drained", 70)]
+)
+@pytest.mark.parametrize("target", programs.TARGETS)
+def test_deep_rings_straight_lines_and_unrolled_loops(target: str, stages: str, k: int) -> None:
+    """Stages that no loop holds, and those of loops that groups go on from without meeting."""
+    check({**DEEPER, **JOINED}[stages], target, 128, 32, k, **steps(stages, target))
+
+
+def steps(stages: str, target: str) -> dict[str, int]:
+    """Eight stages have shared memory for steps of 16 alone, but where matrix instructions take 32 at a time."""
+    return {"BK": 32} if (stages, target) == ("eight", "gfx950") else {}
+
+
+def check(kernel: Any, target: str, m: int, n: int, k: int, **constants: int) -> None:
+    module = lowered(kernel, target, m, n, k, **constants)
     compiled = emulator.compile_kernels(module, target)
     a, b, c = operands(m, n, k)
     grid = [np.array(extent) for extent in (-(-m // 128), -(-n // 32))]
@@ -49,7 +67,7 @@ def test_products(target: str, stages: str, shape: tuple[int, int, int]) -> None
 
 
 def code_of(name: str, target: str) -> CompiledKernel:
-    (found,) = emulator.compile_kernels(lowered(PRODUCTS[name], target), target).values()
+    (found,) = emulator.compile_kernels(lowered({**PRODUCTS, **DEEPER}[name], target, **steps(name, target)), target).values()
     return found
 
 
@@ -59,21 +77,24 @@ def broken_rules(kernel: CompiledKernel, assembly: str) -> set[str]:
 
 
 @pytest.mark.parametrize("target", programs.TARGETS)
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("name", [*PRODUCTS, *DEEPER])
 def test_slots_in_the_code(name: str, target: str) -> None:
     """A barrier for each slot; priorities are set at slots alone, where the stages have any; a wait where the slot flushes."""
     kernel = code_of(name, target)
     listing = parse(kernel.assembly, kernel.symbol, kernel.emitted.expected.sources)
     code = listing.instructions
-    stages = {"two": 2, "three": 3, "four": 4}[name]
+    stages = {"two": 2, "three": 3, "four": 4, "eight": 8, "triple": 3}[name]
     points = {point.line: point for point in kernel.emitted.expected.points}
     slots = [at for at, one in enumerate(code) if kind_of(one) == "barrier" and points[one.source].stage is not None]
     assert len(slots) == stages
     priorities = [int(one.operands) for one in code if one.mnemonic == "s_setprio"]
-    assert sorted(priorities) == {"two": [0, 0, 0, 1], "three": [], "four": [0, 0, 0, 0, 2, 2]}[name]
+    assert (
+        sorted(priorities)
+        == {"two": [0, 0, 0, 1], "three": [], "four": [0, 0, 0, 0, 2, 2], "eight": [*6 * [0], *4 * [3]], "triple": [0, 0, 0, 1, 2]}[name]
+    )
     waits = "s_wait_dscnt" if target == "gfx1201" else "s_waitcnt"
     flushing = [at for at in slots if code[at - 1].mnemonic.startswith(waits)]
-    assert len(flushing) == {"two": 1, "three": 1, "four": 1}[name]
+    assert len(flushing) == {"two": 1, "three": 1, "four": 1, "eight": 1, "triple": 1}[name]
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100", "gfx1201"])

@@ -1,6 +1,6 @@
 """The operations that a walk of insert-sync comes to, each with what does not depend on where the walk comes from."""
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from functools import cached_property
 
 from treadle.analysis.buffers import buffer_view
@@ -180,9 +180,19 @@ class Steps(LoopEdges):
             values = op.operands[:2]  # accumulators of one chain stay in the queue
         elif isinstance(op, scf.ForOp):  # what it alone carries is waited for where it is read
             values = [value for value in op.iter_args if value in self._in_flight and is_used_beside(value, op)]
+        elif isinstance(op, scf.IfOp):  # what both cases read is waited for once, ahead of them
+            values = self._read_in_each(op)
         elif isinstance(op, scf.YieldOp) and isinstance(op.parent_op(), scf.ForOp):
             values = []
         return frozenset(value for value in values if value in self._in_flight)
+
+    def _read_in_each(self, branch: scf.IfOp) -> Collection[SSAValue]:
+        """The values that both cases of a conditional read."""
+        yes, no = (
+            {value for op in region.walk() for value in (op.operands[:2] if is_matrix(op, self.spec) else op.operands)}
+            for region in branch.regions
+        )
+        return yes & no
 
 
 def _holds_registers(block: Block | None) -> bool:

@@ -25,6 +25,7 @@ class Access:
 
     `settled`: time in its agent's program order from which on it is complete for that agent. `in_order`: an access of the local pipe, which
     keeps the order of its own agent's accesses. `repeats`: a write whose values other such writes of its agent may write too, in any order.
+    `update`: how it combines elements with values in one step; such writes of one kind commute.
     """
 
     op: Operation
@@ -38,10 +39,13 @@ class Access:
     in_order: bool = False
     repeats: bool = False
     is_atomic: bool = False
+    update: str = ""
 
     def happened_before(self, clock: Clock, later: "Access") -> bool:
         """Whether it was complete before `later` started, whose agent had this clock."""
         if clock.get(self.component, 0) >= self.time or (self.is_atomic and later.is_atomic):
+            return True
+        if self.update and self.update == later.update:
             return True
         return self.agent == later.agent and ((self.in_order and later.in_order) or (self.repeats and later.repeats))
 

@@ -1,6 +1,7 @@
 """What operations on memory, and those that order them, do when an agent executes them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec
 from treadle.sim.element_types import Array, poison, storage_dtype
 from treadle.sim.faults import SimulationFault
-from treadle.sim.memory import Pointer
+from treadle.sim.memory import Pointer, Window
 from treadle.sim.schedule.agents import Agent, Frame
 from treadle.sim.schedule.arrivals import count_in_step, local_flag_step
 from treadle.sim.schedule.code import Slots, Step, resolver
@@ -22,6 +23,7 @@ from treadle.sim.schedule.queues import PendingTile, Queue, Registers
 from treadle.sim.schedule.report import Party
 from treadle.sim.schedule.shared import Buffer, PerMask, SharedPlan, slot_offset, value_name, whole_region
 from treadle.sim.schedule.synchronisation import sync_step
+from treadle.sim.updates import update, within
 from treadle.sim.values import operation_function
 
 
@@ -88,13 +90,37 @@ def gather_step(op: tile.GatherOp, slots: Slots) -> Step:
     return Step(op, act=run)
 
 
+def atomic_step(op: tile.AtomicOp, slots: Slots) -> Step:
+    """An update of elements at computed places: each agent its part, of several holders the first."""
+    value_at, view_at, indices_at = slots.of(op.value), slots.of(op.view), slots.each(op.indices)
+    layout, kind = tile.layout_of(op.value), op.kind.data
+    resolvers = [resolver(value, op) for value in (op.value, *op.indices)]
+
+    def run(agent: Agent) -> None:
+        frame = agent.frame
+        value, *indices = (resolve(agent, frame[at]) for at, resolve in zip((value_at, *indices_at), resolvers, strict=True))
+        if not agent.stores(layout):
+            return
+        view: GlobalView = frame[view_at]
+        mask = agent.part(layout, storing=True)
+        inside = within(view.view, indices) if mask is None else within(view.view, indices) & mask
+        if view.watched is not None:
+            places = view.gathered_places(indices, inside)
+            access = replace(agent.access(op, write=True), update=kind)
+            agent.enter(view.watched.shadow, places, access, lambda: f"global array {view.name}")
+        update(view.view, kind, value[inside], [index[inside] for index in indices])
+
+    return Step(op, act=run)
+
+
 def store_step(op: tile.StoreOp, slots: Slots) -> Step:
     """A global store: each agent its part, of several holders the first."""
     value_at, view_at, offsets_at = slots.of(op.value), slots.of(op.view), slots.each(op.offsets)
     layout = tile.layout_of(op.value)
     resolve = resolver(op.value, op)
-    window = window_of(tile.ints(op.dims), tuple(tile.tile_type(op.value).get_shape()), op.offsets, int(op.vector.value.data))
-    plain = window_of(tile.ints(op.dims), tuple(tile.tile_type(op.value).get_shape()), op.offsets)
+    shape = tuple(tile.tile_type(op.value).get_shape())
+    window = Window(tile.ints(op.dims), shape, len(op.offsets), op.vector.value.data, edges=op.edges is not None)
+    plain = window_of(tile.ints(op.dims), shape, op.offsets)
 
     def run(agent: Agent) -> None:
         frame = agent.frame
@@ -289,6 +315,7 @@ def memory_steps(plan: SharedPlan, spec: TargetSpec) -> Callable[[Operation, Slo
             tile.ViewOp: view_step,
             tile.LoadOp: load_step,
             tile.GatherOp: gather_step,
+            tile.AtomicOp: atomic_step,
             tile.StoreOp: store_step,
             pipe.SlotOp: slot_step,
             pipe.PartOp: part_step,

@@ -21,6 +21,8 @@ from treadle.targets.amd.flow import Ages, natural_loops, replay
 
 Kind = Literal["load", "store", "copy", "local_load", "local_store", "lane", "matrix", "barrier"]
 Counter = Literal["vector", "vector_store", "local"]
+Flight = Literal["in flight", "used", "not", "unknown"]
+"""What the schedule says of an access at an instruction: under way; used there; neither; nothing."""
 
 RETIRED = 64
 """An age that no counter reaches: the wait for it is over."""
@@ -132,25 +134,39 @@ class Counters:
 
         replay(self.listing, self._matters, step, min, observe)
 
-    def surely_pending(self, over: Callable[[int, int], bool], observe: Callable[[int, Ages], None], kind: Kind = "load") -> None:
+    def surely_pending(self, flight: Callable[[int, int], Flight], observe: Callable[[int, Ages], None], kind: Kind = "load") -> None:
         """Tell `observe` the accesses of a kind issued before an instruction: their age, `RETIRED` where some path has waited for them.
 
-        `over(at, load)`: from instruction `at` on nobody asks for this load any more. Skipped masked code counts as executed.
+        `flight(at, access)`: what instruction `at` says of an access. It is told from its issue to where it is used, or no longer in flight
+        after it was: code may issue it long before the schedule does, where nothing is said of it yet. Skipped masked code counts as executed.
         """
+        known = len(self.kinds)  # keys from here on: accesses that some instruction has said to be in flight
 
         def step(at: int, ages: Ages) -> None:
             counter = self._counter[at]
-            for old in list(ages):
-                if (left := self._waits[at].get(self.counter_at(old))) is not None and ages[old] >= left:
-                    ages[old] = RETIRED
+            for key in list(ages):
+                old = key % known
+                age = ages.pop(key)
+                if (left := self._waits[at].get(self.counter_at(old))) is not None and age >= left:
+                    age = RETIRED
                 elif counter is not None and counter == self._counter[old]:
-                    ages[old] = min(ages[old] + 1, RETIRED)
-                if over(at, old):
-                    del ages[old]
+                    age = min(age + 1, RETIRED)
+                said = flight(at, old)
+                if said == "used" or (said == "not" and key >= known):
+                    continue
+                key = old + known if said == "in flight" else key
+                ages[key] = max(age, ages.get(key, 0))
             if self.kinds[at] == kind:
+                ages.pop(at + known, None)
                 ages[at] = 0
 
-        replay(self.listing, self._matters, step, max, observe, skips=False)
+        def told(at: int, ages: Ages) -> None:
+            found: Ages = {}
+            for key, age in ages.items():
+                found[key % known] = max(age, found.get(key % known, 0))
+            observe(at, found)
+
+        replay(self.listing, self._matters, step, max, told, skips=False)
 
     def waits_at(self, at: int) -> Mapping[Counter, int]:
         """How many accesses of each counter instruction `at` leaves pending; empty where it is no wait."""

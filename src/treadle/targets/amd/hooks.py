@@ -10,6 +10,7 @@ from math import gcd
 from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, bit_width, i32, i64, key_value, vector, zero
 from treadle.dialects.tile import ContractOp, CopyOp, CountInOp, KernelOp, LoadOp, LocalLoadOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.layout.tile_layout import TileLayout
@@ -114,6 +115,13 @@ def _origins(value: SSAValue) -> list[Operation]:
     return [one.owner for one in found if isinstance(one.owner, Operation)]
 
 
+def _of_the_device(b: Builder) -> str:
+    """Arrays and counters lie in memory of the device: without these words LLVM has to expect memory that knows no such instruction."""
+    nothing = b.module.metadata("!{}")
+    words = ("no.fine.grained.memory", "no.remote.memory", "ignore.denormal.mode")
+    return ", ".join(f"!amdgpu.{word} {nothing}" for word in words)
+
+
 class AmdHooks(SimtHooks):
     """Hooks of one AMD architecture; one object a kernel."""
 
@@ -129,7 +137,7 @@ class AmdHooks(SimtHooks):
         self._global_barriers = global_barriers(kernel)
         self._orders_global = False
         self._counts_in = any(isinstance(op, CountInOp) for op in kernel.body.walk())
-        self._promotes = kernel.config is not None and "is_promoted" in kernel.config.data.values
+        self._reads_sums = any(_is_read_each_step(op) for op in kernel.body.walk() if isinstance(op, ContractOp))
         self._copies = bool(direct_copies(kernel))
         self._at: Operation | None = None
         self._copies_left: Mapping[Operation, int] = {}
@@ -149,7 +157,7 @@ class AmdHooks(SimtHooks):
             key_value("uniform-work-group-size", "true"),
             *(key_value(f"amdgpu-no-{word}") for word in absent),
             # Accumulators that are read after every step would travel between the register files.
-            *((key_value("amdgpu-agpr-alloc", "0"),) if self._promotes and self._accumulators else ()),
+            *((key_value("amdgpu-agpr-alloc", "0"),) if self._reads_sums and self._accumulators else ()),
             "nounwind",
         )
 
@@ -261,13 +269,14 @@ class AmdHooks(SimtHooks):
             b.fence("release", "agent")
             if self.spec.queue_for("store") is None:
                 self._wait_for(b, "copy_in")  # the write-back that the fence begins counts there, which LLVM does not follow
-        # Counters lie in memory of the device: without these words LLVM has to expect memory that knows no such instruction.
-        nothing = b.module.metadata("!{}")
-        plain = f"!amdgpu.no.fine.grained.memory {nothing}, !amdgpu.no.remote.memory {nothing}"
-        before = b.atomic("uinc_wrap", address, largest, "monotonic", 4, scope="agent", metadata=plain)
+        before = b.atomic("uinc_wrap", address, largest, "monotonic", 4, scope="agent", metadata=_of_the_device(b))
         if order in ("acquire", "acq_rel"):
             b.fence("acquire", "agent")
         return before
+
+    def update_global(self, b: Builder, op: str, address: Value, value: Value, align: int, predicate: Value) -> None:
+        with b.when(predicate):
+            b.atomic(op, address, value, "monotonic", align, scope="agent", metadata=_of_the_device(b))
 
     def uniform(self, b: Builder, value: Value) -> Value:
         return b.intrinsic("llvm.amdgcn.readfirstlane.i32", I32, [value], attributes=["convergent"])
@@ -339,3 +348,12 @@ class AmdHooks(SimtHooks):
             root = b.intrinsic("llvm.sqrt.f32", F32, args, flags="contract", pure=True, metadata=accuracy)
             return root if name.startswith("sqrt") else b.pure(F32, f"fdiv contract float 1.0, {root.text}, {accuracy}")
         return None
+
+
+def _is_read_each_step(contract: ContractOp) -> bool:
+    """Whether something else than a sum that goes on uses a contraction's result in the loop around it."""
+    loop = contract.parent_op()
+    if not isinstance(loop, scf.ForOp):
+        return False
+    users = [use.operation for use in contract.result.uses]
+    return any(loop in ancestors(user) and not isinstance(user, ContractOp | scf.YieldOp) for user in users)

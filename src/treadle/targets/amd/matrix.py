@@ -128,6 +128,9 @@ def emit_matrix(ctx: KernelContext, op: ContractOp, spec: TargetSpec) -> None:
             ctx.counts.matrix_instructions += 1
             for register, value in zip(where, ctx.unpack(result), strict=True):
                 accumulators[register] = value
+            if k == steps - 1 and intrinsic.form != "mfma":
+                # LLVM may sink WMMA instructions, over barriers and waits, to the end of a trip that guarded loads divide into blocks.
+                b.fake_use(result)
     ctx.bind(op.result, accumulators)
 
 

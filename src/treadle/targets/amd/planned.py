@@ -38,26 +38,29 @@ _KINDS: dict[type[Operation], str] = {
 @dataclass(frozen=True, slots=True)
 class _State:
     """`loads`: the lines of the loads that a value in flight may come from. `copies`: by line, how many direct copies are newer. `local`:
-    the lines of accesses to shared memory that nothing has waited for.
+    the lines of accesses to shared memory that nothing has waited for. `used`: those of the loads used since the point before.
     """
 
     loads: Mapping[SSAValue, frozenset[int]] = field(default_factory=dict[SSAValue, frozenset[int]])
     copies: Mapping[int, int] = field(default_factory=dict[int, int])
     local: frozenset[int] = frozenset()
+    used: frozenset[int] = frozenset()
 
     def join(self, other: "_State") -> "_State":
         loads = {value: lines | other.loads[value] for value, lines in self.loads.items() if value in other.loads}
         copies = {line: min(age, other.copies.get(line, age)) for line, age in self.copies.items()}
-        return _State(loads, {**other.copies, **copies}, self.local | other.local)
+        return _State(loads, {**other.copies, **copies}, self.local | other.local, self.used | other.used)
 
     def renamed(self, old: Sequence[SSAValue], new: Sequence[SSAValue]) -> "_State":
         """After values took new names, as carried values or results do; the old names are not read any more."""
         moved = {b: self.loads[a] for a, b in zip(old, new, strict=True) if a in self.loads}
         return replace(self, loads={**{v: lines for v, lines in self.loads.items() if v not in set(old)}, **moved})
 
-    def used(self, op: Operation) -> "_State":
+    def reading(self, op: Operation) -> "_State":
         """After an operation that reads its operands."""
-        return replace(self, loads={v: lines for v, lines in self.loads.items() if v not in set(op.operands)})
+        read = set(op.operands)
+        used = self.used.union(*(lines for v, lines in self.loads.items() if v in read))
+        return replace(self, loads={v: lines for v, lines in self.loads.items() if v not in read}, used=used)
 
 
 class _Walk(StructuredFlow[_State]):
@@ -76,7 +79,7 @@ class _Walk(StructuredFlow[_State]):
         return super().operation(op, state, emit=emit) if op in self.lines else state
 
     def plain(self, op: Operation, state: _State, *, emit: bool) -> _State:
-        state = state.used(op)
+        state = state.reading(op)
         kind, line = _KINDS.get(type(op)), self.lines[op]
         if isinstance(op, LoadOp):
             state = replace(state, loads={**state.loads, op.result: frozenset({line})})
@@ -89,12 +92,15 @@ class _Walk(StructuredFlow[_State]):
             state = replace(state, local=state.local | {line})
         elif self._flushes(op):
             state = replace(state, local=frozenset())
-        if emit and kind is not None and not (isinstance(op, ContractOp) and op.instruction.data == "fma"):
+        if kind is None or (isinstance(op, ContractOp) and op.instruction.data == "fma"):
+            return state
+        if emit:
             ahead = frozenset[int]().union(*state.loads.values()) if self._is_pipelined(op) else ()
             pending = {*state.copies, *(state.local if isinstance(op, BarrierOp) else ())}
             found = tuple(sorted(ahead)), tuple(sorted(pending))
-            self.points[op] = SchedulePoint(line, kind, self._loops(op), *found, stage=stage_point(op, self.lines))
-        return state
+            stage, used = stage_point(op, self.lines), tuple(sorted(state.used))
+            self.points[op] = SchedulePoint(line, kind, self._loops(op), *found, stage=stage, used=used)
+        return replace(state, used=frozenset())
 
     def _flushes(self, op: Operation) -> bool:
         """Whether nothing that a warp has done to shared memory is pending behind an operation."""

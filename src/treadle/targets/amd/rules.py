@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from treadle.targets.amd.assembly import Listing
-from treadle.targets.amd.counters import RETIRED, Counters, Kind, Violation, access_bytes, kind_of
+from treadle.targets.amd.counters import RETIRED, Counters, Flight, Kind, Violation, access_bytes, kind_of
 from treadle.targets.amd.emitted import Amounts
 from treadle.targets.amd.flow import Ages
+from treadle.targets.amd.stages import barriers_behind
 from treadle.targets.interface import SchedulePoint
 
 _UNITS = {"matrix": "matrix instructions", "barrier": "barriers"}
@@ -137,60 +138,83 @@ def pending_at_barriers(counters: Counters, points: Sequence[SchedulePoint]) -> 
     return wrong
 
 
-def _unnamed_matrix(counters: Counters, points: Sequence[SchedulePoint]) -> dict[int, SchedulePoint]:
-    """For matrix instructions of loops whose line LLVM has lost (it rewrites some of RDNA's): what holds at all those of the loop."""
+def _unnamed_matrix(counters: Counters, points: Sequence[SchedulePoint]) -> dict[int, tuple[SchedulePoint, ...]]:
+    """For matrix instructions of loops whose line LLVM has lost (it rewrites some of RDNA's): those of the loop that each may be.
+
+    That is, the ones that the schedule has between the barrier that was met last and the next one.
+    """
     listing = counters.listing
-    found: dict[int, SchedulePoint] = {}
+    found: dict[int, tuple[SchedulePoint, ...]] = {}
     for line, body in loop_bodies(counters, points).items():
-        own = [point for point in points if point.kind == "matrix" and point.loops[-1:] == (line,)]
-        always = tuple(sorted(frozenset(own[0].loads).intersection(*(point.loads for point in own))))
-        one = SchedulePoint(line, "matrix", own[0].loops, always)
-        found.update(
-            dict.fromkeys((at for at in counters.at("matrix") if body and at in body and not listing.instructions[at].source), one)
-        )
+        lost = [at for at in counters.at("matrix") if body and at in body and not listing.instructions[at].source]
+        if not lost:
+            continue
+        own = [point for point in points if point.loops[-1:] == (line,)]
+        matrix, behind = [point for point in own if point.kind == "matrix"], barriers_behind(listing)
+        for at in lost:
+            may_be = [point for point in matrix if _last_barrier(own, point) in behind[at]]
+            found[at] = tuple(may_be or matrix)
     return found
 
 
-def drained_loads(counters: Counters, points: Sequence[SchedulePoint]) -> list[Violation]:
-    """A5, A3: barriers, matrix instructions, of pipelined loops that some path reaches after waiting for loads that are used only later.
+def _last_barrier(own: Sequence[SchedulePoint], point: SchedulePoint) -> int:
+    """The line of the barrier of a loop that is met last ahead of one of its operations, be it in the trip before; 0 for none."""
+    barriers = [other.line for other in own if other.kind == "barrier"]
+    return max((line for line in barriers if line < point.line), default=max(barriers, default=0))
 
-    Loads narrower than a register are left out: LLVM puts their elements together as they arrive.
+
+def drained_loads(counters: Counters, points: Sequence[SchedulePoint]) -> list[Violation]:
+    """A5, A3: barriers, matrix instructions, of pipelined loops that some path reaches after waiting for their loads that are used only later.
+
+    Loads narrower than a register are left out: LLVM puts their elements together as they arrive. So are those ahead of the loop.
     """
     listing = counters.listing
     by_line = {point.line: point for point in points}
+    loop_of = _innermost(points, "load")
     unnamed = _unnamed_matrix(counters, points)
 
-    def point_of(at: int) -> SchedulePoint | None:
+    def points_of(at: int) -> tuple[SchedulePoint, ...]:
         point = by_line.get(listing.instructions[at].source)
-        return point if point is not None and point.kind == counters.kinds[at] else unnamed.get(at)
+        return (point,) if point is not None and point.kind == counters.kinds[at] else unnamed.get(at, ())
 
-    def over(at: int, load: int) -> bool:
-        point = point_of(at)
-        return point is not None and listing.instructions[load].source not in point.loads
+    def flight(at: int, load: int) -> Flight:
+        source, found = listing.instructions[load].source, points_of(at)
+        if not found:
+            return "unknown"
+        if any(source in point.loads for point in found):
+            return "in flight" if all(source in point.loads for point in found) else "unknown"
+        return "used" if all(source in point.used for point in found) else "not"
 
     wrong: list[Violation] = []
 
     def observe(at: int, ages: Ages) -> None:
-        point = point_of(at)
-        if point is None or not point.loops or point.kind not in ("barrier", "matrix"):
+        found = points_of(at)
+        if not found or not found[0].loops or found[0].kind not in ("barrier", "matrix"):
             return
         for load, age in ages.items():
-            wide = access_bytes(listing.instructions[load]) >= _REGISTER_BYTES
-            if wide and age >= RETIRED and listing.instructions[load].source in point.loads:
-                rule = "A5" if point.kind == "barrier" else "A3"
-                place = f"{listing.instructions[at].mnemonic}{listing.origin(point.line)}"
+            one = listing.instructions[load]
+            counts = access_bytes(one) >= _REGISTER_BYTES and loop_of.get(one.source) == found[0].loops[-1]
+            if counts and age >= RETIRED and flight(at, load) == "in flight":
+                rule = "A5" if found[0].kind == "barrier" else "A3"
+                origin = listing.origin(found[0].loops[-1] if at in unnamed else found[0].line)
+                place = f"{listing.instructions[at].mnemonic}{origin}"
                 wrong.append(_violation(rule, listing, at, f"{listing.named(load)} is waited for ahead of {place}"))
                 return
 
-    counters.surely_pending(over, observe)
+    counters.surely_pending(flight, observe)
     return wrong
+
+
+def _innermost(points: Iterable[SchedulePoint], kind: Kind) -> dict[int, int]:
+    """The innermost loop of each operation of a kind, by line."""
+    return {point.line: point.loops[-1] for point in points if point.kind == kind and point.loops}
 
 
 def drained_copies(counters: Counters, points: Sequence[SchedulePoint]) -> list[Violation]:
     """A6: barriers of a loop that some path reaches after waiting for a direct copy of the loop that the schedule keeps in flight there."""
     listing = counters.listing
     barriers = {point.line: point for point in points if point.kind == "barrier" and point.loops}
-    loop_of = {point.line: point.loops[-1] for point in points if point.kind == "copy" and point.loops}
+    loop_of = _innermost(points, "copy")
     wrong: list[Violation] = []
 
     def observe(at: int, ages: Ages) -> None:
@@ -203,11 +227,7 @@ def drained_copies(counters: Counters, points: Sequence[SchedulePoint]) -> list[
                 wrong.append(_violation("A6", listing, at, f"{listing.named(copy)} is waited for ahead of {listing.named(at)}"))
                 return
 
-    def never(at: int, copy: int) -> bool:
-        _ = at, copy
-        return False
-
-    counters.surely_pending(never, observe, "copy")
+    counters.surely_pending(lambda at, copy: "unknown", observe, "copy")
     return wrong
 
 

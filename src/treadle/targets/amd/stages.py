@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from treadle.dialects.stages import WARP_PIPELINED
 from treadle.dialects.sync import BarrierOp, SetPriorityOp
 from treadle.ir.core import Block, Operation
-from treadle.ir.dialects import scf
+from treadle.ir.dialects import builtin, scf
 from treadle.targets.amd.assembly import Listing
 from treadle.targets.amd.counters import Violation, kind_of
 from treadle.targets.amd.flow import blocks
@@ -50,13 +50,28 @@ def _last(kind: type[Operation], ops: Sequence[Operation]) -> Operation | None:
 
 
 def _before(loop: Operation) -> list[Operation]:
-    """What lets the groups in: the synchronisation right ahead of the loop."""
+    """What lets the groups in: the synchronisation right ahead of the loop, or of the pipeline that they come from, and its last slot."""
     found: list[Operation] = []
     current = loop.prev_op
-    while current is not None and current.name.startswith("sync."):
-        found.insert(0, current)
+    while current is not None and (current.name.startswith("sync.") or (_joins(loop) and not isinstance(current, scf.ForOp))):
+        if current.name.startswith("sync."):
+            found.insert(0, current)
         current = current.prev_op
+    if _joins(loop) and isinstance(current, scf.ForOp):
+        slot = _last(BarrierOp, list(current.body.block.ops))
+        return [*_before(current), *([] if slot is None else [slot]), *found]
     return found
+
+
+def _joins(loop: Operation) -> bool:
+    """Whether the groups come to a loop from another pipeline as they are."""
+    request = loop.attributes.get(WARP_PIPELINED)
+    return isinstance(request, builtin.DictionaryAttr) and "joins" in request.data
+
+
+def barriers_behind(listing: Listing) -> dict[int, frozenset[int]]:
+    """Ahead of each instruction, the lines of the barriers of which one was met last, by some path; 0 for none."""
+    return {at: frozenset(last for last, _ in states) for at, states in _states(listing).items()}
 
 
 def misplaced_stages(listing: Listing, points: Iterable[SchedulePoint]) -> list[Violation]:

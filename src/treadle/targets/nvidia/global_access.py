@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from treadle.codegen.llvm_text import I8, I16, I32, Builder, Value, bit_width, structure, vector
+from treadle.codegen.llvm_text import BF16, F16, F32, F64, I8, I16, I32, I64, Builder, Value, bit_width, structure, vector
 
 MEMORY = "~{memory}"
 
@@ -50,6 +50,34 @@ def predicated_store(b: Builder, address: Value, value: Value, predicate: Value)
         [address, b.zext(predicate, I32), *packed],
         convergent=False,
     )
+
+
+_REDUCTIONS = {
+    ("fadd", F32): ("add.f32", "f"),
+    ("fadd", F64): ("add.f64", "d"),
+    ("fadd", F16): ("add.noftz.f16", "h"),
+    ("fadd", BF16): ("add.noftz.bf16", "h"),
+    ("add", I32): ("add.u32", "r"),
+    ("add", I64): ("add.u64", "l"),
+    **{(op, kind): (f"{op}.s{kind[1:]}", letter) for op in ("max", "min") for kind, letter in ((I32, "r"), (I64, "l"))},
+    **{(op, kind): (f"{op}.b{kind[1:]}", letter) for op in ("and", "or", "xor") for kind, letter in ((I32, "r"), (I64, "l"))},
+}
+"""PTX ISA, "red": operations and types that the memory itself combines."""
+
+
+def predicated_update(b: Builder, op: str, address: Value, value: Value, predicate: Value) -> bool:
+    """An update for the whole device where `predicate` holds; False where there is no instruction for it, and nothing is emitted."""
+    if (op, value.type) not in _REDUCTIONS:
+        return False
+    name, letter = _REDUCTIONS[op, value.type]
+    given = b.bitcast(value, I16) if letter == "h" else value
+    b.asm(
+        f"{{ .reg .pred p; setp.ne.b32 p, $1, 0; @p red.relaxed.gpu.global.{name} [$0], $2; }}",
+        f"l,r,{letter},{MEMORY}",
+        [address, b.zext(predicate, I32), given],
+        convergent=False,
+    )
+    return True
 
 
 def _to_words(b: Builder, value: Value, words: int, word: str) -> list[Value]:

@@ -19,7 +19,7 @@ from treadle.targets.nvidia.cp_async import emit_cp_async
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
 from treadle.targets.nvidia.folded_place import WINDOW, folded_place
 from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
-from treadle.targets.nvidia.global_access import predicated_load, predicated_store
+from treadle.targets.nvidia.global_access import predicated_load, predicated_store, predicated_update
 from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
 from treadle.targets.nvidia.shifted_copies import ShiftedCopies, stands_among
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
@@ -175,6 +175,10 @@ class NvidiaHooks(SimtHooks):
     def barrier(self, b: Builder, threads: int = 0) -> None:
         # bar.sync is the aligned form, which promises that all threads execute the same instruction; the code of both is the same.
         b.asm(f"barrier.sync 0, {threads};" if threads else "bar.sync 0;", MEMORY)
+
+    def update_global(self, b: Builder, op: str, address: Value, value: Value, align: int, predicate: Value) -> None:
+        if not predicated_update(b, op, address, value, predicate):
+            super().update_global(b, op, address, value, align, predicate)
 
     def count_in(self, b: Builder, address: Value, largest: Value, order: str) -> Value:
         # Written out: LLVM selects atom.inc without its memory order. Fences order what bar.sync has ordered before them, too (PTX ISA,

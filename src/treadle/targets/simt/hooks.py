@@ -252,6 +252,13 @@ class SimtHooks(ABC):
         with b.when(predicate or TRUE):
             b.store(value, address, align=align)
 
+    def update_global(self, b: Builder, op: str, address: Value, value: Value, align: int, predicate: Value) -> None:
+        """Combine an element of memory with a value where `predicate` is true, in one step for all workgroups of the device. `op`: as
+        LLVM's atomicrmw names it.
+        """
+        with b.when(predicate):
+            b.atomic(op, address, value, "monotonic", align, scope="device")
+
     def copy(self, ctx: "KernelContext", op: CopyOp) -> None:
         """`tile.copy`."""
         raise InternalError(f"{self.spec.name} has no hardware copies ('{op.path.data}')")

@@ -9,12 +9,13 @@ from treadle.dialects.agents import arrival_unit, arrivals_at, arriving_warps, b
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.tile_attributes import PointerType
-from treadle.errors import InternalError
+from treadle.errors import UNSUPPORTED, InternalError, TreadleError
 from treadle.ir.core import Block, Operation
 from treadle.ir.dialects import arith, scf
 from treadle.ir.locations import location_of
 from treadle.targets.interface import EmittedKernel, IndexParam, Param, PointerParam
 from treadle.targets.simt.arrivals import emit_count_in, emit_local_flag
+from treadle.targets.simt.atomics import emit_atomic
 from treadle.targets.simt.casts import CASTS, emit_cast
 from treadle.targets.simt.constants import emit_constant
 from treadle.targets.simt.context import KernelContext
@@ -28,9 +29,11 @@ from treadle.targets.simt.memory import emit_load, emit_store, emit_view
 from treadle.targets.simt.moves import (
     emit_broadcast,
     emit_convert_layout,
+    emit_extract,
     emit_iota,
     emit_permute,
     emit_reduce,
+    emit_reshape,
     emit_slice,
     emit_splat,
 )
@@ -144,6 +147,9 @@ class KernelEmitter:
         for op in block.ops:
             handler = HANDLERS.get(op.name)
             if handler is None:
+                if isinstance(op, tile.PrintOp):
+                    hint = "run the kernel with target='sim', or take the print out"
+                    raise TreadleError(UNSUPPORTED, location_of(op), what=f"printing on {self.hooks.spec.name}", hint=hint)
                 if op.name.startswith(("arith.", "math.")):
                     raise no_code(op, self.hooks.spec.name)
                 raise InternalError(f"{op.name} has no code on {self.hooks.spec.name}")
@@ -179,6 +185,8 @@ class KernelEmitter:
             emit_load(self.ctx, op)
         elif isinstance(op, tile.GatherOp):
             emit_gather(self.ctx, op)
+        elif isinstance(op, tile.AtomicOp):
+            emit_atomic(self.ctx, op)
         elif isinstance(op, tile.StoreOp):
             emit_store(self.ctx, op)
         elif isinstance(op, tile.LocalLoadOp):
@@ -223,6 +231,10 @@ class KernelEmitter:
             emit_broadcast(ctx, op)
         elif isinstance(op, tile.PermuteOp):
             emit_permute(ctx, op)
+        elif isinstance(op, tile.ReshapeOp):
+            emit_reshape(ctx, op)
+        elif isinstance(op, tile.ExtractOp):
+            emit_extract(ctx, op)
         elif isinstance(op, tile.SliceOp):
             emit_slice(ctx, op)
         elif isinstance(op, tile.ConvertLayoutOp):
@@ -312,8 +324,8 @@ def _is_first(op: sync.ClusterBarrierOp) -> bool:
 
 
 Handler = Callable[[KernelEmitter, Operation], None]
-_TILES = ("program_id", "contract", "reduce", "splat", "iota", "broadcast", "permute", "slice", "convert_layout")
-_MEMORY = ("view", "load", "gather", "store", "local_load", "local_store", "count_in", "local_flag", "copy", "copy_out")
+_TILES = ("program_id", "contract", "reduce", "splat", "iota", "broadcast", "permute", "reshape", "slice", "convert_layout", "extract")
+_MEMORY = ("view", "load", "gather", "atomic", "store", "local_load", "local_store", "count_in", "local_flag", "copy", "copy_out")
 _ORDER = (
     "barrier",
     "named_barrier",

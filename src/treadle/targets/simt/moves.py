@@ -2,8 +2,20 @@
 
 from collections.abc import Sequence
 
-from treadle.codegen.llvm_text import TRUE, Builder, Value, i32
-from treadle.dialects.tile import BroadcastOp, ConvertLayoutOp, IotaOp, PermuteOp, ReduceOp, SliceOp, SplatOp, ints, tile_type
+from treadle.codegen.llvm_text import I32, TRUE, Builder, Value, i32
+from treadle.dialects.tile import (
+    BroadcastOp,
+    ConvertLayoutOp,
+    ExtractOp,
+    IotaOp,
+    PermuteOp,
+    ReduceOp,
+    ReshapeOp,
+    SliceOp,
+    SplatOp,
+    ints,
+    tile_type,
+)
 from treadle.errors import InternalError
 from treadle.ir.core import Region
 from treadle.ir.dialects import arith, builtin
@@ -70,6 +82,20 @@ def emit_permute(ctx: KernelContext, op: PermuteOp) -> None:
         raise InternalError(f"tile.permute of {op.source.type} to {op.result.type} moves data between threads")
     values = ctx.tile(op.source)
     ctx.bind(op.result, [values[register] for register in source.permute_registers(order)])
+
+
+def emit_reshape(ctx: KernelContext, op: ReshapeOp) -> None:
+    """The same registers under other coordinates."""
+    if ctx.layout(op.source).reshape(tile_type(op.result).get_shape()) != ctx.layout(op.result):
+        raise InternalError(f"tile.reshape of {op.source.type} to {op.result.type} moves data between threads")
+    ctx.bind(op.result, ctx.tile(op.source))
+
+
+def emit_extract(ctx: KernelContext, op: ExtractOp) -> None:
+    """The one element, which every thread holds."""
+    element = ctx.tile(op.source)[0]
+    known = ctx.hooks.uniform(ctx.b, element) if element.type == I32 else element
+    ctx.bind(op.result, ctx.as_index(known))
 
 
 # --- layout conversions

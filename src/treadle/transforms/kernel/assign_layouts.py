@@ -114,7 +114,7 @@ class _Assignment:
             narrow = self.classes.of(op.results[0])
             self.demands.setdefault(narrow, projected(layout, narrow.shape))
         for op in group.permutes:
-            self.demands.setdefault(self.classes.of(op.result), layout.permute(tile.ints(op.order)))
+            self.demands.setdefault(self.classes.of(op.result), renamed(op, layout))
 
     def _access_layout(self, op: AccessOp, layout: TileLayout) -> TileLayout:
         """The layout in which to make an access of a class of `layout`."""
@@ -156,6 +156,13 @@ class _Assignment:
         for op in group.reduces:
             total += loop_weight(op) * reduce_cost(layout, op.axis.value.data) * len(op.inputs)
         return total
+
+
+def renamed(op: tile.PermuteOp | tile.ReshapeOp, source: TileLayout) -> TileLayout:
+    """The layout that the result has of itself where the source has this one."""
+    if isinstance(op, tile.PermuteOp):
+        return source.permute(tile.ints(op.order))
+    return source.reshape(tile.tile_type(op.result).get_shape())
 
 
 def set_layout(value: SSAValue, layout: TileLayout) -> SSAValue:
@@ -214,10 +221,10 @@ def rewrite(kernel: tile.KernelOp, assignment: _Assignment) -> None:
                     source = tile.layout_of(value)
                     if source is not None:
                         _convert_result(op, index, source.with_unit_dim(op.axis.value.data))
-            case tile.PermuteOp():
+            case tile.PermuteOp() | tile.ReshapeOp():
                 source = tile.layout_of(op.source)
                 if source is not None:
-                    _convert_result(op, 0, source.permute(tile.ints(op.order)))
+                    _convert_result(op, 0, renamed(op, source))
             case _:
                 pass
 

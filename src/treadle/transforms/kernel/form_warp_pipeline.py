@@ -11,6 +11,9 @@ from there on the groups meet at different places: while one computes, the other
 to shared memory (`plan/leap_frog.py`); what no barrier can order is refused (TR418). All checks come before anything is changed.
 """
 
+from dataclasses import replace
+
+from treadle.analysis.slot_values import SlotValues
 from treadle.dialects import tile
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
@@ -19,9 +22,10 @@ from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.warp_pipelines.borders import WarpPipeline, read_pipelines
-from treadle.transforms.kernel.warp_pipelines.orders import SlotPlan, plan_slots
+from treadle.transforms.kernel.warp_pipelines.joints import Parting, Planned, follows, join
+from treadle.transforms.kernel.warp_pipelines.orders import SlotPlan, flushing, plan_slots
 from treadle.transforms.kernel.warp_pipelines.rehoming import Homes, find_homes, move_home
-from treadle.transforms.kernel.warp_pipelines.slots import write_slots
+from treadle.transforms.kernel.warp_pipelines.slots import Ends, write_slots
 
 
 @register_pass
@@ -34,11 +38,28 @@ class FormWarpPipelinePass(KernelPass):
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Form those of one kernel."""
         found = [(pipeline, find_homes(pipeline, kernel)) for pipeline in read_pipelines(kernel)]
-        planned = [(pipeline, homes, plan_slots(pipeline, homes, kernel, spec)) for pipeline, homes in found]
-        for pipeline, homes, plan in planned:
-            self._report(pipeline, homes, plan, kernel)
-            move_home(pipeline, homes)
-            write_slots(pipeline, plan, kernel, spec)
+        alone: list[Planned] = []
+        for pipeline, homes in found:
+            plan = plan_slots(pipeline, homes, kernel, spec)
+            trips = SlotValues().trips(pipeline.loop).constant
+            alone.append(Planned(pipeline, homes, plan, flushing(pipeline, plan, spec), trips))
+        planned, ways = join(alone, kernel)
+        for number, (each, way) in enumerate(zip(planned, ways, strict=True)):
+            self._report(each.pipeline, each.homes, each.plan, kernel)
+            self._report_way(each.pipeline, way, kernel)
+            move_home(each.pipeline, each.homes)
+            behind = planned[number + 1 : number + 2]
+            meets = any(follows(each.pipeline, other.pipeline) for other in behind)
+            goes_on = any(found.joins for found in ways[number + 1 : number + 2])
+            ends = Ends(planned[number - 1].pipeline if way.joins else None, meets=meets, goes_on=goes_on)
+            write_slots(each.pipeline, replace(each.plan, is_open=each.plan.is_open or way.joins), kernel, spec, ends)
+
+    def _report_way(self, pipeline: WarpPipeline, way: Parting, kernel: tile.KernelOp) -> None:
+        subject = f"{kernel.sym_name.data}: loop"
+        if way.joins:
+            emit("decision", self.name, subject, "the groups go on to it from the stages before as they are", location_of(pipeline.loop))
+        elif way.reason:
+            emit("decision", self.name, subject, f"the groups meet ahead of it: {way.reason}", location_of(pipeline.loop))
 
     def _report(self, pipeline: WarpPipeline, homes: Homes, plan: SlotPlan, kernel: tile.KernelOp) -> None:
         subject, place = f"{kernel.sym_name.data}: loop", location_of(pipeline.loop)

@@ -1,7 +1,7 @@
 """order-issue: the order in which asynchronous operations are issued.
 
 Level: tile. Reads: effects on shared memory, the machine's queues and registers. Writes: operations of one block in another order.
-Leaves alone: what another order would change; of kernels with `pipe.roles` all but loads.
+Leaves alone: what another order would change; of kernels with `pipe.roles` all but loads; the stages of warp pipelines.
 
 Matrix instructions: an independent one moves up to where the last was issued.
 D1 = a b; f(D1); D2 = c d; g(D2) becomes D1 = a b; D2 = c d; f(D1); g(D2): insert-sync then waits for the first group alone before f, which
@@ -19,6 +19,7 @@ from treadle.analysis.shared_accesses import shared_accesses
 from treadle.analysis.slot_values import SlotValues
 from treadle.analysis.synchronisation.operations import is_cheap, is_idle, is_matrix
 from treadle.dialects import pipe, tile
+from treadle.dialects.stages import WARP_PIPELINED
 from treadle.dialects.tile_types import is_tile
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.locations import location_of
@@ -46,7 +47,8 @@ def issue_early(kernel: tile.KernelOp, spec: TargetSpec) -> None:
         return
     values = SlotValues()
     for op in tuple(kernel.walk()):
-        if isinstance(op, tile.ContractOp) and is_matrix(op, spec):
+        around = op.parent_op()
+        if isinstance(op, tile.ContractOp) and is_matrix(op, spec) and (around is None or WARP_PIPELINED not in around.attributes):
             _move_up(op, kernel, spec, values)
 
 

@@ -3,8 +3,9 @@
 Level: tile. Reads: tile.contract with register operands, the loads behind them, the kernel's form, the machine's copies and instructions.
 Writes: attribute `staging` of tile.contract: `{a = {path, layout}, b = {path, layout}}` with path "bulk_tensor", in forms with roles that
 of the machine's copies by all threads, elsewhere that of copies whose lanes fill neighbouring places, or "threads", and layout a
-`#tile.shared_layout`, or path "registers" or "fragments" alone: operands that are loaded from a shared buffer are loaded as fragments where
-the instruction reads registers. Leaves alone: contractions whose operands are in shared memory already; paths that `staging` names already.
+`#tile.shared_layout`, or path "registers", "slot" or "fragments" alone: operands that are loaded from a shared buffer are read there by the
+instruction, or loaded as fragments where it reads registers. Leaves alone: contractions whose operands are in shared memory already; paths
+that `staging` names already.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,7 +32,7 @@ from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.forms import roles, split_operands
 from treadle.transforms.kernel.forms.registry import config_of
-from treadle.transforms.kernel.free_layouts import settle_layout
+from treadle.transforms.kernel.free_layouts import filled_by, is_kept_until, settle_layout
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.operand_layouts import SOURCE, STAGING, THREADS, contract_layouts, staging_of
 
@@ -266,6 +267,25 @@ class SetOperandStagingPass(KernelPass):
             op.attributes[STAGING] = staging
             emit("decision", self.name, f"{kernel.sym_name.data}: operands", f"brought by copies ('{path}')", location_of(op))
 
+    def _lies_in_slot(
+        self, operand: _Operand, row: MatrixInstruction | None, k_step: int, op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec
+    ) -> bool:
+        """Whether an operand is loaded from a shared buffer that the instruction can read by itself, where that changes nothing."""
+        load = operand.value.owner
+        if row is None or not row.may_read(1 - operand.k_dim, "shared") or not isinstance(load, tile.LocalLoadOp) or load.peer is not None:
+            return False
+        wanted: list[SharedLayout] = []
+
+        def choose(source: tile.LoadOp | None) -> SharedLayout:
+            wanted.append(_layout(replace(operand, load=source), row, None, k_step, kernel, spec))
+            return wanted[0]
+
+        if any(tile.ints(load.offsets)) or not is_kept_until(load, op):
+            return False
+        settle_layout(operand.value, choose)
+        found = tile.shared_layout_of(load.source)
+        return bool(wanted) or found == _layout(replace(operand, load=filled_by(operand.value)), row, None, k_step, kernel, spec)
+
     def _decide(self, op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         row = None if op.instruction.data == "fma" else spec.instruction(op.instruction.data)
         layouts = contract_layouts(op, kernel, spec)
@@ -285,6 +305,10 @@ class SetOperandStagingPass(KernelPass):
 
                 settle_layout(value, choose)
                 emit("decision", self.name, subject, "loaded as fragments from the shared buffer that it lies in", location_of(op))
+                continue
+            if not asked and self._lies_in_slot(operand, row, layouts.k_step, op, kernel, spec):
+                staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr("slot")})
+                emit("decision", self.name, subject, "read where it lies in shared memory", location_of(op))
                 continue
             if isinstance(config_of(kernel), split_operands.Config) and (source := _split_source(operand, row, kernel, spec)) is not None:
                 staging[name] = _split_staging(operand, source, row, fragment, layouts.k_step, kernel, spec)

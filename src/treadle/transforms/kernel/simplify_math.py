@@ -2,7 +2,8 @@
 
 Level: tile. Reads: `error_bits` (set-precision). Writes: exponentials as powers of two; 1 + tanh as a quotient of an exponential, which
 loses no digits where tanh is near -1; quotients of an exponential with `fastmath<arcp>` (a reciprocal may stand for the division, and be
-zero below the normal range of f32) and their exponential with `fastmath<afn>` (zero there too); constant factors gathered in one place.
+zero below the normal range of f32) and their exponential with `fastmath<afn>` (zero there too), as powers of differences from a
+maximum that are summed have it; constant factors gathered in one place.
 Leaves alone: operations without `error_bits` (their results decide something), elements other than f32.
 
 The rewrites are pairs of terms (`RULES`). Names in lower case are values, in upper case constants; `x * C` is a negation, too. Operations
@@ -19,6 +20,7 @@ from typing import cast
 
 from treadle import remarks
 from treadle.analysis.needed_precision import computes, constant_float, element_of
+from treadle.analysis.powers_beside_maximum import stands_beside_one
 from treadle.dialects import tile
 from treadle.dialects.precision import EXACT, FULL, NARROW, error_bits, has_flag, set_error_bits
 from treadle.errors import InternalError
@@ -232,6 +234,17 @@ class EraseUnused(Pattern):
             rewriter.erase(op)
 
 
+class FlushBesideMaximum(Pattern):
+    """Powers that are summed with that of their row's maximum, 1, may be zero below the normal range."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if isinstance(op, math.Exp2Op) and permits(op, FULL) and not has_flag(op, _APPROXIMATE) and stands_beside_one(op):
+            flags = arith.FastMathFlagsAttr([_APPROXIMATE])
+            power = math.Exp2Op.build(operands=op.operands, properties={"fastmath": flags}, result_types=[op.results[0].type])
+            set_error_bits(power, error_bits(op))
+            rewriter.replace(op, power)
+
+
 RULES = (
     Rule(FULL, "powf(x, 1)", "x"),
     Rule(FULL, "powf(x, 2)", "x * x"),
@@ -282,7 +295,7 @@ class SimplifyMathPass(KernelPass):
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Rewrite one kernel."""
         before = _operations(kernel)
-        rewrite_greedily(kernel, (EraseUnused(), *RULES))
+        rewrite_greedily(kernel, (EraseUnused(), *RULES, FlushBesideMaximum()))
         after = _operations(kernel)
         if before != after:
             text = f"{before.total()} operations become {after.total()}: {_listed(after - before)} instead of {_listed(before - after)}"

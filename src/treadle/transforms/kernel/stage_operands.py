@@ -2,8 +2,8 @@
 
 Level: tile. Reads: attribute `staging` of tile.contract (see set-operand-staging). Writes: tile.alloc before the outermost loop, tile.copy
 where the operand was loaded or tile.local_store before the contraction, local loads of fragments step by step along k; of an operand
-that is loaded from shared memory anyway (path "fragments"), in place of that load; of one that names the path of its `source`, a copy
-of what it is computed from, and a local load of that. Contractions side
+that is loaded from shared memory anyway (path "fragments"), in place of that load; the slot itself for path "slot"; of one that names the
+path of its `source`, a copy of what it is computed from, and a local load of that. Contractions side
 by side share the buffer and the fragments of an operand that both read.
 Leaves alone: contractions without `staging`.
 """
@@ -32,6 +32,8 @@ def _stage(op: tile.ContractOp, name: str, first: tile.ContractOp, staged: Stage
     value, (path, layout) = op.a if name == "a" else op.b, staging_of(op, name)
     if path in ("registers", "fragments"):
         return value
+    if path == "slot":
+        return cast(tile.LocalLoadOp, value.owner).source
     if layout is None:
         raise InternalError(f"tile.contract with a malformed staging attribute: {op.attributes[STAGING]}")
     if (value, path, layout) not in staged:

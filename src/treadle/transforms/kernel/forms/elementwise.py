@@ -20,11 +20,21 @@ KIND = "elementwise"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(FormConfig):
-    """`tile`: elements along each axis of the nest; `warps` of the workgroup."""
+    """`tile`: elements along each axis of the nest; `warps` of the workgroup.
+
+    Of rows that are reduced: `line`, elements of the aligned lines that tiles begin with, wherever the rows do (0: where the rows do), and
+    `tiles_in_flight`, whole tiles whose loads are issued together (0: a loop over tiles that all are masked at the end).
+    """
 
     form: ClassVar[str] = NAME
     tile: tuple[int, ...] = ()
     warps: int = 1
+    line: int = 0
+    tiles_in_flight: int = 0
+
+    @property
+    def line_elements(self) -> int:
+        return self.line
 
     @property
     def num_warps(self) -> int:

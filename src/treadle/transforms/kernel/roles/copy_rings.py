@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from treadle.analysis.element_bytes import buffer_bytes
+from treadle.analysis.operand_sources import branch_values
 from treadle.analysis.view_access import access_facts
 from treadle.dialects import tile
 from treadle.dialects.role_plan import RolePlan
@@ -216,6 +217,7 @@ def _computed_from_contraction(value: SSAValue) -> bool:
         if isinstance(op, tile.ContractOp):
             return True
         if isinstance(op, Operation):
-            pending += [operand for operand in op.operands if operand not in seen and is_tile(operand)]
-            seen.update(op.operands)
+            sources = [value for result in op.results for value in branch_values(result)] or op.operands
+            pending += [source for source in sources if source not in seen and is_tile(source)]
+            seen.update(sources)
     return False

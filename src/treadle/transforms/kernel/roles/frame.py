@@ -36,8 +36,8 @@ def start_of_role(
 
 
 def clone(op: Operation, mapping: dict[SSAValue, SSAValue], index: IndexBuilder, group: SSAValue, place: SSAValue) -> None:
-    """Copy one operation of the tile's program for a group, the workgroup's id replaced by the tile's number."""
-    if isinstance(op, tile.ProgramIdOp):
+    """Copy one operation of the tile's program for a group, the workgroup's id along the first axis replaced by the tile's number."""
+    if isinstance(op, tile.ProgramIdOp) and op.axis.value.data == 0:
         mapping[op.result] = place
     elif isinstance(op, pipe.GroupIdOp):
         mapping[op.result] = group

@@ -4,7 +4,7 @@ from treadle.dialects import pipe, tile
 from treadle.dialects.role_plan import RolePlan
 from treadle.errors import InternalError
 from treadle.ir.builtin import IntegerAttr
-from treadle.ir.core import Block, Region, SSAValue
+from treadle.ir.core import Block, Builder, InsertPoint, Region, SSAValue
 from treadle.machine import TargetSpec
 from treadle.plan.expr import as_expr, constant, minimum
 from treadle.plan.mixed_widths import MixedWidths
@@ -15,11 +15,15 @@ from treadle.transforms.kernel.roles.deferred_consumer import deferred_consumer
 from treadle.transforms.kernel.roles.deferred_stores import DeferredStores, deferred_stores
 from treadle.transforms.kernel.roles.partition import Partition
 from treadle.transforms.kernel.roles.parts import Parts, parts_of
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder, delinearize
 
 
 def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) -> None:
     """Replace a kernel's body."""
-    tiles = as_expr(kernel.grid_text()[0])
+    if plan.workgroups:
+        _number_tiles(kernel)
+    first, *others = kernel.grid_text()
+    tiles = as_expr(first)
     block, groups, warps = kernel.body.block, kernel.group_count(), kernel.num_warps.value.data
     partition = Partition(kernel, plan, _symbols(kernel))
     deferred = _deferred(kernel, warps * spec.subgroup_size) if plan.deferred_stores else None
@@ -49,7 +53,26 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
     kernel.properties.pop("groups", None)
     if plan.cluster > 1:
         kernel.properties["cluster"] = IntegerAttr(plan.cluster, kernel.num_warps.type)
-    kernel.set_grid([str(minimum(tiles, constant(plan.workgroups)) if plan.workgroups else tiles), "1", "1"])
+    kernel.set_grid([str(minimum(tiles, constant(plan.workgroups)) if plan.workgroups else tiles), *others])
+
+
+def _number_tiles(kernel: tile.KernelOp) -> None:
+    """Tiles that workgroups take in turn lie along one axis of the grid, the first of its axes running fastest."""
+    counts = [as_expr(text) for text in kernel.grid_text()]
+    if counts[1:] == [constant(1)] * 2:
+        return
+    first = kernel.body.block.first_op
+    if first is None:
+        return
+    index = IndexBuilder(Builder(InsertPoint.before(first)), _symbols(kernel))
+    ids = [op for op in kernel.walk() if isinstance(op, tile.ProgramIdOp)]
+    number = index.insert(tile.ProgramIdOp(0))
+    places = delinearize(index, number, [index.expression(count) for count in reversed(counts)])[::-1]
+    for op in ids:
+        op.result.replace_all_uses_with(places[op.axis.value.data])
+        op.detach()
+        op.erase()
+    kernel.set_grid([str(counts[0] * counts[1] * counts[2]), "1", "1"])
 
 
 def _mixed_widths(kernel: tile.KernelOp) -> MixedWidths | None:

@@ -54,7 +54,8 @@ class KernelBuilder(KernelScope):
     def masked_axes(self, value: SSAValue, dims: Linears) -> frozenset[int]:
         """Axes along which a load of `value` at `dims` gives `other` past the end: those that a kernel argument really steps along.
 
-        A broadcast argument (stride 0) has one element along the axis, which the load repeats, past the end too.
+        A broadcast argument (stride 0) has one element along the axis, which the load repeats, past the end too. Of an array that is cut
+        along an axis, tiles that begin ahead of a part have elements of the part before.
         """
         if (image := self.nest.image_at(value, dims)) is not None:
             place = self._placement(self.inputs[image.argument.index], image.places)
@@ -63,7 +64,8 @@ class KernelBuilder(KernelScope):
             return frozenset()
         argument, part = found
         whole = dims if part is None else whole_positions(part, dims, self.nest.root.rank, self.symbol_of)
-        return frozenset((UNIT, *self._strides_along(self._placement(self.inputs[argument.index], whole))))
+        place = self._placement(self.inputs[argument.index], whole)
+        return frozenset((UNIT, *(a for a in self._strides_along(place) if self._slack(a) == 0 or self._cut(place, a) is None)))
 
     def reached(self, map_: AffineMap, dims: Linears | None = None) -> Linears:
         """The place that loops at `dims`, which are the root's own where not given, reach through a map."""
@@ -96,6 +98,10 @@ class KernelBuilder(KernelScope):
     def _cut(self, place: Placement, axis: int) -> Cut | None:
         return None if axis == UNIT else next((cut for cut in place.cuts if cut.dim in self.nest.axes[axis].dims), None)
 
+    def _slack(self, axis: int) -> int:
+        """Elements that tiles may begin ahead of an axis."""
+        return self.walks[axis].slack if axis in self.walks else 0
+
     def _extent_along(self, place: Placement, axis: int, step: int) -> Expr:
         """Where an access of an array along an axis ends, for tiles of `step`: with the block's part, or with the array where no tile goes
         beyond the part but at that end.
@@ -104,7 +110,7 @@ class KernelBuilder(KernelScope):
         if cut is None:
             return self.axis_size(axis)
         size, step = self.axis_size(axis), self.steps.get(axis, step)
-        if self.nest.axes[axis].is_reduction and in_whole_steps(size, cut.extent - cut.start, step):
+        if self._slack(axis) == 0 and self.nest.axes[axis].is_reduction and in_whole_steps(size, cut.extent - cut.start, step):
             return cut.extent
         return cut.start + size
 

@@ -10,6 +10,7 @@ from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.plan.expr import as_expr
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
+from treadle.transforms.kernel.tiling.walks import Together, walk
 
 MOST_BLOCKS: Final = 4096
 """That are looked at one by one."""
@@ -17,8 +18,8 @@ MOST_BLOCKS: Final = 4096
 
 def needs_loop(kernel: KernelBuilder, axis: int, step: int) -> bool:
     """Whether an axis may take another number of steps than one."""
-    size = kernel.axis_size(axis).as_int()
-    return size is None or not 0 < size <= step
+    size, slack = kernel.axis_size(axis).as_int(), kernel.walks[axis].slack if axis in kernel.walks else 0
+    return size is None or not 0 < size <= step - slack
 
 
 def least_extent(kernel: KernelBuilder, axis: int) -> int:
@@ -39,12 +40,13 @@ def reduction_loops(
     body: Callable[[Sequence[SSAValue]], Sequence[SSAValue]],
     *,
     always: bool = False,
+    together: Together | None = None,
 ) -> list[SSAValue]:
     """Nest a loop for each (axis, step), carrying tiles; `body` maps the carried tiles to the next ones. An axis of one step needs no
-    loop.
+    loop. `together`: what maps carried tiles over several tiles of an axis at once, where that takes less than one after the other.
     """
     looped = [axis for axis, step in axes if always or needs_loop(kernel, axis, step)]
-    return _nest(kernel, axes, looped, {}, initial, body)
+    return _nest(kernel, axes, looped, {}, initial, body, together)
 
 
 def _nest(
@@ -54,15 +56,19 @@ def _nest(
     ends: Mapping[int, SSAValue],
     initial: Sequence[SSAValue],
     body: Callable[[Sequence[SSAValue]], Sequence[SSAValue]],
+    together: Together | None,
 ) -> list[SSAValue]:
     """Loops over those of the axes that are `looped`. `ends`: of loops within another, where the runtime knows them."""
     if not axes:
         return list(body(initial))
     (axis, step), rest = axes[0], axes[1:]
     index, size = kernel.index, kernel.axis_size
+    if axis in kernel.walks:
+        end = ends.get(axis) or index.expression(size(axis))
+        return walk(kernel, axis, step, end, initial, lambda carried: _nest(kernel, rest, looped, ends, carried, body, together), None if rest else together)
     if axis not in looped:
         kernel.offset[axis] = index.constant(0)
-        return _nest(kernel, rest, looped, ends, initial, body)
+        return _nest(kernel, rest, looped, ends, initial, body, together)
     lower, upper, stride = index.constant(0), ends.get(axis) or index.expression(size(axis)), index.constant(step)
     # What may be any number is one unknown of the proof before the loop, and one for each round within.
     ends = ends or {inner: index.expression(size(inner)) for inner, _ in rest if inner in looped and not size(inner).is_constant}
@@ -73,7 +79,7 @@ def _nest(
     index.builder.insert(loop)
     place = kernel.enter(block)
     kernel.offset[axis] = block.args[0]
-    results = _nest(kernel, rest, looped, ends, block.args[1:], body)
+    results = _nest(kernel, rest, looped, ends, block.args[1:], body, together)
     index.builder.insert(scf.YieldOp(*results))
     kernel.leave(place)
     return list(loop.results)

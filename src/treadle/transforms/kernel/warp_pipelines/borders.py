@@ -1,6 +1,6 @@
 """What a loop with stages is made of: stages, and what stands at the borders between them. Reads and refuses (TR417), changes nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from treadle.dialects import pipe, sync, tile
@@ -85,18 +85,30 @@ def _loop_of(op: Operation) -> scf.ForOp:
     around = op.parent_op()
     if isinstance(around, scf.ForOp):
         return around
-    if isinstance(around, tile.KernelOp):
-        refuse(op, "a stage outside of a loop", "put stages into the loop whose iterations they cut")
     refuse(op, "a stage in a branch", "let the loop's own body begin and end stages, and put the branch into a stage")
 
 
 def _read(loop: scf.ForOp, kernel: tile.KernelOp) -> WarpPipeline:
     groups, gap = _request(loop, kernel)
+    stages, between = parted(op for op in loop.body.block.ops if not isinstance(op, scf.YieldOp))
+    if len(stages) < 2:
+        refuse(loop, "a loop of one stage: the groups have nothing different to do at a time", "cut the loop into at least two stages")
+    ahead, last = between[0], between[-1]
+    parts = [*between[1:-1], [*last, *ahead]]
+    _check_ends(last, ahead)
+    names = [f"between stages '{stage.label}' and '{stages[(n + 1) % len(stages)].label}'" for n, stage in enumerate(stages)]
+    borders = tuple(_border(ops, name) for ops, name in zip(parts, names, strict=True))
+    kept = tuple(op for op in ahead if isinstance(op, sync.WaitOp | sync.BarrierOp))
+    return WarpPipeline(loop, tuple(stages), borders, kept, groups, gap)
+
+
+def parted(ops: Iterable[Operation]) -> tuple[list[Stage], list[list[Operation]]]:
+    """The stages among operations of one block, and what stands ahead of, between and behind them: one list more."""
     stages: list[Stage] = []
     between: list[list[Operation]] = [[]]
     begin: StageOp | None = None
     inside: list[Operation] = []
-    for op in loop.body.block.ops:
+    for op in ops:
         if isinstance(op, StageOp):
             if begin is not None:
                 refuse(op, f"a stage within stage '{_label(begin, len(stages))}'", "end the one before the other begins")
@@ -111,19 +123,11 @@ def _read(loop: scf.ForOp, kernel: tile.KernelOp) -> WarpPipeline:
         elif begin is not None:
             _check_inside(op, _label(begin, len(stages)))
             inside.append(op)
-        elif not isinstance(op, scf.YieldOp):
+        else:
             between[-1].append(op)
     if begin is not None:
-        refuse(begin, f"stage '{_label(begin, len(stages))}' has no end in its loop", "end it with pipe.end_stage")
-    if len(stages) < 2:
-        refuse(loop, "a loop of one stage: the groups have nothing different to do at a time", "cut the loop into at least two stages")
-    ahead, last = between[0], between[-1]
-    parts = [*between[1:-1], [*last, *ahead]]
-    _check_ends(last, ahead)
-    names = [f"between stages '{stage.label}' and '{stages[(n + 1) % len(stages)].label}'" for n, stage in enumerate(stages)]
-    borders = tuple(_border(ops, name) for ops, name in zip(parts, names, strict=True))
-    kept = tuple(op for op in ahead if isinstance(op, sync.WaitOp | sync.BarrierOp))
-    return WarpPipeline(loop, tuple(stages), borders, kept, groups, gap)
+        refuse(begin, f"stage '{_label(begin, len(stages))}' has no end in its block", "end it with pipe.end_stage")
+    return stages, between
 
 
 def _label(begin: StageOp, number: int) -> str:
@@ -185,14 +189,14 @@ def _border(ops: list[Operation], name: str) -> Border:
                 barrier = op
             case sync.SchedFenceOp():
                 pass
-            case _ if _is_plain(op):
+            case _ if is_plain(op):
                 pass
             case _:
                 refuse(op, f"{op.name} {name}", "put it into a stage; between stages stand waits, barriers and arithmetic alone")
     return Border(tuple(waits), barrier)
 
 
-def _is_plain(op: Operation) -> bool:
+def is_plain(op: Operation) -> bool:
     """Whether an operation computes registers from registers alone."""
     return all(not _touches(inner) for inner in op.walk())
 

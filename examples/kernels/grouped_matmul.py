@@ -1,0 +1,42 @@
+"""Grouped matrix product: rows in runs, each with a matrix of its own; where the runs end stands in memory, as routers leave it."""
+
+import harness
+import numpy as np
+
+import treadle
+import treadle.language as tl
+
+
+@treadle.kernel
+def grouped_matmul(a, b, ends, c, BM: tl.constexpr = 128, BN: tl.constexpr = 128, BK: tl.constexpr = 64):
+    group = tl.program_id(2)
+    first, last = tl.index(ends[group]), tl.index(ends[group + 1])
+    m, n = first + tl.program_id(1) * BM, tl.program_id(0) * BN
+    if m < last:
+        acc = tl.zeros((BM, BN), tl.float32)
+        for k in range(0, a.shape[1], BK):
+            acc = tl.dot(a[m : m + BM, k : k + BK], b[group, k : k + BK, n : n + BN], acc)
+        run = c[:last]  # what is stored to it ends with the group
+        run[m : m + BM, n : n + BN] = acc
+
+
+def problem(rng: np.random.Generator, rows: int, groups: int, n: int, k: int) -> harness.Problem:
+    ends = np.sort(rng.integers(0, rows + 1, groups + 1)).astype(np.int32)
+    ends[0], ends[-1] = 0, rows
+    a, b = (rng.standard_normal(shape, np.float32).astype(np.float16) for shape in ((rows, k), (groups, k, n)))
+    most = int(np.diff(ends).max())
+
+    def expected():
+        runs = zip(ends[:-1], ends[1:], b, strict=True)
+        return np.concatenate([harness.product(a[first:last], matrix) for first, last, matrix in runs])
+
+    return harness.Problem(
+        {"a": a, "b": b, "ends": ends, "c": np.zeros((rows, n), np.float16)},
+        lambda **given: grouped_matmul[-(-n // 128), -(-most // 128), groups](**given, num_warps=8),
+        {"c": expected},
+        flops=2 * rows * n * k,
+    )
+
+
+if __name__ == "__main__":
+    harness.main("grouped_matmul", problem, small=(301, 4, 145, 100), large=(4096, 4, 1024, 1024))

@@ -1,0 +1,39 @@
+"""Layer normalisation, forward: mean and variance of each row, and the row normalised, scaled and shifted; the row is read once."""
+
+import harness
+import numpy as np
+
+import treadle
+import treadle.language as tl
+
+
+@treadle.kernel
+def layer_norm(x, weight, bias, y, mean, rstd, EPS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    values = x[row, 0:BLOCK].to(tl.float32)
+    average = tl.sum(values, axis=0) / x.shape[1]
+    centred = tl.where(tl.arange(BLOCK) < x.shape[1], values - average, 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, axis=0) / x.shape[1] + EPS)
+    mean[row] = average
+    rstd[row] = scale
+    y[row, 0:BLOCK] = centred * scale * weight[0:BLOCK] + bias[0:BLOCK]
+
+
+def problem(rng: np.random.Generator, rows: int, columns: int) -> harness.Problem:
+    x = (rng.standard_normal((rows, columns), np.float32) * 0.5 - 2.3).astype(np.float16)
+    weight, bias = (rng.standard_normal(columns, np.float32).astype(np.float16) for _ in range(2))
+    wide = x.astype(np.float64)
+    average, scale = wide.mean(1), 1 / np.sqrt(wide.var(1) + 1e-5)
+    block = 1 << (columns - 1).bit_length()
+    warps = min(max(block // 256, 1), 8)
+    arrays = {"x": x, "weight": weight, "bias": bias, "y": np.zeros_like(x)}
+    return harness.Problem(
+        arrays | {"mean": np.zeros(rows, np.float32), "rstd": np.zeros(rows, np.float32)},
+        lambda **given: layer_norm[rows](**given, EPS=1e-5, BLOCK=block, num_warps=warps),
+        {"y": (wide - average[:, None]) * scale[:, None] * weight + bias, "mean": average, "rstd": scale},
+        bytes_moved=2 * x.nbytes,
+    )
+
+
+if __name__ == "__main__":
+    harness.main("layer_norm", problem, small=(37, 781), large=(4096, 8192))
