@@ -6,12 +6,13 @@ EXTRAS := test,dev,amd,cuda,plots
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help install demo test golden lint types format lock clean
+.PHONY: help install demo test test-torch golden lint types format lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    compile and run the examples, and show what was generated"
 	@echo "make test    run the tests                (ARGS='-k name' to choose, WORKERS=n)"
+	@echo "make test-torch  the tests of the PyTorch front end, in an environment of its own (TORCH=... is what pip installs)"
 	@echo "make golden  write the stage texts of tests/golden anew, after a change that is to change the code"
 	@echo "make lint    ruff check and format check  (make format mends)"
 	@echo "make types   basedpyright, strict"
@@ -31,6 +32,16 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+# PyTorch is large and no part of the usual environment; TORCH names the version, as in TORCH=torch==2.11.0.
+TORCH ?= torch
+test-torch: .venv-torch/.installed
+	@.venv-torch/bin/python -m pytest -n $(WORKERS) tests/pytorch $(ARGS)
+
+.venv-torch/.installed: pyproject.toml constraints.txt
+	@test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
+	@.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]' '$(TORCH)' transformers
+	@touch $@
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
@@ -53,4 +64,4 @@ lock: $(STAMP)
 	@mv .venv/lock.txt constraints.txt
 
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-torch build dist .pytest_cache .ruff_cache .hypothesis

@@ -98,6 +98,17 @@ NESTING = Entry(
 KERNEL_FORM = Entry("TR107", "kernel '{kernel}': {problem}", "{hint}")
 HOST_PROGRAM = Entry("TR108", "{place}: {problem}", "make the host program and its kernels agree (docs/kernels.md)")
 KERNEL_LANGUAGE = Entry("TR109", "{problem}{shown}", "{hint}")
+TORCH_OPTION = Entry("TR120", "torch.compile has no option {name}={value!r} for this backend", "{hint}")
+TORCH_STRICT = Entry(
+    "TR121", "'{node}' is not taken from PyTorch's graph: {reason}", "leave it to PyTorch: compile without the option treadle.strict"
+)
+TORCH_REGION = Entry(
+    "TR122", "the program of a region is not there: {path}", "clear PyTorch's compile cache, which refers to it (TORCHINDUCTOR_CACHE_DIR)"
+)
+TORCH_GRAPH = Entry(
+    "TR123", "this graph of PyTorch's cannot be one program: {reason}", 'compile the model with torch.compile(backend="treadle") instead'
+)
+TORCH_VERSION = Entry("TR124", "PyTorch {found} is too old for this backend", "install PyTorch {oldest} or a later one")
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")

@@ -136,8 +136,8 @@ class LoadOp(IRDLOperation, HasEffects):
     """Register tile of a view: tile dimension j lies along view dimension `dims[j]`, the others are taken at their offset.
 
     Elements outside the view's sizes are `other` (default: zero of the type). `vector`: elements along the unit-stride dimension that
-    may be
-    accessed at once; the compiler guarantees that alignment, and that a group is wholly inside or wholly outside.
+    may be accessed at once; the compiler guarantees that alignment, and that a group is wholly inside or wholly outside. With `edges` a
+    group may lie across an end of the view: as it is aligned, all of it may be read where one element is inside.
     """
 
     name = "tile.load"
@@ -146,8 +146,12 @@ class LoadOp(IRDLOperation, HasEffects):
     dims = prop_def(Attribute)
     vector = prop_def(builtin.IntegerAttr)
     other = opt_prop_def(Attribute)
+    edges = opt_prop_def(builtin.UnitAttr)
     result = result_def(builtin.TensorType)
-    assembly_format = "$view `[` $offsets `]` `dims` $dims `vector` $vector (`other` $other^)? attr-dict `:` type($view) `->` type($result)"
+    assembly_format = (
+        "$view `[` $offsets `]` `dims` $dims `vector` $vector (`edges` $edges^)? (`other` $other^)? attr-dict "
+        "`:` type($view) `->` type($result)"
+    )
 
     def __init__(
         self,
@@ -214,7 +218,9 @@ class GatherOp(IRDLOperation, HasEffects):
 
 @irdl_op_definition
 class StoreOp(IRDLOperation, HasEffects):
-    """Writes a register tile to a view; elements outside the view's sizes are not written. `dims`, `vector` as in tile.load."""
+    """Writes a register tile to a view; elements outside the view's sizes are not written. `dims`, `vector`, `edges` as in tile.load,
+    but of a group across an end only the elements inside are accessed.
+    """
 
     name = "tile.store"
     value = operand_def(builtin.TensorType)
@@ -222,7 +228,10 @@ class StoreOp(IRDLOperation, HasEffects):
     offsets = var_operand_def(builtin.IndexType)
     dims = prop_def(Attribute)
     vector = prop_def(builtin.IntegerAttr)
-    assembly_format = "$value `,` $view `[` $offsets `]` `dims` $dims `vector` $vector attr-dict `:` type($value) `,` type($view)"
+    edges = opt_prop_def(builtin.UnitAttr)
+    assembly_format = (
+        "$value `,` $view `[` $offsets `]` `dims` $dims `vector` $vector (`edges` $edges^)? attr-dict `:` type($value) `,` type($view)"
+    )
 
     def __init__(self, value: SSAValue, view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int], *, vector: int = 1) -> None:
         super().__init__(

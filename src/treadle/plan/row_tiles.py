@@ -22,6 +22,12 @@ FEW_THREADS = 128
 """Of a workgroup at least, where there are rows enough."""
 ACCESS_BYTES = 16
 """Of the widest access of a thread."""
+WALKED_BYTES = 32
+"""Of a tile in a thread that walks a row: with two accumulators for each element, and what is in flight, they fit 64 registers."""
+LONG_ROW = 1024
+"""Elements of a row from which on a workgroup takes it from the aligned address before it, where rows begin anywhere."""
+IN_FLIGHT_BYTES = 64
+"""Of a thread that walks a row, on their way together."""
 KEPT_ELEMENTS = 32
 """Neighbours along the kept axis that are read together, where they are what lies next to each other in memory."""
 
@@ -35,8 +41,10 @@ class RowTile:
     is_whole: bool
 
 
-def row_tiles(axes: tuple[AxisShape, ...], element_bytes: int, spec: TargetSpec) -> tuple[RowTile, ...]:
-    """The tiles to try, the best first; the last one is always possible. `element_bytes`: of the narrowest array."""
+def row_tiles(axes: tuple[AxisShape, ...], element_bytes: int, spec: TargetSpec, slack: int = 0) -> tuple[RowTile, ...]:
+    """The tiles to try, the best first; the last one is always possible. `element_bytes`: of the narrowest array. `slack`: elements that a
+    tile may begin ahead of its row, so that all of it is aligned; a workgroup then has one row at a time.
+    """
     rows = [i for i, axis in enumerate(axes) if not axis.is_reduction]
     reduced = [i for i, axis in enumerate(axes) if axis.is_reduction]
     if not reduced:
@@ -52,16 +60,22 @@ def row_tiles(axes: tuple[AxisShape, ...], element_bytes: int, spec: TargetSpec)
     others = [axes[i].size for i in reduced if i != inner]
     length, beside = axes[inner].size, None if None in others else prod(size for size in others if size is not None)
     vector = max(1, ACCESS_BYTES // element_bytes) if main in reduced else 1
-    if length is not None:
+    if length is not None and not slack:
         vector = min(vector, length & -length)
     found: list[RowTile] = []
     if length is not None and beside is not None:
-        found += _whole(axes, extents, inner, (length, beside, along, vector, element_bytes), threads_most, spec)
+        found += _whole(axes, extents, inner, (length, beside, along, vector, element_bytes), threads_most, spec, slack)
     return (*found, _part(axes, extents, inner, (length, along, vector), threads_most, spec))
 
 
 def _whole(
-    axes: tuple[AxisShape, ...], start: list[int], inner: int, shape: tuple[int, int, int, int, int], threads_most: int, spec: TargetSpec
+    axes: tuple[AxisShape, ...],
+    start: list[int],
+    inner: int,
+    shape: tuple[int, int, int, int, int],
+    threads_most: int,
+    spec: TargetSpec,
+    slack: int,
 ) -> list[RowTile]:
     """The best two tiles of whole rows; none where rows do not fit a workgroup."""
     length, beside, along, vector, bytes_each = shape
@@ -70,12 +84,12 @@ def _whole(
         threads = 1
         while threads <= threads_most // along:
             step = threads * wide
-            padded = step * -(-length // step)
+            padded = step * -(-(length + slack) // step)
             held = padded * beside // threads
             if held <= most_held(threads * along, spec):
                 extents = [axis.size or 1 if axis.is_reduction else extent for axis, extent in zip(axes, start, strict=True)]
                 extents[inner] = padded
-                taken = _more_rows(axes, extents, threads * along, spec)
+                taken = threads * along if slack else _more_rows(axes, extents, threads * along, spec)
                 tile = RowTile(tuple(extents), max(1, taken // spec.subgroup_size), True)
                 piece = min(step, length) * bytes_each if along == 1 else along * bytes_each
                 cost = padded / length * (1 + SECTOR_BYTES / piece) * (1 + HELD_WEIGHT * abs(log2(held / USUAL_HELD)))
@@ -115,6 +129,25 @@ def _part(
     extents[inner] = min(most, next_power_of_two(length or most))
     warps = max(1, min(threads, prod(extents) // max(1, vector)) // spec.subgroup_size)
     return RowTile(tuple(extents), warps, all(not a.is_reduction or a.size == e for a, e in zip(axes, extents, strict=True)))
+
+
+def tiles_in_flight(tile: RowTile, length: int | None, element_bytes: int, spec: TargetSpec) -> int:
+    """How many tiles of a row are loaded together, for `element_bytes` of what is read for each element; at least one."""
+    held = prod(tile.extents) * element_bytes // (tile.warps * spec.subgroup_size)
+    most = IN_FLIGHT_BYTES // max(1, held)
+    if length is not None:
+        most = min(most, length // max(tile.extents))
+    return max(1, most)
+
+
+def resident_walks(tile: RowTile, element_bytes: int, spec: TargetSpec) -> int:
+    """How many workgroups are to share a unit while they walk rows, so that half of its threads are busy; 0 for the tools' choice, where a
+    thread holds more than fits the registers that are left. `element_bytes`: of the widest array.
+    """
+    threads = tile.warps * spec.subgroup_size
+    if prod(tile.extents) * max(4, element_bytes) > WALKED_BYTES * threads:
+        return 0
+    return spec.max_threads_per_unit // 2 // threads
 
 
 def fits_workgroup(length: int | None, *, contiguous: bool, spec: TargetSpec) -> bool:

@@ -60,18 +60,18 @@ class View:
         if align > 1 and (self.element_offset * pointer.data.itemsize) % min(align, ALLOCATION_ALIGN):
             raise SimulationFault(f"tile.view promises {align} bytes of alignment at element {self.element_offset} of {pointer.data.dtype}")
 
-    def check_vector(self, offsets: Sequence[int], extents: dict[int, int], vector: int) -> None:
+    def check_vector(self, offsets: Sequence[int], extents: dict[int, int], vector: int, *, edges: bool = False) -> None:
         """Check what `vector` promises of a tile at `offsets` whose view dimensions have `extents`.
 
-        Along the dimension of stride 1, each group of `vector` elements is aligned and wholly inside or wholly outside. Raises
-        SimulationFault.
+        Along the dimension of stride 1, each group of `vector` elements is aligned and, but for `edges`, wholly inside or wholly outside.
+        Raises SimulationFault.
         """
         along = max((d for d in extents if self.strides[d] == 1 and extents[d] % vector == 0), key=lambda d: extents[d], default=None)
         if along is None:
             raise SimulationFault(f"an access of {vector} elements at once finds no dimension of stride 1 in strides {self.strides}")
         start, size = offsets[along], self.sizes[along]
         cut = start < size < start + extents[along] and (size - start) % vector
-        if cut or (start < 0 and start % vector):
+        if not edges and (cut or (start < 0 and start % vector)):
             raise SimulationFault(f"a group of {vector} elements from {start} crosses the size {size}")
         address = self.element_offset + sum(o * s for o, s in zip(offsets, self.strides, strict=True))
         uneven = [d for d, n in extents.items() if d != along and self.strides[d] % vector and min(n, self.sizes[d] - offsets[d]) > 1]
@@ -113,8 +113,9 @@ class FoldedView(View):
         found[inside] = self._data[reached]
         return found
 
-    def check_vector(self, offsets: Sequence[int], extents: dict[int, int], vector: int) -> None:
+    def check_vector(self, offsets: Sequence[int], extents: dict[int, int], vector: int, *, edges: bool = False) -> None:
         """As of every view: a group lies within one run of its dimension, and whole groups begin at multiples."""
+        _ = edges
         along = next((d for d in extents if self.strides[d] == 1 and extents[d] % vector == 0), None)
         if along is None:
             raise SimulationFault(f"an access of {vector} elements at once finds no dimension of stride 1 in strides {self.strides}")
@@ -132,11 +133,12 @@ class FoldedView(View):
 class Window:
     """Which part of a view a tile covers: tile dimension j lies along view dimension `dims[j]`, the others are taken at their offset."""
 
-    __slots__ = ("_axes", "_extents", "_order", "_unorder", "shape", "vector")
+    __slots__ = ("_axes", "_extents", "_order", "_unorder", "edges", "shape", "vector")
 
-    def __init__(self, dims: Sequence[int], shape: Sequence[int], rank: int, vector: int) -> None:
+    def __init__(self, dims: Sequence[int], shape: Sequence[int], rank: int, vector: int, *, edges: bool = False) -> None:
         self.shape = tuple(shape)
         self.vector = vector
+        self.edges = edges
         self._extents = dict(zip(dims, shape, strict=True))
         self._axes = [(axis, self._extents.get(axis, 0)) for axis in range(rank)]  # extent 0: not a dimension of the tile
         axes = sorted(dims)
@@ -175,12 +177,12 @@ class Window:
         whole = self._whole(view, offsets)
         if whole is not None:
             if self.vector > 1:
-                view.check_vector(offsets, self._extents, self.vector)
+                view.check_vector(offsets, self._extents, self.vector, edges=self.edges)
             return whole.transpose(self._order) if view.constant else np.array(whole.transpose(self._order))
         out = np.full(self.shape, other, dtype=view.array.dtype)
         if (found := self._part(view, offsets)) is not None:
             if self.vector > 1:
-                view.check_vector(offsets, self._extents, self.vector)
+                view.check_vector(offsets, self._extents, self.vector, edges=self.edges)
             part, place = found
             out.transpose(self._unorder)[place] = part
         return out
@@ -188,7 +190,7 @@ class Window:
     def _folded(self, view: FoldedView, offsets: Sequence[int], other: Any) -> Array:
         """The tile of a folded view; `other` outside of its sizes."""
         if self.vector > 1:
-            view.check_vector(offsets, self._extents, self.vector)
+            view.check_vector(offsets, self._extents, self.vector, edges=self.edges)
         out = np.full(self.shape, other, dtype=view.array.dtype)
         ends = [
             (offset, min(offset + (extent or 1), size)) for (_, extent), offset, size in zip(self._axes, offsets, view.sizes, strict=True)
@@ -206,6 +208,6 @@ class Window:
         """Store the tile's part inside the view."""
         if (found := self._part(view, offsets)) is not None:
             if self.vector > 1:
-                view.check_vector(offsets, self._extents, self.vector)
+                view.check_vector(offsets, self._extents, self.vector, edges=self.edges)
             part, place = found
             part[...] = value.transpose(self._unorder)[place]

@@ -236,7 +236,8 @@ def _view(op: tile.ViewOp) -> Function:
 
 
 def _load(op: tile.LoadOp) -> Function:
-    window = Window(tile.ints(op.dims), tile.tile_type(op.result).get_shape(), len(op.offsets), op.vector.value.data)
+    shape, edges = tile.tile_type(op.result).get_shape(), op.edges is not None
+    window = Window(tile.ints(op.dims), shape, len(op.offsets), op.vector.value.data, edges=edges)
     other = 0 if op.other is None else attribute_value(op.other, storage_dtype)
 
     def run(view: View, *offsets: int) -> Array:
@@ -253,7 +254,8 @@ def _gather(_: tile.GatherOp) -> Function:
 
 
 def _store(op: tile.StoreOp) -> Function:
-    window = Window(tile.ints(op.dims), tile.tile_type(op.value).get_shape(), len(op.offsets), op.vector.value.data)
+    shape, edges = tile.tile_type(op.value).get_shape(), op.edges is not None
+    window = Window(tile.ints(op.dims), shape, len(op.offsets), op.vector.value.data, edges=edges)
 
     def run(value: Array, view: View, *offsets: int) -> None:
         window.write(view, offsets, value)

@@ -71,6 +71,6 @@ def watch(pointers: Sequence[Pointer], written: Sequence[bool]) -> tuple[list[Po
     return found, watched
 
 
-def window_of(dims: Sequence[int], shape: Sequence[int], offsets: Sequence[Any], vector: int = 1) -> Window:
-    """The window of an access of a tile of `shape` at as many offsets."""
-    return Window(dims, shape, len(offsets), vector)
+def window_of(dims: Sequence[int], shape: Sequence[int], offsets: Sequence[Any]) -> Window:
+    """The window of an access of a tile of `shape` at as many offsets, an element at a time."""
+    return Window(dims, shape, len(offsets), 1)

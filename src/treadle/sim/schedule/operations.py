@@ -13,7 +13,7 @@ from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec
 from treadle.sim.element_types import Array, poison, storage_dtype
 from treadle.sim.faults import SimulationFault
-from treadle.sim.memory import Pointer
+from treadle.sim.memory import Pointer, Window
 from treadle.sim.schedule.agents import Agent, Frame
 from treadle.sim.schedule.arrivals import count_in_step, local_flag_step
 from treadle.sim.schedule.code import Slots, Step, resolver
@@ -118,8 +118,9 @@ def store_step(op: tile.StoreOp, slots: Slots) -> Step:
     value_at, view_at, offsets_at = slots.of(op.value), slots.of(op.view), slots.each(op.offsets)
     layout = tile.layout_of(op.value)
     resolve = resolver(op.value, op)
-    window = window_of(tile.ints(op.dims), tuple(tile.tile_type(op.value).get_shape()), op.offsets, int(op.vector.value.data))
-    plain = window_of(tile.ints(op.dims), tuple(tile.tile_type(op.value).get_shape()), op.offsets)
+    shape = tuple(tile.tile_type(op.value).get_shape())
+    window = Window(tile.ints(op.dims), shape, len(op.offsets), op.vector.value.data, edges=op.edges is not None)
+    plain = window_of(tile.ints(op.dims), shape, op.offsets)
 
     def run(agent: Agent) -> None:
         frame = agent.frame

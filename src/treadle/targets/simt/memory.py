@@ -9,6 +9,7 @@ each thread holds an address while other loops run.
 
 from collections.abc import Sequence
 
+from treadle.analysis.index_forms import lies_within
 from treadle.codegen.llvm_text import I32, I64, TRUE, Value, i32, i64, vector, zero
 from treadle.dialects.tile import LoadOp, StoreOp, ViewOp, ints, memref_type, tile_type, view_strides
 from treadle.errors import InternalError
@@ -55,6 +56,7 @@ class Access:
     coordinates: dict[int, Value]  # view dimension -> offset + thread part, for the checked ones
     always: Value  # predicate of the whole tile
     parts: tuple[Value, ...]
+    edge: int = -1  # the checked dimension across whose ends groups may lie
 
     def coordinate(self, dim: int, constant: int) -> Value:
         """The index along a checked dimension of the access whose constant is `constant`."""
@@ -68,9 +70,17 @@ class Access:
         b, condition = self.ctx.b, self.always
         for axis, dim in enumerate(self.dims):
             if dim in self.coordinates:
-                inside = b.icmp("ult", self.coordinate(dim, group.coordinates[axis]), self.view.sizes[dim])
-                condition = b.and_(condition, inside)
+                # Of a group across an end any element may be the one inside.
+                reach = self.ctx.index_constant(self.plan.vector - 1 if dim == self.edge else 0)
+                at = b.add(self.coordinate(dim, group.coordinates[axis]), reach)
+                condition = b.and_(condition, b.icmp("ult", at, b.add(self.view.sizes[dim], reach)))
         return condition
+
+    def elements_inside(self, group: CoordinateGroup) -> list[Value]:
+        """i1 for each element of a group that may lie across an end: it lies within the view."""
+        b, size = self.ctx.b, self.view.sizes[self.edge]
+        first = self.coordinate(self.edge, group.coordinates[self.dims.index(self.edge)])
+        return [b.icmp("ult", b.add(first, self.ctx.index_constant(i)), size) for i in range(self.plan.vector)]
 
     def address(self, group: CoordinateGroup) -> Value:
         """Where the group starts."""
@@ -204,8 +214,10 @@ def global_accesses(
     dims: tuple[int, ...],
     layout: TileLayout,
     vector_limit: int,
+    *,
+    edges: bool = False,
 ) -> Access:
-    """Who accesses what of a tile at `offsets` of a view, at most `vector_limit` elements at once."""
+    """Who accesses what of a tile at `offsets` of a view, at most `vector_limit` elements at once. `edges`: groups may lie across ends."""
     b = ctx.b
     static = view_strides(view.op.result)
     unit = next((axis for axis, dim in enumerate(dims) if static[dim] == 1), None)
@@ -227,14 +239,16 @@ def global_accesses(
     for dim, offset in enumerate(offsets):
         axis = dims.index(dim) if dim in dims else -1
         extent = layout.shape[axis] if axis >= 0 else 1
-        if ctx.ranges.inside(offset, extent, view.sizes[dim].number):
+        size = view.op.size_values()[dim]
+        if ctx.ranges.inside(offset, extent, view.sizes[dim].number) or lies_within(offset, extent, size):
             continue
         if axis >= 0:
             coordinates[dim] = b.add(ctx.scalar(offset), ctx.as_index(parts[axis]))
         else:
             always = b.and_(always, b.icmp("ult", ctx.scalar(offset), view.sizes[dim]))
     kind_of = Access if view.op.folding is None else FoldedAccess
-    return kind_of(ctx, view, offsets, dims, layout, plan, base, coordinates, always, parts)
+    edge = dims[unit] if edges and unit is not None and plan.vector > 1 and dims[unit] in coordinates else -1
+    return kind_of(ctx, view, offsets, dims, layout, plan, base, coordinates, always, parts, edge)
 
 
 def _group_type(view: View, count: int) -> str:
@@ -245,7 +259,7 @@ def _group_type(view: View, count: int) -> str:
 def emit_load(ctx: KernelContext, op: LoadOp) -> None:
     """All loads of a tile; registers that are copies of others are loaded once."""
     b, view, layout = ctx.b, ctx.view(op.view), ctx.layout(op.result)
-    access = global_accesses(ctx, op, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data)
+    access = global_accesses(ctx, op, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data, edges=op.edges is not None)
     count = access.plan.vector
     kind = _group_type(view, count)
     is_bool = tile_type(op.result).element_type == builtin.i1
@@ -255,8 +269,8 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
         scalar = b.zext(scalar, memory_type(view.element)) if is_bool else scalar
         other = Value(kind, f"splat ({scalar.typed})") if count > 1 else scalar
     align = element_bytes(view.element) * count
-    bounded = view.read_only and other.text == zero(kind).text and in_innermost_loop(op)
-    is_ahead = count % WORD_BYTES == 0 and ctx.hooks.widens_late and is_loaded_ahead(op)
+    bounded = view.read_only and other.text == zero(kind).text and in_innermost_loop(op) and access.edge < 0
+    is_ahead = access.edge < 0 and count % WORD_BYTES == 0 and ctx.hooks.widens_late and is_loaded_ahead(op)
     if is_ahead:  # elements of one byte each
         other = b.bitcast(other, in_words(kind))
     loaded: dict[tuple[int, ...], Value] = {}
@@ -281,6 +295,11 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
         ctx.bind(op.result, Gathered(tuple(loaded.values()), kind, () if order == tuple(range(count * len(loaded))) else order))
         return
     taken = {coordinates: ctx.unpack(value) for coordinates, value in loaded.items()}
+    if access.edge >= 0:
+        outside = ctx.unpack(other)
+        for group in access.plan.groups:
+            inside, held = access.elements_inside(group), taken[group.coordinates]
+            taken[group.coordinates] = [b.select(*each) for each in zip(inside, held, outside, strict=True)]
     for group in access.plan.groups:
         for register, value in zip(group.registers, taken[group.coordinates], strict=True):
             registers[register] = b.trunc(value, "i1") if is_bool else value
@@ -305,7 +324,7 @@ def _complete(registers: Sequence[Value | None]) -> list[Value]:
 def emit_store(ctx: KernelContext, op: StoreOp) -> None:
     """All stores of a tile, by the first of several holders only."""
     b, view, layout = ctx.b, ctx.view(op.view), ctx.layout(op.value)
-    access = global_accesses(ctx, op, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data)
+    access = global_accesses(ctx, op, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data, edges=op.edges is not None)
     align = element_bytes(view.element) * access.plan.vector
     values = ctx.tile(op.value)
     access.always = b.and_(holds_first_copy(ctx, layout), access.always)
@@ -320,4 +339,18 @@ def emit_store(ctx: KernelContext, op: StoreOp) -> None:
         condition = access.predicate(group)
         if condition.number == 0:
             continue
+        if access.edge >= 0:
+            condition = _store_ends(ctx, access, group, elements, condition)
         ctx.hooks.store_global(b, access.address(group), ctx.pack(elements), align, None if condition.number == 1 else condition)
+
+
+def _store_ends(ctx: KernelContext, access: Access, group: CoordinateGroup, elements: Sequence[Value], condition: Value) -> Value:
+    """Store the elements inside of a group that lies across an end; the condition for one that lies inside."""
+    b, inside, whole = ctx.b, access.elements_inside(group), condition
+    for each in inside:
+        whole = b.and_(whole, each)
+    address, kind = access.address(group), memory_type(access.view.element)
+    with b.when(b.and_(condition, b.xor(whole, TRUE))):
+        for at, (element, is_inside) in enumerate(zip(elements, inside, strict=True)):
+            ctx.hooks.store_global(b, b.gep(address, i64(at), kind, flags=""), element, element_bytes(access.view.element), is_inside)
+    return whole

@@ -1,7 +1,8 @@
 """insert-sched-fences: where the machine's own scheduler must not mix the stages of a pipelined loop.
 
 Level: schedule. Reads: the loops that pipeline-loops has left, their barriers and accesses; `stage_fence` of the machine's row. Writes:
-`sync.sched_fence` at the borders of stages. Leaves alone: loops that are not pipelined, and machines whose rows ask for none.
+`sync.sched_fence` at the borders of stages. Leaves alone: loops that are not pipelined, warp pipelines,
+whose slots have theirs, and machines whose rows ask for none.
 
 Nothing ties matrix instructions to a barrier, or to the stores behind it: they touch no memory. A scheduler that mixes them makes them wait
 for the loads that the stores wait for, and the loop has prefetched for nothing. A border is each side of a barrier, with the waits in
@@ -15,6 +16,7 @@ compiler alone: without it the kernel is as right as before, and slower. docs/au
 from collections.abc import Sequence
 
 from treadle.dialects import sync, tile
+from treadle.dialects.stages import WARP_PIPELINED
 from treadle.dialects.tile_types import is_tile
 from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
@@ -92,7 +94,8 @@ class InsertSchedFencesPass(KernelPass):
         """Mark the borders of one kernel's pipelined loops."""
         if spec.stage_fence is None:
             return
-        for loop in [op for op in kernel.body.walk() if isinstance(op, scf.ForOp) and PIPELINED in op.attributes]:
+        loops = [op for op in kernel.body.walk() if isinstance(op, scf.ForOp) and PIPELINED in op.attributes]
+        for loop in [op for op in loops if WARP_PIPELINED not in op.attributes]:
             behind = left_over(loop)
             for op in dict.fromkeys(borders(list(loop.body.block.ops)) + borders(behind[:-1]) + behind[-1:]):
                 if not isinstance(op.prev_op, sync.SchedFenceOp):

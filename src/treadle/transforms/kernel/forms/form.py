@@ -49,6 +49,11 @@ class FormConfig:
         return 1
 
     @property
+    def line_elements(self) -> int:
+        """Elements of the aligned lines that tiles along a row begin with, wherever the row does; 0 where tiles begin where rows do."""
+        return 0
+
+    @property
     def rows_together(self) -> int:
         """Rows of tiles that are walked together."""
         return 1

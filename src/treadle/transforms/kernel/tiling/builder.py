@@ -35,8 +35,9 @@ class KernelBuilder(KernelScope):
     """Builds one `tile.kernel` from a loop nest: views of its arrays, and tiles.
 
     `known`: tiles of tensors of the body that are computed already (the root's results, then consumers'). `steps`: elements along a reduced
-    axis that are always walked together, where that is more than a tile's extent. `counters`: how many results there are whose parts the
-    last workgroup merges.
+    axis that are always walked together, where that is more than a tile's extent. `reads_beyond`: loads may bring what lies beyond a
+    block's part along axes that are not reduced: nobody stores what is computed from it. `counters`: how many results there are whose parts
+    the last workgroup merges.
     """
 
     def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
@@ -44,6 +45,7 @@ class KernelBuilder(KernelScope):
         self.steps: dict[int, int] = {}
         self.counters: Expr | None = None
         self.known: dict[SSAValue, Value] = {}
+        self.reads_beyond = False
         self._views: dict[object, SSAValue] = {}
         self._view_anchor: Operation = cast(Operation, self.offset[UNIT].owner)
 
@@ -54,7 +56,8 @@ class KernelBuilder(KernelScope):
     def masked_axes(self, value: SSAValue, dims: Linears) -> frozenset[int]:
         """Axes along which a load of `value` at `dims` gives `other` past the end: those that a kernel argument really steps along.
 
-        A broadcast argument (stride 0) has one element along the axis, which the load repeats, past the end too.
+        A broadcast argument (stride 0) has one element along the axis, which the load repeats, past the end too. Of an array that is cut
+        along an axis, tiles that begin ahead of a part have elements of the part before.
         """
         if (image := self.nest.image_at(value, dims)) is not None:
             place = self._placement(self.inputs[image.argument.index], image.places)
@@ -63,7 +66,8 @@ class KernelBuilder(KernelScope):
             return frozenset()
         argument, part = found
         whole = dims if part is None else whole_positions(part, dims, self.nest.root.rank, self.symbol_of)
-        return frozenset((UNIT, *self._strides_along(self._placement(self.inputs[argument.index], whole))))
+        place = self._placement(self.inputs[argument.index], whole)
+        return frozenset((UNIT, *(a for a in self._strides_along(place) if self._slack(a) == 0 or self._cut(place, a) is None)))
 
     def reached(self, map_: AffineMap, dims: Linears | None = None) -> Linears:
         """The place that loops at `dims`, which are the root's own where not given, reach through a map."""
@@ -96,6 +100,10 @@ class KernelBuilder(KernelScope):
     def _cut(self, place: Placement, axis: int) -> Cut | None:
         return None if axis == UNIT else next((cut for cut in place.cuts if cut.dim in self.nest.axes[axis].dims), None)
 
+    def _slack(self, axis: int) -> int:
+        """Elements that tiles may begin ahead of an axis."""
+        return self.walks[axis].slack if axis in self.walks else 0
+
     def _extent_along(self, place: Placement, axis: int, step: int) -> Expr:
         """Where an access of an array along an axis ends, for tiles of `step`: with the block's part, or with the array where no tile goes
         beyond the part but at that end.
@@ -104,7 +112,9 @@ class KernelBuilder(KernelScope):
         if cut is None:
             return self.axis_size(axis)
         size, step = self.axis_size(axis), self.steps.get(axis, step)
-        if self.nest.axes[axis].is_reduction and in_whole_steps(size, cut.extent - cut.start, step):
+        if self.reads_beyond and not self.nest.axes[axis].is_reduction and self._slack(axis) == 0:
+            return cut.extent
+        if self._slack(axis) == 0 and self.nest.axes[axis].is_reduction and in_whole_steps(size, cut.extent - cut.start, step):
             return cut.extent
         return cut.start + size
 

@@ -9,16 +9,17 @@ do in the order of the loop, so they come out as in the loop, whatever the order
 from collections.abc import Sequence
 
 from treadle.analysis.coupled_reductions import Coupled
-from treadle.analysis.folds import Part, neutral_numbers
+from treadle.analysis.folds import Part, neutral_numbers, outputs_of
 from treadle.analysis.indexing import StructuredOp
 from treadle.analysis.root_positions import Linears
 from treadle.dialects import tile
-from treadle.ir.core import Operation, SSAValue
+from treadle.errors import InternalError
+from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.joins import Insert, joined_along
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import select_inside
-from treadle.transforms.kernel.tiling.merges import clamped, merged_outputs
+from treadle.transforms.kernel.tiling.merges import clamped, folded_together, merged_outputs
 from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value, convert, dense, stored_type
 
 
@@ -30,6 +31,7 @@ def build_folded(
     reduced = [i for i, axis in enumerate(kernel.nest.axes) if axis.is_reduction]
     types = [stored_type(tile.tile_type(value).element_type, index) for value in root.op.results]
     neutral = neutral_numbers(parts, types)
+    is_online = len(parts) == 1 and isinstance(parts[0], Coupled) and parts[0].kind == "online_softmax"
     initial = [index.insert(dense(number, type_, frame.extents)) for number, type_ in zip(neutral, types, strict=True)]
 
     def step(carried: Sequence[SSAValue]) -> list[SSAValue]:
@@ -40,10 +42,24 @@ def build_folded(
         found = _next(kernel, root, evaluator, parts, arguments, frame)
         return select_inside(kernel, frame, reduced, found, carried)
 
+    def together(carried: Sequence[SSAValue], axis: int, places: Sequence[SSAValue]) -> list[SSAValue]:
+        elements: list[list[SSAValue]] = []
+        for place in places:
+            with kernel.at(axis, place):
+                elements.append(_elements(kernel, root, dims, frame, parts[0], neutral))
+        return _folded(kernel, root, parts[0], carried, elements)
+
+    def one(carried: Sequence[SSAValue]) -> list[SSAValue]:
+        return _folded(kernel, root, parts[0], carried, [_elements(kernel, root, dims, frame, parts[0], neutral)])
+
     def join(insert: Insert, left: Sequence[SSAValue], right: Sequence[SSAValue]) -> list[SSAValue]:
         return merged_outputs(insert, parts, root, left, right, ordered=False)
 
-    totals = joined_along(kernel, root, frame, reduced, reduction_loops(kernel, loops, initial, step), join)
+    if is_online:
+        found = reduction_loops(kernel, loops, initial, one, together=together)
+    else:
+        found = reduction_loops(kernel, loops, initial, step)
+    totals = joined_along(kernel, root, frame, reduced, found, join)
     kept = frame.with_unit(reduced)
     evaluator = kernel.evaluator(kept)
     starts: list[SSAValue] = []
@@ -51,6 +67,32 @@ def build_folded(
         start = kernel.value(output, kernel.reached(map_, dims), kept)
         starts.append(evaluator.materialize(convert(evaluator, start, types[i]), kept.extents))
     return [Tile(value) for value in merged_outputs(index.insert, parts, root, starts, totals, ordered=True)]
+
+
+def _elements(
+    kernel: KernelBuilder, root: StructuredOp, dims: Linears, frame: Frame, part: Part, neutral: Sequence[Attribute]
+) -> list[SSAValue]:
+    """What a sum of exponentials takes in at the kernel's place (score, weighted values..); past the ends, what changes nothing."""
+    index, reduced = kernel.index, [i for i, axis in enumerate(kernel.nest.axes) if axis.is_reduction]
+    arguments, evaluator = kernel.arguments(root, dims, frame), kernel.evaluator(frame, dims)
+    scalars = part.elements if isinstance(part, Coupled) else ()
+    found = [evaluator.materialize(evaluator.evaluate(scalar, arguments), frame.extents) for scalar in scalars]
+    outputs = outputs_of(part)
+    numbers = [neutral[outputs[0]], *(neutral[number] for number in outputs[2:])]
+    outside = [
+        index.insert(dense(number, tile.tile_type(value).element_type, frame.extents)) for number, value in zip(numbers, found, strict=True)
+    ]
+    return select_inside(kernel, frame, reduced, found, outside)
+
+
+def _folded(
+    kernel: KernelBuilder, root: StructuredOp, part: Part, carried: Sequence[SSAValue], elements: Sequence[Sequence[SSAValue]]
+) -> list[SSAValue]:
+    """The accumulators of sums of exponentials after some elements, in the order of the outputs."""
+    if not isinstance(part, Coupled):
+        raise InternalError("elements that are folded one by one")
+    found = folded_together(kernel.index.insert, part, root, [carried[i] for i in part.outputs], elements)
+    return [value for _, value in sorted(zip(part.outputs, found, strict=True), key=lambda pair: pair[0])]
 
 
 def _next(

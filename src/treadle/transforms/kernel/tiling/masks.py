@@ -15,10 +15,21 @@ def tail_masks(kernel: KernelBuilder, shape: Sequence[int], frame: Frame, axes: 
     for j, (axis, extent) in enumerate(zip(frame.axes, frame.extents, strict=True)):
         if axis not in axes or extent == 1:
             continue
+        ahead, behind = kernel.ends.get(axis, (False, True))
         size = kernel.axis_size(axis)
-        if (known := size.as_int()) is not None and known % extent == 0:
+        is_shifted = axis in kernel.walks and kernel.walks[axis].slack > 0
+        if (known := size.as_int()) is not None and known % extent == 0 and not is_shifted:
             continue
         unit = [extent if i == j else 1 for i in range(len(shape))]
+        if ahead:
+            first = index.insert(
+                tile.SplatOp(index.subtract(index.constant(0), kernel.offset[axis]), builtin.TensorType(builtin.i32, unit))
+            )
+            steps = index.insert(tile.IotaOp(j, builtin.TensorType(builtin.i32, unit)))
+            inside = index.insert(arith.CmpiOp(steps, first, "sge"))
+            yield index.insert(tile.BroadcastOp(inside, builtin.TensorType(builtin.i1, list(shape)))) if unit != list(shape) else inside
+        if not behind:
+            continue
         room = index.subtract(index.expression(size), kernel.offset[axis])
         if index.element != builtin.i32:  # the elements' type need only tell what is within the tile
             room = index.minimum(room, index.constant(extent))

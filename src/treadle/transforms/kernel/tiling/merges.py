@@ -5,6 +5,7 @@ mean and variance; M. Milakov and N. Gimelshein, "Online normalizer calculation 
 """
 
 from collections.abc import Sequence
+from math import e, log2
 from typing import cast
 
 from treadle.analysis.coupled_reductions import Coupled
@@ -122,6 +123,35 @@ def _rescaled(insert: Insert, part: Coupled, view: StructuredOp, left: Values, r
         for one, other in zip(left[1:], right[1:], strict=True)
     ]
     return [top, *sums]
+
+
+def folded_together(insert: Insert, part: Coupled, view: StructuredOp, held: Values, elements: Sequence[Values]) -> list[SSAValue]:
+    """(maximum, sums) of what is held and of several elements (score, weighted values..), rescaled once for all of them.
+
+    Exponentials are powers of two of rounded exponents: of n terms that matter beside the greatest, 1, none is below 1 / n, so the sum is
+    off by about ln n units in the last place. Without weighted values terms below the normal range of f32 are zero.
+    """
+    maximum = _combiner_of(view, part.outputs[0])
+    top = held[0]
+    for score, *_ in elements:
+        top = _again(insert, maximum, [score, top])
+    reference = clamped(insert, maximum, top)
+    scale, *weights = (_exponential(insert, part, value, reference, len(held) == 2) for value in (held[0], *(one[0] for one in elements)))
+    sums = [insert(arith.MulfOp(one, scale)) for one in held[1:]]
+    for weight, (_, *values) in zip(weights, elements, strict=True):
+        terms = [weight, *(insert(arith.MulfOp(weight, value)) for value in values)]
+        sums = [insert(arith.AddfOp(total, term)) for total, term in zip(sums, terms, strict=True)]
+    return [top, *sums]
+
+
+def _exponential(insert: Insert, part: Coupled, value: SSAValue, reference: SSAValue, may_flush: bool) -> SSAValue:
+    """The exponential of a value from the reference."""
+    exponent = insert(arith.SubfOp(value, reference))
+    if _element(exponent) != builtin.f32:
+        return insert((math.ExpOp if part.base == "exp" else math.Exp2Op)(exponent))
+    if part.base == "exp":
+        exponent = insert(arith.MulfOp(exponent, _constant(insert, number_attr(log2(e), builtin.f32), builtin.f32, exponent)))
+    return insert(math.Exp2Op(exponent, arith.FastMathFlagsAttr([arith.FastMathFlag.APPROX_FUNC] if may_flush else "none")))
 
 
 def clamped(insert: Insert, maximum: Operation, top: SSAValue) -> SSAValue:

@@ -5,6 +5,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from treadle.analysis.loop_nest import LoopNest, kernel_symbols
+from treadle.analysis.row_lines import RowLine
 from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
@@ -32,9 +33,23 @@ class Frame:
         return Frame(self.axes, tuple(1 if a in axes else e for a, e in zip(self.axes, self.extents, strict=True)))
 
 
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How a long reduced axis is walked: from the aligned addresses that `line` tells, and so many whole tiles in flight together."""
+
+    line: RowLine | None
+    tiles: int
+
+    @property
+    def slack(self) -> int:
+        """Elements that a tile may begin ahead of the row, at most."""
+        return 0 if self.line is None else self.line.elements - 1
+
+
 class KernelScope:
     """`offset`: where the current tile starts along each merged axis (set by the tilings, also inside loops). `rank`: dimensions of the
-    frame that bodies are evaluated on.
+    frame that bodies are evaluated on. `walks`: of axes that are walked otherwise than tile by tile from 0; `ends`: whether elements ahead
+    of the start of an axis and behind its end are to be masked, where that is not behind its end alone.
     """
 
     def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
@@ -53,6 +68,8 @@ class KernelScope:
         self.index = IndexBuilder(builder, dict(zip(names, self.block.args[len(types) :], strict=True)), index_element)
         self.symbol_of = kernel_symbols(kernel)
         self.offset: dict[int, SSAValue] = {UNIT: self.index.constant(0)}
+        self.walks: dict[int, Walk] = {}
+        self.ends: dict[int, tuple[bool, bool]] = {}
         self._tiles: list[dict[object, Value]] = [{}]
         self._scalars: dict[SSAValue, Value] = {}
         self.rank = 1

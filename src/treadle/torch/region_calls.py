@@ -1,0 +1,76 @@
+"""The operator by which PyTorch runs a region: `treadle::region(Tensor[] inputs, str program) -> Tensor[]`.
+
+Results are dense arrays in the order of their dimensions. Inputs keep the strides that PyTorch's graph gave them.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+from treadle.records import Record
+from treadle.torch.programs import program
+from treadle.torch.sizes import Size
+from treadle.torch.writer import shape_of
+
+_LIBRARY: Final = torch.library.Library("treadle", "FRAGMENT")
+_LIBRARY.define("region(Tensor[] inputs, str program) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
+_results: "dict[str, Results]" = {}
+_NARROW: Final = {"bfloat16": torch.bfloat16, "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
+"""NumPy types that PyTorch does not take from NumPy."""
+
+
+class Results(Record):
+    """The shapes and types of a program's results. `places`: the input and axis that have a size."""
+
+    places: dict[Any, tuple[int, int]]
+    shapes: tuple[tuple[Size, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
+
+    def size(self, size: Size, inputs: Sequence[torch.Tensor]) -> Any:
+        """A size for inputs of other sizes than those that it was declared with."""
+        if isinstance(size, int):
+            return size
+        if size in self.places:
+            place, axis = self.places[size]
+            return inputs[place].shape[axis]
+        known = {symbol: inputs[place].shape[axis] for symbol, (place, axis) in self.places.items() if symbol.is_Symbol}
+        return sympy_interp(PythonReferenceAnalysis, known, size)
+
+
+def declare(digest: str, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+    """Say what a program's results are like, by one graph's tensors."""
+    places: dict[Any, tuple[int, int]] = {}
+    for place, given in enumerate(inputs):
+        for axis, size in enumerate(shape_of(given)):
+            if not isinstance(size, int):
+                places.setdefault(size, (place, axis))
+    _results[digest] = Results(places, tuple(map(shape_of, results)), tuple(result.dtype for result in results))
+
+
+def _run(inputs: list[torch.Tensor], digest: str) -> list[torch.Tensor]:
+    results = program(digest)(*[given.detach() if given.requires_grad else given for given in inputs])
+    return [result if isinstance(result, torch.Tensor) else tensor_of(result) for result in results]
+
+
+def tensor_of(array: Any) -> torch.Tensor:
+    """A result of the simulator as a tensor."""
+    found = np.asarray(array)
+    narrow = _NARROW.get(found.dtype.name)
+    if narrow is None:
+        return torch.from_numpy(found)
+    return torch.from_numpy(found.view(f"i{found.itemsize}")).view(narrow)
+
+
+def _fake(inputs: list[torch.Tensor], digest: str) -> list[torch.Tensor]:
+    found = _results[digest]
+    shapes = [[found.size(size, inputs) for size in shape] for shape in found.shapes]
+    return [torch.empty(shape, dtype=dtype, device=inputs[0].device) for shape, dtype in zip(shapes, found.dtypes, strict=True)]
+
+
+_LIBRARY.impl("region", _run, "CompositeExplicitAutograd")
+torch.library.register_fake("treadle::region", _fake, lib=_LIBRARY)
+REGION: Final = torch.ops.treadle.region.default

@@ -1,0 +1,118 @@
+"""Taking regions out of a graph: each is written, compiled, and replaced by one operator; what is refused stays as it is."""
+
+import operator
+from collections.abc import Mapping
+
+import torch
+from torch import fx
+
+from treadle.errors import TORCH_STRICT, TreadleError
+from treadle.records import dataclass
+from treadle.torch import programs
+from treadle.torch.flattening import flatten
+from treadle.torch.programs import Recipe, recipe_of
+from treadle.torch.region_calls import REGION, declare
+from treadle.torch.regions import Region, find, is_dense, outside_of, subgraph
+from treadle.torch.reports import RegionRecord, note
+from treadle.torch.settings import Settings
+from treadle.torch.unsupported import Unsupported
+from treadle.torch.writer import shape_of, write
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A region on its way: what its program reads and is compiled from once it is written, or why it is left."""
+
+    region: Region
+    inputs: tuple[fx.Node, ...] = ()
+    recipe: Recipe | None = None
+    reason: str = ""
+
+
+def take(graph: fx.Graph, settings: Settings) -> list[RegionRecord]:
+    """Replace the graph's regions by programs; what became of each. Raises TR121 for one that is left where the settings are strict."""
+    regions = [flatten(graph, region) for region in find(graph)]  # all of them first: one reads what another one shows
+    candidates = [_candidate(region, settings) for region in regions]
+    programs.build(candidate.recipe for candidate in candidates if candidate.recipe is not None)
+    for candidate in candidates:
+        if candidate.recipe is not None:
+            candidate.reason = programs.refusal(candidate.recipe.digest) or ""
+    records = [_record(candidate) for candidate in candidates]
+    note(records)
+    now: dict[fx.Node, fx.Node] = {}
+    for candidate in candidates:
+        if not candidate.reason:
+            now.update(_replace(graph, candidate, now))
+        elif settings.strict:
+            raise TreadleError(TORCH_STRICT, node=candidate.region.anchor.name, reason=candidate.reason)
+    graph.eliminate_dead_code()
+    return records
+
+
+def _candidate(region: Region, settings: Settings) -> _Candidate:
+    found = _Candidate(region)
+    try:
+        target = _target(region, settings)
+        graph, outside = subgraph(region)
+        written = write(graph)
+        found.inputs = tuple(outside[number] for number in written.arguments)
+        found.recipe = recipe_of(written.module, target, settings.compile_options())
+    except Unsupported as refused:
+        found.reason = str(refused)
+    return found
+
+
+def _target(region: Region, settings: Settings) -> str:
+    """What to compile for. Raises Unsupported where the tensors are not where programs for it run, or are laid out otherwise."""
+    kind = region.anchor.meta["val"].device.type
+    if (settings.target == "sim") != (kind == "cpu") or kind not in ("cpu", "cuda"):
+        raise Unsupported(f"its tensors are on '{kind}', programs for '{settings.target}' run elsewhere")
+    if not all(is_dense(node.meta["val"]) for node in region.results):
+        raise Unsupported("a result that is not laid out densely in the order of its dimensions")
+    return settings.target
+
+
+def _record(candidate: _Candidate) -> RegionRecord:
+    region, anchor = candidate.region, candidate.region.anchor
+    digest = candidate.recipe.digest if candidate.recipe is not None and not candidate.reason else ""
+    kernels = tuple(kernel.name for kernel in programs.program(digest).manifest.kernels) if digest else ()
+    names = tuple(str(node.target).removeprefix("aten.").removesuffix(".default") for node in region.nodes)
+    return RegionRecord(anchor.name, _where(anchor), names, _shapes(anchor), not candidate.reason, candidate.reason, kernels, digest)
+
+
+def _shapes(anchor: fx.Node) -> str:
+    """`3x17, 17x21 f32`"""
+    values = [node.meta["val"] for node in anchor.all_input_nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+    return ", ".join("x".join(map(str, shape_of(value))) for value in values) + f" {str(values[-1].dtype).removeprefix('torch.')}"
+
+
+def _where(node: fx.Node) -> str:
+    """The user's line that a node comes from: the last one of its stack that PyTorch kept."""
+    frames = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip().startswith("File ")]
+    if not frames:
+        return ""
+    file, line, *_ = frames[-1].removeprefix("File ").split(", ")
+    return file.strip('"') + ":" + line.removeprefix("line ")
+
+
+def _replace(graph: fx.Graph, candidate: _Candidate, now: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, fx.Node]:
+    """One call in place of the region's nodes, behind the last of them. `now`: what stands for nodes that have given way; those added."""
+    region, recipe = candidate.region, candidate.recipe
+    if recipe is None:
+        return {}
+    tensors = [now.get(node, node) for node in candidate.inputs]
+    added: dict[fx.Node, fx.Node] = {}
+    declare(recipe.digest, [node.meta["val"] for node in tensors], [node.meta["val"] for node in region.results])
+    with graph.inserting_after(region.nodes[-1]):
+        call = graph.call_function(REGION, (tensors, recipe.digest))
+    call.meta = {**region.nodes[-1].meta, "val": [node.meta["val"] for node in region.results]}
+    previous = call
+    for number, node in enumerate(region.results):
+        with graph.inserting_after(previous):
+            previous = graph.call_function(operator.getitem, (call, number))
+        previous.meta = dict(node.meta)
+        added[node] = previous
+        node.replace_all_uses_with(previous, delete_user_cb=outside_of(region.nodes))
+    for node in reversed(region.nodes):
+        graph.erase_node(node)
+    return added

@@ -1,0 +1,189 @@
+# pyright: reportUnknownLambdaType=false, reportMissingParameterType=false
+"""The writer: every operator against float64 on the simulator, on random odd shapes, static and symbolic."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; `make test-torch` installs it")
+
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+import treadle  # noqa: E402
+from treadle.torch.decompositions import everything  # noqa: E402
+from treadle.torch.unsupported import Unsupported  # noqa: E402
+from treadle.torch.writer import write  # noqa: E402
+
+F = torch.nn.functional
+Case = tuple[Callable[..., Any], Callable[[Any], list[Any]]]
+
+
+class Shapes:
+    """Random tensors: sizes come from `d`, which gives the same for the same name."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._torch = torch.Generator().manual_seed(seed)
+        self._sizes: dict[str, int] = {}
+
+    def d(self, name: str) -> int:
+        """A size, odd more often than not, never 1."""
+        return self._sizes.setdefault(name, int(self._rng.choice([2, 3, 5, 7, 8, 13, 17, 21, 33])))
+
+    def f(self, names: str, dtype: Any = torch.float32) -> Any:
+        """A tensor of N(0, 1) with an axis for each letter; a digit is a size itself."""
+        return torch.randn([int(n) if n.isdigit() else self.d(n) for n in names], generator=self._torch).to(dtype)
+
+    def i(self, names: str, bound: str, low: int = 0) -> Any:
+        """Integers below the size `bound`."""
+        shape = [int(n) if n.isdigit() else self.d(n) for n in names]
+        return torch.randint(low, self.d(bound), shape, generator=self._torch)
+
+
+CASES: dict[str, Case] = {
+    "add.Tensor": (lambda a, b: torch.add(a, b, alpha=2), lambda s: [s.f("xyz"), s.f("z")]),
+    "sub.Tensor": (lambda a, b: a - b, lambda s: [s.f("xyz"), s.f("y1")]),
+    "mul.Tensor": (lambda a, b: a * b, lambda s: [s.f("xy"), s.f("xy")]),
+    "mul.Scalar": (lambda a: a * 2.5, lambda s: [s.f("xy")]),
+    "div.Tensor": (lambda a, b: a / (b.abs() + 1), lambda s: [s.f("xy"), s.f("xy")]),
+    "div.Scalar": (lambda a: a / 3, lambda s: [s.i("xy", "x")]),
+    "neg": (lambda a: -a, lambda s: [s.f("xy")]),
+    "exp": (torch.exp, lambda s: [s.f("xy")]),
+    "erf": (torch.erf, lambda s: [s.f("xy")]),
+    "tanh": (torch.tanh, lambda s: [s.f("xy")]),
+    "sigmoid": (torch.sigmoid, lambda s: [s.f("xy")]),
+    "gelu": (F.gelu, lambda s: [s.f("xy")]),
+    "rsqrt": (lambda a: torch.rsqrt(a.abs() + 1), lambda s: [s.f("xy")]),
+    "cos": (torch.cos, lambda s: [s.f("xy")]),
+    "sin": (torch.sin, lambda s: [s.f("xy")]),
+    "pow.Tensor_Scalar": (lambda a: a.pow(2) + a.abs().pow(1.5) + a.pow(3), lambda s: [s.f("xy")]),
+    "clamp": (lambda a: a.clamp(-0.5, 0.25) + a.clamp(min=0.1), lambda s: [s.f("xy")]),
+    "where.self": (lambda a, b: torch.where(a > b, a, float("-inf")).exp(), lambda s: [s.f("xy"), s.f("xy")]),
+    "le.Tensor": (lambda a, b: a <= b, lambda s: [s.i("xy", "x"), s.i("xy", "x")]),
+    "eq.Tensor": (lambda a, b: a == b, lambda s: [s.i("xy", "x"), s.i("xy", "x")]),
+    "eq.Scalar": (lambda a: a == 1, lambda s: [s.i("xy", "x")]),
+    "ne.Scalar": (lambda a: a != 1, lambda s: [s.i("xy", "x")]),
+    "ge.Scalar": (lambda a: a >= 0, lambda s: [s.f("xy")]),
+    "lt.Scalar": (lambda a: a < 0, lambda s: [s.f("xy")]),
+    "logical_not": (lambda a: torch.logical_not(a), lambda s: [s.i("xy", "x")]),
+    "bitwise_and.Tensor": (lambda a, b: (a > 0) & (b > 0), lambda s: [s.f("xy"), s.f("xy")]),
+    "bitwise_not": (lambda a: ~a, lambda s: [s.i("xy", "x")]),
+    "_to_copy": (lambda a: a.to(torch.int32).to(torch.float32) + (a > 0).to(torch.float32), lambda s: [s.f("xy")]),
+    "view": (lambda a: a.view(a.shape[0] * a.shape[1], a.shape[2]) * 2, lambda s: [s.f("xyz")]),
+    "permute": (lambda a: a.permute(2, 0, 1) + 1, lambda s: [s.f("xyz")]),
+    "unsqueeze": (lambda a: a.unsqueeze(1) * a.unsqueeze(0), lambda s: [s.f("xy")]),
+    "squeeze.dims": (lambda a: a.squeeze(1) + 1, lambda s: [s.f("x1y")]),
+    "expand": (lambda a: a.expand(4, a.shape[0], 3) + 1, lambda s: [s.f("x1")]),
+    "slice.Tensor": (lambda a: a[:, 1:4:2] * 2, lambda s: [s.f("x7")]),
+    "select.int": (lambda a: a.select(1, 2) + 1, lambda s: [s.f("x5y")]),
+    "split_with_sizes": (lambda a: [p * 2 for p in a.split([2, 3], 1)], lambda s: [s.f("x5y")]),
+    "cat": (lambda a, b: torch.cat([a, b, a], 1), lambda s: [s.f("xyz"), s.f("x3z")]),
+    "slice_scatter": (lambda a, b: a.slice_scatter(b, 1, 2, 4), lambda s: [s.f("x5"), s.f("x2")]),
+    "clone": (lambda a: a.clone() + 1, lambda s: [s.f("xy")]),
+    "alias": (lambda a: torch.ops.aten.alias(a) + 1, lambda s: [s.f("xy")]),
+    "full": (lambda a: torch.full((3, 5), 2.5) + a, lambda s: [s.f("5")]),
+    "full_like": (lambda a: torch.full_like(a, 2) * a, lambda s: [s.f("xy")]),
+    "scalar_tensor": (lambda a: a * torch.ops.aten.scalar_tensor(3.0), lambda s: [s.f("xy")]),
+    "arange.start_step": (lambda a: a + torch.arange(3, 3 + 2 * a.shape[-1], 2), lambda s: [s.f("xy")]),
+    "mean.dim": (lambda a: a.mean((0, 2)), lambda s: [s.f("xyz")]),
+    "sum.dim_IntList": (lambda a: a.sum(1, keepdim=True) + a.sum(), lambda s: [s.f("xyz")]),
+    "any.dim": (lambda a: (a > 1).any(1), lambda s: [s.f("xy")]),
+    "mm": (lambda a, b: a @ b, lambda s: [s.f("mk"), s.f("kn")]),
+    "mm of one row": (lambda a, b: a @ b.t(), lambda s: [s.f("1k"), s.f("nk")]),
+    "mm of one term": (lambda a, b: a @ b, lambda s: [s.f("m1"), s.f("1n")]),
+    "mm of one element": (lambda a, b: a @ b, lambda s: [s.f("1k"), s.f("k1")]),
+    "addmm": (lambda c, a, b: torch.addmm(c, a, b, alpha=2, beta=0.5), lambda s: [s.f("n"), s.f("mk"), s.f("kn")]),
+    "bmm": (lambda a, b: torch.bmm(a, b.transpose(1, 2)), lambda s: [s.f("bmk"), s.f("bnk")]),
+    "a linear layer of three dimensions": (F.linear, lambda s: [s.f("bmk"), s.f("nk"), s.f("n")]),
+    "_softmax": (lambda a: F.softmax(a, -1), lambda s: [s.f("xyz")]),
+    "_log_softmax": (lambda a: F.log_softmax(a, 1), lambda s: [s.f("xyz")]),
+    "native_layer_norm": (lambda a, w, b: F.layer_norm(a, w.shape, w, b), lambda s: [s.f("xyz"), s.f("z"), s.f("z")]),
+    "embedding": (lambda t, i: F.embedding(i, t), lambda s: [s.f("nk"), s.i("xy", "n")]),
+    "index.Tensor": (lambda t, i, j: t[i, j], lambda s: [s.f("nmk"), s.i("x", "n"), s.i("x", "m")]),
+    "gather": (lambda t, i: t.gather(1, i), lambda s: [s.f("xn"), s.i("x5", "n")]),
+    "amax": (lambda a: a.amax(0) - a.amin(), lambda s: [s.f("xy")]),
+    "var": (lambda a: a.var(1), lambda s: [s.f("xyz")]),
+    "remainder": (lambda a: a % 3 + (a - 5) // 4, lambda s: [s.i("xy", "x", -9)]),
+    "maximum": (lambda a, b: torch.maximum(a, b) - torch.minimum(a, b).relu(), lambda s: [s.f("xy"), s.f("y")]),
+    "lerp": (lambda a, b: torch.lerp(a, b, 0.25), lambda s: [s.f("xy"), s.f("xy")]),
+}
+
+
+def written(fn: Callable[..., Any], arguments: list[Any], mode: str) -> tuple[Any, Any]:
+    """The program of a function's graph, and the arguments that it takes."""
+    with torch.fx.traceback.preserve_node_meta():  # as torch.compile does: it tells what decompositions made
+        graph = make_fx(fn, tracing_mode=mode, decomposition_table=everything())(*arguments).graph
+    found = write(graph)
+    return treadle.compile(found.module, target="sim"), [arguments[number] for number in found.arguments]
+
+
+def in_float64(fn: Callable[..., Any], arguments: list[Any]) -> list[Any]:
+    """What the function is of the same numbers in float64."""
+    made = fn(*(a.double() if a.is_floating_point() else a for a in arguments))
+    return list(made) if isinstance(made, list | tuple) else [made]
+
+
+def array(result: Any) -> Any:
+    """A result as float64."""
+    return torch.from_numpy(np.asarray(result).astype(np.float64))
+
+
+def check(fn: Callable[..., Any], arguments: list[Any], mode: str, tolerance: float = 3e-6) -> None:
+    """The program computes what PyTorch does in float64, up to `tolerance` of the largest value."""
+    program, given = written(fn, arguments, mode)
+    for got, right in zip(program(*given), in_float64(fn, arguments), strict=True):
+        found = array(got)
+        assert found.shape == right.shape
+        right = right.double()
+        assert ((found == right) | ((found - right).abs() <= tolerance * max(1, right.abs().max()))).all()
+
+
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+@pytest.mark.parametrize("name", CASES)
+def test_operators(name: str, mode: str) -> None:
+    fn, make = CASES[name]
+    seed = int(np.random.SeedSequence().generate_state(1)[0])
+    print(f"seed {seed}")
+    check(fn, make(Shapes(seed)), mode)
+
+
+def test_a_symbolic_program_takes_other_sizes() -> None:
+    def block(x: Any, w: Any, b: Any, residual: Any) -> Any:
+        return F.gelu(F.linear(x, w, b)) + residual
+
+    program, _ = written(block, [torch.randn(3, 5, 17), torch.randn(21, 17), torch.randn(21), torch.randn(3, 5, 21)], "symbolic")
+    for batch, rows in ((2, 9), (7, 3)):
+        arguments = [torch.randn(batch, rows, 17), torch.randn(21, 17), torch.randn(21), torch.randn(batch, rows, 21)]
+        (right,) = in_float64(block, arguments)
+        assert (array(program(*arguments)[0]) - right).abs().max() <= 1e-5
+
+
+def test_narrow_sums_are_rounded_once() -> None:
+    """A bf16 sum of many terms is as good as one rounding of the right one."""
+    x, w = torch.randn(5, 333).bfloat16(), torch.randn(333, 7).bfloat16()
+    bias = torch.randn(7).bfloat16()
+    program, given = written(lambda x, w, b: F.gelu(torch.addmm(b, x, w)) * 3 + 1, [x, w, bias], "fake")
+    (right,) = in_float64(lambda x, w, b: F.gelu(torch.addmm(b, x, w)) * 3 + 1, [x, w, bias])
+    found = array(program(*given)[0])
+    assert ((found - right).abs() <= 2.0**-8 * right.abs() + 1e-5).all()
+
+
+def test_what_a_graph_converts_is_rounded() -> None:
+    program, given = written(lambda a: a.to(torch.bfloat16).to(torch.float32) - a, [torch.full((3,), 1.001)], "fake")
+    assert (array(program(*given)[0]) == array(torch.full((3,), 1.0) - torch.full((3,), 1.001))).all()
+
+
+@pytest.mark.parametrize(
+    ("fn", "what"),
+    [
+        (lambda a: a.cumsum(1), "cumsum"),
+        (lambda a: a.sort(1)[0], "sort"),
+        (lambda a: a.view(torch.int32), "view.dtype"),
+    ],
+)
+def test_what_is_no_loop_nest_is_refused_by_name(fn: Any, what: str) -> None:
+    graph = make_fx(fn, tracing_mode="fake", decomposition_table=everything())(torch.randn(3, 5)).graph
+    with pytest.raises(Unsupported, match=what):
+        write(graph)

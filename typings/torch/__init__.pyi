@@ -1,0 +1,19 @@
+from typing import Any
+
+class dtype:
+    is_floating_point: bool
+    itemsize: int
+
+class SymInt:
+    node: Any
+
+class Tensor:
+    dtype: dtype
+    shape: tuple[int, ...]
+    def __add__(self, other: Any) -> Tensor: ...
+    def __sub__(self, other: Any) -> Tensor: ...
+    def __mul__(self, other: Any) -> Tensor: ...
+    def __truediv__(self, other: Any) -> Tensor: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+def __getattr__(name: str) -> Any: ...
