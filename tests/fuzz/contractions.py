@@ -11,6 +11,9 @@ from fuzz.kinds import Kind
 from fuzz.outcomes import Outcome, Settings
 from targets.amd import emulator, programs
 
+from treadle.driver.lowering import lower
+from treadle.driver.sources import Source
+from treadle.ir.dialects import builtin
 from treadle.options import CompileOptions
 
 KINDS = (("f16", "f32"), ("bf16", "f32"), ("f32", "f32"), ("i8", "i32"))
@@ -22,7 +25,10 @@ def run(seed: int, settings: Settings) -> Outcome:
     """One contraction for one target, its waves in some order."""
     rng = random.Random(f"contractions {seed}")
     target, order = rng.choice(settings.targets or programs.TARGETS), rng.choice(list(emulator.ORDERS))
-    return judged(seed, target, order, _case(rng))
+    case = _case(rng)
+    lowered: list[builtin.ModuleOp] = []
+    lower(Source(case[0], "case.mlir"), target, case[2], None, instrument=lowered.append)  # with the candidate that the audit takes
+    return judged(seed, target, order, case, lowered[-1])
 
 
 def _case(rng: random.Random) -> Case:

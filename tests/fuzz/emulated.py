@@ -34,15 +34,16 @@ def run(seed: int, settings: Settings) -> Outcome:
     rng = random.Random(f"emulated {seed}")
     target, order = rng.choice(settings.targets or programs.TARGETS), rng.choice(list(emulator.ORDERS))
     make = _contraction if seed % 2 == 0 else _module
-    return judged(seed, target, order, make(rng))
+    case = make(rng)
+    module = load(case[0])
+    lower(module, target_spec(target), case[2])
+    return judged(seed, target, order, case, module)
 
 
-def judged(seed: int, target: str, order: str, case: Case) -> Outcome:
-    """What comes of a case whose waves run in an order: right, wrong, or refused by the emulator."""
-    text, arrays, options, label = case
+def judged(seed: int, target: str, order: str, case: Case, module: builtin.ModuleOp) -> Outcome:
+    """What comes of a case, lowered to `module`, whose waves run in an order: right, wrong, or refused by the emulator."""
+    text, arrays, _, label = case
     label = f"{target} {label}, waves {order}"
-    module = load(text)
-    lower(module, target_spec(target), options)
     try:
         got = _run(module, target, order, arrays)
     except NotImplementedError as error:
