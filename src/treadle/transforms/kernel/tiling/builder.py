@@ -36,8 +36,8 @@ class KernelBuilder(KernelScope):
 
     `known`: tiles of tensors of the body that are computed already (the root's results, then consumers'). `steps`: elements along a reduced
     axis that are always walked together, where that is more than a tile's extent. `reads_beyond`: loads may bring what lies beyond a
-    block's part along axes that are not reduced: nobody stores what is computed from it. `counters`: how many results there are whose parts the
-    last workgroup merges.
+    block's part along axes that are not reduced: nobody stores what is computed from it. `counters`: how many results there are whose parts
+    the last workgroup merges.
     """
 
     def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
