@@ -199,9 +199,8 @@ class Partition:
             ends = old.last_op.operands if isinstance(old.last_op, scf.YieldOp) and role == "consumer" else ()
             return [inner[0][1].get(value, value) for value in ends]
 
-        runs_ahead = (
-            role == "consumer" and self.plan.steps_in_flight > 0 and may_run_ahead(op) and static_steps(index, (low, high, step)) > 0
-        )
+        may_run = role == "consumer" and self.plan.steps_in_flight > 0 and may_run_ahead(op)
+        runs_ahead = may_run and max(static_steps(index, (low, high, step)), _least_steps(op)) > 0
         if runs_ahead:
             initial, low = iteration(index, low, initial, slots), index.add(low, step)
         body = Block(arg_types=[IndexType(), *(value.type for value in initial), *[IndexType()] * len(rings)])
@@ -285,6 +284,12 @@ class Partition:
         results: list[SSAValue] = [*loop.results[:before]]
         results[at] = second(index, results[at], loop.results[before : len(initial)], slots)
         return results
+
+
+def _least_steps(loop: scf.ForOp) -> int:
+    """How many steps a loop makes at least, as far as who built it knows."""
+    found = loop.attributes.get(pipe.LEAST_STEPS)
+    return found.value.data if isinstance(found, IntegerAttr) else 0
 
 
 def may_run_ahead(loop: scf.ForOp) -> bool:
