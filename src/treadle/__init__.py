@@ -15,18 +15,23 @@ if TYPE_CHECKING:
     from treadle.driver.sources import SourceLike
     from treadle.errors import InternalError, TreadleError
     from treadle.frontends.levels import Level
+    from treadle.language.autotune import Config, autotune
     from treadle.language.kernel import kernel
     from treadle.options import CompileOptions
+    from treadle.torch.custom_operator import op
     from treadle.torch.exported import ExportedModel
 
-__all__ = ["CompileOptions", "InternalError", "Program", "TreadleError", "__version__", "compile", "kernel"]
+__all__ = ["CompileOptions", "Config", "InternalError", "Program", "TreadleError", "__version__", "autotune", "compile", "kernel", "op"]
 
 _HOMES = {
     "CompileOptions": "treadle.options",
+    "Config": "treadle.language.autotune",
     "InternalError": "treadle.errors",
     "Program": "treadle.driver",
     "TreadleError": "treadle.errors",
+    "autotune": "treadle.language.autotune",
     "kernel": "treadle.language.kernel",
+    "op": "treadle.torch.custom_operator",
 }
 
 

@@ -24,6 +24,7 @@ TURNS = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=1, 
 
 ROLE = r'names = \["producer", "consumer"\]'
 IN_TURNS = r'names = \["producer", "consumer0", "consumer1"\]'
+SPLIT_ROLES = r'names = \["producer", "splitter", "consumer"\]'
 DEFERRED = r"scf\.if .*\{\n(\s+(?!scf|\}).*\n)*?\s+tile\.copy_out"
 """A box that is stored in one of a loop's first steps."""
 IN_FLIGHT = r'sync\.wait "wgmma" pending 1 '
@@ -100,6 +101,10 @@ CASES: dict[str, Case] = {
     "tf32": Case(_matmul(130, 132, 260, "f32"), replace(PLAIN, f32_precision="tf32"), (ROLE, _instruction("wgmma_m64k8_f32_tf32_tf32"))),
     # Three products of parts pay where k is long: below, f32 is multiplied as it is.
     "3xtf32": Case(_matmul(515, 644, 2052, "f32"), replace(PLAIN, f32_precision="3xtf32"), (_instruction("wgmma_m64k8_f32_tf32_tf32"),)),
+    "bf16x6": Case(
+        _matmul(123, 456, 5001, "f32", transposed=False), replace(PLAIN, f32_precision="bf16x6"), (SPLIT_ROLES, BF16, "cp_async")
+    ),
+    "bf16x6-nk": Case(_matmul(515, 644, 2052, "f32"), replace(PLAIN, f32_precision="bf16x6"), (SPLIT_ROLES, BF16), ("cp_async",)),
     "fp8": Case(_matmul(300, 528, 400, "f8E4M3FN"), PLAIN, (ROLE, FP8), ("is_promoted = true",)),
     "fp8-promoted": Case(
         _matmul(300, 528, 400, "f8E4M3FN"), replace(PLAIN, fp8_accumulation="promoted"), (ROLE, FP8, "is_promoted = true")

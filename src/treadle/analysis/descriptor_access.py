@@ -80,9 +80,9 @@ def _kernel_refusal(nest: LoopNest, types: ContractionTypes, spec: TargetSpec) -
         return "not exactly one axis is reduced, nor one in steps of a whole slot"
     if any(size.as_int() == 0 for size in nest.dim_sizes):
         return "it is empty"
-    k_axis = main_axis(nest, "k")
-    if any(axis.reach is not None and number != k_axis for number, axis in enumerate(nest.axes)):
-        return "blocks have different sizes of an axis that is not reduced"
+    main = {main_axis(nest, role) for role in ("m", "n", "k")}
+    if any(axis.reach is not None and number not in main for number, axis in enumerate(nest.axes)):
+        return "blocks have different sizes of an axis besides the main ones"
     return None
 
 
@@ -97,11 +97,14 @@ def _operand_refusal(value: SSAValue, found: Sequence[Access], wanted: str, own:
 
 
 def _part_refusal(nest: LoopNest, access: Access, step: int) -> str | None:
-    """Why copies that know the ends of the array alone cannot bring a block's part in steps of so many along k; None where they can."""
+    """Why copies that know the ends of the array alone cannot bring a block's part in steps of so many along k; None where they can.
+    Rows and columns beyond a part's end are nobody's, whatever they are: what is computed from them is not stored.
+    """
+    main = {main_axis(nest, role) for role in ("m", "n")}
     for number, axis in enumerate(nest.axes):
         cut = access.cut_along(axis.dims)
         if number != main_axis(nest, "k"):
-            if cut is not None:
+            if cut is not None and number not in main:
                 return f"blocks read parts of it along an axis of {axis.role}"
         elif axis.reach is not None and (cut is None or not in_whole_steps(axis.size, cut.extent - cut.start, step)):
             return f"parts of {axis.size} are no whole steps of {step}"

@@ -33,6 +33,9 @@ from treadle.ir.core import (
 from treadle.ir.misuse import Misuse
 from treadle.layout.shared_layout import SharedLayout
 
+LEAST_STEPS = "least_steps"
+"""Attribute of a loop whose bounds depend on the block: how many steps it makes at least."""
+
 STEPS_IN_FLIGHT = "steps_in_flight"
 """Attribute of a loop within a role: so many steps' matrix instructions (0 or 1) may still run when the next step's are issued."""
 

@@ -17,7 +17,12 @@ DEFERRED_BYTES = 256
 """Of results a thread may hold under the next tile's first steps: 64 registers beside the accumulators."""
 DEFERRED_BYTES_BESIDE_READS = 224
 """The same where the epilogue reads other tiles: with 64 registers and 128 of accumulators they spill."""
-DEEPEST_RING = 8
+DEEPEST_RING = 16
+"""Slots of a ring: small ones take this many to keep as much in flight as large ones do."""
+RUN_AHEAD_SLOTS = 4
+"""Of a ring at least where a step's instructions run under the next step's, which keeps a slot longer."""
+FITTED_RING = 8
+"""The deepest ring of the measurements behind the model: what more slots gain is not known to it."""
 PLANNED_EPILOGUE_SLOTS = 2
 """Boxes of what an epilogue reads that a tile keeps room for: one is read while the next is under way."""
 RASTERS = (1, 2, 4, 8)
@@ -161,13 +166,14 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
 
 
 def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
-    """Tiles of role kernels that fit registers and shared memory, with as deep a ring as does (at most 8 slots, made fewer where tiles
+    """Tiles of role kernels that fit registers and shared memory, with as deep a ring as does (at most 16 slots, made fewer where tiles
     read need room).
     """
     found: list[RoleTile] = []
     room = spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
     swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
     for form in _forms(problem, spec):
+        steps = -(-problem.shape.extents[2] // form.k)
         if form.ping_pong > 1 and (not problem.takes_turns or problem.shape.tiles(form.rows, form.n) <= spec.compute_units):
             continue  # one set would compute, the other wait for a tile that never comes
         consumers = form.consumer_warpgroups * form.ping_pong
@@ -175,10 +181,14 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
         staging = consumers * staging_bytes(sure, form.m, form.n, swizzles, form.ping_pong)
         at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles, form.ping_pong)
         slot = problem.shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
-        slots = min(DEEPEST_RING, (room - staging) // slot)
+        slots = min(max(FITTED_RING, min(DEEPEST_RING, steps)), (room - staging) // slot)
         if (room - at_most) // slot >= 2 and slots >= 3 - (form.n > 64):
             deferred = defers_stores(form, problem, spec)
-            tile = replace(form, num_stages=slots, group_m=raster(form, problem.shape, spec), deferred_store=deferred)
+            # One group alone waits for each step's instructions with nobody else's to run meanwhile; it has a slot more in use.
+            in_flight = 1 if consumers == 1 and slots >= RUN_AHEAD_SLOTS and not problem.promoted else form.steps_in_flight
+            tile = replace(
+                form, num_stages=slots, steps_in_flight=in_flight, group_m=raster(form, problem.shape, spec), deferred_store=deferred
+            )
             narrower = (replace(tile, tail_tile_n=narrow) for narrow in narrow_widths(tile.n, problem.row.n_step))
             found += [tile, *(each for each in narrower if mixed_tiles(each, problem, spec) is not None)]
     return tuple(found)
@@ -255,7 +265,7 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     matrix *= rates.uneven_factor if tile.n % 64 else 1
     if mixed is not None and problem.n_step > problem.row.n_step:
         matrix *= next((factor for cut, factor in rates.cut_factors if tile.tail_tile_n * problem.operand_bytes % cut), 1)
-    matrix *= 1 + rates.shallow_factor * max(0, rates.cover_clocks / (tile.num_stages * matrix) - 1)
+    matrix *= 1 + rates.shallow_factor * max(0, rates.cover_clocks / (min(FITTED_RING, tile.num_stages) * matrix) - 1)
     least = (128 + 256) / (128 * 256)
     matrix *= 1 + rates.traffic_factor * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.root_count) / least - 1)
     brought = [result for result in problem.results if result.is_read and result.in_bulk]

@@ -3,7 +3,7 @@
 import pytest
 from transforms.tensor.test_expand_f32_precision import BIG, expanded, launches, lowered, matmul
 
-from treadle.analysis.operation_marks import F32_SPLIT
+from treadle.analysis.operation_marks import F32_SPLIT, F32_SPLIT_IN
 from treadle.errors import TreadleError
 from treadle.options import Precision
 
@@ -47,3 +47,47 @@ def test_what_cannot_be_followed_is_refused_at_its_line(text: str, target: str, 
     assert caught.value.location is not None
     line = text.splitlines()[caught.value.location.line - 1]
     assert F32_SPLIT in line
+
+
+def placed(text: str, place: str) -> str:
+    """The text with both attributes on its contraction."""
+    return asked(text, '"bf16x6"').replace(f"{{{F32_SPLIT}", f'{{{F32_SPLIT_IN} = "{place}", {F32_SPLIT}', 1)
+
+
+@pytest.mark.parametrize("sizes", [BIG, SMALL])
+def test_a_user_says_where_operands_are_split(sizes: tuple[int, int, int]) -> None:
+    for place, arrays in (("memory", 3), ("kernel", 1)):
+        module, remarks = lowered(placed(matmul(*sizes), place), "ieee", place="")
+        assert len(launches(module)) == arrays and (expanded(module) == []) == (place == "kernel")
+        assert ("the kernel splits the operands itself" in remarks[0]) == (place == "kernel")
+
+
+@pytest.mark.parametrize(("sizes", "arrays"), [((123, 456, 51234), 1), ((64, 4096, 4096), 1), ((8192, 8192, 8192), 3)])
+def test_the_model_splits_in_memory_what_is_read_often(sizes: tuple[int, int, int], arrays: int) -> None:
+    module, _ = lowered(matmul(*sizes, transposed=False), "bf16x6", place="")
+    assert len(launches(module)) == arrays
+
+
+def test_what_is_computed_is_split_where_it_is_computed() -> None:
+    """A kernel brings what it splits by copies: operands that it would compute are left to the kernels that split in memory."""
+    m, _, k = BIG
+    text, kind = matmul(*BIG, transposed=False), f"tensor<{m}x{k}xf32>"
+    assert expanded(lowered(text, "bf16x6", place="")[0]) == []
+    squared = f"""  %sq = tensor.empty() : {kind}
+  %xx = linalg.mul ins(%x, %x : {kind}, {kind}) outs(%sq : {kind}) -> {kind}
+"""
+    line = text.rindex("\n", 0, text.index("linalg.generic {")) + 1
+    module, _ = lowered(text[:line] + squared + text[line:].replace("%x,", "%xx,", 1), "bf16x6", place="")
+    assert len(expanded(module)) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "target", "message"),
+    [
+        ("nowhere", "sm_90a", "there is no place"),
+        ("kernel", "gfx942", "kernels of gfx942 do not split operands into bf16 parts themselves"),
+    ],
+)
+def test_places_that_cannot_be_had_are_refused(place: str, target: str, message: str) -> None:
+    with pytest.raises(TreadleError, match=f"TR306.*{message}"):
+        lowered(placed(matmul(*BIG), place), "ieee", target, place="")

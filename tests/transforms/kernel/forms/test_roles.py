@@ -10,6 +10,7 @@ from transforms.form_programs import assert_right, lowered, problem_of, workload
 
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.bench import families
+from treadle.dialects import sync
 from treadle.machine import target_spec
 from treadle.options import CompileOptions, ContractionOverrides
 from treadle.remarks import collect_remarks
@@ -176,3 +177,22 @@ def test_rings_that_the_model_plans_beside_what_is_read_fit(size: tuple[int, int
         with collect_remarks() as log:
             lowered(families.beside("w", "t", kind, *size, "bf16").text, "sm_90a", CompileOptions(tuned=False))
         assert not [remark.text for remark in log.remarks if "stages instead of" in remark.text]
+
+
+@pytest.mark.parametrize(("k", "parts", "groups"), [(1000, 3, 1), (704, 2, 1), (704, 2, 2)])
+def test_steps_of_parts_run_under_one_another_where_one_group_computes(k: int, parts: int, groups: int) -> None:
+    """One group of consumers issues the next step's instructions before it waits for the last one's; two wait in turn."""
+    work = workload(60, 72, k, kn=True)
+    asked = f'linalg.generic {{treadle.split_reduction = #dispatch.split<r0 = "{parts}" step 64>, '
+    pair: dict[str, Any] = {"tile": (64, 64, 64), "warps": (4, 1), "num_stages": 4, "consumer_warpgroups": 2} if groups == 2 else {}
+    module, said = lowered(work.text.replace("linalg.generic {", asked, 1), "sm_90a", CompileOptions(form="roles", **pair))
+    assert f"{groups} consumer warpgroups" in said
+    waits = [op.pending.value.data for op in module.walk() if isinstance(op, sync.WaitOp) and op.queue.data == "wgmma"]
+    assert (1 in waits) == (groups == 1)
+    assert_right(work, module)
+
+
+def test_small_slots_are_many() -> None:
+    """As many bytes in flight as larger ones have; no more slots than a long tile has steps."""
+    deep, short = best(problem_of(product(60, 72, 16384))), best(problem_of(product(60, 72, 512)))
+    assert deep.num_stages > 8 >= short.num_stages and deep.steps_in_flight == 1

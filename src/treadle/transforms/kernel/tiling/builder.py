@@ -35,8 +35,9 @@ class KernelBuilder(KernelScope):
     """Builds one `tile.kernel` from a loop nest: views of its arrays, and tiles.
 
     `known`: tiles of tensors of the body that are computed already (the root's results, then consumers'). `steps`: elements along a reduced
-    axis that are always walked together, where that is more than a tile's extent. `counters`: how many results there are whose parts the
-    last workgroup merges.
+    axis that are always walked together, where that is more than a tile's extent. `reads_beyond`: loads may bring what lies beyond a
+    block's part along axes that are not reduced: nobody stores what is computed from it. `counters`: how many results there are whose parts
+    the last workgroup merges.
     """
 
     def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
@@ -44,6 +45,7 @@ class KernelBuilder(KernelScope):
         self.steps: dict[int, int] = {}
         self.counters: Expr | None = None
         self.known: dict[SSAValue, Value] = {}
+        self.reads_beyond = False
         self._views: dict[object, SSAValue] = {}
         self._view_anchor: Operation = cast(Operation, self.offset[UNIT].owner)
 
@@ -110,6 +112,8 @@ class KernelBuilder(KernelScope):
         if cut is None:
             return self.axis_size(axis)
         size, step = self.axis_size(axis), self.steps.get(axis, step)
+        if self.reads_beyond and not self.nest.axes[axis].is_reduction and self._slack(axis) == 0:
+            return cut.extent
         if self._slack(axis) == 0 and self.nest.axes[axis].is_reduction and in_whole_steps(size, cut.extent - cut.start, step):
             return cut.extent
         return cut.start + size

@@ -159,7 +159,9 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionCon
         def operand(root: StructuredOp, number: int, frame: Frame, target: Attribute) -> SSAValue:
             key = (root.inputs[number], root.input_maps[number], number)
             if key not in made:
+                kernel.reads_beyond = has_roles  # copies know the ends of arrays alone
                 made[key] = _operand(kernel, root, kind, number, frame, target, k_axis)
+                kernel.reads_beyond = False
             return made[key]
 
         operands = [(operand(root, kind.lhs, a_frame, a_type), operand(root, kind.rhs, b_frame, b_type)) for root in roots]

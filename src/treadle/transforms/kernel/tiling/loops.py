@@ -1,17 +1,36 @@
 """Sequential loops over reduction axes with loop-carried tiles."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Final
 
+from treadle.dialects import pipe
 from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import builtin, scf
+from treadle.plan.expr import as_expr
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.walks import Together, walk
+
+MOST_BLOCKS: Final = 4096
+"""That are looked at one by one."""
 
 
 def needs_loop(kernel: KernelBuilder, axis: int, step: int) -> bool:
     """Whether an axis may take another number of steps than one."""
     size, slack = kernel.axis_size(axis).as_int(), kernel.walks[axis].slack if axis in kernel.walks else 0
     return size is None or not 0 < size <= step - slack
+
+
+def least_extent(kernel: KernelBuilder, axis: int) -> int:
+    """The smallest extent of an axis in any block; 0 where the runtime's sizes have a part in it, or blocks are too many to look at."""
+    size, blocks = kernel.axis_size(axis), kernel.kernel.blocks
+    extents = {name: as_expr(blocks[name]).as_int() for name in size.symbols() if name in blocks}
+    counts = [count for count in extents.values() if count is not None]
+    if len(counts) < len(size.symbols()) or prod(counts) > MOST_BLOCKS:
+        return 0
+    places = product(*(range(count) for count in counts))
+    return min((size.evaluate(dict(zip(extents, place, strict=True))) for place in places), default=0)
 
 
 def reduction_loops(
@@ -46,7 +65,15 @@ def _nest(
     index, size = kernel.index, kernel.axis_size
     if axis in kernel.walks:
         end = ends.get(axis) or index.expression(size(axis))
-        return walk(kernel, axis, step, end, initial, lambda carried: _nest(kernel, rest, looped, ends, carried, body, together), None if rest else together)
+        return walk(
+            kernel,
+            axis,
+            step,
+            end,
+            initial,
+            lambda carried: _nest(kernel, rest, looped, ends, carried, body, together),
+            None if rest else together,
+        )
     if axis not in looped:
         kernel.offset[axis] = index.constant(0)
         return _nest(kernel, rest, looped, ends, initial, body, together)
@@ -55,6 +82,8 @@ def _nest(
     ends = ends or {inner: index.expression(size(inner)) for inner, _ in rest if inner in looped and not size(inner).is_constant}
     block = Block(arg_types=[builtin.IndexType(), *(v.type for v in initial)])
     loop = scf.ForOp(lower, upper, stride, list(initial), block)
+    if index.static(upper) is None and (least := least_extent(kernel, axis)) > 0:
+        loop.attributes[pipe.LEAST_STEPS] = builtin.IntegerAttr(-(-least // step), builtin.i64)
     index.builder.insert(loop)
     place = kernel.enter(block)
     kernel.offset[axis] = block.args[0]
