@@ -10,7 +10,7 @@ from transforms.form_programs import kernel_of, lowered
 
 import treadle
 from treadle.dialects import pipe
-from treadle.options import CompileOptions
+from treadle.options import CompileOptions, Persistence
 from treadle.sim.schedule import run_program_scheduled
 
 
@@ -32,7 +32,7 @@ def operands(rows: Sequence[int], n: int, k: int) -> tuple[np.ndarray, np.ndarra
         ((64, 0, 65), 64, 64, "auto"),
     ],
 )
-def test_groups_of_any_size_are_one_kernel(rows: tuple[int, ...], n: int, k: int, persistent: str) -> None:
+def test_groups_of_any_size_are_one_kernel(rows: tuple[int, ...], n: int, k: int, persistent: Persistence) -> None:
     module, said = lowered(grouped_text(rows, n, k), "sm_90a", CompileOptions(persistent=persistent))
     assert "fed through" in said
     assert [op for op in kernel_of(module).walk() if isinstance(op, pipe.RolesOp)]
