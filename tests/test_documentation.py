@@ -1,5 +1,6 @@
 """What the documentation shows is true: its commands run, its links lead somewhere, the options it names exist."""
 
+import contextlib
 import re
 import runpy
 import shlex
@@ -69,11 +70,31 @@ def test_kernels_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
 def test_kernels_in_python(tmp_path: Path) -> None:
     """The page's kernels, from files: the language reads the text of functions."""
     texts = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "language.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert len(texts) == 2
+    assert len(texts) == 4
     for number, text in enumerate(texts):
         file = tmp_path / f"kernels{number}.py"
         file.write_text(text, encoding="utf-8")
-        runpy.run_path(str(file))
+        with contextlib.suppress(SystemExit):  # PyTorch is not everywhere
+            runpy.run_path(str(file))
+
+
+def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a new user types: the page's file, then its commands; without any one barrier of the schedule the proof fails."""
+    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "product.py").write_text("".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), encoding="utf-8")
+    runpy.run_path("product.py")
+    assert "error TR418" in capsys.readouterr().out
+    commands = re.findall(r"^treadle (.+)$", page, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert invoke(shlex.split(command)) == 0, capsys.readouterr().err
+    lines = (tmp_path / "staged.mlir").read_text(encoding="utf-8").splitlines()
+    barriers = [number for number, line in enumerate(lines) if "sync.barrier" in line]
+    assert barriers
+    (tmp_path / "less.mlir").write_text("\n".join(line for number, line in enumerate(lines) if number != barriers[-1]), encoding="utf-8")
+    assert invoke(["verify", "less.mlir"]) != 0
 
 
 def test_all_functions_of_the_language_are_listed() -> None:
@@ -117,5 +138,10 @@ def test_flags_exist(page: Path, capsys: pytest.CaptureFixture[str], monkeypatch
         known |= set(re.findall(r"--([a-z][a-z0-9-]+)", capsys.readouterr().out))
     if "tests/fuzz" in page.read_text(encoding="utf-8"):
         shown = subprocess.run([sys.executable, "tests/fuzz", "--help"], capture_output=True, text=True, check=True, cwd=ROOT)
+        known |= set(re.findall(r"--([a-z][a-z0-9-]+)", shown.stdout))
+    if "examples/kernels" in page.read_text(encoding="utf-8"):
+        shown = subprocess.run(
+            [sys.executable, "examples/kernels/softmax.py", "--help"], capture_output=True, text=True, check=True, cwd=ROOT
+        )
         known |= set(re.findall(r"--([a-z][a-z0-9-]+)", shown.stdout))
     assert named <= known, named - known

@@ -106,7 +106,7 @@ TORCH_REGION = Entry(
     "TR122", "the program of a region is not there: {path}", "clear PyTorch's compile cache, which refers to it (TORCHINDUCTOR_CACHE_DIR)"
 )
 TORCH_GRAPH = Entry(
-    "TR123", "this graph of PyTorch's cannot be one program: {reason}", "compile the model with torch.compile(backend=\"treadle\") instead"
+    "TR123", "this graph of PyTorch's cannot be one program: {reason}", 'compile the model with torch.compile(backend="treadle") instead'
 )
 TORCH_VERSION = Entry("TR124", "PyTorch {found} is too old for this backend", "install PyTorch {oldest} or a later one")
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")

@@ -38,6 +38,7 @@ from treadle.transforms.kernel.set_pipeline import SetPipelinePass
 from treadle.transforms.kernel.set_precision import SetPrecisionPass
 from treadle.transforms.kernel.set_roles import SetRolesPass
 from treadle.transforms.kernel.set_size_bounds import SetSizeBoundsPass
+from treadle.transforms.kernel.set_stages import SetStagesPass
 from treadle.transforms.kernel.set_target import SetTargetPass
 from treadle.transforms.kernel.simplify_math import SimplifyMathPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
@@ -228,6 +229,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None, spec: Target
         DcePass(),  # what only the old forms used
         *pipelining_passes(stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
+        SetStagesPass(),  # fragments and layouts say what each piece costs
         EncloseStagesPass(),  # from here on all stages cut loops
         FormWarpPipelinePass(),  # bytes of all buffers are known; what its groups cannot share is refused before anything moves
         OrderIssuePass(),  # what moves ahead of what, while moving needs no care for barriers

@@ -23,6 +23,8 @@ from treadle.sim.element_types import Array
 from treadle.sim.reference import evaluate_module
 
 KINDS = (("f16", "f32"), ("f16", "f32"), ("bf16", "f32"), ("f32", "f32"), ("i8", "i32"))
+Case = tuple[str, list[Array], CompileOptions, str]
+"""A module's text and arguments, the options of its compilation, and what to call it."""
 LARGEST = 6000
 """Elements of an argument of a module: a kernel of this size takes seconds."""
 
@@ -32,7 +34,12 @@ def run(seed: int, settings: Settings) -> Outcome:
     rng = random.Random(f"emulated {seed}")
     target, order = rng.choice(settings.targets or programs.TARGETS), rng.choice(list(emulator.ORDERS))
     make = _contraction if seed % 2 == 0 else _module
-    text, arrays, options, label = make(rng)
+    return judged(seed, target, order, make(rng))
+
+
+def judged(seed: int, target: str, order: str, case: Case) -> Outcome:
+    """What comes of a case whose waves run in an order: right, wrong, or refused by the emulator."""
+    text, arrays, options, label = case
     label = f"{target} {label}, waves {order}"
     module = load(text)
     lower(module, target_spec(target), options)
@@ -47,9 +54,6 @@ def run(seed: int, settings: Settings) -> Outcome:
 
 def _run(module: builtin.ModuleOp, target: str, order: str, arrays: list[Array]) -> Array:
     return emulator.EmulatedProgram(module, target, order)(*arrays)[0]
-
-
-Case = tuple[str, list[Array], CompileOptions, str]
 
 
 def _contraction(rng: random.Random) -> Case:

@@ -29,7 +29,7 @@ from treadle.ir.dialects import arith, builtin
 from treadle.ir.text import verify_module
 from treadle.sim.faults import SimulationFault
 from treadle.verify.check import prove
-from treadle.verify.faults import count_by, erase, flip_parity, is_sync, matters, set_order, set_pending, set_warps
+from treadle.verify.faults import erase, is_sync, matters, set_pending, set_warps, weakenings
 
 Change = Callable[[Operation], None]
 MAX_NAMED = 40
@@ -64,8 +64,8 @@ def mutations(op: Operation) -> Iterator[tuple[str, Change]]:
         if _neighbour(op, later=False) is not None:
             yield "move up", partial(_move, later=False)
     match op:
-        case sync.WaitPhaseOp():
-            yield "other parity", flip_parity
+        case sync.WaitPhaseOp() | tile.CountInOp():
+            yield from weakenings(op)
         case sync.WaitOp():
             yield "one more pending", lambda o: set_pending(o, 1)
             if op.pending.value.data:
@@ -84,13 +84,6 @@ def mutations(op: Operation) -> Iterator[tuple[str, Change]]:
             yield "another barrier", lambda o: _add(o, "id", 1)
         case pipe.SlotOp() | sync.MbarrierSlotOp():
             yield "the next slot", _next_slot
-        case tile.CountInOp():
-            if op.releases:
-                yield "releases nothing", lambda o: set_order(o, acquires=True)
-            if op.acquires:
-                yield "acquires nothing", lambda o: set_order(o, releases=True)
-            yield "counts to one more", lambda o: count_by(o, 1)
-            yield "counts to one less", lambda o: count_by(o, -1)
         case sync.ArriveOp() if op.peers is not None:
             for rank in op.peer_ranks() if len(op.peer_ranks()) > 1 else ():
                 yield "a peer fewer", partial(_without_rank, name="peers", rank=rank)

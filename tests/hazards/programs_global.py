@@ -201,6 +201,24 @@ def carried_row(step: int = 256) -> str:
     )
 
 
+def counted_row(bits: int = 8) -> str:
+    """Tile k + 128 is stored in iteration k by a counter of so many bits; behind the loop other warps load tile 1."""
+    kind, tiles = f"i{bits}", array(65536, 64)
+    widened = "%k" if bits == 32 else "%k32"
+    return one(
+        view("%v", "%a", 65536, 64),
+        f"  %zero = arith.constant 0 : {kind}\n  %step = arith.constant 1 : {kind}\n  %count = arith.constant 300 : index",
+        load("%x", "%v", tiles, "%c0, %c0", ROWS_LAYOUT),
+        f"  %e = scf.for %i = %c0 to %count step %c1 iter_args(%k = %zero) -> ({kind}) {{",
+        f"  %k32 = arith.extsi %k : {kind} to i32" if bits < 32 else "",
+        f"  %ki = arith.index_cast {widened} : i32 to index",
+        "  %t = arith.addi %ki, %c128 : index\n  %o = arith.muli %t, %c64 : index",
+        store("%x", "%v", tiles, "%o, %c0", ROWS_LAYOUT, "f16"),
+        f"  %k2 = arith.addi %k, %step : {kind}\n  scf.yield %k2 : {kind}\n  }}",
+        load("%y", "%v", tiles, "%c64, %c0", ACC_LAYOUT),
+    )
+
+
 def tiles_of_unknown_rows(divisor: str = "%m") -> str:
     """Tiles taken in turn; how many are side by side is known at run time only."""
     kind = strided(("%n", "%mm"), ("%mm", 1))
@@ -463,6 +481,7 @@ RIGHT: dict[str, Callable[[], str]] = {
     "tiles of rows and columns in turn": tiles_in_turn,
     "accumulation": accumulate,
     "a row that steps": carried_row,
+    "a row by a counter of 32 bits": lambda: counted_row(32),
     "a row up to a limit": lambda: computed_row("  %l = arith.constant 192 : index\n  %r = arith.minsi %o, %l : index"),
     "a row of two": lambda: computed_row(FIRST.format(2), "  %r = arith.select %first, %o, %o : index"),
     "one workgroup's row": lambda: computed_row(FIRST.format(1), "  %r = arith.muli %c0, %c1 : index", guard="%first"),
@@ -503,6 +522,7 @@ WRONG: dict[str, Callable[[], str]] = {
     "all workgroups store to one tile": lambda: only_written(own=False),
     "stores of other threads": lambda: only_written(second=ACC_LAYOUT),
     "a row that steps too little": lambda: carried_row(64),
+    "a row by a counter of eight bits, which wraps": counted_row,
     "a row up to a limit that cuts": lambda: computed_row("  %l = arith.constant 100 : index\n  %r = arith.minsi %o, %l : index"),
     "a row of two that are one": lambda: computed_row(FIRST.format(2), "  %r = arith.select %first, %o, %c0 : index"),
     "two workgroups' row": lambda: computed_row(FIRST.format(2), "  %r = arith.muli %c0, %c1 : index", guard="%first"),

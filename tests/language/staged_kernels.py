@@ -6,6 +6,7 @@ import numpy as np
 
 import treadle
 import treadle.language as tl
+from treadle.dialects import tile
 from treadle.driver.lowering import scheduled
 from treadle.driver.sources import read_source
 from treadle.ir.dialects import builtin
@@ -210,6 +211,43 @@ def drained(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 3
     c[m : m + BM, n : n + BN] = acc
 
 
+@treadle.kernel(target="sim")
+def quadrants(a: Any, b: Any, c: Any, H: tl.constexpr = 128, BK: tl.constexpr = 32) -> None:
+    """A tile of 256 x 256 by quadrants: each is multiplied in a stage of its own, while the other group reads, or fills the next step."""
+    m, n = tl.program_id(0) * 2 * H, tl.program_id(1) * 2 * H
+    top, bottom = tl.allocate_shared((H, BK), tl.float16, slots=2), tl.allocate_shared((H, BK), tl.float16, slots=2)
+    left, right = tl.allocate_shared((BK, H), tl.float16, slots=2), tl.allocate_shared((BK, H), tl.float16, slots=2)
+    top[0], bottom[0] = a[m : m + H, 0:BK], a[m + H : m + 2 * H, 0:BK]
+    left[0], right[0] = b[0:BK, n : n + H], b[0:BK, n + H : n + 2 * H]
+    c00 = tl.zeros((H, H), tl.float32)
+    c01 = tl.zeros((H, H), tl.float32)
+    c10 = tl.zeros((H, H), tl.float32)
+    c11 = tl.zeros((H, H), tl.float32)
+    for k in range(0, a.shape[1], BK):
+        i = k // BK
+        with tl.warp_pipeline_stage("load", priority=0):
+            x0, y0 = top[i % 2], left[i % 2]
+            next_top, next_bottom = a[m : m + H, k + BK : k + 2 * BK], a[m + H : m + 2 * H, k + BK : k + 2 * BK]
+        with tl.warp_pipeline_stage("top left", priority=1):
+            c00 = tl.dot(x0, y0, c00)
+        with tl.warp_pipeline_stage("load right"):
+            y1 = right[i % 2]
+            next_left, next_right = b[k + BK : k + 2 * BK, n : n + H], b[k + BK : k + 2 * BK, n + H : n + 2 * H]
+        with tl.warp_pipeline_stage("top right", priority=1):
+            c01 = tl.dot(x0, y1, c01)
+        with tl.warp_pipeline_stage("load bottom"):
+            x1 = bottom[i % 2]
+        with tl.warp_pipeline_stage("bottom right", priority=1):
+            c11 = tl.dot(x1, y1, c11)
+        with tl.warp_pipeline_stage("fill"):
+            top[(i + 1) % 2], bottom[(i + 1) % 2] = next_top, next_bottom
+            left[(i + 1) % 2], right[(i + 1) % 2] = next_left, next_right
+        with tl.warp_pipeline_stage("bottom left", priority=1):
+            c10 = tl.dot(x1, y0, c10)
+    c[m : m + H, n : n + H], c[m : m + H, n + H : n + 2 * H] = c00, c01
+    c[m + H : m + 2 * H, n : n + H], c[m + H : m + 2 * H, n + H : n + 2 * H] = c10, c11
+
+
 PRODUCTS: dict[str, Any] = {"two": two_stages, "three": three_stages, "four": four_stages}
 DEEPER: dict[str, Any] = {"eight": eight_stages, "triple": triple}
 JOINED: dict[str, Any] = {"straight": straight, "unrolled": unrolled, "drained": drained}
@@ -229,6 +267,11 @@ def lowered(
     grid = (-(-n // 32),) if kernel is tiles_in_turn else (-(-m // 128), -(-n // 32))
     module = module_of(kernel, grid, *operands(m, n, k), num_warps=num_warps, **constants)
     return scheduled(read_source(module, "tile"), target, CompileOptions(verify=verify), None)
+
+
+def kernel_of(module: builtin.ModuleOp) -> tile.KernelOp:
+    """The kernel of a lowered module."""
+    return next(op for op in module.walk() if isinstance(op, tile.KernelOp))
 
 
 def operands(m: int, n: int, k: int, seed: int = 0) -> tuple[Any, Any, Any]:

@@ -99,6 +99,21 @@ def test_code_of_hopper(width: int, causal: bool) -> None:
     assert facts.spill_bytes == 0 and facts.instructions["HGMMA"] >= (width + 128) // 16
 
 
+@pytest.mark.parametrize("width", [64, 128])
+def test_steps_overlap(width: int) -> None:
+    """In the loop both products are in flight together, and the softmax is computed ahead of the wait for the second."""
+    module = Problem(1, 1, 1, 128, 128, width).lowered("sm_90a", 128, 128, 8)
+    loop = next(
+        op for op in kernel_of(module).walk() if isinstance(op, scf.ForOp) and any(isinstance(o, tile.ContractOp) for o in op.walk())
+    )
+    kinds = (tile.ContractOp, sync.WaitOp, tile.ReduceOp)
+    found = [op.pending.value.data if isinstance(op, sync.WaitOp) else op.name for op in loop.body.block.ops if isinstance(op, kinds)]
+    assert found == ["tile.contract", "tile.contract", 1, "tile.reduce", "tile.reduce", 0]
+    target = backend("sm_90a")
+    text = target.assemble(target.emit(kernel_of(module))).assembly
+    assert text.count("nanosleep.u32 0") == 1
+
+
 def test_grids_of_several_axes_are_kept() -> None:
     """Roles once took all axes of a grid for its first."""
     kernel = kernel_of(Problem(**SMALL, queries=64, keys=64).lowered("sm_90a", 64, 64, 4))
@@ -119,11 +134,12 @@ def test_element_types(dtype: str) -> None:
 def test_scores_are_waited_for_ahead_of_the_mask(causal: bool) -> None:
     """Once, not in either case of the branch; without the wait the proof fails."""
     kernel = kernel_of(Problem(**SMALL, queries=77, keys=131, causal=causal).lowered("sm_90a", 64, 64, 4))
-    (branch,) = (op for op in kernel.walk() if isinstance(op, scf.IfOp))
-    assert not any(op.name.startswith("sync.") for op in branch.walk())
+    *_, masks, branch = (op for op in kernel.walk() if isinstance(op, scf.IfOp) and isinstance(op.results[0].type, builtin.TensorType))
+    assert not any(op.name.startswith("sync.") for one in (masks, branch) for op in one.walk())
     assert is_right(kernel)
-    wait = next(op for op in kernel.walk() if isinstance(op, sync.WaitOp) and op.queue.data == "wgmma")
-    assert wait.parent is branch.parent and wait.is_before_in_block(branch)
+    waits = [op for op in kernel.walk() if isinstance(op, sync.WaitOp) and op.queue.data == "wgmma" and op.parent is branch.parent]
+    wait = next(op for op in waits if op.is_before_in_block(branch))
+    assert wait.pending.value.data == 1
     wait.detach()
     wait.erase()
     assert not is_right(kernel)

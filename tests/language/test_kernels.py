@@ -205,6 +205,31 @@ def test_an_array_that_is_read_and_written_is_changed_in_place() -> None:
 
 
 @treadle.kernel(target="sim")
+def shifted(x: Any, steps: int, SIDE: tl.constexpr) -> None:
+    """Each workgroup turns its row round by one, several times: what a thread reads, others have written."""
+    row = tl.program_id(0)
+    places = tl.arange(SIDE)
+    for _ in range(steps):
+        x[row, 0:SIDE] = x[tl.zeros((SIDE,), tl.int32) + row, (places + 1) % SIDE]
+
+
+@pytest.mark.parametrize("side", [1, 8, 64])
+def test_rows_are_turned_in_place(side: int) -> None:
+    x = normal(16, 5, side)
+    want = np.roll(x, -3, axis=1)
+    shifted[5](x, 3, SIDE=side)
+    np.testing.assert_array_equal(x, want)
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942", "gfx1201"])
+@pytest.mark.parametrize("side", [1, 16, 1024])
+def test_arrays_changed_in_place_are_proven(target: str, side: int) -> None:
+    """Few elements are held by several threads: a barrier parts the loads from the stores. Others need none."""
+    text = in_place[3].inspect(normal(14, 4096), 1.5, SIDE=side).ir("schedule", target)
+    assert ("sync.barrier" in text) == (side < 1024)
+
+
+@treadle.kernel(target="sim")
 def welford(x: Any, mean: Any, variance: Any, BLOCK: tl.constexpr) -> None:
     row = tl.program_id(0)
     inside = tl.arange(BLOCK) < x.shape[1]

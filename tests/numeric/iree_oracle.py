@@ -32,9 +32,16 @@ class IreeFunctions:
 
     def __call__(self, name: str, arguments: Sequence[np.ndarray | float]) -> np.ndarray:
         """The one result of a function, in its storage type. Python numbers are scalar arguments."""
-        rt = self._rt
-        result = self._functions[name](*[self._device_array(a) if isinstance(a, np.ndarray) else a for a in arguments])
-        view = result._buffer_view
+        (result,) = self.all_results(name, arguments)
+        return result
+
+    def all_results(self, name: str, arguments: Sequence[np.ndarray | float]) -> list[np.ndarray]:
+        """The same of a function with any number of results."""
+        found = self._functions[name](*[self._device_array(a) if isinstance(a, np.ndarray) else a for a in arguments])
+        return [self._host_array(one) for one in (found if isinstance(found, list | tuple) else [found])]
+
+    def _host_array(self, result: Any) -> np.ndarray:
+        rt, view = self._rt, result._buffer_view
         if view.element_type == rt.HalElementType.BFLOAT_16:
             return np.array(view.map().asarray(view.shape, np.dtype(np.uint16))).view(BF16)
         return np.array(result.to_host())

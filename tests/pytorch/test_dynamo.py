@@ -112,6 +112,20 @@ def test_norms_of_operands_stay_outside() -> None:
     assert region.operators == ("mm",)
 
 
+def test_a_mask_that_repeats_along_merged_dimensions_stays_outside() -> None:
+    """Scores are a product of batch times heads; a mask without heads is no matrix of that shape."""
+
+    def block(q: Any, k: Any, mask: Any) -> Any:
+        return (q @ k.transpose(-1, -2)) / 8 + mask
+
+    with torch.no_grad():
+        q, k, mask = torch.randn(2, 3, 5, 7), torch.randn(2, 3, 9, 7), torch.randn(2, 1, 1, 9)
+        close(compiled(block)(q, k, mask), block(q, k, mask), 1e-5)
+    (region,) = treadle.torch.report().regions
+    assert region.operators == ("bmm", "div.Tensor")
+    assert len(region.kernels) == 1
+
+
 def test_what_the_compiler_lacks_stays_with_pytorch() -> None:
     def block(x: Any) -> Any:
         return x @ x

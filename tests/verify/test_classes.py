@@ -4,14 +4,14 @@ from time import process_time
 
 import pytest
 from hazards.kernels import kernel_of
-from verify import class_programs, turning_programs
+from verify import class_programs, turning_programs, width_programs
 from verify.random_control import drawn
 
 from treadle.verify.check import prove
 
 MAX_SECONDS = 2.0
-WRONG = {**class_programs.WRONG, **turning_programs.WRONG}
-RIGHT = {**class_programs.RIGHT, **turning_programs.RIGHT}
+WRONG = {**class_programs.WRONG, **turning_programs.WRONG, **width_programs.WRONG}
+RIGHT = {**class_programs.RIGHT, **turning_programs.RIGHT, **width_programs.RIGHT}
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -15,6 +15,7 @@ NOT_DECIDED = {
     "two unknown offsets",
     "quotient and remainder by different sizes",
     "a stride that changes in the loop",
+    "a row by a counter of eight bits, which wraps",
 }
 """Wrong, or wrong for some sizes, by what the forms of the accesses do not say."""
 

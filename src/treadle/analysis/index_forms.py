@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from treadle.dialects import pipe, tile
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import BlockArgument, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.ir.simplify import constant_index
@@ -80,13 +81,29 @@ def lies_within(place: SSAValue, extent: int, size: int | SSAValue) -> bool:
 
 
 def _at_end(form: Form, *, last: bool) -> Form:
-    """The form with the first or last place of each loop that it names alone."""
+    """The form with the first or last place of each loop and the largest id of a workgroup that it names alone."""
     for term, count in tuple(form.items()):
         if len(term) == 1 and (loop := _loop_of(term[0])) is not None and count > 0:
             end = _sum(form_of(loop.ub), {(): -1}) if last else form_of(loop.lb)
             moved = _sum(_sum(form, {term: -count}), end, count)
             return _at_end(moved, last=last)
+        if last and len(term) == 1 and count > 0 and (extent := _grid_extent(term[0])) is not None:
+            return _at_end(_sum(_sum(form, {term: -count}), _sum(extent, {(): -1}), count), last=last)
     return form
+
+
+def _grid_extent(value: SSAValue) -> Form | None:
+    """How many values a workgroup's id has, where that is a number or one of the kernel's sizes."""
+    op = value.owner
+    if not isinstance(op, tile.ProgramIdOp):
+        return None
+    kernel = next((above for above in ancestors(op) if isinstance(above, tile.KernelOp)), None)
+    if kernel is None:
+        return None
+    text, names = kernel.grid_text()[op.axis.value.data], kernel.symbol_names()
+    if text in names:
+        return {(kernel.body.block.args[len(kernel.body.block.args) - len(names) + names.index(text)],): 1}
+    return {(): int(text)} if text.isdigit() else None
 
 
 def _is_natural(form: Form) -> bool:

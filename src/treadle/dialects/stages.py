@@ -11,6 +11,8 @@ from treadle.ir.core import IRDLOperation, irdl_op_definition, opt_prop_def
 
 WARP_PIPELINE = "warp_pipeline"
 """Attribute of a loop with stages, `{groups = 2 : i64, gap = 1 : i64}`: how many groups of warps run it, and how many stages apart."""
+AUTO = "auto"
+"""Entry of `warp_pipeline` of a loop that the compiler is to cut into stages."""
 WARP_PIPELINED = "warp_pipelined"
 """Attribute of the loop that form-warp-pipeline has left: `{groups, gap, stages = ["label", ..], local = array<i64: slots that flush>}`,
 and `joins` where the groups come from the loop before as they are.

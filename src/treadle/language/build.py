@@ -7,6 +7,7 @@ from types import FunctionType
 from treadle.dialects import pipe, tile
 from treadle.dialects.dispatch_attributes import strings
 from treadle.dialects.kernel_form import KernelForm, KernelFormAttr
+from treadle.dialects.stages import WARP_PIPELINE
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import SourceLocation
 from treadle.ir.core import Block as IrBlock
@@ -141,7 +142,7 @@ class _Frame:
         )
         shapes = [[f"{form.arrays[i][0]}_size{axis}" for axis in range(len(form.arrays[i][1].layout.strides))] for i in order]
         ops = list(kernel.body.walk())
-        has_stages = any(isinstance(op, pipe.StageOp) for op in ops)
+        has_stages = any(isinstance(op, pipe.StageOp) or WARP_PIPELINE in op.attributes for op in ops)
         multiplies = any(isinstance(op, tile.ContractOp) and isinstance(op.parent_op(), scf.ForOp) for op in ops)
         if form.num_stages > 1 and multiplies and not has_stages:
             kernel.config = KernelFormAttr(KernelForm("roles", (("num_stages", form.num_stages),)))

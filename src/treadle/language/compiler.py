@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import cast
 
-from treadle.dialects.stages import WARP_PIPELINE
+from treadle.dialects.stages import AUTO, WARP_PIPELINE
+from treadle.ir.core import Attribute, Region, SSAValue
 from treadle.ir.core import Block as IrBlock
-from treadle.ir.core import Region, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.language.blocks import store
 from treadle.language.calls import Calls
@@ -203,8 +203,9 @@ class FunctionCompiler(Calls):
             self.emit.add(scf.YieldOp(*ends))
         loop = scf.ForOp(start, stop, step, [value.value for value in initial.values()], body)
         asked = {name: value for name, value in (("groups", over.groups), ("gap", over.gap)) if value is not None}
-        if asked:
-            entries = {name: builtin.IntegerAttr(value, builtin.i64) for name, value in asked.items()}
+        if asked or over.is_cut:
+            entries: dict[str, Attribute] = {name: builtin.IntegerAttr(value, builtin.i64) for name, value in asked.items()}
+            entries |= {AUTO: builtin.UnitAttr()} if over.is_cut else {}
             loop.attributes[WARP_PIPELINE] = builtin.DictionaryAttr(entries)
         self.emit.add(loop)
         self.scope = before

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from treadle.errors import KERNEL_CALL, TreadleError
 
 if TYPE_CHECKING:
+    from treadle.dialects.tile import AllocOp
     from treadle.driver import Trace
     from treadle.driver.lowering import Stage
     from treadle.ir.dialects import builtin
@@ -68,6 +69,29 @@ class Inspection:
             draw([found], Path(output), 0.0, _DRAWN_CLOCKS)
         return found
 
+    def modelled_ms(self, target: str, until: float) -> float:
+        """How long the call takes on a machine by the model, in ms: workgroups in turns of as many as the machine holds, each like the
+        first. Raises TR824 where the model does not know it, and TR738 where a workgroup takes more than `until` clocks.
+        """
+        from treadle.dialects import tile
+        from treadle.driver.lowering import scheduled, tile_kernels
+        from treadle.driver.sources import read_source
+        from treadle.machine import target_spec
+        from treadle.options import CompileOptions
+        from treadle.timeline.kernels import timeline_of
+
+        spec = target_spec(target)
+        (kernel,) = tile_kernels(scheduled(read_source(self.module, "tile"), target, self._kernel.options or CompileOptions(), None))
+        found = timeline_of(kernel, spec, self._sizes, until)
+        if found.outcome.is_cut:
+            raise self._problem(f"a workgroup takes more than {until:.0f} clocks by the model")
+        buffers = [op for op in kernel.body.walk() if isinstance(op, tile.AllocOp)]
+        ends = [(op.byte_offset.value.data if op.byte_offset is not None else 0) + _bytes(op) for op in buffers]
+        threads = kernel.num_warps.value.data * kernel.group_count() * spec.subgroup_size
+        held = min(spec.max_threads_per_unit // threads, spec.shared_bytes_per_unit // max(ends, default=1))
+        rounds = -(-found.workgroups // (spec.compute_units * max(held, 1)))
+        return rounds * found.outcome.clocks / spec.clock_mhz / 1e3
+
     def _trace(self, target: str, until: "Stage") -> "Trace":
         from treadle.driver import trace
 
@@ -88,3 +112,11 @@ class Inspection:
 
     def _problem(self, text: str) -> TreadleError:
         return TreadleError(KERNEL_CALL, name=self._kernel.function.__name__, problem=text)
+
+
+def _bytes(op: "AllocOp") -> int:
+    """Bytes of a shared buffer."""
+    from treadle.analysis.element_bytes import element_bytes
+    from treadle.dialects import tile
+
+    return tile.shared_layout_of(op.result).size * element_bytes(tile.memref_type(op.result).element_type)

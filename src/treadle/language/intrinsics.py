@@ -50,7 +50,7 @@ class Intrinsic:
 
 @dataclass(frozen=True)
 class Bounds:
-    """A loop of the kernel, with the body `unroll` times in each iteration."""
+    """A loop of the kernel, with the body `unroll` times in each iteration. `is_cut`: into stages, by the compiler."""
 
     start: Index | int
     stop: Index | int
@@ -58,6 +58,7 @@ class Bounds:
     groups: int | None = None
     gap: int | None = None
     unroll: int = 1
+    is_cut: bool = False
 
 
 _INT_MAX = 2**31 - 1
@@ -106,13 +107,19 @@ def range_(
     groups: int | None = None,
     gap: int | None = None,
     unroll: int = 1,
+    stages: str | None = None,
 ) -> Bounds:
-    """The numbers of a loop that the kernel runs. In a loop with stages, `groups` groups of warps (2) run `gap` stages (1) apart.
-    `unroll`: steps of an iteration; those that make no whole iteration are a loop behind.
+    """The numbers of a loop that the kernel runs. In a loop with stages, `groups` groups of warps (2) run `gap` stages (1) apart; with
+    `stages="auto"` the compiler cuts the loop into stages, and chooses both. `unroll`: steps of an iteration; those that make no whole
+    iteration are a loop behind.
     """
     for name, asked in (("groups", groups), ("gap", gap), ("unroll", unroll)):
         if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool)):
             raise Refusal(f"{name} = {text_of(asked)}", "give an integer, known when the kernel is compiled")
+    if stages not in (None, "auto"):
+        raise Refusal(f"stages = {text_of(stages)}", 'write stages="auto", or cut the loop by tl.warp_pipeline_stage')
+    if stages is not None and (groups is not None or gap is not None):
+        raise Refusal("groups or a gap for stages that the compiler chooses", "leave them out, or cut the loop by tl.warp_pipeline_stage")
     if unroll < 1:
         raise Refusal(f"unroll = {unroll}", "give the number of steps of an iteration, 1 or more")
     if stop is None:
@@ -120,7 +127,7 @@ def range_(
     if isinstance(step, int) and step < 1:
         raise Refusal(f"a loop with the step {step}", "count upwards, and compute the other way round inside")
     first, end, by = (bound if isinstance(bound, int) else c.emit.index(bound) for bound in (start, stop, step))
-    return Bounds(first, end, by, groups, gap, unroll)
+    return Bounds(first, end, by, groups, gap, unroll, is_cut=stages is not None)
 
 
 def unrolled(emit: "Emitter", over: Bounds) -> tuple[Bounds, Bounds]:

@@ -4,10 +4,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from math import gcd
+from threading import Lock
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from treadle.errors import KERNEL_CALL, TreadleError
+from treadle.language import launches
 from treadle.language.known_calls import KnownCall, call_key
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ class Kernel:
             name for name, p in self._signature.parameters.items() if p.annotation in (constexpr, "tl.constexpr", "constexpr")
         )
         self.forms: dict[tuple[Any, ...], KnownCall] = {}
+        self.lock = Lock()
         self.last: Inspection | None = None
         self._programs: dict[tuple[Form, str], tuple[Program, tuple[int, ...]]] = {}
         update_wrapper(self, function)
@@ -79,6 +82,14 @@ class Kernel:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Kernels are launched over a grid; inside of another kernel a call is compiled there."""
         raise TreadleError(KERNEL_CALL, name=self.function.__name__, problem="it is called without a grid")
+
+    def has_program(self, form: "Form", target: str) -> bool:
+        """Whether a class of arguments has been compiled for."""
+        return (form, target) in self._programs
+
+    def add_program(self, form: "Form", target: str, program: "Program", order: tuple[int, ...]) -> None:
+        """Take over a program that was compiled elsewhere."""
+        self._programs[form, target] = (program, order)
 
     def inspection(self) -> "Inspection":
         """The kernel for the arguments of its last call that was not like one before. Raises TR738 where there was none."""
@@ -125,6 +136,17 @@ class Kernel:
         bound.apply_defaults()
         return dict(bound.arguments)
 
+    def partly_bound(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name as far as they are given. Raises TR738 for what fits no parameter."""
+        try:
+            return dict(self._signature.bind_partial(*arguments, **named).arguments)
+        except TypeError as error:
+            raise TreadleError(KERNEL_CALL, name=self.function.__name__, problem=str(error)) from None
+
+    def parameters(self) -> tuple[str, ...]:
+        """The names of its arguments."""
+        return tuple(self._signature.parameters)
+
     def is_constant(self, name: str, value: Any) -> bool:
         """Whether an argument is compiled in."""
         return name in self._constants or value is None or isinstance(value, bool | float | str | tuple) or callable(value)
@@ -135,6 +157,11 @@ class Launch:
 
     def __init__(self, kernel: Kernel, grid: Grid) -> None:
         self._kernel, self._grid = kernel, grid
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        return self._kernel
 
     def __call__(
         self,
@@ -150,6 +177,8 @@ class Launch:
         On a GPU the call only enqueues the work, on PyTorch's current stream where PyTorch is loaded. Raises `TreadleError`: TR109 at the
         line of what does not compile, TR738 for arguments that do not fit the signature, and what `treadle.Program` raises.
         """
+        if launches.are_left_out:
+            return
         kernel = self._kernel
         grid = self._extents(kernel.bound(arguments, named) if callable(self._grid) else {})
         key = call_key(arguments, named, (grid, num_warps, num_stages, target))
@@ -165,6 +194,32 @@ class Launch:
             positions = {id(value): place for place, value in reversed(list(enumerate((*arguments, *named.values()))))}
             kernel.forms[key] = KnownCall(call, [positions[id(arrays[i])] for i in order], len(numbers))
         program(*given)
+
+    def prepare(
+        self,
+        *arguments: Any,
+        num_warps: int = _USUAL_WARPS,
+        num_stages: int = _USUAL_STAGES,
+        target: str | None = None,
+        **named: Any,
+    ) -> str:
+        """Compile in a process of its own what the call would run, for calls that follow; why that failed, "" where it did not."""
+        from treadle.ir.text import print_module
+        from treadle.language.build import build
+        from treadle.language.compile_worker import compile_apart
+
+        kernel, machine = self._kernel, target or self._kernel.target
+        with kernel.lock:  # operations are made by one thread at a time
+            form, _, _ = self._resolved(arguments, named, num_warps, num_stages)
+            if kernel.has_program(form, machine):
+                return ""
+            built = build(kernel.function, form)
+            text = print_module(built.module, locations=True)
+        found = compile_apart(text, machine, kernel.options)
+        if isinstance(found, str):
+            return found
+        kernel.add_program(form, machine, found, built.order)
+        return ""
 
     def compile(
         self,

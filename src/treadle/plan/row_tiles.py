@@ -22,6 +22,8 @@ FEW_THREADS = 128
 """Of a workgroup at least, where there are rows enough."""
 ACCESS_BYTES = 16
 """Of the widest access of a thread."""
+WALKED_BYTES = 32
+"""Of a tile in a thread that walks a row: with two accumulators for each element, and what is in flight, they fit 64 registers."""
 LONG_ROW = 1024
 """Elements of a row from which on a workgroup takes it from the aligned address before it, where rows begin anywhere."""
 IN_FLIGHT_BYTES = 64
@@ -67,7 +69,13 @@ def row_tiles(axes: tuple[AxisShape, ...], element_bytes: int, spec: TargetSpec,
 
 
 def _whole(
-    axes: tuple[AxisShape, ...], start: list[int], inner: int, shape: tuple[int, int, int, int, int], threads_most: int, spec: TargetSpec, slack: int
+    axes: tuple[AxisShape, ...],
+    start: list[int],
+    inner: int,
+    shape: tuple[int, int, int, int, int],
+    threads_most: int,
+    spec: TargetSpec,
+    slack: int,
 ) -> list[RowTile]:
     """The best two tiles of whole rows; none where rows do not fit a workgroup."""
     length, beside, along, vector, bytes_each = shape
@@ -130,6 +138,16 @@ def tiles_in_flight(tile: RowTile, length: int | None, element_bytes: int, spec:
     if length is not None:
         most = min(most, length // max(tile.extents))
     return max(1, most)
+
+
+def resident_walks(tile: RowTile, element_bytes: int, spec: TargetSpec) -> int:
+    """How many workgroups are to share a unit while they walk rows, so that half of its threads are busy; 0 for the tools' choice, where a
+    thread holds more than fits the registers that are left. `element_bytes`: of the widest array.
+    """
+    threads = tile.warps * spec.subgroup_size
+    if prod(tile.extents) * max(4, element_bytes) > WALKED_BYTES * threads:
+        return 0
+    return spec.max_threads_per_unit // 2 // threads
 
 
 def fits_workgroup(length: int | None, *, contiguous: bool, spec: TargetSpec) -> bool:

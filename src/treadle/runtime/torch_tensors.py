@@ -53,6 +53,11 @@ def dtype_name(tensor: Any) -> str:
     return name
 
 
+def torch_dtype(name: str) -> Any:
+    """PyTorch's element type of an MLIR name."""
+    return getattr(sys.modules["torch"], _NAMES[name])
+
+
 def gpu_kind() -> str:
     """What PyTorch means by device type "cuda" here: `cuda` or `hip`."""
     return "hip" if sys.modules["torch"].version.hip else "cuda"

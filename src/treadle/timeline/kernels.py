@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from treadle.dialects.tile import KernelOp
 from treadle.driver.lowering import scheduled, tile_kernels
 from treadle.driver.sources import read_source
 from treadle.errors import NO_TIMELINE, TreadleError
 from treadle.ir.locations import location_of
-from treadle.machine import target_spec
+from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
 from treadle.timeline.extract import Extractor
 from treadle.timeline.model import Model, Outcome
@@ -60,14 +61,16 @@ def timelines(
     """
     spec = target_spec(target)
     module = scheduled(read_source(source, level), target, options or CompileOptions(), function)
-    found: list[Timeline] = []
-    for kernel in tile_kernels(module):
-        extracted = Extractor(kernel, spec, sizes or {}).extract()
-        names = tuple(agent.name for agent in extracted.agents)
-        outcome = Model(extracted.agents, extracted.mbarriers, until).run()
-        name = kernel.sym_name.data
-        if outcome.stuck:
-            reason = f"{', '.join(outcome.stuck)} would wait forever"
-            raise TreadleError(NO_TIMELINE, location_of(kernel), kernel=name, reason=reason, hint="`treadle verify` says what is missing")
-        found.append(Timeline(name, target, names, extracted.workgroups, spec.clock_mhz, outcome))
-    return found
+    return [timeline_of(kernel, spec, sizes or {}, until) for kernel in tile_kernels(module)]
+
+
+def timeline_of(kernel: KernelOp, spec: TargetSpec, sizes: Mapping[str, int], until: float) -> Timeline:
+    """The timeline of a kernel at schedule level. Raises TR824."""
+    extracted = Extractor(kernel, spec, sizes).extract()
+    names = tuple(agent.name for agent in extracted.agents)
+    outcome = Model(extracted.agents, extracted.mbarriers, until).run()
+    name = kernel.sym_name.data
+    if outcome.stuck:
+        reason = f"{', '.join(outcome.stuck)} would wait forever"
+        raise TreadleError(NO_TIMELINE, location_of(kernel), kernel=name, reason=reason, hint="`treadle verify` says what is missing")
+    return Timeline(name, spec.name, names, extracted.workgroups, spec.clock_mhz, outcome)

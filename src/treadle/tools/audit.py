@@ -57,8 +57,10 @@ def audit(
     return EXIT_WRONG_RESULT if any(row.loop.broken for row in rows) else 0
 
 
-def own_rows(file: Path, target: str, backend: ReportsLoops, options: CompileOptions, level: Level | None) -> list[Row]:
-    """Compile a program as always, and read the loops of its kernels, those with scheduling fences once more without them.
+def own_rows(
+    file: Path, target: str, backend: ReportsLoops, options: CompileOptions, level: Level | None, *, bare: bool = True
+) -> list[Row]:
+    """Compile a program as always, and read the loops of its kernels; with `bare` those with scheduling fences once more without them.
 
     Raises what compiling raises.
     """
@@ -68,12 +70,27 @@ def own_rows(file: Path, target: str, backend: ReportsLoops, options: CompileOpt
     for kernel in tile_kernels(last[-1]):
         name, fences = schedule_name(kernel), [op for op in kernel.walk() if isinstance(op, SchedFenceOp)]
         rows += [Row(name, len(fences), loop)] if (loop := backend.report(kernel)) is not None else []
-        for fence in fences:
+        for fence in fences if bare else ():
             fence.detach()
             fence.erase()
-        if fences and (bare := backend.report(kernel)) is not None:
-            rows.append(Row(name, 0, replace(bare, broken=())))  # for comparison: nobody is given this code
+        if bare and fences and (without := backend.report(kernel)) is not None:
+            rows.append(Row(name, 0, replace(without, broken=())))  # for comparison: nobody is given this code
     return rows
+
+
+def shortfalls(row: Row) -> tuple[str, ...]:
+    """What a loop that Treadle planned has and should not; empty for a loop that keeps all bars.
+
+    None of them makes a result wrong. The rules of the audit, which are errors, are among them.
+    """
+    loop = row.loop
+    counts = {
+        "waits for loads between matrix instructions": loop.load_waits if row.schedule != "sequential" else 0,
+        "accesses to scratch": loop.scratch,
+        "moves of accumulators": loop.moves,
+        "waits for all copies": loop.drains if row.schedule.startswith("async") else 0,
+    }
+    return tuple(f"{count} {name}" for name, count in counts.items() if count) + tuple(f"rule {rule}" for rule in loop.broken)
 
 
 def as_plain(row: Row) -> dict[str, object]:

@@ -5,11 +5,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from treadle.torch.dynamo import backend
+    from treadle.torch.exported import ExportedModel, compile_exported
     from treadle.torch.reports import clear_report, report
 
-__all__ = ["backend", "clear_report", "report"]
+__all__ = ["ExportedModel", "backend", "clear_report", "compile_exported", "report"]
 
-_HOMES = {"backend": "treadle.torch.dynamo", "clear_report": "treadle.torch.reports", "report": "treadle.torch.reports"}
+_HOMES = {
+    "ExportedModel": "treadle.torch.exported",
+    "backend": "treadle.torch.dynamo",
+    "clear_report": "treadle.torch.reports",
+    "compile_exported": "treadle.torch.exported",
+    "report": "treadle.torch.reports",
+}
 
 
 def __getattr__(name: str) -> object:

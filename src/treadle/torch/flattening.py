@@ -4,26 +4,21 @@ A linear layer of three dimensions is a product of two, a view, and elementwise 
 where the other operands can be seen so too; sizes that only the view knows have no part in the program then.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import fx
 
 from treadle.torch.pointwise import name_of
-from treadle.torch.regions import RESHAPES, Region, outside_of
-from treadle.torch.sizes import Size, same
+from treadle.torch.regions import VIEWS, Region, outside_of, seen_as
+from treadle.torch.sizes import Size, equal
 from treadle.torch.writer import shape_of
-
-VIEWS: Final = frozenset({"aten::view", "aten::_unsafe_view", "aten::reshape"})
-"""Reshapes whose second argument is the shape."""
-
-Fit = Callable[[fx.Graph, fx.Node], fx.Node]
 
 
 def flatten(graph: fx.Graph, region: Region) -> Region:
-    """The region without views inside, its graph changed to match; the region itself where an operand cannot be seen in that shape."""
-    if not any(name_of(node.target) in RESHAPES for node in region.nodes) or not _is_possible(region):
+    """The region without views inside, its graph changed to match."""
+    if not any(name_of(node.target) in VIEWS for node in region.nodes):
         return region
     shape = shape_of(_tensor(region.anchor))
     inside = set(region.nodes)
@@ -33,8 +28,8 @@ def flatten(graph: fx.Graph, region: Region) -> Region:
     made: list[fx.Node] = [region.anchor]
     for node in region.nodes[1:]:
         source = next(given for given in node.all_input_nodes if given in inside)
-        views[node] = node if name_of(node.target) in RESHAPES else views[source]
-        if name_of(node.target) in RESHAPES:
+        views[node] = node if name_of(node.target) in VIEWS else views[source]
+        if name_of(node.target) in VIEWS:
             flat[node] = flat[source]
             continue
         with graph.inserting_before(behind):
@@ -50,39 +45,12 @@ def flatten(graph: fx.Graph, region: Region) -> Region:
     return Region(region.anchor, tuple(made), tuple(outside))
 
 
-def _is_possible(region: Region) -> bool:
-    """Whether every view says its shape, and every operand can be seen in the anchor's."""
-    shape = shape_of(_tensor(region.anchor))
-    inside = set(region.nodes)
-    if any(name_of(node.target) in RESHAPES - VIEWS for node in region.nodes) or sum(not isinstance(s, int) for s in shape) > 1:
-        return False
-    for node in region.nodes[1:]:
-        for given in node.all_input_nodes:
-            if given not in inside and isinstance(given.meta.get("val"), torch.Tensor) and _seen_as(given, node, shape) is None:
-                return False
-    return True
-
-
-def _seen_as(given: fx.Node, node: fx.Node, shape: Sequence[Size]) -> list[Any] | None:
-    """The shape in which an operand of `node` belongs to values of `shape`; None where there is none."""
-    own, whole = shape_of(_tensor(given)), shape_of(_tensor(node))
-    if name_of(node.target) in RESHAPES:
-        return None
-    if _equal(own, whole):
-        return [size if isinstance(size, int) else -1 for size in shape]
-    kept = [size for size in own if size != 1]
-    is_row = len(kept) == 1 and same(own[-1], shape[-1]) and same(whole[-1], shape[-1])
-    if not kept or (is_row and isinstance(shape[-1], int)):
-        return kept
-    return None
-
-
 def _fitted(graph: fx.Graph, given: fx.Node, node: fx.Node, shape: Sequence[Size]) -> fx.Node:
     """An operand from outside, seen in the shape that belongs to the anchor's."""
     if not isinstance(given.meta.get("val"), torch.Tensor):
         return given
-    target, own = _seen_as(given, node, shape), _tensor(given)
-    if target is None or (len(target) == len(own.shape) == len(shape_of(own)) and _equal(shape_of(own), shape)):
+    target, own = seen_as(given, node, shape), _tensor(given)
+    if target is None or equal(shape_of(_tensor(node)), shape) or list(shape_of(own)) == target:
         return given
     made = graph.call_function(torch.ops.aten.reshape.default, (given, target))
     made.meta = {**given.meta, "val": own.reshape(target)}
@@ -102,7 +70,3 @@ def _show(graph: fx.Graph, behind: fx.Node, node: fx.Node, flat: fx.Node, view: 
 
 def _tensor(node: fx.Node) -> Any:
     return node.meta["val"]
-
-
-def _equal(a: Sequence[Size], b: Sequence[Size]) -> bool:
-    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))

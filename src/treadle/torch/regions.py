@@ -6,7 +6,7 @@ but for permutations of operands, which cost a matrix product nothing.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -15,11 +15,12 @@ from torch import fx
 from treadle.records import dataclass
 from treadle.torch.elements import ELEMENTS
 from treadle.torch.pointwise import is_elementwise, name_of
-from treadle.torch.sizes import product, same, size_of
+from treadle.torch.sizes import Size, equal, product, same, size_of
 from treadle.torch.writer import shape_of
 
 ANCHORS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm", "aten::_int_mm"})
-RESHAPES: Final = frozenset({"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::squeeze", "aten::unsqueeze"})
+VIEWS: Final = frozenset({"aten::view", "aten::_unsafe_view", "aten::reshape"})
+"""Views of another shape, which is their second argument."""
 PERMUTATIONS: Final = frozenset({"aten::permute", "aten::t", "aten::transpose"})
 _LARGEST: Final = 32
 """Nodes between one value and the next that everything leads to."""
@@ -55,7 +56,7 @@ def find(graph: fx.Graph) -> list[Region]:
 def _region(anchor: fx.Node, order: Mapping[fx.Node, int], taken: set[fx.Node]) -> Region:
     """The largest region of an anchor whose result is worth storing."""
     grown = [(anchor, [anchor])]
-    while (step := _next(grown[-1][0], anchor, order, taken)) is not None:
+    while (step := _next(*grown[-1], anchor, order, taken)) is not None:
         grown.append((step[-1], [*grown[-1][1], *step]))
     while len(grown) > 1 and not _may_leave(grown[-1][0], anchor):
         grown.pop()
@@ -64,17 +65,21 @@ def _region(anchor: fx.Node, order: Mapping[fx.Node, int], taken: set[fx.Node]) 
     return Region(anchor, tuple(nodes), tuple(node for node in nodes if any(user not in inside for user in node.users)))
 
 
-def _next(last: fx.Node, anchor: fx.Node, order: Mapping[fx.Node, int], taken: set[fx.Node]) -> list[fx.Node] | None:
+def _next(
+    last: fx.Node, nodes: Sequence[fx.Node], anchor: fx.Node, order: Mapping[fx.Node, int], taken: set[fx.Node]
+) -> list[fx.Node] | None:
     """The nodes behind `last` up to the first that all its users lead to; None where one of them cannot join."""
     pending = [(order[user], user) for user in last.users if user.op != "output"]
     heapq.heapify(pending)
     met = {node for _, node in pending}
+    inside = {*nodes}
     step: list[fx.Node] = []
     while pending:
         _, node = heapq.heappop(pending)
-        if node in taken or not _may_join(node, anchor) or len(step) == _LARGEST:
+        if node in taken or not _may_join(node, anchor, inside) or len(step) == _LARGEST:
             return None
         step.append(node)
+        inside.add(node)
         if not pending:
             return step
         for user in node.users:
@@ -90,21 +95,39 @@ def _value(node: fx.Node) -> Any:
     return value if isinstance(value, torch.Tensor) and value.dtype in ELEMENTS else None
 
 
-def _may_join(node: fx.Node, anchor: fx.Node) -> bool:
-    """Whether a node computes an element from each of the anchor's, or shows them in another shape."""
-    value = _value(node)
-    if value is None or not (is_elementwise(node.target) or name_of(node.target) in RESHAPES):
+def _may_join(node: fx.Node, anchor: fx.Node, inside: Collection[fx.Node]) -> bool:
+    """Whether a node computes an element from each of the anchor's, from operands that can be seen in its shape, or is a view of all."""
+    value, shape = _value(node), shape_of(_value(anchor))
+    if value is None or value.device != _value(anchor).device or not same(product(list(shape)), product(list(shape_of(value)))):
         return False
-    if any(isinstance(other.meta.get("val"), torch.Tensor) and _value(other) is None for other in node.all_input_nodes):
-        return False
-    whole, made = (product(list(shape_of(tensor))) for tensor in (_value(anchor), value))
-    return same(whole, made) and value.device == _value(anchor).device
+    if name_of(node.target) in VIEWS:
+        return sum(not isinstance(size, int) for size in shape) < 2
+    return is_elementwise(node.target) and all(
+        _value(given) is not None and seen_as(given, node, shape) is not None
+        for given in node.all_input_nodes
+        if given not in inside and isinstance(given.meta.get("val"), torch.Tensor)
+    )
+
+
+def seen_as(given: fx.Node, node: fx.Node, shape: Sequence[Size]) -> list[Any] | None:
+    """The shape in which an operand of `node` has its part in a computation on `shape`; None where it has none: it repeats along a part
+    of a dimension. -1 is the size that follows from the others.
+    """
+    own, whole = shape_of(given.meta["val"]), shape_of(node.meta["val"])
+    if equal(whole, shape):
+        return [size if isinstance(size, int) else -1 for size in own]
+    if equal(own, whole):
+        return [size if isinstance(size, int) else -1 for size in shape]
+    kept = [size for size in own if size != 1]
+    if not kept or (len(kept) == 1 and own[-1] == shape[-1] == whole[-1] and isinstance(shape[-1], int)):
+        return kept
+    return None
 
 
 def _may_leave(node: fx.Node, anchor: fx.Node) -> bool:
     """Whether a region may end here: behind a computation, with no wider elements than the product has, in a dense array."""
     value = _value(node)
-    return name_of(node.target) not in RESHAPES and value.dtype.itemsize <= _value(anchor).dtype.itemsize and is_dense(value)
+    return name_of(node.target) not in VIEWS and value.dtype.itemsize <= _value(anchor).dtype.itemsize and is_dense(value)
 
 
 def is_dense(value: Any) -> bool:

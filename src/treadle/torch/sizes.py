@@ -1,5 +1,6 @@
 """PyTorch's symbolic sizes as index values: each symbol is the size of an axis of an argument."""
 
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import sympy
@@ -28,6 +29,11 @@ def size_of(given: Any) -> Size:
 def same(a: Size, b: Size) -> bool:
     """Whether two sizes are one whatever the symbols are."""
     return a == b or sympy.simplify(sympy.sympify(a) - sympy.sympify(b)) == 0
+
+
+def equal(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    """Whether two shapes are one whatever the symbols are."""
+    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
 
 
 def product(sizes: "list[Size] | tuple[Size, ...]") -> Size:

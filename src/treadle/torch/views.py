@@ -12,7 +12,7 @@ from treadle.ir.core import DYNAMIC_INDEX, SSAValue
 from treadle.ir.emitter import Index
 from treadle.ir.tensors import tensor_type
 from treadle.torch.nests import Nests
-from treadle.torch.sizes import Size, product, same
+from treadle.torch.sizes import Size, equal, product, same
 from treadle.torch.unsupported import Unsupported
 from treadle.torch.values import Operand, Uniform, Value, loops_of
 
@@ -155,11 +155,6 @@ def _around(dims: Sequence[int], rank: int) -> list[list[int]]:
         return []
     starts = [0, *dims[1:]]
     return [list(range(start, end)) for start, end in zip(starts, [*starts[1:], rank], strict=True)]
-
-
-def equal(a: Sequence[Size], b: Sequence[Size]) -> bool:
-    """Whether two shapes are one whatever the symbols are."""
-    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
 
 
 def piece(nests: Nests, value: Operand, dim: int, start: Size, length: Size, step: int = 1) -> Operand:

@@ -61,6 +61,7 @@ def write(graph: fx.Graph, name: str = "main") -> Written:
     nests = Nests(block)
     context = Context(nests)
     for node, argument in zip(tensors, block.args, strict=True):
+        argument.name_hint = node.name
         shape = shape_of(node.meta["val"])
         for axis, size in enumerate(shape):
             nests.sizes.learn(size, argument, axis)

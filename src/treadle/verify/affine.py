@@ -17,10 +17,12 @@ from treadle.plan import expr
 from treadle.plan.expr import Expr
 from treadle.verify.formulas import NEVER_SHARED, Formula, Injection, symbols_in
 from treadle.verify.program import sources_of
-from treadle.verify.scalars import constant_value, width_of
+from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
 from treadle.verify.symbol_table import SymbolTable
 
 _COMPARISONS = {0: "=", 1: "!=", 2: "<", 3: "<=", 4: ">", 5: ">=", 6: "<", 7: "<=", 8: ">", 9: ">="}
+_MAY_WRAP = ("arith.addi", "arith.subi", "arith.muli", "arith.shli")
+"""What fewer than 32 bits may not hold, unlike index arithmetic."""
 _COMPUTED = ("arith.", "scf.", "tile.program_id", "pipe.group_id", "pipe.cluster_rank")
 
 
@@ -145,7 +147,7 @@ class Forms(SymbolTable):
     def _steps(self, loop: scf.ForOp, value: BlockArgument) -> Expr | None:
         """By how much each iteration raises a carried value; None where that differs, or is not known."""
         end = loop.body.block.last_op
-        if end is None or not width_of(value.type):
+        if end is None or width_of(value.type) < INDEX_BITS:
             return None
         tentative = self.symbol(("carried", value), "c", frozenset((NEVER_SHARED,)), is_exact=False)
         name = str(tentative)
@@ -230,6 +232,9 @@ class Forms(SymbolTable):
     def _exactly(self, op: Operation, operands: list[Expr]) -> Expr | None:
         """The value where it can be said; None where only that it follows from the operands."""
         a, b = operands[0], operands[-1]
+        bits = width_of(op.results[0].type)
+        if bits == 1 or (bits < INDEX_BITS and op.name in _MAY_WRAP):
+            return None
         signed = all(self.is_nonnegative(value) for value in operands)
         match op.name:
             case "arith.addi":
@@ -242,7 +247,8 @@ class Forms(SymbolTable):
                 is_cut = width_of(op.results[0].type, op) < width_of(op.operands[0].type, op)
                 return a if width_of(op.operands[0].type) > 1 and not is_cut else None
             case "arith.extui" | "arith.index_castui":
-                return a if signed and width_of(op.operands[0].type) > 1 else None
+                is_cut = width_of(op.results[0].type, op) < width_of(op.operands[0].type, op)
+                return a if signed and width_of(op.operands[0].type) > 1 and not is_cut else None
             case "arith.trunci":
                 return a if width_of(op.results[0].type) >= 32 else None
             case "arith.minsi" | "arith.maxsi":

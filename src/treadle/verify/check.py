@@ -24,6 +24,8 @@ MAX_FINDINGS = 8
 MAX_COST = 300_000
 """Steps and events of all runs together that a proof of up to 100 operations may take: some two seconds. Longer kernels may take longer."""
 COST_OF_A_PIECE = 120
+MANY = 32
+"""After so many classes of sizes it is asked whether the kernel is right whatever way its conditions go."""
 MAX_CLASSES = 600
 MAX_SINGLE = 24
 """So many classes of one length of a loop are run, of sizes without number: then there is no end of them."""
@@ -65,6 +67,7 @@ class Proof:
         self.classes = self.cost = 0
         self.trip_counts: list[dict[int, int]] = []
         self._undecided: dict[Operation, Open] = {}
+        self._any_way: bool | None = False  # nothing to ask before there is a tracer
         self._runs: dict[tuple[tuple[tuple[int, ...], ...], frozenset[int]], Executions] = {}
 
     def verdict(self) -> Verdict:
@@ -73,11 +76,14 @@ class Proof:
         try:
             self.tracer = Tracer(self.program)
             self.engine = Engine(self.program, self.tracer.state.nodes, self.geometry, self.max_findings)
+            self._any_way = None
             findings = self._run_classes()
         except Undecided as stopped:
             self._leave_open(stopped.op, stopped.reason)
         except TooHard:
             self._leave_open(self.program.kernel, "its sizes and workgroups fall into classes that take too long to tell apart")
+        if self._undecided and not findings and self._is_right_any_way():
+            self._undecided.clear()
         return Verdict(findings, tuple(self._undecided.values()), self.classes, assumptions_of(self.program, self.geometry))
 
     def _leave_open(self, op: Operation, reason: str) -> None:
@@ -103,11 +109,21 @@ class Proof:
                 self._leave_open(self.program.kernel, "the class of a run does not hold the run itself")
                 return ()
             uncovered.remove(covered)
+            if self.classes == MANY and listed is None and self._is_right_any_way():
+                return ()
             single += listed is None and not covered.loops.isdisjoint(self.tracer.state.loop_of.values())
             cost = self.cost + self.tracer.state.cost + COST_OF_A_PIECE * uncovered.cost
             if cost > limit or single > MAX_SINGLE or self.classes > self.effort * MAX_CLASSES:
                 return self._give_up(uncovered)
         return ()
+
+    def _is_right_any_way(self) -> bool:
+        """Whether the kernel is right whatever way its conditions go; asked once."""
+        if self._any_way is None:
+            from treadle.verify.reachable import is_right_any_way
+
+            self._any_way = is_right_any_way(self.program, self.tracer, self.geometry)
+        return self._any_way
 
     def _run(self, trace: Trace) -> tuple[Executions, tuple[Finding, ...]]:
         known = self._runs.get((trace.roots, trace.open_loops))
@@ -191,7 +207,10 @@ def _agrees(unknown: Unknown, known: dict[SSAValue, int]) -> bool:
     if op is None or function is None:
         return False
     operands = [known.get(v) for v in op.operands]
-    return None not in operands and function(*operands) == known[unknown.values[0]]
+    try:
+        return None not in operands and function(*operands) == known[unknown.values[0]]
+    except ArithmeticError:
+        return False
 
 
 def assumptions_of(program: Program, geometry: Geometry | None = None) -> tuple[str, ...]:

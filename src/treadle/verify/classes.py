@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MAX_OPERATIONS = 300_000
 """What one question to the integer sets may cost, in their own count."""
+SMALL, LARGER = 64, 8192
 Key = tuple[Terms, int]
 Equation = tuple[Key, tuple[tuple[int, int], ...]]
 """A form that is the sum of (pump, iterations of one of its rounds), each pump with its own count of rounds."""
@@ -172,22 +173,30 @@ class UncoveredSet:
         except self._sets.TooHard as error:
             raise TooHard from error
 
-    def _first(self, found: "Set") -> tuple[int, ...] | None:
-        point = self._sets.point_of(found.lexmin())
+    def _within(self, low: int, high: int) -> "Set":
+        return self._left.intersect(self._of(" and ".join(f"{low} <= {name} < {high}" for name in self._names) or "true"))
+
+    def _values(self, found: "Set") -> tuple[int, ...] | None:
+        point = self._sets.point_of(found)
         return None if point is None else tuple(point[name] for name in self._names)
+
+    def _first(self) -> tuple[int, ...] | None:
+        """The least of small ones, else any: to find the least of numbers that are not small takes minutes, of which isl counts nothing."""
+        found = self._values(self._within(-SMALL, SMALL).lexmin())
+        return found or self._values(self._within(-LARGER, LARGER)) or self._values(self._left)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         while True:
             with self._bounded():
-                found = self._first(self._left)
+                found = self._first()
             if found is None:
                 return
             yield found
 
     def far(self, least: int) -> tuple[int, ...] | None:
-        """Values of which each is at least so much; None where there are none."""
+        """Values of which each is at least so much, not much more if there are such; None where there are none."""
         with self._bounded():
-            return self._first(self._left.intersect(self._of(" and ".join(f"{name} >= {least}" for name in self._names))))
+            return self._values(self._within(least, least + SMALL).lexmin()) or self._values(self._within(least, least + LARGER))
 
     def remove(self, covered: Class) -> None:
         """Leave out the members of a class."""

@@ -10,11 +10,14 @@ from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.verify.program import Program, yielded
-from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
+from treadle.verify.scalars import INDEX_BITS, constant_value, is_narrow, width_of
+from treadle.verify.signs import never_negative
 from treadle.verify.turning_points import UNSIGNED_DIVISIONS, TurningPoints
 
 FULL = 0
 MAX_MODULUS = 1 << 20
+_UNSIGNED_CASTS = ("arith.extui", "arith.index_castui")
+_MAY_WRAP = ("arith.addi", "arith.subi", "arith.muli")
 
 
 def demands(
@@ -49,6 +52,8 @@ class _Demands:
                     self._ask(value, FULL)
             for value, modulus in found.residues:
                 self._ask(value, modulus)
+            for value in found.conditions:
+                self._ask(value, FULL)
         while self._work:
             self._pass_on(self._work.pop())
 
@@ -81,6 +86,8 @@ class _Demands:
     def _operand_moduli(self, op: Operation, modulus: int) -> tuple[int, ...]:
         if op.name in UNSIGNED_DIVISIONS and op not in self.points.of_one_sign:
             return (FULL,) * len(op.operands)
+        if op.name in _UNSIGNED_CASTS and not never_negative(op.operands[0]):
+            return (FULL,)
         if op in self.points.extremes:
             return modulus, modulus
         return _operand_moduli(op, modulus)
@@ -116,15 +123,18 @@ def _constant(value: SSAValue) -> int | None:
 def _operand_moduli(op: Operation, modulus: int) -> tuple[int, ...]:
     """To which moduli the operands of an operation matter, whose result matters to `modulus`."""
     full = (FULL,) * len(op.operands)
+    if op.name in _MAY_WRAP and is_narrow(op):
+        bits = 1 << width_of(op.results[0].type)
+        modulus = bits if modulus == FULL or bits % modulus else modulus
     second = _constant(op.operands[1]) if len(op.operands) > 1 else None
     match op.name:
         case "arith.select":
             return (FULL, modulus, modulus)
         case "arith.addi" | "arith.subi":
             return (modulus, modulus)
-        case "arith.index_cast" | "arith.index_castui" | "arith.extui":
+        case "arith.extui":
             return (modulus,)
-        case "arith.trunci" | "arith.extsi":
+        case "arith.trunci" | "arith.extsi" | "arith.index_cast" | "arith.index_castui":
             bits = min(width_of(v.type) for v in (op.operands[0], op.results[0]))
             return (modulus if bits >= INDEX_BITS else 1 << bits,)
         case "arith.muli":

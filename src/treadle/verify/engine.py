@@ -8,7 +8,7 @@ than the oldest phase that would let it pass. So one run finds the races of all 
 from collections.abc import Callable
 
 from treadle.verify.barriers import Barriers
-from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join, reached, vector_of
+from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join, vector_of
 from treadle.verify.events import Access, Event, LoopNode, Node, RolesNode, Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
@@ -17,6 +17,7 @@ from treadle.verify.program import Program
 from treadle.verify.repetition import Repetitions
 from treadle.verify.reports import Reports, Stop
 from treadle.verify.run_states import RunStates
+from treadle.verify.tiles_in_flight import TilesInFlight
 from treadle.verify.untracked import Untracked
 from treadle.verify.workgroups import Cluster, Workgroup
 
@@ -51,14 +52,15 @@ class Engine:
         self._free: dict[int, bool] = {}
         self.cost = 0
         self._is_led = True
-        states = RunStates(program.most_pending, self.cluster, self.barriers, self.components)
+        self._tiles = TilesInFlight(program, self.reports)
+        self._states = RunStates(program.most_pending, self.cluster, self.barriers, self.components)
         self._agents = agents
-        self._repetitions = Repetitions(nodes, states, agents, self._saved)
-        self._at_start = self._saved()
+        self._repetitions = Repetitions(nodes, self._states, agents, self.saved)
+        self._at_start = self.saved()
         # Each does one event; False where the strand has to wait and try it again.
         self._actions: dict[str, Callable[[Agent, Event], bool]] = {
             "access": self._access,
-            "move": self._move,
+            "move": self._tiles.move,
             "commit": self._commit,
             "wait": self._wait,
             "fence": self._fence,
@@ -121,7 +123,35 @@ class Engine:
                 agent.row, agent.frames = (), []
         self.arrays.check_grid()
 
-    def _saved(self) -> Restore:
+    def follow(self, row: tuple[int, ...]) -> bool:
+        """Run all strands at work over a row of events from here on; False where that shows a fault."""
+        for agent in self.cluster.active:
+            agent.begin(row)
+        try:
+            while self._round():
+                pass
+        except Stop:
+            return False
+        return all(agent.is_done for agent in self.cluster.active) and self._is_clean()
+
+    def may_end(self) -> bool:
+        """Whether the kernel may end here without a fault."""
+        try:
+            for workgroup in self.workgroups:
+                self.cluster.check_end(workgroup)
+        except Stop:
+            return False
+        return self._is_clean()
+
+    def _is_clean(self) -> bool:
+        return not self.reports.found and not self.reports.undecided
+
+    def state(self) -> tuple[object, ...]:
+        """The state of the run, in numbers that do not grow with time."""
+        self._states.forget(self.cluster.active)
+        return self._states.of(self.cluster.active)
+
+    def saved(self) -> Restore:
         """What brings the whole run back, but for where its strands stand."""
         parts = [part.saved() for part in (*self._agents, *self.workgroups, self.arrays, self.barriers)]
         is_led = self._is_led
@@ -259,9 +289,9 @@ class Engine:
     def _access(self, agent: Agent, event: Event) -> bool:
         now = agent.tick()
         for register in event.uses:
-            self._use(agent, event, register)
+            self._tiles.use(agent, event, register)
         for register in event.chained:
-            self._chain(agent, event, register)
+            self._tiles.chain(agent, event, register)
         queue = event.queue
         if queue and not self.program.queues[queue].is_committed:
             agent.closed[queue] = agent.closed.get(queue, 0) + 1
@@ -313,57 +343,6 @@ class Engine:
         value = agent.closed.get(queue, 0) + facts.is_committed
         component = self.components.queue(agent.number, queue, is_read=facts.tells_reads and not access.is_write)
         return Record(agent, event, access, component, value, iteration)
-
-    def _chain(self, agent: Agent, event: Event, register: int) -> None:
-        """The next operation of a queue takes over a tile that the one before may still be writing; it is then nobody else's."""
-        flight = agent.registers.get(register)
-        if flight is None:
-            return
-        is_ready = reached(agent.clock, flight.component, flight.value)
-        if flight.taken is None and not is_ready and flight.event.queue == event.queue:
-            flight.taken = event
-        else:
-            self._use(agent, event, register)
-
-    def _use(self, agent: Agent, event: Event, register: int) -> None:
-        flight = agent.registers.get(register)
-        if flight is None or (flight.taken is None and reached(agent.clock, flight.component, flight.value)):
-            return
-        first, second = self.reports.place(agent, flight.event), self.reports.place(agent, event)
-        queue = flight.event.queue
-        if register >= len(self.program.registers):
-            self._release(agent, event, flight)
-            return
-        message = f"the result of {first.op.name} is used while it may not be there yet"
-        missing = f'a wait of "{queue}" that retires the group of the first, before the second'
-        steps = (first.describe() + ": issued", second.describe() + ": reads the tile; the group may still be at work")
-        if flight.taken is not None:
-            first = self.reports.place(agent, flight.taken)
-            message = f"the result of {flight.event.op.name} is used though {first.op.name} has taken it over as its accumulator"
-            missing = f'a wait of "{queue}" between the result and the operation that adds to it, or an accumulator of its own'
-            steps = (first.describe() + ": adds to the tile where it is", second.describe() + ": finds other numbers there")
-        self.reports.report("V1", message, agent, event, first=first, memory=f"register tile of {queue}", missing=missing, steps=steps)
-
-    def _release(self, agent: Agent, event: Event, flight: Flight) -> None:
-        """The block of an operation ends that may still read its operand's registers."""
-        first, second = self.reports.place(agent, flight.event), self.reports.place(agent, event)
-        queue = flight.event.queue
-        message = f"{first.op.name} may still read its operand's registers when its block ends and they are given to other tiles"
-        missing = f'a wait of "{queue}" that retires its group, behind it in its block'
-        steps = (first.describe() + ": issued, reads registers", second.describe() + ": the registers get other values")
-        self.reports.report("V2", message, agent, event, first=first, memory=f"registers of {queue}", missing=missing, steps=steps)
-
-    def _move(self, agent: Agent, event: Event) -> bool:
-        registers = agent.registers
-        if not registers:
-            return True
-        values = [registers.get(source) for _, source in event.moves]
-        for (to, _), value in zip(event.moves, values, strict=True):
-            if value is None:
-                registers.pop(to, None)
-            else:
-                registers[to] = value
-        return True
 
     def _commit(self, agent: Agent, event: Event) -> bool:
         agent.closed[event.queue] = agent.closed.get(event.queue, 0) + 1

@@ -1,19 +1,12 @@
 """Index values as linear forms of values that are none themselves (atoms).
 
-Index arithmetic is taken not to overflow. With `structural`, equal operations on equal operands are one atom, wherever they stand.
+Index arithmetic is taken not to overflow, that of fewer than 32 bits may. With `structural`, equal operations on equal operands are one
+atom, wherever they stand.
 """
 
-from treadle.ir.core import (
-    AffineBinaryOpExpr,
-    AffineBinaryOpKind,
-    AffineConstantExpr,
-    AffineDimExpr,
-    AffineExpr,
-    AffineSymExpr,
-    Operation,
-    SSAValue,
-)
-from treadle.verify.scalars import affine_map_of, constant_value
+from treadle.ir.core import AffineBinaryOpKind, Operation, SSAValue
+from treadle.verify.affine_maps import affine_map_of, results_of
+from treadle.verify.scalars import constant_value, is_narrow, width_of
 
 Linear = tuple[tuple[tuple[int, int], ...], int]
 """Atoms (by number) with their factors, sorted; the constant."""
@@ -56,10 +49,12 @@ class LinearForms:
         op = value.owner
         if not isinstance(op, Operation):
             return self._atom(value)
+        if op.name == "arith.constant":
+            constant = constant_value(op)
+            return self._atom(value) if constant is None else ((), constant)
+        if is_narrow(op) or any(width_of(operand.type) == 1 for operand in op.operands):
+            return self._atom(value)
         match op.name:
-            case "arith.constant":
-                constant = constant_value(op)
-                return self._atom(value) if constant is None else ((), constant)
             case "arith.addi" | "arith.subi":
                 return add(self.of(op.operands[0]), self.of(op.operands[1]), 1 if op.name == "arith.addi" else -1)
             case "arith.muli":
@@ -70,33 +65,19 @@ class LinearForms:
             case "arith.index_cast":
                 return self.of(op.operands[0])
             case "affine.apply":
-                affine_map = affine_map_of(op)
-                found = (
-                    self._of_affine(affine_map.results[0], [self.of(v) for v in op.operands], affine_map.num_dims) if affine_map else None
-                )
+                affine_map, operands = affine_map_of(op), [self.of(v) for v in op.operands]
+                found = results_of(affine_map, operands, lambda number: ((), number), _binary)[0] if affine_map else None
                 return found or self._atom(value)
             case _:
                 return self._atom(value)
 
-    def _of_affine(self, expr: AffineExpr, operands: list[Linear], dims: int) -> Linear | None:
-        match expr:
-            case AffineConstantExpr():
-                return (), expr.value
-            case AffineDimExpr():
-                return operands[expr.position]
-            case AffineSymExpr():
-                return operands[dims + expr.position]
-            case AffineBinaryOpExpr():
-                left, right = self._of_affine(expr.lhs, operands, dims), self._of_affine(expr.rhs, operands, dims)
-                if left is None or right is None:
-                    return None
-                if expr.kind is AffineBinaryOpKind.Add:
-                    return add(left, right, 1)
-                if expr.kind is AffineBinaryOpKind.Mul and not (left[0] and right[0]):
-                    return add(((), 0), left, right[1]) if not right[0] else add(((), 0), right, left[1])
-                return None
-            case _:
-                return None
+
+def _binary(kind: AffineBinaryOpKind, left: Linear, right: Linear) -> Linear | None:
+    if kind is AffineBinaryOpKind.Add:
+        return add(left, right, 1)
+    if kind is AffineBinaryOpKind.Mul and not (left[0] and right[0]):
+        return add(((), 0), left, right[1]) if not right[0] else add(((), 0), right, left[1])
+    return None
 
 
 def add(one: Linear, other: Linear, factor: int) -> Linear:

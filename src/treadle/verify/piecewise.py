@@ -9,7 +9,7 @@ from math import lcm
 from treadle.ir.core import Operation, SSAValue
 from treadle.records import Record
 from treadle.verify.linear_forms import Linear, LinearForms, add
-from treadle.verify.scalars import constant_value
+from treadle.verify.scalars import INDEX_BITS, constant_value, is_narrow, width_of
 
 MAX_PIECES = 8
 MAX_SLACK = 64
@@ -42,11 +42,13 @@ class Pieces(Record):
     """The forms that a value may be, and how it is told which.
 
     `pivots`: differences whose sign decides. `residues`: values with the moduli to which they matter; they must be zero or more.
+    `conditions`: truth values of selections.
     """
 
     all: tuple[Piece, ...]
     pivots: tuple[Piece, ...] = ()
     residues: tuple[tuple[SSAValue, int], ...] = ()
+    conditions: tuple[SSAValue, ...] = ()
 
 
 def difference(forms: LinearForms, one: SSAValue, other: SSAValue) -> Pieces | None:
@@ -58,7 +60,7 @@ def pieces(forms: LinearForms, value: SSAValue) -> Pieces | None:
     """The forms of a value; None where they are too many."""
     op = value.owner
     plain = Pieces((Piece(forms.of(value)),))
-    if not isinstance(op, Operation):
+    if not isinstance(op, Operation) or not op.results or is_narrow(op):
         return plain
     match op.name:
         case "arith.addi" | "arith.subi":
@@ -68,20 +70,20 @@ def pieces(forms: LinearForms, value: SSAValue) -> Pieces | None:
                 if (factor := _constant(other)) is not None:
                     return _scaled(pieces(forms, one), factor)
             return plain
-        case _ if op.name in _CASTS:
+        case _ if op.name in _CASTS and width_of(op.operands[0].type) >= INDEX_BITS:
             return pieces(forms, op.operands[0])
         case _ if op.name in _EXTREMES:
             one, other = pieces(forms, op.operands[0]), pieces(forms, op.operands[1])
             apart = _sum(one, other, -1)
             if one is None or other is None or apart is None:
                 return None
-            return _limited(Pieces(one.all + other.all, apart.pivots + apart.all, apart.residues))
+            return _limited(Pieces(one.all + other.all, apart.pivots + apart.all, apart.residues, apart.conditions))
         case "arith.select":
             one, other = pieces(forms, op.operands[1]), pieces(forms, op.operands[2])
             both = _sum(one, other, -1)
-            return (
-                None if one is None or other is None or both is None else _limited(Pieces(one.all + other.all, both.pivots, both.residues))
-            )
+            if one is None or other is None or both is None:
+                return None
+            return _limited(Pieces(one.all + other.all, both.pivots, both.residues, (op.operands[0], *both.conditions)))
         case _ if op.name in _QUOTIENTS or op.name in _REMAINDERS:
             return _divided(forms, op) or plain
         case _:
@@ -103,12 +105,12 @@ def _divided(forms: LinearForms, op: Operation) -> Pieces | None:
         return None
     residues = (*inner.residues, (op.operands[0], divisor))
     if op.name in _REMAINDERS:
-        return Pieces((Piece(((), 0), 1, 0, divisor - 1),), inner.pivots, residues) if divisor <= MAX_SLACK else None
+        return Pieces((Piece(((), 0), 1, 0, divisor - 1),), inner.pivots, residues, inner.conditions) if divisor <= MAX_SLACK else None
     if all(p.is_plain or p.source is not None for p in inner.all):
         quotients = tuple(Piece(p.form, p.divisor * divisor, 0, 0, op.operands[0]) for p in inner.all)
-        return Pieces(quotients, inner.pivots, (*inner.residues, (op.operands[0], 1)))
+        return Pieces(quotients, inner.pivots, (*inner.residues, (op.operands[0], 1)), inner.conditions)
     divided = tuple(Piece(p.form, p.divisor * divisor, p.low - p.divisor * (divisor - 1), p.high) for p in inner.all)
-    return _limited(Pieces(divided, inner.pivots, residues))
+    return _limited(Pieces(divided, inner.pivots, residues, inner.conditions))
 
 
 def _scaled(of: Pieces | None, factor: int) -> Pieces | None:
@@ -123,7 +125,7 @@ def _scaled(of: Pieces | None, factor: int) -> Pieces | None:
         p = _with_remainder(piece, residues)
         ends = sorted((factor * p.low, factor * p.high))
         found.append(Piece(add(((), 0), p.form, factor), p.divisor, ends[0], ends[1]))
-    return _limited(Pieces(tuple(found), of.pivots, tuple(residues)))
+    return _limited(Pieces(tuple(found), of.pivots, tuple(residues), of.conditions))
 
 
 def _negated(piece: Piece) -> Piece:
@@ -154,7 +156,8 @@ def _sum(one: Pieces | None, other: Pieces | None, sign: int) -> Pieces | None:
                 found.append(Piece(add(right.form, a.form, right.divisor), right.divisor, 0, 0, right.source))
                 continue
             found.append(_joined(_with_remainder(a, residues), _with_remainder(b, residues), sign))
-    return _limited(Pieces(tuple(dict.fromkeys(found)), one.pivots + other.pivots, tuple(residues)))
+    conditions = tuple(dict.fromkeys(one.conditions + other.conditions))
+    return _limited(Pieces(tuple(dict.fromkeys(found)), one.pivots + other.pivots, tuple(residues), conditions))
 
 
 def _joined(a: Piece, b: Piece, sign: int) -> Piece:

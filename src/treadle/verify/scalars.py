@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from treadle.dialects.tile import KernelOp
-from treadle.ir.core import AffineMap, Attribute, Operation
+from treadle.ir.core import Attribute, Operation
 from treadle.ir.dialects import builtin
+from treadle.verify.affine_maps import affine_map_of
 
 Scalar = int | None
 Function = Callable[..., int]
@@ -61,6 +62,7 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
     "arith.shrui": lambda a, b: a >> b,
 }
 _UNSIGNED = frozenset({"arith.remui", "arith.divui", "arith.ceildivui", "arith.minui", "arith.maxui", "arith.shrui"})
+_SIGNED = frozenset({"arith.remsi", "arith.divsi", "arith.floordivsi", "arith.ceildivsi", "arith.minsi", "arith.maxsi"})
 _COMPARISONS: tuple[Callable[[int, int], bool], ...] = (
     lambda a, b: a == b,
     lambda a, b: a != b,
@@ -78,13 +80,21 @@ def constant_value(op: Operation) -> Scalar:
     if not isinstance(value, builtin.IntegerAttr):
         return None
     number = int(value.value.data)
-    return number & 1 if width_of(op.results[0].type) == 1 else number
+    if width_of(op.results[0].type) == 1:
+        return number & 1
+    is_large = not -(1 << INDEX_BITS - 1) <= number < 1 << INDEX_BITS - 1
+    return _signed(number, width_of(op.results[0].type, op)) if is_large and width_of(op.results[0].type) else number
+
+
+def is_narrow(op: Operation) -> bool:
+    """Whether a result has so few bits that it may not be the number that the operation's operands as numbers would make."""
+    return 0 < width_of(op.results[0].type) < INDEX_BITS
 
 
 def _arithmetic(name: str, bits: int) -> Function:
-    function = _BINARY[name]
+    function = _within_width(_BINARY[name], bits) if ".sh" in name else _BINARY[name]
     if bits == 1:
-        return _one_bit(function)
+        return _one_bit(function, is_signed=name in _SIGNED)
     if name in _UNSIGNED:
         return _on_unsigned(function, bits)
     half = 1 << (bits - 1)
@@ -96,11 +106,24 @@ def _arithmetic(name: str, bits: int) -> Function:
     return wrapped
 
 
-def _one_bit(function: Function) -> Function:
+def _one_bit(function: Function, *, is_signed: bool) -> Function:
+    """On single bits; a true one is -1 to whom it is the sign."""
+
     def low(a: int, b: int) -> int:
-        return function(a, b) & 1
+        return (function(-a, -b) if is_signed else function(a, b)) & 1
 
     return low
+
+
+def _within_width(function: Function, bits: int) -> Function:
+    """A shift; by more bits than there are it gives no number."""
+
+    def shifted(a: int, b: int) -> int:
+        if not 0 <= b < bits:
+            raise ArithmeticError
+        return function(a, b)
+
+    return shifted
 
 
 def _on_unsigned(function: Function, bits: int) -> Function:
@@ -118,8 +141,10 @@ def _comparison(op: Operation) -> Function:
     compare = _COMPARISONS[which if which < 6 else which - 4]
     mask = (1 << (width_of(op.operands[0].type, op) or 64)) - 1
 
+    sign = -1 if mask == 1 else 1  # a true bit is -1 to whom it is the sign
+
     def signed(a: int, b: int) -> int:
-        return int(compare(a, b))
+        return int(compare(sign * a, sign * b))
 
     def unsigned(a: int, b: int) -> int:
         return int(compare(a & mask, b & mask))
@@ -133,10 +158,10 @@ def _cast(op: Operation, bits: int) -> Function:
     is_unsigned = op.name in ("arith.extui", "arith.index_castui")
 
     def convert(a: int) -> int:
-        if is_unsigned:
-            return a & mask
         if bits == 1:
             return a & 1
+        if is_unsigned:
+            return _signed(a & mask, bits)
         return -(a & 1) if own == 1 else _signed(a, bits)  # a true i1 is -1 to whom its bit is the sign
 
     return convert
@@ -144,12 +169,6 @@ def _cast(op: Operation, bits: int) -> Function:
 
 def _select(condition: int, one: int, other: int) -> int:
     return one if condition else other
-
-
-def affine_map_of(op: Operation) -> AffineMap | None:
-    """The map of `affine.apply`, `affine.min` or `affine.max`; None for other operations."""
-    attribute = op.properties.get("map")
-    return attribute.data if isinstance(attribute, builtin.AffineMapAttr) and op.name.startswith("affine.") else None
 
 
 def _affine(op: Operation) -> Function | None:

@@ -5,19 +5,11 @@ An unsigned quotient or remainder repeats with its operand only as long as the o
 
 from collections.abc import Callable
 
-from treadle.ir.core import (
-    AffineBinaryOpExpr,
-    AffineBinaryOpKind,
-    AffineConstantExpr,
-    AffineDimExpr,
-    AffineExpr,
-    AffineSymExpr,
-    Operation,
-    SSAValue,
-)
+from treadle.ir.core import AffineBinaryOpKind, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
+from treadle.verify.affine_maps import affine_map_of, results_of
 from treadle.verify.program import sources_of
-from treadle.verify.scalars import affine_map_of, constant_value, width_of
+from treadle.verify.scalars import constant_value, is_narrow, width_of
 
 _GIVEN = ("tile.program_id", "pipe.group_id", "pipe.cluster_rank")
 _OF_ALL = frozenset(
@@ -28,6 +20,7 @@ _OF_ALL = frozenset(
     )
 )
 _OF_ANY = ("arith.maxsi", "arith.andi")
+_MAY_WRAP = ("arith.addi", "arith.muli", "arith.shli", "arith.trunci", "arith.index_cast", "arith.index_castui")
 IsKnown = Callable[[SSAValue], bool]
 
 
@@ -69,8 +62,10 @@ def _follows(value: SSAValue, is_known: IsKnown) -> bool:
             return is_known(operands[1])
         case "arith.extui":
             return True
+        case _ if name in _MAY_WRAP and (is_narrow(op) or width_of(operands[0].type) == 1):
+            return False
         case "arith.trunci":
-            return width_of(value.type) > 1 and is_known(operands[0])
+            return is_known(operands[0])
         case "affine.apply" | "affine.min" | "affine.max":
             return _affine(op, is_known)
         case _ if name in _OF_ALL:
@@ -85,21 +80,9 @@ def _affine(op: Operation, is_known: IsKnown) -> bool:
     affine_map = affine_map_of(op)
     if affine_map is None:
         return False
-    known = [is_known(operand) for operand in op.operands]
-    found = [_expression(expr, known, affine_map.num_dims) for expr in affine_map.results]
+    found = results_of(affine_map, [is_known(operand) for operand in op.operands], lambda number: number >= 0, _binary)
     return any(found) if op.name == "affine.max" else all(found)
 
 
-def _expression(expr: AffineExpr, known: list[bool], dims: int) -> bool:
-    match expr:
-        case AffineConstantExpr():
-            return expr.value >= 0
-        case AffineDimExpr():
-            return known[expr.position]
-        case AffineSymExpr():
-            return known[dims + expr.position]
-        case AffineBinaryOpExpr():
-            right = _expression(expr.rhs, known, dims)
-            return right and (expr.kind is AffineBinaryOpKind.Mod or _expression(expr.lhs, known, dims))
-        case _:
-            return False
+def _binary(kind: AffineBinaryOpKind, left: bool, right: bool) -> bool:
+    return right and (left or kind is AffineBinaryOpKind.Mod)

@@ -38,14 +38,14 @@ class Tracer:
         self._asked = demands(program, self.points)
         self._less_asked: dict[frozenset[Operation], dict[SSAValue, int]] = {}
         self._scalars = ScalarSteps(self.state, self.points)
-        self._memory = MemorySteps(self.state)
+        self.memory = MemorySteps(self.state)
         self._control: dict[str, Callable[..., Step]] = {
             "scf.for": self._loop,
             "scf.if": self._branch,
             "pipe.roles": self._roles,
-            "pipe.slot": self._memory.slot,
-            "pipe.part": self._memory.part,
-            "sync.mbarrier_slot": self._memory.mbarrier_slot,
+            "pipe.slot": self.memory.slot,
+            "pipe.part": self.memory.part,
+            "sync.mbarrier_slot": self.memory.mbarrier_slot,
         }
         self._steps = self._block(program.kernel.body.block)
 
@@ -84,7 +84,7 @@ class Tracer:
                 self.state.env[self.state.place(op.result)] = self.state.references.mbarrier(
                     self.program.mbarriers.base[op], op.slot_count()
                 )
-                return self._memory.event(op) if self.program.cluster > 1 else []
+                return self.memory.event(op) if self.program.cluster > 1 else []
             case tile.AllocOp():
                 rank = len(tile.memref_type(op.result).get_shape())
                 self.state.env[self.state.place(op.result)] = self.state.references.buffer(self.program.buffers[op.result], (), (0,) * rank)
@@ -98,11 +98,11 @@ class Tracer:
             case tile.ProgramIdOp():
                 return []
             case scf.YieldOp():
-                return self._memory.event(op) if op in self.program.released else []
+                return self.memory.event(op) if op in self.program.released else []
             case _ if op.regions and not isinstance(op, tile.ReduceOp):
                 raise Undecided(op, f"the control flow of {op.name} is not known")
             case _ if isinstance(op, HasEffects) or any(v in self.program.registers for v in op.operands):
-                return self._memory.event(op) or self._scalars.of(op)
+                return self.memory.event(op) or self._scalars.of(op)
             case _:
                 return self._scalars.of(op)
 

@@ -5,17 +5,18 @@ What has no form is a number of the whole class, for the reason that its operand
 
 from collections.abc import Callable, Iterable, Sequence
 
-from treadle.ir.core import (
-    AffineBinaryOpExpr,
-    AffineBinaryOpKind,
-    AffineConstantExpr,
-    AffineDimExpr,
-    AffineExpr,
-    AffineSymExpr,
-    Operation,
-)
+from treadle.ir.core import AffineBinaryOpKind, Operation
+from treadle.verify.affine_maps import affine_map_of, results_of
 from treadle.verify.reasons import Constraint, Joined, Reason, all_of, one_of
-from treadle.verify.scalars import INDEX_BITS, Function, affine_map_of, constant_value, known_result, scalar_function, width_of
+from treadle.verify.scalars import (
+    INDEX_BITS,
+    Function,
+    constant_value,
+    is_narrow,
+    known_result,
+    scalar_function,
+    width_of,
+)
 from treadle.verify.symbols import Form, Symbol, combined, of, scaled, shifted
 from treadle.verify.trace_state import BELOW_ZERO, State, Step, Undecided
 from treadle.verify.turning_points import TurningPoints
@@ -24,6 +25,10 @@ _EQUALITIES = (0, 1)
 _LEAST_OR_LESS = (2, 5, 6, 9)
 """Comparisons that a difference of zero or more decides: slt, sge, ult, uge. For the others it is one or more."""
 _SIGNED_LAST = 5
+_UNSIGNED_CASTS = ("arith.extui", "arith.index_castui")
+_CUTTING = ("arith.trunci", "arith.index_cast", "arith.index_castui")
+MAX_CUT_BITS = 8
+"""More bits make more classes, or longer rounds of loops, than are worth it."""
 _WIDENING = ("arith.index_cast", "arith.index_castui", "arith.extui", "arith.extsi")
 _Pair = tuple[int, Form]
 """A number and its form."""
@@ -152,7 +157,7 @@ class ScalarSteps:
                 return
             try:
                 env[at] = function(*values)
-            except ZeroDivisionError:
+            except ArithmeticError:
                 env[at] = None
 
         return compute
@@ -233,6 +238,9 @@ class ScalarSteps:
 
     def _rule(self, op: Operation) -> Callable[[list[int], list[Symbol]], Symbol]:
         name = op.name
+        if is_narrow(op) and (bits := width_of(op.results[0].type)) > 1:
+            is_cut = name in _CUTTING and bits <= MAX_CUT_BITS
+            return lambda v, f: self._cut(op, v[0], f[0], 1 << bits) if is_cut else None
         match name:
             case "arith.addi" | "arith.subi":
                 factor = 1 if name == "arith.addi" else -1
@@ -260,7 +268,8 @@ class ScalarSteps:
                 return lambda v, f: self._affine(op, v, f)
             case _ if name in _WIDENING or (name == "arith.trunci" and width_of(op.results[0].type) >= INDEX_BITS):
                 is_plain = width_of(op.operands[0].type) > 1 or name == "arith.extui"
-                return lambda v, f: f[0] if is_plain else None
+                is_unsigned = name in _UNSIGNED_CASTS and width_of(op.operands[0].type, op) < width_of(op.results[0].type, op)
+                return lambda v, f: self._widened(op, v[0], f[0], is_unsigned=is_unsigned) if is_plain else None
             case _:
                 return lambda v, f: None
 
@@ -279,6 +288,21 @@ class ScalarSteps:
             self._needed.append(Constraint("congruent", form, op, value, divisor))
             return _NOTHING
         return self.state.atoms.remainder(form, divisor)
+
+    def _cut(self, op: Operation, value: int, form: Symbol, modulus: int) -> Symbol:
+        """The lowest bits: those of every number that is the same modulo what they count."""
+        if form is None or value < 0:
+            return None
+        self._needed.append(Constraint("congruent", form, op, value, modulus))
+        return _NOTHING
+
+    def _widened(self, op: Operation, value: int, form: Symbol, *, is_unsigned: bool) -> Symbol:
+        """The same number; where its sign becomes a bit like others, only if that is not set."""
+        if is_unsigned and form is not None:
+            if value < 0 or form.loops:
+                return None
+            self._not_negative(form, op)
+        return form
 
     def _masked(self, op: Operation, v: list[int], f: list[Symbol]) -> Symbol:
         for one, other in ((0, 1), (1, 0)):
@@ -316,7 +340,7 @@ class ScalarSteps:
         if affine_map is None:
             return None
         operands = [(value, of(form, value)) for value, form in zip(v, f, strict=True)]
-        results = [self._affine_value(op, expr, operands, affine_map.num_dims) for expr in affine_map.results]
+        results = results_of(affine_map, operands, lambda number: (number, Form((), number)), self._affine_binary)
         best: _Pair | None = None
         for found in results:
             if found is None:
@@ -328,22 +352,7 @@ class ScalarSteps:
             best = found if (found[0] < best[0]) == (op.name == "affine.min") else best
         return best[1] if best else None
 
-    def _affine_value(self, op: Operation, expr: AffineExpr, operands: list[_Pair], dims: int) -> _Pair | None:
-        match expr:
-            case AffineConstantExpr():
-                return expr.value, Form((), expr.value)
-            case AffineDimExpr():
-                return operands[expr.position]
-            case AffineSymExpr():
-                return operands[dims + expr.position]
-            case AffineBinaryOpExpr():
-                left = self._affine_value(op, expr.lhs, operands, dims)
-                right = self._affine_value(op, expr.rhs, operands, dims)
-                return None if left is None or right is None else self._affine_binary(op, expr.kind, left, right)
-            case _:
-                return None
-
-    def _affine_binary(self, op: Operation, kind: AffineBinaryOpKind, left: _Pair, right: _Pair) -> _Pair | None:
+    def _affine_binary(self, kind: AffineBinaryOpKind, left: _Pair, right: _Pair) -> _Pair | None:
         atoms = self.state.atoms
         if kind is AffineBinaryOpKind.Add:
             return left[0] + right[0], combined(left[1], right[1])

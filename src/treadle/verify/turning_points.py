@@ -46,10 +46,13 @@ class Turn(Record):
 
 
 class Covered(Record):
-    """A comparison that turning points cover: they and the `residues` (values, with the modulus to which they matter) decide it."""
+    """A comparison that turning points cover: they, the `residues` (values, with the modulus to which they matter) and the truth values
+    of selections decide it.
+    """
 
     turns: tuple[Turn, ...]
     residues: tuple[tuple[SSAValue, int], ...]
+    conditions: tuple[SSAValue, ...]
 
 
 class LoopFacts(Record):
@@ -134,8 +137,9 @@ class TurningPoints:
             compared += [(pieces(self.forms, left), (0,)), (pieces(self.forms, right), (0,))]
         wanted: list[tuple[Piece, tuple[int, ...]]] = []
         residues: dict[SSAValue, int] = {}
+        conditions: dict[SSAValue, None] = {}
         for found, limits in compared:
-            if found is None or not self._collect(found, limits, wanted, residues):
+            if found is None or not self._collect(found, limits, wanted, residues, conditions):
                 return None
         is_constant = all(not piece.form[0] for piece, _ in wanted)
         loop = _loop_around(op)
@@ -146,16 +150,22 @@ class TurningPoints:
         if loop is None:
             return None
         if is_constant:
-            return loop, Covered((), tuple(residues.items()))
+            return loop, Covered((), tuple(residues.items()), tuple(conditions))
         turns = [self._turn(loop, piece, limits) for piece, limits in wanted]
         if any(turn is None for turn in turns):
             return None
-        return loop, Covered(tuple(dict.fromkeys(turn for turn in turns if turn is not None)), tuple(residues.items()))
+        return loop, Covered(tuple(dict.fromkeys(turn for turn in turns if turn is not None)), tuple(residues.items()), tuple(conditions))
 
     def _collect(
-        self, found: Pieces, limits: tuple[int, ...], wanted: list[tuple[Piece, tuple[int, ...]]], residues: dict[SSAValue, int]
+        self,
+        found: Pieces,
+        limits: tuple[int, ...],
+        wanted: list[tuple[Piece, tuple[int, ...]]],
+        residues: dict[SSAValue, int],
+        conditions: dict[SSAValue, None],
     ) -> bool:
         """The pieces that decide about a value, those of which it takes residues, too: they must stay zero or more."""
+        conditions |= dict.fromkeys(found.conditions)
         wanted += [(piece, limits) for piece in found.all] + [(piece, (1,)) for piece in found.pivots]
         for value, modulus in found.residues:
             inner = pieces(self.forms, value)

@@ -310,6 +310,14 @@ def test_a_wait_ahead_of_its_time_is_refused(pipelined: CompiledKernel) -> None:
             assert re.search(rf"rule {rule}, .*from tile.load at <text>:\d.* ahead of \S+ \(from {op} at <text>:\d", message), message
 
 
+@pytest.mark.parametrize("target", ["gfx1100", "gfx1201"])
+def test_loads_under_conditions_stay_in_flight(target: str) -> None:
+    """Vectors that stores take apart: each load was waited for behind its branch, and the code refused (A5)."""
+    module = load(programs.matmul(76, 103, 409, "f32", "f32", transposed="a").text)
+    lower(module, target_spec(target), CompileOptions(pipeline_stages=2))
+    assert emulator.compile_kernels(module, target)
+
+
 def test_a_loop_that_is_not_the_schedules_is_refused(pipelined: CompiledKernel) -> None:
     _, body = _steady_loop(pipelined)
     matrix = next(one for one in body if kind_of(one) == "matrix")

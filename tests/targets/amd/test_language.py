@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from language.test_atomics import bits, column_sums, histogram, split_matmul
+from language.test_kernels import in_place
 from language.test_random_numbers import words
 from language.test_shapes import reshaped, segments
 from targets.amd import emulator, programs
@@ -93,3 +94,11 @@ def test_indices_from_memory(target: str) -> None:
     segments[4](x, ends, want, SIDE=8)
     emulate(segments, (4,), target, x, ends, got, SIDE=8)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("side", [1, 16])
+def test_few_elements_changed_in_place(target: str, side: int) -> None:
+    x = np.random.default_rng(1).standard_normal(33).astype(np.float32)
+    want = np.concatenate([x[: 2 * side] * np.float32(1.5), x[2 * side :]])
+    emulate(in_place, (2,), target, x, 1.5, SIDE=side)
+    np.testing.assert_array_equal(x, want)

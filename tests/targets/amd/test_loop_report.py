@@ -36,6 +36,17 @@ def test_waits_between_matrix_instructions_and_what_they_wait_for() -> None:
     assert (loop.inner_waits, loop.load_waits, loop.drains) == ((("local_load",),), 0, 1)
 
 
+def test_waits_are_within_a_stage_wherever_the_text_begins_it() -> None:
+    fetch, wait = "\tglobal_load_dwordx4 v[4:7], v[8:9], off", "\ts_waitcnt vmcnt(0)"
+    rotated = [fetch, "\ts_branch .L2", ".L1:", wait, MFMA, "\ts_barrier", fetch, ".L2:", MFMA, "\ts_cbranch_scc1 .L1", "\ts_endpgm"]
+    (found,) = AmdBackend(GFX942).read_reports("\n".join(["k:", *rotated, "\t.amdhsa_kernel k"]))
+    assert found.inner_waits == (("load",),)
+    bordered = [fetch, "\ts_branch .L2", ".L1:", wait, "\ts_barrier", MFMA, fetch, ".L2:", MFMA, "\ts_cbranch_scc1 .L1", "\ts_endpgm"]
+    (found,) = AmdBackend(GFX942).read_reports("\n".join(["k:", *bordered, "\t.amdhsa_kernel k"]))
+    assert found.inner_waits == ()
+    assert _loop(wait, MFMA, MFMA, fetch).inner_waits == (), "without barriers a trip is a stage"
+
+
 def test_disassembly_has_addresses_for_labels() -> None:
     text = """
 0000000000001900 <k>:

@@ -4,13 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from language.staged_kernels import DEEPER, JOINED, PRODUCTS, lowered, operands
+from language.staged_kernels import DEEPER, JOINED, PRODUCTS, kernel_of, lowered, operands, quadrants
 from targets.amd import emulator, programs
 
 from treadle.dialects.sync import SchedFenceOp
 from treadle.errors import KernelRejected
+from treadle.machine import target_spec
 from treadle.targets.amd.assembly import parse
 from treadle.targets.amd.audit import violations
+from treadle.targets.amd.backend import AmdBackend
 from treadle.targets.amd.counters import kind_of
 from treadle.targets.interface import CompiledKernel
 from treadle.verify.faults import erase
@@ -47,12 +49,36 @@ def test_deep_rings_straight_lines_and_unrolled_loops(target: str, stages: str, 
     check({**DEEPER, **JOINED}[stages], target, 128, 32, k, **steps(stages, target))
 
 
-def steps(stages: str, target: str) -> dict[str, int]:
+@needs_emulator
+def test_quadrants() -> None:
+    """A tile of 256 x 256 by eight waves, one order of them."""
+    module = lowered(quadrants, "gfx942", 256, 256, 64)
+    compiled = emulator.compile_kernels(module, "gfx942")
+    a, b, c = operands(256, 256, 64)
+    program = InPlace(module, "gfx942", next(iter(reversed(emulator.ORDERS))), compiled)
+    program(a, b, c, np.array(1), np.array(1))
+    np.testing.assert_array_equal(program.output, a.astype(np.float64) @ b)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_quadrants_in_the_code(target: str) -> None:
+    """Four stages that multiply and four that do not: a barrier for each, no accumulator moves, nothing is spilled, nothing waits for
+    global memory among matrix instructions.
+    """
+    found = AmdBackend(target_spec(target)).report(kernel_of(lowered(quadrants, target, 256, 256, 128)))
+    assert found is not None
+    assert (found.matrix, found.barriers) == ({"gfx942": 64, "gfx950": 32}[target], 8)
+    assert (found.moves, found.scratch, found.broken, found.load_waits) == (0, 0, (), 0)
+    assert found.registers <= 256
+    assert (found.shared_bytes, found.workgroups, found.waves) == (65536, 1, 2)
+
+
+def steps(stages: str, target: str) -> dict[str, Any]:
     """Eight stages have shared memory for steps of 16 alone, but where matrix instructions take 32 at a time."""
     return {"BK": 32} if (stages, target) == ("eight", "gfx950") else {}
 
 
-def check(kernel: Any, target: str, m: int, n: int, k: int, **constants: int) -> None:
+def check(kernel: Any, target: str, m: int, n: int, k: int, **constants: Any) -> None:
     module = lowered(kernel, target, m, n, k, **constants)
     compiled = emulator.compile_kernels(module, target)
     a, b, c = operands(m, n, k)

@@ -20,7 +20,7 @@ from treadle.verify.check import prove
 from treadle.verify.faults import faults
 
 TARGET = "sm_90a"
-SIZES = {"BN": 64, "BK": 64, "S": 3}
+SIZES: dict[str, Any] = {"BN": 64, "BK": 64, "S": 3}
 
 
 @treadle.kernel(target="sim")
@@ -64,7 +64,7 @@ def kernel_in(module: Operation) -> tile.KernelOp:
     return next(op for op in module.walk() if isinstance(op, tile.KernelOp))
 
 
-def staged(kernel: Any = PRODUCTS["two"], k: int = 192, **sizes: int) -> tile.KernelOp:
+def staged(kernel: Any = PRODUCTS["two"], k: int = 192, **sizes: Any) -> tile.KernelOp:
     return kernel_in(lowered(kernel, TARGET, 128, 64, k, **(sizes or SIZES)))
 
 
@@ -117,7 +117,7 @@ def test_results_that_a_later_stage_reads() -> None:
     assert computes(kernel, 192, factor=2)
 
 
-def refused(kernel: Any, **sizes: int) -> str:
+def refused(kernel: Any, **sizes: Any) -> str:
     with pytest.raises(treadle.TreadleError) as error:
         lowered(kernel, TARGET, 128, 64, 192, **sizes)
     return f"{re.sub(r' .line [0-9]+.', '', error.value.message)}\n{error.value.fix}"
@@ -126,8 +126,8 @@ def refused(kernel: Any, **sizes: int) -> str:
 def test_too_few_slots() -> None:
     """A slot is read where the product is, a stage later than on machines that read it into registers."""
     assert refused(PRODUCTS["two"], BN=64, BK=64, S=2) == (
-        "warp pipeline: a product from shared memory in stage 'compute' comes before a store to shared memory in stage 'memory' 1 iteration "
-        "later, which is 1 stage on; a group that is 1 stage ahead is there at the same time\n"
+        "warp pipeline: a product from shared memory in stage 'compute' comes before a store to shared memory in stage 'memory' 1 "
+        "iteration later, which is 1 stage on; a group that is 1 stage ahead is there at the same time\n"
         "give the buffer 3 slots instead of 2"
     )
     assert refused(DEEPER["triple"], BN=64, BK=64).endswith("give the buffer 4 slots instead of 3")
@@ -165,7 +165,7 @@ def test_the_simulator_finds_what_is_left_out(kind: type[Operation]) -> None:
 @pytest.mark.parametrize("warps", [8, 16])
 def test_machine_code(warps: int) -> None:
     """Matrix instructions, no spills, and a barrier for each slot. Groups of a warpgroup, and of two."""
-    sizes = {"BM": 16 * warps, "BN": 128, "BK": 64, "S": 3}
+    sizes: dict[str, Any] = {"BM": 16 * warps, "BN": 128, "BK": 64, "S": 3}
     kernel = kernel_in(lowered(PRODUCTS["two"], TARGET, 16 * warps, 128, 256, num_warps=warps, **sizes))
     code = backend(TARGET)
     facts = code.assemble(code.emit(kernel)).facts

@@ -7,7 +7,6 @@ from generators import tile_kernel_texts as kernel_texts
 from generators.tile_pipeline import find, lowered, skeleton
 
 from treadle.dialects import sync, tile
-from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.passes import run_passes
 from treadle.ir.simplify import CsePass, DcePass
@@ -46,27 +45,32 @@ def names(text: str) -> list[str]:
     return [SHORT.get(word, word) for word in text.split()]
 
 
-def outside_of(module: Operation) -> list[sync.SchedFenceOp]:
-    """Fences in no pipelined loop."""
-    inside = {fence for loop in find(module, scf.ForOp) if PIPELINED in loop.attributes for fence in find(loop, sync.SchedFenceOp)}
-    return [fence for fence in find(module, sync.SchedFenceOp) if fence not in inside]
+def around(loop: scf.ForOp) -> tuple[list[str], list[str]]:
+    """Accesses to shared memory, contractions, barriers and fences ahead of a loop; behind it."""
+    assert loop.parent is not None
+    ops = list(loop.parent.ops)
+    ahead, behind = ops[: ops.index(loop)], ops[ops.index(loop) + 1 :]
+    kept = {name: short for short, name in SHORT.items()}
+    return [kept[op.name] for op in ahead if op.name in kept], [kept[op.name] for op in behind if op.name in kept]
 
 
 @pytest.mark.parametrize(
-    ("stages", "buffers", "body"),
+    ("stages", "buffers", "body", "behind"),
     [
-        (2, 1, "r r f b f l l m l l m f b f w w"),
+        (2, 1, "r r f b f l l m l l m f b f w w", "f b f l l m l l m f"),
         # One barrier a step: the write stage has a border of its own.
-        (2, 2, "r r f b f l l m l l m f w w"),
+        (2, 2, "r r f b f l l m l l m f w w", "f b f l l m l l m f"),
         # Two steps a trip.
-        (3, 1, 2 * "f b f l l m l l m f b f w w r r "),
+        (3, 1, 2 * "f b f l l m l l m f b f w w r r ", "f b f l l m l l m f b f w w r r f b f l l m l l m f b f w w f b f l l m l l m f"),
     ],
 )
-def test_fences_stand_at_the_borders_of_stages(stages: int, buffers: int, body: str) -> None:
+def test_fences_stand_at_the_borders_of_stages(stages: int, buffers: int, body: str, behind: str) -> None:
+    """In the loop, and in the steps that it leaves to do; none ahead of it."""
     module = scheduled(CDNA, SetPipelinePass(stages=stages, buffers=buffers))
     (loop,) = [op for op in find(module, scf.ForOp) if PIPELINED in op.attributes]
     assert skeleton(loop, *OPS)[1:-1] == names(body)
-    assert outside_of(module) == [], "prologue and epilogue run once"
+    ahead, after = around(loop)
+    assert "f" not in ahead and "".join(after) == behind.replace(" ", "")
 
 
 def test_loops_that_overlap_nothing_have_no_fences() -> None:

@@ -2,6 +2,8 @@
 whatever its slots do, unless what it refuses is a wrong order, which no race detector knows to be wrong.
 """
 
+from itertools import combinations
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transforms.kernel.test_form_warp_pipeline import COLUMNS, PRIVATE, ROWS, Text, kernel_in
@@ -56,6 +58,25 @@ def test_what_is_accepted_is_proven_and_what_is_refused_is_wrong(text: str) -> N
         slot.bare = builtin.UnitAttr()
         assert prove(kernel).findings, text
         slot.bare = None
+
+
+@settings(MANY, max_examples=10)
+@given(pipelines())
+def test_no_smaller_set_of_slots_would_do(text: str) -> None:
+    """Every choice of fewer slots that flush is refuted."""
+    module = parse_module(text, "staged.mlir")
+    try:
+        run_passes(module, [FormWarpPipelinePass()])
+    except TreadleError:
+        return
+    kernel = kernel_in(module)
+    loop = next(op for op in kernel.walk() if isinstance(op, scf.ForOp))
+    slots = [op for op in loop.body.block.ops if isinstance(op, sync.BarrierOp)]
+    chosen = sum(op.bare is None for op in slots)
+    for fewer in (those for count in range(chosen) for those in combinations(slots, count)):
+        for slot in slots:
+            slot.bare = None if slot in fewer else builtin.UnitAttr()
+        assert prove(kernel).findings, text
 
 
 def flushed(text: str) -> tile.KernelOp:

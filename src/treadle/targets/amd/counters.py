@@ -138,7 +138,8 @@ class Counters:
         """Tell `observe` the accesses of a kind issued before an instruction: their age, `RETIRED` where some path has waited for them.
 
         `flight(at, access)`: what instruction `at` says of an access. It is told from its issue to where it is used, or no longer in flight
-        after it was: code may issue it long before the schedule does, where nothing is said of it yet. Skipped masked code counts as executed.
+        after it was: code may issue it long before the schedule does, where nothing is said of it yet. Skipped masked code counts as
+        executed.
         """
         known = len(self.kinds)  # keys from here on: accesses that some instruction has said to be in flight
 

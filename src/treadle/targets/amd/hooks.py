@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, bit_width, i32, i64, key_value, vector, zero
+from treadle.dialects.sync import SchedFenceOp
 from treadle.dialects.tile import ContractOp, CopyOp, CountInOp, KernelOp, LoadOp, LocalLoadOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.ancestry import ancestors
@@ -115,6 +116,15 @@ def _origins(value: SSAValue) -> list[Operation]:
     return [one.owner for one in found if isinstance(one.owner, Operation)]
 
 
+def _epilogue(kernel: KernelOp) -> Operation | None:
+    """The first operation behind the last fence outside of loops that goes by the place of its thread; None without such a fence."""
+    fences = [op for op in kernel.body.block.ops if isinstance(op, SchedFenceOp)]
+    found = fences[-1].next_op if fences else None
+    while found is not None and found.name.startswith(("arith.", "math.", "tile.alloc", "sync.")):
+        found = found.next_op
+    return found
+
+
 def _of_the_device(b: Builder) -> str:
     """Arrays and counters lie in memory of the device: without these words LLVM has to expect memory that knows no such instruction."""
     nothing = b.module.metadata("!{}")
@@ -140,6 +150,7 @@ class AmdHooks(SimtHooks):
         self._reads_sums = any(_is_read_each_step(op) for op in kernel.body.walk() if isinstance(op, ContractOp))
         self._copies = bool(direct_copies(kernel))
         self._at: Operation | None = None
+        self._epilogue = _epilogue(kernel)
         self._copies_left: Mapping[Operation, int] = {}
         if self._copies and (queue := spec.queue_for("copy_in")) is not None:
             self._copies_left = copies_left(kernel, queue, spec.subgroup_size, kernel.num_warps.value.data)
@@ -179,6 +190,15 @@ class AmdHooks(SimtHooks):
     def thread_id(self, b: Builder) -> Value:
         return b.intrinsic("llvm.amdgcn.workitem.id.x", I32, pure=True)
 
+    def _number_anew(self, ctx: KernelContext) -> None:
+        """Threads and lanes as the machine counts them now: the loop that is over needed no register to keep them in."""
+        b, bits = ctx.b, self.spec.subgroup_size.bit_length() - 1
+        below = b.asm("", "=v,0", [i32(0)], I32)  # a zero that LLVM does not know, so that it does not count ahead of the loop
+        for half in ("lo", "hi")[: self.spec.subgroup_size // 32]:
+            below = b.intrinsic(f"llvm.amdgcn.mbcnt.{half}", I32, [i32(-1), below], pure=True)
+        ctx.lane = below
+        ctx.thread = b.or_(b.shl(ctx.warp, i32(bits)), ctx.lane, "disjoint")
+
     def warp_id(self, b: Builder, thread: Value) -> Value:
         first = b.lshr(thread, i32(self.spec.subgroup_size.bit_length() - 1))
         return b.intrinsic("llvm.amdgcn.readfirstlane.i32", I32, [first], pure=True, attributes=["convergent"])
@@ -214,6 +234,8 @@ class AmdHooks(SimtHooks):
 
     def before(self, ctx: KernelContext, op: Operation | None) -> None:
         self._at = op
+        if op is not None and op is self._epilogue:
+            self._number_anew(ctx)
         self._orders_global = self._global_barriers is None or op in self._global_barriers
 
     def barrier(self, b: Builder, threads: int = 0) -> None:

@@ -164,9 +164,9 @@ def _last_barrier(own: Sequence[SchedulePoint], point: SchedulePoint) -> int:
 
 
 def drained_loads(counters: Counters, points: Sequence[SchedulePoint]) -> list[Violation]:
-    """A5, A3: barriers, matrix instructions, of pipelined loops that some path reaches after waiting for their loads that are used only later.
+    """A5, A3: barriers, matrix instructions, of pipelined loops that some path reaches after waiting for loads that are used only later.
 
-    Loads narrower than a register are left out: LLVM puts their elements together as they arrive. So are those ahead of the loop.
+    Loads narrower than a register are left out: LLVM puts their elements together as they arrive. So are loads ahead of the loop.
     """
     listing = counters.listing
     by_line = {point.line: point for point in points}

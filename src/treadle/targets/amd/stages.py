@@ -63,15 +63,15 @@ def _before(loop: Operation) -> list[Operation]:
     return found
 
 
+def barriers_behind(listing: Listing) -> dict[int, frozenset[int]]:
+    """Ahead of each instruction, the lines of the barriers of which one was met last, by some path; 0 for none."""
+    return {at: frozenset(last for last, _ in states) for at, states in _states(listing).items()}
+
+
 def _joins(loop: Operation) -> bool:
     """Whether the groups come to a loop from another pipeline as they are."""
     request = loop.attributes.get(WARP_PIPELINED)
     return isinstance(request, builtin.DictionaryAttr) and "joins" in request.data
-
-
-def barriers_behind(listing: Listing) -> dict[int, frozenset[int]]:
-    """Ahead of each instruction, the lines of the barriers of which one was met last, by some path; 0 for none."""
-    return {at: frozenset(last for last, _ in states) for at, states in _states(listing).items()}
 
 
 def misplaced_stages(listing: Listing, points: Iterable[SchedulePoint]) -> list[Violation]:

@@ -1,6 +1,6 @@
 """The steady loop of a listing as a `LoopReport`: what the audit's rules read, counted, whoever compiled it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from treadle.machine import TargetSpec
 from treadle.targets.amd.assembly import Listing
@@ -35,17 +35,36 @@ def _retired(counters: Counters, loop: frozenset[int]) -> dict[int, tuple[str, .
     return found
 
 
-def _within_stages(ordered: Sequence[int], counters: Counters) -> frozenset[int]:
-    """The places from the first to the last matrix instruction of each stage: between barriers, where a loop has several."""
-    found: set[int] = set()
-    stage: list[int] = []
-    for at in ordered:
-        if counters.kinds[at] == "barrier":
-            stage = []
-        elif counters.kinds[at] == "matrix":
-            found.update(range(stage[0] if stage else at, at + 1))
-            stage.append(at)
-    return frozenset(found)
+def _within_stages(loop: frozenset[int], counters: Counters) -> frozenset[int]:
+    """The places from the first to the last matrix instruction of each stage: between barriers, or in a trip of a loop that has none.
+
+    By control flow, not by the order of the text: places that some matrix instruction comes to, and that come to one, without a border.
+    """
+    listing, kinds = counters.listing, counters.kinds
+    barriers = {at for at in loop if kinds[at] == "barrier"}
+    code = range(len(listing.instructions))
+    starts = set[int]() if barriers else {0, *(to for at in code if at not in loop for to in listing.successors(at))}
+    ahead: dict[int, list[int]] = {at: [] for at in loop}
+    behind: dict[int, list[int]] = {at: [] for at in loop}
+    inside = loop - barriers
+    for at in inside:
+        for to in listing.successors(at):
+            if to in inside and to not in starts:
+                ahead[at].append(to)
+                behind[to].append(at)
+    matrix = [at for at in loop if kinds[at] == "matrix"]
+    return frozenset(_reached(matrix, ahead) & _reached(matrix, behind))
+
+
+def _reached(begin: Iterable[int], edges: Mapping[int, Sequence[int]]) -> set[int]:
+    todo = list(begin)
+    found = set(todo)
+    while todo:
+        for to in edges[todo.pop()]:
+            if to not in found:
+                found.add(to)
+                todo.append(to)
+    return found
 
 
 def _conflicts(uses: Mapping[int, BankUse | None]) -> float | None:
@@ -79,7 +98,7 @@ def loop_report(listing: Listing, metadata: KernelMetadata, spec: TargetSpec, br
     ordered = sorted(loop)
     kinds: list[Kind | None] = [counters.kinds[at] for at in ordered]
     matrix = [at for at in ordered if counters.kinds[at] == "matrix"]
-    stages = _within_stages(ordered, counters)
+    stages = _within_stages(loop, counters)
     waits = _retired(counters, loop)
     uses = bank_uses(listing, loop, spec.banks, spec.subgroup_size)
     warps = max(1, metadata.threads // spec.subgroup_size)

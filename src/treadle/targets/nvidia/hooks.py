@@ -20,7 +20,9 @@ from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
 from treadle.targets.nvidia.folded_place import WINDOW, folded_place
 from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
 from treadle.targets.nvidia.global_access import predicated_load, predicated_store, predicated_update
+from treadle.targets.nvidia.late_wait import hold_back
 from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
+from treadle.targets.nvidia.residency import resident_workgroups
 from treadle.targets.nvidia.shifted_copies import ShiftedCopies, stands_among
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
 from treadle.targets.nvidia.stores import check_stores
@@ -61,17 +63,17 @@ class NvidiaHooks(SimtHooks):
         self._copies: dict[CopyOp | CopyOutOp, tuple[CopyPlan, str]] = {}
         self._maps: list[str] = []
         self._elected, self._shifted = Elected(), ShiftedCopies()
-        self._cluster = 1
+        self._cluster, self._resident = 1, 1
         self._tf32: frozenset[AllocOp] = frozenset()
 
     # --- the function
 
     def function_attributes(self, threads: int) -> Sequence[str]:
         cluster = (key_value("nvvm.cluster_dim", f"{self._cluster},1,1"),) if self._cluster > 1 else ()
-        return (key_value("nvvm.maxntid", threads), key_value("nvvm.minctasm", 1), *cluster, "nounwind")
+        return (key_value("nvvm.maxntid", threads), key_value("nvvm.minctasm", self._resident), *cluster, "nounwind")
 
     def extra_parameters(self, kernel: KernelOp) -> Sequence[tuple[Param, Parameter]]:
-        self._cluster = kernel.cluster_size()
+        self._cluster, self._resident = kernel.cluster_size(), resident_workgroups(kernel)
         if self.spec.bulk_tensor is None:
             return ()
         names: dict[TensorMapParam, str] = {}
@@ -127,6 +129,8 @@ class NvidiaHooks(SimtHooks):
             self._elected.flush(ctx)
         if op is None or not stands_among(op):
             self._shifted.flush(ctx)
+        if op is not None:
+            hold_back(ctx, op)
 
     # --- ids and lanes
 

@@ -1,19 +1,24 @@
 """insert-sched-fences: where the machine's own scheduler must not mix the stages of a pipelined loop.
 
 Level: schedule. Reads: the loops that pipeline-loops has left, their barriers and accesses; `stage_fence` of the machine's row. Writes:
-`sync.sched_fence` at the borders of stages. Leaves alone: loops that are not pipelined, and machines whose rows ask for none.
+`sync.sched_fence` at the borders of stages. Leaves alone: loops that are not pipelined, warp pipelines,
+whose slots have theirs, and machines whose rows ask for none.
 
 Nothing ties matrix instructions to a barrier, or to the stores behind it: they touch no memory. A scheduler that mixes them makes them wait
 for the loads that the stores wait for, and the loop has prefetched for nothing. A border is each side of a barrier, with the waits in
 front of it, and the first operation of the write stage behind a matrix instruction, which is where loads are first used: conversions of
 what they brought belong to that stage. Where the write stage comes first, the border is behind it, else the matrix instructions would stand
-among its waits. The fence orders the compiler alone: without it the kernel is as right as before, and slower.
-docs/audits.md has the figures.
+among its waits. The steps that a loop leaves to do behind it have the same borders, and one at their end: else what they read, and the
+addresses of the results, come among the matrix instructions of the steps before, where registers are scarcest. The fence orders the
+compiler alone: without it the kernel is as right as before, and slower. docs/audits.md has the figures.
 """
 
+from collections.abc import Sequence
+
 from treadle.dialects import sync, tile
+from treadle.dialects.stages import WARP_PIPELINED
 from treadle.dialects.tile_types import is_tile
-from treadle.ir.core import Block, Operation
+from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
@@ -24,13 +29,14 @@ from treadle.transforms.kernel.pipelining.request import PIPELINED
 _OTHER_STAGES = (tile.LoadOp, tile.GatherOp, tile.LocalLoadOp, tile.ContractOp)
 
 
-def _writes(body: Block) -> frozenset[Operation]:
-    """The write stage of a loop's body: stores to shared memory, and what computes the tiles they store from loads."""
-    found = {op for op in body.ops if any(isinstance(inner, tile.LocalStoreOp) for inner in op.walk())}
+def _writes(body: Sequence[Operation]) -> frozenset[Operation]:
+    """The write stages of a loop's body: stores to shared memory, and what computes the tiles they store from loads."""
+    within = set(body)
+    found = {op for op in body if any(isinstance(inner, tile.LocalStoreOp) for inner in op.walk())}
     todo = list(found)
     while todo:
         for op in [one.owner for inner in todo.pop().walk() for one in inner.operands]:
-            if isinstance(op, Operation) and op.parent is body and op not in found and not isinstance(op, _OTHER_STAGES):
+            if isinstance(op, Operation) and op in within and op not in found and not isinstance(op, _OTHER_STAGES):
                 if any(is_tile(result) for result in op.results):
                     found.add(op)
                     todo.append(op)
@@ -45,13 +51,13 @@ def _first_wait(barrier: Operation) -> Operation:
     return first
 
 
-def borders(body: Block) -> list[Operation]:
-    """The operations of a loop's body that a stage begins with, in order."""
+def borders(body: Sequence[Operation]) -> list[Operation]:
+    """The operations of steps, of a loop's body or behind it, that a stage begins with, in order."""
     writes = _writes(body)
     found: list[Operation] = []
     multiplied = wrote = False
     behind: Operation | None = None  # what stands behind a write stage that comes before the matrix instructions
-    for op in body.ops:
+    for op in body:
         if isinstance(op, sync.BarrierOp):
             found += [_first_wait(op), *([op.next_op] if op.next_op is not None else [])]
             multiplied, wrote, behind = False, False, None
@@ -66,6 +72,17 @@ def borders(body: Block) -> list[Operation]:
     return list(dict.fromkeys(found))
 
 
+def left_over(loop: scf.ForOp) -> list[Operation]:
+    """The steps that a loop leaves to do behind it, up to the last contraction and what follows it; empty where it leaves none."""
+    found: list[Operation] = []
+    op = loop.next_op
+    while op is not None and not isinstance(op, scf.ForOp):
+        found.append(op)
+        op = op.next_op
+    last = max((at for at, one in enumerate(found) if isinstance(one, tile.ContractOp)), default=-2)
+    return found[: last + 2]
+
+
 @register_pass
 @dataclass(frozen=True)
 class InsertSchedFencesPass(KernelPass):
@@ -77,7 +94,9 @@ class InsertSchedFencesPass(KernelPass):
         """Mark the borders of one kernel's pipelined loops."""
         if spec.stage_fence is None:
             return
-        for loop in [op for op in kernel.body.walk() if isinstance(op, scf.ForOp) and PIPELINED in op.attributes]:
-            for op in borders(loop.body.block):
+        loops = [op for op in kernel.body.walk() if isinstance(op, scf.ForOp) and PIPELINED in op.attributes]
+        for loop in [op for op in loops if WARP_PIPELINED not in op.attributes]:
+            behind = left_over(loop)
+            for op in dict.fromkeys(borders(list(loop.body.block.ops)) + borders(behind[:-1]) + behind[-1:]):
                 if not isinstance(op.prev_op, sync.SchedFenceOp):
                     insert_before(op, sync.SchedFenceOp(spec.stage_fence))

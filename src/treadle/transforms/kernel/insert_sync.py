@@ -3,13 +3,14 @@
 Level: tile to schedule. Reads: effects of all operations on shared memory, slots (`pipe.slot`), byte offsets of buffers, the machine's
 queues; synchronisation that is there. Writes: `sync.*`, the barrier operand of tile.copy, phases carried by loops and branches, the
 arithmetic of `pipe.advance`, the order of arrivals. Leaves alone: kernels that use no shared memory; synchronisation that is there, which
-it completes; global memory but for what workgroups hand on by arrivals.
+it completes; order between workgroups, but for what they hand on by arrivals.
 
-1. Rings between roles get full and empty barriers (`synchronisation/ring_barriers.py`). 2. Other bulk copies get transaction barriers
-(`copy_barriers.py`), and reads of other workgroups' memory theirs (`peer_barriers.py`). 3. A walk with every queued operation as a group of
-its own finds what has to be waited for where (`sync_flow.py`); from that the commits are placed: a group ends where a wait of the same loop
-must tell it from the next. 4. A walk over the kernel with its commits inserts waits with the largest count that is right, fences, barriers
-and arrivals at rings, at the last moment.
+0. Arrays that a workgroup both reads and writes get barriers (`global_order.py`). 1. Rings between roles get full and empty barriers
+(`synchronisation/ring_barriers.py`). 2. Other bulk copies get transaction barriers (`copy_barriers.py`), and reads of other workgroups'
+memory theirs (`peer_barriers.py`). 3. A walk with every queued operation as a group of its own finds what has to be waited for where
+(`sync_flow.py`); from that the commits are placed: a group ends where a wait of the same loop must tell it from the next. 4. A walk over
+the kernel with its commits inserts waits with the largest count that is right, fences, barriers and arrivals at rings, at the last
+moment.
 """
 
 from collections.abc import Set
@@ -27,6 +28,7 @@ from treadle.machine import TargetSpec
 from treadle.records import dataclass
 from treadle.transforms.kernel.kernel_ir import KernelPass, insert_after
 from treadle.transforms.kernel.synchronisation.copy_barriers import insert_copy_barriers
+from treadle.transforms.kernel.synchronisation.global_order import insert_global_barriers
 from treadle.transforms.kernel.synchronisation.peer_barriers import insert_peer_barriers
 from treadle.transforms.kernel.synchronisation.ring_barriers import insert_ring_barriers
 from treadle.transforms.kernel.synchronisation.sync_flow import NOTHING, SyncFlow
@@ -84,6 +86,7 @@ class InsertSyncPass(KernelPass):
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Synchronise one kernel."""
         check_control_flow(kernel)
+        insert_global_barriers(kernel)
         owed = insert_ring_barriers(kernel, spec)
         insert_copy_barriers(kernel)
         insert_peer_barriers(kernel)

@@ -10,6 +10,7 @@ stages and their legality are `plan/stages.py`, the steps `plan/expansion.py`.
 
 from treadle.analysis.loop_body import LoopBody, read_loop, refusal_text
 from treadle.dialects import tile
+from treadle.dialects.stages import WARP_PIPELINE
 from treadle.ir.core import Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.locations import location_of, set_location
@@ -51,6 +52,7 @@ def pipeline_loop(source: LoopBody, schedule: Schedule, request: Request) -> Non
         emitted = emit_expansion(source, schedule, expansion, slots, Builder(InsertPoint.before(loop)), request.unroll)
     if emitted.sequential is not None:
         del emitted.sequential.attributes[PIPELINE]
+        emitted.sequential.attributes.pop(WARP_PIPELINE, None)
         emitted.sequential.attributes[PIPELINED] = builtin.DictionaryAttr({"stages": builtin.IntegerAttr(1, builtin.i64)})
     if emitted.loop is not None:
         emitted.loop.attributes.update({name: value for name, value in loop.attributes.items() if name != PIPELINE})

@@ -1,8 +1,9 @@
 """set-access-widths: how many elements each global load and store may move at once.
 
-Level: tile. Reads: views (sizes, strides, alignment), offsets, the machine's widest access. Writes: `vector` of tile.load and tile.store,
-and of copies by all threads that name none; `edges` of loads and stores whose tiles begin at aligned addresses, where a group may lie across
-an end of the view. Leaves alone: everything else; accesses without a unit-stride dimension keep width 1.
+Level: tile. Reads: views (sizes, strides, alignment), offsets, the machine's widest access, whether the config walks lines. Writes:
+`vector` of tile.load and tile.store, and of copies by all threads that name none; `edges` of loads and stores whose tiles begin at aligned
+addresses, where a group may lie across an end of the view. Leaves alone: everything else; accesses without a unit-stride dimension keep
+width 1.
 """
 
 from treadle.analysis.index_forms import divides, lies_within
@@ -39,7 +40,7 @@ def access_width(op: tile.LoadOp | tile.StoreOp | tile.CopyOp, max_bytes: int) -
 
 
 def line_width(op: tile.LoadOp | tile.StoreOp, max_bytes: int) -> int:
-    """Elements that may be accessed at once as long as groups may lie across the ends of the view: the tile begins at an aligned address."""
+    """Elements that may be accessed at once where groups may lie across the ends of the view: the tile begins at an aligned address."""
     view, shape = view_op(op.view), _shape(op)
     dims, strides = tile.ints(op.dims), view.stride_values()
     along = contiguous_dim(tile.view_strides(op.view), dims, shape)

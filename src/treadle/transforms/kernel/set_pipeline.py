@@ -18,6 +18,7 @@ from treadle.analysis.element_bytes import buffer_bytes, element_bytes, tile_byt
 from treadle.analysis.liveness import buffer_intervals
 from treadle.analysis.loop_body import LoopBody, read_loop, refusal_text
 from treadle.dialects import pipe, tile
+from treadle.dialects.stages import WARP_PIPELINE
 from treadle.dialects.tile_types import is_tile
 from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
@@ -43,6 +44,8 @@ from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, request_attribute
 
 STREAM_DEEPEST = 3
+SLOTS_OF_GROUPS = 3
+"""One that is read, one that is filled, and one that a group which is behind may still read."""
 
 
 def shared_bytes(kernel: tile.KernelOp, source: LoopBody, schedule: Schedule | None, spec: TargetSpec) -> int:
@@ -115,7 +118,9 @@ class SetPipelinePass(KernelPass):
             if isinstance(loop, scf.ForOp) and not any(isinstance(op, scf.ForOp) for op in loop.body.walk()):
                 if self.stages < 0 and not any(isinstance(op, tile.ContractOp) for op in loop.body.walk()):
                     continue
-                has_stages = any(isinstance(op, pipe.StageOp) for op in loop.body.walk())
+                # A loop that is to be cut into stages is pipelined first, unless its ring is the user's.
+                staged = pipe.StageOp | pipe.SlotOp if WARP_PIPELINE in loop.attributes else pipe.StageOp
+                has_stages = any(isinstance(op, staged) for op in loop.body.walk())
                 if PIPELINE not in loop.attributes and PIPELINED not in loop.attributes and not has_stages:
                     self._decide(kernel, loop, spec)
 
@@ -126,9 +131,9 @@ class SetPipelinePass(KernelPass):
         mode: Mode = ("async" if copies else "stream") if self.mode == "auto" else self.mode
         tail: Tail | None = None if self.tail == "auto" else self.tail
         deepest = STREAM_DEEPEST if mode == "stream" else DEEP
-        request = Request(
-            min(max(self.stages, 0) or 2, deepest) if mode == "stream" else max(self.stages, 0) or 2, mode, self.buffers, tail
-        )
+        # Groups that run a loop some stages apart fill one slot while they read others.
+        buffers = self.buffers or (SLOTS_OF_GROUPS if mode == "stream" and WARP_PIPELINE in loop.attributes else 0)
+        request = Request(min(max(self.stages, 0) or 2, deepest) if mode == "stream" else max(self.stages, 0) or 2, mode, buffers, tail)
         plan = plan_loop(source.body, request, is_counted=source.iterations is not None)
         if isinstance(plan, Refusal):
             text, at = refusal_text(plan, source)

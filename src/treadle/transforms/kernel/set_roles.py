@@ -8,9 +8,11 @@ The shape of the kernels (a ring of mbarriers, a producer warp, register realloc
 """
 
 from treadle import remarks
+from treadle.analysis.divisibility import constant_value
 from treadle.dialects import tile
 from treadle.dialects.role_plan import RolePlan, RolePlanAttr
 from treadle.errors import InternalError, KernelRejected
+from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
@@ -18,7 +20,8 @@ from treadle.plan.split_tiles import PART_SLOTS
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
-from treadle.transforms.kernel.kernel_ir import KernelPass
+from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
+from treadle.transforms.kernel.roles import chained_steps
 from treadle.transforms.kernel.roles.copy_rings import (
     epilogue_boxes,
     fitting_plan,
@@ -88,12 +91,24 @@ def chain_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan | None
     wanted = asked.num_stages
     without = {"ping-pong": asked.ping_pong > 1, "deferred stores": asked.deferred_store, "clusters": asked.cluster > 1}
     producer, consumer = _registers(kernel, spec)
-    plan = RolePlan(wanted, 1, 0, producer, consumer, asked.workgroups)
+    plan = RolePlan(wanted, 1, _chained_steps(kernel, asked.workgroups, consumer, spec), producer, consumer, asked.workgroups)
     stages = fitting_stages(kernel, plan, spec)
     cut = [f"no {name}: contractions read each other's results" for name, is_asked in without.items() if is_asked]
     if 0 < stages < wanted:
         cut.append(_cut_back(stages, wanted))
     return (plan._replace(num_stages=stages) if stages else None), cut
+
+
+def _chained_steps(kernel: tile.KernelOp, workgroups: int, registers: int, spec: TargetSpec) -> int:
+    """1 where every loop of a chain has registers for steps that overlap, else 0. A loop that may make no step is one a workgroup."""
+    loops = [op for op in kernel.walk() if isinstance(op, scf.ForOp) and any(isinstance(one, tile.ContractOp) for one in op.body.block.ops)]
+    threads = num_warps(kernel) * spec.subgroup_size
+    return int(all(chained_steps.fits(loop, threads, registers) and (not workgroups or _surely_runs(loop)) for loop in loops))
+
+
+def _surely_runs(loop: scf.ForOp) -> bool:
+    low, high = constant_value(loop.lb), constant_value(loop.ub)
+    return low is not None and high is not None and low < high
 
 
 def _cut_back(stages: int, wanted: int) -> str:

@@ -23,7 +23,8 @@ class Config(FormConfig):
     """`tile`: elements along each axis of the nest; `warps` of the workgroup.
 
     Of rows that are reduced: `line`, elements of the aligned lines that tiles begin with, wherever the rows do (0: where the rows do), and
-    `tiles_in_flight`, whole tiles whose loads are issued together (0: a loop over tiles that all are masked at the end).
+    `tiles_in_flight`, whole tiles whose loads are issued together (0: a loop over tiles that all are masked at the end). `resident`:
+    workgroups that are to share a unit, which bounds the registers of a thread (0: as many as the tools like).
     """
 
     form: ClassVar[str] = NAME
@@ -31,6 +32,7 @@ class Config(FormConfig):
     warps: int = 1
     line: int = 0
     tiles_in_flight: int = 0
+    resident: int = 0
 
     @property
     def line_elements(self) -> int:

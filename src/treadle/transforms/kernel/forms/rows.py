@@ -7,7 +7,7 @@ from treadle.analysis.axis_traffic import axis_shape
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.plan.form_times import moving_seconds
-from treadle.plan.row_tiles import row_tiles, tiles_in_flight
+from treadle.plan.row_tiles import resident_walks, row_tiles, tiles_in_flight
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import elementwise
 from treadle.transforms.kernel.forms.form import Choice, Grid
@@ -38,6 +38,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
     shapes = tuple(axis_shape(nest, axis) for axis in nest.axes)
     narrowest = min((element_bytes(a.element) for a in nest.accesses), default=4)
     extents, found, config = "x".join(str(axis.size) for axis in nest.axes), list[Choice](), Config()
+    widest = max((element_bytes(a.element) for a in nest.accesses), default=4)
     line = line_of_rows(problem)
     read = read_bytes(problem)
     for tile in row_tiles(shapes, narrowest, problem.spec, max(0, line - 1)):
@@ -47,7 +48,8 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         if line:
             text += f", from lines of {line} elements"
         tiles = tiles_in_flight(tile, longest_reduced(problem), read, problem.spec) if line or not tile.is_whole else 0
-        config = Config(tile=tile.extents, warps=tile.warps, line=line, tiles_in_flight=tiles)
+        resident = resident_walks(tile, widest, problem.spec) if tiles and not tile.is_whole else 0
+        config = Config(tile=tile.extents, warps=tile.warps, line=line, tiles_in_flight=tiles, resident=resident)
         found.append(Choice(config, seconds, text, is_light=True))
     return [*found, *elementwise.halvings(problem, config)[1:]]
 

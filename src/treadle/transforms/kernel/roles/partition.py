@@ -8,13 +8,15 @@ execution of the block that fills it.
 from collections.abc import Sequence
 from typing import Literal
 
+from treadle.analysis.structured_flow import yielded
 from treadle.dialects import pipe, tile
 from treadle.dialects.role_plan import RolePlan
 from treadle.ir.builtin import IndexType, IntegerAttr, i64
 from treadle.ir.core import Block, Operation, Region, SSAValue
-from treadle.ir.dialects import scf
+from treadle.ir.dialects import arith, scf
 from treadle.ir.locations import give_location
 from treadle.plan.expr import Expr
+from treadle.transforms.kernel.roles.chained_steps import Chain, chain_of
 from treadle.transforms.kernel.roles.copy_rings import CopyRing, block_lies_in, copy_rings
 from treadle.transforms.kernel.roles.frame import clone, slot_of, stacked, start_of_role, static_steps, step_count
 from treadle.transforms.kernel.roles.parts import dealt_out, depends_on_group, is_index_math, part_axis
@@ -183,6 +185,10 @@ class Partition:
     def _loop(self, op: scf.ForOp, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots, *, role: Role) -> None:
         old, mapping = op.body.block, maps[0][1]
         rings = [ring for ring in self.rings if block_lies_in(ring.block, old)]
+        may_overlap = role == "consumer" and self.split is None and self.plan.steps_in_flight > 0
+        if may_overlap and (chain := chain_of(op)) is not None:
+            mapping.update(zip(op.results, self._chained(op, chain, maps, index, place, slots), strict=True))
+            return
         low, high, step = (mapping.get(value, value) for value in (op.lb, op.ub, op.step))
         initial = [mapping.get(value, value) for value in op.iter_args] if role == "consumer" else []
 
@@ -213,6 +219,71 @@ class Partition:
         index.builder.insert(new)
         mapping.update(zip(op.results, new.results, strict=False))
         slots.update(zip(rings, new.results[len(initial) :], strict=True))
+
+    def _chained(self, op: scf.ForOp, chain: Chain, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots) -> Sequence[SSAValue]:
+        """The results of a loop of chained contractions whose steps overlap, which may make no step."""
+        known = maps[0][1]
+        bounds = [known.get(value, value) for value in (op.lb, op.ub, op.step)]
+        if static_steps(index, bounds) > 0:
+            return self._overlapping(op, chain, maps, index, place, slots)
+        rings = [ring for ring in self.rings if ring.block is op.body.block]
+        yes, no = Block(), Block()
+        inside = builder_at_end(yes, self.symbols)
+        # A slot's number is one of the block that waits for it. Nothing goes on from those that the branch ends with.
+        here = {**slots, **{r: inside.insert(pipe.AdvanceOp(slots[r], inside.constant(0), self.depth(r))) for r in rings}}
+        yes.add_op(scf.YieldOp(*self._overlapping(op, chain, maps, inside, place, here)))
+        no.add_op(scf.YieldOp(*(known.get(value, value) for value in op.iter_args)))
+        runs = index.insert(arith.CmpiOp(bounds[0], bounds[1], "slt"))
+        branch = scf.IfOp(runs, [value.type for value in op.iter_args], Region(yes), Region(no))
+        index.builder.insert(branch)
+        return branch.results
+
+    def _overlapping(self, op: scf.ForOp, chain: Chain, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots) -> list[SSAValue]:
+        """The first part of the first step, the steady loop, the second part of the last step; each part with the rings that it reads."""
+        (group, known), old, at = maps[0], op.body.block, chain.position
+        low, high, step = (known.get(value, value) for value in (op.lb, op.ub, op.step))
+        reads_last = [ring for ring in self.rings if any(use.operation is chain.last for c in ring.copies for use in c.destination.uses)]
+        rings = [ring for ring in self.rings if ring.block is old]
+
+        def part(ops: Sequence[Operation], where: IndexBuilder, values: Values, here: Slots, reads: Sequence[CopyRing]) -> None:
+            for ring in reads:
+                self.bind(ring.copies, where, here[ring], group, values)
+            for one in ops:
+                clone(one, values, where, group, place)
+
+        def advance(where: IndexBuilder, here: Slots, done: Sequence[CopyRing]) -> None:
+            for ring in done:
+                here[ring] = where.insert(pipe.AdvanceOp(here[ring], where.constant(1), self.depth(ring)))
+
+        def second(where: IndexBuilder, total: SSAValue, handed: Sequence[SSAValue], here: Slots) -> SSAValue:
+            values = {**known, old.args[1 + at]: total, **dict(zip(chain.handed, handed, strict=True))}
+            part(chain.behind, where, values, here, reads_last)
+            advance(where, here, reads_last)
+            return values[chain.last.result]
+
+        def carried_on(values: Values, total: SSAValue) -> list[SSAValue]:
+            ends = [total if number == at else values.get(value, value) for number, value in enumerate(yielded(old))]
+            return [*ends, *(values[value] for value in chain.handed)]
+
+        before, firsts = len(op.iter_args), [ring for ring in rings if ring not in reads_last]
+        values = {**known, old.args[0]: low, **{a: known.get(v, v) for a, v in zip(old.args[1:], op.iter_args, strict=True)}}
+        part((*chain.issued, *chain.followed), index, values, slots, firsts)
+        advance(index, slots, firsts)
+        initial = carried_on(values, values[old.args[1 + at]])
+        body = Block(arg_types=[IndexType(), *(value.type for value in initial), *[IndexType()] * len(rings)])
+        inside, here = builder_at_end(body, self.symbols), {**slots, **dict(zip(rings, body.args[1 + len(initial) :], strict=True))}
+        values = {**known, **dict(zip(old.args, body.args[: 1 + before], strict=True))}
+        part(chain.issued, inside, values, here, firsts)
+        total = second(inside, body.args[1 + at], body.args[1 + before : 1 + len(initial)], here)
+        part(chain.followed, inside, values, here, ())
+        advance(inside, here, firsts)
+        body.add_op(scf.YieldOp(*carried_on(values, total), *(here[ring] for ring in rings)))
+        loop = scf.ForOp(index.add(low, step), high, step, [*initial, *(slots[ring] for ring in rings)], body)
+        index.builder.insert(loop)
+        slots.update(zip(rings, loop.results[len(initial) :], strict=True))
+        results: list[SSAValue] = [*loop.results[:before]]
+        results[at] = second(index, results[at], loop.results[before : len(initial)], slots)
+        return results
 
 
 def _least_steps(loop: scf.ForOp) -> int:

@@ -72,7 +72,7 @@ def build_folded(
 def _elements(
     kernel: KernelBuilder, root: StructuredOp, dims: Linears, frame: Frame, part: Part, neutral: Sequence[Attribute]
 ) -> list[SSAValue]:
-    """What a sum of exponentials takes in at the place where the kernel is (score, weighted values..); past the ends, what changes nothing."""
+    """What a sum of exponentials takes in at the kernel's place (score, weighted values..); past the ends, what changes nothing."""
     index, reduced = kernel.index, [i for i, axis in enumerate(kernel.nest.axes) if axis.is_reduction]
     arguments, evaluator = kernel.arguments(root, dims, frame), kernel.evaluator(frame, dims)
     scalars = part.elements if isinstance(part, Coupled) else ()
@@ -80,8 +80,7 @@ def _elements(
     outputs = outputs_of(part)
     numbers = [neutral[outputs[0]], *(neutral[number] for number in outputs[2:])]
     outside = [
-        index.insert(dense(number, tile.tile_type(value).element_type, frame.extents))
-        for number, value in zip(numbers, found, strict=True)
+        index.insert(dense(number, tile.tile_type(value).element_type, frame.extents)) for number, value in zip(numbers, found, strict=True)
     ]
     return select_inside(kernel, frame, reduced, found, outside)
 

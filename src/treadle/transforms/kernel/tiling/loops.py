@@ -65,7 +65,15 @@ def _nest(
     index, size = kernel.index, kernel.axis_size
     if axis in kernel.walks:
         end = ends.get(axis) or index.expression(size(axis))
-        return walk(kernel, axis, step, end, initial, lambda carried: _nest(kernel, rest, looped, ends, carried, body, together), None if rest else together)
+        return walk(
+            kernel,
+            axis,
+            step,
+            end,
+            initial,
+            lambda carried: _nest(kernel, rest, looped, ends, carried, body, together),
+            None if rest else together,
+        )
     if axis not in looped:
         kernel.offset[axis] = index.constant(0)
         return _nest(kernel, rest, looped, ends, initial, body, together)

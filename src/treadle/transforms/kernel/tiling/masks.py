@@ -22,7 +22,9 @@ def tail_masks(kernel: KernelBuilder, shape: Sequence[int], frame: Frame, axes: 
             continue
         unit = [extent if i == j else 1 for i in range(len(shape))]
         if ahead:
-            first = index.insert(tile.SplatOp(index.subtract(index.constant(0), kernel.offset[axis]), builtin.TensorType(builtin.i32, unit)))
+            first = index.insert(
+                tile.SplatOp(index.subtract(index.constant(0), kernel.offset[axis]), builtin.TensorType(builtin.i32, unit))
+            )
             steps = index.insert(tile.IotaOp(j, builtin.TensorType(builtin.i32, unit)))
             inside = index.insert(arith.CmpiOp(steps, first, "sge"))
             yield index.insert(tile.BroadcastOp(inside, builtin.TensorType(builtin.i1, list(shape)))) if unit != list(shape) else inside

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from treadle.analysis.row_lines import RowLine, row_line
 from treadle.dialects import tile
-from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
+from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.scope import Walk
@@ -48,7 +48,7 @@ def _shift(kernel: KernelBuilder, line: RowLine) -> SSAValue:
 def walk(
     kernel: KernelBuilder, axis: int, step: int, end: SSAValue, initial: Sequence[SSAValue], body: Step, together: Together | None = None
 ) -> list[SSAValue]:
-    """All tiles of `step` elements along an axis up to `end`, whose `Walk` the kernel has; `body` maps the carried tiles to the next ones."""
+    """All tiles of `step` elements along an axis up to `end`, as its `Walk` says; `body` maps the carried tiles to the next ones."""
     how, index, size = kernel.walks[axis], kernel.index, kernel.axis_size(axis).as_int()
     slack, turn = how.slack, how.tiles * step
     begin = index.constant(0) if how.line is None else index.subtract(index.constant(0), _shift(kernel, how.line))
@@ -74,7 +74,12 @@ def walk(
 
 
 def _turns(
-    kernel: KernelBuilder, axis: int, places: tuple[SSAValue, int, SSAValue], initial: Sequence[SSAValue], body: Step, together: Together | None
+    kernel: KernelBuilder,
+    axis: int,
+    places: tuple[SSAValue, int, SSAValue],
+    initial: Sequence[SSAValue],
+    body: Step,
+    together: Together | None,
 ) -> list[SSAValue]:
     """The loop over turns of whole tiles; `places`: where it begins, the tiles' extent, where the axis ends."""
     (begin, step, end), index, tiles = places, kernel.index, kernel.walks[axis].tiles

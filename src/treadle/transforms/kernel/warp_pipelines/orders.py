@@ -110,8 +110,8 @@ def _is_read(op: Operation, stage: Stage) -> bool:
 
 
 def _waits(orders: Sequence[tuple[Order, StageAccess]], queue: Queue, pipeline: WarpPipeline, there: Mapping[int, int]) -> dict[int, int]:
-    """By slot, how many groups of a queue a wait there may leave pending: each operation is waited for at a slot that its order has, the last
-    one where nothing else has waited for it. Waits that are there stay, and are taken to be right; the proof knows.
+    """By slot, how many groups of a queue a wait there may leave pending: each operation is waited for at a slot that its order has, the
+    last one where nothing else has waited for it. Waits that are there stay, and are taken to be right; the proof knows.
     """
     stages = len(pipeline.stages)
     found = dict(there)

@@ -1,0 +1,201 @@
+"""Attention of the examples beside PyTorch's backends of scaled_dot_product_attention, on a GPU: named sizes, or a random sample.
+
+    python benchmarks/attention_sample.py                                  # D = 128, 8192 long, and D = 64, 4096 long, full and causal
+    python benchmarks/attention_sample.py --random 60 --seed 7 --output benchmarks/results/NAME.json
+    python benchmarks/attention_sample.py --random 60 --seed 7 --list      # the sizes alone; needs no GPU
+
+Each problem is compared with PyTorch's result in f32 arithmetic on one head, then measured as `treadle bench` measures (interleaved, each
+call behind a sweep of the cache). A ratio is the fastest peer's time over Treadle's: above 1 Treadle is faster.
+"""
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from math import exp, log, sqrt
+from pathlib import Path
+from typing import Any
+
+from treadle.bench.machine import TorchMachine
+from treadle.bench.protocol import MeasureOptions, measure, ratio
+from treadle.bench.random_report import quantiles
+from treadle.bench.workload import TensorSpec
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
+WIDTHS = (32, 64, 96, 128, 192, 256)
+STEPS = (128, 64, 8, 1)
+"""What lengths are rounded up to multiples of, each as often."""
+MOST_ELEMENTS = 1 << 29
+TOLERANCE = 0.02
+"""Of the largest value: P is rounded to 16 bits by all."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """One problem: `shared` heads of K and V, each for `group` heads of Q; `width`: D."""
+
+    batch: int
+    shared: int
+    group: int
+    queries: int
+    keys: int
+    width: int
+    causal: bool
+    dtype: str
+
+    @property
+    def name(self) -> str:
+        """As in reports."""
+        heads = f"{self.shared * self.group}/{self.shared}"
+        return f"{self.dtype} {self.batch}x{heads} {self.queries}x{self.keys} D={self.width}{' causal' if self.causal else ''}"
+
+    @property
+    def flop(self) -> int:
+        """Operations of both products, for the scores that a mask leaves."""
+        seen = self.queries * self.keys
+        if self.causal:
+            short = min(self.queries, self.keys)
+            seen = short * (short + 1) // 2 + max(0, self.queries - self.keys) * self.keys
+        return 4 * self.batch * self.shared * self.group * seen * self.width
+
+    @property
+    def tile(self) -> dict[str, int]:
+        """Rows and columns of a tile of scores, warps and stages, by the registers that the tile of results leaves."""
+        rows = 64 if self.queries <= 64 else 128
+        columns = 128 if self.width <= 128 else 64
+        return {"BM": rows, "BN": columns, "num_warps": rows // 16, "num_stages": 3 if self.width <= 64 else 2}
+
+
+NAMED = tuple(
+    Sizes(*shape, causal, "bf16") for shape in ((2, 16, 1, 8192, 8192, 128), (4, 32, 1, 4096, 4096, 64)) for causal in (False, True)
+)
+
+
+def _log_uniform(draw: random.Random, low: int, high: int) -> int:
+    return min(high, int(exp(draw.uniform(log(low), log(high + 1)))))
+
+
+def sizes_of(seed: int, number: int) -> Sizes:
+    """Problem `number` of a seed: batch and heads 1..64, groups 1..8, lengths 1..32,768, D 32..256, half of them causal."""
+    draw = random.Random(f"attention {seed} {number}")
+    while True:
+        batch, group = _log_uniform(draw, 1, 64), draw.choice((1, 1, 2, 4, 8))
+        shared = _log_uniform(draw, 1, 64 // group)
+        step, is_square, causal = draw.choice(STEPS), draw.random() < 0.75, draw.random() < 0.5
+        queries, keys = (min(32768, -(-_log_uniform(draw, 1, 32768) // step) * step) for _ in range(2))
+        found = Sizes(
+            batch, shared, group, queries, queries if is_square else keys, draw.choice(WIDTHS), causal, draw.choice(("bf16", "f16"))
+        )
+        if batch * shared * group * max(queries, keys) * found.width <= MOST_ELEMENTS and found.flop < 10**13:
+            return found
+
+
+def problems(count: int, seed: int) -> list[Sizes]:
+    """The first `count` problems of a seed; a longer list of the same seed begins with these."""
+    return [sizes_of(seed, number) for number in range(count)]
+
+
+def ours(sizes: Sizes, q: Any, k: Any, v: Any) -> tuple[Callable[[], None], Any]:
+    """The call, and the array that it fills."""
+    torch, attention = import_module("torch"), import_module("attention").attention
+    o, lse = torch.empty_like(q), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    tile = sizes.tile
+    launch = attention[-(-sizes.queries // tile["BM"]), sizes.shared * sizes.group, sizes.batch]
+
+    def call() -> None:
+        launch(q, k, v, o, lse, 0, 1 / sqrt(sizes.width), sizes.causal, D=sizes.width, **tile)
+
+    return call, o
+
+
+def peers(sizes: Sizes, q: Any, k: Any, v: Any) -> dict[str, Callable[[], Any]]:
+    """PyTorch's backends that take the problem."""
+    torch = import_module("torch")
+    kernel, attend = import_module("torch.nn.attention"), torch.nn.functional.scaled_dot_product_attention
+
+    def made(backend: Any) -> Callable[[], Any]:
+        def call() -> Any:
+            with kernel.sdpa_kernel([backend]):
+                return attend(q, k, v, is_causal=sizes.causal, enable_gqa=sizes.group > 1)
+
+        return call
+
+    found: dict[str, Callable[[], Any]] = {}
+    for name in BACKENDS:
+        call = made(getattr(kernel.SDPBackend, name))
+        try:
+            call()
+            torch.cuda.synchronize()
+        except Exception as problem:  # noqa: BLE001 - a backend that refuses a problem is none of its peers
+            print(f"  without {name}: {' '.join(str(problem).split())[:100]}", file=sys.stderr)
+            continue
+        found[name] = call
+    return found
+
+
+def difference(sizes: Sizes, o: Any, q: Any, k: Any, v: Any) -> float:
+    """Of the last head, as a part of the largest value."""
+    torch = import_module("torch")
+    one = [x[-1, -1].float() for x in (q, k, v)]
+    rows = slice(0, min(sizes.queries, 512))
+    scores = one[0][rows] @ one[1].T / sqrt(sizes.width)
+    if sizes.causal:
+        scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), float("-inf"))
+    want = torch.softmax(scores, 1) @ one[2]
+    return float((o[-1, -1].float()[rows] - want).abs().max() / want.abs().max())
+
+
+def record_of(sizes: Sizes, machine: TorchMachine) -> dict[str, Any]:
+    """Compile, check and measure one problem."""
+    heads = sizes.shared * sizes.group
+    shapes = {"q": (heads, sizes.queries), "k": (sizes.shared, sizes.keys), "v": (sizes.shared, sizes.keys)}
+    q, k, v = (
+        machine.tensor(TensorSpec(name, (sizes.batch, *shape, sizes.width), sizes.dtype), seed)
+        for seed, (name, shape) in enumerate(shapes.items())
+    )
+    call, o = ours(sizes, q, k, v)
+    call()
+    machine.synchronize()
+    error = difference(sizes, o, q, k, v)
+    samples = measure(machine, {"treadle": call, **peers(sizes, q, k, v)}, MeasureOptions())
+    times = {name: taken.median_ms for name, taken in samples.items()}
+    ratios = {name: ratio(taken, samples["treadle"]) for name, taken in samples.items() if name != "treadle"}
+    worst = min(ratios.values(), default=None)
+    return {**asdict(sizes), "ms": times, "ratio": ratios, "least": worst, "error": error, "tflops": sizes.flop / times["treadle"] / 1e9}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print a line each and the quantiles; 1 where a result is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--random", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--output", type=Path)
+    asked = parser.parse_args(arguments)
+    chosen = problems(asked.random, asked.seed) if asked.random else list(NAMED)
+    if asked.list:
+        print(*(sizes.name for sizes in chosen), sep="\n")
+        return 0
+    machine, records = TorchMachine(MeasureOptions().flush_bytes), list[dict[str, Any]]()
+    for sizes in chosen:
+        try:
+            record = record_of(sizes, machine)
+        except Exception as problem:  # noqa: BLE001 - the rest of the sample is measured still
+            record = {**asdict(sizes), "problem": f"{type(problem).__name__}: {problem}"[:300]}
+        records.append(record)
+        print(
+            sizes.name, record.get("problem") or f"{record['tflops']:.0f} TFLOP/s {record['ratio']} error {record['error']:.1e}", flush=True
+        )
+    print(quantiles([record["least"] for record in records if record.get("least")]))
+    if asked.output:
+        asked.output.write_text(json.dumps(records, indent=1))
+    return int(any("problem" in record or record["error"] > TOLERANCE for record in records))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
