@@ -136,12 +136,11 @@ def test_flags_exist(page: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     for verb in VERBS if named else ():
         assert invoke([verb, "--help"]) == 0
         known |= set(re.findall(r"--([a-z][a-z0-9-]+)", capsys.readouterr().out))
-    if "tests/fuzz" in page.read_text(encoding="utf-8"):
-        shown = subprocess.run([sys.executable, "tests/fuzz", "--help"], capture_output=True, text=True, check=True, cwd=ROOT)
-        known |= set(re.findall(r"--([a-z][a-z0-9-]+)", shown.stdout))
-    if "examples/kernels" in page.read_text(encoding="utf-8"):
-        shown = subprocess.run(
-            [sys.executable, "examples/kernels/softmax.py", "--help"], capture_output=True, text=True, check=True, cwd=ROOT
-        )
+    text = page.read_text(encoding="utf-8")
+    tools = set(re.findall(r"python (benchmarks/\w+\.py|tests/fuzz)\b[^\n`]* --", text))
+    if "examples/kernels" in text:
+        tools.add("examples/kernels/softmax.py")  # all have the flags of their harness
+    for tool in tools:
+        shown = subprocess.run([sys.executable, tool, "--help"], capture_output=True, text=True, check=True, cwd=ROOT)
         known |= set(re.findall(r"--([a-z][a-z0-9-]+)", shown.stdout))
     assert named <= known, named - known

@@ -1,6 +1,6 @@
 """What is known in this process beside the compiler's own rows, as text for cache keys. Light: every start reads it."""
 
-from treadle.machine.stored_rates import stored_text
+from treadle.knobs import RATES
 
 _registered: dict[str, str] = {}
 
@@ -13,4 +13,9 @@ def note(what: str, facts: str) -> None:
 def registered_facts(target: str) -> str:
     """What a cache key must hold about a target beside its name; "" for rows of the compiler, whose files the key covers."""
     architecture = target.partition(":")[0]
-    return "\n".join([*(_registered.get(name, "") for name in dict.fromkeys((architecture, target))), stored_text()])
+    found = [_registered.get(name, "") for name in dict.fromkeys((architecture, target))]
+    if RATES.get() is not None:
+        from treadle.machine.stored_rates import stored_text
+
+        found.append(stored_text())
+    return "\n".join(found)
