@@ -103,6 +103,8 @@ CASES: dict[str, Case] = {
     "embedding": (lambda t, i: F.embedding(i, t), lambda s: [s.f("nk"), s.i("xy", "n")]),
     "index.Tensor": (lambda t, i, j: t[i, j], lambda s: [s.f("nmk"), s.i("x", "n"), s.i("x", "m")]),
     "gather": (lambda t, i: t.gather(1, i), lambda s: [s.f("xn"), s.i("x5", "n")]),
+    "index_select": (lambda a, i: a.index_select(1, i), lambda s: [s.f("xyz"), s.i("5", "y")]),
+    "addcmul": (lambda a, b, c: torch.addcmul(a, b, c, value=0.5), lambda s: [s.f("xy"), s.f("xy"), s.f("y")]),
     "amax": (lambda a: a.amax(0) - a.amin(), lambda s: [s.f("xy")]),
     "var": (lambda a: a.var(1), lambda s: [s.f("xyz")]),
     "remainder": (lambda a: a % 3 + (a - 5) // 4, lambda s: [s.i("xy", "x", -9)]),
@@ -147,6 +149,31 @@ def test_operators(name: str, mode: str) -> None:
     seed = int(np.random.SeedSequence().generate_state(1)[0])
     print(f"seed {seed}")
     check(fn, make(Shapes(seed)), mode)
+
+
+def test_group_norm() -> None:
+    check(lambda x, w, b: F.group_norm(x, 3, w, b), [torch.randn(2, 6, 5, 3), torch.randn(6), torch.randn(6)], "fake")
+
+
+def test_products_of_integers_are_sums_of_their_result() -> None:
+    a, b = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((17, 33), (33, 8)))
+    graph = make_fx(torch._int_mm, tracing_mode="fake")(a, b).graph
+    found = write(graph)
+    assert "xi32>" in str(found.module) and "i64" not in str(found.module)
+    (result,) = treadle.compile(found.module, target="sim")(a, b)
+    assert (array(result) == a.double() @ b.double()).all()
+
+
+def test_scaled_products_of_eight_bits() -> None:
+    def product(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
+        return torch._scaled_mm(a, b.t(), scale_a, scale_b, out_dtype=torch.bfloat16)
+
+    a, b = (torch.randn(shape).to(torch.float8_e4m3fn) for shape in ((16, 32), (48, 32)))
+    scales = [torch.rand(16, 1), torch.rand(1, 48)]
+    graph = make_fx(product, tracing_mode="fake")(a, b, *scales).graph
+    (result,) = treadle.compile(write(graph).module, target="sim")(a, b, *scales)
+    right = (a.double() @ b.double().t()) * scales[0] * scales[1]
+    assert ((array(result) - right).abs() <= 2.0**-8 * right.abs() + 1e-5).all()
 
 
 def test_a_symbolic_program_takes_other_sizes() -> None:

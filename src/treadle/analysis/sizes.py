@@ -229,12 +229,16 @@ def groups_of(attr: Attribute) -> list[list[int]]:
 
 
 def kept_axes(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, part: SSAValue) -> list[int]:
-    """The axes of the larger tensor that the slice type keeps (dropped ones have static size 1), matched from the left."""
+    """The axes of the larger tensor that the slice type keeps (dropped ones have static size 1), matched from the left. A type may know
+    less than the sizes, which have been folded since.
+    """
     wanted = tensor_sizes(part)
     sizes = [int(size) for size in op.static_sizes.get_values()]
     kept: list[int] = []
     for axis, size in enumerate(sizes):
-        if len(kept) < len(wanted) and wanted[len(kept)] == size:
+        next_one, dropped = next(iter(wanted[len(kept) :]), None), axis - len(kept)
+        is_folded = next_one == DYNAMIC_INDEX and (size != 1 or dropped == len(sizes) - len(wanted))
+        if next_one == size or is_folded:
             kept.append(axis)
         elif size != 1:
             raise errors.InternalError(f"{op.name}: {part.type} is no rank reduction of sizes {sizes}")

@@ -27,7 +27,7 @@ SUMS: Final = {"aten::addmm": ("mk", "kn", "mn"), "aten::baddbmm": ("bmk", "bkn"
 
 
 def contract(nests: Nests, left: Operand, right: Operand, spec: Sequence[str], dtype: torch.dtype) -> Value:
-    """The sum of products over the letters that the result lacks, accumulated in f32 or integers and seen as `dtype`."""
+    """The sum of products over the letters that the result lacks, accumulated in f32 (or as integers `dtype`) and seen as `dtype`."""
     operands = [nests.rounded(left), nests.rounded(right)]
     sizes: dict[str, Size] = {}
     for value, letters in zip(operands, spec, strict=False):
@@ -36,7 +36,7 @@ def contract(nests: Nests, left: Operand, right: Operand, spec: Sequence[str], d
     summed = [letter for letter in dict.fromkeys(spec[0] + spec[1]) if letter not in spec[2]]
     loops = [letter for letter in (*spec[2], *summed) if sizes[letter] != 1]
     read = [_covering(nests, value, letters, loops) for value, letters in zip(operands, spec, strict=False)]
-    total = accumulator(dtype)
+    total = accumulator(dtype) if dtype.is_floating_point else dtype
     shape = tuple(sizes[letter] for letter in spec[2])
     if not any(letter in loops for letter in summed):
         return _outer(nests, read, spec, shape, dtype, total)

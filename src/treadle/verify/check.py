@@ -3,6 +3,8 @@
 A run at some sizes and workgroup ids stands for a class of them; runs are made until the classes cover all that there are.
 """
 
+from contextlib import suppress
+
 from treadle.dialects import tile
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.locations import location_of
@@ -31,6 +33,8 @@ MAX_SINGLE = 24
 """So many classes of one length of a loop are run, of sizes without number: then there is no end of them."""
 FAR = 4099
 """What is tried where the classes are too many: larger than what patterns of slots and parities take to come together."""
+SHARE_OF_FAR = 4
+"""That run may take such a part of the steps of all."""
 _AFTER = {"V5": 1, "V8": 2}  # a race explains more than the stall or the unwritten bytes that come of it
 Executions = dict[int, dict[tuple[tuple[int, int, int], ...], None]]
 
@@ -95,6 +99,7 @@ class Proof:
         uncovered: Uncovered = UncoveredSet(unknowns.names(), unknowns.domain()) if listed is None else UncoveredList(listed)
         single = 0
         limit = self.effort * MAX_COST * max(1.0, len(self.program.ops) / 100) ** 3
+        self.tracer.state.limit = int(limit)
         for values in uncovered:
             self.classes += 1
             trace = self.tracer.run(values)
@@ -150,12 +155,16 @@ class Proof:
 
     def _give_up(self, uncovered: Uncovered) -> tuple[Finding, ...]:
         """The classes are too many. Larger values may still show a fault."""
+        if self._is_right_any_way():
+            return ()
         state = self.tracer.state
         blame = dict(state.blame)
+        state.limit = state.cost + state.limit // SHARE_OF_FAR
         if (values := uncovered.far(FAR)) is not None:
-            _, findings = self._run(self.tracer.run(values))
-            if findings:
-                return self._refuted(findings, values)
+            with suppress(Undecided):  # what is said below says more
+                _, findings = self._run(self.tracer.run(values))
+                if findings:
+                    return self._refuted(findings, values)
         blamed = next(iter(blame.values()), None)
         reason = "what it decides in a loop is another thing for every length of that loop"
         if blamed is None:

@@ -19,6 +19,7 @@ from treadle.verify.turning_points import LoopFacts
 
 MAX_ITERATIONS = 1 << 18
 MAX_BEYOND = 2048  # iterations that a loop is followed beyond its end
+STEPS_OF_A_TURN = 4
 HandOver = Callable[[], None]
 
 
@@ -228,7 +229,9 @@ class LoopSteps:
         """One iteration, and what it hands to the next."""
         state = self.state
         state.out = []
-        state.cost += len(self.body)
+        state.cost += len(self.body) + STEPS_OF_A_TURN
+        if state.cost > state.limit:
+            raise Undecided(self.op, "its iterations repeat too late, and are too many to follow")
         for step in self.body:
             step()
         turn()

@@ -13,6 +13,7 @@ from treadle.verify.unknowns import Unknowns
 
 Step = Callable[[], None]
 Values = tuple[list[object], list[Symbol], list[Reason | None]]
+NO_LIMIT = 1 << 62
 BELOW_ZERO = "it divides a number below zero"
 _LOOP, _TURN, _EQUATION = 1000, 20, 10
 """What it costs a class to share the length of a loop, a turning point, an equation, as so many inequalities."""
@@ -33,7 +34,7 @@ class State:
     comparisons that turning points cover and something depended on.
     `facts`: for each node of a loop and each of its stretches between turning points, the forms of its length less the length it has here;
     `loop_of`: the loop that a node comes of; `silent`: the same for loops without events, with what they may be longer by.
-    `cost`: steps taken, of all runs. `blame`: an operation for each loop whose length a decision fixed.
+    `cost`: steps taken, of all runs, which may not be more than `limit`. `blame`: an operation for each loop whose length a decision fixed.
     """
 
     def __init__(self, program: Program, unknowns: Unknowns) -> None:
@@ -48,7 +49,7 @@ class State:
         self._ids: dict[object, int] = {}
         self._place_of: dict[SSAValue, int] = {}
         self.blame: dict[int, Operation] = {}
-        self.cost = 0
+        self.cost, self.limit = 0, NO_LIMIT
         self.group = self.rank = 0
         self.begin()
 

@@ -1,7 +1,8 @@
-"""Split reductions on AMD: loops over ragged parts as machine code, in the emulator."""
+"""Split reductions and grouped contractions on AMD: ragged parts as machine code, in the emulator."""
 
 import numpy as np
 import pytest
+from generators.grouped_contractions import grouped_text
 from targets.amd import emulator, programs
 
 needs_emulator = pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
@@ -35,3 +36,19 @@ def test_split(name: str, target: str) -> None:
         (found,) = emulator.EmulatedProgram(module, target, order, compiled)(*program.arrays())
         error = np.abs(found.astype(np.float64) - expected)
         assert (error <= program.tolerance * np.maximum(np.abs(expected), 1)).all(), f"waves {order}: error {error.max()}"
+
+
+@needs_emulator
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_groups_of_different_sizes(target: str) -> None:
+    rows, n, k = (13, 40, 3), 24, 33
+
+    def reference(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return np.concatenate([part @ own for part, own in zip(np.split(x, np.cumsum(rows)[:-1]), w, strict=True)])
+
+    program = programs.Program(grouped_text(rows, n, k), (((sum(rows), k), "f16"), ((len(rows), k, n), "f16")), reference)
+    module = programs.lowered(program.text, target)
+    compiled = emulator.compile_kernels(module, target)
+    assert len(compiled) == 1
+    (found,) = emulator.EmulatedProgram(module, target, "shuffled", compiled)(*program.arrays())
+    np.testing.assert_array_equal(found.astype(np.float64), program.expected())

@@ -117,6 +117,32 @@ def test_results_that_a_later_stage_reads() -> None:
     assert computes(kernel, 192, factor=2)
 
 
+@treadle.kernel(target="sim")
+def decayed(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 64, BK: tl.constexpr = 64, S: tl.constexpr = 3) -> None:
+    """The sum is halved ahead of each product, in the product's stage: it is that of the iteration before."""
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    ring_a = tl.allocate_shared((BM, BK), tl.float16, slots=S)
+    ring_b = tl.allocate_shared((BK, BN), tl.float16, slots=S)
+    ring_a[0], ring_b[0] = a[m : m + BM, 0:BK], b[0:BK, n : n + BN]
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, a.shape[1], BK):
+        i = k // BK
+        with tl.warp_pipeline_stage("memory"):
+            x, y = ring_a[i % S], ring_b[i % S]
+            ring_a[(i + 1) % S] = a[m : m + BM, k + BK : k + 2 * BK]
+            ring_b[(i + 1) % S] = b[k + BK : k + 2 * BK, n : n + BN]
+        with tl.warp_pipeline_stage("multiply"):
+            total = tl.dot(x, y, 0.5 * total)
+    c[m : m + BM, n : n + BN] = total
+
+
+def test_a_result_of_the_iteration_before() -> None:
+    """It is there behind the slot of its stage."""
+    found = [op.name if isinstance(op, tile.ContractOp) else str(op) for op in body_of(staged(decayed, BN=64))]
+    at = found.index("tile.contract")
+    assert found[at : at + 3] == ["tile.contract", 'sync.commit "wgmma"', 'sync.wait "wgmma" pending 0 : i64']
+
+
 def refused(kernel: Any, **sizes: Any) -> str:
     with pytest.raises(treadle.TreadleError) as error:
         lowered(kernel, TARGET, 128, 64, 192, **sizes)
@@ -138,6 +164,32 @@ def test_a_result_in_its_own_stage() -> None:
         "warp pipeline: the result of matrix instructions is used in their own stage 'multiply', which they outlast\n"
         "use it in a later stage, which begins when it is there"
     )
+
+
+@treadle.kernel(target="sim")
+def nested(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 64, BK: tl.constexpr = 64) -> None:
+    """Products in a loop of a stage, whose sum is used behind that loop. In loops of stages slots are not told apart."""
+    ring_a, ring_b = tl.allocate_shared((BM, BK), tl.float16, slots=3), tl.allocate_shared((BK, BN), tl.float16, slots=3)
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, a.shape[1], BK):
+        i = k // BK
+        with tl.warp_pipeline_stage("memory"):
+            ring_a[(i + 1) % 3] = a[0:BM, k + BK : k + 2 * BK]
+            ring_b[(i + 1) % 3] = b[k + BK : k + 2 * BK, 0:BN]
+        with tl.warp_pipeline_stage("pause"):
+            pass
+        with tl.warp_pipeline_stage("multiply"):
+            part = tl.zeros((BM, BN), tl.float32)
+            for _ in range(2):
+                part = tl.dot(ring_a[i % 3], ring_b[i % 3], part)
+            total += part
+        with tl.warp_pipeline_stage("rest"):
+            pass
+    c[0:BM, 0:BN] = total
+
+
+def test_a_result_of_a_loop_in_its_own_stage() -> None:
+    assert refused(nested).startswith("warp pipeline: the result of matrix instructions is used in their own stage 'multiply'")
 
 
 def test_nothing_can_be_left_out() -> None:

@@ -122,7 +122,10 @@ def test_what_is_refused_is_a_remark_and_left_alone() -> None:
 
 
 def test_warpgroups_without_roles_are_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.transforms.kernel.set_roles.refusal", lambda kernel: "of this test")
+    def refused(kernel: tile.KernelOp) -> str:
+        return "of this test"
+
+    monkeypatch.setattr("treadle.transforms.kernel.set_roles.refusal", refused)
     with pytest.raises(KernelRejected, match="roles are refused: of this test"):
         until("set-roles")
     assert "roles" not in kernel_in(until("set-roles", replace(OPTIONS, consumer_warpgroups=1))).attributes

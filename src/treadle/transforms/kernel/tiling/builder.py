@@ -35,9 +35,10 @@ class KernelBuilder(KernelScope):
     """Builds one `tile.kernel` from a loop nest: views of its arrays, and tiles.
 
     `known`: tiles of tensors of the body that are computed already (the root's results, then consumers'). `steps`: elements along a reduced
-    axis that are always walked together, where that is more than a tile's extent. `reads_beyond`: loads may bring what lies beyond a
-    block's part along axes that are not reduced: nobody stores what is computed from it. `counters`: how many results there are whose parts
-    the last workgroup merges.
+    axis that are always walked together, where that is more than a tile's extent. `walks`: how an axis is walked otherwise. `reads_beyond`:
+    loads may bring what lies beyond a block's part along axes that are not reduced, for nobody stores what is computed from it.
+    `steps_where`: the next loop of a sum makes no steps where this is false. `counters`: how many results there are whose parts the last
+    workgroup merges.
     """
 
     def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
@@ -46,6 +47,7 @@ class KernelBuilder(KernelScope):
         self.counters: Expr | None = None
         self.known: dict[SSAValue, Value] = {}
         self.reads_beyond = False
+        self.steps_where: SSAValue | None = None
         self._views: dict[object, SSAValue] = {}
         self._view_anchor: Operation = cast(Operation, self.offset[UNIT].owner)
 

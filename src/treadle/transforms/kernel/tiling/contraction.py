@@ -9,7 +9,7 @@ from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.dialects import dispatch, pipe, tile
 from treadle.ir.builtin import number_attr
 from treadle.ir.core import AffineMap, Attribute, Block, SSAValue
-from treadle.ir.dialects import builtin, scf
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan.expr import Expr, ceil_div, constant, minimum, product
 from treadle.plan.f32_split import SPLITS
 from treadle.plan.mixed_widths import MixedWidths
@@ -49,15 +49,15 @@ def _tile_counts(kernel: KernelBuilder, config: ContractionConfig, mixed: MixedW
     return TileCounts(count_m, count_n, others, tuple(kernel.axis_bound(a) for a in others), mixed)
 
 
-def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts, number: SSAValue) -> None:
-    """Set the offsets of all parallel axes for the tile of that number."""
+def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts, number: SSAValue) -> SSAValue | None:
+    """Set the offsets of all parallel axes for the tile of that number; whether it has elements, None where all have."""
     index = kernel.index
     (m_axis, n_axis, _), (tile_m, tile_n, _) = config.axes, config.tile
     if counts.mixed is not None:
         row, kernel.offset[n_axis] = mixed_place(index, number, counts.mixed, config.group_m)
         kernel.offset[m_axis] = index.multiply(row, tile_m * config.groups)
         _own_rows(kernel, config)
-        return
+        return None
     m_tiles, n_tiles = index.expression(counts.m), index.expression(counts.n)
     sizes = {axis: index.expression(count) for axis, count in zip(counts.others, counts.along_others, strict=True)}
     # Columns that take several axes are one plane with the rows, for reuse in the cache.
@@ -81,7 +81,19 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
         if axis != UNIT:
             kernel.offset[axis] = index.multiply(place, extent)
     kernel.settle_blocks()
+    found = _has_elements(kernel, config)
     _own_rows(kernel, config)
+    return found
+
+
+def _has_elements(kernel: KernelBuilder, config: ContractionConfig) -> SSAValue | None:
+    """Whether the workgroup's tile lies within its block, where blocks have different sizes of an axis: each has as many tiles."""
+    index, found = kernel.index, None
+    for axis in config.axes[:2]:
+        if axis != UNIT and kernel.nest.axes[axis].reach is not None:
+            inside = index.insert(arith.CmpiOp(kernel.offset[axis], index.expression(kernel.axis_size(axis)), "slt"))
+            found = inside if found is None else index.insert(arith.AndIOp(found, inside))
+    return found
 
 
 def _own_rows(kernel: KernelBuilder, config: ContractionConfig) -> None:
@@ -126,21 +138,23 @@ def build_contraction(
     counts = _tile_counts(kernel, config, mixed)
     first = index.insert(tile.ProgramIdOp(0))
     if not workgroups:
-        _place(kernel, config, counts, first)
-        _build_tile(kernel, kind, config, has_roles=has_roles, split=split)
+        where = _place(kernel, config, counts, first)
+        _build_tile(kernel, kind, config, where, has_roles=has_roles, split=split)
         return counts.total, constant(1), constant(1)
     block = Block(arg_types=[builtin.IndexType()])
     index.builder.insert(scf.ForOp(first, index.expression(counts.total), index.constant(workgroups), [], block))
     place = kernel.enter(block)
-    _place(kernel, config, counts, block.args[0])
-    _build_tile(kernel, kind, config, has_roles=has_roles, split=split)
+    where = _place(kernel, config, counts, block.args[0])
+    _build_tile(kernel, kind, config, where, has_roles=has_roles, split=split)
     index.builder.insert(scf.YieldOp())
     kernel.leave(place)
     return minimum(counts.total, constant(workgroups)), constant(1), constant(1)
 
 
-def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionConfig, *, has_roles: bool, split: str = "") -> None:
-    """Emit the program of one tile."""
+def _build_tile(
+    kernel: KernelBuilder, kind: Contraction, config: ContractionConfig, where: SSAValue | None, *, has_roles: bool, split: str = ""
+) -> None:
+    """Emit the program of one tile. `where`: whether it has elements; sums of one that has none take no steps."""
     nest, index, roots = kernel.nest, kernel.index, kernel.nest.roots
     (m_axis, n_axis, k_axis), (tile_m, tile_n, tile_k) = config.axes, config.tile
     a_frame, b_frame = Frame((m_axis, k_axis), (tile_m, tile_k)), Frame((k_axis, n_axis), (tile_k, tile_n))
@@ -174,6 +188,7 @@ def _build_tile(kernel: KernelBuilder, kind: Contraction, config: ContractionCon
 
     start_tiles = [index.insert(dense(number_attr(0, acc_type), acc_type, c_frame.extents)) for _ in roots]
     # Roles hand over whatever the loop copies, so they need it even around a single step.
+    kernel.steps_where = where if has_roles else None
     totals = reduction_loops(kernel, loops, start_tiles, step, always=has_roles)
     for root, total in zip(roots, totals, strict=True):
         kernel.known[root.op.results[0]] = with_initial(kernel, Initial(root), total, c_frame, sum_of(acc_type))

@@ -7,7 +7,7 @@ from typing import Final
 
 from treadle.dialects import pipe
 from treadle.ir.core import Block, SSAValue
-from treadle.ir.dialects import builtin, scf
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan.expr import as_expr
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.walks import Together, walk
@@ -78,11 +78,14 @@ def _nest(
         kernel.offset[axis] = index.constant(0)
         return _nest(kernel, rest, looped, ends, initial, body, together)
     lower, upper, stride = index.constant(0), ends.get(axis) or index.expression(size(axis)), index.constant(step)
+    where, kernel.steps_where = kernel.steps_where, None
+    if where is not None:
+        upper = index.insert(arith.SelectOp(where, upper, lower))
     # What may be any number is one unknown of the proof before the loop, and one for each round within.
     ends = ends or {inner: index.expression(size(inner)) for inner, _ in rest if inner in looped and not size(inner).is_constant}
     block = Block(arg_types=[builtin.IndexType(), *(v.type for v in initial)])
     loop = scf.ForOp(lower, upper, stride, list(initial), block)
-    if index.static(upper) is None and (least := least_extent(kernel, axis)) > 0:
+    if where is None and index.static(upper) is None and (least := least_extent(kernel, axis)) > 0:
         loop.attributes[pipe.LEAST_STEPS] = builtin.IntegerAttr(-(-least // step), builtin.i64)
     index.builder.insert(loop)
     place = kernel.enter(block)

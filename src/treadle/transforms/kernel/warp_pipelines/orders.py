@@ -90,7 +90,8 @@ def _first_waits(queue: Queue, pipeline: WarpPipeline) -> dict[int, int]:
 
 def _is_read(op: Operation, stage: Stage) -> bool:
     """Whether anything but matrix instructions that go on with it reads a result. Raises TR418 where the stage itself does."""
-    pending, seen = list(op.results), set[SSAValue]()
+    pending, seen, now = list[SSAValue](op.results), set[SSAValue](), set[SSAValue](op.results)
+    around = stage.begin.parent_op()
     is_read = isinstance(op, tile.ContractOp) and op.holds_registers()
     while pending:
         value = pending.pop()
@@ -98,11 +99,12 @@ def _is_read(op: Operation, stage: Stage) -> bool:
         for use in value.uses:
             user = use.operation
             if isinstance(user, scf.YieldOp) and isinstance(loop := user.parent_op(), scf.ForOp):
-                following = [loop.body.block.args[1 + use.index], *([loop.results[use.index]] if loop.parent is op.parent else [])]
-                pending += [value for value in following if value not in seen]
+                inner = [] if loop is around else [loop.results[use.index]]
+                now.update(inner)
+                pending += [each for each in (loop.body.block.args[1 + use.index], *inner) if each not in seen]
             elif not isinstance(user, tile.ContractOp) or user.accumulator is not value:
                 is_read = True
-                if user in stage.ops:
+                if value in now and user in stage.ops:
                     text = f"the result of matrix instructions is used in their own stage '{stage.label}', which they outlast"
                     fix = "use it in a later stage, which begins when it is there"
                     raise TreadleError(WARP_PIPELINE_ORDER, location_of(user), problem=text, fix=fix)

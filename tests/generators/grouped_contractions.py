@@ -1,0 +1,57 @@
+"""Grouped contractions: rows of one matrix belong to groups one after the other, each of which has a matrix of its own.
+
+Groups are the iterations of a `scf.forall`; where a group's rows begin, and how many they are, are sums of steps of the group's number.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+
+def _table(name: str, values: Sequence[int]) -> list[str]:
+    """Operations whose last result, `%name`, is the value of group `%g`."""
+    found = [f"    %{name}_0 = arith.constant {values[0]} : index"]
+    for at in range(1, len(values)):
+        last = f"%{name}" if at == len(values) - 1 else f"%{name}_{at}"
+        found += [
+            f"    %{name}_number_{at} = arith.constant {at - 1} : index",
+            f"    %{name}_change_{at} = arith.constant {values[at] - values[at - 1]} : index",
+            f"    %{name}_past_{at} = arith.subi %g, %{name}_number_{at} : index",
+            f"    %{name}_some_{at} = arith.maxsi %{name}_past_{at}, %zero : index",
+            f"    %{name}_one_{at} = arith.minsi %{name}_some_{at}, %one : index",
+            f"    %{name}_step_{at} = arith.muli %{name}_one_{at}, %{name}_change_{at} : index",
+            f"    {last} = arith.addi %{name}_{at - 1}, %{name}_step_{at} : index",
+        ]
+    return found
+
+
+def grouped_text(rows: Sequence[int], n: int, k: int, dtype: str = "f16") -> str:
+    """Y = the groups' rows of X (sum of `rows`, k) times their own W (groups, k, n); at least two groups."""
+    starts, groups, m = [0, *accumulate(rows)], len(rows), sum(rows)
+    body = [
+        "    %zero = arith.constant 0 : index",
+        "    %one = arith.constant 1 : index",
+        *_table("start", starts[:-1]),
+        *_table("count", rows),
+    ]
+    x, w, y = f"tensor<{m}x{k}x{dtype}>", f"tensor<{groups}x{k}x{n}x{dtype}>", f"tensor<{m}x{n}x{dtype}>"
+    part, own, result = f"tensor<?x{k}x{dtype}>", f"tensor<{k}x{n}x{dtype}>", f"tensor<?x{n}x{dtype}>"
+    return "\n".join(
+        [
+            f"func.func @grouped(%x: {x}, %w: {w}) -> {y} {{",
+            f"  %none = arith.constant 0.0 : {dtype}",
+            f"  %e = tensor.empty() : {y}",
+            f"  %y = scf.forall (%g) in ({groups}) shared_outs(%o = %e) -> ({y}) {{",
+            *body,
+            f"    %a = tensor.extract_slice %x[%start, 0] [%count, {k}] [1, 1] : {x} to {part}",
+            f"    %b = tensor.extract_slice %w[%g, 0, 0] [1, {k}, {n}] [1, 1, 1] : {w} to {own}",
+            f"    %own = tensor.empty(%count) : {result}",
+            f"    %f = linalg.fill ins(%none : {dtype}) outs(%own : {result}) -> {result}",
+            f"    %c = linalg.matmul ins(%a, %b : {part}, {own}) outs(%f : {result}) -> {result}",
+            "    scf.forall.in_parallel {",
+            f"      tensor.parallel_insert_slice %c into %o[%start, 0] [%count, {n}] [1, 1] : {result} into {y}",
+            "    }",
+            "  }",
+            f"  return %y : {y}",
+            "}",
+        ]
+    )
