@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from generators.arrivals import IN_CLUSTERS, IN_ROLES, WRONG, fixed_sum, product_kernel, scheduled, split_product, split_rows, split_sum
+from hazards.campaign import simulator_objects
 
 from treadle.dialects import sync, tile
 from treadle.ir.core import Operation
@@ -99,7 +100,10 @@ def test_every_fault_of_a_cluster_is_found(name: str) -> None:
     _, kernel = product_kernel(text, **knobs)
     assert prove(kernel).is_proven
     found = list(faults(kernel, ("remove", "weaken")))
-    assert [fault.description for fault in found if prove(fault.kernel).is_proven] == []
+    proven = [fault for fault in found if prove(fault.kernel).is_proven]
+    # Nobody fills a slot again behind the last step: its release is no fault.
+    assert not [fault.description for fault in proven if simulator_objects(fault.kernel, ())]
+    assert all(fault.description.startswith("sync.arrive") for fault in proven) and len(proven) <= 1
     descriptions = " ".join(fault.description for fault in found)
     assert descriptions.count("sync.cluster_barrier") == 2
     assert name == "tiles" or ("not in workgroup 1" in descriptions and "sync.wait_phase" in descriptions)

@@ -17,6 +17,10 @@ DEFERRED_BYTES = 256
 """Of results a thread may hold under the next tile's first steps: 64 registers beside the accumulators."""
 DEFERRED_BYTES_BESIDE_READS = 224
 """The same where the epilogue reads other tiles: with 64 registers and 128 of accumulators they spill."""
+CROWDED_RING = 4
+"""Where threads copy what runtime sizes say, and workgroups take tiles in turn: tiles of one step in a ring of 8 are 112 classes of a proof,
+which take seconds.
+"""
 DEEPEST_RING = 16
 """Slots of a ring: small ones take this many to keep as much in flight as large ones do."""
 RUN_AHEAD_SLOTS = 4
@@ -181,7 +185,8 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
         staging = consumers * staging_bytes(sure, form.m, form.n, swizzles, form.ping_pong)
         at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles, form.ping_pong)
         slot = problem.shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
-        slots = min(max(FITTED_RING, min(DEEPEST_RING, steps)), (room - staging) // slot)
+        deepest = CROWDED_RING if problem.is_crowded and problem.takes_turns else max(FITTED_RING, min(DEEPEST_RING, steps))
+        slots = min(deepest, (room - staging) // slot)
         if (room - at_most) // slot >= 2 and slots >= 3 - (form.n > 64):
             deferred = defers_stores(form, problem, spec)
             # One group alone waits for each step's instructions with nobody else's to run meanwhile; it has a slot more in use.
