@@ -6,8 +6,14 @@ from fuzz.pool import run_cases
 
 
 def without_defects(kind: str, first: int, count: int, settings: Settings | None = None) -> list[Outcome]:
-    """The outcomes of `count` seeds from `first`, none of which is a defect."""
-    outcomes = run_cases(kind, range(first, first + count), settings or Settings(), seconds=load(kind).seconds)
+    """The outcomes of `count` seeds from `first`, none of which is a defect. What was slow beside other cases, which share a core's units,
+    is run again alone.
+    """
+    settings, seconds = settings or Settings(), load(kind).seconds
+    outcomes = run_cases(kind, range(first, first + count), settings, seconds=seconds)
+    slow = [outcome.seed for outcome in outcomes if outcome.status == "slow"]
+    outcomes = [outcome for outcome in outcomes if outcome.seed not in slow]
+    outcomes += run_cases(kind, slow, settings, seconds=seconds, jobs=1) if slow else []
     defects = [
         f"{o.status}: python tests/fuzz {kind} --seed {o.seed} --count 1\n  {o.label}\n  {o.detail}" for o in outcomes if o.is_defect
     ]

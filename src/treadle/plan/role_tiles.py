@@ -194,7 +194,8 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
             tile = replace(
                 form, num_stages=slots, steps_in_flight=in_flight, group_m=raster(form, problem.shape, spec), deferred_store=deferred
             )
-            narrower = (replace(tile, tail_tile_n=narrow) for narrow in narrow_widths(tile.n, problem.row.n_step))
+            widths = narrow_widths(tile.n, problem.row.n_step) if deferred and problem.shape.batch == 1 else ()
+            narrower = (replace(tile, tail_tile_n=narrow) for narrow in widths)
             found += [tile, *(each for each in narrower if mixed_tiles(each, problem, spec) is not None)]
     return tuple(found)
 
