@@ -18,8 +18,8 @@ DEFERRED_BYTES = 256
 DEFERRED_BYTES_BESIDE_READS = 224
 """The same where the epilogue reads other tiles: with 64 registers and 128 of accumulators they spill."""
 CROWDED_RING = 4
-"""Where threads copy what runtime sizes say, and workgroups take tiles in turn: tiles of one step in a ring of 8 are 112 classes of a proof,
-which take seconds.
+"""Where threads copy what runtime sizes say, and workgroups take tiles in turn: tiles of one step in a ring of 8 are 112 classes of a
+proof, which take seconds.
 """
 DEEPEST_RING = 16
 """Slots of a ring: small ones take this many to keep as much in flight as large ones do."""
