@@ -36,6 +36,8 @@ def test_times_are_kept_line_by_line(tmp_path: Path) -> None:
         file.write('{"name": "cut o')
     assert read_lines(path) == {name: [(options, 1.5) for options in tried[:-1]]}
     assert {kernel.name for kernel in kernels_of(path, "sm_90a")} == {name}
+    add_line(path, "another", [])
+    assert read_lines(path).keys() == {name, "another"}, "a run goes on behind a line that was cut off"
     path.write_text('{"name": 3}\n')
     with pytest.raises(TreadleError, match="TR901"):
         read_lines(path)

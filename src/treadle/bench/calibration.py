@@ -65,9 +65,12 @@ def compile_trials(work: Sequence[tuple[str, CompileOptions]], target: str, jobs
 
 
 def add_line(path: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Keep a shape's times. Raises TR902."""
+    """Keep a shape's times, in place of a last line that was cut off. Raises TR902."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"name": name, "rows": [dict(row) for row in rows]}) + "\n")
     except OSError as problem:

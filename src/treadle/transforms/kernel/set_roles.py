@@ -2,7 +2,8 @@
 
 Level: tile. Reads: what the config of a form with roles asks for; operations; the
 machine's facts. Writes: `roles` (`#pipe.role_plan`), which form-roles carries out. Leaves alone: kernels that have it already; those whose
-config asks for no roles; those it must refuse. What is refused or cut back, a remark says.
+config asks for no roles; those it must refuse. What is refused or cut back, a remark says. A kernel whose warpgroups share a tile is none
+without roles: it is rejected, and its next candidate is tried.
 
 The shape of the kernels (a ring of mbarriers, a producer warp, register reallocation) is that of CUTLASS, DeepGEMM and fast.cu on Hopper.
 """
