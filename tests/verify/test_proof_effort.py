@@ -8,10 +8,23 @@ from treadle import pipelines
 from treadle.bench.suite import find
 from treadle.frontends import mlir
 from treadle.machine import target_spec
+from treadle.options import CompileOptions
 from treadle.verify.check import Proof
+from treadle.verify.classes import NEARLY, UncoveredSet
 from treadle.verify.program import Program
 from treadle.verify.verify_schedule import COMPILED, schedule_kernels
 
+RUNTIME_ROWS = """
+func.func @f(%x: tensor<?x501xf16>, %w: tensor<501x77xf16>) -> tensor<?x77xf32> {
+  %c0 = arith.constant 0 : index
+  %m = tensor.dim %x, %c0 : tensor<?x501xf16>
+  %e = tensor.empty(%m) : tensor<?x77xf32>
+  %z = arith.constant 0.0 : f32
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<?x77xf32>) -> tensor<?x77xf32>
+  %r = linalg.matmul ins(%x, %w : tensor<?x501xf16>, tensor<501x77xf16>) outs(%f : tensor<?x77xf32>) -> tensor<?x77xf32>
+  return %r : tensor<?x77xf32>
+}
+"""
 LIMITS = {
     "square-4096-nk": 3000,
     "square-8192-nk": 3000,
@@ -37,3 +50,22 @@ def test_runs_of_warp_specialised_kernels_are_short(name: str) -> None:
         proof = Proof(Program(kernel), 1, COMPILED)
         assert proof.verdict().is_proven
         assert 0 < proof.cost <= LIMITS[name]
+
+
+def test_large_sizes_are_tried_from_below() -> None:
+    """A length of a loop stands for longer ones: a class each for those below it, as long as the first that is tried is any large one."""
+    left = UncoveredSet(("n", "m"), "n >= 123456 and m >= 2n + 7 and m mod 64 = 5")
+    n, m = next(iter(left))
+    assert 123456 <= n
+    assert m <= (1 + 1 / NEARLY) * (2 * 123456 + 7 + 64)
+
+
+def test_runtime_rows_in_turns_are_few_classes() -> None:
+    """Three tiles of one workgroup are more rows than classes are looked for among one by one."""
+    module = mlir.load(RUNTIME_ROWS, "rows.mlir")
+    options = CompileOptions(tuned=False)
+    pipelines.lower(module, target_spec("sm_90a"), options, until="schedule")
+    (kernel,) = schedule_kernels(module)
+    proof = Proof(Program(kernel), 1, COMPILED)
+    assert proof.verdict().is_proven
+    assert proof.classes <= 6

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MAX_OPERATIONS = 300_000
 """What one question to the integer sets may cost, in their own count."""
 SMALL, LARGER = 64, 8192
+NEARLY = 16
+"""Of large values one is taken that is larger than the least by such a part of it at most."""
 Key = tuple[Terms, int]
 Equation = tuple[Key, tuple[tuple[int, int], ...]]
 """A form that is the sum of (pump, iterations of one of its rounds), each pump with its own count of rounds."""
@@ -181,9 +183,22 @@ class UncoveredSet:
         return None if point is None else tuple(point[name] for name in self._names)
 
     def _first(self) -> tuple[int, ...] | None:
-        """The least of small ones, else any: to find the least of numbers that are not small takes minutes, of which isl counts nothing."""
+        """The least of small ones, else one nearly as small as any: to find the least of numbers that are not small takes minutes, of which
+        isl counts nothing.
+        """
         found = self._values(self._within(-SMALL, SMALL).lexmin())
-        return found or self._values(self._within(-LARGER, LARGER)) or self._values(self._left)
+        return found or self._values(self._within(-LARGER, LARGER)) or self._nearly_least()
+
+    def _nearly_least(self) -> tuple[int, ...] | None:
+        """Of large ones: a loop's length stands for itself and longer ones, so that each shorter one would be a class of its own."""
+        found, empty = self._values(self._left), LARGER
+        while found is not None and (bound := max(map(abs, found)) + 1) > empty + empty // NEARLY:
+            middle = max(empty + empty // NEARLY, int((empty * bound) ** 0.5))
+            if (smaller := self._values(self._within(-middle, middle))) is None:
+                empty = middle
+            else:
+                found = smaller
+        return found
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         while True:
