@@ -116,7 +116,8 @@ def roles_of(root: StructuredOp, computation: Computation) -> tuple[Role, ...]:
 
 def attention_roles(found: Attention) -> tuple[Role, ...]:
     """What each loop of attention is to it: the keys and the width are both reduced over."""
-    role: dict[int, Role] = dict.fromkeys(found.rows, "m") | {found.columns: "n", found.keys: "k", found.width: "k"}
+    groups: tuple[tuple[Role, tuple[int, ...]], ...] = (("m", found.rows), ("n", (found.columns,)), ("k", (found.keys, found.width)))
+    role: dict[int, Role] = {d: name for name, dims in groups for d in dims}
     return tuple(role.get(d, "batch") for d in range(found.rank))
 
 
