@@ -21,3 +21,19 @@ def test_plain_attention_is_proven_and_right(problem: AttentionText) -> None:
     (kernel,) = kernels(module)
     assert any(isinstance(op, pipe.RolesOp) for op in kernel.walk())
     check(simulated(module, problem), problem)
+
+
+OTHERS = [
+    AttentionText((2,), 100, 150, 64, 64, dynamic="mna"),
+    AttentionText((2,), 200, 200, 64, 64, is_causal=True),
+    AttentionText((2, 2, 3), 70, 100, 64, 64, shared=3),
+    AttentionText((2,), 100, 100, 64, 64, has_mask=True),
+]
+
+
+@pytest.mark.parametrize("problem", OTHERS, ids=str)
+def test_masks_and_shared_heads(problem: AttentionText) -> None:
+    module = lowered(problem)
+    (kernel,) = kernels(module)
+    assert any(isinstance(op, pipe.RolesOp) for op in kernel.walk())
+    check(simulated(module, problem), problem)
