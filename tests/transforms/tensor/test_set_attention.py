@@ -114,6 +114,10 @@ ALL_SCORES = "tensor<4x2048x2048xf32>"
                      ("return %r : tensor<4x2048x64xf16>", f"return %r, %s1 : tensor<4x2048x64xf16>, {ALL_SCORES}")),
             "something else reads its result",
         ),
+        (
+            replaced(SQUARE, ("%low = arith.constant 0xFF800000", "%low = arith.constant 0x7F800000")),
+            "its maximum starts from no constant, or from none of the numbers",
+        ),
         (replace(SQUARE, columns=320).text(), "rows are 320 wide"),
         (replace(SQUARE, element="f32").text(), "not all f16 or all bf16"),
         (AttentionText((4,), 1, 65536, 64, 64).text(), "us apart"),
