@@ -94,10 +94,10 @@ def write_elementwise(context: "Context", node: fx.Node) -> Operand:
         return rule.compute(s, *cast, **options)
 
     made = context.nests.elementwise(operands, shape, dtype, compute, stored)
-    return made if _may_stay_wide(made) else context.nests.cast(made, dtype)
+    return made if may_stay_wide(made) else context.nests.cast(made, dtype)
 
 
-def _may_stay_wide(value: Value) -> bool:
+def may_stay_wide(value: Value) -> bool:
     """Whether rounding may wait: f32 for a narrower float."""
     return value.stored == value.dtype or (value.dtype in (torch.float16, torch.bfloat16) and value.stored == torch.float32)
 
@@ -107,7 +107,7 @@ def _converted(context: "Context", value: Operand, dtype: torch.dtype, node: fx.
     origin = pointwise.name_of(node.meta.get("original_aten"))
     if isinstance(value, Value) and origin and origin not in pointwise.CASTS:
         seen = Value(value.tensor, value.axes, value.shape, dtype, value.stored)
-        if _may_stay_wide(seen):
+        if may_stay_wide(seen):
             return seen
     return context.nests.cast(value, dtype)
 
@@ -147,7 +147,7 @@ def write_product(context: "Context", node: fx.Node) -> Operand:
     a, b = (context.value(given) for given in node.args[:2])
     dtype = node.kwargs.get("out_dtype") or result_dtype(node)
     made = contractions.contract(context.nests, a, b, spec, dtype)
-    return made if _may_stay_wide(made) else context.nests.cast(made, result_dtype(node))
+    return made if may_stay_wide(made) else context.nests.cast(made, result_dtype(node))
 
 
 @OPERATORS(*contractions.SUMS)
@@ -157,7 +157,7 @@ def write_sum_with_product(context: "Context", node: fx.Node) -> Operand:
     first, a, b = (context.value(given) for given in node.args[:3])
     made = contractions.contract(context.nests, a, b, spec, result_dtype(node))
     summed = contractions.scaled_sum(context.nests, first, made, node.kwargs.get("alpha", 1), node.kwargs.get("beta", 1))
-    return summed if _may_stay_wide(summed) else context.nests.cast(summed, result_dtype(node))
+    return summed if may_stay_wide(summed) else context.nests.cast(summed, result_dtype(node))
 
 
 @OPERATORS("aten::_scaled_mm")
@@ -180,7 +180,7 @@ def write_scaled_product(context: "Context", node: fx.Node) -> Operand:
 
     flat = [views.expand(scale, scale.shape) for scale in factors]
     made = context.nests.elementwise([product, *flat], product.shape, dtype, scale_up, torch.float32)
-    return made if _may_stay_wide(made) else context.nests.cast(made, dtype)
+    return made if may_stay_wide(made) else context.nests.cast(made, dtype)
 
 
 @OPERATORS(*reductions.FOLDS)

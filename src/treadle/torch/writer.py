@@ -17,7 +17,7 @@ from treadle.ir.core import DYNAMIC_INDEX, Attribute, Block, Region, SSAValue
 from treadle.ir.dialects import builtin, func
 from treadle.records import Record
 from treadle.torch.nests import Nests, element
-from treadle.torch.operators import OPERATORS
+from treadle.torch.image_operators import OPERATORS
 from treadle.torch.sizes import Size, size_of
 from treadle.torch.unsupported import Unsupported
 from treadle.torch.values import Operand, Value, loops_of
