@@ -83,7 +83,7 @@ def spread(nests: Nests, pixels: Operand, filters: Operand, window: Window, shap
         placed: Operand = views.pad(nests, given, [(0, 0)] * 3 + amounts, 0)
     else:
         placed = views.among_zeros(nests, given, (*given.shape[:3], *extents), [0, 0, 0, *before], [1, 1, 1, *window.stride])
-    backwards = _grouped(nests, flipped(nests, nests.rounded(filters), range(2, len(filters.shape))), 0, window.groups)
+    backwards = _backwards(nests, _grouped(nests, nests.rounded(filters), 0, window.groups))
     apart = Window((1,) * window.rank, (0,) * window.rank, window.dilation, window.groups)
     swapped = [[("f", 1) if name == ("c", 1) else ("c", 1) if name == ("f", 1) else name for name in place] for place in apart.filters]
     sizes = _sizes(window, pixels.shape, (pixels.shape[1], shape[1], *filters.shape[2:]), shape)
@@ -99,6 +99,13 @@ def correlate(nests: Nests, image: Operand, pixels: Operand, window: Window, sha
     sizes = _sizes(window, image.shape, shape, pixels.shape)
     made = _multiplied(nests, [(padded, window.image), (given, window.pixels)], window.filters, sizes, dtype)
     return views.reshape(nests, made, shape)
+
+
+def _backwards(nests: Nests, filters: Operand) -> Operand:
+    """Filters in groups with their places backwards, stored with those of a group side by side: what is summed lies together."""
+    order = [0, *range(2, len(filters.shape)), 1]
+    turned = flipped(nests, views.permute(filters, order), range(2, len(order) - 1))
+    return views.permute(turned, [order.index(dim) for dim in range(len(order))])
 
 
 def flipped(nests: Nests, value: Operand, dims: Sequence[int]) -> Operand:
