@@ -2,7 +2,6 @@
 """Convolutions of random shapes, their transposes and gradients, against float64 on the simulator: static, and with dynamic images."""
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `make test-torch` installs it")
 
-from pytorch.test_writer import array, check, in_float64  # noqa: E402
+from pytorch.test_writer import array, check, dynamic, in_float64  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import treadle  # noqa: E402
@@ -81,22 +80,6 @@ def test_transposed_ones_and_their_gradients(drawn: Drawn) -> None:
     check(gradients, [pixels, drawn.filters, torch.randn_like(drawn.transposed(pixels, drawn.filters))], "fake", 1e-5)
 
 
-class Called(torch.nn.Module):
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        super().__init__()
-        self.fn = fn
-
-    def forward(self, *arguments: Any) -> Any:
-        return self.fn(*arguments)
-
-
-def dynamic(fn: Callable[..., Any], arguments: list[Any], shapes: Any) -> Callable[..., list[Any]]:
-    """The program of a function with the dimensions dynamic that `shapes` says."""
-    written = write(torch.export.export(Called(fn), tuple(arguments), dynamic_shapes=(shapes,)).run_decompositions(everything()).graph)
-    program = treadle.compile(written.module, target="sim")
-    return lambda *given: [array(result) for result in program(*(given[number] for number in written.arguments))]
-
-
 @pytest.mark.parametrize(("stride", "dims"), [(1, (0,)), (1, (0, 2, 3)), (2, (0, 2, 3))])
 def test_images_of_any_size(stride: int, dims: tuple[int, ...]) -> None:
     def forward(x: Any, w: Any, b: Any) -> Any:
@@ -105,7 +88,7 @@ def test_images_of_any_size(stride: int, dims: tuple[int, ...]) -> None:
     def make(batch: int, height: int, width: int) -> list[Any]:
         return [torch.randn(batch, 3, height, width), torch.randn(5, 3, 3, 3), torch.randn(5)]
 
-    program = dynamic(forward, make(2, 7, 9), ({dim: torch.export.Dim.DYNAMIC for dim in dims}, {}, {}))
+    program = dynamic(forward, make(2, 7, 9), (dict.fromkeys(dims, torch.export.Dim.DYNAMIC), {}, {}))
     for sizes in ((2, 7, 9), (3, 7, 9) if len(dims) == 1 else (3, 4, 8)):
         arguments = make(*sizes)
         (right,) = in_float64(forward, arguments)
@@ -133,7 +116,9 @@ def test_gradients_for_any_batch(stride: int) -> None:
 
 def test_narrow_ones_are_rounded_once() -> None:
     x, w, b = torch.randn(2, 33, 6, 5).bfloat16(), torch.randn(7, 33, 3, 3).bfloat16(), torch.randn(7).bfloat16()
-    graph = make_fx(lambda x, w, b: torch.relu(F.conv2d(x, w, b, padding=1)) * 3, tracing_mode="fake", decomposition_table=everything())(x, w, b).graph
+    graph = make_fx(lambda x, w, b: torch.relu(F.conv2d(x, w, b, padding=1)) * 3, tracing_mode="fake", decomposition_table=everything())(
+        x, w, b
+    ).graph
     (found,) = treadle.compile(write(graph).module, target="sim")(x, w, b)
     right = torch.relu(F.conv2d(x.double(), w.double(), b.double(), padding=1)) * 3
     assert ((array(found) - right).abs() <= 2.0**-8 * right.abs() + 1e-4).all()
@@ -157,7 +142,11 @@ def test_a_padded_convolution_with_its_epilogue_is_one_kernel(dtype: Any, layout
 
 
 def test_a_window_of_unknown_size_is_refused() -> None:
-    arguments = [torch.randn(2, 3, 7, 7), torch.randn(5, 3, 3, 3), torch.randn(2, 5, 5, 5)]
-    graph = make_fx(lambda x, w, y: torch.ops.aten.convolution_backward(y, x, w, None, [1] * 2, [0] * 2, [1] * 2, False, [0] * 2, 1, [True, False, False])[0], tracing_mode="symbolic")(*arguments).graph
+    def gradient(y: Any, x: Any, w: Any) -> Any:
+        numbers = ([1] * 2, [0] * 2, [1] * 2, False, [0] * 2, 1)
+        return torch.ops.aten.convolution_backward(y, x, w, None, *numbers, [True, False, False])[0]
+
+    arguments = [torch.randn(2, 5, 5, 5), torch.randn(2, 3, 7, 7), torch.randn(5, 3, 3, 3)]
+    graph = make_fx(gradient, tracing_mode="symbolic")(*arguments).graph
     with pytest.raises(Unsupported, match="convolution_backward"):
         write(graph)

@@ -83,10 +83,21 @@ def test_a_unet_of_two_sizes() -> None:
     """As SDXL's: text by cross attention, its summary and the image's sizes beside the time."""
     diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed; `make test-torch` installs it")
     unet = diffusers.UNet2DConditionModel(
-        **{"sample_size": 8, "in_channels": 2, "out_channels": 2, "layers_per_block": 1, "block_out_channels": (4, 8), "norm_num_groups": 2},
-        **{"down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D"), "up_block_types": ("CrossAttnUpBlock2D", "UpBlock2D")},
-        **{"attention_head_dim": (1, 2), "transformer_layers_per_block": (1, 1), "cross_attention_dim": 6, "use_linear_projection": True},
-        **{"addition_embed_type": "text_time", "addition_time_embed_dim": 2, "projection_class_embeddings_input_dim": 17},
+        sample_size=8,
+        in_channels=2,
+        out_channels=2,
+        layers_per_block=1,
+        block_out_channels=(4, 8),
+        norm_num_groups=2,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        attention_head_dim=(1, 2),
+        transformer_layers_per_block=(1, 1),
+        cross_attention_dim=6,
+        use_linear_projection=True,
+        addition_embed_type="text_time",
+        addition_time_embed_dim=2,
+        projection_class_embeddings_input_dim=17,
     )
 
     def run(x: Any, time: Any, text: Any, summary: Any, sizes: Any) -> Any:
@@ -103,8 +114,13 @@ def test_a_decoder_of_images() -> None:
     """As Stable Diffusion's: attention in the middle, sizes doubled by repeating pixels."""
     diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed; `make test-torch` installs it")
     coder = diffusers.AutoencoderKL(
-        **{"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2, "block_out_channels": (4, 6)},
-        **{"layers_per_block": 1, "latent_channels": 2, "norm_num_groups": 2, "sample_size": 8},
+        down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2,
+        block_out_channels=(4, 6),
+        layers_per_block=1,
+        latent_channels=2,
+        norm_num_groups=2,
+        sample_size=8,
     )
     hold_against_float64(coder, lambda x: coder.decode(x).sample, torch.randn(1, 2, 3, 5))
     report = treadle.torch.report()

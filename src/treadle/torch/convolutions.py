@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from treadle.ir.core import AffineExpr, Block, SSAValue
-from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.ir.dialects import arith, linalg, tensor
 from treadle.ir.emitter import INDEX
 from treadle.records import Record
 from treadle.torch import views
@@ -42,20 +42,21 @@ class Window(Record):
     def image(self) -> list[Place]:
         """Where an image with its padding is read."""
         places = [[(f"o{i}", self.stride[i]), (f"w{i}", self.dilation[i])] for i in range(self.rank)]
-        return [*_plain("ngc"), *places]
+        return [*plain("ngc"), *places]
 
     @property
     def pixels(self) -> list[Place]:
         """Where pixels are read."""
-        return [*_plain("ngf"), *_plain([f"o{i}" for i in range(self.rank)])]
+        return [*plain("ngf"), *plain([f"o{i}" for i in range(self.rank)])]
 
     @property
     def filters(self) -> list[Place]:
         """Where filters are read."""
-        return [*_plain("gfc"), *_plain([f"w{i}" for i in range(self.rank)])]
+        return [*plain("gfc"), *plain([f"w{i}" for i in range(self.rank)])]
 
 
-def _plain(names: Sequence[str]) -> list[Place]:
+def plain(names: Sequence[str]) -> list[Place]:
+    """Dimensions that are read at one loop each."""
     return [[(name, 1)] for name in names]
 
 
@@ -164,21 +165,21 @@ def _multiplied(
     kept = [place[0][0] for place in result]
     shape = tuple(sizes[name] for name in kept)
     loops = [name for name in (*kept, *(name for name in sizes if name not in kept)) if sizes[name] != 1]
-    read = [_read(nests, value, places, loops) for value, places in reads]
+    read = [read_at(nests, value, places, loops) for value, places in reads]
     if all(name in kept for name in loops):
         return _single_terms(nests, read, kept, shape, loops, sizes, dtype)
     body = Block(arg_types=[*(element(value.stored) for value, _ in read), element(total)])
     scalars = Scalars(body)
     a, b = (scalars.cast(arg, value.stored, total) for arg, (value, _) in zip(body.args, read, strict=False))
     body.add_op(linalg.ops.YieldOp(scalars.add(body.args[2], scalars.multiply(a, b))))
-    inputs = [(value.tensor, [_sum(places[axis], loops) for axis in value.axes]) for value, places in read]
+    inputs = [(value.tensor, [sum_of(places[axis], loops) for axis in value.axes]) for value, places in read]
     start = nests.filled(0, [sizes[name] for name in kept if name in loops], total)
     kinds = ["parallel" if name in kept else "reduction" for name in loops]
     made = nests.generic(inputs, (start, [loops.index(name) for name in kept if name in loops]), kinds, body)
     return Value(made, loops_of(shape), shape, dtype, total)
 
 
-def _read(nests: Nests, value: Operand, places: Sequence[Place], loops: Sequence[str]) -> tuple[Value, list[Place]]:
+def read_at(nests: Nests, value: Operand, places: Sequence[Place], loops: Sequence[str]) -> tuple[Value, list[Place]]:
     """An operand with each dimension stored that loops read, and no other one; and where that is, by these loops alone."""
     value = nests.rounded(value)
     read = [[(name, factor) for name, factor in place if name in loops] for place in places]
@@ -191,8 +192,10 @@ def _read(nests: Nests, value: Operand, places: Sequence[Place], loops: Sequence
     return value, read
 
 
-def _sum(place: Place, loops: Sequence[str]) -> AffineExpr:
-    terms = [AffineExpr.dimension(loops.index(name)) * factor if factor != 1 else AffineExpr.dimension(loops.index(name)) for name, factor in place]
+def sum_of(place: Place, loops: Sequence[str]) -> AffineExpr:
+    """Where an axis is read, as an expression over the loops."""
+    loop_of = [AffineExpr.dimension(loops.index(name)) for name, _ in place]
+    terms = [loop if factor == 1 else loop * factor for loop, (_, factor) in zip(loop_of, place, strict=True)]
     return terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
 

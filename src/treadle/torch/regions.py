@@ -1,4 +1,4 @@
-"""Which nodes of a graph go to the compiler together: a matrix product or a convolution, and the elementwise operators that follow it alone.
+"""Which nodes of a graph go to the compiler together: a matrix product or a convolution, and what follows it alone, element by element.
 
 A region begins at its anchor: casts and norms of the operands stay in the kernels before it. It grows forward, from one value to the next
 that everything in between leads to, so that it never lies on both sides of a node that stays outside. Views at its borders stay outside,

@@ -190,7 +190,9 @@ def pad(nests: Nests, value: Operand, amounts: Sequence[tuple[int, int]], number
     if any(size == 0 for size in value.shape):
         raise Unsupported("a border around nothing")
     shape = value.shape
-    is_stored = isinstance(value, Value) and all(dim in value.axes for dim, size in enumerate(shape) if size != 1 and amounts[dim] != (0, 0))
+    is_stored = isinstance(value, Value) and all(
+        dim in value.axes for dim, size in enumerate(shape) if size != 1 and amounts[dim] != (0, 0)
+    )
     stored = value if is_stored and isinstance(value, Value) else nests.row_major(value)
     units = [dim for dim, size in enumerate(shape) if size == 1 and amounts[dim] != (0, 0)]
     source = _with_units_behind(nests, stored, len(units))
@@ -255,8 +257,8 @@ def join(nests: Nests, parts: Sequence[Operand], dim: int, shape: Sequence[Size]
     return Value(result, dims, tuple(shape), dtype, dtype)
 
 
-def write_into(nests: Nests, value: Operand, part: Operand, dim: int, start: Size) -> Value:
-    """A copy of `value` with `part` along a dimension from `start` on."""
+def write_into(nests: Nests, value: Operand, part: Operand, dim: int, start: Size, step: int = 1) -> Value:
+    """A copy of `value` with `part` along a dimension from `start` on, at every `step`th place."""
     base = nests.row_major(nests.rounded(value))
     dims = base.loops
     source = nests.row_major(nests.cast(part, base.dtype))
@@ -265,4 +267,5 @@ def write_into(nests: Nests, value: Operand, part: Operand, dim: int, start: Siz
     if dim not in dims:
         return source
     offsets[dims.index(dim)] = nests.sizes.index(start)
-    return Value(nests.emit.insert_slice(source.tensor, base.tensor, offsets, sizes), dims, base.shape, base.dtype, base.dtype)
+    steps: list[Index] = [step if d == dim else 1 for d in dims]
+    return Value(nests.emit.insert_slice(source.tensor, base.tensor, offsets, sizes, steps), dims, base.shape, base.dtype, base.dtype)
