@@ -18,6 +18,7 @@ from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchTo
 from treadle.transforms.kernel.enclose_stages import EncloseStagesPass
 from treadle.transforms.kernel.form_roles import FormRolesPass
 from treadle.transforms.kernel.form_warp_pipeline import FormWarpPipelinePass
+from treadle.transforms.kernel.hoist_loads import HoistLoadsPass
 from treadle.transforms.kernel.insert_sched_fences import InsertSchedFencesPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 from treadle.transforms.kernel.load_in_bulk import LoadInBulkPass
@@ -189,6 +190,7 @@ def pipelining_passes(stages: int) -> tuple[ModulePass, ...]:
     if stages == 1:
         return ()
     return (
+        HoistLoadsPass(),  # what no step changes is no step's to load ahead
         SetPipelinePass(stages),  # layouts and staging say which copies there are and how large the buffers
         PipelineLoopsPass(),  # still sequential; insert-sync orders what overlaps
         CsePass(),  # stages repeat index arithmetic

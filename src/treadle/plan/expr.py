@@ -388,6 +388,7 @@ def _extremum(kind: Literal["min", "max"], values: Iterable[ExprLike]) -> Expr:
     return _opaque(kind, tuple(sorted(kept, key=str)))
 
 
+@lru_cache(4096)
 def parse(text: str) -> Expr:
     """Read an expression: integers, names, `+ - * // %`, `min(..)`, `max(..)`, parentheses. Raises `TreadleError` TR103 otherwise."""
     if _DIGITS.match(text):
