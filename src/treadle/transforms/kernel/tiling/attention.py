@@ -14,6 +14,7 @@ from treadle.analysis.attention_structure import Attention
 from treadle.analysis.hidden_keys import Hidden, hidden_keys
 from treadle.analysis.identities import identity_of, lowest_finite
 from treadle.analysis.indexing import StructuredOp
+from treadle.analysis.score_scale import LOWEST, score_scale
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import attr_number, element_of, number_attr
@@ -92,11 +93,15 @@ class _Body:
         self.row = self.result.with_unit([asked.axes[COLUMNS]])
         self.summed = element_of(found.softmax.total.op.results[0].type)
         self.hidden = self._hidden()
+        self.scale = score_scale(found)
 
     def emit(self) -> None:
         """The loop along the keys, and what follows."""
         kernel, found, index = self.kernel, self.found, self.kernel.index
-        first = number_attr(max(found.start, attr_number(lowest_finite(self.summed)) or 0), self.summed)
+        lowest = attr_number(lowest_finite(self.summed)) or 0
+        if self.scale is not None and self.scale.exponent > 1:
+            lowest = LOWEST
+        first = number_attr(max(found.start, lowest), self.summed)
         zero = number_attr(0, self.summed)
         rows = [self.row.extents[0], 1]
         start = [
@@ -105,7 +110,7 @@ class _Body:
         queries = self._operand(found.scores, found.first.lhs, self.asked.frame(ROWS, WIDTH))
         top, total, sums = self._along_keys(start, queries)
         softmax, values = found.softmax, found.values
-        kernel.known[softmax.maximum.op.results[0]] = Tile(top)
+        kernel.known[softmax.maximum.op.results[0]] = Tile(top if self.scale is None else self._times(top, self.scale.factor))
         kernel.known[softmax.total.op.results[0]] = Tile(total)
         if found.is_normalised:
             wide = kernel.evaluator(self.result).materialize(Tile(total), self.result.extents)
@@ -162,12 +167,20 @@ class _Body:
         sum of so many terms is (docs/numerics.md).
         """
         index = self.kernel.index
-        wide = self.kernel.evaluator(self.scores).materialize(Tile(top), extents)
-        below = index.insert(arith.SubfOp(value, wide))
+        evaluator = self.kernel.evaluator(self.scores)
+        if self.scale is not None:
+            limit = self._times(top, self.scale.exponent)
+            scaled = self._times(value, self.scale.exponent)
+            return index.insert(math.Exp2Op(index.insert(arith.SubfOp(scaled, evaluator.materialize(Tile(limit), extents)))))
+        below = index.insert(arith.SubfOp(value, evaluator.materialize(Tile(top), extents)))
         if self.found.softmax.exponential is math.ExpOp:
-            factor = index.insert(dense(number_attr(log2(e), self.summed), self.summed, extents))
-            below = index.insert(arith.MulfOp(below, factor))
+            below = self._times(below, log2(e))
         return index.insert(math.Exp2Op(below))
+
+    def _times(self, value: SSAValue, factor: float) -> SSAValue:
+        """A tile times a number."""
+        index = self.kernel.index
+        return index.insert(arith.MulfOp(value, index.insert(dense(number_attr(factor, self.summed), self.summed, _shape(value)))))
 
     def _scores(self, queries: SSAValue) -> SSAValue:
         """The tile that the maximum is of, with what is elementwise behind the contraction; minus infinity behind the last key."""
@@ -193,8 +206,10 @@ class _Body:
         """
         kernel, index, axis, step = self.kernel, self.kernel.index, self.asked.axes[KEYS], self.asked.extents[KEYS]
         size, hidden = kernel.axis_size(axis), self.hidden
+        kernel.stands_for = products = {} if self.scale is None else self.scale.products
         known = None if hidden is not None and hidden.selections else self._read()
         if known is not None and size.divisor() % step == 0:
+            kernel.stands_for = {}
             return known
         whole = index.expression(size)
         if known is None and hidden is not None:
@@ -207,7 +222,7 @@ class _Body:
         index.builder.insert(scf.YieldOp(mask_tail(kernel, self._read() if known is None else known, self.scores, [axis], nothing)))
         kernel.leave(place)
         place = kernel.enter(outside)
-        kernel.stands_for = {} if hidden is None else hidden.selections
+        kernel.stands_for = products if hidden is None else {**products, **hidden.selections}
         index.builder.insert(scf.YieldOp(self._read() if known is None else known))
         kernel.stands_for = {}
         kernel.leave(place)
@@ -222,3 +237,7 @@ class _Body:
         value = evaluator.materialize(convert(evaluator, source, kernel.element_type(self.asked.operand)), frame.extents)
         reduced = [axis for axis in self.asked.axes[2:] if axis in frame.axes and axis not in kernel.masked_axes(view.inputs[number], dims)]
         return mask_tail(kernel, value, frame, reduced, number_attr(0, tile.tile_type(value).element_type))
+
+
+def _shape(value: SSAValue) -> Sequence[int]:
+    return tile.tile_type(value).get_shape()
