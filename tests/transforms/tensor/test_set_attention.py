@@ -137,6 +137,11 @@ def test_it_can_be_asked_for_and_turned_off() -> None:
     assert decided(SQUARE.text(), "off") == ([], [])
 
 
+def test_rows_that_fit_one_machine_alone() -> None:
+    wide = replace(SQUARE, width=256, columns=256).text()
+    assert decided(wide)[0] and not decided(wide, "always", "gfx942")[0]
+
+
 def test_groups_of_the_user_are_left_alone() -> None:
     text = replaced(SQUARE, ("%s1 = linalg.generic {", "%s1 = linalg.generic {dispatch.group = #dispatch.group<mine = root>, "))
     groups, said = decided(text)
