@@ -95,9 +95,8 @@ def candidate_tiles(sizes: AttentionSizes, operand: str, spec: TargetSpec) -> It
             columns, width = (_rounded(size, WIDEST if together and size > ODD_WIDTH else grain) for size in (sizes.columns, sizes.width))
             stages = 3 if max(columns, width) <= 64 else 2
             found = AttentionTiles(rows, columns, keys, width, warps, stages, row.name)
-            if _fits(row, found) and (
-                row.warps > 1 or (rows, keys) == TILES[-1] or _shared_bytes(found) <= spec.shared_bytes_per_workgroup
-            ):
+            has_room = row.warps > 1 or _shared_bytes(found) <= spec.shared_bytes_per_workgroup
+            if has_room and _fits(row, found):
                 yield found
                 break
     yield AttentionTiles(16, _rounded(sizes.columns, 16), 16, _rounded(sizes.width, 16), 4, 1, "fma")
