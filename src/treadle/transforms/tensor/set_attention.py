@@ -181,8 +181,10 @@ class SetAttentionPass(FunctionPass):
 
     def run(self, function: func.FuncOp) -> None:
         """Decide for one function."""
-        nodes = generics(function)
-        if self.attention == OFF or not any(isinstance(op, math.ExpOp | math.Exp2Op) for node in nodes for op in node.body.block.ops):
+        nodes = [] if self.attention == OFF else generics(function)
+        if not any(isinstance(op, math.ExpOp | math.Exp2Op) for node in nodes for op in node.body.block.ops):
+            return
+        if sum(len(node.inputs) > 1 and not view_of(node).is_parallel for node in nodes) < 2:
             return
         flow, number = DataFlow(function.body.block), 0
         taken = {name for op in nodes if isinstance(attr := op.attributes.get(dispatch.GROUP), dispatch.GroupAttr) for name, _ in attr.data}
