@@ -9,9 +9,9 @@ for the loads that the stores wait for, and the loop has prefetched for nothing.
 front of it, and the first operation of the write stage behind a matrix instruction, which is where loads are first used: conversions of
 what they brought belong to that stage. Where the write stage comes first, the border is behind it, else the matrix instructions would stand
 among its waits. Where copies fill shared memory, what a step reads a step ahead has a border behind it: left to the scheduler, such reads
-stand at the end of the step, and the next one waits for them. The steps that a loop leaves to do behind it have the same borders, and one at their end: else what they read, and the
-addresses of the results, come among the matrix instructions of the steps before, where registers are scarcest. The fence orders the
-compiler alone: without it the kernel is as right as before, and slower. docs/audits.md has the figures.
+stand at the end of the step, and the next one waits for them. The steps that a loop leaves to do behind it have the same borders, and one
+at their end: else what they read, and the addresses of the results, come among the matrix instructions of the steps before, where registers
+are scarcest. The fence orders the compiler alone: without it the kernel is as right as before, and slower. docs/audits.md has the figures.
 """
 
 from collections.abc import Sequence
@@ -66,6 +66,7 @@ def borders(body: Sequence[Operation], *, multiplied: bool = False) -> list[Oper
         if isinstance(op, sync.BarrierOp):
             found += [_first_wait(op), *([op.next_op] if op.next_op is not None else [])]
             multiplied, wrote, behind = False, False, None
+            fetched.clear()
         elif op in writes:
             found += [op] if multiplied else []
             multiplied, wrote, behind = False, True, None
