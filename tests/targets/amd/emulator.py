@@ -26,6 +26,7 @@ Its known faults, and what is done here about each:
   handed over;
 - f16 operands of matrix instructions: subnormals count as 0, infinities and NaN as finite. Tests use neither;
 - a compare and swap returns what it wrote, so that LLVM's loops around it update more than once: tests use those of extrema alone;
+- two bytes at an odd address are those at the even one before: read as part of four bytes;
 - the mantissa of zero (v_frexp_mant_f32) is 1/2, so that zero divided by something is not zero. Tests divide no zeros.
 """
 
@@ -126,6 +127,7 @@ def load() -> Any:
     _keep_inactive_lanes_in_shared_memory(module)
     _read_nothing_out_of_bounds(module)
     _let_lanes_read_before_they_write(module)
+    _load_halves_at_odd_addresses(importlib.import_module("test.mockgpu.amd.pcode"))
     return module
 
 
@@ -217,6 +219,23 @@ def _read_nothing_out_of_bounds(module: Any) -> None:
     for kind, handler in list(module._INST_HANDLERS.items()):
         if handler is module._compile_mubuf:
             module._INST_HANDLERS[kind] = names["_compile_mubuf"]
+
+
+def _load_halves_at_odd_addresses(module: Any) -> None:
+    """Two bytes at an odd address are part of four bytes there."""
+    original, types, number = module.Parser._handle_mem_load, module.dtypes, module._const
+
+    def loaded(self: Any, address: Any, kind: Any) -> Any:
+        memory = self.vars.get("_vmem") if "_vmem" in self.vars else self.vars.get("_lds")
+        if kind not in (types.uint16, types.int16) or memory is None or memory.dtype == types.uint8:
+            return original(self, address, kind)
+        low = (address & number(address.dtype, 3)).cast(types.uint32)
+        odd = (low & number(types.uint32, 1)).ne(number(types.uint32, 0))
+        word = original(self, odd.where(address, address - low.cast(address.dtype)), types.uint32)
+        shift = odd.where(number(types.uint32, 0), low * number(types.uint32, 8))
+        return module._cast_to((word >> shift) & number(types.uint32, 0xFFFF), kind)
+
+    module.Parser._handle_mem_load = loaded
 
 
 def _keep_inactive_lanes_in_shared_memory(module: Any) -> None:

@@ -16,6 +16,7 @@ CASES = {
     "three rows, ragged": programs.matmul(3, 37, 72, "f16", "f32", transposed="b", bias=True),
     "odd length": programs.matmul(2, 24, 133, "bf16", "f32", transposed="b"),
     "rows side by side": programs.matmul(1, 96, 77, "f16", "f32"),
+    "rows of three bytes": programs.matmul(51, 3, 16, "i8", "i32", transposed="a"),  # two of them at once, at odd addresses
     "integers": programs.matmul(4, 40, 96, "i8", "i32", transposed="b"),
 }
 

@@ -73,6 +73,18 @@ def test_fences_stand_at_the_borders_of_stages(stages: int, buffers: int, body: 
     assert "f" not in ahead and "".join(after) == behind.replace(" ", "")
 
 
+def test_reads_a_step_ahead_of_copies_stay_ahead_of_the_matrix_instructions() -> None:
+    """In each of the four steps of a trip, and in the steps behind the loop; the last of them reads nothing ahead."""
+    copied = kernel_texts.matmul(
+        512, 512, 512, target="gfx950", instruction="mfma_16x16x32_f32_f16", tile=(128, 128, 32), warps=(2, 2), b_transposed=True
+    )
+    module = scheduled(copied, SetPipelinePass())
+    (loop,) = [op for op in find(module, scf.ForOp) if PIPELINED in op.attributes]
+    inside = [name for name in skeleton(loop, *OPS)[1:-1] if name in SHORT.values() and name != "tile.load"]
+    assert inside == names(4 * "f b f l l f m ")
+    assert "".join(around(loop)[1]) == 2 * "fbfllfm" + "fbfllfmmf"
+
+
 def test_loops_that_overlap_nothing_have_no_fences() -> None:
     assert not find(scheduled(CDNA, SetPipelinePass(stages=1)), sync.SchedFenceOp)
 

@@ -8,9 +8,10 @@ Nothing ties matrix instructions to a barrier, or to the stores behind it: they 
 for the loads that the stores wait for, and the loop has prefetched for nothing. A border is each side of a barrier, with the waits in
 front of it, and the first operation of the write stage behind a matrix instruction, which is where loads are first used: conversions of
 what they brought belong to that stage. Where the write stage comes first, the border is behind it, else the matrix instructions would stand
-among its waits. The steps that a loop leaves to do behind it have the same borders, and one at their end: else what they read, and the
-addresses of the results, come among the matrix instructions of the steps before, where registers are scarcest. The fence orders the
-compiler alone: without it the kernel is as right as before, and slower. docs/audits.md has the figures.
+among its waits. Where copies fill shared memory, what a step reads a step ahead has a border behind it: left to the scheduler, such reads
+stand at the end of the step, and the next one waits for them. The steps that a loop leaves to do behind it have the same borders, and one
+at their end: else what they read, and the addresses of the results, come among the matrix instructions of the steps before, where registers
+are scarcest. The fence orders the compiler alone: without it the kernel is as right as before, and slower. docs/audits.md has the figures.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from treadle.dialects import sync, tile
 from treadle.dialects.stages import WARP_PIPELINED
 from treadle.dialects.tile_types import is_tile
-from treadle.ir.core import Operation
+from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
@@ -59,18 +60,23 @@ def borders(body: Sequence[Operation], *, multiplied: bool = False) -> list[Oper
     writes = _writes(body)
     found: list[Operation] = []
     wrote = False
+    fetched: set[SSAValue] = set()
     behind: Operation | None = None  # what stands behind a write stage that comes before the matrix instructions
     for op in body:
         if isinstance(op, sync.BarrierOp):
             found += [_first_wait(op), *([op.next_op] if op.next_op is not None else [])]
             multiplied, wrote, behind = False, False, None
+            fetched.clear()
         elif op in writes:
             found += [op] if multiplied else []
             multiplied, wrote, behind = False, True, None
         elif wrote and isinstance(op, _OTHER_STAGES):
             behind, wrote = op, False
+        if isinstance(op, tile.LocalLoadOp):
+            fetched.add(op.result)
         if isinstance(op, tile.ContractOp):
             found += [behind] if behind is not None else []
+            found += [op] if fetched and not writes and not multiplied and fetched.isdisjoint(op.operands) else []
             multiplied, behind = True, None
     return list(dict.fromkeys(found))
 
