@@ -18,6 +18,8 @@ FEW_PIECES = 16
 SMALL, LARGER = 64, 8192
 NEARLY = 16
 """Of large values one is taken that is larger than the least by such a part of it at most."""
+QUADRATIC = 32
+"""From about so many pieces on a question takes as long as there are pairs of them."""
 Key = tuple[Terms, int]
 Equation = tuple[Key, tuple[tuple[int, int], ...]]
 """A form that is the sum of (pump, iterations of one of its rounds), each pump with its own count of rounds."""
@@ -115,7 +117,7 @@ def _solvable(sums: list[tuple[int, tuple[tuple[int, int], ...]]], known: Mappin
 
 
 class Uncovered(Protocol):
-    """The values of the unknowns that no class holds yet. `cost`: pieces of the set looked at so far."""
+    """The values of the unknowns that no class holds yet. `cost`: pieces of the set looked at so far, more for each where they are many."""
 
     cost: int
 
@@ -229,4 +231,5 @@ class UncoveredSet:
             if self._left.n_basic_set() > self._many:
                 self._left = self._left.coalesce()
                 self._many = max(FEW_PIECES, 2 * self._left.n_basic_set())
-            self.cost += self._left.n_basic_set()
+            pieces = self._left.n_basic_set()
+            self.cost += pieces + pieces**2 // QUADRATIC
