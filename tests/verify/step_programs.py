@@ -6,7 +6,7 @@ from verify.class_programs import TILE, arguments, binary, compared, looped
 _LEFT = binary("%left", "subi", "%n", "%i")
 
 
-def _turn(counter: str) -> list[str]:
+def turn(counter: str) -> list[str]:
     """Slot %s and parity %p of the use `counter` of a ring of three, and its barriers."""
     return [
         f"  %s = arith.remui {counter}, %c3 : index\n  %q = arith.divui {counter}, %c3 : index",
@@ -49,7 +49,7 @@ def _persistent(bound: str) -> str:
 
     def side(end: str, body: tuple[str, ...]) -> list[str]:
         head = f"  %z = scf.for %tile = %w to {end} step %g iter_args(%b = %c0) -> (index) {{"
-        return [head, *_turn("%b"), *body, "  %b2 = arith.addi %b, %c1 : index\n  scf.yield %b2 : index\n  }"]
+        return [head, *turn("%b"), *body, "  %b2 = arith.addi %b, %c1 : index\n  scf.yield %b2 : index\n  }"]
 
     less = "  %less = arith.subi %n, %c1 : index"
     return ring(side("%n", FILL), side(bound, USE), less, symbols=("n", "g"), grid="g")
@@ -62,7 +62,7 @@ def _persistent_steps(steps: str) -> str:
         return [
             "  %z = scf.for %tile = %w to %tiles step %g iter_args(%b0 = %c0) -> (index) {",
             f"  %y = scf.for %k = %c0 to {count} step %c1 iter_args(%b = %b0) -> (index) {{",
-            *_turn("%b"),
+            *turn("%b"),
             *body,
             "  %b2 = arith.addi %b, %c1 : index\n  scf.yield %b2 : index\n  }\n  scf.yield %y : index\n  }",
         ]
@@ -73,10 +73,10 @@ def _persistent_steps(steps: str) -> str:
 def _by_maps(divisor: int) -> str:
     """The consumer takes slot and parity by affine maps."""
     head = "  scf.for %i = %c0 to %n step %c1 {"
-    turn = _turn("%i")
-    turn[0] = "  %s = affine.apply affine_map<(d0) -> (d0 mod 3)>(%i)"
-    turn[1] = f"  %h = affine.apply affine_map<(d0) -> ((d0 floordiv {divisor}) mod 2)>(%i)\n  %p = arith.index_cast %h : index to i32"
-    return ring([head, *_turn("%i"), *FILL, "  }"], [head, *turn, *USE, "  }"])
+    by_maps = turn("%i")
+    by_maps[0] = "  %s = affine.apply affine_map<(d0) -> (d0 mod 3)>(%i)"
+    by_maps[1] = f"  %h = affine.apply affine_map<(d0) -> ((d0 floordiv {divisor}) mod 2)>(%i)\n  %p = arith.index_cast %h : index to i32"
+    return ring([head, *turn("%i"), *FILL, "  }"], [head, *by_maps, *USE, "  }"])
 
 
 def _limited(limit: str) -> str:
