@@ -40,7 +40,7 @@ test-torch: .venv-torch/.installed
 
 .venv-torch/.installed: pyproject.toml constraints.txt
 	@test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
-	@.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]' '$(TORCH)' transformers
+	@.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]' '$(TORCH)' transformers diffusers
 	@touch $@
 
 lint: $(STAMP)

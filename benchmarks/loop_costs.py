@@ -3,10 +3,12 @@
     python benchmarks/loop_costs.py --output benchmarks/results/NAME.json           # the suite's contractions
     python benchmarks/loop_costs.py sdxl-ff640 square-4096-nk --targets gfx942
     python benchmarks/loop_costs.py --peers benchmarks/results/OLD.json --output benchmarks/results/NEW.json
+    python benchmarks/loop_costs.py 'fp8-*' --targets gfx942 --output benchmarks/results/NAME.json --peers benchmarks/results/NAME.json
 
 Every row is read off machine code as `treadle audit` does (docs/audits.md): counts, and the figures of a model that predicts no times. IREE
 compiles the same module with `iree-compile` for the same target, where that is installed and takes it; its row is left out otherwise.
 `--peers` takes the rows of other compilers from an earlier table instead: of Treadle they depend on how it reads loops alone.
+The table is written after each workload; what a table already has of other workloads and targets stays in it.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from treadle.targets.loop_report import ReportsLoops
 from treadle.tools.audit import Row, as_plain, own_rows
 from treadle.tools.report import console, table
 
-TARGETS = ("gfx942", "gfx950")
+TARGETS = ("gfx942", "gfx950", "gfx1100", "gfx1201")
 SECONDS = 300
 
 
@@ -51,6 +53,7 @@ def records(workload: Workload, target: str, peers: list[dict[str, Any]] | None)
     backend = registry.backend(target)
     if not isinstance(backend, ReportsLoops):
         raise SystemExit(f"{target} has no loop reports")
+    place = {"workload": workload.name, "target": target}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "module.mlir")
         file.write_text(workload.text)
@@ -58,12 +61,20 @@ def records(workload: Workload, target: str, peers: list[dict[str, Any]] | None)
             own = own_rows(file, target, backend, workload.options, None)
         except TreadleError as error:
             print(f"{workload.name} for {target}: {error}", file=sys.stderr)
-            own = []
+            return [{**place, "compiler": "treadle", "error": str(error)}]
         rows = [("treadle", row) for row in own]
         if peers is None:
             rows += [("iree", row) for row in iree_rows(file, target, backend)]
-    found = [{"workload": workload.name, "target": target, "compiler": compiler, **as_plain(row)} for compiler, row in rows]
+    found = [{**place, "compiler": compiler, **as_plain(row)} for compiler, row in rows]
     return found + kept_rows(peers or [], workload.name, target)
+
+
+def keep(output: Path, found: list[dict[str, Any]], workload: str, target: str) -> None:
+    """Write the rows of a workload for a target into a table, in place of those that it has of them."""
+    kept: list[dict[str, Any]] = json.loads(output.read_text())["loops"] if output.exists() else []
+    loops = [one for one in kept if (one["workload"], one["target"]) != (workload, target)] + found
+    text = {"kind": "static", "about": "read off machine code by benchmarks/loop_costs.py; nothing was run", "loops": loops}
+    output.write_text(json.dumps(text, indent=1) + "\n")
 
 
 def show(found: list[dict[str, Any]]) -> None:
@@ -72,6 +83,9 @@ def show(found: list[dict[str, Any]]) -> None:
         "main loops, static", "workload", "target", "compiler", "schedule", "fences", "matrix", "waits (loads)", "share", "registers"
     )
     for one in found:
+        if "error" in one:
+            out.add_row(one["workload"], one["target"], one["compiler"], "does not compile", *[""] * 5)
+            continue
         density = f"{one['matrix']} of {one['instructions']} ({100 * one['density']:.0f} %)"
         waits = f"{len(one['inner_waits'])} ({one['load_waits']})"
         names = [str(one[key]) for key in ("workload", "target", "compiler", "schedule", "fences")]
@@ -90,14 +104,14 @@ def main() -> None:
     chosen = choose(asked.workloads) if asked.workloads else suite()
     peers = None if asked.peers is None else json.loads(asked.peers.read_text())["loops"]
     found: list[dict[str, Any]] = []
-    for workload in chosen:
-        for target in asked.targets.split(","):
-            found += records(workload, target, peers)
+    for target in asked.targets.split(","):
+        for workload in chosen:
+            rows = records(workload, target, peers)
+            found += rows
+            if asked.output is not None:
+                keep(asked.output, rows, workload.name, target)
             print(f"{workload.name} {target}", file=sys.stderr)
     show(found)
-    if asked.output is not None:
-        text = {"kind": "static", "about": "read off machine code by benchmarks/loop_costs.py; nothing was run", "loops": found}
-        asked.output.write_text(json.dumps(text, indent=1) + "\n")
 
 
 if __name__ == "__main__":

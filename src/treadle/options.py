@@ -7,6 +7,7 @@ from treadle.records import Record
 Precision = Literal["ieee", "tf32", "3xtf32", "bf16x3", "bf16x6"]
 Fp8Accumulation = Literal["fast", "promoted"]
 Persistence = Literal["auto", "always", "never"]
+AttentionChoice = Literal["auto", "off", "always"]
 Form = Literal["auto", "tiles", "roles", "streaming", "swapped", "split_operands"]
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -14,6 +15,7 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "fp8_accumulation": get_args(Fp8Accumulation),
     "persistent": get_args(Persistence),
     "form": get_args(Form),
+    "attention": get_args(AttentionChoice),
 }
 """The values of the options that are one of a few words."""
 
@@ -72,6 +74,8 @@ class CompileOptions(ContractionOverrides):
     modelled to be clearly faster; "off": only those that an attribute of the program asks for; a number: all, into so many parts.
     `reassociate`: sums and products of floats may be joined in another order (docs/numerics.md); where they may not, no reduction that has
     one is split unless its attribute asks for it.
+    `attention`: "auto": two contractions with a softmax between them are one kernel where that is modelled to be faster; "always": wherever
+    there is such a kernel; "off": only where `dispatch.group` attributes of the program say so.
     `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a).
 
     `tuned`: where all of these choices are the compiler's, use those that `treadle tune` measured for the same program and numerics on the
@@ -89,6 +93,7 @@ class CompileOptions(ContractionOverrides):
     index_bits: int = 32
     split_reduction: str = "auto"
     reassociate: bool = True
+    attention: AttentionChoice = "auto"
 
     tuned: bool = True
 

@@ -18,6 +18,7 @@ from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchTo
 from treadle.transforms.kernel.enclose_stages import EncloseStagesPass
 from treadle.transforms.kernel.form_roles import FormRolesPass
 from treadle.transforms.kernel.form_warp_pipeline import FormWarpPipelinePass
+from treadle.transforms.kernel.hoist_loads import HoistLoadsPass
 from treadle.transforms.kernel.insert_sched_fences import InsertSchedFencesPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 from treadle.transforms.kernel.load_in_bulk import LoadInBulkPass
@@ -58,6 +59,7 @@ from treadle.transforms.tensor.inline_foralls import InlineForallsPass
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
+from treadle.transforms.tensor.set_attention import SetAttentionPass
 from treadle.transforms.tensor.set_dispatch_groups import SetDispatchGroupsPass
 from treadle.transforms.tensor.set_f32_split import SetF32SplitPass
 from treadle.transforms.tensor.set_split_reduction import SetSplitReductionPass
@@ -112,6 +114,8 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     expansion = () if spec is None or options is None else expansions(spec, options)
     precision = "ieee" if options is None else options.f32_precision
     groups = SetDispatchGroupsPass(None if spec is None else target_name(spec), precision)
+    asked = "auto" if options is None else options.attention
+    attention = () if spec is None else (SetAttentionPass(target_name(spec), asked),)
     online = () if spec is None else (FormOnlineSoftmaxPass(target_name(spec)),)
     splits = () if spec is None or options is None else split_choices(spec, options)
     return (
@@ -129,6 +133,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         FoldDataMovementPass(),  # transposes, broadcasts and widenings cost nothing inside the kernel that reads them
         # operands may be anything now that movement is folded; before dispatches, whose kernels split and multiply apart
         *expansion,
+        *attention,  # before what would make other operations of its softmax
         *online,  # before splits, which leave alone what is one reduction now
         *splits,  # what is computed is final, so that what is split is what will be computed
         SplitReductionPass(),  # does what was chosen, by a loop over blocks like a user's
@@ -185,6 +190,7 @@ def pipelining_passes(stages: int) -> tuple[ModulePass, ...]:
     if stages == 1:
         return ()
     return (
+        HoistLoadsPass(),  # what no step changes is no step's to load ahead
         SetPipelinePass(stages),  # layouts and staging say which copies there are and how large the buffers
         PipelineLoopsPass(),  # still sequential; insert-sync orders what overlaps
         CsePass(),  # stages repeat index arithmetic

@@ -76,3 +76,18 @@ class BertBlock(nn.Module):
         weights = torch.softmax(q @ k.transpose(-1, -2) / self.head**0.5, -1)
         x = self.before(x + self.o((weights @ v).transpose(1, 2).reshape(batch, length, width)))
         return self.behind(x + self.second(F.gelu(self.first(x))))
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions behind normalisations of groups beside one of one pixel; half the size with gelu, and back."""
+
+    def __init__(self, channels: int = 4, filters: int = 6) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(2, channels)
+        self.first, self.second = nn.Conv2d(channels, filters, 3, padding=1), nn.Conv2d(filters, filters, 3, padding=1)
+        self.beside, self.down = nn.Conv2d(channels, filters, 1), nn.Conv2d(filters, filters, 3, stride=2, padding=1)
+        self.up = nn.ConvTranspose2d(filters, channels, 2, stride=2)
+
+    def forward(self, x: Any) -> Any:
+        x = self.second(F.silu(self.first(F.silu(self.norm(x))))) + self.beside(x)
+        return self.up(F.gelu(self.down(x)))

@@ -1,4 +1,4 @@
-"""Chains of roots in one `dispatch.kernel`: stated, verified, evaluated, and refused by name where a kernel would have to be built."""
+"""Chains of roots in one `dispatch.kernel`: stated, verified, evaluated, built where they are attention, and else refused by name."""
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import tile_passes
 from treadle.sim.dispatch_level import evaluate_dispatches, evaluate_kernel
+from treadle.sim.program import SimProgram
 
 RANDOM = np.random.default_rng(11)
 QUERIES, KEYS, DEPTH = 5, 7, 3
@@ -95,23 +96,24 @@ def test_a_chain_is_stated_and_evaluated() -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "gfx942", "gfx1100"])
-@pytest.mark.parametrize(
-    ("marked", "message"),
-    [
-        (
-            True,
-            r"TR304: dispatch.kernel 'attention' cannot be one kernel: 'reduction': it is computed from line \d+, another root",
-        ),
-        (False, r"TR304: dispatch.kernel 'attention' cannot be one kernel: 'reduction': it is a reduction or contraction itself"),
-    ],
-)
-def test_no_kernel_is_built_of_it(target: str, marked: bool, message: str) -> None:
-    module = parse_module(attention(marked=marked), "test.mlir")
+def test_no_kernel_is_built_where_operations_are_no_roots(target: str) -> None:
+    module = parse_module(attention(marked=False), "test.mlir")
+    message = r"TR304: dispatch.kernel 'attention' cannot be one kernel: 'reduction': it is a reduction or contraction itself"
     with pytest.raises(TreadleError, match=message) as caught:
         run_passes(module, tile_passes(target_spec(target), CompileOptions()))
     assert caught.value.location is not None
-    line = attention(marked=marked).splitlines()[caught.value.location.line - 1]
+    line = attention(marked=False).splitlines()[caught.value.location.line - 1]
     assert "%m = linalg.generic" in line
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942", "gfx1100"])
+def test_a_kernel_of_f32_is_built(target: str) -> None:
+    """What no pass would form of f32, a kernel that is stated so may be: the vector units compute it."""
+    module = parse_module(attention(), "test.mlir")
+    run_passes(module, tile_passes(target_spec(target), CompileOptions()))
+    q, k, v = arrays()
+    weights = np.exp(q.astype(np.float64) @ k.T.astype(np.float64))
+    np.testing.assert_allclose(SimProgram(module)(q, k, v)[0], weights @ v / weights.sum(axis=1, keepdims=True), rtol=1e-5, atol=1e-5)
 
 
 def test_kernels_without_roots_do_not_verify() -> None:

@@ -65,6 +65,19 @@ def form_of(value: SSAValue, modulus: int = 0) -> Form:
     return {(value,): 1}
 
 
+def base_and_constant(value: SSAValue) -> tuple[SSAValue, int]:
+    """The value that constants are added to, and their sum."""
+    total = 0
+    while isinstance(op := value.owner, arith.AddiOp):
+        (number, rest), (other, left) = (constant_index(op.rhs), op.lhs), (constant_index(op.lhs), op.rhs)
+        if number is None:
+            number, rest = other, left
+        if number is None:
+            break
+        value, total = rest, total + number
+    return value, total
+
+
 def divides(modulus: int, places: Sequence[SSAValue], strides: Sequence[int | SSAValue]) -> bool:
     """Whether the products of places and strides add up to a multiple of a power of two, indices wrapping or not."""
     total: Form = {}

@@ -2,13 +2,14 @@
 
 Dispatch level states any straight line of structured operations around operations marked as roots. Built today are kernels around one root
 of any kind, around several contractions side by side (*siblings*): over the same dimensions, reading one operand together, none computed
-from another; or around reductions over the same dimensions, with what is computed between and behind them (*rows*, `row_structure.py`).
-Other chains of roots (contractions with a softmax between them) are stated, verified and evaluated by the reference, and no kernel form
-builds them: `unbuildable` says so, and nothing else in the compiler does.
+from another; around reductions over the same dimensions, with what is computed between and behind them (*rows*, `row_structure.py`); or
+around two contractions with a softmax between them (*attention*, `attention_structure.py`). Other chains of roots are stated, verified and
+evaluated by the reference, and no kernel form builds them: `unbuildable` says so, and nothing else in the compiler does.
 """
 
 from collections.abc import Container, Mapping, Sequence
 
+from treadle.analysis.attention_structure import NoAttention, attention_of, is_chain
 from treadle.analysis.convolution import PADDED, reads_windows
 from treadle.analysis.indexing import (
     Contraction,
@@ -123,6 +124,11 @@ def unbuildable(operations: Sequence[StructuredOp], roots: Sequence[Operation]) 
         if isinstance(rows, NoRows):
             return Unbuildable(rows.op, rows.reason)
         return _unbuildable_producers(operations, rows.members)
+    if is_chain(roots):
+        chain = attention_of(operations, roots)
+        if isinstance(chain, NoAttention):
+            return Unbuildable(chain.op, chain.reason)
+        return _unbuildable_producers(operations, chain.members)
     axes: dict[SSAValue, tuple[int, ...]] = {}
     members: dict[Operation, Operation] = {}  # to the root that it is, or is computed from
     for view in operations:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from treadle.analysis.attention_structure import Attention, attention_of, is_chain
 from treadle.analysis.convolution import Image, folding, image_of, padded_source
 from treadle.analysis.indexing import Computation, Contraction, StructuredOp, classify, structured
 from treadle.analysis.kernel_slices import stored_part
 from treadle.analysis.kernel_structure import Unbuildable, unbuildable
-from treadle.analysis.nest_axes import INITIAL, Access, Axis, merge_axes, roles_of, with_blocks
+from treadle.analysis.nest_axes import INITIAL, Access, Axis, attention_roles, merge_axes, roles_of, with_blocks
 from treadle.analysis.operation_marks import origin_of
 from treadle.analysis.placed_arrays import placed
 from treadle.analysis.root_positions import (
@@ -21,10 +22,10 @@ from treadle.analysis.root_positions import (
     identity,
     iteration_sizes,
     kernel_symbols,
+    member_dims,
     reads,
     root_results,
     roots_of,
-    row_dims,
     whole_positions,
 )
 from treadle.analysis.row_structure import Rows, needs_rows, rows_of
@@ -43,7 +44,8 @@ from treadle.records import dataclass
 class LoopNest:
     """Everything a tiling decision needs to know of one kernel. `roots`: several for contractions that share an operand, over the same
     dimensions, and for reductions of rows; `computation` is the first one's, and tells the roles of the dimensions for all.
-    `consumer_dims`: the dimensions of what is computed from the roots, of `rows` those of all members, as linear forms of the first root's.
+    `consumer_dims`: the dimensions of what is computed from the roots, of `rows` and `attention` those of all members, as linear forms of
+    the dimensions: the first root's, of `attention` the loops that it names.
     """
 
     kernel: dispatch.KernelOp
@@ -55,6 +57,12 @@ class LoopNest:
     consumer_dims: dict[Operation, Linears]
     uses_index: bool
     rows: Rows | None = None
+    attention: Attention | None = None
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions all positions are linear forms of."""
+        return len(self.dim_sizes)
 
     def image_at(self, value: SSAValue, dims: Linears) -> Image | None:
         """The image that a root reads as `value` at `dims`."""
@@ -73,8 +81,10 @@ class LoopNest:
         return self.roots[0]
 
     @property
-    def kind(self) -> Literal["contraction", "rows", "reduction", "elementwise"]:
+    def kind(self) -> Literal["contraction", "rows", "attention", "reduction", "elementwise"]:
         """Which of the tilings applies."""
+        if self.attention is not None:
+            return "attention"
         if self.rows is not None:
             return "rows"
         if isinstance(self.computation, Contraction):
@@ -94,9 +104,9 @@ def _accesses(
     consumers: dict[Operation, Linears],
     sizes: Sequence[Expr],
     *,
-    rows: bool,
+    by_members: bool,
 ) -> Iterator[Access]:
-    rank, symbols = roots[0].rank, kernel_symbols(kernel)
+    rank, symbols = len(sizes), kernel_symbols(kernel)
     arg_shapes = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.arg_shapes)]
     result_shapes = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.result_shapes)]
     arg_strides = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.arg_strides)]
@@ -123,7 +133,7 @@ def _accesses(
             place.corners,
         )
 
-    for which, root in enumerate(roots if not rows else ()):
+    for which, root in enumerate(() if by_members else roots):
         for i, (value, map_) in enumerate(root.operands()):
             if isinstance(value.type, builtin.TensorType):
                 own = compose(map_, identity(rank), rank)
@@ -133,7 +143,7 @@ def _accesses(
                     continue
                 for arg, dims in reads(value, own, rank, symbols):
                     yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else INITIAL, which)
-    results = root_results(roots) if not rows else {}
+    results = {} if by_members else root_results(roots)
     for op, dims in consumers.items():
         view = structured(op)
         if view is None:
@@ -172,13 +182,27 @@ def _rows(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) -> Rows | No
     return found if isinstance(found, Rows) else None
 
 
+def _attention(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) -> Attention | None:
+    """How a kernel that is built is one of attention; None where it is none."""
+    operations = [root.op for root in roots]
+    found = attention_of(_generics(kernel), operations) if is_chain(operations) else None
+    return found if isinstance(found, Attention) else None
+
+
+def _attention_sizes(found: Attention, kernel: dispatch.KernelOp) -> tuple[Expr, ...]:
+    """Extents of the loops of a kernel of attention."""
+    return (*iteration_sizes(found.values, kernel), iteration_sizes(found.scores, kernel)[found.first.k[0]])
+
+
 def _uneven(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) -> Unbuildable | None:
     """The first of several operations that share loops whose loops have other sizes than those of the first root."""
-    rows, wanted = _rows(kernel, roots), iteration_sizes(roots[0], kernel)
-    views = roots if rows is None else [view for view in _generics(kernel) if view.op in rows.members]
+    rows, attention = _rows(kernel, roots), _attention(kernel, roots)
+    wanted = iteration_sizes(roots[0], kernel) if attention is None else _attention_sizes(attention, kernel)
+    members = rows.members if rows is not None else None if attention is None else attention.members
+    views = roots if members is None else [view for view in _generics(kernel) if view.op in members]
     for view in views:
         own = iteration_sizes(view, kernel)
-        loops = range(view.rank) if rows is None else rows.members[view.op]
+        loops = range(view.rank) if members is None else members[view.op]
         expected = tuple(wanted[loop] for loop in loops)
         if own != expected:
             told = [" x ".join(map(str, one)) for one in (own, expected)]
@@ -225,16 +249,18 @@ def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     root, computation = roots[0], classify(roots[0].op)
     if computation is None:
         raise InternalError(f"the root of kernel {kernel.sym_name.data} is not a structured operation")
-    sizes = iteration_sizes(root, kernel)
-    rows = _rows(kernel, roots)
-    consumers = consumer_dims(roots, kernel) if rows is None else row_dims(rows, root.rank)
-    accesses = tuple(_accesses(kernel, roots, consumers, sizes, rows=rows is not None))
-    if rows is not None:  # what several members read is read once
+    rows, attention = _rows(kernel, roots), _attention(kernel, roots)
+    sizes = iteration_sizes(root, kernel) if attention is None else _attention_sizes(attention, kernel)
+    members = rows.members if rows is not None else None if attention is None else attention.members
+    consumers = consumer_dims(roots, kernel) if members is None else member_dims(members, len(sizes))
+    accesses = tuple(_accesses(kernel, roots, consumers, sizes, by_members=members is not None))
+    if members is not None:  # what several members read is read once
         accesses = tuple(dict.fromkeys(accesses))
     # Folded views know the places of an image themselves.
     seen = {access.image.source.owner for access in accesses if access.image is not None and access.image.is_padded}
     indexed = [op for op in kernel.body.block.ops if op not in seen and any(isinstance(i, linalg.ops.IndexOp) for i in op.walk())]
     uses_index = bool(indexed)
-    axes = with_blocks(kernel, merge_axes(sizes, roles_of(root, computation), accesses, uses_index), computation)
+    roles = roles_of(root, computation) if attention is None else attention_roles(attention)
+    axes = with_blocks(kernel, merge_axes(sizes, roles, accesses, uses_index), computation)
     accesses = _without_plain_images(accesses, axes, sizes)
-    return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index, rows)
+    return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index, rows, attention)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from treadle.analysis.attention_structure import Attention
 from treadle.analysis.convolution import Image
 from treadle.analysis.indexing import Computation, Contraction, StructuredOp
 from treadle.analysis.placed_arrays import Corner, Cut
@@ -111,6 +112,13 @@ def roles_of(root: StructuredOp, computation: Computation) -> tuple[Role, ...]:
         return tuple(role[d] for d in range(root.rank))
     names: dict[str, Role] = {"parallel": "parallel", "reduction": "reduction"}
     return tuple(names[kind] for kind in root.iterators)
+
+
+def attention_roles(found: Attention) -> tuple[Role, ...]:
+    """What each loop of attention is to it: the keys and the width are both reduced over."""
+    groups: tuple[tuple[Role, tuple[int, ...]], ...] = (("m", found.rows), ("n", (found.columns,)), ("k", (found.keys, found.width)))
+    role: dict[int, Role] = {d: name for name, dims in groups for d in dims}
+    return tuple(role.get(d, "batch") for d in range(found.rank))
 
 
 def merge_axes(sizes: Sequence[Expr], roles: Sequence[Role], accesses: Sequence[Access], keep_apart: bool) -> tuple[Axis, ...]:

@@ -4,12 +4,11 @@ Positions are linear forms of the root's dimensions, lengths are expressions ove
 guarantees in docs/architecture.md), writes nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from treadle.analysis.indexing import StructuredOp, structured
 from treadle.analysis.kernel_slices import Slice, slice_axes, sliced_argument
-from treadle.analysis.row_structure import Rows
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.core import AffineMap, BlockArgument, Operation, OpResult, SSAValue
@@ -201,10 +200,10 @@ def whole_positions(op: Slice, dims: Linears, rank: int, symbols: dict[SSAValue,
     return tuple(found)
 
 
-def row_dims(rows: Rows, rank: int) -> dict[Operation, Linears]:
-    """The iteration dimensions of each member of a kernel of rows as linear forms of the first root's."""
+def member_dims(members: Mapping[Operation, tuple[int, ...]], rank: int) -> dict[Operation, Linears]:
+    """The iteration dimensions of each member of a kernel, told by the loops that they are, as linear forms of these."""
     unit = identity(rank)
-    return {op: tuple(unit[loop] for loop in loops) for op, loops in rows.members.items()}
+    return {op: tuple(unit[loop] for loop in loops) for op, loops in members.items()}
 
 
 def reads(value: SSAValue, dims: Linears, rank: int, symbols: dict[SSAValue, Expr]) -> Iterator[tuple[BlockArgument, Linears]]:

@@ -10,7 +10,8 @@ import keyword
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, Self, TypeAlias
+from functools import lru_cache
+from typing import Final, Literal, Self, TypeAlias
 
 from treadle import errors
 from treadle.errors import InternalError, TreadleError
@@ -20,6 +21,7 @@ ExprLike: TypeAlias = "Expr | int"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _DIGITS = re.compile(r"(0|[1-9][0-9]{0,18})\Z")
+ONE_TERM: Final[tuple[tuple[Factors, int], ...]] = (((), 1),)
 
 
 class Expr:
@@ -28,17 +30,21 @@ class Expr:
     Expressions compare and hash by value (a constant equals its `int`). There is no truth value and no order: both would need the symbols.
     """
 
-    __slots__ = ("_hash", "_text", "terms")
+    __slots__ = ("_hash", "_symbols", "_text", "terms")
     terms: tuple[tuple[Factors, int], ...]
     """Pairs (product of atoms, non-zero coefficient), sorted by the product's text; the empty product is the constant part."""
     _hash: int
+    _symbols: frozenset[str] | None
     _text: str | None
 
     def __init__(self, terms: Mapping[Factors, int]) -> None:
-        ordered = sorted(((f, c) for f, c in terms.items() if c), key=lambda term: tuple(a.text for a in term[0]))
+        ordered = [(f, c) for f, c in terms.items() if c]
+        if len(ordered) > 1:
+            ordered.sort(key=_text_of_term)
         object.__setattr__(self, "terms", tuple(ordered))
         value = self.as_int()
         object.__setattr__(self, "_hash", hash(self.terms) if value is None else hash(value))
+        object.__setattr__(self, "_symbols", None)
         object.__setattr__(self, "_text", None)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -86,8 +92,11 @@ class Expr:
     # operators
 
     def __add__(self, other: ExprLike) -> "Expr":
+        right = as_expr(other)
+        if not right.terms or not self.terms:
+            return right if right.terms else self
         terms = dict(self.terms)
-        for factors, coefficient in as_expr(other).terms:
+        for factors, coefficient in right.terms:
             terms[factors] = terms.get(factors, 0) + coefficient
         return Expr(terms)
 
@@ -105,6 +114,10 @@ class Expr:
 
     def __mul__(self, other: ExprLike) -> "Expr":
         right = as_expr(other)
+        if right.terms == ONE_TERM:
+            return self
+        if self.terms == ONE_TERM:
+            return right
         terms: dict[Factors, int] = {}
         for fa, ca in self.terms:
             for fb, cb in right.terms:
@@ -131,14 +144,16 @@ class Expr:
 
     def symbols(self) -> frozenset[str]:
         """Names of all symbols in the expression."""
-        names: set[str] = set()
-        for factors, _ in self.terms:
-            for a in factors:
-                if a.kind == "symbol":
-                    names.add(a.name)
-                for arg in a.args:
-                    names |= arg.symbols()
-        return frozenset(names)
+        if self._symbols is None:
+            names: set[str] = set()
+            for factors, _ in self.terms:
+                for a in factors:
+                    if a.kind == "symbol":
+                        names.add(a.name)
+                    for arg in a.args:
+                        names |= arg.symbols()
+            object.__setattr__(self, "_symbols", frozenset(names))
+        return self._symbols or frozenset()
 
     def evaluate(self, env: Mapping[str, int]) -> int:
         """The value under `env`. Raises KeyError for a symbol that is not in `env` and ZeroDivisionError."""
@@ -178,6 +193,11 @@ class Expr:
         return min(power_of_two(c) * math.prod(a.divisor(facts or {}) for a in f) for f, c in self.terms)
 
 
+def _text_of_term(term: tuple[Factors, int]) -> tuple[str, ...]:
+    return tuple([atom.text for atom in term[0]])
+
+
+@lru_cache(4096)
 def constant(value: int) -> Expr:
     """The expression that is the number `value`."""
     return Expr({(): int(value)})
@@ -368,6 +388,7 @@ def _extremum(kind: Literal["min", "max"], values: Iterable[ExprLike]) -> Expr:
     return _opaque(kind, tuple(sorted(kept, key=str)))
 
 
+@lru_cache(4096)
 def parse(text: str) -> Expr:
     """Read an expression: integers, names, `+ - * // %`, `min(..)`, `max(..)`, parentheses. Raises `TreadleError` TR103 otherwise."""
     if _DIGITS.match(text):

@@ -138,9 +138,13 @@ def stream_clocks(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> floa
     """Modelled clocks: each unit's workgroups in turns of as many as are resident, each turn bound by the memory or by
     the latency of its bytes in flight.
     """
+    return _clocks_with(stream_registers(tile, shape, spec), tile, shape, spec)
+
+
+def _clocks_with(needed: int, tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> float:
     many, k, rates = shape.many or UNKNOWN_EXTENT, shape.k or UNKNOWN_EXTENT, spec.rates.streaming
     threads = tile.warps * spec.subgroup_size
-    registers = -(-stream_registers(tile, shape, spec) // 8) * 8
+    registers = -(-needed // 8) * 8
     resident = min(spec.registers_per_unit // (threads * registers), spec.max_threads_per_unit // threads)
     if registers > min(spec.max_registers_per_thread, rates.max_registers) or not resident:
         return float("inf")
@@ -162,11 +166,14 @@ def stream_clocks(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> floa
 def stream_tiles(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
     """The candidates, least modelled time first; of those alike the one with fewer warps first, then one that leaves registers."""
     rates = spec.rates.streaming
-    clocks = {t: stream_clocks(t, shape, spec) for t in _stream_candidates(shape, spec)}
-    registers = {t: stream_registers(t, shape, spec) for t in clocks}
-    found = sorted(clocks, key=lambda t: (clocks[t], registers[t], t.warps))
-    alike = [t for t in found if clocks[t] <= clocks[found[0]] * (1 + rates.alike)]
-    return sorted(alike, key=lambda t: (t.warps, registers[t] > rates.crowded_registers, clocks[t])) + found[len(alike) :]
+    found: list[tuple[float, int, StreamTile]] = []
+    for tile in _stream_candidates(shape, spec):
+        registers = stream_registers(tile, shape, spec)
+        found.append((_clocks_with(registers, tile, shape, spec), registers, tile))
+    found.sort(key=lambda each: (each[0], each[1], each[2].warps))
+    count = sum(clocks <= found[0][0] * (1 + rates.alike) for clocks, _, _ in found)
+    alike = sorted(found[:count], key=lambda each: (each[2].warps, each[1] > rates.crowded_registers, each[0]))
+    return [tile for _, _, tile in (*alike, *found[count:])]
 
 
 # --- swapped

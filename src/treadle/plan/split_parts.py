@@ -169,10 +169,31 @@ def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: Tar
         yield _Choice(seconds(swapped_clocks(swapped, small_shape, spec), spec), swapped.rows * swapped.few, in_cluster=whole_rows)
 
 
-def _choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec, *, takes_turns: bool = True) -> list[_Choice]:
-    """The kernel forms' choices; without `takes_turns` those in which each workgroup has one tile."""
+def _moved_bytes(problem: SplitContraction, shape: ContractionShape) -> int:
     batch, m, n, k = (size or 1 for size in (shape.batch, shape.m, shape.n, shape.k))
-    moved = batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.partial_bytes)
+    return batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.partial_bytes)
+
+
+def _best(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> tuple[_Choice, _Choice]:
+    """The fastest of the kernel forms' choices, and of those in which each workgroup has one tile."""
+    others = _choices_of_one_tile(problem, shape, spec)
+    pieces, types = problem.piece_bytes(spec), problem.types
+    if pieces is None or types.instruction == "fma":
+        return min(others), min(others)
+    row, result = spec.instruction(types.instruction), ResultShape(problem.partial_bytes, True)
+    found: list[_Choice] = []
+    for takes_turns in (True, False):
+        roles = RoleProblem(row, shape, types.operand_bytes, (result,), takes_turns=takes_turns, piece_bytes=pieces)
+        choices = list(others)
+        if (tile := role_tile(roles, spec)) is not None:
+            choices.append(_Choice(role_seconds(tile, roles, _moved_bytes(problem, shape), spec), tile.m * tile.n))
+        found.append(min(choices))
+    return found[0], found[1]
+
+
+def _choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> list[_Choice]:
+    """The choices of all forms but roles, whose workgroups take one tile each."""
+    moved = _moved_bytes(problem, shape)
     types = problem.types
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     tile = contraction_tile(TileProblem(types, shape, spec, through_registers=not problem.by_descriptor(spec)))
@@ -183,11 +204,6 @@ def _choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpe
     within = _within(problem, shape, spec)
     if within is not None and (best_split := best_split_tile(within, spec)) is not None:
         found.append(_Choice(split_tile_seconds(best_split, within, moved, spec), best_split.m * best_split.n))
-    if pieces is not None and row is not None:
-        result = ResultShape(problem.partial_bytes, True)
-        roles = RoleProblem(row, shape, types.operand_bytes, (result,), takes_turns=takes_turns, piece_bytes=pieces)
-        if (best := role_tile(roles, spec)) is not None:
-            found.append(_Choice(role_seconds(best, roles, moved, spec), best.m * best.n))
     return found
 
 
@@ -227,9 +243,9 @@ def cluster_counts(spec: TargetSpec) -> tuple[int, ...]:
 def _merge_times(problem: SplitContraction, part: ContractionShape, count: int, spec: TargetSpec, *, in_cluster: bool) -> dict[str, float]:
     """The times of `count` parts, of which `part` is all in one batch, and of their merge, by who merges."""
     # Kernels that merge are computed in the form that is fastest without: forms are chosen so.
-    alone = min(_choices(problem, part, spec, takes_turns=False))
+    fastest, alone = _best(problem, part, spec)
     times = {
-        "kernel": min(_choices(problem, part, spec)).seconds + merge_seconds(count, problem.results, problem.partial_bytes, spec),
+        "kernel": fastest.seconds + merge_seconds(count, problem.results, problem.partial_bytes, spec),
         "last": alone.seconds + last_seconds(count, alone.elements, spec),
     }
     if in_cluster and alone.in_cluster and problem.partial_bytes == WORD_BYTES:
@@ -246,7 +262,7 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | No
     tiles, small = (shape.tiles(side, side) for side in (128, 64))
     if tiles >= spec.compute_units:
         return None
-    whole = min(_choices(problem, shape, spec)).seconds
+    whole = _best(problem, shape, spec)[0].seconds
     best: Parts | None = None
     each = problem.results * problem.partial_bytes
     steps = -(-k // step)

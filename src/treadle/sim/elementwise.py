@@ -26,6 +26,11 @@ Binary = Callable[[Any, Any], Any]
 Ternary = Callable[[Any, Any, Any], Any]
 
 
+def unary(function: Unary) -> Function:
+    """A function of one value, as its type says of a lambda."""
+    return function
+
+
 def _signed(function: Binary) -> Binary:
     """An unsigned operation on signless integers: reinterpret, compute, reinterpret back."""
 

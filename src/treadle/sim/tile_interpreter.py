@@ -19,9 +19,10 @@ from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.plan import expr
 from treadle.sim.faults import SimulationFault
+from treadle.sim.index_values import check_symbols, is_index
 from treadle.sim.memory import Pointer
 from treadle.sim.printing import show
-from treadle.sim.values import check_symbols, is_index, operation_function
+from treadle.sim.values import operation_function
 
 Frame = list[Any]
 Step = Callable[[Frame], None]

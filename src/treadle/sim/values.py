@@ -12,145 +12,17 @@ import numpy as np
 
 from treadle.dialects import pipe, stamp, sync, tile
 from treadle.errors import NOT_EXECUTABLE, TreadleError
-from treadle.ir.core import Attribute, Block, Operation
-from treadle.ir.dialects import arith, builtin
+from treadle.ir.core import Block, Operation
 from treadle.ir.locations import location_of
 from treadle.layout.tile_layout import NEW_DIM
 from treadle.sim.arrivals import arrival_function
 from treadle.sim.contraction import matrix_product
 from treadle.sim.element_types import Array, is_float, poison, storage_dtype
-from treadle.sim.elementwise import Binary, Function, Ternary, Unary, attribute_value, elementwise_function
+from treadle.sim.elementwise import Function, attribute_value, elementwise_function, unary
 from treadle.sim.faults import SimulationFault
+from treadle.sim.index_values import index_check, index_function
 from treadle.sim.memory import FoldedView, Pointer, View, Window
 from treadle.sim.updates import update_function
-
-
-def _truncating_quotient(a: int, b: int) -> int:
-    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-
-
-_INDEX: dict[str, Callable[[int, int], int]] = {
-    "arith.addi": lambda a, b: a + b,
-    "arith.subi": lambda a, b: a - b,
-    "arith.muli": lambda a, b: a * b,
-    "arith.divsi": _truncating_quotient,
-    "arith.divui": lambda a, b: a // b,
-    "arith.floordivsi": lambda a, b: a // b,
-    "arith.ceildivsi": lambda a, b: -(-a // b),
-    "arith.ceildivui": lambda a, b: -(-a // b),
-    "arith.remsi": lambda a, b: a - b * _truncating_quotient(a, b),
-    "arith.remui": lambda a, b: a % b,
-    "arith.minsi": min,
-    "arith.minui": min,
-    "arith.maxsi": max,
-    "arith.maxui": max,
-    "arith.andi": lambda a, b: a & b,
-    "arith.ori": lambda a, b: a | b,
-    "arith.xori": lambda a, b: a ^ b,
-    "arith.shli": lambda a, b: a << b,
-    "arith.shrsi": lambda a, b: a >> b,
-    "arith.shrui": lambda a, b: a >> b,
-}
-_ORDER: tuple[Binary, ...] = (lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b)
-_UNSIGNED = frozenset(f"arith.{name}" for name in ("divui", "ceildivui", "remui", "minui", "maxui", "shrui"))
-_FIRST_UNSIGNED = 6
-"""Among the predicates of comparisons."""
-_INDEX_COMPARISONS: tuple[Binary, ...] = (
-    lambda a, b: a == b,
-    lambda a, b: a != b,
-    *_ORDER,
-    *_ORDER,
-)
-_AFFINE: dict[str, Callable[[Sequence[int]], int]] = {"affine.apply": lambda r: r[0], "affine.min": min, "affine.max": max}
-
-
-def _one(function: Unary) -> Function:
-    return function
-
-
-def _two(function: Binary) -> Function:
-    return function
-
-
-def _three(function: Ternary) -> Function:
-    return function
-
-
-def is_index(value_type: Attribute) -> bool:
-    """Whether a type is `index`."""
-    return isinstance(value_type, builtin.IndexType)
-
-
-def index_width_around(op: Operation) -> int:
-    """Bits of an `index` in the kernel around an operation; 64 outside of kernels."""
-    around = op.parent_op()
-    while around is not None and not isinstance(around, tile.KernelOp):
-        around = around.parent_op()
-    return around.index_width() if around is not None else 64
-
-
-def check_symbols(kernel: tile.KernelOp, symbols: Sequence[int]) -> None:
-    """Raise SimulationFault for an argument that the kernel's indices do not hold: a launch would cut it."""
-    limit = 1 << (kernel.index_width() - 1)
-    if any(not -limit <= s < limit for s in symbols):
-        raise SimulationFault(f"kernel {kernel.sym_name.data} takes indices of {kernel.index_width()} bits, given {list(symbols)}")
-
-
-def index_check(op: Operation) -> Callable[[int], int]:
-    """What an operation's index results pass through: a SimulationFault where the kernel's indices do not hold the value."""
-    bits = index_width_around(op)
-    limit = 1 << (bits - 1)
-
-    def check(value: int) -> int:
-        if not -limit <= value < limit:
-            raise SimulationFault(f"{op.name} at {location_of(op)} gives the index {value}, which {bits} bits do not hold")
-        return value
-
-    return check
-
-
-def _on_unsigned(function: Binary, op: Operation, *, is_number: bool) -> Binary:
-    """A function of numbers as those without a sign that have the same bits; so is its result, if it is a number."""
-    bits = index_width_around(op)
-
-    def apply(a: int, b: int) -> Any:
-        if a >= 0 and b >= 0:
-            return function(a, b)
-        found = function(a % (1 << bits), b % (1 << bits))
-        return found - (1 << bits) if is_number and found >> (bits - 1) else found
-
-    return apply
-
-
-def _index_function(op: Operation) -> Function | None:
-    """Arithmetic on `index`; None where the operation has nothing to do with it."""
-    if isinstance(op, arith.CmpiOp) and is_index(op.lhs.type):
-        compare = _INDEX_COMPARISONS[op.predicate.value.data]
-        return _two(_on_unsigned(compare, op, is_number=False) if op.predicate.value.data >= _FIRST_UNSIGNED else compare)
-    if op.name in ("arith.index_cast", "arith.index_castui"):
-        if is_index(op.results[0].type):
-            held = index_check(op)
-            return _one(lambda a: held(int(a)))
-        dtype = storage_dtype(op.results[0].type)
-        return _one(lambda a: np.asarray(a).astype(dtype))
-    if not op.results or not is_index(op.results[0].type):
-        return None
-    if isinstance(op, arith.ConstantOp):
-        constant = index_check(op)(int(attribute_value(op.value, storage_dtype)))
-        return lambda: constant
-    if isinstance(op, arith.SelectOp):
-        return _three(lambda condition, a, b: a if condition else b)
-    if op.name in _INDEX:
-        function, in_range = _INDEX[op.name], index_check(op)
-        if op.name in _UNSIGNED:
-            function = _on_unsigned(function, op, is_number=True)
-        return _two(lambda a, b: in_range(function(a, b)))
-    attribute = op.properties.get("map")
-    if op.name in _AFFINE and isinstance(attribute, builtin.AffineMapAttr):
-        affine_map, choose, in_range = attribute.data, _AFFINE[op.name], index_check(op)
-        dims = affine_map.num_dims
-        return lambda *args: in_range(choose(affine_map.eval(args[:dims], args[dims:])))
-    return None
 
 
 def straight_line(block: Block) -> Callable[[Sequence[Any]], list[Any]]:
@@ -221,7 +93,7 @@ def _contract(op: tile.ContractOp) -> Function:
             total[:, columns:] = np.iinfo(dtype).min
             return total
 
-        return _three(add)
+        return add
     compute = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     tf32 = "tf32" in op.instruction.data
 
@@ -329,7 +201,7 @@ def _local(offsets: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
 def _splat(op: tile.SplatOp) -> Function:
     kind = tile.tile_type(op.result)
     shape, dtype = kind.get_shape(), storage_dtype(kind.element_type)
-    return _one(lambda scalar: np.full(shape, scalar, dtype=dtype))
+    return unary(lambda scalar: np.full(shape, scalar, dtype=dtype))
 
 
 def _iota(op: tile.IotaOp) -> Function:
@@ -381,7 +253,7 @@ def _tile_function(op: Operation) -> Function | None:
             return _part(op)
         case tile.LocalLoadOp():  # of the memory that it is given: whose that is, a `peer` says
             where = _local(tile.ints(op.offsets), tile.tile_type(op.result).get_shape())
-            return _one(lambda buffer: buffer[where].copy())
+            return unary(lambda buffer: buffer[where].copy())
         case tile.LocalStoreOp():
             return _store_local(op)
         case tile.ContractOp():
@@ -390,17 +262,17 @@ def _tile_function(op: Operation) -> Function | None:
             return _reduce(op)
         case tile.BroadcastOp():
             shape = tile.tile_type(op.result).get_shape()
-            return _one(lambda value: np.broadcast_to(value, shape))
+            return unary(lambda value: np.broadcast_to(value, shape))
         case tile.ConvertLayoutOp():
-            return _one(lambda value: value)
+            return unary(lambda value: value)
         case tile.PermuteOp():
             kept = [axis for axis in tile.ints(op.order) if axis != NEW_DIM]
             shape = tile.tile_type(op.result).get_shape()
             first = (*kept, *(axis for axis in range(len(tile.tile_type(op.source).get_shape())) if axis not in kept))
-            return _one(lambda value: value.transpose(first).reshape(shape))
+            return unary(lambda value: value.transpose(first).reshape(shape))
         case tile.ReshapeOp():
             sides = tile.tile_type(op.result).get_shape()
-            return _one(lambda value: value.reshape(sides))
+            return unary(lambda value: value.reshape(sides))
         case tile.ExtractOp():
             return _extract
         case tile.PrintOp():
@@ -408,7 +280,7 @@ def _tile_function(op: Operation) -> Function | None:
         case tile.SliceOp():
             starts, extents = tile.ints(op.offsets), tile.tile_type(op.result).get_shape()
             box = tuple(slice(o, o + e) for o, e in zip(starts, extents, strict=True))
-            return _one(lambda value: value[box])
+            return unary(lambda value: value[box])
         case tile.SplatOp():
             return _splat(op)
         case tile.IotaOp():
@@ -428,7 +300,7 @@ def operation_function(op: Operation) -> Function:
     """
     if op.name in _SYNC:
         return lambda *_: None
-    function = _index_function(op) or _tile_function(op) or elementwise_function(op, storage_dtype)
+    function = index_function(op) or _tile_function(op) or elementwise_function(op, storage_dtype)
     if function is not None:
         return function
     raise TreadleError(NOT_EXECUTABLE, location_of(op), name=op.name, reason="the simulator does not define it")

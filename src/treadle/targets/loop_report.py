@@ -1,5 +1,6 @@
 """What the steady loop of a kernel's machine code costs: read off the code, for tables that hold schedules and compilers side by side."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -80,3 +81,9 @@ def schedule_name(kernel: KernelOp) -> str:
             if isinstance(mode, builtin.StringAttr) and isinstance(stages, builtin.IntegerAttr):
                 return f"{mode.data}-{stages.value.data}"
     return "sequential"
+
+
+def tile_shape(kernel: KernelOp) -> tuple[int, ...]:
+    """Rows and columns of the largest tile of results that one contraction of a kernel adds to; empty where none multiplies."""
+    shapes = [tuple(op.result.type.get_shape()) for op in kernel.body.walk() if isinstance(op, ContractOp)]
+    return max(shapes, key=math.prod, default=())

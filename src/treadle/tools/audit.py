@@ -1,10 +1,10 @@
 """`treadle audit`: what the steady loop of every kernel's machine code costs, and whether the code keeps the audit's rules."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,21 +15,29 @@ from treadle.errors import NO_LOOP_REPORT, TreadleError
 from treadle.ir.builtin import ModuleOp
 from treadle.options import CompileOptions
 from treadle.targets import registry
-from treadle.targets.loop_report import LoopReport, ReportsLoops, schedule_name
+from treadle.targets.loop_report import LoopReport, ReportsLoops, schedule_name, tile_shape
 from treadle.tools import report
 from treadle.tools.compile_options import ChoicesOption, Level, LevelOption, compile_options
 from treadle.tools.diagnostics import EXIT_WRONG_RESULT
 
 TargetOption = Annotated[str, typer.Option("--target", help="gfx942, gfx950, gfx1100, gfx1201, or a product of one.")]
 
+WHOLE_TILE = (256, 256)
+WHOLE_TILE_SHARE = {"gfx942": 0.75, "gfx950": 0.85}
+"""The least share of matrix instructions that the model is to give a loop over whole tiles of this size."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One loop. `schedule`: what Treadle planned for it, empty for code from elsewhere. `fences`: scheduling fences of its kernel."""
+    """One loop. `schedule`: what Treadle planned for it, empty for code from elsewhere. `fences`: scheduling fences of its kernel.
+
+    `tile`: rows and columns of the results that a workgroup holds, empty where that is not known.
+    """
 
     schedule: str
     fences: int
     loop: LoopReport
+    tile: tuple[int, ...] = ()
 
 
 def audit(
@@ -69,34 +77,39 @@ def own_rows(
     rows: list[Row] = []
     for kernel in tile_kernels(last[-1]):
         name, fences = schedule_name(kernel), [op for op in kernel.walk() if isinstance(op, SchedFenceOp)]
-        rows += [Row(name, len(fences), loop)] if (loop := backend.report(kernel)) is not None else []
+        tile = tile_shape(kernel)
+        rows += [Row(name, len(fences), loop, tile)] if (loop := backend.report(kernel)) is not None else []
         for fence in fences if bare else ():
             fence.detach()
             fence.erase()
         if bare and fences and (without := backend.report(kernel)) is not None:
-            rows.append(Row(name, 0, replace(without, broken=())))  # for comparison: nobody is given this code
+            rows.append(Row(name, 0, replace(without, broken=()), tile))  # for comparison: nobody is given this code
     return rows
-
-
-def shortfalls(row: Row) -> tuple[str, ...]:
-    """What a loop that Treadle planned has and should not; empty for a loop that keeps all bars.
-
-    None of them makes a result wrong. The rules of the audit, which are errors, are among them.
-    """
-    loop = row.loop
-    counts = {
-        "waits for loads between matrix instructions": loop.load_waits if row.schedule != "sequential" else 0,
-        "accesses to scratch": loop.scratch,
-        "moves of accumulators": loop.moves,
-        "waits for all copies": loop.drains if row.schedule.startswith("async") else 0,
-    }
-    return tuple(f"{count} {name}" for name, count in counts.items() if count) + tuple(f"rule {rule}" for rule in loop.broken)
 
 
 def as_plain(row: Row) -> dict[str, object]:
     """A row as JSON has it."""
     loop = row.loop
-    return {"schedule": row.schedule, "fences": row.fences, **asdict(loop), "load_waits": loop.load_waits, "density": loop.density}
+    figures = {**asdict(loop), "load_waits": loop.load_waits, "density": loop.density}
+    return {"schedule": row.schedule, "fences": row.fences, "tile": row.tile, **figures}
+
+
+def shortfalls(target: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a loop that Treadle planned has and should not, or has too little of; empty for a loop that keeps all bars.
+
+    `record`: of `as_plain`, or of a table that was kept. None of the bars makes a result wrong; rules of the audit, errors, are among them.
+    """
+    planned, asynchronous = record["schedule"] != "sequential", record["schedule"].startswith("async")
+    counts = {
+        "waits for loads between matrix instructions": record["load_waits"] if planned else 0,
+        "accesses to scratch": record["scratch"],
+        "moves of accumulators": record["moves"],
+        "waits for all copies": record["drains"] if asynchronous else 0,
+    }
+    found = [f"{count} {name}" for name, count in counts.items() if count] + [f"rule {rule}" for rule in record["broken"]]
+    if planned and tuple(record["tile"]) == WHOLE_TILE and record["matrix_share"] < WHOLE_TILE_SHARE.get(target, 0.0):
+        found.append(f"a modelled matrix share of {record['matrix_share']:.3f}")
+    return tuple(found)
 
 
 def _percent(part: float | None) -> str:

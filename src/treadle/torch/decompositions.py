@@ -75,11 +75,30 @@ def square(x: torch.Tensor) -> torch.Tensor:
     return x * x
 
 
+def nearest(x: torch.Tensor, size: Sequence[int], *_: Any) -> torch.Tensor:
+    """`upsample_nearest2d`: where each pixel becomes a rectangle, pixels are repeated, and nothing is looked up."""
+    batch, channels, height, width = x.shape
+    if size[0] % height or size[1] % width:
+        return get_decompositions([aten.upsample_nearest2d.default])[aten.upsample_nearest2d.default](x, size)
+    tall, wide = size[0] // height, size[1] // width
+    repeated = x[:, :, :, None, :, None].expand(batch, channels, height, tall, width, wide)
+    return repeated.reshape(batch, channels, height * tall, width * wide)
+
+
+def nearest_by_factors(x: torch.Tensor, size: Sequence[int] | None, factors: Sequence[float] | None) -> torch.Tensor:
+    """`upsample_nearest2d` by factors."""
+    if factors is None or all(factor == int(factor) for factor in factors):
+        return nearest(x, size if factors is None else [extent * int(factor) for extent, factor in zip(x.shape[2:], factors, strict=True)])
+    return get_decompositions([aten.upsample_nearest2d.vec])[aten.upsample_nearest2d.vec](x, size, factors)
+
+
 _OURS: Final[dict[Any, Callable[..., Any]]] = {
     aten.native_layer_norm.default: layer_norm,
     aten.native_group_norm.default: group_norm,
     aten.var.correction: variance,
     aten.square.default: square,
+    aten.upsample_nearest2d.default: nearest,
+    aten.upsample_nearest2d.vec: nearest_by_factors,
 }
 
 

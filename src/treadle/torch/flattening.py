@@ -35,7 +35,7 @@ def flatten(graph: fx.Graph, region: Region) -> Region:
         with graph.inserting_before(behind):
             fitted = {g: flat[g] if g in inside else _fitted(graph, g, node, shape) for g in node.all_input_nodes}
             flat[node] = graph.node_copy(node, fitted.__getitem__)
-        flat[node].meta = {**node.meta, "val": _tensor(node).new_empty(_tensor(region.anchor).shape)}
+        flat[node].meta = {**node.meta, "val": torch.empty_like(_tensor(region.anchor), dtype=_tensor(node).dtype)}
         made.append(flat[node])
     for node in region.results:
         _show(graph, behind, node, flat[node], views[node], inside)

@@ -30,14 +30,14 @@ def gather(
     def read(s: Scalars, given: list[SSAValue]) -> SSAValue:
         found: dict[int, SSAValue] = {}
         for (dim, value), number in zip(indices, given, strict=True):
-            found[dim] = _position(s, number, value.dtype, extents[dim])
-        at = [found[dim] if dim in found else _loop(s, dims, places[dim]) for dim in stored.axes]
+            found[dim] = position(s, number, value.dtype, extents[dim])
+        at = [found[dim] if dim in found else loop_index(s, dims, places[dim]) for dim in stored.axes]
         return s.put(tensor.ExtractOp(stored.tensor, at, stored.tensor.type.element_type))  # pyright: ignore
 
     return nests.elementwise(tensors, shape, stored.dtype, read)
 
 
-def _position(s: Scalars, number: SSAValue, dtype: torch.dtype, extent: SSAValue) -> SSAValue:
+def position(s: Scalars, number: SSAValue, dtype: torch.dtype, extent: SSAValue) -> SSAValue:
     """An index as data have it, from the start."""
     if dtype not in (torch.int64, torch.int32):
         raise Unsupported(f"indices of type {dtype}")
@@ -46,7 +46,8 @@ def _position(s: Scalars, number: SSAValue, dtype: torch.dtype, extent: SSAValue
     return s.select(is_negative, s.put(arith.AddiOp(index, extent, result_type=INDEX)), index)
 
 
-def _loop(s: Scalars, dims: Sequence[int], place: int | None) -> SSAValue:
+def loop_index(s: Scalars, dims: Sequence[int], place: int | None) -> SSAValue:
+    """Where the loop over dimension `place` is; `dims`: those that have loops."""
     if place is None or place not in dims:
         return s.put(arith.ConstantOp(builtin.IntegerAttr(0, INDEX)))
     return s.put(linalg.ops.IndexOp(dims.index(place)))

@@ -30,20 +30,27 @@ class Nests:
         """A tensor of unspecified contents."""
         return self.emit.empty([self.sizes.index(size) for size in sizes], element(dtype))
 
+    def constant(self, number: float, dtype: torch.dtype) -> SSAValue:
+        """A number outside of every nest."""
+        return Scalars(self._block).constant(number_as(number, dtype), element(dtype))
+
     def filled(self, number: float, sizes: Sequence[Size], dtype: torch.dtype) -> SSAValue:
         """A tensor of one number."""
         empty = self.empty(sizes, dtype)
-        return self.emit.fill(Scalars(self._block).constant(number, element(dtype)), empty)
+        return self.emit.fill(self.constant(number, dtype), empty)
 
     def generic(
         self,
-        inputs: Sequence[tuple[SSAValue, Sequence[int]]],
+        inputs: Sequence[tuple[SSAValue, Sequence[int | AffineExpr]]],
         output: tuple[SSAValue, Sequence[int]],
         loops: Sequence[str],
         body: Block,
     ) -> SSAValue:
-        """A loop nest with a finished body. Each operand comes with the loops of its axes."""
-        maps = [AffineMap(len(loops), 0, tuple(AffineExpr.dimension(dim) for dim in dims)) for _, dims in (*inputs, output)]
+        """A loop nest with a finished body. Each operand comes with the loops of its axes, or with where these are read."""
+        maps = [
+            AffineMap(len(loops), 0, tuple(AffineExpr.dimension(dim) if isinstance(dim, int) else dim for dim in dims))
+            for _, dims in (*inputs, output)
+        ]
         op = linalg.ops.GenericOp(
             [value for value, _ in inputs],
             [output[0]],

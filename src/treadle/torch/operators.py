@@ -9,7 +9,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dty
 
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import arith, builtin, linalg
-from treadle.torch import contractions, gathers, pointwise, reductions, views
+from treadle.torch import contractions, pointwise, reductions, views
 from treadle.torch.nests import element, number_as
 from treadle.torch.scalars import Scalars
 from treadle.torch.sizes import Size, size_of
@@ -94,10 +94,10 @@ def write_elementwise(context: "Context", node: fx.Node) -> Operand:
         return rule.compute(s, *cast, **options)
 
     made = context.nests.elementwise(operands, shape, dtype, compute, stored)
-    return made if _may_stay_wide(made) else context.nests.cast(made, dtype)
+    return made if may_stay_wide(made) else context.nests.cast(made, dtype)
 
 
-def _may_stay_wide(value: Value) -> bool:
+def may_stay_wide(value: Value) -> bool:
     """Whether rounding may wait: f32 for a narrower float."""
     return value.stored == value.dtype or (value.dtype in (torch.float16, torch.bfloat16) and value.stored == torch.float32)
 
@@ -107,7 +107,7 @@ def _converted(context: "Context", value: Operand, dtype: torch.dtype, node: fx.
     origin = pointwise.name_of(node.meta.get("original_aten"))
     if isinstance(value, Value) and origin and origin not in pointwise.CASTS:
         seen = Value(value.tensor, value.axes, value.shape, dtype, value.stored)
-        if _may_stay_wide(seen):
+        if may_stay_wide(seen):
             return seen
     return context.nests.cast(value, dtype)
 
@@ -147,7 +147,7 @@ def write_product(context: "Context", node: fx.Node) -> Operand:
     a, b = (context.value(given) for given in node.args[:2])
     dtype = node.kwargs.get("out_dtype") or result_dtype(node)
     made = contractions.contract(context.nests, a, b, spec, dtype)
-    return made if _may_stay_wide(made) else context.nests.cast(made, result_dtype(node))
+    return made if may_stay_wide(made) else context.nests.cast(made, result_dtype(node))
 
 
 @OPERATORS(*contractions.SUMS)
@@ -157,7 +157,7 @@ def write_sum_with_product(context: "Context", node: fx.Node) -> Operand:
     first, a, b = (context.value(given) for given in node.args[:3])
     made = contractions.contract(context.nests, a, b, spec, result_dtype(node))
     summed = contractions.scaled_sum(context.nests, first, made, node.kwargs.get("alpha", 1), node.kwargs.get("beta", 1))
-    return summed if _may_stay_wide(summed) else context.nests.cast(summed, result_dtype(node))
+    return summed if may_stay_wide(summed) else context.nests.cast(summed, result_dtype(node))
 
 
 @OPERATORS("aten::_scaled_mm")
@@ -180,7 +180,7 @@ def write_scaled_product(context: "Context", node: fx.Node) -> Operand:
 
     flat = [views.expand(scale, scale.shape) for scale in factors]
     made = context.nests.elementwise([product, *flat], product.shape, dtype, scale_up, torch.float32)
-    return made if _may_stay_wide(made) else context.nests.cast(made, dtype)
+    return made if may_stay_wide(made) else context.nests.cast(made, dtype)
 
 
 @OPERATORS(*reductions.FOLDS)
@@ -296,9 +296,7 @@ def write_scatter(context: "Context", node: fx.Node) -> Operand:
         return views.write_into(context.nests, value, part, dim, _from_start(size(node.args[3]), value.shape[dim]))
     dim = int(argument(node, 2, "dim", 0)) % len(value.shape)
     start, step = argument(node, 3, "start"), argument(node, 5, "step", 1)
-    if step != 1:
-        raise Unsupported("a slice with a step")
-    return views.write_into(context.nests, value, part, dim, _from_start(0 if start is None else size(start), value.shape[dim]))
+    return views.write_into(context.nests, value, part, dim, _from_start(0 if start is None else size(start), value.shape[dim]), step)
 
 
 @OPERATORS("aten::full", "aten::full_like", "aten::scalar_tensor", "aten::zeros", "aten::ones", "aten::zeros_like", "aten::ones_like")
@@ -333,31 +331,3 @@ def write_range(context: "Context", node: fx.Node) -> Operand:
         return s.add(s.constant(start, element(whole)), s.multiply(place, s.constant(step, element(whole))))
 
     return context.nests.cast(context.nests.elementwise([], shape, whole, count), dtype)
-
-
-@OPERATORS("aten::embedding")
-def write_embedding(context: "Context", node: fx.Node) -> Operand:
-    """Rows of a table."""
-    table, index = (context.value(given) for given in node.args[:2])
-    return gathers.take(context.nests, table, 0, index, result_shape(node))
-
-
-@OPERATORS("aten::index_select")
-def write_index_select(context: "Context", node: fx.Node) -> Operand:
-    """Elements of a dimension by their indices."""
-    value, index = context.value(node.args[0]), context.value(node.args[2])
-    return gathers.take(context.nests, value, node.args[1] % len(value.shape), index, result_shape(node))
-
-
-@OPERATORS("aten::gather")
-def write_gather(context: "Context", node: fx.Node) -> Operand:
-    """The element whose index is given, for each element of the result."""
-    value, index = context.value(node.args[0]), context.value(node.args[2])
-    return gathers.gather_along(context.nests, value, node.args[1] % len(value.shape), index, result_shape(node))
-
-
-@OPERATORS("aten::index.Tensor")
-def write_index(context: "Context", node: fx.Node) -> Operand:
-    """Elements by index tensors."""
-    indices = [None if given is None else context.value(given) for given in node.args[1]]
-    return gathers.index_tensors(context.nests, context.value(node.args[0]), indices, result_shape(node))

@@ -7,11 +7,13 @@ import torch
 
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import arith, builtin
+from treadle.torch import views
 from treadle.torch.elements import accumulator
+from treadle.torch.gathers import loop_index
 from treadle.torch.nests import Nests, element
 from treadle.torch.scalars import Scalars
 from treadle.torch.sizes import Size, product
-from treadle.torch.values import Operand, Value
+from treadle.torch.values import Operand, Uniform, Value
 
 FOLDS: Final = {
     "aten::sum": (0, Scalars.add),
@@ -31,7 +33,7 @@ def reduce(nests: Nests, name: str, value: Operand, dims: Sequence[int], keepdim
     if name in ("aten::any", "aten::all"):
         value = nests.cast(value, torch.bool)
     total = accumulator(dtype) if name in ("aten::sum", "aten::mean", "aten::prod") else _stored(value)
-    first = _extreme(total, start == "inf") if isinstance(start, str) else start
+    first = extreme(total, start == "inf") if isinstance(start, str) else start
     made = nests.reduction(value, dims, first, total, lambda s, given: fold(s, given[1], given[0]))
     if name == "aten::mean":
         made = _divided(nests, made, product([value.shape[dim] for dim in dims]))
@@ -39,6 +41,33 @@ def reduce(nests: Nests, name: str, value: Operand, dims: Sequence[int], keepdim
     if dtype.is_floating_point != total.is_floating_point or not dtype.is_floating_point:
         return kept_dims(nests.cast(seen, dtype), dims, value.shape, keepdim)
     return kept_dims(seen, dims, value.shape, keepdim)
+
+
+def place_of_extremum(nests: Nests, value: Operand, dim: int | None, keepdim: bool, largest: bool) -> Operand:
+    """The first place of the largest (smallest) element along a dimension, of all elements in order where it is None; NaN is both."""
+    if dim is None:
+        flat = views.reshape(nests, nests.row_major(value), (product(value.shape),))
+        found = place_of_extremum(nests, flat, 0, False, largest)
+        return views.reshape(nests, found, (1,) * len(value.shape)) if keepdim else found
+    if not value.shape:
+        return Uniform(0, (), torch.int64)
+    dim %= len(value.shape)
+    stored = nests.row_major(nests.rounded(value))
+    best = reduce(nests, "aten::amax" if largest else "aten::amin", stored, [dim], True, stored.dtype)
+    loops = stored.loops
+    behind = torch.iinfo(torch.int64).max
+
+    def place(s: Scalars, given: list[SSAValue]) -> SSAValue:
+        at = s.put(arith.IndexCastOp(loop_index(s, loops, dim), builtin.i64))
+        hit = s.put(arith.OrIOp(s.compare("eq", given[0], given[1]), s.compare("ne", given[0], given[0])))
+        return s.select(hit, at, s.like(at, behind))
+
+    places = nests.elementwise([stored, best], stored.shape, torch.int64, place)
+    return kept_dims(nests.reduction(places, [dim], behind, torch.int64, _least), [dim], stored.shape, keepdim)
+
+
+def _least(s: Scalars, given: list[SSAValue]) -> SSAValue:
+    return s.smallest(given[0], given[1])
 
 
 def kept_dims(value: Operand, dims: Sequence[int], before: Sequence[Size], keepdim: bool) -> Operand:
@@ -54,7 +83,7 @@ def _stored(value: Operand) -> torch.dtype:
     return value.stored if isinstance(value, Value) else value.dtype
 
 
-def _extreme(dtype: torch.dtype, largest: bool) -> float:
+def extreme(dtype: torch.dtype, largest: bool) -> float:
     """What is at least as large (or as small) as every element."""
     if dtype == torch.bool:
         return largest

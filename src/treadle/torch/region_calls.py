@@ -13,7 +13,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from treadle.records import Record
 from treadle.torch.programs import program
-from treadle.torch.sizes import Size
+from treadle.torch.sizes import Size, in_terms_of
 from treadle.torch.writer import shape_of
 
 _LIBRARY: Final = torch.library.Library("treadle", "FRAGMENT")
@@ -38,6 +38,9 @@ class Results(Record):
             place, axis = self.places[size]
             return inputs[place].shape[axis]
         known = {symbol: inputs[place].shape[axis] for symbol, (place, axis) in self.places.items() if symbol.is_Symbol}
+        if not size.free_symbols <= known.keys():
+            size, stand_ins = in_terms_of(size, self.places)
+            known |= {symbol: self.size(found, inputs) for symbol, found in stand_ins.items()}
         return sympy_interp(PythonReferenceAnalysis, known, size)
 
 

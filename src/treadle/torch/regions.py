@@ -1,4 +1,4 @@
-"""Which nodes of a graph go to the compiler together: a matrix product, and the elementwise operators that follow it alone.
+"""Which nodes of a graph go to the compiler together: a matrix product or a convolution, and what follows it alone, element by element.
 
 A region begins at its anchor: casts and norms of the operands stay in the kernels before it. It grows forward, from one value to the next
 that everything in between leads to, so that it never lies on both sides of a node that stays outside. Views at its borders stay outside,
@@ -18,7 +18,11 @@ from treadle.torch.pointwise import is_elementwise, name_of
 from treadle.torch.sizes import Size, equal, product, same, size_of
 from treadle.torch.writer import shape_of
 
-ANCHORS: Final = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm", "aten::_int_mm"})
+GRADIENTS: Final = "aten::convolution_backward"
+"""The one anchor with several results."""
+ANCHORS: Final = frozenset(
+    {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm", "aten::_int_mm", "aten::convolution", GRADIENTS}
+)
 VIEWS: Final = frozenset({"aten::view", "aten::_unsafe_view", "aten::reshape"})
 """Views of another shape, which is their second argument."""
 PERMUTATIONS: Final = frozenset({"aten::permute", "aten::t", "aten::transpose"})
@@ -36,8 +40,18 @@ class Region:
 
 
 def is_anchor(node: fx.Node) -> bool:
-    """Whether a node is a matrix product."""
-    return node.op == "call_function" and name_of(node.target) in ANCHORS and _value(node) is not None
+    """Whether a node is a matrix product or a convolution."""
+    return node.op == "call_function" and name_of(node.target) in ANCHORS and any(map(_is_known, values_of(node)))
+
+
+def values_of(node: fx.Node) -> list[Any]:
+    """The tensors that a node is."""
+    value = node.meta.get("val")
+    return [item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, torch.Tensor)]
+
+
+def _is_known(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in ELEMENTS
 
 
 def find(graph: fx.Graph) -> list[Region]:
@@ -55,6 +69,9 @@ def find(graph: fx.Graph) -> list[Region]:
 
 def _region(anchor: fx.Node, order: Mapping[fx.Node, int], taken: set[fx.Node]) -> Region:
     """The largest region of an anchor whose result is worth storing."""
+    if name_of(anchor.target) == GRADIENTS:
+        results = tuple(sorted(anchor.users, key=lambda node: order[node]))
+        return Region(anchor, (anchor, *results), results)
     grown = [(anchor, [anchor])]
     while (step := _next(*grown[-1], anchor, order, taken)) is not None:
         grown.append((step[-1], [*grown[-1][1], *step]))
@@ -92,7 +109,7 @@ def _next(
 def _value(node: fx.Node) -> Any:
     """The tensor that a node is, None where it is none, or of elements that the compiler lacks."""
     value = node.meta.get("val")
-    return value if isinstance(value, torch.Tensor) and value.dtype in ELEMENTS else None
+    return value if _is_known(value) else None
 
 
 def _may_join(node: fx.Node, anchor: fx.Node, inside: Collection[fx.Node]) -> bool:
@@ -127,16 +144,27 @@ def seen_as(given: fx.Node, node: fx.Node, shape: Sequence[Size]) -> list[Any] |
 def _may_leave(node: fx.Node, anchor: fx.Node) -> bool:
     """Whether a region may end here: behind a computation, with no wider elements than the product has, in a dense array."""
     value = _value(node)
-    return name_of(node.target) not in VIEWS and value.dtype.itemsize <= _value(anchor).dtype.itemsize and is_dense(value)
+    return name_of(node.target) not in VIEWS and value.dtype.itemsize <= _value(anchor).dtype.itemsize and memory_order(value) is not None
 
 
-def is_dense(value: Any) -> bool:
-    """Whether a tensor's strides are those of a dense array of its shape, whatever its symbols are."""
+def memory_order(value: object) -> tuple[int, ...] | None:
+    """The order of dimensions in which a tensor is a dense array whatever its symbols are: its own one, or that of channels last; None
+    where it is neither, or no tensor.
+    """
+    if not isinstance(value, torch.Tensor):
+        return None
+    rank = value.dim()
+    orders = [tuple(range(rank)), (0, *range(2, rank), 1)] if rank > 2 else [tuple(range(rank))]
+    return next((order for order in orders if _is_dense(value, order)), None)
+
+
+def _is_dense(value: torch.Tensor, order: Sequence[int]) -> bool:
     step: Any = 1
-    for size, stride in zip(reversed(shape_of(value)), reversed(value.stride()), strict=True):
-        if size != 1 and not same(size_of(stride), step):
+    shape, strides = shape_of(value), value.stride()
+    for dim in reversed(order):
+        if shape[dim] != 1 and not same(size_of(strides[dim]), step):
             return False
-        step = product([step, size])
+        step = product([step, shape[dim]])
     return True
 
 
@@ -171,7 +199,9 @@ def behind_permutations(node: fx.Node) -> list[fx.Node]:
 
 
 def subgraph(region: Region) -> tuple[fx.Graph, list[fx.Node]]:
-    """A region as a graph of its own, and the nodes of the whole graph that its placeholders stand for."""
+    """A region as a graph of its own, and the nodes of the whole graph that its placeholders stand for. Its results are in the order in
+    which their elements lie in memory.
+    """
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     outside = list(operands(region))
@@ -187,5 +217,20 @@ def subgraph(region: Region) -> tuple[fx.Graph, list[fx.Node]]:
 
     for node in region.nodes:
         copies[node] = graph.node_copy(node, copied)
-    graph.output(tuple(copies[node] for node in region.results))
+    graph.output(tuple(_in_order(graph, copies[node]) for node in region.results))
     return graph, outside
+
+
+def _in_order(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    value = _value(node)
+    order = None if value is None else memory_order(value)
+    if order is None or order == tuple(range(len(order))):
+        return node
+    return permuted(graph, node, order)
+
+
+def permuted(graph: fx.Graph, node: fx.Node, order: Sequence[int]) -> fx.Node:
+    """A node with its dimensions in another order."""
+    made = graph.call_function(torch.ops.aten.permute.default, (node, list(order)))
+    made.meta = {**node.meta, "val": node.meta["val"].permute(order)}
+    return made

@@ -1,6 +1,6 @@
 """PyTorch's symbolic sizes as index values: each symbol is the size of an axis of an argument."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import sympy
@@ -44,6 +44,21 @@ def product(sizes: "list[Size] | tuple[Size, ...]") -> Size:
     return int(found) if found.is_Integer else found
 
 
+def in_terms_of(size: sympy.Expr, known: Iterable[sympy.Expr]) -> tuple[sympy.Expr, dict[sympy.Symbol, sympy.Expr]]:
+    """A size with symbols of its own in place of what known sizes hold, `2 * x` for `2 * (s // 2) + 2` where `s // 2 + 1` is known; and
+    which of them each stands for.
+    """
+    places: dict[sympy.Symbol, sympy.Expr] = {}
+    for found in known:
+        constant, rest = found.as_coeff_Add()
+        if rest.is_Symbol or not size.has(rest):
+            continue
+        place = sympy.Dummy(integer=True, nonnegative=True)
+        size = sympy.expand(size.subs(rest, place - constant))
+        places[place] = found
+    return size, places
+
+
 _BINARY: Final = {"FloorDiv": arith.DivUIOp, "Mod": arith.RemUIOp, "PythonMod": arith.RemUIOp, "CleanDiv": arith.DivUIOp}
 _EXTREMA: Final = {"Max": arith.MaxSIOp, "Min": arith.MinSIOp}
 
@@ -76,6 +91,11 @@ class SizeValues:
             return emit.value(emit.size(value, axis))
         if size.is_Integer:
             return emit.constant(int(size))
+        if not all(symbol in self._places or symbol in self._known for symbol in size.free_symbols):
+            size, stand_ins = in_terms_of(size, self._places)
+            self._known.update({symbol: self.index(found) for symbol, found in stand_ins.items()})
+            if size in self._known:
+                return self._known[size]
         if size.is_Symbol:
             return self._solved(size)
         if size.is_Pow and size.exp.is_Integer and size.exp > 0:

@@ -12,7 +12,7 @@ from treadle.torch import programs
 from treadle.torch.flattening import flatten
 from treadle.torch.programs import Recipe, recipe_of
 from treadle.torch.region_calls import REGION, declare
-from treadle.torch.regions import Region, find, is_dense, outside_of, subgraph
+from treadle.torch.regions import Region, find, memory_order, outside_of, permuted, subgraph, values_of
 from treadle.torch.reports import RegionRecord, note
 from treadle.torch.settings import Settings
 from treadle.torch.unsupported import Unsupported
@@ -64,11 +64,11 @@ def _candidate(region: Region, settings: Settings) -> _Candidate:
 
 def _target(region: Region, settings: Settings) -> str:
     """What to compile for. Raises Unsupported where the tensors are not where programs for it run, or are laid out otherwise."""
-    kind = region.anchor.meta["val"].device.type
+    kind = values_of(region.anchor)[0].device.type
     if (settings.target == "sim") != (kind == "cpu") or kind not in ("cpu", "cuda"):
         raise Unsupported(f"its tensors are on '{kind}', programs for '{settings.target}' run elsewhere")
-    if not all(is_dense(node.meta["val"]) for node in region.results):
-        raise Unsupported("a result that is not laid out densely in the order of its dimensions")
+    if any(memory_order(node.meta["val"]) is None for node in region.results):
+        raise Unsupported("a result that is laid out neither densely in the order of its dimensions nor with channels last")
     return settings.target
 
 
@@ -76,7 +76,8 @@ def _record(candidate: _Candidate) -> RegionRecord:
     region, anchor = candidate.region, candidate.region.anchor
     digest = candidate.recipe.digest if candidate.recipe is not None and not candidate.reason else ""
     kernels = tuple(kernel.name for kernel in programs.program(digest).manifest.kernels) if digest else ()
-    names = tuple(str(node.target).removeprefix("aten.").removesuffix(".default") for node in region.nodes)
+    operators = [node for node in region.nodes if node.target is not operator.getitem]
+    names = tuple(str(node.target).removeprefix("aten.").removesuffix(".default") for node in operators)
     return RegionRecord(anchor.name, _where(anchor), names, _shapes(anchor), not candidate.reason, candidate.reason, kernels, digest)
 
 
@@ -102,17 +103,20 @@ def _replace(graph: fx.Graph, candidate: _Candidate, now: Mapping[fx.Node, fx.No
         return {}
     tensors = [now.get(node, node) for node in candidate.inputs]
     added: dict[fx.Node, fx.Node] = {}
-    declare(recipe.digest, [node.meta["val"] for node in tensors], [node.meta["val"] for node in region.results])
+    orders = [memory_order(node.meta["val"]) or () for node in region.results]
+    results = [node.meta["val"].permute(order) for node, order in zip(region.results, orders, strict=True)]
+    declare(recipe.digest, [node.meta["val"] for node in tensors], results)
     with graph.inserting_after(region.nodes[-1]):
         call = graph.call_function(REGION, (tensors, recipe.digest))
-    call.meta = {**region.nodes[-1].meta, "val": [node.meta["val"] for node in region.results]}
-    previous = call
-    for number, node in enumerate(region.results):
-        with graph.inserting_after(previous):
-            previous = graph.call_function(operator.getitem, (call, number))
-        previous.meta = dict(node.meta)
-        added[node] = previous
-        node.replace_all_uses_with(previous, delete_user_cb=outside_of(region.nodes))
+    call.meta = {**region.nodes[-1].meta, "val": results}
+    with graph.inserting_before(call.next):
+        for number, (node, order) in enumerate(zip(region.results, orders, strict=True)):
+            shown = graph.call_function(operator.getitem, (call, number))
+            shown.meta = {**node.meta, "val": results[number]}
+            if list(order) != sorted(order):
+                shown = permuted(graph, shown, [order.index(dim) for dim in range(len(order))])
+            added[node] = shown
+            node.replace_all_uses_with(shown, delete_user_cb=outside_of(region.nodes))
     for node in reversed(region.nodes):
         graph.erase_node(node)
     return added

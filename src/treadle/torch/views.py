@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from math import prod
 
 import sympy
+import torch
 
-from treadle.dialects.mlir_ext import CollapseShapeOp, ExpandShapeOp
+from treadle.dialects.mlir_ext import CollapseShapeOp, ExpandShapeOp, PadOp
 from treadle.ir import builtin
 from treadle.ir.builtin import DenseArrayBase, TensorType, i64
-from treadle.ir.core import DYNAMIC_INDEX, SSAValue
-from treadle.ir.emitter import Index
+from treadle.ir.core import DYNAMIC_INDEX, Block, Region, SSAValue
+from treadle.ir.dialects import tensor
+from treadle.ir.emitter import INDEX, Index
 from treadle.ir.tensors import tensor_type
 from treadle.torch.nests import Nests
 from treadle.torch.sizes import Size, equal, product, same
@@ -176,6 +178,65 @@ def piece(nests: Nests, value: Operand, dim: int, start: Size, length: Size, ste
     return Value(part, tuple(value.axes[axis] for axis in kept), shape, value.dtype, value.stored)
 
 
+def pad(nests: Nests, value: Operand, amounts: Sequence[tuple[int, int]], number: float) -> Operand:
+    """The value with so many elements that are `number` before and behind along each dimension; negative amounts take elements away."""
+    for dim, (low, high) in enumerate(amounts):
+        if min(low, high) < 0:
+            cut = max(0, -low)
+            value = piece(nests, value, dim, cut, value.shape[dim] - cut - max(0, -high))
+    amounts = [(max(0, low), max(0, high)) for low, high in amounts]
+    if all(amount == (0, 0) for amount in amounts):
+        return value
+    if any(size == 0 for size in value.shape):
+        raise Unsupported("a border around nothing")
+    shape = value.shape
+    is_stored = isinstance(value, Value) and all(
+        dim in value.axes for dim, size in enumerate(shape) if size != 1 and amounts[dim] != (0, 0)
+    )
+    stored = value if is_stored and isinstance(value, Value) else nests.row_major(value)
+    units = [dim for dim, size in enumerate(shape) if size == 1 and amounts[dim] != (0, 0)]
+    source = _with_units_behind(nests, stored, len(units))
+    dims = (*stored.axes, *units)
+    made = nests.emit.insert(_pad_op(nests, source, [amounts[dim] for dim in dims], number, stored.stored))
+    wider = tuple(size + low + high for size, (low, high) in zip(shape, amounts, strict=True))
+    return Value(made, dims, wider, value.dtype, stored.stored)
+
+
+def _with_units_behind(nests: Nests, stored: Value, count: int) -> SSAValue:
+    """What is stored, with so many axes of size 1 behind the others."""
+    if not count:
+        return stored.tensor
+    rank = len(stored.axes)
+    groups = [[axis] for axis in range(rank - 1)] + ([[*range(rank - 1, rank + count)]] if rank else [])
+    return expand_shape(nests, stored.tensor, groups, [*(stored.shape[axis] for axis in stored.axes), *([1] * count)])
+
+
+def _pad_op(nests: Nests, source: SSAValue, amounts: Sequence[tuple[int, int]], number: float, dtype: torch.dtype) -> tensor.PadOp:
+    kind = tensor_type(source)
+    block = Block(arg_types=[INDEX] * len(amounts))
+    zero = nests.constant(number, dtype)
+    block.add_op(tensor.YieldOp(zero))
+    shape = [
+        DYNAMIC_INDEX if size == DYNAMIC_INDEX else size + low + high for size, (low, high) in zip(kind.get_shape(), amounts, strict=True)
+    ]
+    low, high = (builtin.DenseArrayBase.from_list(i64, list(side)) for side in zip(*amounts, strict=True))
+    return PadOp(source, [], [], Region(block), low, high, TensorType(kind.element_type, shape))
+
+
+def among_zeros(nests: Nests, value: Operand, shape: Sequence[Size], starts: Sequence[int], steps: Sequence[int]) -> Value:
+    """Zeros of `shape`, with the elements of `value` from `starts` on, every `steps`th along each dimension."""
+    stored = nests.row_major(nests.rounded(value))
+    units = [dim for dim in loops_of(shape) if dim not in stored.axes]
+    source = _with_units_behind(nests, stored, len(units))
+    dims = (*stored.axes, *units)
+    zeros = nests.filled(0, [shape[dim] for dim in dims], stored.dtype)
+    sizes: list[Index] = [nests.sizes.index(stored.shape[dim]) for dim in dims]
+    offsets: list[Index] = [starts[dim] for dim in dims]
+    strides: list[Index] = [steps[dim] for dim in dims]
+    made = nests.emit.insert_slice(source, zeros, offsets, sizes, strides)
+    return Value(made, dims, tuple(shape), stored.dtype, stored.dtype)
+
+
 def join(nests: Nests, parts: Sequence[Operand], dim: int, shape: Sequence[Size]) -> Value:
     """The parts one after the other along a dimension."""
     dtype = parts[0].dtype
@@ -196,8 +257,8 @@ def join(nests: Nests, parts: Sequence[Operand], dim: int, shape: Sequence[Size]
     return Value(result, dims, tuple(shape), dtype, dtype)
 
 
-def write_into(nests: Nests, value: Operand, part: Operand, dim: int, start: Size) -> Value:
-    """A copy of `value` with `part` along a dimension from `start` on."""
+def write_into(nests: Nests, value: Operand, part: Operand, dim: int, start: Size, step: int = 1) -> Value:
+    """A copy of `value` with `part` along a dimension from `start` on, at every `step`th place."""
     base = nests.row_major(nests.rounded(value))
     dims = base.loops
     source = nests.row_major(nests.cast(part, base.dtype))
@@ -206,4 +267,5 @@ def write_into(nests: Nests, value: Operand, part: Operand, dim: int, start: Siz
     if dim not in dims:
         return source
     offsets[dims.index(dim)] = nests.sizes.index(start)
-    return Value(nests.emit.insert_slice(source.tensor, base.tensor, offsets, sizes), dims, base.shape, base.dtype, base.dtype)
+    steps: list[Index] = [step if d == dim else 1 for d in dims]
+    return Value(nests.emit.insert_slice(source.tensor, base.tensor, offsets, sizes, steps), dims, base.shape, base.dtype, base.dtype)

@@ -16,6 +16,7 @@ from treadle.ir.builtin import DenseArrayBase, ModuleOp, TensorType, i64
 from treadle.ir.core import DYNAMIC_INDEX, Attribute, Block, Region, SSAValue
 from treadle.ir.dialects import builtin, func
 from treadle.records import Record
+from treadle.torch import image_operators, index_operators
 from treadle.torch.nests import Nests, element
 from treadle.torch.operators import OPERATORS
 from treadle.torch.sizes import Size, size_of
@@ -23,6 +24,8 @@ from treadle.torch.unsupported import Unsupported
 from treadle.torch.values import Operand, Value, loops_of
 from treadle.torch.views import with_units, without_units
 
+MODULES: Final = (image_operators, index_operators)
+"""What registers further operators."""
 STRIDES: Final = "treadle.strides"
 
 

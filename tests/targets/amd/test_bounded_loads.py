@@ -41,6 +41,18 @@ def test_guarded_loads_do_not_branch(target: str, kind: str) -> None:
     assert not [name for name in loop if name.startswith(("global_load", "s_cbranch_exec", "v_cmp", "v_cndmask"))]
 
 
+@pytest.mark.parametrize("kind", ["f16", "i8"])
+def test_the_loads_of_a_trip_share_what_moves(kind: str) -> None:
+    """Two steps of two operands: what differs between them and stays the same in all trips is in the descriptors."""
+    program = programs.matmul(1024, 1024, 4096, kind, "i32" if kind == "i8" else "f32", transposed="b")
+    (kernel,) = emulator.compile_kernels(_lowered(program, "gfx942"), "gfx942").values()
+    listing = parse(kernel.assembly, kernel.symbol)
+    loop = max(natural_loops(listing), key=lambda body: sum("mfma" in listing.instructions[at].mnemonic for at in body))
+    loads = [one for one in (listing.instructions[at] for at in sorted(loop)) if one.mnemonic.startswith("buffer_load")]
+    descriptors, moving = ({re.split(r",? +", one.operands)[at] for one in loads} for at in (-3, -2))
+    assert len(loads) >= 4 and len(descriptors) == 4 and len(moving) == 1
+
+
 @pytest.mark.parametrize(
     ("target", "program"),
     [

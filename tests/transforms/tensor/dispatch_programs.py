@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.analysis.attention_structure import Attention, attention_of, is_chain
 from treadle.analysis.indexing import Contraction, StructuredOp, classify, is_permutation, is_projection, map_dims, view_of
 from treadle.dialects import dispatch
 from treadle.ir.core import AffineMap, BlockArgument, Operation, SSAValue
@@ -110,6 +111,12 @@ def check_contract(kernel: dispatch.KernelOp) -> None:
         last = kernel.body.block.last_op
         assert isinstance(last, dispatch.YieldOp)
         assert all(value in members for value in last.values)
+        return
+    if is_chain(roots):
+        attention = attention_of([view_of(op) for op in generics], roots)
+        last = kernel.body.block.last_op
+        assert isinstance(attention, Attention) and isinstance(last, dispatch.YieldOp)
+        assert all(value.owner in (attention.values.op, *attention.behind) for value in last.values)
         return
     root = check_roots(roots)
     # The roots' dimension that each axis of what depends on them lies along.

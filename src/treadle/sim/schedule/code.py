@@ -10,9 +10,10 @@ from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.sim.element_types import Array, poison, storage_dtype
+from treadle.sim.index_values import is_index
 from treadle.sim.schedule.agents import Agent, Coroutine, Frame
 from treadle.sim.schedule.queues import PendingTile, Wait
-from treadle.sim.values import is_index, operation_function
+from treadle.sim.values import operation_function
 
 Act = Callable[[Agent], Wait | None]
 """An operation on memory or on what orders it: None where it is done, else what the agent waits for."""

@@ -12,6 +12,7 @@ from treadle.machine import target_spec
 from treadle.plan import expr
 from treadle.sim.element_types import Array
 from treadle.sim.faults import SimulationFault
+from treadle.sim.index_values import check_symbols
 from treadle.sim.memory import Pointer
 from treadle.sim.schedule.agents import Agent, Frame, Team, Workgroup, World
 from treadle.sim.schedule.arrivals import check_counters
@@ -24,7 +25,6 @@ from treadle.sim.schedule.report import Findings, Party, Report
 from treadle.sim.schedule.roles import run_roles
 from treadle.sim.schedule.scheduler import Mode, Scheduler
 from treadle.sim.schedule.shared import SharedPlan
-from treadle.sim.values import check_symbols
 
 RESIDENT = 4
 """Clusters that run at the same time in random order, where workgroups arrive at counters; of others one after the other will do."""

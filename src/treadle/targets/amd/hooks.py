@@ -22,7 +22,7 @@ from treadle.targets.amd.matrix import emit_matrix, instruction_fragments, zero_
 from treadle.targets.amd.planned import schedule_points
 from treadle.targets.interface import ExpectedFacts
 from treadle.targets.simt.context import KernelContext
-from treadle.targets.simt.hooks import SHARED_ALIGN, SimtHooks
+from treadle.targets.simt.hooks import SHARED_ALIGN, Place, SimtHooks
 from treadle.targets.simt.shared import read_width
 from treadle.targets.simt.types import type_name
 
@@ -303,15 +303,15 @@ class AmdHooks(SimtHooks):
     def uniform(self, b: Builder, value: Value) -> Value:
         return b.intrinsic("llvm.amdgcn.readfirstlane.i32", I32, [value], attributes=["convergent"])
 
-    def bounded_load(self, b: Builder, array: Value, place: tuple[Value, Value], type: str, predicate: Value) -> Value | None:
+    def bounded_load(self, b: Builder, place: Place, type: str, predicate: Value) -> Value | None:
         words, rest = divmod(bit_width(type), 32)
         if not self.spec.buffer_flags or rest or words not in _BUFFER_WORDS:
             return None
-        arguments = [array, Value("i16", "0"), i64(EVERYTHING), i32(self.spec.buffer_flags)]
+        arguments = [place.start, Value("i16", "0"), i64(EVERYTHING), i32(self.spec.buffer_flags)]
         descriptor = b.intrinsic("llvm.amdgcn.make.buffer.rsrc.p8.p1", "ptr addrspace(8)", arguments, pure=True)
         result, suffix = (I32, "i32") if words == 1 else (vector(words, I32), f"v{words}i32")
-        own = b.select(predicate, place[0], i32(-1))  # beyond the end of every array
-        loaded = b.intrinsic(f"llvm.amdgcn.raw.ptr.buffer.load.{suffix}", result, [descriptor, own, place[1], i32(0)], flags="")
+        own = b.select(predicate, place.own, i32(-1))  # beyond the end of every array
+        loaded = b.intrinsic(f"llvm.amdgcn.raw.ptr.buffer.load.{suffix}", result, [descriptor, own, place.common, i32(0)], flags="")
         return loaded if type == result else b.bitcast(loaded, type)
 
     def copy(self, ctx: KernelContext, op: CopyOp) -> None:

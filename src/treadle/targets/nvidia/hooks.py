@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from treadle.codegen.llvm_text import F32, I32, PTR, Builder, Parameter, Value, bit_width, i32, key_value
+from treadle.codegen.llvm_text import I32, PTR, Builder, Parameter, Value, bit_width, i32, key_value
 from treadle.dialects.agents import Role, arrival_unit, role_of
 from treadle.dialects.pipe import PartOp, SlotOp
 from treadle.dialects.sync import ArriveOp, MbarrierAllocOp, NamedBarrierOp
@@ -13,6 +13,7 @@ from treadle.ir.dialects import builtin
 from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
 from treadle.targets.nvidia import role_registers
+from treadle.targets.nvidia.approximate import approximate
 from treadle.targets.nvidia.bf16_pairs import bf16_pairs
 from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, load_from_peer, multicast_form
 from treadle.targets.nvidia.cp_async import emit_cp_async
@@ -35,18 +36,6 @@ from treadle.targets.simt.roles import moved_by
 from treadle.targets.simt.types import element_bytes
 
 MEMORY = "~{memory}"
-# Errors as the PTX ISA states them: ex2, lg2, rsqrt 2^-22 or less, rcp 1 unit in the last place, sqrt 2^-23, div.full 2 units, tanh 2^-11.
-_APPROXIMATE = {
-    "exp2": "ex2.approx.f32",
-    "exp2.flush": "ex2.approx.ftz.f32",
-    "rsqrt": "rsqrt.approx.f32",
-    "rsqrt.approximate": "rsqrt.approx.f32",
-    "sqrt.approximate": "sqrt.approx.f32",
-    "log2.approximate": "lg2.approx.f32",
-    "tanh.approximate": "tanh.approx.f32",
-    "reciprocal.flush": "rcp.approx.ftz.f32",
-    "divide.approximate": "div.full.f32",
-}
 _PROXY_FENCES = {"async_shared": "shared::cta", "async_global": "global"}
 
 
@@ -375,10 +364,7 @@ class NvidiaHooks(SimtHooks):
         emit_wgmma(ctx, op, row)
 
     def math(self, b: Builder, name: str, args: Sequence[Value]) -> Value | None:
-        if name in _APPROXIMATE and args[0].type == F32:
-            operands = ", ".join(f"${i}" for i in range(len(args) + 1))
-            return b.asm(f"{_APPROXIMATE[name]} {operands};", "=f" + ",f" * len(args), args, F32, side_effect=False, convergent=False)
-        return None
+        return approximate(b, name, args)
 
     def cast_float(self, b: Builder, values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:
         if result in FP8_PTX:

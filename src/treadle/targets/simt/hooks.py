@@ -15,6 +15,7 @@ from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.machine import TargetSpec
+from treadle.records import dataclass
 from treadle.targets.interface import ExpectedFacts, Param
 from treadle.targets.simt.types import element_bytes
 
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
 
 SHARED_ALIGN = 1024
 """Bytes by which the workgroup's shared memory begins: no buffer in it asks for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address as `start`, a pointer that all threads have, and bytes from there as i32: a thread's `own` and a `common` part, both of
+    them and their sum natural numbers below 2^31 where the access is made.
+    """
+
+    start: Value
+    own: Value
+    common: Value
 
 
 class SimtHooks(ABC):
@@ -239,13 +251,9 @@ class SimtHooks(ABC):
                 branch.give([other])
         return branch.results[0]
 
-    def bounded_load(self, b: Builder, array: Value, place: tuple[Value, Value], type: str, predicate: Value) -> Value | None:
-        """`load_global` without a branch: zero where `predicate` is false. None where the machine has no such loads of this type.
-
-        `array`: its address, equal in all threads; `place`: bytes from there, as i32: a thread's own part and one that all threads have
-        (their sum is from 0 to 2^31 - 1 where `predicate` is true).
-        """
-        _ = b, array, place, type, predicate
+    def bounded_load(self, b: Builder, place: Place, type: str, predicate: Value) -> Value | None:
+        """`load_global` without a branch: zero where `predicate` is false. None where the machine has no such loads of this type."""
+        _ = b, place, type, predicate
 
     def store_global(self, b: Builder, address: Value, value: Value, align: int, predicate: Value | None) -> None:
         """Store a value (scalar or vector, at most 16 bytes) where `predicate` is true."""

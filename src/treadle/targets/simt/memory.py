@@ -9,11 +9,12 @@ each thread holds an address while other loops run.
 
 from collections.abc import Sequence
 
-from treadle.analysis.index_forms import lies_within
+from treadle.analysis.index_forms import base_and_constant, lies_within
 from treadle.codegen.llvm_text import I32, I64, TRUE, Value, i32, i64, vector, zero
 from treadle.dialects.tile import LoadOp, StoreOp, ViewOp, ints, memref_type, tile_type, view_strides
 from treadle.errors import InternalError
-from treadle.ir.core import Operation, SSAValue
+from treadle.ir.ancestry import blocks_around
+from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.layout.access import CoordinateGroup, GlobalPlan, global_access, global_vector_width
 from treadle.layout.tile_layout import TileLayout
@@ -21,6 +22,7 @@ from treadle.layout.windows import Windows
 from treadle.records import dataclass
 from treadle.targets.simt.constants import attribute_constant
 from treadle.targets.simt.context import Gathered, KernelContext, View
+from treadle.targets.simt.hooks import Place
 from treadle.targets.simt.small_floats import is_taken_apart_late
 from treadle.targets.simt.threads import holds_first_copy, thread_coordinates
 from treadle.targets.simt.types import WORD_BYTES, element_bytes, in_words, memory_type
@@ -56,6 +58,7 @@ class Access:
     coordinates: dict[int, Value]  # view dimension -> offset + thread part, for the checked ones
     always: Value  # predicate of the whole tile
     parts: tuple[Value, ...]
+    block: Block | None  # where it stands
     edge: int = -1  # the checked dimension across whose ends groups may lie
 
     def coordinate(self, dim: int, constant: int) -> Value:
@@ -96,9 +99,11 @@ class Access:
             distance = b.add(distance, b.mul(moved, self.view.strides[dim]))
         return b.gep(self.base, distance, memory_type(self.view.element), flags="")
 
-    def place(self, constants: Sequence[int]) -> tuple[Value, Value] | None:
-        """Bytes from the array's start of the access with these constants along `dims`: the thread's own part, and what is equal in all
-        threads, as i32. None where 31 bits may not hold them, or sizes or strides are known to the runtime alone.
+    def place(self, constants: Sequence[int]) -> Place | None:
+        """Where the access with these constants along `dims` is. None where 31 bits may not hold its distance from the array's start, or
+        sizes or strides are known to the runtime alone.
+
+        What no trip of the loop changes is part of the start, so that all arrays with the same step share what moves.
         """
         b, width = self.ctx.b, element_bytes(self.view.element)
         strides, sizes = view_strides(self.view.op.result), self.view.op.size_values()
@@ -108,14 +113,30 @@ class Access:
             return None
         if sum((count - 1) * step for count, step in zip(counts, steps, strict=True)) + MAX_VECTOR_BYTES >= MAX_PLACE:
             return None
-        own, common = i32(0), i32(0)
+        own, moving, still, constant = i32(0), i32(0), i64(0), 0
         for axis, dim in enumerate(self.dims):
             own = b.add(own, b.mul(self.parts[axis], i32(steps[dim])))
         for axis, dim in enumerate(self.dims):
             own = b.add(own, i32(constants[axis] * steps[dim]))
         for dim, offset in enumerate(self.offsets):
-            common = b.add(common, b.mul(b.resize(self.ctx.scalar(offset), I32), i32(steps[dim])))
-        return own, common
+            base, more = base_and_constant(offset)
+            step = steps[dim]
+            if not self._moves(base):
+                still = b.add(still, b.mul(b.sext(self.ctx.scalar(base), I64), i64(step)))
+                constant += more * step
+            elif self.ctx.ranges.of(base).low >= 0:
+                moving = b.add(moving, b.mul(b.resize(self.ctx.scalar(base), I32), i32(step)))
+                constant += more * step
+            else:  # the machine takes the common part as a natural number
+                own = b.add(own, b.mul(b.resize(self.ctx.scalar(offset), I32), i32(step)))
+        start = b.gep(b.gep(self.view.pointer, still, "i8", flags=""), i64(constant), "i8", flags="")
+        return Place(start, own, moving)
+
+    def _moves(self, value: SSAValue) -> bool:
+        """Whether a value may differ between the trips of the loop that the access stands in."""
+        owner = value.owner
+        block = owner.parent if isinstance(owner, Operation) else owner
+        return block is not None and any(around is self.block for around in blocks_around(block))
 
 
 class FoldedAccess(Access):
@@ -180,8 +201,8 @@ class FoldedAccess(Access):
             distance = b.add(distance, b.mul(b.sext(place, I64), i64(axis.pitch)))
         return b.gep(self.view.pointer, distance, memory_type(self.view.element), flags="")
 
-    def place(self, constants: Sequence[int]) -> tuple[Value, Value] | None:
-        """Bytes from the start of the view, all of them the thread's own. None where 31 bits may not hold them."""
+    def place(self, constants: Sequence[int]) -> Place | None:
+        """The same, all of the distance the thread's own."""
         b, width, sizes = self.ctx.b, element_bytes(self.view.element), self.view.op.size_values()
         last = 0
         for dim, parts in enumerate(self._windows.dims):
@@ -197,7 +218,7 @@ class FoldedAccess(Access):
         own = b.resize(plain, I32)
         for axis, place in zip(self._windows.axes, places, strict=True):
             own = b.add(own, b.mul(b.resize(place, I32), i32(axis.pitch)))
-        return b.mul(own, i32(width)), i32(0)
+        return Place(self.view.pointer, b.mul(own, i32(width)), i32(0))
 
 
 def in_innermost_loop(op: Operation) -> bool:
@@ -248,7 +269,7 @@ def global_accesses(
             always = b.and_(always, b.icmp("ult", ctx.scalar(offset), view.sizes[dim]))
     kind_of = Access if view.op.folding is None else FoldedAccess
     edge = dims[unit] if edges and unit is not None and plan.vector > 1 and dims[unit] in coordinates else -1
-    return kind_of(ctx, view, offsets, dims, layout, plan, base, coordinates, always, parts, edge)
+    return kind_of(ctx, view, offsets, dims, layout, plan, base, coordinates, always, parts, op.parent, edge)
 
 
 def _group_type(view: View, count: int) -> str:
@@ -283,7 +304,7 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
             continue
         predicate = None if condition.number == 1 else condition
         place = access.place(coordinates) if bounded else None
-        value = None if place is None else ctx.hooks.bounded_load(b, view.pointer, place, other.type, condition)
+        value = None if place is None else ctx.hooks.bounded_load(b, place, other.type, condition)
         if value is not None:
             loaded[coordinates] = value
             continue

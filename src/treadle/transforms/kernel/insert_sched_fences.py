@@ -51,11 +51,14 @@ def _first_wait(barrier: Operation) -> Operation:
     return first
 
 
-def borders(body: Sequence[Operation]) -> list[Operation]:
-    """The operations of steps, of a loop's body or behind it, that a stage begins with, in order."""
+def borders(body: Sequence[Operation], *, multiplied: bool = False) -> list[Operation]:
+    """The operations of steps, of a loop's body or behind it, that a stage begins with, in order.
+
+    `multiplied`: matrix instructions may stand ahead of `body` in one block: a loop of one trip is none in the code.
+    """
     writes = _writes(body)
     found: list[Operation] = []
-    multiplied = wrote = False
+    wrote = False
     behind: Operation | None = None  # what stands behind a write stage that comes before the matrix instructions
     for op in body:
         if isinstance(op, sync.BarrierOp):
@@ -97,6 +100,6 @@ class InsertSchedFencesPass(KernelPass):
         loops = [op for op in kernel.body.walk() if isinstance(op, scf.ForOp) and PIPELINED in op.attributes]
         for loop in [op for op in loops if WARP_PIPELINED not in op.attributes]:
             behind = left_over(loop)
-            for op in dict.fromkeys(borders(list(loop.body.block.ops)) + borders(behind[:-1]) + behind[-1:]):
+            for op in dict.fromkeys(borders(list(loop.body.block.ops)) + borders(behind[:-1], multiplied=True) + behind[-1:]):
                 if not isinstance(op.prev_op, sync.SchedFenceOp):
                     insert_before(op, sync.SchedFenceOp(spec.stage_fence))

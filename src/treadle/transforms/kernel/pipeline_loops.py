@@ -21,7 +21,7 @@ from treadle.plan.stages import Refusal, Request, Schedule, plan_loop
 from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass, erase, insert_before
-from treadle.transforms.kernel.pipelining.emission import emit_expansion, emit_versions
+from treadle.transforms.kernel.pipelining.expanded_loop import emit_expansion, emit_versions
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, pipelined_attribute, read_request
 
 

@@ -5,6 +5,7 @@ in no other. Operations without it are the compiler's to place, in groups that t
 """
 
 from treadle import errors
+from treadle.analysis.attention_structure import is_chain
 from treadle.analysis.data_flow import DataFlow
 from treadle.analysis.indexing import view_of
 from treadle.analysis.kernel_structure import unbuildable
@@ -122,7 +123,7 @@ def _check_kernel(grouping: Grouping, group: Group) -> None:
     operations = sorted(group.operations(), key=grouping.flow.position)
     if (found := unbuildable([view_of(op) for op in operations], group.roots)) is not None:
         raise _refused(group, found.op, found.reason)
-    for root in group.roots[1:]:
+    for root in () if is_chain(group.roots) else group.roots[1:]:
         if not any(grouping.flow.meet(other, root) for other in group.roots) and not grouping.flow.equal_sizes(group.root, root):
             raise _refused(group, root, f"its result is not known to have the size of the result of {line_of(group.root)}")
     read = {value.owner for op in operations for value, _ in view_of(op).operands()}

@@ -12,7 +12,7 @@ from treadle.plan.expr import Expr
 from treadle.records import dataclass
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
-Kind = Literal["contraction", "rows", "reduction", "elementwise"]
+Kind = Literal["contraction", "rows", "attention", "reduction", "elementwise"]
 Grid = tuple[Expr, Expr, Expr]
 
 

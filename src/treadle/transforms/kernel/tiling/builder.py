@@ -1,6 +1,6 @@
 """The tile kernel under construction: views of global arrays, and tiles of any tensor of the dispatched body."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import cast
 
 from treadle.analysis.convolution import Image
@@ -67,13 +67,13 @@ class KernelBuilder(KernelScope):
         if (found := sliced_argument(value)) is None:
             return frozenset()
         argument, part = found
-        whole = dims if part is None else whole_positions(part, dims, self.nest.root.rank, self.symbol_of)
+        whole = dims if part is None else whole_positions(part, dims, self.nest.rank, self.symbol_of)
         place = self._placement(self.inputs[argument.index], whole)
         return frozenset((UNIT, *(a for a in self._strides_along(place) if self._slack(a) == 0 or self._cut(place, a) is None)))
 
     def reached(self, map_: AffineMap, dims: Linears | None = None) -> Linears:
         """The place that loops at `dims`, which are the root's own where not given, reach through a map."""
-        rank = self.nest.root.rank
+        rank = self.nest.rank
         return compose(map_, identity(rank) if dims is None else dims, rank)
 
     # views
@@ -294,7 +294,7 @@ class KernelBuilder(KernelScope):
             result: Value = self._load_image(image, frame)
         elif (found := sliced_argument(source)) is not None:
             argument, part = found
-            whole = dims if part is None else whole_positions(part, dims, self.nest.root.rank, self.symbol_of)
+            whole = dims if part is None else whole_positions(part, dims, self.nest.rank, self.symbol_of)
             result = self.load(argument.index, whole, frame, other)
         elif isinstance(source.owner, linalg.ops.FillOp):
             result = self.scalar_of(source.owner.inputs[0])
@@ -309,14 +309,14 @@ class KernelBuilder(KernelScope):
         if view is None or not isinstance(op, Operation):
             raise InternalError(f"a kernel's body reads {op}")
         number = result_number(source)
-        inner = producer_dims(view, number, dims, self.nest.root.rank)
+        inner = producer_dims(view, number, dims, self.nest.rank)
         return self.body_values(view, inner, frame, [view.yielded()[number]])[0]
 
     def arguments(
         self, view: StructuredOp, dims: Linears, frame: Frame, others: dict[int, Attribute] | None = None
     ) -> dict[SSAValue, Value]:
         """The values of a body's input arguments when its generic iterates at `dims`."""
-        rank = self.nest.root.rank
+        rank = self.nest.rank
         found: dict[SSAValue, Value] = {}
         for i, (source, map_) in enumerate(zip(view.inputs, view.input_maps, strict=True)):
             if view.body.args[i].first_use is not None:
@@ -331,8 +331,12 @@ class KernelBuilder(KernelScope):
 
     def finish_consumers(self, frame: Frame, first: int = 0) -> None:
         """Compute the consumers of the root (whose results are in `known`) and store the kernel's results, from number `first` on."""
-        for op, dims in self.nest.consumer_dims.items():
-            view = structured(op)
+        self.finish_members(self.nest.consumer_dims, frame, first)
+
+    def finish_members(self, members: Iterable[Operation], frame: Frame, first: int = 0) -> None:
+        """The same, of these operations alone."""
+        for op in members:
+            view, dims = structured(op), self.nest.consumer_dims[op]
             if view is None:
                 raise InternalError(f"consumer {op} is not structured")
             for result, value in zip(op.results, self.body_values(view, dims, frame, view.yielded()), strict=True):
@@ -354,7 +358,7 @@ class KernelBuilder(KernelScope):
         """Where the tile of a result lies in it."""
         part, insertion = stored_part(self.yielded()[number])
         dims = self.result_dims(part)
-        return dims if insertion is None else whole_positions(insertion, dims, self.nest.root.rank, self.symbol_of)
+        return dims if insertion is None else whole_positions(insertion, dims, self.nest.rank, self.symbol_of)
 
     def yielded(self) -> Sequence[SSAValue]:
         """The values of the dispatched body that are the kernel's results."""

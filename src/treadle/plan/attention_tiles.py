@@ -1,0 +1,108 @@
+"""Tiles of attention kernels, and their time beside that of the kernels that they stand for.
+
+A workgroup has `rows` queries, whose scores with `keys` keys are in registers at a time, beside its rows of the result. The models add up
+operations and bytes; no term is fitted to measured times.
+"""
+
+from collections.abc import Iterator
+
+from treadle.machine.spec import MatrixInstruction, TargetSpec
+from treadle.plan.form_times import moving_seconds, seconds, with_memory
+from treadle.records import dataclass
+
+WIDEST = 256
+"""Columns of a result and of a reduced width for which registers and shared memory hold a workgroup's rows."""
+POWERS_PER_CLOCK = 16
+"""Exponentials that a unit computes at a time."""
+UNKNOWN = 4096
+"""What rows and keys that only the runtime knows count as."""
+UNKNOWN_BATCH = 16
+"""The same for how many matrices of scores there are."""
+HALVES = ("f16", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSizes:
+    """`batch` matrices of scores of `rows` x `keys`, which reduce `width`; the result has `columns`. None: only the runtime knows."""
+
+    batch: int | None
+    rows: int | None
+    keys: int | None
+    width: int
+    columns: int
+
+    @property
+    def known(self) -> tuple[int, int, int]:
+        """The batch, rows and keys that models go by."""
+        return (UNKNOWN_BATCH if self.batch is None else self.batch, self.rows or UNKNOWN, self.keys or UNKNOWN)
+
+    def memory_bytes(self, element_bytes: int) -> int:
+        """Of the operands and the result, each read or written once."""
+        batch, rows, keys = self.known
+        return batch * (rows + keys) * (self.width + self.columns) * element_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTiles:
+    """Extents of a workgroup's tiles along rows, columns, keys and width, its warps (all along the rows), stages of the rings of keys and
+    values, and the instruction ("fma": the vector units).
+    """
+
+    rows: int
+    columns: int
+    keys: int
+    width: int
+    warps: int
+    num_stages: int
+    instruction: str
+
+
+def _fits(row: MatrixInstruction, tiles: AttentionTiles) -> bool:
+    step = row.n_step or row.n
+    rows_fit = tiles.warps % row.warps == 0 and tiles.rows % (row.m * (tiles.warps // row.warps)) == 0
+    return rows_fit and not (tiles.keys % step or tiles.columns % step or tiles.width % row.k or tiles.keys % row.k)
+
+
+def _rounded(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+def candidate_tiles(sizes: AttentionSizes, operand: str, spec: TargetSpec) -> Iterator[AttentionTiles]:
+    """Tiles for operands of a type, the best first, each lighter than the one before; the last goes without matrix instructions."""
+    instructions = spec.instructions_for(operand, operand, "f32") if operand in HALVES else ()
+    few = sizes.rows is not None and sizes.rows <= 64
+    for rows, keys in ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32)):
+        if (few and rows > 64) or (keys > 64 and max(sizes.width, sizes.columns) > 128):
+            continue
+        for row in instructions:
+            grain = max(16, row.k, row.n_step or row.n)
+            warps = rows // 16 if row.warps > 1 else max(1, min(4, rows // row.m))
+            columns, width = _rounded(sizes.columns, grain), _rounded(sizes.width, grain)
+            stages = 3 if max(columns, width) <= 64 else 2
+            found = AttentionTiles(rows, columns, keys, width, warps, stages, row.name)
+            if _fits(row, found):
+                yield found
+                break
+    yield AttentionTiles(16, _rounded(sizes.columns, 16), 16, _rounded(sizes.width, 16), 4, 1, "fma")
+
+
+def attention_seconds(sizes: AttentionSizes, tiles: AttentionTiles, memory_bytes: float, spec: TargetSpec) -> float:
+    """Modelled time of one kernel of attention that reads and writes so many bytes of global memory."""
+    batch, rows, keys = sizes.known
+    row = None if tiles.instruction == "fma" else spec.instruction(tiles.instruction)
+    rounds = -(-batch * -(-rows // tiles.rows) // spec.compute_units)
+    products = tiles.rows * tiles.keys * (tiles.width + tiles.columns) / spec.macs_per_clock(row)
+    powers = tiles.rows * tiles.keys / POWERS_PER_CLOCK
+    return with_memory(rounds * -(-keys // tiles.keys) * (products + powers), memory_bytes, spec)
+
+
+def apart_seconds(sizes: AttentionSizes, tiles: AttentionTiles, memory_bytes: float, spec: TargetSpec) -> float:
+    """Modelled time of the kernels that an attention kernel stands for: scores are written, read for the softmax and written again in 16
+    bits, and read.
+    """
+    batch, rows, keys = sizes.known
+    row = None if tiles.instruction == "fma" else spec.instruction(tiles.instruction)
+    products = batch * rows * keys * (tiles.width + tiles.columns) / (spec.macs_per_clock(row) * spec.compute_units)
+    return (
+        seconds(products, spec) + 2 * moving_seconds(0, spec) + moving_seconds(memory_bytes + batch * rows * keys * (4 + 4 + 2 + 2), spec)
+    )
