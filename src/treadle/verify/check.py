@@ -59,14 +59,14 @@ def prove(
     held against one another as far as their places are known; what is left, or all without it, is an assumption. `effort`: so many times
     the usual number of classes is looked at before a proof is given up.
     """
-    if (found := with_plain_arithmetic(kernel)) is not None:
-        plain, origins = found
-        verdict = prove(plain, spec, max_findings=max_findings, effort=effort, stores=stores)
-        return in_terms_of(kernel, plain, origins, verdict)
     program = Program(kernel, spec, stores=stores)
     if not has_shared_state(program):
         return Verdict(assumptions=assumptions_of(program))
-    if (counted := with_counted_loops(kernel)) is not None:
+    if (found := with_plain_arithmetic(program)) is not None:
+        plain, origins = found
+        verdict = prove(plain, spec, max_findings=max_findings, effort=effort, stores=stores)
+        return in_terms_of(kernel, plain, origins, verdict)
+    if (counted := with_counted_loops(program)) is not None:
         verdict = Proof(Program(counted, spec, stores=stores), 1, effort / SHARE_OF_COUNTED).verdict()
         if verdict.is_proven:
             return verdict

@@ -1,20 +1,22 @@
 """Loops whose step is a size, as loops of so many iterations: a quotient by a size, which may be any number for all that is known.
 
-Agents whose loops have the same bounds and step make the same number of iterations, whatever it is; a ring that goes round by what a loop
-carries depends on no more. What is right for any number of iterations is right; a fault may need one that is never made, and says nothing.
+Agents whose loops have the same bounds and step (of one or more) make the same number of iterations, whatever it is; a ring that goes
+round by what a loop carries depends on no more. What is right for any number of iterations is right; a fault may need one that is never
+made, and says nothing.
 """
 
 from treadle.dialects import tile
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
+from treadle.verify.program import Program
 from treadle.verify.scalars import constant_value
 
 
-def with_counted_loops(kernel: tile.KernelOp) -> tile.KernelOp | None:
+def with_counted_loops(program: Program) -> tile.KernelOp | None:
     """A clone that counts the iterations of such loops from 0 in steps of 1; None where it would be the same kernel."""
-    if not any(_is_counted(op) for op in kernel.walk()):
+    if not any(_is_counted(op) for op in program.all(scf.ForOp)):
         return None
-    clone = kernel.clone()
+    clone = program.kernel.clone()
     for op in list(clone.walk()):
         if isinstance(op, scf.ForOp) and _is_counted(op):
             _count(op)

@@ -9,6 +9,7 @@ from treadle.ir.core import AffineBinaryOpKind, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.verify.affine_maps import affine_map_of, results_of
 from treadle.verify.findings import Finding, Place
+from treadle.verify.program import Program
 from treadle.verify.signs import never_negative
 from treadle.verify.verdict import Open, Verdict
 
@@ -16,12 +17,12 @@ Origins = dict[Operation, Operation]
 """For each operation of the plain kernel the one that it comes of."""
 
 
-def with_plain_arithmetic(kernel: tile.KernelOp) -> tuple[tile.KernelOp, Origins] | None:
+def with_plain_arithmetic(program: Program) -> tuple[tile.KernelOp, Origins] | None:
     """A clone without affine maps in loops; None where there are none."""
-    if not any(_is_mapped(op) for op in kernel.walk()):
+    if not any(_is_mapped(op) for op in program.ops):
         return None
-    clone = kernel.clone()
-    origins: Origins = dict(zip(clone.walk(), kernel.walk(), strict=True))
+    clone = program.kernel.clone()
+    origins: Origins = dict(zip(clone.walk(), program.kernel.walk(), strict=True))
     for op in [op for op in origins if _is_mapped(op)]:
         for made in _Plain(op).operations:
             origins[made] = origins[op]
@@ -48,7 +49,7 @@ def in_terms_of(kernel: tile.KernelOp, plain: tile.KernelOp, origins: Origins, v
 
 
 def _is_mapped(op: Operation) -> bool:
-    return affine_map_of(op) is not None and _in_loop(op)
+    return op.name.startswith("affine.") and affine_map_of(op) is not None and _in_loop(op)
 
 
 def _in_loop(op: Operation) -> bool:
