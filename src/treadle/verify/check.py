@@ -6,6 +6,7 @@ A run at some sizes and workgroup ids stands for a class of them; runs are made 
 from contextlib import suppress
 
 from treadle.dialects import tile
+from treadle.garbage import uncollected
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
@@ -59,13 +60,17 @@ def prove(
     held against one another as far as their places are known; what is left, or all without it, is an assumption. `effort`: so many times
     the usual number of classes is looked at before a proof is given up.
     """
+    with uncollected():
+        return _verdict(kernel, spec, max_findings, effort, stores=stores)
+
+
+def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, effort: int, *, stores: bool) -> Verdict:
     program = Program(kernel, spec, stores=stores)
     if not has_shared_state(program):
         return Verdict(assumptions=assumptions_of(program))
     if (found := with_plain_arithmetic(program)) is not None:
         plain, origins = found
-        verdict = prove(plain, spec, max_findings=max_findings, effort=effort, stores=stores)
-        return in_terms_of(kernel, plain, origins, verdict)
+        return in_terms_of(kernel, plain, origins, _verdict(plain, spec, max_findings, effort, stores=stores))
     if (counted := with_counted_loops(program)) is not None:
         verdict = Proof(Program(counted, spec, stores=stores), 1, effort / SHARE_OF_COUNTED).verdict()
         if verdict.is_proven:
