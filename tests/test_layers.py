@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "treadle"
 FLOORS = (
     (
         "records",
+        "garbage",
         "errors",
         "remarks",
         "options",

@@ -10,6 +10,7 @@ from treadle.ir.dialects import arith, builtin
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer
 from treadle.sim.tile_interpreter import TileKernel
+from treadle.sim.values import operation_function
 from treadle.verify.scalars import index_width_around, scalar_function, width_of
 
 INDEX = builtin.IndexType()
@@ -68,3 +69,21 @@ def test_two_widths_exist() -> None:
     kernel, _ = multiplied(48)
     with pytest.raises(VerifyException, match="32 or 64 bits"):
         kernel.verify()
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_unsigned_arithmetic_on_an_index_below_zero(bits: int) -> None:
+    """The simulator and the verifier agree on what machines do."""
+    kernel, product = multiplied(bits)
+    owner = product.owner
+    assert isinstance(owner, arith.MuliOp)
+    block = kernel.body.block
+    kinds = (arith.DivUIOp, arith.CeilDivUIOp, arith.RemUIOp, arith.MinUIOp, arith.MaxUIOp, arith.ShRUIOp)
+    made = [kind(owner.lhs, owner.rhs) for kind in kinds]
+    made += [arith.CmpiOp(owner.lhs, owner.rhs, predicate) for predicate in ("ult", "ule", "ugt", "uge")]
+    block.insert_ops_after(made, owner)
+    for op in made:
+        verified, simulated = scalar_function(op), operation_function(op)
+        assert verified is not None
+        for left, right in ((-7, 3), (-8, 1), (-1, 4), (5, 3), (3, 5)):
+            assert int(simulated(left, right)) == int(verified(left, right)), (op.name, left, right)

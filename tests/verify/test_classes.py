@@ -4,15 +4,15 @@ from time import process_time
 
 import pytest
 from hazards.kernels import kernel_of
-from verify import class_programs, turning_programs, width_programs
+from verify import class_programs, ring_programs, step_programs, turning_programs, width_programs
 from verify.random_control import drawn
 
 from treadle.verify.check import prove
 from treadle.verify.verdict import Verdict
 
 MAX_SECONDS = 2.0
-WRONG = {**class_programs.WRONG, **turning_programs.WRONG, **width_programs.WRONG}
-RIGHT = {**class_programs.RIGHT, **turning_programs.RIGHT, **width_programs.RIGHT}
+WRONG = {**class_programs.WRONG, **ring_programs.WRONG, **step_programs.WRONG, **turning_programs.WRONG, **width_programs.WRONG}
+RIGHT = {**class_programs.RIGHT, **ring_programs.RIGHT, **step_programs.RIGHT, **turning_programs.RIGHT, **width_programs.RIGHT}
 
 
 def timed(text: str) -> Verdict:

@@ -54,10 +54,11 @@ def test_runs_of_warp_specialised_kernels_are_short(name: str) -> None:
 
 def test_large_sizes_are_tried_from_below() -> None:
     """A length of a loop stands for longer ones: a class each for those below it, as long as the first that is tried is any large one."""
-    left = UncoveredSet(("n", "m"), "n >= 123456 and m >= 2n + 7 and m mod 64 = 5")
-    n, m = next(iter(left))
-    assert n >= 123456
-    assert m <= (1 + 1 / NEARLY) * (2 * 123456 + 7 + 64)
+    turns = "floor((3 * floor((n + 127) / 128) - p + 131) / 132)"
+    left = UncoveredSet(("n", "p"), f"9000 <= n < {2**31} and {turns} mod 8 = 3 and 0 <= p < 132 and 128 * p < n", 10**6)
+    n, p = next(iter(left))
+    assert 0 <= p < 132
+    assert n <= (1 + 1 / NEARLY) * 132 * 2 * 128  # three turns are made from 2 * 132 thirds of a tile's rows on
 
 
 def test_runtime_rows_in_turns_are_few_classes() -> None:

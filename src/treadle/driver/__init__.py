@@ -3,13 +3,12 @@
 A program that the cache holds is loaded without the IR framework and the passes: those imports are inside the functions that need them.
 """
 
-import gc
 import hashlib
 import math
 import os
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +78,9 @@ def _program(
     cache, is_cached = Cache(), registry.code_version(target) is not None
     files = cache.get(key) if is_cached else None
     if files is None:
-        with _uncollected():
+        from treadle.garbage import uncollected
+
+        with uncollected():
             if target != "sim":
                 registry.start_tools(target)  # they get ready while this process imports the passes and lowers
             from treadle.driver.lowering import lower
@@ -104,18 +105,6 @@ def _variant(
     from dataclasses import replace
 
     return _program(source, target, replace(options, index_bits=64) if wide else options, function, layouts)
-
-
-@contextmanager
-def _uncollected() -> Generator[None]:
-    """No search for cyclic garbage: a tenth of a first compilation goes into walks over modules that stay."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def trace(

@@ -1,6 +1,7 @@
 """What arithmetic on `index` computes: Python ints, held against the width that indices have in the kernel."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,12 +41,15 @@ _INDEX: dict[str, Callable[[int, int], int]] = {
     "arith.shrui": lambda a, b: a >> b,
 }
 _ORDER: tuple[Binary, ...] = (lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b)
+_UNSIGNED = frozenset(f"arith.{name}" for name in ("divui", "ceildivui", "remui", "minui", "maxui", "shrui"))
+_FIRST_UNSIGNED = 6
+"""Among the predicates of comparisons."""
 _INDEX_COMPARISONS: tuple[Binary, ...] = (
     lambda a, b: a == b,
     lambda a, b: a != b,
     *_ORDER,
     *_ORDER,
-)  # unsigned ones: indices are not negative
+)
 _AFFINE: dict[str, Callable[[Sequence[int]], int]] = {"affine.apply": lambda r: r[0], "affine.min": min, "affine.max": max}
 
 
@@ -90,10 +94,24 @@ def index_check(op: Operation) -> Callable[[int], int]:
     return check
 
 
+def _on_unsigned(function: Binary, op: Operation, *, is_number: bool) -> Binary:
+    """A function of numbers as those without a sign that have the same bits; so is its result, if it is a number."""
+    bits = index_width_around(op)
+
+    def apply(a: int, b: int) -> Any:
+        if a >= 0 and b >= 0:
+            return function(a, b)
+        found = function(a % (1 << bits), b % (1 << bits))
+        return found - (1 << bits) if is_number and found >> (bits - 1) else found
+
+    return apply
+
+
 def index_function(op: Operation) -> Function | None:
     """Arithmetic on `index`; None where the operation has nothing to do with it."""
     if isinstance(op, arith.CmpiOp) and is_index(op.lhs.type):
-        return _INDEX_COMPARISONS[op.predicate.value.data]
+        compare = _INDEX_COMPARISONS[op.predicate.value.data]
+        return _two(_on_unsigned(compare, op, is_number=False) if op.predicate.value.data >= _FIRST_UNSIGNED else compare)
     if op.name in ("arith.index_cast", "arith.index_castui"):
         if is_index(op.results[0].type):
             held = index_check(op)
@@ -109,6 +127,8 @@ def index_function(op: Operation) -> Function | None:
         return _three(lambda condition, a, b: a if condition else b)
     if op.name in _INDEX:
         function, in_range = _INDEX[op.name], index_check(op)
+        if op.name in _UNSIGNED:
+            function = _on_unsigned(function, op, is_number=True)
         return _two(lambda a, b: in_range(function(a, b)))
     attribute = op.properties.get("map")
     if op.name in _AFFINE and isinstance(attribute, builtin.AffineMapAttr):

@@ -6,14 +6,17 @@ A run at some sizes and workgroup ids stands for a class of them; runs are made 
 from contextlib import suppress
 
 from treadle.dialects import tile
+from treadle.garbage import uncollected
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
 from treadle.verify.classes import Class, TooHard, Uncovered, UncoveredList, UncoveredSet
+from treadle.verify.counted_loops import with_counted_loops
 from treadle.verify.engine import Engine
 from treadle.verify.events import Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
+from treadle.verify.plain_arithmetic import in_terms_of, with_plain_arithmetic
 from treadle.verify.program import Program
 from treadle.verify.scalars import scalar_function
 from treadle.verify.symbols import Form
@@ -23,9 +26,11 @@ from treadle.verify.unknowns import Unknown
 from treadle.verify.verdict import Open, Verdict
 
 MAX_FINDINGS = 8
-MAX_COST = 300_000
+MAX_COST = 240_000
 """Steps and events of all runs together that a proof of up to 100 operations may take: some two seconds. Longer kernels may take longer."""
-COST_OF_A_PIECE = 120
+COST_OF_A_PIECE = 13
+OPERATIONS = 24
+"""Of integer sets, that are in each unit of cost: they take as long when nothing else does."""
 MANY = 32
 """After so many classes of sizes it is asked whether the kernel is right whatever way its conditions go."""
 MAX_CLASSES = 600
@@ -35,6 +40,8 @@ FAR = 4099
 """What is tried where the classes are too many: larger than what patterns of slots and parities take to come together."""
 SHARE_OF_FAR = 4
 """That run may take such a part of the steps of all."""
+SHARE_OF_COUNTED = 4
+"""Where steps of loops are sizes, a proof for any number of iterations is tried with such a part of the effort."""
 _AFTER = {"V5": 1, "V8": 2}  # a race explains more than the stall or the unwritten bytes that come of it
 Executions = dict[int, dict[tuple[tuple[int, int, int], ...], None]]
 
@@ -53,9 +60,21 @@ def prove(
     held against one another as far as their places are known; what is left, or all without it, is an assumption. `effort`: so many times
     the usual number of classes is looked at before a proof is given up.
     """
+    with uncollected():
+        return _verdict(kernel, spec, max_findings, effort, stores=stores)
+
+
+def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, effort: int, *, stores: bool) -> Verdict:
     program = Program(kernel, spec, stores=stores)
     if not has_shared_state(program):
         return Verdict(assumptions=assumptions_of(program))
+    if (found := with_plain_arithmetic(program)) is not None:
+        plain, origins = found
+        return in_terms_of(kernel, plain, origins, _verdict(plain, spec, max_findings, effort, stores=stores))
+    if (counted := with_counted_loops(program)) is not None:
+        verdict = Proof(Program(counted, spec, stores=stores), 1, effort / SHARE_OF_COUNTED).verdict()
+        if verdict.is_proven:
+            return verdict
     verdict = Proof(program, max_findings, effort).verdict()
     if program.quiet and not verdict.is_proven:  # either way of a conditional may need less than both
         return Proof(Program(kernel, spec, stores=stores, follows_all=True), max_findings, effort).verdict()
@@ -65,7 +84,7 @@ def prove(
 class Proof:
     """The proof of one kernel. `trip_counts`: those of the runs, by the number of the loop."""
 
-    def __init__(self, program: Program, max_findings: int, effort: int = 1) -> None:
+    def __init__(self, program: Program, max_findings: int, effort: float = 1) -> None:
         self.program, self.max_findings, self.effort = program, max_findings, effort
         self.geometry = Geometry(program)
         self.classes = self.cost = 0
@@ -96,10 +115,12 @@ class Proof:
     def _run_classes(self) -> tuple[Finding, ...]:
         unknowns = self.tracer.unknowns
         listed = unknowns.listed()
-        uncovered: Uncovered = UncoveredSet(unknowns.names(), unknowns.domain()) if listed is None else UncoveredList(listed)
         single = 0
-        limit = self.effort * MAX_COST * max(1.0, len(self.program.ops) / 100) ** 3
-        self.tracer.state.limit = int(limit)
+        limit = int(self.effort * MAX_COST * max(1.0, len(self.program.ops) / 100) ** 3)
+        uncovered: Uncovered = UncoveredList(listed or ())
+        if listed is None:
+            uncovered = UncoveredSet(unknowns.names(), unknowns.domain(), OPERATIONS * limit)
+        self.tracer.state.limit = limit
         for values in uncovered:
             self.classes += 1
             trace = self.tracer.run(values)

@@ -13,11 +13,13 @@ from treadle.verify.symbols import Atoms, Form, Terms
 if TYPE_CHECKING:
     from treadle.verify.integer_sets import Set
 
-MAX_OPERATIONS = 300_000
-"""What one question to the integer sets may cost, in their own count."""
+FEW_PIECES = 16
+"""Of so many pieces it is not asked which make one: that takes longer than what is asked of all of them."""
 SMALL, LARGER = 64, 8192
 NEARLY = 16
 """Of large values one is taken that is larger than the least by such a part of it at most."""
+QUADRATIC = 32
+"""From about so many pieces on a question takes as long as there are pairs of them."""
 Key = tuple[Terms, int]
 Equation = tuple[Key, tuple[tuple[int, int], ...]]
 """A form that is the sum of (pump, iterations of one of its rounds), each pump with its own count of rounds."""
@@ -83,7 +85,10 @@ class Class:
     def text(self, names: Sequence[str]) -> str:
         """The class as a condition in the notation of integer sets."""
         text = self.atoms.text
-        parts = [f"{text(*form, names)} >= 0" for form in self._not_negative]
+        least: dict[Terms, int] = {}
+        for terms, constant in self._not_negative:
+            least[terms] = min(constant, least.get(terms, constant))
+        parts = [f"{text(*form, names)} >= 0" for form in least.items()]
         pumps: dict[int, None] = {}
         for form, rounds in self._equations:
             total = " + ".join(f"{each} * k{pump}" for pump, each in rounds) or "0"
@@ -112,7 +117,7 @@ def _solvable(sums: list[tuple[int, tuple[tuple[int, int], ...]]], known: Mappin
 
 
 class Uncovered(Protocol):
-    """The values of the unknowns that no class holds yet. `cost`: pieces of the set looked at so far."""
+    """The values of the unknowns that no class holds yet. `cost`: pieces of the set looked at so far, more for each where they are many."""
 
     cost: int
 
@@ -154,29 +159,35 @@ class TooHard(Exception):
 
 
 class UncoveredSet:
-    """A set of any size, by integer sets. Raises `TooHard`."""
+    """A set of any size, by integer sets, whose questions may cost so many operations. Raises `TooHard`."""
 
-    def __init__(self, names: Sequence[str], domain: str) -> None:
+    def __init__(self, names: Sequence[str], domain: str, operations: int) -> None:
         from treadle.verify import integer_sets  # loading the library takes longer than most proofs
 
         self._names, self._sets = names, integer_sets
+        self._account = integer_sets.Account(operations)
+        self._boxes: dict[tuple[int, int], Set] = {}
+        self._many = FEW_PIECES
         self.cost = 0
         with self._bounded():
             self._left = self._of(domain)
 
     def _of(self, condition: str) -> "Set":
-        return self._sets.integer_set(f"{{ [{', '.join(self._names)}] : {condition} }}")
+        return self._account.integer_set(f"{{ [{', '.join(self._names)}] : {condition} }}")
 
     @contextmanager
     def _bounded(self) -> Generator[None]:
         try:
-            with self._sets.bounded(MAX_OPERATIONS):
+            with self._account.bounded():
                 yield
         except self._sets.TooHard as error:
             raise TooHard from error
 
     def _within(self, low: int, high: int) -> "Set":
-        return self._left.intersect(self._of(" and ".join(f"{low} <= {name} < {high}" for name in self._names) or "true"))
+        box = self._boxes.get((low, high))
+        if box is None:
+            box = self._boxes[low, high] = self._of(" and ".join(f"{low} <= {name} < {high}" for name in self._names) or "true")
+        return self._left.intersect(box)
 
     def _values(self, found: "Set") -> tuple[int, ...] | None:
         point = self._sets.point_of(found)
@@ -216,5 +227,9 @@ class UncoveredSet:
     def remove(self, covered: Class) -> None:
         """Leave out the members of a class."""
         with self._bounded():
-            self._left = self._left.subtract(self._of(covered.text(self._names))).coalesce()
-            self.cost += self._left.n_basic_set()
+            self._left = self._left.subtract(self._of(covered.text(self._names)))
+            if self._left.n_basic_set() > self._many:
+                self._left = self._left.coalesce()
+                self._many = max(FEW_PIECES, 2 * self._left.n_basic_set())
+            pieces = self._left.n_basic_set()
+            self.cost += pieces + pieces**2 // QUADRATIC

@@ -48,6 +48,27 @@ def bounded(operations: int = MAX_OPERATIONS) -> Generator[None]:
         context.reset_operations()
 
 
+class Account:
+    """A context of its own, whose questions may cost so many operations together. Sets of different accounts do not mix."""
+
+    def __init__(self, operations: int) -> None:
+        self._context = isl.Context()
+        self._context.set_on_error(isl.on_error.CONTINUE)
+        self._context.set_max_operations(operations)
+
+    @contextmanager
+    def bounded(self) -> Generator[None]:
+        """Ask questions. Raises `TooHard` once all of them together cost more than they may."""
+        try:
+            yield
+        except isl.Error as error:
+            raise TooHard(str(error)) from error
+
+    def integer_set(self, text: str) -> Set:
+        """The set that a text in isl's notation describes."""
+        return isl.Set.read_from_str(self._context, text)
+
+
 def integer_set(text: str) -> Set:
     """The set that a text in isl's notation describes."""
     return isl.Set.read_from_str(_LOCAL.context, text)

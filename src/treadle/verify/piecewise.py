@@ -14,7 +14,7 @@ from treadle.verify.scalars import INDEX_BITS, constant_value, is_narrow, width_
 MAX_PIECES = 8
 MAX_SLACK = 64
 MAX_SHIFT = 30
-_QUOTIENTS = ("arith.divui", "arith.divsi", "arith.floordivsi", "arith.shrui", "arith.shrsi")
+_QUOTIENTS = ("arith.divui", "arith.divsi", "arith.floordivsi", "arith.shrui", "arith.shrsi", "arith.ceildivsi", "arith.ceildivui")
 _REMAINDERS = ("arith.remui", "arith.remsi")
 _EXTREMES = ("arith.minsi", "arith.maxsi")
 _CASTS = ("arith.index_cast", "arith.index_castui")
@@ -104,12 +104,14 @@ def _divided(forms: LinearForms, op: Operation) -> Pieces | None:
     if inner is None or not divisor:
         return None
     residues = (*inner.residues, (op.operands[0], divisor))
+    more = divisor - 1 if "ceil" in op.name else 0  # ceil(f / d) is floor((f + d - 1) / d)
     if op.name in _REMAINDERS:
         return Pieces((Piece(((), 0), 1, 0, divisor - 1),), inner.pivots, residues, inner.conditions) if divisor <= MAX_SLACK else None
     if all(p.is_plain or p.source is not None for p in inner.all):
-        quotients = tuple(Piece(p.form, p.divisor * divisor, 0, 0, op.operands[0]) for p in inner.all)
+        quotients = tuple(Piece(add(((), p.divisor * more), p.form, 1), p.divisor * divisor, 0, 0, op.operands[0]) for p in inner.all)
         return Pieces(quotients, inner.pivots, (*inner.residues, (op.operands[0], 1)), inner.conditions)
-    divided = tuple(Piece(p.form, p.divisor * divisor, p.low - p.divisor * (divisor - 1), p.high) for p in inner.all)
+    low, high = more - divisor + 1, more
+    divided = tuple(Piece(p.form, p.divisor * divisor, p.low + p.divisor * low, p.high + p.divisor * high) for p in inner.all)
     return _limited(Pieces(divided, inner.pivots, residues, inner.conditions))
 
 

@@ -143,6 +143,8 @@ class ScalarSteps:
                 return f[0]
             case "remui" | "remsi":
                 return self.state.atoms.remainder(of(f[0], v[0]), v[1])
+            case "ceildivsi" | "ceildivui":
+                return self.state.atoms.ceiling(of(f[0], v[0]), v[1])
             case _:
                 return self.state.atoms.quotient(of(f[0], v[0]), 1 << v[1] if "shr" in name else v[1])
 

@@ -223,8 +223,9 @@ class State:
         if not modulus:
             self.covered.zero(Form(form.terms, form.constant - value))
             return
-        rest = self.atoms.remainder(Form(form.terms, form.constant), modulus)
-        self.covered.zero(Form(rest.terms, rest.constant - value % modulus))
+        terms = tuple([(atom, count % modulus) for atom, count in form.terms if count % modulus])
+        rest = self.atoms.remainder(Form(terms, 0), modulus)
+        self.covered.zero(Form(rest.terms, rest.constant - (value - form.constant) % modulus))
 
     def _note(self, form: Form, op: Operation) -> None:
         for loop in form.loops:

@@ -27,7 +27,7 @@ _CHAIN = frozenset(
     f"arith.{name}"
     for name in (
         *("addi", "subi", "muli", "minsi", "maxsi", "select", "index_cast", "index_castui"),
-        *("divui", "divsi", "floordivsi", "shrui", "shrsi", "remui", "remsi"),
+        *("divui", "divsi", "floordivsi", "ceildivui", "ceildivsi", "shrui", "shrsi", "remui", "remsi"),
     )
 )
 
