@@ -13,6 +13,7 @@ from pytorch.test_writer import array, check, dynamic, in_float64  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import treadle  # noqa: E402
+from treadle.driver import trace  # noqa: E402
 from treadle.torch.decompositions import everything  # noqa: E402
 from treadle.torch.unsupported import Unsupported  # noqa: E402
 from treadle.torch.writer import write  # noqa: E402
@@ -135,7 +136,7 @@ def test_a_padded_convolution_with_its_epilogue_is_one_kernel(dtype: Any, layout
 
     graph = make_fx(block, tracing_mode="fake", decomposition_table=everything())(x, w, b, x).graph
     module = write(graph).module
-    remarks = treadle.driver.trace(str(module), target="sm_90a", until="schedule").remarks
+    remarks = trace(str(module), target="sm_90a", until="schedule").remarks
     kernels = {remark.subject for remark in remarks if remark.pass_name == "set-kernel-form"}
     print(*remarks, sep="\n")
     assert len(kernels) == 1
