@@ -66,6 +66,12 @@ def test_convolutions(drawn: Drawn) -> None:
     check(lambda x, w, b: drawn.forward(x, w, b), [drawn.image, drawn.filters, drawn.bias], "fake", 1e-5)
 
 
+def test_one_pixel_of_a_larger_image() -> None:
+    """A single place of the result: the window alone reads the image, which goes on behind it."""
+    check(lambda x, w: F.conv1d(x, w, stride=2, groups=3), [torch.randn(2, 3, 3), torch.randn(6, 1, 2)], "fake")
+    check(lambda x: F.max_pool2d(x, (2, 1), 3), [torch.randn(2, 3, 4, 2)], "fake")
+
+
 def test_gradients(drawn: Drawn) -> None:
     check(lambda x, w, y: drawn.gradients(x, w, y), [drawn.image, drawn.filters, drawn.pixels()], "fake", 1e-5)
 

@@ -170,7 +170,7 @@ def _multiplied(
     kept = [place[0][0] for place in result]
     shape = tuple(sizes[name] for name in kept)
     loops = [name for name in (*kept, *(name for name in sizes if name not in kept)) if sizes[name] != 1]
-    read = [read_at(nests, value, places, loops) for value, places in reads]
+    read = [read_at(nests, value, places, loops, sizes) for value, places in reads]
     if all(name in kept for name in loops):
         return _single_terms(nests, read, kept, shape, loops, sizes, dtype)
     body = Block(arg_types=[*(element(value.stored) for value, _ in read), element(total)])
@@ -184,15 +184,20 @@ def _multiplied(
     return Value(made, loops_of(shape), shape, dtype, total)
 
 
-def read_at(nests: Nests, value: Operand, places: Sequence[Place], loops: Sequence[str]) -> tuple[Value, list[Place]]:
-    """An operand with each dimension stored that loops read, and no other one; and where that is, by these loops alone."""
+def read_at(
+    nests: Nests, value: Operand, places: Sequence[Place], loops: Sequence[str], sizes: Mapping[str, Size]
+) -> tuple[Value, list[Place]]:
+    """An operand with each dimension stored that loops read, as far as a single one reads it, and no other; and where that is, by those
+    loops alone.
+    """
     value = nests.rounded(value)
     read: list[Place] = [[(name, factor) for name, factor in place if name in loops] for place in places]
     if isinstance(value, Uniform) or any(terms and dim not in value.axes for dim, terms in enumerate(read)):
         value = nests.row_major(value)
     for dim, terms in enumerate(read):
-        if not terms and dim in value.axes:
-            part = views.piece(nests, value, dim, 0, 1)
+        length = 1 if not terms else sizes[terms[0][0]] if len(terms) == 1 and terms[0][1] == 1 else value.shape[dim]
+        if dim in value.axes and not same(length, value.shape[dim]):
+            part = views.piece(nests, value, dim, 0, length)
             value = part if isinstance(part, Value) else nests.row_major(part)
     return value, read
 
