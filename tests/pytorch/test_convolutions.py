@@ -34,7 +34,11 @@ class Drawn:
         kernel = [rng.choice([1, 2, 3]) for _ in range(self.rank)]
         stride, dilation = ([rng.choice([1, 1, 2]) for _ in range(self.rank)] for _ in range(2))
         padding = [rng.randint(0, d * (k - 1)) for d, k in zip(dilation, kernel, strict=True)]
-        sides = [max(1, d * (k - 1) + 1 - 2 * p) + rng.randint(0, 4) for d, k, p in zip(dilation, kernel, padding, strict=True)]
+        reaches = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        sides: list[int] = []
+        for reach, step, border in zip(reaches, stride, padding, strict=True):
+            pixels = -(-max(0, 2 * border - reach) // step)  # besides the first: fewer would leave a transposed one nothing
+            sides.append(max(1, pixels * step + reach + 1 - 2 * border) + rng.randint(0, 4))
         self.image = torch.randn(rng.choice([1, 2, 3]), groups * channels, *sides)
         if self.rank == 2 and rng.random() < 0.5:
             self.image = self.image.to(memory_format=torch.channels_last)
