@@ -3,6 +3,7 @@
     python benchmarks/attention_sample.py                                  # D = 128, 8192 long, and D = 64, 4096 long, full and causal
     python benchmarks/attention_sample.py --random 60 --seed 7 --output benchmarks/results/NAME.json
     python benchmarks/attention_sample.py --random 60 --seed 7 --list      # the sizes alone; needs no GPU
+    python benchmarks/attention_sample.py --text                           # the kernel that linalg text becomes, not the example's
 
 Each problem is compared with PyTorch's result in f32 arithmetic on one head, then measured as `treadle bench` measures (interleaved, each
 call behind a sweep of the cache). A ratio is the fastest peer's time over Treadle's: above 1 Treadle is faster.
@@ -24,7 +25,7 @@ from treadle.bench.protocol import MeasureOptions, measure, ratio
 from treadle.bench.random_report import quantiles
 from treadle.bench.workload import TensorSpec
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parent)]
 
 BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
 WIDTHS = (32, 64, 96, 128, 192, 256)
@@ -113,6 +114,19 @@ def ours(sizes: Sizes, q: Any, k: Any, v: Any) -> tuple[Callable[[], None], Any]
     return call, o
 
 
+def ours_of_text(sizes: Sizes, q: Any, k: Any, v: Any) -> tuple[Callable[[], None], Any]:
+    """The same of the program that linalg text of the problem becomes."""
+    torch, treadle = import_module("torch"), import_module("treadle")
+    o, options = torch.empty_like(q), treadle.CompileOptions(attention="always")
+    program = treadle.compile(import_module("attention_text").attention_text(sizes), "cuda", options)
+    queries, result = (x.view(sizes.batch, sizes.shared, sizes.group, sizes.queries, sizes.width) for x in (q, o))
+
+    def call() -> None:
+        program(queries, k, v, out=result)
+
+    return call, o
+
+
 def peers(sizes: Sizes, q: Any, k: Any, v: Any) -> dict[str, Callable[[], Any]]:
     """PyTorch's backends that take the problem."""
     torch = import_module("torch")
@@ -150,7 +164,7 @@ def difference(sizes: Sizes, o: Any, q: Any, k: Any, v: Any) -> float:
     return float((o[-1, -1].float()[rows] - want).abs().max() / want.abs().max())
 
 
-def record_of(sizes: Sizes, machine: TorchMachine) -> dict[str, Any]:
+def record_of(sizes: Sizes, machine: TorchMachine, *, from_text: bool = False) -> dict[str, Any]:
     """Compile, check and measure one problem."""
     heads = sizes.shared * sizes.group
     shapes = {"q": (heads, sizes.queries), "k": (sizes.shared, sizes.keys), "v": (sizes.shared, sizes.keys)}
@@ -158,7 +172,7 @@ def record_of(sizes: Sizes, machine: TorchMachine) -> dict[str, Any]:
         machine.tensor(TensorSpec(name, (sizes.batch, *shape, sizes.width), sizes.dtype), seed)
         for seed, (name, shape) in enumerate(shapes.items())
     )
-    call, o = ours(sizes, q, k, v)
+    call, o = (ours_of_text if from_text else ours)(sizes, q, k, v)
     call()
     machine.synchronize()
     error = difference(sizes, o, q, k, v)
@@ -174,6 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--random", type=int, default=0)
     parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--text", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--output", type=Path)
     asked = parser.parse_args(arguments)
@@ -184,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine, records = TorchMachine(MeasureOptions().flush_bytes), list[dict[str, Any]]()
     for sizes in chosen:
         try:
-            record = record_of(sizes, machine)
+            record = record_of(sizes, machine, from_text=asked.text)
         except Exception as problem:  # noqa: BLE001 - the rest of the sample is measured still
             record = {**asdict(sizes), "problem": f"{type(problem).__name__}: {problem}"[:300]}
         records.append(record)

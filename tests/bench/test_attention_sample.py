@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from language.attention_problems import Problem
 
+import treadle
 from treadle.dialects import tile
 from treadle.targets.registry import backend
 
@@ -54,3 +55,10 @@ def test_tiles_fit(sample: Any, width: int) -> None:
     (kernel,) = (op for op in module.walk() if isinstance(op, tile.KernelOp))
     target = backend("sm_90a")
     assert target.assemble(target.emit(kernel)).facts.spill_bytes == 0
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_text_of_a_problem_is_one_kernel(sample: Any, causal: bool) -> None:
+    text = sample.import_module("attention_text").attention_text(sample.Sizes(2, 2, 3, 130, 130, 64, causal, "bf16"))
+    program = treadle.compile(text, target="sm_90a", options=treadle.CompileOptions(attention="always"))
+    assert [kernel.name for kernel in program.manifest.kernels] == ["attention_k0"]

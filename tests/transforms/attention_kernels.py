@@ -27,7 +27,7 @@ def kernels(module: builtin.ModuleOp) -> list[tile.KernelOp]:
     return [op for op in module.walk() if isinstance(op, tile.KernelOp)]
 
 
-class _Late(ScheduledKernel):
+class Late(ScheduledKernel):
     """A kernel whose copies and matrix instructions complete late."""
 
     def launch(self, pointers: Sequence[Pointer], symbols: Sequence[int]) -> None:  # type: ignore[override] # pyright: ignore
@@ -40,7 +40,7 @@ class _Late(ScheduledKernel):
 
 def simulated(module: builtin.ModuleOp, problem: AttentionText, seed: int = 0) -> np.ndarray[Any, Any]:
     """The result of a program on the problem's arrays."""
-    return SimProgram(module, _Late)(*problem.arrays(seed))[0]
+    return SimProgram(module, Late)(*problem.arrays(seed))[0]
 
 
 def check(found: np.ndarray[Any, Any], problem: AttentionText, seed: int = 0) -> None:

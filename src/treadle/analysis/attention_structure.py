@@ -7,6 +7,7 @@ name, nor by the order of axes: each operation's loops are told by what it reads
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 
 from treadle.analysis.indexing import (
     Contraction,
@@ -19,6 +20,7 @@ from treadle.analysis.indexing import (
     structured,
 )
 from treadle.analysis.softmax import Softmax, softmax_of
+from treadle.ir.builtin import attr_number
 from treadle.ir.core import AffineMap, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, linalg
 from treadle.records import dataclass
@@ -33,7 +35,7 @@ class Attention:
     Loops: those of the second contraction as it counts them, then the one that the first one reduces. `rows` (others than the batch's),
     `columns` of the result, `keys`, `width` (that is reduced in scores) name them. `first`, `second`: the contractions, turned so that
     their `lhs` is what has the rows (queries; exponentials). `is_normalised`: the second contraction reads quotients by the sum, not the
-    exponentials. `behind`: members that are computed from the second contraction's results.
+    exponentials. `start`: what the maximum starts from. `behind`: members that are computed from the second contraction's results.
     """
 
     members: Mapping[Operation, Loops]
@@ -42,6 +44,7 @@ class Attention:
     first: Contraction
     second: Contraction
     softmax: Softmax
+    start: float
     is_normalised: bool
     behind: tuple[Operation, ...]
     batch: Loops
@@ -113,6 +116,14 @@ def _read_of(view: StructuredOp, exponentials: SSAValue, softmax: Softmax) -> in
     if over is None or under is None or max(over, under) >= len(view.inputs) or view.inputs[under] is not total:
         return None
     return over
+
+
+def _start(maximum: StructuredOp) -> float | None:
+    """The number that a maximum starts from; None where it is no constant, or nothing is below it."""
+    made = maximum.outputs[0].owner
+    constant = made.inputs[0].owner if isinstance(made, linalg.ops.FillOp) else None
+    number = attr_number(constant.value) if isinstance(constant, arith.ConstantOp) else None
+    return None if number is None or not number < inf else float(number)
 
 
 def is_quotient(view: StructuredOp, softmax: Softmax) -> bool:
@@ -266,6 +277,8 @@ class _Tracer:
             return NoAttention(values.op, "the contractions reduce several dimensions, or share more than the scores")
         if len(number) != self.scores.rank + 1:
             return NoAttention(values.op, "it lacks a loop of the scores")
+        if (start := _start(softmax.maximum)) is None:
+            return NoAttention(softmax.maximum.op, "its maximum starts from no constant, or from none of the numbers")
         members = {op: tuple(number[loop] for loop in loops) for op, loops in self.members.items()}
         rows = tuple(number[d] for d in first.m if number[d] in self.second.m)
         if not rows:
@@ -278,6 +291,7 @@ class _Tracer:
             first,
             self.second,
             softmax,
+            start,
             is_normalised,
             tuple(self.behind),
             batch,

@@ -14,6 +14,14 @@ WIDEST = 256
 """Columns of a result and of a reduced width for which registers and shared memory hold a workgroup's rows."""
 POWERS_PER_CLOCK = 16
 """Exponentials that a unit computes at a time."""
+ODD_WIDTH = 208
+"""Up to here widths are multiples of what an instruction takes; wider ones are as the widest, where warpgroups multiply: of those between,
+ptxas keeps addresses of matrix instructions in registers that other instructions have to bring to them.
+"""
+TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32))
+"""Rows and keys, the best first."""
+WIDE_TILES = ((128, 80), (64, 80))
+"""The same of wide rows; with 64 keys ptxas does the same to them."""
 UNKNOWN = 4096
 """What rows and keys that only the runtime knows count as."""
 UNKNOWN_BATCH = 16
@@ -63,6 +71,11 @@ def _fits(row: MatrixInstruction, tiles: AttentionTiles) -> bool:
     return rows_fit and not (tiles.keys % step or tiles.columns % step or tiles.width % row.k or tiles.keys % row.k)
 
 
+def _shared_bytes(tiles: AttentionTiles) -> int:
+    """What goes through shared memory where threads copy: queries, exponentials, and keys and values of two steps."""
+    return 2 * (tiles.rows * (tiles.width + tiles.keys) + 2 * tiles.keys * (tiles.width + tiles.columns))
+
+
 def _rounded(size: int, step: int) -> int:
     return -(-size // step) * step
 
@@ -71,16 +84,19 @@ def candidate_tiles(sizes: AttentionSizes, operand: str, spec: TargetSpec) -> It
     """Tiles for operands of a type, the best first, each lighter than the one before; the last goes without matrix instructions."""
     instructions = spec.instructions_for(operand, operand, "f32") if operand in HALVES else ()
     few = sizes.rows is not None and sizes.rows <= 64
-    for rows, keys in ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32)):
-        if (few and rows > 64) or (keys > 64 and max(sizes.width, sizes.columns) > 128):
+    together = any(row.warps > 1 for row in instructions)
+    widest = max(sizes.width, sizes.columns)
+    for rows, keys in WIDE_TILES if together and widest > ODD_WIDTH else TILES:
+        if (few and rows > 64) or (keys > 80 and widest > 128):
             continue
         for row in instructions:
             grain = max(16, row.k, row.n_step or row.n)
             warps = rows // 16 if row.warps > 1 else max(1, min(4, rows // row.m))
-            columns, width = _rounded(sizes.columns, grain), _rounded(sizes.width, grain)
+            columns, width = (_rounded(size, WIDEST if together and size > ODD_WIDTH else grain) for size in (sizes.columns, sizes.width))
             stages = 3 if max(columns, width) <= 64 else 2
             found = AttentionTiles(rows, columns, keys, width, warps, stages, row.name)
-            if _fits(row, found):
+            has_room = row.warps > 1 or _shared_bytes(found) <= spec.shared_bytes_per_workgroup
+            if has_room and _fits(row, found):
                 yield found
                 break
     yield AttentionTiles(16, _rounded(sizes.columns, 16), 16, _rounded(sizes.width, 16), 4, 1, "fma")

@@ -4,8 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from generators.attention_texts import AttentionText
 from language.attention_problems import Problem
 from targets.amd import emulator
+from transforms.attention_kernels import check, lowered
 
 needs_emulator = pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
 
@@ -31,3 +33,14 @@ def test_ragged_lengths(causal: bool) -> None:
     q, k, v = problem.arrays(seed=1)
     program(q, k, v, *problem.outputs(), *map(np.array, (*problem.grid(32), problem.first)))
     problem.check(program.outputs, q, k, v)
+
+
+@needs_emulator
+@pytest.mark.parametrize(
+    "problem", [AttentionText((2,), 19, 37, 32, 32), AttentionText((1, 2), 40, 70, 24, 40, is_causal=True, shared=2)], ids=str
+)
+def test_text(problem: AttentionText) -> None:
+    """The kernel that linalg text becomes."""
+    module = lowered(problem, "gfx942")
+    program = emulator.EmulatedProgram(module, "gfx942", "forward", emulator.compile_kernels(module, "gfx942"))
+    check(program(*problem.arrays())[0], problem)

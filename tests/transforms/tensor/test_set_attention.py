@@ -114,6 +114,10 @@ ALL_SCORES = "tensor<4x2048x2048xf32>"
                      ("return %r : tensor<4x2048x64xf16>", f"return %r, %s1 : tensor<4x2048x64xf16>, {ALL_SCORES}")),
             "something else reads its result",
         ),
+        (
+            replaced(SQUARE, ("%low = arith.constant 0xFF800000", "%low = arith.constant 0x7F800000")),
+            "its maximum starts from no constant, or from none of the numbers",
+        ),
         (replace(SQUARE, columns=320).text(), "rows are 320 wide"),
         (replace(SQUARE, element="f32").text(), "not all f16 or all bf16"),
         (AttentionText((4,), 1, 65536, 64, 64).text(), "us apart"),
@@ -131,6 +135,11 @@ def test_it_can_be_asked_for_and_turned_off() -> None:
     few = AttentionText((4,), 1, 65536, 64, 64).text()
     assert len(decided(few, "always")[0]) > 4
     assert decided(SQUARE.text(), "off") == ([], [])
+
+
+def test_rows_that_fit_one_machine_alone() -> None:
+    wide = replace(SQUARE, width=256, columns=256).text()
+    assert decided(wide)[0] and not decided(wide, "always", "gfx942")[0]
 
 
 def test_groups_of_the_user_are_left_alone() -> None:

@@ -40,6 +40,7 @@ from treadle.transforms.tensor.generics import generics
 NAME: Final = "set-attention"
 OFF: Final = "off"
 ALWAYS: Final = "always"
+VECTOR_UNITS: Final = "fma"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +181,10 @@ class SetAttentionPass(FunctionPass):
 
     def run(self, function: func.FuncOp) -> None:
         """Decide for one function."""
-        nodes = generics(function)
-        if self.attention == OFF or not any(isinstance(op, math.ExpOp | math.Exp2Op) for node in nodes for op in node.body.block.ops):
+        nodes = [] if self.attention == OFF else generics(function)
+        if not any(isinstance(op, math.ExpOp | math.Exp2Op) for node in nodes for op in node.body.block.ops):
+            return
+        if sum(len(node.inputs) > 1 and not view_of(node).is_parallel for node in nodes) < 2:
             return
         flow, number = DataFlow(function.body.block), 0
         taken = {name for op in nodes if isinstance(attr := op.attributes.get(dispatch.GROUP), dispatch.GroupAttr) for name, _ in attr.data}
@@ -206,7 +209,9 @@ class SetAttentionPass(FunctionPass):
             tiles, size = next(candidate_tiles(sizes, str(element), spec)), sizes.memory_bytes(element_bytes(element))
             together, apart = (model(sizes, tiles, size, spec) for model in (attention_seconds, apart_seconds))
             text = f"{together * 1e6:.1f} us modelled, {apart * 1e6:.1f} us apart"
-            if self.attention != ALWAYS and together > apart:
+            if tiles.instruction == VECTOR_UNITS:
+                reason = f"no tile of rows {max(sizes.width, sizes.columns)} wide fits shared memory"
+            elif self.attention != ALWAYS and together > apart:
                 reason = text
         if reason is not None:
             emit("refusal", NAME, origin_of(first), f"no kernel of attention: {reason}", location_of(first))

@@ -1,10 +1,13 @@
 """The form attention: right and proven for any sizes, in one kernel with roles, and the same on other machines."""
 
+import numpy as np
 import pytest
 from generators.attention_texts import AttentionText
-from transforms.attention_kernels import check, kernels, lowered, simulated
+from transforms.attention_kernels import Late, check, kernels, lowered, simulated
 
 from treadle.dialects import pipe
+from treadle.sim.program import SimProgram
+from treadle.targets.registry import backend
 
 PLAIN = [
     AttentionText((2,), 200, 300, 64, 64),
@@ -37,3 +40,37 @@ def test_masks_and_shared_heads(problem: AttentionText) -> None:
     (kernel,) = kernels(module)
     assert any(isinstance(op, pipe.RolesOp) for op in kernel.walk())
     check(simulated(module, problem), problem)
+
+
+@pytest.mark.parametrize("target", ["gfx950", "gfx1100"])
+def test_other_machines(target: str) -> None:
+    problem = AttentionText((2,), 70, 150, 40, 64, "bf16", is_causal=True)
+    check(simulated(lowered(problem, target), problem), problem)
+
+
+@pytest.mark.parametrize("width", [40, 128, 208, 224, 256])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_tools_take_every_width(width: int, is_causal: bool) -> None:
+    """Assembling audits: no C75xx, nothing of a matrix instruction touched in flight; none of the form's other candidates is needed."""
+    target = backend("sm_90a")
+    module = lowered(AttentionText((2,), 1024, 1000, width, width, "bf16", is_causal=is_causal), verify=False)
+    (kernel,) = kernels(module)
+    assert target.assemble(target.emit(kernel)).facts.spill_bytes == 0
+
+
+def test_rows_that_see_nothing_are_nan_and_others_are_not() -> None:
+    """A row whose scores are all minus infinity is 0 / 0 as the text's softmax is; a tile of them before finite ones adds nothing."""
+    problem = AttentionText((1,), 70, 300, 32, 32, has_mask=True)
+    q, k, v, mask = problem.arrays()
+    mask[:] = 0
+    mask[:, :200] = -np.inf
+    mask[5] = -np.inf
+    mask[6] = np.finfo(np.float32).min
+    (found,) = SimProgram(lowered(problem), Late)(q, k, v, mask)
+    scores = (q.astype(np.float64) @ k.swapaxes(1, 2).astype(np.float64))[0] * problem.factor + mask
+    scores[6] = 0  # the lowest number and any score are the lowest number
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+    want = weights @ v[0].astype(np.float64) / weights.sum(1, keepdims=True)
+    assert np.isnan(found[0, 5]).all() and not np.isnan(np.delete(found[0], 5, 0)).any()
+    assert np.nanmax(np.abs(found[0] - want)) <= 2.1 * 2**-11 * np.abs(v.astype(np.float64)).max()

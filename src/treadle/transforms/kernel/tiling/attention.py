@@ -11,17 +11,19 @@ from collections.abc import Sequence
 from math import e, log2
 
 from treadle.analysis.attention_structure import Attention
+from treadle.analysis.hidden_keys import Hidden, hidden_keys
 from treadle.analysis.identities import identity_of, lowest_finite
 from treadle.analysis.indexing import StructuredOp
+from treadle.analysis.score_scale import LOWEST, score_scale
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import attr_number, element_of, number_attr
 from treadle.ir.core import Block, Region, SSAValue
-from treadle.ir.dialects import arith, builtin, linalg, math, scf
-from treadle.plan.expr import Expr
+from treadle.ir.dialects import arith, builtin, math, scf
+from treadle.plan.expr import Expr, ceil_div, constant, product
 from treadle.records import dataclass
-from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
-from treadle.transforms.kernel.tiling.elementwise import grid_of, place_tiles
+from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
+from treadle.transforms.kernel.tiling.index_math import delinearize
 from treadle.transforms.kernel.tiling.joins import Initial, join_by, joined_along, sum_of, with_initial
 from treadle.transforms.kernel.tiling.masks import mask_tail
 from treadle.transforms.kernel.tiling.scalars import Tile, convert, dense
@@ -44,21 +46,42 @@ class AttentionTile:
 
 
 ROWS, COLUMNS, KEYS, WIDTH = range(4)
+SHORT_AXIS = 65535
+"""The second axis of every machine's grids is at least as long."""
 
 
 def build_attention(kernel: KernelBuilder, asked: AttentionTile) -> tuple[Expr, Expr, Expr]:
     """Emit the kernel; returns its grid."""
-    nest = kernel.nest
-    parallel = [i for i, axis in enumerate(nest.axes) if not axis.is_reduction]
-    along = dict(zip(asked.axes, asked.extents, strict=True))
-    extents = [along.get(axis, 1) for axis in parallel]
-    place_tiles(kernel, parallel, extents)
-    for axis in asked.axes[2:]:
-        kernel.offset[axis] = kernel.index.constant(0)
-    if nest.attention is None:
+    if kernel.nest.attention is None:
         raise InternalError("a kernel of attention is wanted")
-    _Body(kernel, nest.attention, asked).emit()
-    return grid_of(nest, parallel, extents)
+    grid = _place(kernel, asked)
+    _Body(kernel, kernel.nest.attention, asked).emit()
+    return grid
+
+
+def _place(kernel: KernelBuilder, asked: AttentionTile) -> tuple[Expr, Expr, Expr]:
+    """Set the offsets of all axes; the grid. Workgroups that read the same keys follow each other, where no number of tiles that only the
+    runtime knows has to divide a workgroup's number for that; and no other axis of the grid than the first is longer than machines take.
+    """
+    index, nest, rows = kernel.index, kernel.nest, asked.axes[ROWS]
+    for axis in asked.axes:
+        kernel.offset[axis] = index.constant(0)
+    others = [number for number, axis in enumerate(nest.axes) if not axis.is_reduction and number not in asked.axes]
+    counts = [nest.axes[number].size for number in others]
+    tiles, batch = ceil_div(kernel.axis_size(rows), asked.extents[ROWS]), product(counts)
+    first, second = (index.insert(tile.ProgramIdOp(axis)) for axis in (0, 1))
+    if (known := batch.as_int()) is not None and known <= SHORT_AXIS:
+        grid, row, rest = (tiles, batch, constant(1)), first, second
+    elif tiles.is_constant:
+        grid = (tiles * batch, constant(1), constant(1))
+        rest, row = delinearize(index, first, [index.expression(count) for count in (batch, tiles)])
+    else:
+        grid, row, rest = (batch, tiles, constant(1)), second, first
+    if rows != UNIT:
+        kernel.offset[rows] = index.multiply(row, asked.extents[ROWS])
+    if others:
+        kernel.offset.update(zip(others, delinearize(index, rest, [index.expression(count) for count in counts]), strict=True))
+    return grid
 
 
 class _Body:
@@ -69,20 +92,25 @@ class _Body:
         self.scores, self.result = asked.frame(ROWS, KEYS), asked.frame(ROWS, COLUMNS)
         self.row = self.result.with_unit([asked.axes[COLUMNS]])
         self.summed = element_of(found.softmax.total.op.results[0].type)
+        self.hidden = self._hidden()
+        self.scale = score_scale(found)
 
     def emit(self) -> None:
         """The loop along the keys, and what follows."""
         kernel, found, index = self.kernel, self.found, self.kernel.index
-        first = number_attr(max(self._start(), float(attr_number(lowest_finite(self.summed)) or 0)), self.summed)
+        lowest = attr_number(lowest_finite(self.summed)) or 0
+        if self.scale is not None and self.scale.exponent > 1:
+            lowest = LOWEST
+        first = number_attr(max(found.start, lowest), self.summed)
         zero = number_attr(0, self.summed)
-        rows = (self.row.extents[0], 1)
+        rows = [self.row.extents[0], 1]
         start = [
             index.insert(dense(value, self.summed, shape)) for value, shape in ((first, rows), (zero, rows), (zero, self.result.extents))
         ]
         queries = self._operand(found.scores, found.first.lhs, self.asked.frame(ROWS, WIDTH))
         top, total, sums = self._along_keys(start, queries)
         softmax, values = found.softmax, found.values
-        kernel.known[softmax.maximum.op.results[0]] = Tile(top)
+        kernel.known[softmax.maximum.op.results[0]] = Tile(top if self.scale is None else self._times(top, self.scale.factor))
         kernel.known[softmax.total.op.results[0]] = Tile(total)
         if found.is_normalised:
             wide = kernel.evaluator(self.result).materialize(Tile(total), self.result.extents)
@@ -91,20 +119,22 @@ class _Body:
         kernel.known[values.op.results[0]] = with_initial(kernel, initial, sums, self.result, sum_of(self.summed))
         kernel.finish_members(found.behind, self.result)
 
-    def _start(self) -> float:
-        """What the maximum starts from."""
-        made = self.found.softmax.maximum.outputs[0].owner
-        number = None
-        if isinstance(made, linalg.ops.FillOp) and isinstance(constant := made.inputs[0].owner, arith.ConstantOp):
-            number = attr_number(constant.value)
-        if number is None:
-            raise InternalError("a maximum that starts from no constant")
-        return float(number)
+    def _hidden(self) -> Hidden | None:
+        """What rows do not see of the keys, where tiles of rows are walked as the text counts them."""
+        axis = self.kernel.nest.axes[self.asked.axes[ROWS]] if self.asked.axes[ROWS] != UNIT else None
+        if axis is None or axis.factor != 1 or len(axis.dims) != 1:
+            return None
+        (row,) = axis.dims
+        hidden = hidden_keys(self.found, row)
+        return hidden if hidden is not None and hidden.beyond >= 0 else None
 
     def _along_keys(self, start: Sequence[SSAValue], queries: SSAValue) -> Sequence[SSAValue]:
         kernel, index, axis, step = self.kernel, self.kernel.index, self.asked.axes[KEYS], self.asked.extents[KEYS]
         block = Block(arg_types=[builtin.IndexType(), *(value.type for value in start)])
         end = index.expression(kernel.axis_size(axis))
+        if self.hidden is not None:
+            last = index.add(kernel.offset[self.asked.axes[ROWS]], self.asked.extents[ROWS] + self.hidden.beyond)
+            end = index.minimum(end, last)
         loop = scf.ForOp(index.constant(0), end, index.constant(step), list(start), block)
         index.builder.insert(loop)
         place = kernel.enter(block)
@@ -137,12 +167,20 @@ class _Body:
         sum of so many terms is (docs/numerics.md).
         """
         index = self.kernel.index
-        wide = self.kernel.evaluator(self.scores).materialize(Tile(top), extents)
-        below = index.insert(arith.SubfOp(value, wide))
+        evaluator = self.kernel.evaluator(self.scores)
+        if self.scale is not None:
+            limit = self._times(top, self.scale.exponent)
+            scaled = self._times(value, self.scale.exponent)
+            return index.insert(math.Exp2Op(index.insert(arith.SubfOp(scaled, evaluator.materialize(Tile(limit), extents)))))
+        below = index.insert(arith.SubfOp(value, evaluator.materialize(Tile(top), extents)))
         if self.found.softmax.exponential is math.ExpOp:
-            factor = index.insert(dense(number_attr(log2(e), self.summed), self.summed, extents))
-            below = index.insert(arith.MulfOp(below, factor))
+            below = self._times(below, log2(e))
         return index.insert(math.Exp2Op(below))
+
+    def _times(self, value: SSAValue, factor: float) -> SSAValue:
+        """A tile times a number."""
+        index = self.kernel.index
+        return index.insert(arith.MulfOp(value, index.insert(dense(number_attr(factor, self.summed), self.summed, _shape(value)))))
 
     def _scores(self, queries: SSAValue) -> SSAValue:
         """The tile that the maximum is of, with what is elementwise behind the contraction; minus infinity behind the last key."""
@@ -150,28 +188,44 @@ class _Body:
         keys = self._operand(found.scores, found.first.rhs, self.asked.frame(WIDTH, KEYS))
         nothing = index.insert(dense(number_attr(0, self.summed), self.summed, self.scores.extents))
         product = index.insert(tile.ContractOp(queries, keys, nothing, self.asked.instruction))
-        dims, maximum = kernel.nest.consumer_dims, found.softmax.maximum
-        initial = Initial(found.scores, dims=dims[found.scores.op])
+        initial = Initial(found.scores, dims=kernel.nest.consumer_dims[found.scores.op])
         kernel.known[found.scores.op.results[0]] = with_initial(kernel, initial, product, self.scores, sum_of(self.summed))
-        evaluator = kernel.evaluator(self.scores)
-        read = kernel.value(maximum.inputs[0], kernel.reached(maximum.input_maps[0], dims[maximum.op]), self.scores)
-        scores = evaluator.materialize(convert(evaluator, read, self.summed), self.scores.extents)
-        return self._masked(scores)
+        return self._masked()
 
-    def _masked(self, scores: SSAValue) -> SSAValue:
-        """Scores of what is no key any more count as nothing; only the last step has such."""
+    def _read(self) -> SSAValue:
+        """The tile that the maximum is of, as the operations behind the contraction make it."""
+        kernel, maximum = self.kernel, self.found.softmax.maximum
+        dims = kernel.reached(maximum.input_maps[0], kernel.nest.consumer_dims[maximum.op])
+        evaluator = kernel.evaluator(self.scores)
+        read = kernel.value(maximum.inputs[0], dims, self.scores)
+        return evaluator.materialize(convert(evaluator, read, self.summed), self.scores.extents)
+
+    def _masked(self) -> SSAValue:
+        """The tile of scores, minus infinity where there is no key any more; only the last step has such. What a selection by places hides
+        is computed only where tiles lie across the last places that rows see.
+        """
         kernel, index, axis, step = self.kernel, self.kernel.index, self.asked.axes[KEYS], self.asked.extents[KEYS]
-        size = kernel.axis_size(axis)
-        if size.divisor() % step == 0:
-            return scores
+        size, hidden = kernel.axis_size(axis), self.hidden
+        kernel.stands_for = products = {} if self.scale is None else self.scale.products
+        known = None if hidden is not None and hidden.selections else self._read()
+        if known is not None and size.divisor() % step == 0:
+            kernel.stands_for = {}
+            return known
+        whole = index.expression(size)
+        if known is None and hidden is not None:
+            whole = index.minimum(whole, index.add(kernel.offset[self.asked.axes[ROWS]], hidden.beyond + 1))
+        is_last = index.insert(arith.CmpiOp(index.add(kernel.offset[axis], step), whole, "sgt"))
+        inside, outside, kind = Block(), Block(), builtin.TensorType(self.summed, list(self.scores.extents))
+        index.builder.insert(choice := scf.IfOp(is_last, [kind], Region(inside), Region(outside)))
         nothing = identity_of("arith.maximumf", self.summed)
-        is_last = index.insert(arith.CmpiOp(index.add(kernel.offset[axis], step), index.expression(size), "sgt"))
-        inside, outside = Block(), Block()
-        index.builder.insert(choice := scf.IfOp(is_last, [scores.type], Region(inside), Region(outside)))
         place = kernel.enter(inside)
-        index.builder.insert(scf.YieldOp(mask_tail(kernel, scores, self.scores, [axis], nothing)))
+        index.builder.insert(scf.YieldOp(mask_tail(kernel, self._read() if known is None else known, self.scores, [axis], nothing)))
         kernel.leave(place)
-        outside.add_op(scf.YieldOp(scores))
+        place = kernel.enter(outside)
+        kernel.stands_for = products if hidden is None else {**products, **hidden.selections}
+        index.builder.insert(scf.YieldOp(self._read() if known is None else known))
+        kernel.stands_for = {}
+        kernel.leave(place)
         return choice.results[0]
 
     def _operand(self, view: StructuredOp, number: int, frame: Frame) -> SSAValue:
@@ -183,3 +237,7 @@ class _Body:
         value = evaluator.materialize(convert(evaluator, source, kernel.element_type(self.asked.operand)), frame.extents)
         reduced = [axis for axis in self.asked.axes[2:] if axis in frame.axes and axis not in kernel.masked_axes(view.inputs[number], dims)]
         return mask_tail(kernel, value, frame, reduced, number_attr(0, tile.tile_type(value).element_type))
+
+
+def _shape(value: SSAValue) -> Sequence[int]:
+    return tile.tile_type(value).get_shape()

@@ -1,6 +1,6 @@
 """The tile kernel under construction: views of global arrays, and tiles of any tensor of the dispatched body."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import cast
 
 from treadle.analysis.convolution import Image
@@ -37,8 +37,8 @@ class KernelBuilder(KernelScope):
     `known`: tiles of tensors of the body that are computed already (the root's results, then consumers'). `steps`: elements along a reduced
     axis that are always walked together, where that is more than a tile's extent. `walks`: how an axis is walked otherwise. `reads_beyond`:
     loads may bring what lies beyond a block's part along axes that are not reduced, for nobody stores what is computed from it.
-    `steps_where`: the next loop of a sum makes no steps where this is false. `counters`: how many results there are whose parts the last
-    workgroup merges.
+    `stands_for`: see `BodyEvaluator`. `steps_where`: the next loop of a sum makes no steps where this is false. `counters`: how many
+    results there are whose parts the last workgroup merges.
     """
 
     def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
@@ -47,6 +47,7 @@ class KernelBuilder(KernelScope):
         self.counters: Expr | None = None
         self.known: dict[SSAValue, Value] = {}
         self.reads_beyond = False
+        self.stands_for: Mapping[SSAValue, SSAValue] = {}
         self.steps_where: SSAValue | None = None
         self._views: dict[object, SSAValue] = {}
         self._view_anchor: Operation = cast(Operation, self.offset[UNIT].owner)
@@ -250,7 +251,9 @@ class KernelBuilder(KernelScope):
     def evaluator(self, frame: Frame, dims: Linears = ()) -> BodyEvaluator:
         """Evaluates bodies of a generic whose iteration dimensions are `dims`, on tiles of `frame`."""
         self.rank = len(frame.axes)
-        return BodyEvaluator(self.index, len(frame.axes), self.scalar_of, lambda d: self._index_tile(dims[d], frame), self.gather)
+        return BodyEvaluator(
+            self.index, len(frame.axes), self.scalar_of, lambda d: self._index_tile(dims[d], frame), self.gather, self.stands_for
+        )
 
     def _index_tile(self, position: Linear, frame: Frame) -> Value:
         """The value of a linear form of the root's dimensions over a tile, as an integer as wide as an index."""

@@ -1,6 +1,6 @@
 """Scalar bodies on tiles: evaluates the values of a `linalg.generic` body with register tiles in place of scalars."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from treadle.dialects import tile
 from treadle.errors import InternalError
@@ -56,7 +56,8 @@ class BodyEvaluator:
     """Evaluates scalars of generic bodies on tiles of one frame.
 
     `rank`: dimensions of the frame. `scalar_of` gives the tile-level value of a scalar of the kernel's top level; `index_of` the tile of a
-    `linalg.index` dimension; `gather` the tile of a kernel argument's elements at index tiles of one shape.
+    `linalg.index` dimension; `gather` the tile of a kernel argument's elements at index tiles of one shape. `stands_for`: scalars that are
+    known to be others of their body here.
     """
 
     def __init__(
@@ -66,12 +67,14 @@ class BodyEvaluator:
         scalar_of: Callable[[SSAValue], Value],
         index_of: Callable[[int], Value],
         gather: Callable[[SSAValue, Sequence[SSAValue]], SSAValue],
+        stands_for: Mapping[SSAValue, SSAValue] | None = None,
     ) -> None:
         self.index = index
         self.rank = rank
         self.scalar_of = scalar_of
         self.index_of = index_of
         self.gather = gather
+        self.stands_for = stands_for or {}
 
     def materialize(self, value: Value, shape: Sequence[int]) -> SSAValue:
         """The value as a tile of exactly `shape`."""
@@ -114,6 +117,11 @@ class BodyEvaluator:
             op = current.owner
             if current in arguments:
                 pending.pop()
+            elif (other := self.stands_for.get(current)) is not None:
+                if other in arguments:
+                    arguments[current] = arguments[other]
+                else:
+                    pending.append(other)
             elif not _is_computed(current) or not isinstance(op, Operation):
                 arguments[current] = self._leaf(current)
             elif missing := [operand for operand in _computed_from(op) if operand not in arguments]:
