@@ -12,13 +12,16 @@ Kind = Literal["decision", "refusal", "note"]
 
 
 class Remark(Record):
-    """One decision or refusal: who (`pass_name`), about what (`subject`: kernel or op), what and why (`text`)."""
+    """One decision or refusal: who (`pass_name`), about what (`subject`: kernel or op), what and why (`text`). `seconds`: the modelled time
+    of a kernel whose form was decided.
+    """
 
     kind: Kind
     pass_name: str
     subject: str
     text: str
     location: SourceLocation | None = None
+    seconds: float | None = None
 
 
 class RemarkLog:
@@ -42,7 +45,7 @@ def collect_remarks() -> Generator[RemarkLog]:
         _current.reset(token)
 
 
-def emit(kind: Kind, pass_name: str, subject: str, text: str, location: SourceLocation | None = None) -> None:
+def emit(kind: Kind, pass_name: str, subject: str, text: str, location: SourceLocation | None = None, seconds: float | None = None) -> None:
     """Record a remark in the innermost collecting block."""
     if (log := _current.get()) is not None:
-        log.remarks.append(Remark(kind, pass_name, subject, text, location))
+        log.remarks.append(Remark(kind, pass_name, subject, text, location, seconds))

@@ -13,6 +13,7 @@ from pytorch.test_writer import array, check, dynamic, in_float64  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import treadle  # noqa: E402
+from treadle.driver import trace  # noqa: E402
 from treadle.torch.decompositions import everything  # noqa: E402
 from treadle.torch.unsupported import Unsupported  # noqa: E402
 from treadle.torch.writer import write  # noqa: E402
@@ -33,7 +34,11 @@ class Drawn:
         kernel = [rng.choice([1, 2, 3]) for _ in range(self.rank)]
         stride, dilation = ([rng.choice([1, 1, 2]) for _ in range(self.rank)] for _ in range(2))
         padding = [rng.randint(0, d * (k - 1)) for d, k in zip(dilation, kernel, strict=True)]
-        sides = [max(1, d * (k - 1) + 1 - 2 * p) + rng.randint(0, 4) for d, k, p in zip(dilation, kernel, padding, strict=True)]
+        reaches = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        sides: list[int] = []
+        for reach, step, border in zip(reaches, stride, padding, strict=True):
+            pixels = -(-max(0, 2 * border - reach) // step)  # besides the first: fewer would leave a transposed one nothing
+            sides.append(max(1, pixels * step + reach + 1 - 2 * border) + rng.randint(0, 4))
         self.image = torch.randn(rng.choice([1, 2, 3]), groups * channels, *sides)
         if self.rank == 2 and rng.random() < 0.5:
             self.image = self.image.to(memory_format=torch.channels_last)
@@ -63,6 +68,12 @@ def drawn(request: Any) -> Drawn:
 
 def test_convolutions(drawn: Drawn) -> None:
     check(lambda x, w, b: drawn.forward(x, w, b), [drawn.image, drawn.filters, drawn.bias], "fake", 1e-5)
+
+
+def test_one_pixel_of_a_larger_image() -> None:
+    """A single place of the result: the window alone reads the image, which goes on behind it."""
+    check(lambda x, w: F.conv1d(x, w, stride=2, groups=3), [torch.randn(2, 3, 3), torch.randn(6, 1, 2)], "fake")
+    check(lambda x: F.max_pool2d(x, (2, 1), 3), [torch.randn(2, 3, 4, 2)], "fake")
 
 
 def test_gradients(drawn: Drawn) -> None:
@@ -135,7 +146,7 @@ def test_a_padded_convolution_with_its_epilogue_is_one_kernel(dtype: Any, layout
 
     graph = make_fx(block, tracing_mode="fake", decomposition_table=everything())(x, w, b, x).graph
     module = write(graph).module
-    remarks = treadle.driver.trace(str(module), target="sm_90a", until="schedule").remarks
+    remarks = trace(str(module), target="sm_90a", until="schedule").remarks
     kernels = {remark.subject for remark in remarks if remark.pass_name == "set-kernel-form"}
     print(*remarks, sep="\n")
     assert len(kernels) == 1

@@ -88,7 +88,7 @@ def test_equal_layers_are_one_program() -> None:
         compiled(model)(torch.randn(5, 13))
     report = treadle.torch.report()
     assert (len(report.regions), report.programs) == (4, 1)
-    assert "4 of 4 matrix products taken, 1 programs" in str(report)
+    assert "4 of 4 matrix products and convolutions taken with 100.0 % of their FLOP, 1 programs" in str(report)
 
 
 def test_what_follows_a_product_alone_is_in_its_kernel() -> None:

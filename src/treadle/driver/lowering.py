@@ -312,6 +312,7 @@ def remarks_to_json(remarks: Sequence[Remark]) -> str:
                 "subject": remark.subject,
                 "text": remark.text,
                 "location": [place.file, place.line, place.column] if place else None,
+                "seconds": remark.seconds,
             }
         )
     return json.dumps(cast("Any", rows), indent=1)

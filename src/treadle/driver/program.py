@@ -30,9 +30,13 @@ _SEQUENCES: Final[frozenset[type]] = frozenset((tuple, list))
 def remarks_from_json(text: bytes) -> tuple[Remark, ...]:
     """What `lowering.remarks_to_json` wrote."""
     return tuple(
-        Remark(row["kind"], row["pass"], row["subject"], row["text"], SourceLocation(*row["location"]) if row["location"] else None)
+        Remark(row["kind"], row["pass"], row["subject"], row["text"], _location(row["location"]), row.get("seconds"))
         for row in json.loads(text)
     )
+
+
+def _location(given: Sequence[Any] | None) -> SourceLocation | None:
+    return SourceLocation(*given) if given else None
 
 
 def _each(out: Any) -> "Sequence[Any]":

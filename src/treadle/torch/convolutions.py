@@ -26,12 +26,15 @@ Place = Sequence[tuple[str, int]]
 
 
 class Window(Record):
-    """How pixels see an image: a number each for every dimension of places, and how many groups the channels are in."""
+    """How pixels see an image: a number each for every dimension of places, and how many groups the channels are in. `channels_last`: so
+    the filters lie in memory; sums are in the order in which these lie.
+    """
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
+    channels_last: bool = False
 
     @property
     def rank(self) -> int:
@@ -85,9 +88,9 @@ def spread(nests: Nests, pixels: Operand, filters: Operand, window: Window, shap
     else:
         placed = views.among_zeros(nests, given, (*given.shape[:3], *extents), [0, 0, 0, *before], [1, 1, 1, *window.stride])
     backwards = _backwards(nests, _grouped(nests, nests.rounded(filters), 0, window.groups))
-    apart = Window((1,) * window.rank, (0,) * window.rank, window.dilation, window.groups)
+    apart = Window((1,) * window.rank, (0,) * window.rank, window.dilation, window.groups, channels_last=True)
     swapped = [[("f", 1) if name == ("c", 1) else ("c", 1) if name == ("f", 1) else name for name in place] for place in apart.filters]
-    sizes = _sizes(window, pixels.shape, (pixels.shape[1], shape[1], *filters.shape[2:]), shape)
+    sizes = _sizes(apart, pixels.shape, (pixels.shape[1], shape[1], *filters.shape[2:]), shape)
     sizes.update(f=_divided(shape[1], window.groups), c=_divided(pixels.shape[1], window.groups))
     made = _multiplied(nests, [(placed, apart.image), (backwards, swapped)], apart.pixels, sizes, dtype)
     return views.reshape(nests, made, shape)
@@ -130,7 +133,9 @@ def flipped(nests: Nests, value: Operand, dims: Sequence[int]) -> Operand:
 def _sizes(window: Window, image: Sequence[Size], filters: Sequence[Size], pixels: Sequence[Size]) -> dict[str, Size]:
     """The sizes of the loops by name."""
     places = {f"o{i}": pixels[2 + i] for i in range(window.rank)} | {f"w{i}": filters[2 + i] for i in range(window.rank)}
-    return {"n": image[0], "g": window.groups, "f": _divided(filters[0], window.groups), "c": filters[1], **places}
+    channels: dict[str, Size] = {"c": filters[1]}
+    summed = places | channels if window.channels_last else channels | places
+    return {"n": image[0], "g": window.groups, "f": _divided(filters[0], window.groups), **summed}
 
 
 def _divided(size: Size, count: int) -> Size:
@@ -165,7 +170,7 @@ def _multiplied(
     kept = [place[0][0] for place in result]
     shape = tuple(sizes[name] for name in kept)
     loops = [name for name in (*kept, *(name for name in sizes if name not in kept)) if sizes[name] != 1]
-    read = [read_at(nests, value, places, loops) for value, places in reads]
+    read = [read_at(nests, value, places, loops, sizes) for value, places in reads]
     if all(name in kept for name in loops):
         return _single_terms(nests, read, kept, shape, loops, sizes, dtype)
     body = Block(arg_types=[*(element(value.stored) for value, _ in read), element(total)])
@@ -179,15 +184,20 @@ def _multiplied(
     return Value(made, loops_of(shape), shape, dtype, total)
 
 
-def read_at(nests: Nests, value: Operand, places: Sequence[Place], loops: Sequence[str]) -> tuple[Value, list[Place]]:
-    """An operand with each dimension stored that loops read, and no other one; and where that is, by these loops alone."""
+def read_at(
+    nests: Nests, value: Operand, places: Sequence[Place], loops: Sequence[str], sizes: Mapping[str, Size]
+) -> tuple[Value, list[Place]]:
+    """An operand with each dimension stored that loops read, as far as a single one reads it, and no other; and where that is, by those
+    loops alone.
+    """
     value = nests.rounded(value)
-    read = [[(name, factor) for name, factor in place if name in loops] for place in places]
+    read: list[Place] = [[(name, factor) for name, factor in place if name in loops] for place in places]
     if isinstance(value, Uniform) or any(terms and dim not in value.axes for dim, terms in enumerate(read)):
         value = nests.row_major(value)
     for dim, terms in enumerate(read):
-        if not terms and dim in value.axes:
-            part = views.piece(nests, value, dim, 0, 1)
+        length = 1 if not terms else sizes[terms[0][0]] if len(terms) == 1 and terms[0][1] == 1 else value.shape[dim]
+        if dim in value.axes and not same(length, value.shape[dim]):
+            part = views.piece(nests, value, dim, 0, length)
             value = part if isinstance(part, Value) else nests.row_major(part)
     return value, read
 

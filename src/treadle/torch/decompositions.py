@@ -75,7 +75,7 @@ def square(x: torch.Tensor) -> torch.Tensor:
     return x * x
 
 
-def nearest(x: torch.Tensor, size: Sequence[int], *_: Any) -> torch.Tensor:
+def nearest(x: Any, size: Sequence[int], *_: Any) -> torch.Tensor:
     """`upsample_nearest2d`: where each pixel becomes a rectangle, pixels are repeated, and nothing is looked up."""
     batch, channels, height, width = x.shape
     if size[0] % height or size[1] % width:
@@ -85,10 +85,12 @@ def nearest(x: torch.Tensor, size: Sequence[int], *_: Any) -> torch.Tensor:
     return repeated.reshape(batch, channels, height * tall, width * wide)
 
 
-def nearest_by_factors(x: torch.Tensor, size: Sequence[int] | None, factors: Sequence[float] | None) -> torch.Tensor:
-    """`upsample_nearest2d` by factors."""
-    if factors is None or all(factor == int(factor) for factor in factors):
-        return nearest(x, size if factors is None else [extent * int(factor) for extent, factor in zip(x.shape[2:], factors, strict=True)])
+def nearest_by_factors(x: Any, size: Sequence[int] | None, factors: Sequence[float] | None) -> torch.Tensor:
+    """`upsample_nearest2d` to a size or by factors."""
+    if size is not None:
+        return nearest(x, size)
+    if factors is not None and all(factor == int(factor) for factor in factors):
+        return nearest(x, [extent * int(factor) for extent, factor in zip(x.shape[2:], factors, strict=True)])
     return get_decompositions([aten.upsample_nearest2d.vec])[aten.upsample_nearest2d.vec](x, size, factors)
 
 

@@ -50,7 +50,7 @@ def backend(
     is too old.
     """
     _check_version()
-    settings, theirs = settings_of(options)
+    settings, theirs = settings_of(options, mode)
     if settings.rest == "eager":
         return _with_eager(gm, example_inputs, settings)
     return _with_inductor(gm, example_inputs, settings, mode, theirs)

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from treadle.torch.memory import shape_of
 from treadle.torch.pointwise import name_of
 from treadle.torch.regions import VIEWS, Region, outside_of, seen_as
 from treadle.torch.sizes import Size, equal
-from treadle.torch.writer import shape_of
 
 
 def flatten(graph: fx.Graph, region: Region) -> Region:

@@ -32,7 +32,7 @@ class Nests:
 
     def constant(self, number: float, dtype: torch.dtype) -> SSAValue:
         """A number outside of every nest."""
-        return Scalars(self._block).constant(number_as(number, dtype), element(dtype))
+        return Scalars(self._block).constant(number, element(dtype))
 
     def filled(self, number: float, sizes: Sequence[Size], dtype: torch.dtype) -> SSAValue:
         """A tensor of one number."""

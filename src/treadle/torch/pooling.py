@@ -38,7 +38,7 @@ def pool(nests: Nests, value: Operand, window: Pool, shape: Sequence[Size], star
             padded = views.piece(nests, padded, lead + i, 0, shape[lead + i], window.stride[i])
         return nests.cast(padded, dtype)
     loops = [*(name for name in outer if sizes[name] != 1), *folded]
-    read, places = read_at(nests, padded, [*plain(outer[:lead]), *steps], loops)
+    read, places = read_at(nests, padded, [*plain(outer[:lead]), *steps], loops, sizes)
     body = Block(arg_types=[element(read.stored), element(dtype), element(dtype)])
     scalars = Scalars(body)
     body.add_op(linalg.ops.YieldOp(fold(scalars, [scalars.cast(body.args[0], read.stored, dtype), body.args[2]])))

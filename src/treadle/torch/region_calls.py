@@ -12,9 +12,9 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from treadle.records import Record
+from treadle.torch.memory import shape_of
 from treadle.torch.programs import program
 from treadle.torch.sizes import Size, in_terms_of
-from treadle.torch.writer import shape_of
 
 _LIBRARY: Final = torch.library.Library("treadle", "FRAGMENT")
 _LIBRARY.define("region(Tensor[] inputs, str program) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))

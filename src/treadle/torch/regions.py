@@ -14,9 +14,9 @@ from torch import fx
 
 from treadle.records import dataclass
 from treadle.torch.elements import ELEMENTS
+from treadle.torch.memory import memory_order, shape_of
 from treadle.torch.pointwise import is_elementwise, name_of
-from treadle.torch.sizes import Size, equal, product, same, size_of
-from treadle.torch.writer import shape_of
+from treadle.torch.sizes import Size, equal, product, same
 
 GRADIENTS: Final = "aten::convolution_backward"
 """The one anchor with several results."""
@@ -46,8 +46,8 @@ def is_anchor(node: fx.Node) -> bool:
 
 def values_of(node: fx.Node) -> list[Any]:
     """The tensors that a node is."""
-    value = node.meta.get("val")
-    return [item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, torch.Tensor)]
+    value: Any = node.meta.get("val")
+    return [item for item in ([value] if isinstance(value, torch.Tensor) else value or []) if isinstance(item, torch.Tensor)]
 
 
 def _is_known(value: Any) -> bool:
@@ -145,27 +145,6 @@ def _may_leave(node: fx.Node, anchor: fx.Node) -> bool:
     """Whether a region may end here: behind a computation, with no wider elements than the product has, in a dense array."""
     value = _value(node)
     return name_of(node.target) not in VIEWS and value.dtype.itemsize <= _value(anchor).dtype.itemsize and memory_order(value) is not None
-
-
-def memory_order(value: object) -> tuple[int, ...] | None:
-    """The order of dimensions in which a tensor is a dense array whatever its symbols are: its own one, or that of channels last; None
-    where it is neither, or no tensor.
-    """
-    if not isinstance(value, torch.Tensor):
-        return None
-    rank = value.dim()
-    orders = [tuple(range(rank)), (0, *range(2, rank), 1)] if rank > 2 else [tuple(range(rank))]
-    return next((order for order in orders if _is_dense(value, order)), None)
-
-
-def _is_dense(value: torch.Tensor, order: Sequence[int]) -> bool:
-    step: Any = 1
-    shape, strides = shape_of(value), value.stride()
-    for dim in reversed(order):
-        if shape[dim] != 1 and not same(size_of(strides[dim]), step):
-            return False
-        step = product([step, shape[dim]])
-    return True
 
 
 def operands(region: Region) -> Iterator[fx.Node]:

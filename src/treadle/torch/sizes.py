@@ -93,7 +93,7 @@ class SizeValues:
             return emit.constant(int(size))
         if not all(symbol in self._places or symbol in self._known for symbol in size.free_symbols):
             size, stand_ins = in_terms_of(size, self._places)
-            self._known.update({symbol: self.index(found) for symbol, found in stand_ins.items()})
+            self._known.update({symbol: emit.value(self.index(found)) for symbol, found in stand_ins.items()})
             if size in self._known:
                 return self._known[size]
         if size.is_Symbol:

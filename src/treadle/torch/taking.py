@@ -9,14 +9,17 @@ from torch import fx
 from treadle.errors import TORCH_STRICT, TreadleError
 from treadle.records import dataclass
 from treadle.torch import programs
+from treadle.torch.choice import Verdict, verdict
 from treadle.torch.flattening import flatten
+from treadle.torch.library import flop_of
+from treadle.torch.memory import memory_order, shape_of
 from treadle.torch.programs import Recipe, recipe_of
 from treadle.torch.region_calls import REGION, declare
-from treadle.torch.regions import Region, find, memory_order, outside_of, permuted, subgraph, values_of
+from treadle.torch.regions import Region, find, outside_of, permuted, subgraph, values_of
 from treadle.torch.reports import RegionRecord, note
 from treadle.torch.settings import Settings
 from treadle.torch.unsupported import Unsupported
-from treadle.torch.writer import shape_of, write
+from treadle.torch.writer import write
 
 
 @dataclass(slots=True)
@@ -27,6 +30,7 @@ class _Candidate:
     inputs: tuple[fx.Node, ...] = ()
     recipe: Recipe | None = None
     reason: str = ""
+    verdict: Verdict = Verdict()
 
 
 def take(graph: fx.Graph, settings: Settings) -> list[RegionRecord]:
@@ -37,6 +41,7 @@ def take(graph: fx.Graph, settings: Settings) -> list[RegionRecord]:
     for candidate in candidates:
         if candidate.recipe is not None:
             candidate.reason = programs.refusal(candidate.recipe.digest) or ""
+            _judge(candidate, settings)
     records = [_record(candidate) for candidate in candidates]
     note(records)
     now: dict[fx.Node, fx.Node] = {}
@@ -47,6 +52,14 @@ def take(graph: fx.Graph, settings: Settings) -> list[RegionRecord]:
             raise TreadleError(TORCH_STRICT, node=candidate.region.anchor.name, reason=candidate.reason)
     graph.eliminate_dead_code()
     return records
+
+
+def _judge(candidate: _Candidate, settings: Settings) -> None:
+    """Leave what the settings' choice is against."""
+    if candidate.recipe is None or candidate.reason:
+        return
+    candidate.verdict = verdict(candidate.region, programs.program(candidate.recipe.digest), candidate.recipe, settings)
+    candidate.reason = candidate.verdict.reason
 
 
 def _candidate(region: Region, settings: Settings) -> _Candidate:
@@ -74,11 +87,14 @@ def _target(region: Region, settings: Settings) -> str:
 
 def _record(candidate: _Candidate) -> RegionRecord:
     region, anchor = candidate.region, candidate.region.anchor
-    digest = candidate.recipe.digest if candidate.recipe is not None and not candidate.reason else ""
+    has_program = candidate.recipe is not None and programs.refusal(candidate.recipe.digest) is None
+    digest = candidate.recipe.digest if candidate.recipe is not None and has_program else ""
     kernels = tuple(kernel.name for kernel in programs.program(digest).manifest.kernels) if digest else ()
     operators = [node for node in region.nodes if node.target is not operator.getitem]
     names = tuple(str(node.target).removeprefix("aten.").removesuffix(".default") for node in operators)
-    return RegionRecord(anchor.name, _where(anchor), names, _shapes(anchor), not candidate.reason, candidate.reason, kernels, digest)
+    times = (candidate.verdict.modelled_us, candidate.verdict.replaced_us, candidate.verdict.measured_us)
+    said = (not candidate.reason, candidate.reason, kernels, digest)
+    return RegionRecord(anchor.name, _where(anchor), names, _shapes(anchor), *said, flop_of(anchor), *times)
 
 
 def _shapes(anchor: fx.Node) -> str:

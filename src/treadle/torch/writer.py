@@ -17,9 +17,10 @@ from treadle.ir.core import DYNAMIC_INDEX, Attribute, Block, Region, SSAValue
 from treadle.ir.dialects import builtin, func
 from treadle.records import Record
 from treadle.torch import image_operators, index_operators
+from treadle.torch.memory import shape_of
 from treadle.torch.nests import Nests, element
 from treadle.torch.operators import OPERATORS
-from treadle.torch.sizes import Size, size_of
+from treadle.torch.sizes import size_of
 from treadle.torch.unsupported import Unsupported
 from treadle.torch.values import Operand, Value, loops_of
 from treadle.torch.views import with_units, without_units
@@ -48,11 +49,6 @@ class Context:
         if isinstance(given, fx.Node) and isinstance(found := self.values.get(given), Operand):
             return found
         raise Unsupported(f"'{given}' as a tensor")
-
-
-def shape_of(value: Any) -> tuple[Size, ...]:
-    """The shape of one of PyTorch's tensors, symbolic sizes as expressions."""
-    return tuple(size_of(size) for size in value.shape)
 
 
 def write(graph: fx.Graph, name: str = "main") -> Written:

@@ -116,4 +116,4 @@ class SetKernelFormPass(Pass):
         others = [answer.text for answer in found if chosen.config.form != answer.form.NAME]
         if others:
             remarks.emit("refusal", self.name, subject, f"other forms: {'; '.join(others)}", place)
-        remarks.emit("decision", self.name, subject, f"{chosen.text}; {chosen.seconds * 1e6:.1f} us modelled", place)
+        remarks.emit("decision", self.name, subject, f"{chosen.text}; {chosen.seconds * 1e6:.1f} us modelled", place, chosen.seconds)

@@ -1,0 +1,67 @@
+"""Whether a region that could be taken is: what its program costs against what it replaces, by the model or measured.
+
+Measured once for each program: the answer is kept in the tuned store, for the product that it was measured on.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from treadle import machine
+from treadle.records import Record
+from treadle.torch import measuring
+from treadle.torch.library import Replaced, replaced
+
+if TYPE_CHECKING:
+    from treadle.driver import Program
+    from treadle.torch.programs import Recipe
+    from treadle.torch.regions import Region
+    from treadle.torch.settings import Settings
+
+SIMULATED: Final = "sm_90a"
+"""The machine that the simulator runs programs of."""
+MODELLED_MARGIN: Final = 1.2
+"""A program may be modelled so much slower: the library's model knows no kernels, and is not better than that."""
+MARGIN: Final = 1.02
+"""A program may be measured so much slower than what it replaces: times repeat no better."""
+
+
+class Verdict(Record):
+    """`reason`: why what is replaced stays, "" where the program is taken. Times in microseconds, None where they are not known;
+    `measured_us`: the program's, and that of what it replaces.
+    """
+
+    reason: str = ""
+    modelled_us: float | None = None
+    replaced_us: float | None = None
+    measured_us: tuple[float, float] | None = None
+
+
+def modelled_us(program: "Program") -> float | None:
+    """The modelled times of all launches together; None where one is not known."""
+    known = {remark.subject: remark.seconds for remark in program.remarks if remark.seconds is not None}
+    launches = Counter(launch.kernel for launch in program.manifest.launches)
+    if not launches or not launches.keys() <= known.keys():
+        return None
+    return 1e6 * sum(count * known[kernel] for kernel, count in launches.items())
+
+
+def verdict(region: "Region", program: "Program", recipe: "Recipe", settings: "Settings") -> Verdict:
+    """What the settings' choice says about a region and its program. Sizes that are symbols are not modelled: the program is taken."""
+    stands_for = replaced(region)
+    ours, theirs = modelled_us(program), _replaced_us(stands_for, program.target)
+    if settings.chosen == "measured":
+        measured = measuring.times(region, program, recipe.digest, settings)
+        if measured is not None:
+            slower = measured[0] > MARGIN * measured[1]
+            reason = f"{measured[0]:.1f} us measured, {measured[1]:.1f} us what it replaces" if slower else ""
+            return Verdict(reason, ours, theirs, measured)
+    if settings.chosen == "all" or ours is None or theirs is None or ours <= MODELLED_MARGIN * theirs:
+        return Verdict("", ours, theirs)
+    count = len(program.manifest.launches)
+    return Verdict(f"{ours:.1f} us are modelled for its {count} launch(es), {theirs:.1f} us for what it replaces", ours, theirs)
+
+
+def _replaced_us(stands_for: Replaced | None, target: str) -> float | None:
+    if stands_for is None:
+        return None
+    return 1e6 * stands_for.seconds(machine.target_spec(SIMULATED if target == "sim" else target))

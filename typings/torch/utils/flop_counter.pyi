@@ -1,0 +1,3 @@
+from typing import Any
+
+flop_registry: dict[Any, Any]
