@@ -197,6 +197,12 @@ def test_operators(name: str, mode: str) -> None:
     check(fn, make(Shapes(seed)), mode)
 
 
+def test_a_batch_as_large_as_its_rows_are_many() -> None:
+    """Axes of one size have one symbol: views of the linear layer's rows divide its square by it."""
+    arguments = [torch.randn(5, 5, 7), torch.randn(3, 7), torch.randn(3)]
+    check(F.linear, arguments, "symbolic")
+
+
 def test_each_operator_of_the_models_is_tested() -> None:
     """What is left of Llama, Qwen3, BERT, ViT, CLIP and Stable Diffusion's UNet and decoder, forward and backward, after decomposition."""
     names = {name.split(" ")[0] for name in CASES} | {"convolution", "convolution_backward", "native_group_norm"}  # these in tests below

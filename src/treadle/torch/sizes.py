@@ -22,8 +22,18 @@ def size_of(given: Any) -> Size:
     node = getattr(given, "node", None)
     if node is None:
         raise Unsupported(f"'{given}' is no size")
-    expr = sympy.sympify(node.expr)
+    expr: Any = sympy.sympify(node.expr).replace(_is_quotient, _divided)
     return int(expr) if expr.is_Integer else expr
+
+
+def _is_quotient(part: Any) -> bool:
+    return type(part).__name__ in _QUOTIENTS
+
+
+def _divided(part: Any) -> Any:
+    """A quotient that leaves nothing over, whatever the symbols are, without the division: axes of one size make `s**2 // s`."""
+    found = sympy.cancel(part.args[0] / part.args[1])
+    return found if found.as_numer_denom()[1] == 1 else part
 
 
 def same(a: Size, b: Size) -> bool:
@@ -59,6 +69,7 @@ def in_terms_of(size: sympy.Expr, known: Iterable[sympy.Expr]) -> tuple[sympy.Ex
     return size, places
 
 
+_QUOTIENTS: Final = ("FloorDiv", "CleanDiv")
 _BINARY: Final = {"FloorDiv": arith.DivUIOp, "Mod": arith.RemUIOp, "PythonMod": arith.RemUIOp, "CleanDiv": arith.DivUIOp}
 _EXTREMA: Final = {"Max": arith.MaxSIOp, "Min": arith.MinSIOp}
 
