@@ -21,7 +21,7 @@ ExprLike: TypeAlias = "Expr | int"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _DIGITS = re.compile(r"(0|[1-9][0-9]{0,18})\Z")
-ONE_TERM: Final[tuple[tuple[Factors, int], ...]] = (((), 1),)
+_ONE: Final[tuple[tuple[Factors, int], ...]] = (((), 1),)
 
 
 class Expr:
@@ -114,9 +114,9 @@ class Expr:
 
     def __mul__(self, other: ExprLike) -> "Expr":
         right = as_expr(other)
-        if right.terms == ONE_TERM:
+        if right.terms == _ONE:
             return self
-        if self.terms == ONE_TERM:
+        if self.terms == _ONE:
             return right
         terms: dict[Factors, int] = {}
         for fa, ca in self.terms:
@@ -144,16 +144,13 @@ class Expr:
 
     def symbols(self) -> frozenset[str]:
         """Names of all symbols in the expression."""
-        if self._symbols is None:
-            names: set[str] = set()
-            for factors, _ in self.terms:
-                for a in factors:
-                    if a.kind == "symbol":
-                        names.add(a.name)
-                    for arg in a.args:
-                        names |= arg.symbols()
-            object.__setattr__(self, "_symbols", frozenset(names))
-        return self._symbols or frozenset()
+        found = self._symbols
+        if found is None:
+            atoms = [atom for factors, _ in self.terms for atom in factors]
+            own = frozenset(atom.name for atom in atoms if atom.kind == "symbol")
+            found = own.union(*(argument.symbols() for atom in atoms for argument in atom.args))
+            object.__setattr__(self, "_symbols", found)
+        return found
 
     def evaluate(self, env: Mapping[str, int]) -> int:
         """The value under `env`. Raises KeyError for a symbol that is not in `env` and ZeroDivisionError."""

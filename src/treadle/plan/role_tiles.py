@@ -18,8 +18,8 @@ DEFERRED_BYTES = 256
 DEFERRED_BYTES_BESIDE_READS = 224
 """The same where the epilogue reads other tiles: with 64 registers and 128 of accumulators they spill."""
 CROWDED_RING = 4
-"""Where threads copy what runtime sizes say, and workgroups take tiles in turn: tiles of one step in a ring of 8 are 112 classes of a
-proof, which take seconds.
+"""Where threads copy what runtime sizes say, and workgroups take tiles in turn: each length of a tile's loop against the ring is a class of
+the proof. 130 x ? x 77 in f16 takes 0.6 s to prove with 4 slots, 1.9 with 8, 3.1 with 13.
 """
 DEEPEST_RING = 16
 """Slots of a ring: small ones take this many to keep as much in flight as large ones do."""
