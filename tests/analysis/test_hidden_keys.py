@@ -42,6 +42,7 @@ def changed(problem: AttentionText, *changes: tuple[str, str]) -> str:
 
 
 COMPARED = "%seen = arith.cmpi sle, %j, %i : index"
+CAST = " %a = arith.index_cast %i : index to {0}\n %b = arith.index_cast %j : index to {0}\n %seen = arith.cmpi sle, %b, %a : {0}"
 FURTHER = " %three = arith.constant 3 : index\n %further = arith.addi %i, %three : index\n "
 
 
@@ -54,6 +55,7 @@ FURTHER = " %three = arith.constant 3 : index\n %further = arith.addi %i, %three
         (changed(CAUSAL, (COMPARED, f"{FURTHER}%seen = arith.cmpi sge, %further, %j : index")), 3),
         (changed(CAUSAL, (COMPARED, f"{FURTHER}%seen = arith.cmpi slt, %j, %further : index")), 2),
         (changed(CAUSAL, (COMPARED, "%seen = arith.cmpi sgt, %j, %i : index"), ("%seen, %t, %low", "%seen, %low, %t")), 0),
+        (changed(CAUSAL, (COMPARED, CAST.format("i32"))), 0),
         (changed(MASKED, (", %mask: tensor<40x50xf32>", ""), ADDED), 0),
     ],
 )
@@ -70,6 +72,7 @@ def test_what_is_hidden(text: str, beyond: int) -> None:
         changed(CAUSAL, (COMPARED, "%seen = arith.cmpi ule, %j, %i : index")),
         changed(CAUSAL, (COMPARED, "%seen = arith.cmpi eq, %j, %i : index")),
         changed(CAUSAL, (COMPARED, " %further = arith.addi %i, %i : index\n %seen = arith.cmpi sle, %j, %further : index")),
+        changed(CAUSAL, (COMPARED, CAST.format("i8"))),  # the places of long rows are cut
         changed(CAUSAL, ("%seen, %t, %low", "%seen, %low, %t")),
         changed(CAUSAL, ("%seen, %t, %low", "%seen, %t, %zero")),
         changed(CAUSAL, ("linalg.index 1", "linalg.index 0"), (COMPARED, "%seen = arith.cmpi sle, %j, %i : index")),

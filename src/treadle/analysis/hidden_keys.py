@@ -10,12 +10,14 @@ from math import inf
 from treadle.analysis.attention_structure import Attention
 from treadle.analysis.indexing import StructuredOp, map_dims, structured
 from treadle.ir.builtin import attr_number
-from treadle.ir.core import BlockArgument, Operation, SSAValue
-from treadle.ir.dialects import arith, linalg
+from treadle.ir.core import Attribute, BlockArgument, Operation, SSAValue
+from treadle.ir.dialects import arith, builtin, linalg
 from treadle.records import dataclass
 
 PREDICATES = {2: "lt", 3: "le", 4: "gt", 5: "ge"}
 """Of arith.cmpi with signs, by number."""
+FARTHEST = 1 << 30
+"""What may be added to a place in a row of scores."""
 Form = tuple[int, dict[int, int]]
 """A number, and how often each loop's place is added to it."""
 
@@ -126,10 +128,10 @@ class _Reader:
         if isinstance(op, linalg.ops.IndexOp):
             return 0, {place[op.dim.value.data]: 1}
         if isinstance(op, arith.IndexCastOp | arith.ExtSIOp):
-            return self._form(op.operands[0], place)
+            return self._form(op.operands[0], place) if _holds_places(op.results[0].type) else None
         if isinstance(op, arith.ConstantOp):
             number = attr_number(op.value)
-            return None if number is None else (int(number), {})
+            return None if number is None or abs(number) > FARTHEST else (int(number), {})
         if not isinstance(op, arith.AddiOp | arith.SubiOp):
             return None
         left, right = (self._form(operand, place) for operand in op.operands)
@@ -138,6 +140,11 @@ class _Reader:
         sign = 1 if isinstance(op, arith.AddiOp) else -1
         loops = {loop: left[1].get(loop, 0) + sign * right[1].get(loop, 0) for loop in {*left[1], *right[1]}}
         return left[0] + sign * right[0], loops
+
+
+def _holds_places(kind: Attribute) -> bool:
+    """Whether places, and sums of them with what is no farther than `FARTHEST`, are held whole: narrow integers cut them."""
+    return isinstance(kind, builtin.IndexType) or kind in (builtin.i32, builtin.i64)
 
 
 def _number(value: SSAValue) -> float | None:
