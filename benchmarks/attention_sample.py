@@ -118,7 +118,7 @@ def ours_of_text(sizes: Sizes, q: Any, k: Any, v: Any) -> tuple[Callable[[], Non
     """The same of the program that linalg text of the problem becomes."""
     torch, treadle = import_module("torch"), import_module("treadle")
     o, options = torch.empty_like(q), treadle.CompileOptions(attention="always")
-    program = treadle.compile(import_module("attention_text").attention_text(sizes), "cuda", options)
+    program = treadle.compile(import_module("attention_text").attention_text(sizes), "sm_90a", options)
     queries, result = (x.view(sizes.batch, sizes.shared, sizes.group, sizes.queries, sizes.width) for x in (q, o))
 
     def call() -> None:
