@@ -64,7 +64,7 @@ class SplitContraction:
 
     `copied_rows`: what the bytes of A's rows, and of B's, are multiples of, where hardware copies bring them to the matrix instruction; 0
     where those cannot. `along_k`: the unit-stride axis of A, and of B, is k. `split`: the split of f32 operands that the kernel may make
-    itself, "" for none.
+    itself, "" for none. `is_windowed`: A or B is read at windows.
     """
 
     shape: ContractionShape
@@ -75,6 +75,7 @@ class SplitContraction:
     copied_rows: tuple[int, int]
     along_k: tuple[bool, bool]
     split: str = ""
+    is_windowed: bool = False
 
     def piece_bytes(self, spec: TargetSpec) -> tuple[int, int] | None:
         """What threads copy of A and of B at a time, 0 where descriptor copies bring it; None where one of them is not copied."""
@@ -153,7 +154,7 @@ def cluster_seconds(elements: int, spec: TargetSpec) -> float:
 
 def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> Iterator[_Choice]:
     m, n = shape.m or 0, shape.n or 0
-    if min(m, n) > MOST_ROWS or shape.root_count > 1 or problem.types.accumulator not in ("f32", "i32", "f64"):
+    if problem.is_windowed or min(m, n) > MOST_ROWS or shape.root_count > 1 or problem.types.accumulator not in ("f32", "i32", "f64"):
         return
     few, many, large, small = (m, n, 1, 0) if m <= n else (n, m, 0, 1)
     sizes = (problem.a_bytes, problem.b_bytes)
