@@ -16,6 +16,7 @@ from treadle.dialects.split_attribute import ALL_LOOPS, SPLIT_REDUCTION, SplitAt
 from treadle.ir.builtin import StringAttr
 from treadle.ir.core import AffineMap, Attribute, SSAValue
 from treadle.machine import TargetSpec
+from treadle.plan.form_times import Gathered
 from treadle.plan.split_parts import Parts, SplitContraction, SplitReduction, split_contraction, split_reduction
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_types
 from treadle.strategies.facts import OperationFacts, element_of_operand, shape_of
@@ -60,12 +61,14 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
         queue = spec.queue_for("copy_in")
         turned = [width if is_copied and queue is not None and width in queue.piece_bytes else 0 for width in widths]
         rows = [whole if lies_along else each for whole, lies_along, each in zip(rows, along, turned, strict=True)]
-    is_windowed = kind.image >= 0
-    if is_windowed and any(row % spec.bulk_tensor.pitch_align_bytes for row in rows if spec.bulk_tensor is not None):
-        rows = [0, 0]  # the threads gather an image that descriptors do not bring
+    is_windowed, gathered = kind.image >= 0, None
+    if is_windowed and (rules := spec.bulk_tensor) is not None and any(row % rules.pitch_align_bytes for row in rows):
+        pairs = zip(operands, widths, strict=True)
+        each = [min(spec.max_vector_bytes, _row_alignment(shape_of(value), width)) for (value, _), width in pairs]
+        rows, gathered = [0, 0], Gathered((each[0], each[1]), (kind.lhs, kind.rhs).index(kind.image))
     partial = element_bytes(facts.partial_types[0])
     shape, copied = ContractionShape(batch, m, n, k), (rows[0], rows[1])
-    return SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]), split, is_windowed)
+    return SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]), split, is_windowed, gathered)
 
 
 def _bytes(value: SSAValue, map_: AffineMap, sizes: Sizes) -> int:
