@@ -73,7 +73,8 @@ def _hidden(kernel: KernelBuilder, found: Attention, asked: AttentionTile) -> Hi
 def _place(kernel: KernelBuilder, asked: AttentionTile, *, last_first: bool) -> tuple[Expr, Expr, Expr]:
     """Set the offsets of all axes; the grid. Workgroups that read the same keys follow each other, where no number of tiles that only the
     runtime knows has to divide a workgroup's number for that; and no other axis of the grid than the first is longer than machines take.
-    `last_first`: of a matrix, tiles of the last rows come first. They have the most keys: what is left for the end is short.
+    `last_first`: of a matrix, tiles of the last rows come first, where their number is known (the end of a loop that another size's
+    quotient decides is hard to prove). They have the most keys: what is left for the end is short.
     """
     index, nest, rows = kernel.index, kernel.nest, asked.axes[ROWS]
     for axis in asked.axes:
@@ -90,7 +91,7 @@ def _place(kernel: KernelBuilder, asked: AttentionTile, *, last_first: bool) -> 
     else:
         grid, row, rest = (batch, tiles, constant(1)), second, first
     if rows != UNIT:
-        row = index.subtract(index.expression(tiles - 1), row) if last_first else row
+        row = index.subtract(index.expression(tiles - 1), row) if last_first and tiles.is_constant else row
         kernel.offset[rows] = index.multiply(row, asked.extents[ROWS])
     if others:
         kernel.offset.update(zip(others, delinearize(index, rest, [index.expression(count) for count in counts]), strict=True))
