@@ -3,7 +3,7 @@
 With that a loop's state is small: a counter of tiles that only picks slots of a ring of three with a parity is one of six states.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from math import gcd, lcm
 
 from treadle.dialects import pipe, sync, tile
@@ -21,13 +21,18 @@ _MAY_WRAP = ("arith.addi", "arith.subi", "arith.muli")
 
 
 def demands(
-    program: Program, points: TurningPoints, unused: Set[Operation] = frozenset(), besides: Iterable[tuple[SSAValue, int]] = ()
+    program: Program,
+    points: TurningPoints,
+    unused: Set[Operation] = frozenset(),
+    besides: Iterable[tuple[SSAValue, int]] = (),
+    chosen: Mapping[Operation, int] | None = None,
 ) -> dict[SSAValue, int]:
     """The modulus to which each deciding value matters; FULL: its exact value.
 
-    Comparisons that turning points cover ask for residues alone, those of `unused` for nothing. `besides`: what else is asked.
+    Comparisons that turning points cover ask for residues alone, those of `unused` for nothing. `besides`: what else is asked. `chosen`:
+    which operand minima, maxima and selections are, where that is known.
     """
-    return _Demands(program, points, unused, besides).found
+    return _Demands(program, points, unused, besides, chosen or {}).found
 
 
 def reduced(value: object, modulus: int) -> object:
@@ -36,8 +41,15 @@ def reduced(value: object, modulus: int) -> object:
 
 
 class _Demands:
-    def __init__(self, program: Program, points: TurningPoints, unused: Set[Operation], besides: Iterable[tuple[SSAValue, int]]) -> None:
-        self.points = points
+    def __init__(
+        self,
+        program: Program,
+        points: TurningPoints,
+        unused: Set[Operation],
+        besides: Iterable[tuple[SSAValue, int]],
+        chosen: Mapping[Operation, int],
+    ) -> None:
+        self.points, self.chosen = points, chosen
         self.found: dict[SSAValue, int] = {}
         self._work: list[SSAValue] = []
         for value in _roots(program):
@@ -80,6 +92,9 @@ class _Demands:
                 if end is not None:
                     self._ask(end.operands[owner.results.index(value)], modulus)
         elif isinstance(owner, Operation) and not owner.regions and owner not in self.points.exempt:
+            if owner in self.chosen:
+                self._ask(owner.operands[self.chosen[owner]], modulus)
+                return
             for operand, wanted in zip(owner.operands, self._operand_moduli(owner, modulus), strict=True):
                 self._ask(operand, wanted)
 

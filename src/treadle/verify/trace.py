@@ -15,6 +15,7 @@ from treadle.ir.dialects import scf
 from treadle.verify.demand import demands
 from treadle.verify.events import Event, RolesNode, Trace
 from treadle.verify.linear_forms import LinearForms
+from treadle.verify.loop_turns import Choices
 from treadle.verify.program import Program, is_first_axis
 from treadle.verify.reasons import Reason, all_of
 from treadle.verify.remembered_loops import remembered
@@ -36,7 +37,7 @@ class Tracer:
         self.unknowns = Unknowns(program, self.points)
         self.state = State(program, self.unknowns)
         self._asked = demands(program, self.points)
-        self._less_asked: dict[frozenset[Operation], dict[SSAValue, int]] = {}
+        self._less_asked: dict[tuple[frozenset[Operation], Choices], dict[SSAValue, int]] = {}
         self._scalars = ScalarSteps(self.state, self.points)
         self.memory = MemorySteps(self.state)
         self._control: dict[str, Callable[..., Step]] = {
@@ -141,12 +142,16 @@ class Tracer:
         body = self._block(block)
         return remembered(self.state, op, LoopSteps(self.state, op, self.points.of(op), body, hand_overs, self._demands).run)
 
-    def _demands(self, unused: frozenset[Operation]) -> dict[SSAValue, int]:
-        """To which modulus values matter where nothing depends on some comparisons; what loops end with matters as ever."""
-        found = self._less_asked.get(unused)
+    def _demands(self, unused: frozenset[Operation], chosen: Choices) -> dict[SSAValue, int]:
+        """To which modulus values matter where nothing depends on some comparisons, and some operations are one of their operands; what
+        loops end with matters as ever.
+        """
+        if not unused and not chosen:
+            return self._asked
+        found = self._less_asked.get((unused, chosen))
         if found is None:
             results = [(value, self._asked[value]) for op in self.program.all(scf.ForOp) for value in op.results if value in self._asked]
-            found = self._less_asked[unused] = demands(self.program, self.points, unused, results) if unused else self._asked
+            found = self._less_asked[unused, chosen] = demands(self.program, self.points, unused, results, dict(chosen))
         return found
 
     def _quiet(self, op: scf.IfOp) -> Step:
