@@ -15,14 +15,15 @@ def linear_copy(shared: SharedLayout, inner: int, piece: int, lanes: int, warps:
     """Which thread brings which elements of a buffer in pieces of `piece` elements along dimension `inner`.
 
     One instruction of a warp fills `piece * lanes` elements that follow one another. Where the buffer holds fewer than one of each warp,
-    the others bring the same once more. None where pieces are not together along `inner`, where one instruction fills more than a base
-    tile, or where repeated base tiles would all be brought more than once.
+    the others bring the same once more. None where pieces are not together along `inner`, or not in its order (a
+    swizzle of finer steps), where one instruction fills more than a base tile, or where repeated base tiles would all be brought more
+    than once.
     """
     own, together = log2_exact(piece), log2_exact(piece * lanes)
     if own < 0 or together > len(shared.offset) or warps & (warps - 1):
         return None
     steps = [tuple(1 << bit if axis == inner else 0 for axis in range(shared.rank)) for bit in range(own)]
-    if list(shared.offset[:own]) != steps:
+    if list(shared.offset[:own]) != steps or any(place[inner] % piece for place in shared.offset[own:]):
         return None
     rest = shared.offset[together:]
     warp_bits = log2_exact(warps)

@@ -122,7 +122,7 @@ def _buffer_layouts(shape: tuple[int, ...], order: tuple[int, ...], element_byte
     for vector_bytes in (16, 8):
         vector = vector_bytes // element_bytes
         for phases_log in range(1, 5):
-            for per_phase in (1, 2, 4):
+            for per_phase in (1, 2, 4, 8):
                 phases = 1 << phases_log
                 if vector >= 1 and vector * phases <= row and per_phase * phases <= rows:
                     yield xor_swizzled(shape, order, vector, per_phase, phases)

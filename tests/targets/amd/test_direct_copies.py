@@ -30,6 +30,7 @@ RAGGED = [
     programs.matmul(33, 40, 404, "f32", "f32", transposed="b"),
     programs.matmul(256, 256, 72, "f16", "f32", transposed="b"),
     programs.matmul(17, 300, 640, "f16", "f32", transposed="b"),
+    programs.matmul(144, 208, 70, "i8", "i32", transposed="a"),
 ]
 
 
