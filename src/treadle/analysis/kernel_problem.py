@@ -7,7 +7,7 @@ from math import prod
 
 from treadle.analysis.axis_traffic import bytes_touched
 from treadle.analysis.contraction_axes import is_plain, main_axis, reads_whole_tile, reduced_size, shared_operand
-from treadle.analysis.descriptor_access import OperandCopies, operand_copies, read_shape, result_shape
+from treadle.analysis.descriptor_access import OperandCopies, operand_copies, operand_rows, read_shape, result_shape
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
@@ -23,7 +23,7 @@ from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant, product
 from treadle.plan.f32_split import SPLITS
 from treadle.plan.form_times import Gathered
-from treadle.plan.role_tiles import RoleProblem
+from treadle.plan.role_tiles import OperandRows, RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
 from treadle.records import dataclass
 
@@ -210,7 +210,15 @@ class KernelProblem:
         deferred = may_defer and all(result.in_bulk for result in results)
         known = RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
         crowded = any(pieces) and bool(dispatch.texts(nest.kernel.symbols))
-        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded)
+        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self._operands)
+
+    @property
+    def _operands(self) -> tuple[OperandRows, OperandRows]:
+        """How A and B lie in memory; of several contractions, those of the first."""
+        first = {a.input_number: a for a in reversed(self.nest.accesses) if a.input_number >= 0}
+        a, b = first[self.kind.lhs], first[self.kind.rhs]
+        line = self.spec.line_bytes
+        return operand_rows(self.nest, a, "m", line), operand_rows(self.nest, b, "n", line)
 
     @cached_property
     def small_side(self) -> SmallSide | str:

@@ -6,8 +6,9 @@ on an H200, where 247 were measured.
 """
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
-from treadle.plan.role_tiles import RoleProblem, RoleTile, role_cost
-from treadle.plan.small_m import copied_clocks, engine_clocks, limited
+from treadle.plan.role_clocks import role_cost
+from treadle.plan.role_tiles import RoleProblem, RoleTile
+from treadle.plan.small_m import copied_clocks, limited
 from treadle.plan.tile_config import (
     ContractionShape,
     ContractionTile,
@@ -23,6 +24,10 @@ GATHER_CLOCKS = 4
 """Of a compute unit for a warp's load of one piece a lane of an image: about 14 instructions of machine code, on four schedulers."""
 BOTH = 2
 """How arithmetic and memory add up where a kernel is not planned by bytes in flight: as the sides of a right angle (see `limited`)."""
+
+
+COPIED_AHEAD = 3
+"""The same for role kernels, whose rings keep the memory busy meanwhile."""
 
 
 def seconds(clocks: float, spec: TargetSpec) -> float:
@@ -41,14 +46,9 @@ def with_memory(clocks: float, memory_bytes: float, spec: TargetSpec) -> float:
 
 
 def role_seconds(tile: RoleTile, problem: RoleProblem, memory_bytes: float, spec: TargetSpec) -> float:
-    """Modelled time of a role kernel that reads and writes so many bytes of global memory: that of its loops, or of the copy engines."""
-    shape = problem.shape
-    m, n, k = shape.extents
-    rounds = -(-shape.tiles(tile.rows, tile.n) // spec.compute_units)
-    rows = shape.operand_rows(min(m, tile.rows), min(n, tile.n))
-    engine = engine_clocks(rows, shape.operand_rows(tile.rows, tile.n) - rows, tile.k * problem.operand_bytes, spec.rates.swapped)
-    loops = role_cost(tile, problem, spec) - spec.rates.roles.launch_overhead
-    return with_memory(max(loops, rounds * -(-k // tile.k) * engine), memory_bytes, spec)
+    """Modelled time of a role kernel that reads and writes so many bytes of global memory."""
+    clocks = limited(role_cost(tile, problem, spec), copied_clocks(memory_bytes, spec), COPIED_AHEAD)
+    return seconds(spec.rates.streaming.fixed_clocks + clocks, spec)
 
 
 @dataclass(frozen=True, slots=True)

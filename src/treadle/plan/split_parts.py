@@ -15,7 +15,8 @@ from treadle.machine.spec import TargetSpec
 from treadle.plan.f32_split import SPLITS
 from treadle.plan.form_times import Gathered, best_tile, role_seconds, seconds, tile_seconds
 from treadle.plan.reduction_tiles import reduction_tile
-from treadle.plan.role_tiles import ResultShape, RoleProblem, role_tile
+from treadle.plan.role_clocks import role_tile
+from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem
 from treadle.plan.small_m import MOST_ROWS, SmallShape, limited, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
 from treadle.plan.split_tiles import SplitProblem, best_split_tile, split_tile_seconds, split_tiles
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, TileProblem
@@ -183,9 +184,10 @@ def _best(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) 
     if pieces is None or types.instruction == "fma":
         return min(others), min(others)
     row, result = spec.instruction(types.instruction), ResultShape(problem.partial_bytes, True)
+    a, b = (OperandRows(along, rows) for along, rows in zip(problem.along_k, problem.copied_rows, strict=True))
     found: list[_Choice] = []
     for takes_turns in (True, False):
-        roles = RoleProblem(row, shape, types.operand_bytes, (result,), takes_turns=takes_turns, piece_bytes=pieces)
+        roles = RoleProblem(row, shape, types.operand_bytes, (result,), takes_turns=takes_turns, piece_bytes=pieces, operands=(a, b))
         choices = list(others)
         if (tile := role_tile(roles, spec)) is not None:
             choices.append(_Choice(role_seconds(tile, roles, _moved_bytes(problem, shape), spec), tile.m * tile.n))
