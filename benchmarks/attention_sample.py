@@ -67,10 +67,13 @@ class Sizes:
 
     @property
     def tile(self) -> dict[str, int]:
-        """Rows and columns of a tile of scores, warps and stages, by the registers that the tile of results leaves."""
+        """Rows and columns of a tile of scores, warps and stages, by the registers that the tile of results leaves, and the keys. A kernel
+        of one stage would have no roles.
+        """
         rows = 64 if self.queries <= 64 else 128
-        columns = 128 if self.width <= 128 else 64
-        return {"BM": rows, "BN": columns, "num_warps": rows // 16, "num_stages": 3 if self.width <= 64 else 2}
+        columns = 128 if self.width <= 128 and self.keys > 64 else 64
+        stages = 3 if self.width <= 64 and self.keys > 2 * columns else 2
+        return {"BM": rows, "BN": columns, "num_warps": rows // 16, "num_stages": stages}
 
 
 NAMED = tuple(
