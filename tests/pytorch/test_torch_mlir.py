@@ -16,7 +16,7 @@ torch_mlir_fx: Any = pytest.importorskip("torch_mlir.fx", reason="torch-mlir is 
 from pytorch.test_writer import CASES, Called, Shapes, array, in_float64  # noqa: E402
 
 import treadle  # noqa: E402
-from treadle.errors import InternalError, TreadleError  # noqa: E402
+from treadle.errors import TreadleError  # noqa: E402
 from treadle.torch.decompositions import everything  # noqa: E402
 from treadle.torch.writer import write  # noqa: E402
 
@@ -65,8 +65,6 @@ def theirs(program: Any, arguments: list[Any]) -> list[Any]:
         compiled = treadle.compile(text, target="sim")
     except TreadleError as refused:
         pytest.skip(f"torch-mlir's form of it is refused: {refused.code}: {refused.message}")
-    except InternalError as defect:
-        pytest.xfail(f"a defect of the compiler on torch-mlir's form of it: {str(defect).splitlines()[0]}")
     return [array(result) for result in compiled(*arguments)]
 
 
