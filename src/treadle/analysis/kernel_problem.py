@@ -7,9 +7,11 @@ from math import prod
 
 from treadle.analysis.axis_traffic import bytes_touched
 from treadle.analysis.contraction_axes import is_plain, main_axis, reads_whole_tile, reduced_size, shared_operand
-from treadle.analysis.descriptor_access import OperandCopies, operand_copies, read_shape, result_shape
+from treadle.analysis.descriptor_access import OperandCopies, operand_copies, operand_rows, read_shape, result_shape
+from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.nest_axes import Access
 from treadle.analysis.operation_marks import F32_PARTS
 from treadle.analysis.small_side import SmallSide, small_side
 from treadle.dialects import dispatch
@@ -20,7 +22,8 @@ from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant, product
 from treadle.plan.f32_split import SPLITS
-from treadle.plan.role_tiles import RoleProblem
+from treadle.plan.form_times import Gathered
+from treadle.plan.role_tiles import OperandRows, RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
 from treadle.records import dataclass
 
@@ -149,6 +152,30 @@ class KernelProblem:
         types = replace(self.types, a="f32", b="f32") if self.split else self.types
         return operand_copies(self.nest, self.kind, types, self.spec)
 
+    @cached_property
+    def gathered(self) -> Gathered | None:
+        """What threads load at a time of a convolution's operands; None for all else, and where descriptor copies bring both."""
+        image, sides = self.kind.image, (self.kind.lhs, self.kind.rhs)
+        if image < 0 or self.copies.refusal is None:
+            return None
+        found = [next((a for a in self.nest.accesses if a.input_number == number), None) for number in sides]
+        widths = [2 if access is None else self._load_bytes(access) for access in found]
+        return Gathered((widths[0], widths[1]), sides.index(image))
+
+    def _load_bytes(self, access: Access) -> int:
+        """How many bytes of an array a thread loads at once."""
+        size = element_bytes(access.element)
+        if access.image is None:
+            steps = [self.nest.stride_along(access, axis).divisor() for axis in self.nest.axes if not axis.block]
+            is_contiguous = any(self.nest.stride_along(access, axis) == constant(1) for axis in self.nest.axes)
+        else:
+            image = access.image
+            pairs = zip(image.strides, image.places, strict=True)
+            steps = [stride * place.coefficients[dim] for stride, place in pairs for dim in place.dims]
+            is_contiguous = 1 in image.strides
+        along = [step & -step for step in steps if step > 1]
+        return size * min([self.spec.max_vector_bytes // size, *along]) if is_contiguous else size
+
     @property
     def descriptor_refusal(self) -> str | None:
         """Why descriptor copies cannot bring the operands to where the matrix instruction reads them, None where they can."""
@@ -183,7 +210,15 @@ class KernelProblem:
         deferred = may_defer and all(result.in_bulk for result in results)
         known = RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
         crowded = any(pieces) and bool(dispatch.texts(nest.kernel.symbols))
-        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded)
+        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self._operands)
+
+    @property
+    def _operands(self) -> tuple[OperandRows, OperandRows]:
+        """How A and B lie in memory; of several contractions, those of the first."""
+        first = {a.input_number: a for a in reversed(self.nest.accesses) if a.input_number >= 0}
+        a, b = first[self.kind.lhs], first[self.kind.rhs]
+        line = self.spec.line_bytes
+        return operand_rows(self.nest, a, "m", line), operand_rows(self.nest, b, "n", line)
 
     @cached_property
     def small_side(self) -> SmallSide | str:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from math import prod
 
-from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.kernel_problem import NO_OVERRIDES, KernelProblem
 from treadle.analysis.loop_nest import loop_nest
 from treadle.bench.small_candidates import streaming_options, swapped_options
@@ -14,7 +13,8 @@ from treadle.ir.passes import run_passes
 from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
-from treadle.plan.role_tiles import ROLE_KNOBS, ResultShape, RoleProblem, RoleTile, role_cost, role_tiles
+from treadle.plan.role_clocks import role_cost
+from treadle.plan.role_tiles import ROLE_KNOBS, RoleProblem, RoleTile, role_tiles
 from treadle.plan.small_m import SmallShape
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, TileProblem, contraction_cost, tiles_for
 from treadle.transforms.kernel.set_kernel_form import answers
@@ -26,16 +26,16 @@ MOST_ROWS_TOGETHER = 32
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A contraction to tune: its sizes, what it is computed in, bytes of a result's element, results.
+    """A contraction to tune: its sizes, what it is computed in.
 
-    `small`: where one side is small, what its forms are chosen by; `few_is_m`: that side is m.
+    `roles`: what tiles of role kernels are chosen for, None where none can compute it. `small`: where one side is small, what its forms
+    are chosen by; `few_is_m`: that side is m.
     """
 
     kernel: str
     shape: ContractionShape
     types: ContractionTypes
-    result_bytes: int
-    results: int = 1
+    roles: RoleProblem | None = None
     small: SmallShape | None = None
     few_is_m: bool = True
 
@@ -65,12 +65,12 @@ def problem_of(text: str, name: str, target: str, options: CompileOptions) -> Pr
 def _problem(asked: KernelProblem) -> Problem:
     (best, *_) = answers(asked)
     nest, side = asked.nest, asked.small_side
-    results = [element_bytes(a.element) for a in nest.accesses if a.is_result]
     small = None if isinstance(side, str) or best.form.NAME not in ("streaming", "swapped") else side
     types = replace(asked.types, instruction="fma") if best.form.NAME == "streaming" else asked.types
     few_is_m = small is None or small.few_role == "m"
     name, shape = nest.kernel.sym_name.data, asked.shape
-    return Problem(name, shape, types, max(results), len(results), small and small.shape, few_is_m)
+    roles = asked.role_problem if asked.copies.refusal is None else None
+    return Problem(name, shape, types, roles, small and small.shape, few_is_m)
 
 
 def candidates(problem: Problem, target: str, base: CompileOptions, count: int) -> list[CompileOptions]:
@@ -104,16 +104,12 @@ def _small_options(
 
 
 def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
-    """The best tiles by the model, each of the first few followed by its variants.
-
-    Results are taken to leave in boxes: a tile that does not fit after all fails to compile, and is dropped.
+    """The best tiles by the model, each of the first few followed by its variants. One that does not fit after all fails to compile, and is
+    dropped.
     """
-    if problem.instruction == "fma" or spec.bulk_tensor is None or not spec.instruction(problem.instruction).reads_shared:
+    asked = problem.roles
+    if asked is None:
         return []
-    row = spec.instruction(problem.instruction)
-    results = (ResultShape(problem.result_bytes, True),) * problem.results
-    known = problem.shape.n is not None and problem.shape.k is not None
-    asked = RoleProblem(row, problem.shape, problem.types.operand_bytes, results, row.n_step, may_be_deferred=known)
     ranked = sorted(role_tiles(asked, spec), key=lambda tile: role_cost(tile, asked, spec))
     found: list[CompileOptions] = []
     for number, tile in enumerate(ranked):

@@ -4,51 +4,60 @@ from treadle.records import Record
 
 
 class RoleRates(Record):
-    """Of kernels whose copying and computing go to different warps (plan/role_tiles.py, plan/mixed_widths.py).
+    """Of kernels whose copying and computing go to different warps (plan/role_clocks.py, plan/mixed_widths.py).
 
-    `l2_bytes_per_clock`: what a compute unit gets out of the L2 cache when all ask. `tile_overhead`: of a tile outside its loop, whatever
-    its size. `epilogue_clocks`: of an element of the result on its way out of a compute unit. `launch_overhead`: before a kernel's first
-    copy and after its last store. `fill_clocks`: before a kernel's first step, for each byte of a stage of the ring: all compute units ask
-    at once, and the cache is cold.
+    Copies of a step. `row_clocks`: a box's row in a unit's copy engine, `stage_clocks`: a slot beside its rows. `cache_row_clocks`: the
+    same row out of the cache that all units share, when all ask. `cut_line_factor`, `cut_sector_factor`: how much longer a row takes that
+    begins inside a cache line, at a sector or inside one. `copied_row_clocks`: a row that the producer's threads copy, in pieces of any
+    width; `held_clocks`: the wait for pieces that go through registers; `rounded_factor`: how many times as long a row takes that is
+    rounded on its way. `fill_clocks`: before a kernel's first step, for each byte of a stage of the ring.
 
-    Factors of the matrix time. `tall_factor`: each of two consumer warpgroups has more rows than an instruction, so that the other
-    operand is read from shared memory for each of them. `uneven_factor`: rows of the result are no whole number of the widest boxes.
-    `shallow_factor`: for each part that the matrix time of all stages lacks of `cover_clocks`, which hides the copies' latency.
-    `traffic_factor`: for each part of operand traffic beyond that of tiles of 128 x 256, since clocks follow power. `idle_factor`: what an
-    idle compute unit of the last round costs, as a part of its time: the others go faster on the power it leaves. `ping_pong_factor`: of
-    consumers that take tiles in turn, whose queue of matrix instructions never runs empty; `ping_pong_overhead`: clocks between their
-    loops. `cut_factors`: pairs of bytes and a factor, the first that fits counts: a tile's columns begin within a piece of so many bytes
-    of the rows in which an operand contiguous along n is copied.
+    Arithmetic of a step. `step_clocks`: what consumers who wait for one another's instructions take at least; `wait_clocks`: what one
+    consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
+    where all matrix units are busy. `tall_factor`: how much longer instructions take where a warpgroup has more rows than one of them.
+
+    Of a tile outside its loop. `tile_overhead`: whatever its size. `epilogue_clocks`: of an element of the result on its way out of a
+    compute unit; `cut_store_clocks`: beside these, where rows of the result begin inside a sector; `stored_clocks`: where threads store it.
+    `read_share`: of `epilogue_clocks`, for an element that an epilogue reads from shared memory: nothing is stored or sent.
+    `deferred_overhead`: of a tile whose results leave under the next one's loop, `deferred_clocks`: of a kernel that has such tiles.
+    `ping_pong_overhead` and `ping_pong_share` (of the clocks in which results leave): between the loops of consumers that take turns.
 
     `few_rounds`: in as many rounds of tiles, fewer rows of tiles are walked together. `full_step`: columns beyond a multiple of it cost
     more than their part of the time: matrix instructions go by whole steps, or nearly; `step_saved`: what a column that is missing from a
     whole step saves, as a part of a column.
 
-    `read_share`: of `epilogue_clocks`, for an element that an epilogue reads from shared memory: nothing is stored or sent.
+    Of kernels that split f32 operands (plan/split_tiles.py). `l2_bytes_per_clock`: what a compute unit gets out of the cache when all ask.
     `producer_factor`: how many times as long the warps of a producer take for the pieces they copy as those of a plain tile (see
-    `GeneralRates.piece_clocks`); `rounded_factor`: how many times as long a piece takes that is rounded on its way.
+    `GeneralRates.piece_clocks`).
     """
 
-    l2_bytes_per_clock: float
+    row_clocks: float
+    stage_clocks: float
+    cache_row_clocks: float
+    cut_line_factor: float
+    cut_sector_factor: float
+    copied_row_clocks: float
+    held_clocks: float
+    rounded_factor: float
+    fill_clocks: float
+    step_clocks: float
+    wait_clocks: float
+    power_factor: float
+    tall_factor: float
     tile_overhead: float
     epilogue_clocks: float
-    launch_overhead: float
-    fill_clocks: float
-    tall_factor: float
-    uneven_factor: float
-    cover_clocks: float
-    shallow_factor: float
-    traffic_factor: float
-    idle_factor: float
-    ping_pong_factor: float
+    cut_store_clocks: float
+    stored_clocks: float
+    read_share: float
+    deferred_overhead: float
+    deferred_clocks: float
     ping_pong_overhead: float
-    cut_factors: tuple[tuple[int, float], ...]
+    ping_pong_share: float
     few_rounds: int
     full_step: int
     step_saved: float
-    read_share: float
+    l2_bytes_per_clock: float
     producer_factor: float
-    rounded_factor: float
 
 
 class StreamingRates(Record):

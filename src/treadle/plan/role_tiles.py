@@ -1,13 +1,10 @@
-"""Choosing the tile of a kernel whose copying and computing go to different warps: candidates, a model of their time, the best.
-
-The model counts clocks of one compute unit. Its constants are the product's (`RoleRates`).
-"""
+"""Tiles of kernels whose copying and computing go to different warps: what there is to choose from (`role_clocks.py` chooses)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
-from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths, timed_columns
+from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
 from treadle.plan.tile_config import PROMOTED_REGISTERS, ContractionShape
 from treadle.records import dataclass
 
@@ -25,8 +22,8 @@ DEEPEST_RING = 16
 """Slots of a ring: small ones take this many to keep as much in flight as large ones do."""
 RUN_AHEAD_SLOTS = 4
 """Of a ring at least where a step's instructions run under the next step's, which keeps a slot longer."""
-FITTED_RING = 8
-"""The deepest ring of the measurements behind the model: what more slots gain is not known to it."""
+LONG_RING = 8
+"""Slots of a ring that a short sum may have more of than steps: the next tiles' are copied ahead."""
 PLANNED_EPILOGUE_SLOTS = 2
 """Boxes of what an epilogue reads that a tile keeps room for: one is read while the next is under way."""
 RASTERS = (1, 2, 4, 8)
@@ -67,16 +64,29 @@ class RoleTile:
 
 @dataclass(frozen=True, slots=True)
 class ResultShape:
-    """A whole tile that a kernel writes, or `is_read` beside its operands: bytes of an element, and whether descriptor copies carry it."""
+    """A whole tile that a kernel writes, or `is_read` beside its operands: bytes of an element, and whether descriptor copies carry it.
+    `pitch_bytes`: what rows are apart by multiples of, a power of two up to a cache line's bytes.
+    """
 
     element_bytes: int
     in_bulk: bool
     is_read: bool = False
+    pitch_bytes: int = 128
 
     @property
     def may_stay(self) -> bool:
         """Whether it passes through shared memory is known only when layouts are."""
         return self.is_read and not self.in_bulk
+
+
+@dataclass(frozen=True, slots=True)
+class OperandRows:
+    """How an operand lies in memory: whether its rows are contiguous along k, and what they are apart by multiples of (see
+    `ResultShape.pitch_bytes`).
+    """
+
+    along_k: bool = True
+    pitch_bytes: int = 128
 
 
 def box_widths(columns: int, element_bytes: int, swizzles: Sequence[int]) -> tuple[int, ...] | None:
@@ -124,7 +134,7 @@ class RoleProblem:
     element of the result, for a workgroup of two groups. `may_be_deferred`: nothing but boxes leaves, and the steps are known.
     `piece_bytes`: of A and of B, what the threads of the producer copy at a time; 0 where descriptors do it. `is_crowded`: bounds and
     addresses that only the runtime knows take registers while threads copy, which leaves consumers fewer.
-    `takes_turns`: workgroups may compute several tiles.
+    `takes_turns`: workgroups may compute several tiles. `operands`: how A and B lie in memory.
     """
 
     row: MatrixInstruction
@@ -139,6 +149,7 @@ class RoleProblem:
     piece_bytes: tuple[int, int] = (0, 0)
     is_crowded: bool = False
     takes_turns: bool = True
+    operands: tuple[OperandRows, OperandRows] = (OperandRows(), OperandRows())
 
 
 PING_PONG_STEP = 64
@@ -185,7 +196,7 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
         staging = consumers * staging_bytes(sure, form.m, form.n, swizzles, form.ping_pong)
         at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles, form.ping_pong)
         slot = problem.shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
-        deepest = CROWDED_RING if problem.is_crowded and problem.takes_turns else max(FITTED_RING, min(DEEPEST_RING, steps))
+        deepest = CROWDED_RING if problem.is_crowded and problem.takes_turns else max(LONG_RING, min(DEEPEST_RING, steps))
         slots = min(deepest, (room - staging) // slot)
         if (room - at_most) // slot >= 2 and slots >= 3 - (form.n > 64):
             deferred = defers_stores(form, problem, spec)
@@ -251,61 +262,6 @@ def may_cluster(tile: RoleTile, rows_together: int, shape: ContractionShape) -> 
         return False
     count_m = -(-shape.m // tile.rows)
     return count_m % tile.cluster == 0 and (rows_together % tile.cluster == 0 or count_m <= rows_together)
-
-
-def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
-    """Modelled clocks of the kernel."""
-    shape, rates = problem.shape, spec.rates.roles
-    tiles = shape.tiles(tile.rows, tile.n)
-    part, rounds = max(1, tiles / spec.compute_units), -(-tiles // spec.compute_units)
-    busiest: float = rounds
-    mixed = mixed_tiles(tile, problem, spec)
-    if mixed is not None:
-        width = timed_columns(tile.n, rates)
-        part, busiest = mixed.columns(rates) / spec.compute_units / width, mixed.most_columns(spec.compute_units, rates) / width
-    loops = part + rates.idle_factor * (busiest - part)
-    operand_bytes = shape.operand_rows(tile.rows, tile.n) * tile.k * problem.operand_bytes
-    matrix = tile.rows * tile.n * shape.root_count * tile.k / spec.macs_per_clock(problem.row)
-    matrix *= rates.tall_factor if tile.m > problem.row.m and tile.ping_pong == 1 else 1
-    matrix *= rates.ping_pong_factor if tile.ping_pong > 1 else 1
-    matrix *= rates.uneven_factor if tile.n % 64 else 1
-    if mixed is not None and problem.n_step > problem.row.n_step:
-        matrix *= next((factor for cut, factor in rates.cut_factors if tile.tail_tile_n * problem.operand_bytes % cut), 1)
-    matrix *= 1 + rates.shallow_factor * max(0, rates.cover_clocks / (min(FITTED_RING, tile.num_stages) * matrix) - 1)
-    least = (128 + 256) / (128 * 256)
-    matrix *= 1 + rates.traffic_factor * (shape.operand_rows(tile.rows, tile.n) / (tile.rows * tile.n * shape.root_count) / least - 1)
-    brought = [result for result in problem.results if result.is_read and result.in_bulk]
-    brought_bytes = sum(result.element_bytes for result in brought) * tile.rows * tile.n
-    steps = -(-shape.extents[2] // tile.k)
-    copying = (steps * operand_bytes + brought_bytes) / rates.l2_bytes_per_clock
-    loop = max(steps * matrix, steps * _piece_clocks(tile, problem, spec), copying)
-    elements = tile.rows * tile.n * max(1, len(problem.results) - len(brought))
-    leaving, computing = elements * rates.epilogue_clocks, elements * problem.heavy * 2 / tile.consumer_warpgroups
-    computing += rates.read_share * tile.rows * tile.n * len(brought) * rates.epilogue_clocks
-    start = rates.launch_overhead + operand_bytes * rates.fill_clocks
-    if tile.ping_pong > 1:
-        # An epilogue may take as long as the others' loops; the last one is not hidden.
-        turn = max(loop + rates.ping_pong_overhead, (loop + computing + 2 * leaving) / tile.ping_pong)
-        return start + loops * turn + rates.tile_overhead + computing + leaving
-    if tile.deferred_store:
-        return start + loops * (loop + computing) + rounds * rates.tile_overhead + leaving
-    return start + loops * (loop + rates.tile_overhead + computing + leaving)
-
-
-def _piece_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
-    """Clocks in which the producer's threads copy one slot: they issue the copies, and wait for what goes through registers."""
-    queue, row_bytes = spec.queue_for("copy_in"), tile.k * problem.operand_bytes / spec.subgroup_size
-    sides = list(zip((tile.rows, tile.n), problem.piece_bytes, strict=True))
-    rounds = problem.row.a_type == "tf32"
-    is_held = queue is not None and any(width and (rounds or width not in queue.piece_bytes) for _, width in sides)
-    waiting = spec.rates.streaming.latency_clocks if is_held else 0
-    each = spec.rates.general.piece_clocks * (spec.rates.roles.rounded_factor if rounds else 1)
-    return spec.rates.roles.producer_factor * (waiting + each * sum(extent * row_bytes / width for extent, width in sides if width))
-
-
-def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
-    """The candidate of least modelled cost, of equals the first; None where none fits."""
-    return min(role_tiles(problem, spec), key=lambda tile: role_cost(tile, problem, spec), default=None)
 
 
 ROLE_KNOBS = ("num_stages", "consumer_warpgroups", "ping_pong", "steps_in_flight", "deferred_store", "cluster")

@@ -6,13 +6,17 @@ Only comparisons that something depends on count; which these are shows when the
 from collections.abc import Iterable
 
 from treadle.ir.core import Operation
+from treadle.ir.dialects import builtin
 from treadle.verify.reasons import Constraint, Reason
 from treadle.verify.symbols import Form, combined, of, scaled, shifted
 from treadle.verify.trace_state import State, Undecided
-from treadle.verify.turning_points import LoopFacts, Turn
+from treadle.verify.turning_points import EXTREMES, LoopFacts, Turn
 
 Position = tuple[int, Form]
 """The number of an iteration in the run, and its form."""
+Choices = frozenset[tuple[Operation, int]]
+"""Minima, maxima and selections, and the operand that each is."""
+_LESS, _GREATER = (2, 3), (4, 5)
 
 
 class Stretches:
@@ -28,7 +32,7 @@ class Stretches:
     @property
     def cut(self) -> object:
         """What decides how the loop is followed."""
-        return self.until, [(at, form.key, form.loops) for at, form in self.positions]
+        return self.until, [(at, form.key, form.iterations) for at, form in self.positions]
 
 
 class LoopTurns:
@@ -58,6 +62,11 @@ class LoopTurns:
             value, form = self._at_start(turn, needs)
             each = turn.per_iteration
             for limit in turn.limits:
+                if turn in self.facts.placed:
+                    at = self._place(limit, value, each)
+                    if 0 < at < count:
+                        found.setdefault(at, []).append(Form((), at))
+                    continue
                 if not each:
                     self._note(shared, shifted(form, -limit) if value >= limit else shifted(scaled(form, -1), limit - 1))
                     continue
@@ -73,6 +82,34 @@ class LoopTurns:
                     found.setdefault(at, []).append(point)
         return Stretches([(at, self._same(found[at], shared)) for at in sorted(found)], until, needs, shared)
 
+    def _place(self, limit: int, value: int, each: int) -> int:
+        """At which iteration a form turns that has this value in iteration 0."""
+        return -(-(limit - value if each > 0 else value + limit) // abs(each)) if each else 0
+
+    def choices(self, used: frozenset[Operation], at: int) -> Choices:
+        """Which operand is chosen throughout the stretch that begins with iteration `at`, where one turning point decides it."""
+        found: list[tuple[Operation, int]] = []
+        for op in (*self._always, *(op for op in self.facts.covered if op in used)):
+            above = self._is_above(op, at)
+            if above is None:
+                continue
+            if op.name in EXTREMES:
+                found.append((op, int(above == (op.name == "arith.minsi"))))
+            elif (predicate := _predicate(op)) in _LESS + _GREATER:
+                holds = above == (predicate in _GREATER)
+                users = [use.operation for use in op.results[0].uses if use.index == 0]
+                found += [(user, 1 if holds else 2) for user in users if user.name == "arith.select"]
+        return frozenset(found)
+
+    def _is_above(self, op: Operation, at: int) -> bool | None:
+        """Whether what decides has come to its limit, or not yet fallen below it; None where more than one limit decides."""
+        covered = self.facts.covered[op]
+        if covered.residues or covered.conditions or len(covered.turns) != 1 or len(covered.turns[0].limits) != 1:
+            return None
+        (turn,), (limit,) = covered.turns, covered.turns[0].limits
+        value = self._at_start(turn, [])[0] + turn.per_iteration * at
+        return value >= limit if turn.per_iteration >= 0 else value > -limit
+
     def _at_start(self, turn: Turn, needs: list[Reason]) -> Position:
         """The value and the form of a comparison at iteration 0."""
         state, value, form = self.state, turn.constant, Form((), turn.constant)
@@ -87,11 +124,16 @@ class LoopTurns:
         return value, form
 
     def _note(self, shared: list[Constraint], form: Form, *, is_zero: bool = False) -> None:
-        if form.terms or form.loops:
+        if form.terms or form.iterations:
             shared.append(Constraint("zero" if is_zero else "not_negative", form, self.op))
 
     def _same(self, forms: list[Form], shared: list[Constraint]) -> Form:
         for other in forms[1:]:
-            if other.terms or forms[0].terms or other.loops:
+            if other.terms or forms[0].terms or other.iterations:
                 self._note(shared, combined(other, forms[0], -1), is_zero=True)
         return forms[0]
+
+
+def _predicate(op: Operation) -> int:
+    found = op.properties.get("predicate")
+    return int(found.value.data) if isinstance(found, builtin.IntegerAttr) else -1

@@ -15,10 +15,11 @@ from treadle.ir.dialects import scf
 from treadle.verify.demand import demands
 from treadle.verify.events import Event, RolesNode, Trace
 from treadle.verify.linear_forms import LinearForms
+from treadle.verify.loop_turns import Choices
 from treadle.verify.program import Program, is_first_axis
 from treadle.verify.reasons import Reason, all_of
 from treadle.verify.remembered_loops import remembered
-from treadle.verify.symbols import Symbol, scaled, shifted
+from treadle.verify.symbols import Symbol, kept, scaled, shifted
 from treadle.verify.trace_loops import LoopSteps
 from treadle.verify.trace_memory import MemorySteps
 from treadle.verify.trace_scalars import ScalarSteps
@@ -36,7 +37,7 @@ class Tracer:
         self.unknowns = Unknowns(program, self.points)
         self.state = State(program, self.unknowns)
         self._asked = demands(program, self.points)
-        self._less_asked: dict[frozenset[Operation], dict[SSAValue, int]] = {}
+        self._less_asked: dict[tuple[frozenset[Operation], Choices], dict[SSAValue, int]] = {}
         self._scalars = ScalarSteps(self.state, self.points)
         self.memory = MemorySteps(self.state)
         self._control: dict[str, Callable[..., Step]] = {
@@ -118,14 +119,14 @@ class Tracer:
         index = self.program.index[op]
         return copies, self.state.node((index, key), lambda: Event("move", op, index, moves=moves))
 
-    def _hand_over(self, copies: list[tuple[int, int]], event: int | None) -> None:
-        """Move values; what a loop carries decides about its iterations."""
+    def _hand_over(self, copies: list[tuple[int, int]], event: int | None, *, to_others: bool = False) -> None:
+        """Move values; what a loop carries decides about its iterations. `to_others`: other iterations see them than compute them."""
         state, env, symbols = self.state, self.state.env, self.state.symbols
         for _, source in copies:
             state.commit(state.reasons[source])
         values = [(env[source], symbols[source]) for _, source in copies]
         for (to, _), (value, symbol) in zip(copies, values, strict=True):
-            state.put(to, value, symbol)
+            state.put(to, value, kept(symbol) if to_others and symbol is not None else symbol)
         if event is not None:
             state.out.append(event)
 
@@ -137,16 +138,24 @@ class Tracer:
         enter = self._moves(op, "enter", list(zip(block.args[1:], op.iter_args, strict=True)))
         turn = self._moves(op, "turn", list(zip(block.args[1:], end.operands, strict=True)))
         leave = self._moves(op, "leave", list(zip(op.results, block.args[1:], strict=True)))
-        hand_overs = tuple(partial(self._hand_over, *moves) for moves in (enter, turn, (turn[0], None), leave))
+        quiet = (turn[0], None)
+        hand_overs = (
+            partial(self._hand_over, *enter),
+            *(partial(self._hand_over, *moves, to_others=True) for moves in (turn, quiet, leave)),
+        )
         body = self._block(block)
         return remembered(self.state, op, LoopSteps(self.state, op, self.points.of(op), body, hand_overs, self._demands).run)
 
-    def _demands(self, unused: frozenset[Operation]) -> dict[SSAValue, int]:
-        """To which modulus values matter where nothing depends on some comparisons; what loops end with matters as ever."""
-        found = self._less_asked.get(unused)
+    def _demands(self, unused: frozenset[Operation], chosen: Choices) -> dict[SSAValue, int]:
+        """To which modulus values matter where nothing depends on some comparisons, and some operations are one of their operands; what
+        loops end with matters as ever.
+        """
+        if not unused and not chosen:
+            return self._asked
+        found = self._less_asked.get((unused, chosen))
         if found is None:
             results = [(value, self._asked[value]) for op in self.program.all(scf.ForOp) for value in op.results if value in self._asked]
-            found = self._less_asked[unused] = demands(self.program, self.points, unused, results) if unused else self._asked
+            found = self._less_asked[unused, chosen] = demands(self.program, self.points, unused, results, dict(chosen))
         return found
 
     def _quiet(self, op: scf.IfOp) -> Step:

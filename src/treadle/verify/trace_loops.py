@@ -12,14 +12,15 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.verify.demand import FULL, reduced
 from treadle.verify.events import LoopNode, Segment, compress
-from treadle.verify.loop_turns import LoopTurns, Stretches
-from treadle.verify.symbols import Form, Symbol, combined, of, scaled, shifted
+from treadle.verify.loop_turns import Choices, LoopTurns, Stretches
+from treadle.verify.symbols import Form, Symbol, combined, grown, of, scaled, shifted
 from treadle.verify.trace_state import State, Step, Undecided
 from treadle.verify.turning_points import LoopFacts
 
 MAX_ITERATIONS = 1 << 18
 MAX_BEYOND = 2048  # iterations that a loop is followed beyond its end
 STEPS_OF_A_TURN = 4
+FEW = 16
 HandOver = Callable[[], None]
 
 
@@ -27,7 +28,7 @@ class LoopSteps:
     """One loop.
 
     `hand_overs`: of carried values at the start, after an iteration, the same without an event, and at the end. `asked`: to which modulus
-    values matter where nothing depends on some covered comparisons.
+    values matter where nothing depends on some covered comparisons, and others choose known operands.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class LoopSteps:
         facts: LoopFacts,
         body: list[Step],
         hand_overs: tuple[HandOver, ...],
-        asked: Callable[[frozenset[Operation]], Mapping[SSAValue, int]],
+        asked: Callable[[frozenset[Operation], Choices], Mapping[SSAValue, int]],
     ) -> None:
         self.state, self.op, self.facts, self.body = state, op, facts, body
         self.index = state.program.index[op]
@@ -49,16 +50,24 @@ class LoopSteps:
         self.turns = LoopTurns(state, op, facts)
         self.used = self.turns.open
         self.asked = asked
-        matters = asked(frozenset())
+        matters = asked(frozenset(), frozenset())
         self.has_results = any(result in matters and at not in facts.steps for at, result in enumerate(op.results))
         self._demand(frozenset())
         if block.last_op is None:
             raise InternalError("scf.for without scf.yield")
 
-    def _demand(self, unused: frozenset[Operation]) -> None:
-        """What of its state matters where nothing depends on some comparisons."""
-        asked, arguments = self.asked(unused), self.op.body.block.args
-        growing = (arguments[0], *(arguments[at + 1] for at, each in self.facts.steps.items() if each))
+    def _demand(self, unused: frozenset[Operation], chosen: Choices = frozenset()) -> None:
+        """What of its state matters where nothing depends on some comparisons.
+
+        Where operations choose known operands it is less, but only of what each iteration knows from its number alone: other values go on
+        into stretches where other operands are chosen.
+        """
+        asked, arguments = dict(self.asked(unused, frozenset())), self.op.body.block.args
+        counters = [arguments[0], *(arguments[at + 1] for at in self.facts.steps)]
+        if chosen:
+            less = self.asked(unused, chosen)
+            asked |= {value: less.get(value, 1) for value in counters}
+        growing = [value for at, value in enumerate(counters) if not at or self.facts.steps[value.index - 1]]
         self.demands = {self.state.place(value): asked[value] for value in arguments if asked.get(value, 1) != 1}
         self.never_repeats = any(asked.get(value) == FULL for value in growing)
 
@@ -116,8 +125,7 @@ class LoopSteps:
         go_back = state.mark() if turns.open else None
         while True:
             made = turns.stretches(used, count, length, until)
-            self._demand(turns.open - used)
-            segments, lengths = self._follow(made, starts, step)
+            segments, lengths = self._follow(made, starts, step, used)
             found = turns.open.intersection(state.turned)
             if go_back is None or found == used or (found < used and is_final):
                 break
@@ -129,14 +137,16 @@ class LoopSteps:
         self.used = found
         return made, segments, lengths
 
-    def _follow(self, made: Stretches, starts: list[tuple[int, object, Symbol, int]], step: int) -> tuple[list[Segment], list[Form]]:
-        """The iterations of all stretches, and the forms of their lengths."""
-        state, positions = self.state, made.positions
+    def _follow(
+        self, made: Stretches, starts: list[tuple[int, object, Symbol, int]], step: int, used: frozenset[Operation]
+    ) -> tuple[list[Segment], list[Form]]:
+        """The iterations of all stretches, and the forms of their lengths; something depends on the comparisons `used`."""
+        state, positions, unused = self.state, made.positions, self.turns.open - used
         is_open = any(form.terms for _, form in positions)
         lower, lower_symbol = state.env[self.bounds[0]], state.symbols[self.bounds[0]]
-        loops = frozenset((self.index,)) if is_open else frozenset[int]()
         varies = [(at, value, symbol, each) for at, value, symbol, each in starts]
         varies.append((self.number, lower, lower_symbol, step))
+        origin, position = positions[0]
 
         def begin(at: int) -> None:
             for place, value, symbol, each in varies:
@@ -145,8 +155,10 @@ class LoopSteps:
                     continue
                 form = None
                 if is_open or symbol is not None:
-                    base = of(symbol, value)
-                    form = Form(base.terms, base.constant + each * at, base.loops | loops)
+                    base, offset = of(symbol, value), each * (at - origin)
+                    form = shifted(combined(base, position, each), offset)
+                    if is_open and each and not origin:
+                        form = Form(form.terms, form.constant, grown(form.iterations, ((self.index, each),)))
                 state.put(place, value + each * at, form)
 
         segments: list[Segment] = []
@@ -156,6 +168,12 @@ class LoopSteps:
             state.depends(length, self.op)
             is_short = last == positions[-1][0] and not self.has_results
             until = made.until if is_short else last
+            self._demand(unused)
+            if self.never_repeats:
+                self._demand(unused, self.turns.choices(used, first))
+            # In a few iterations after a turning point a number is known by how far that is, however long the loop was before.
+            is_tail = bool(low.terms) and (not length.terms or (self.never_repeats and last - first <= FEW))
+            origin, position = (first, low) if is_tail else positions[0]
             segments += self._stretch(first, last, until, begin, len(lengths) if length.terms else -1, is_short=is_short)
             lengths.append(length)
         return segments, lengths

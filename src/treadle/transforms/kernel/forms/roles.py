@@ -9,7 +9,8 @@ from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.loop_nest import LoopNest
 from treadle.plan.form_times import role_seconds
 from treadle.plan.mixed_widths import MixedWidths
-from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, may_cluster, mixed_tiles, role_cost, role_tiles
+from treadle.plan.role_clocks import role_cost
+from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, may_cluster, mixed_tiles, role_tiles
 from treadle.plan.tile_config import ContractionTile, TileProblem, contraction_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import (
