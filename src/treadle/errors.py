@@ -306,6 +306,7 @@ COMPILE_OPTION = Entry(
 )
 NOTHING_TO_TUNE = Entry("TR823", "'{name}' has nothing to tune for {target}: {reason}", "tune a program with a matrix product")
 NO_TIMELINE = Entry("TR824", "no timeline of kernel '{kernel}': {reason}", "{hint}")
+SCRIPT = Entry("TR825", "'{path}' failed: {reason}", "run it with Python alone first")
 READ_FILE = Entry("TR901", "cannot read '{path}': {reason}", "check the path and its permissions")
 WRITE_FILE = Entry("TR902", "cannot write '{path}': {reason}", "check the path and its permissions")
 KNOB = Entry("TR951", "{name}={value} cannot be read: {reason}", "correct or unset the environment variable")

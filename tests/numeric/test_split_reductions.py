@@ -291,3 +291,22 @@ def test_both_ways_of_a_program_share_a_merged_kernel() -> None:
         arrays = [RNG.standard_normal(s).astype(np.float32) for s in ((13, k), (k, 21), (13, 21), (13, 700), (700, 21))]
         for found, wanted in zip(program(*arrays), program.reference(*arrays), strict=True):
             assert (verdict := check(np.asarray(found), wanted)).ok, verdict
+
+
+def test_a_result_that_keeps_the_reduced_axis_is_not_split() -> None:
+    """Its map has a constant: refused at its line, as it is where it would not have been split."""
+    text = """
+    func.func @main(%a: tensor<?x?x?xf32>, %out: tensor<?x1x?xf32>) -> tensor<?x1x?xf32> {
+      %sums = linalg.generic {
+          indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d1, d2)>, affine_map<(d0, d1, d2) -> (d0, 0, d2)>],
+          iterator_types = ["parallel", "reduction", "parallel"]}
+          ins(%a : tensor<?x?x?xf32>) outs(%out : tensor<?x1x?xf32>) {
+        ^bb0(%x: f32, %sum: f32):
+          %next = arith.addf %x, %sum : f32
+          linalg.yield %next : f32
+      } -> tensor<?x1x?xf32>
+      return %sums : tensor<?x1x?xf32>
+    }
+    """
+    with pytest.raises(TreadleError, match="TR301"):
+        treadle.compile(text, "sim")

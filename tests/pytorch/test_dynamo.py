@@ -181,3 +181,21 @@ def test_inductor_runs_the_rest() -> None:
     with torch.no_grad():
         close(compiled(block, {"treadle.target": "sim", "treadle.strict": True})(x), block(x), 1e-5)
     assert treadle.torch.report().taken == 3
+
+
+def test_graphs_from_pytorchs_cache_are_in_the_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    block, x = GatedMlp(17, 33), torch.randn(3, 5, 17)
+    options = {"treadle.target": "sim"}
+    with torch.no_grad():
+        compiled(block, options)(x)
+        first = treadle.torch.report()
+        torch._dynamo.reset()
+        treadle.torch.clear_report()
+        for kept in ("treadle.torch.region_calls._called", "treadle.torch.kept_reports._noted", "treadle.torch.programs._programs"):
+            monkeypatch.setattr(kept, type(import_module(kept.rpartition(".")[0]).__dict__[kept.rpartition(".")[2]])())
+        hits = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"]
+        close(compiled(block, options)(x), block(x), 1e-5)
+    assert torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"] > hits
+    assert treadle.torch.report() == first
+    assert first.taken == 3

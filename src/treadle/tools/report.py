@@ -1,6 +1,7 @@
 """Tables of the command line: what was formed, chosen and generated, and whether the result is right."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich import box
 from rich.console import Console
@@ -9,6 +10,7 @@ from rich.table import Table
 from treadle.driver import Program
 from treadle.remarks import Remark
 from treadle.sim.check import CheckResult
+from treadle.torch.reports import RegionRecord, Report
 
 _STYLES = {"decision": "green", "refusal": "yellow", "note": "dim"}
 
@@ -50,6 +52,21 @@ def remarks_table(remarks: Sequence[Remark], title: str = "chosen", kinds: Seque
             text = remark.text if remark.kind == "decision" else f"{remark.kind}: {remark.text}"
             made.add_row("" if number else subject, remark.pass_name, f"[{_STYLES[remark.kind]}]{_plain(text)}[/]", line)
         made.add_section()
+    return made
+
+
+def regions_table(report: Report, title: str) -> Table:
+    """The regions of PyTorch's graphs; those that differ in their place alone are one row."""
+    made = table(title, "", "region", "shapes", "what became of it", "modelled us", "replaced us", "measured us", "first at")
+    rows: dict[RegionRecord, list[RegionRecord]] = {}
+    for region in report.regions:
+        rows.setdefault(replace(region, node="", where=""), []).append(region)
+    for row, alike in rows.items():
+        times = (*(row.measured_us or (None, row.replaced_us)), row.modelled_us)
+        measured, replaced, modelled = ("-" if time is None else f"{time:.1f}" for time in times)
+        fate = f"[{'green' if row.taken else 'yellow'}]{_plain(row.fate)}[/]"
+        said = map(_plain, (" ".join(row.operators), row.shapes))
+        made.add_row(f"{len(alike)} x", *said, fate, modelled, replaced, measured, _plain(alike[0].where))
     return made
 
 

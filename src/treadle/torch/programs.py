@@ -49,7 +49,8 @@ def recipe_of(module: "ModuleOp", target: str, options: CompileOptions) -> Recip
     return Recipe(print_module(module), target, options.f32_precision)
 
 
-def _folder() -> Path:
+def folder() -> Path:
+    """Where recipes and reports lie: beside PyTorch's own cache."""
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     return Path(cache_dir()) / "treadle-regions"
@@ -76,16 +77,17 @@ def build(recipes: "Iterable[Recipe]") -> None:
                 _refused[digest] = found
             else:
                 _programs[digest] = found
-                _keep(fresh[digest])
+    for digest, recipe in wanted.items():
+        if digest in _programs:
+            _keep(recipe)  # those of old too: the folder may be another one by now
 
 
 def _keep(recipe: Recipe) -> None:
     """Write a recipe where a later process finds it; without it that process could not run graphs that PyTorch has kept."""
-    folder = _folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{recipe.digest}.json"
+    target = folder() / f"{recipe.digest}.json"
     if not target.exists():
-        part = folder / f".{recipe.digest}.{os.getpid()}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{recipe.digest}.{os.getpid()}")
         part.write_text(json.dumps([recipe.text, recipe.target, recipe.f32_precision]), encoding="utf-8")
         part.replace(target)
 
@@ -103,7 +105,7 @@ def program(digest: str) -> "Program":
 
 @lru_cache(maxsize=1024)
 def _found_again(digest: str) -> "Program":
-    path = _folder() / f"{digest}.json"
+    path = folder() / f"{digest}.json"
     if not path.exists():
         raise TreadleError(TORCH_REGION, path=path)
     found = _compiled(Recipe(*json.loads(path.read_text(encoding="utf-8"))))

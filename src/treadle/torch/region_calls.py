@@ -1,10 +1,11 @@
-"""The operator by which PyTorch runs a region: `treadle::region(Tensor[] inputs, str program) -> Tensor[]`.
+"""The operator by which PyTorch runs a region: `treadle::region(Tensor[] inputs, str name) -> Tensor[]`.
 
+A name is "program.graph": the digest of the program, and the graph whose report it is in.
 Results are dense arrays in the order of their dimensions. Inputs keep the strides that PyTorch's graph gave them.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -12,13 +13,18 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from treadle.records import Record
+from treadle.torch.kept_reports import found_again
 from treadle.torch.memory import shape_of
 from treadle.torch.programs import program
 from treadle.torch.sizes import Size, in_terms_of
 
+if TYPE_CHECKING:
+    from treadle.driver import Program
+
 _LIBRARY: Final = torch.library.Library("treadle", "FRAGMENT")
-_LIBRARY.define("region(Tensor[] inputs, str program) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
+_LIBRARY.define("region(Tensor[] inputs, str name) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
 _results: "dict[str, Results]" = {}
+_called: "dict[str, Program]" = {}
 _NARROW: Final = {"bfloat16": torch.bfloat16, "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
 """NumPy types that PyTorch does not take from NumPy."""
 
@@ -54,9 +60,17 @@ def declare(digest: str, inputs: Sequence[Any], results: Sequence[Any]) -> None:
     _results[digest] = Results(places, tuple(map(shape_of, results)), tuple(result.dtype for result in results))
 
 
-def _run(inputs: list[torch.Tensor], digest: str) -> list[torch.Tensor]:
-    results = program(digest)(*[given.detach() if given.requires_grad else given for given in inputs])
+def _run(inputs: list[torch.Tensor], name: str) -> list[torch.Tensor]:
+    results = (_called.get(name) or _first(name))(*[given.detach() if given.requires_grad else given for given in inputs])
     return [result if isinstance(result, torch.Tensor) else tensor_of(result) for result in results]
+
+
+def _first(name: str) -> "Program":
+    """The program of a name that is called for the first time, perhaps by a graph out of PyTorch's cache."""
+    digest, _, graph = name.partition(".")
+    _called[name] = found = program(digest)
+    found_again(graph)
+    return found
 
 
 def tensor_of(array: Any) -> torch.Tensor:
@@ -68,8 +82,8 @@ def tensor_of(array: Any) -> torch.Tensor:
     return torch.from_numpy(found.view(f"i{found.itemsize}")).view(narrow)
 
 
-def _fake(inputs: list[torch.Tensor], digest: str) -> list[torch.Tensor]:
-    found = _results[digest]
+def _fake(inputs: list[torch.Tensor], name: str) -> list[torch.Tensor]:
+    found = _results[name.partition(".")[0]]
     shapes = [[found.size(size, inputs) for size in shape] for shape in found.shapes]
     return [torch.empty(shape, dtype=dtype, device=inputs[0].device) for shape, dtype in zip(shapes, found.dtypes, strict=True)]
 

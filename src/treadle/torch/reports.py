@@ -1,8 +1,14 @@
-"""What was taken from the graphs that PyTorch compiled, what was left, and why."""
+"""What was taken from the graphs that PyTorch compiled, what was left, and why. Needs no PyTorch: `treadle explain` shows saved reports."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
+from treadle.errors import READ_FILE, TreadleError
 from treadle.records import Record
+
+FORMAT: Final = 1
 
 
 class RegionRecord(Record):
@@ -26,9 +32,17 @@ class RegionRecord(Record):
     measured_us: tuple[float, float] | None = None
 
     def __str__(self) -> str:
-        fate = f"{len(self.kernels)} kernel(s)" if self.taken else f"left: {self.reason}"
         place = f" at {self.where}" if self.where else ""
-        return f"{self.node} ({' '.join(self.operators)}) {self.shapes}: {fate}{self._times()}{place}"
+        return f"{self.node} ({' '.join(self.operators)}) {self.shapes}: {self.fate}{self._times()}{place}"
+
+    @property
+    def fate(self) -> str:
+        """What became of it."""
+        return f"{len(self.kernels)} kernel(s)" if self.taken else f"left: {self.reason}"
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {name: getattr(self, name) for name in self.record_names}
 
     def _times(self) -> str:
         if self.measured_us is not None:
@@ -60,10 +74,38 @@ class Report(Record):
         whole = sum(region.flop or 0 for region in self.regions)
         return sum(region.flop or 0 for region in self.regions if region.taken) / whole if whole else None
 
-    def __str__(self) -> str:
+    @property
+    def head(self) -> str:
+        """How much is taken, in one line."""
         share = "" if self.flop_share is None else f" with {100 * self.flop_share:.1f} % of their FLOP"
-        head = f"{self.taken} of {len(self.regions)} matrix products and convolutions taken{share}, {self.programs} programs"
-        return "\n".join([head, *(f"  {region}" for region in self.regions)])
+        return f"{self.taken} of {len(self.regions)} matrix products and convolutions taken{share}, {self.programs} programs"
+
+    def __str__(self) -> str:
+        return "\n".join([self.head, *(f"  {region}" for region in self.regions)])
+
+    def save(self, path: str | Path) -> None:
+        """Write a file that `treadle explain` shows. Raises OSError."""
+        content = {"treadle-report": FORMAT, "regions": [region.plain() for region in self.regions]}
+        Path(path).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def load(path: Path) -> Report:
+    """A report that was saved. Raises TR901 where the file is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["treadle-report"] != FORMAT:
+            raise ValueError(f"its form is {content['treadle-report']}, this version's is {FORMAT}")
+        return Report(tuple(map(record_of, content["regions"])))
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        reason = problem if isinstance(problem, OSError) else f"it is no saved report ({problem})"
+        raise TreadleError(READ_FILE, path=path, reason=reason) from None
+
+
+def record_of(plain: Mapping[str, Any]) -> RegionRecord:
+    """What `plain` wrote."""
+    lists = ("operators", "kernels", "measured_us")
+    values: dict[str, Any] = {name: tuple(value) if name in lists and value is not None else value for name, value in plain.items()}
+    return RegionRecord(**values)
 
 
 _records: list[RegionRecord] = []

@@ -11,12 +11,13 @@ from treadle.records import dataclass
 from treadle.torch import programs
 from treadle.torch.choice import Verdict, verdict
 from treadle.torch.flattening import flatten
+from treadle.torch.kept_reports import keep
 from treadle.torch.library import flop_of
 from treadle.torch.memory import memory_order, shape_of
 from treadle.torch.programs import Recipe, recipe_of
 from treadle.torch.region_calls import REGION, declare
 from treadle.torch.regions import Region, find, outside_of, permuted, subgraph, values_of
-from treadle.torch.reports import RegionRecord, note
+from treadle.torch.reports import RegionRecord
 from treadle.torch.settings import Settings
 from treadle.torch.unsupported import Unsupported
 from treadle.torch.writer import write
@@ -43,11 +44,11 @@ def take(graph: fx.Graph, settings: Settings) -> list[RegionRecord]:
             candidate.reason = programs.refusal(candidate.recipe.digest) or ""
             _judge(candidate, settings)
     records = [_record(candidate) for candidate in candidates]
-    note(records)
+    name = keep(records) if records else ""
     now: dict[fx.Node, fx.Node] = {}
     for candidate in candidates:
         if not candidate.reason:
-            now.update(_replace(graph, candidate, now))
+            now.update(_replace(graph, candidate, name, now))
         elif settings.strict:
             raise TreadleError(TORCH_STRICT, node=candidate.region.anchor.name, reason=candidate.reason)
     graph.eliminate_dead_code()
@@ -112,8 +113,10 @@ def _where(node: fx.Node) -> str:
     return file.strip('"') + ":" + line.removeprefix("line ")
 
 
-def _replace(graph: fx.Graph, candidate: _Candidate, now: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, fx.Node]:
-    """One call in place of the region's nodes, behind the last of them. `now`: what stands for nodes that have given way; those added."""
+def _replace(graph: fx.Graph, candidate: _Candidate, name: str, now: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, fx.Node]:
+    """One call in place of the region's nodes, behind the last of them. `name`: the graph's. `now`: what stands for nodes that have given
+    way; those added.
+    """
     region, recipe = candidate.region, candidate.recipe
     if recipe is None:
         return {}
@@ -123,7 +126,7 @@ def _replace(graph: fx.Graph, candidate: _Candidate, now: Mapping[fx.Node, fx.No
     results = [node.meta["val"].permute(order) for node, order in zip(region.results, orders, strict=True)]
     declare(recipe.digest, [node.meta["val"] for node in tensors], results)
     with graph.inserting_after(region.nodes[-1]):
-        call = graph.call_function(REGION, (tensors, recipe.digest))
+        call = graph.call_function(REGION, (tensors, f"{recipe.digest}.{name}"))
     call.meta = {**region.nodes[-1].meta, "val": results}
     with graph.inserting_before(call.next):
         for number, (node, order) in enumerate(zip(region.results, orders, strict=True)):
