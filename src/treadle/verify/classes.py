@@ -229,7 +229,8 @@ class UncoveredSet:
     def remove(self, covered: Class) -> None:
         """Leave out the members of a class."""
         with self._bounded():
-            self._left = self._left.subtract(self._of(covered.text(self._names)))
+            # Where a class is one value of a size, quotients of that are numbers: what is left comes in fewer and simpler pieces.
+            self._left = self._left.subtract(self._of(covered.text(self._names)).detect_equalities())
             if self._left.n_basic_set() > self._many:
                 self._left = self._left.coalesce()
                 self._many = max(FEW_PIECES, 2 * self._left.n_basic_set())
