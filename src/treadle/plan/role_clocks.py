@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
+from treadle.plan.mixed_widths import timed_columns
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile, mixed_tiles, role_tiles
 from treadle.plan.small_m import limited
 
@@ -18,6 +19,8 @@ NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
 SECTOR_BYTES = 32
 """Of a cache line, what is read at once."""
+REQUEST_BYTES = 64
+"""What copies ask the cache for at once: two of them for a row that begins at one, three for others."""
 
 
 class _Copies(NamedTuple):
@@ -43,7 +46,7 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     if mixed is not None:
         # Narrow tiles are copied as if they were wide: they overlap their neighbours.
         wide, rounds = -(-mixed.first_narrow // units), -(-mixed.tiles // units)
-        part = mixed.narrow / mixed.wide
+        part = timed_columns(mixed.narrow, rates) / timed_columns(mixed.wide, rates)
         return clocks + wide * model.turn(units) + (rounds - wide - 1) * model.turn(units, part) + model.last(units, part)
     full, left = divmod(problem.shape.tiles(tile.rows, tile.n), units)
     return clocks + ((full - 1) * model.turn(units) + model.last(units) if left == 0 else full * model.turn(units) + model.last(left))
@@ -100,8 +103,7 @@ def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> fl
     row, size = problem.row, problem.operand_bytes
     products = row.m * tile.n * row.k / spec.macs_per_clock(row)
     reading = (row.m + tile.n) * row.k * size / (spec.banks.count * spec.banks.bytes)
-    factor = spec.rates.roles.tall_factor if tile.m > row.m else 1
-    return factor * (tile.rows // row.m) * problem.shape.root_count * (tile.k // row.k) * max(products, reading)
+    return tile.rows // row.m * problem.shape.root_count * (tile.k // row.k) * limited(products, reading, NEAR)
 
 
 def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
@@ -142,18 +144,19 @@ def _step_copies(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> _Cop
     for count, extent, rows, piece, apart in _sides(tile, problem, spec):
         boxes = extent * (tile.k // span) if rows.along_k else -(-extent // span) * tile.k
         if piece:
+            across = 1 if rows.along_k else rates.held_across_factor
             # What goes through registers is waited for.
             is_held = rounds or (queue is not None and piece not in queue.piece_bytes)
-            threads += count * boxes * rates.copied_row_clocks * (rates.rounded_factor if rounds else 1)
+            threads += count * boxes * rates.copied_row_clocks * (rates.rounded_factor if rounds else 1) * (across if is_held else 1)
             threads += rates.held_clocks if is_held else 0
             continue
-        factor = _requests(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, apart * size), spec.line_bytes, rates)
+        factor = _requests(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, apart * size), rates)
         engine += count * boxes * rates.row_clocks * factor
         cache += count * boxes * rates.cache_row_clocks * factor
     return _Copies(engine, cache, threads)
 
 
-def _requests(apart_bytes: int, line_bytes: int, rates: RoleRates) -> float:
-    """How many times as long rows take that begin anywhere at multiples of so many bytes as rows that are whole lines."""
-    crossing = 1 - gcd(apart_bytes, line_bytes) / line_bytes
-    return 1 + crossing * (rates.cut_sector_factor if apart_bytes % SECTOR_BYTES else rates.cut_line_factor)
+def _requests(apart_bytes: int, rates: RoleRates) -> float:
+    """How many times as long rows take that begin anywhere at multiples of so many bytes as rows that are whole requests."""
+    crossing = 1 - gcd(apart_bytes, REQUEST_BYTES) / REQUEST_BYTES
+    return 1 + crossing * (rates.cut_sector_factor if apart_bytes % SECTOR_BYTES else rates.cut_request_factor)
